@@ -1,0 +1,65 @@
+"""Every failure of the engine, as one tree.
+
+    EngineError
+    ├── ConfigError      a parameter, name or grammar is wrong; nothing was started. Mend the call and go on.
+    ├── ModelError       a model file cannot be used, or the model gave no usable numbers. Choose another file.
+    │   └── MemoryRefused    weights and KV cache do not fit this machine; the arithmetic is in the text.
+    ├── PromptTooLong    prompt longer than the context; both numbers are in the text. Shorten it or raise n_ctx.
+    ├── QueueFull        too many jobs wait in this pool. Wait, then submit again.
+    ├── JobTimeout       `result(timeout=…)` ran out of time; the job goes on. Also a TimeoutError.
+    ├── WorkerDied       the process that ran this job ended; the pool starts another. Submit again.
+    ├── PoolClosed       the pool was closed, or could not keep a worker alive. Open another.
+    └── HistoryError     the history database cannot be used; nothing in it was changed.
+        ├── HistoryLocked    another process owns the file; its number is in the text.
+        └── HistoryNewer     the file was written by a newer version of this workbench.
+
+The pages show the text of any of these where the person is looking; anything else is a defect of ours.
+"""
+
+
+class EngineError(Exception):
+    """Base of all failures; the text says what happened, what it means and what to do next."""
+
+
+class ConfigError(EngineError, ValueError):
+    """A parameter is out of range, unknown or malformed: seen by the caller, who mends it and calls again."""
+
+
+class ModelError(EngineError):
+    """A model file is missing, damaged or unsupported, or its logits are not finite."""
+
+
+class MemoryRefused(ModelError):
+    """Weights and KV cache would not fit; refused before anything was loaded."""
+
+
+class PromptTooLong(EngineError, ValueError):
+    """The prompt has more tokens than the context; nothing was cut."""
+
+
+class QueueFull(EngineError):
+    """The pool's waiting room is full; recoverable by waiting."""
+
+
+class JobTimeout(EngineError, TimeoutError):
+    """The result was not there in time; the job itself goes on."""
+
+
+class WorkerDied(EngineError):
+    """The worker process of this job ended before the job did; the pool recovers by itself."""
+
+
+class PoolClosed(EngineError):
+    """The pool takes no more jobs."""
+
+
+class HistoryError(EngineError):
+    """The history database cannot be read or written."""
+
+
+class HistoryLocked(HistoryError):
+    """Another process has the database open."""
+
+
+class HistoryNewer(HistoryError):
+    """The database has migrations that this version does not know."""

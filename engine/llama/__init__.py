@@ -1,0 +1,1 @@
+"""One process, one model: the only place that imports llama_cpp."""

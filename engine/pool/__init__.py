@@ -1,0 +1,1 @@
+"""Many processes behind one object: worker program, messages, placement, pool."""

@@ -1,0 +1,193 @@
+"""What a pool and its workers say to each other: small typed structs in length-framed msgpack, unknown fields refused."""
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from engine.specs import PoolSpec, Request, Sampling
+
+PROTOCOL = 1
+_LENGTH = 4
+_LARGEST = 1 << 30
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=True):
+    """Base of all messages."""
+
+
+# pool to worker
+
+
+class Load(Message):
+    """First message of a pool: the hello. cpus empty: no affinity."""
+
+    protocol: int
+    model: str
+    spec: PoolSpec
+    threads: int
+    threads_batch: int
+    cpus: list[int]
+    vocab_only: bool
+
+
+class Start(Message):
+    """Run one job; `prompt` is text or ids, `submitted` the monotonic clock (seconds) when it was submitted."""
+
+    job: int
+    prompt: str | list[int]
+    sampling: Sampling
+    request: Request
+    submitted: float
+
+
+class Cancel(Message):
+    """Stop a job at the next decode step."""
+
+    job: int
+
+
+class Tokenize(Message):
+    """Text to ids; `special` parses written control tokens."""
+
+    call: int
+    text: str
+    special: bool
+
+
+class RenderChat(Message):
+    """Messages through the model's own chat template."""
+
+    call: int
+    messages: list[dict[str, str]]
+
+
+class Measure(Message):
+    """Ask for the worker's own figures."""
+
+    call: int
+
+
+# worker to pool
+
+
+class Loading(Message):
+    """Progress of loading, 0 to 1."""
+
+    progress: float
+
+
+class Ready(Message):
+    """The model is loaded. n_ctx is of one sequence; lengths are of the pieces in `blob`."""
+
+    protocol: int
+    pid: int
+    load_s: float
+    n_ctx: int
+    lengths: bytes
+    blob: bytes
+    kinds: bytes
+    names: dict[int, str]
+    bos: int | None
+    add_bos: bool
+    add_space_prefix: bool
+    chat_template: str
+    description: str
+    can_cut: bool
+
+
+class Failed(Message):
+    """The worker could not load; it exits after this. `error` is a class name of engine.errors."""
+
+    error: str
+    text: str
+
+
+class Started(Message):
+    """A job left the queue: its prompt ids, how many of them were cached, the seed in use, seconds it waited."""
+
+    job: int
+    prompt_ids: list[int]
+    num_cached: int
+    seed: int
+    queue_s: float
+
+
+class Steps(Message):
+    """New steps of one job: `records` holds results.RECORD rows, the others (n, k) arrays."""
+
+    job: int
+    is_prompt: bool
+    records: bytes
+    top_ids: bytes
+    top_logprobs: bytes
+    top_p_final: bytes
+
+
+class Decoded(Message):
+    """Everything one decode step gave."""
+
+    steps: list[Steps]
+
+
+class Ended(Message):
+    """A job is over: a finish reason, or an error (class name and text). text_bytes: length of the text in bytes."""
+
+    job: int
+    finish_reason: str
+    text_bytes: int
+    prefill_s: float
+    decode_s: float
+    error: str
+    text: str
+
+
+class Answer(Message):
+    """Reply to Tokenize (ids), RenderChat (text, ids) or Measure (figures); `error` is empty when all is well."""
+
+    call: int
+    ids: list[int]
+    text: str
+    figures: dict[str, float]
+    error: str
+
+
+ToWorker = Load | Start | Cancel | Tokenize | RenderChat | Measure
+ToPool = Loading | Ready | Failed | Started | Decoded | Ended | Answer
+
+
+class Channel:
+    """One end of the socket between a pool and a worker. One thread receives; sends must not overlap."""
+
+    def __init__(self, end: socket.socket, receives: Any) -> None:
+        self.socket = end
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(receives)
+        self._buffer = bytearray()
+
+    def send(self, message: Message) -> None:
+        """Send one message; raises OSError when the other end is gone."""
+        frame = bytearray(_LENGTH)
+        self._encoder.encode_into(message, frame, _LENGTH)
+        frame[:_LENGTH] = (len(frame) - _LENGTH).to_bytes(_LENGTH, "little")
+        self.socket.sendall(frame)
+
+    def receive(self) -> Iterator[Any]:
+        """Wait for data and give every whole message in it; raises EOFError when the other end is gone."""
+        try:
+            data = self.socket.recv(1 << 18)
+        except ConnectionError:
+            data = b""
+        if not data:
+            raise EOFError("the other end of the channel is closed")
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH:
+            length = int.from_bytes(self._buffer[:_LENGTH], "little")
+            if length > _LARGEST:
+                raise EOFError("a frame of the channel is damaged")
+            if len(self._buffer) < _LENGTH + length:
+                break
+            frame = bytes(self._buffer[_LENGTH : _LENGTH + length])
+            del self._buffer[: _LENGTH + length]
+            yield self._decoder.decode(frame)

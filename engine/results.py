@@ -1,0 +1,296 @@
+"""What a job gives back: steps kept in columns, read as TokenStep, gathered in a Completion."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Self, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.vocabulary import TextDecoder, Vocabulary
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+FORCED, RESAMPLED, INSPECTED = 1, 2, 4
+RECORD = np.dtype(
+    [
+        ("id", "<i4"),
+        ("rank", "<i4"),
+        ("logprob", "<f8"),
+        ("entropy", "<f8"),
+        ("normaliser", "<f8"),
+        ("p_final", "<f8"),
+        ("draw", "<f8"),
+        ("elapsed_s", "<f8"),
+        ("flags", "<i4"),
+        ("num_kept", "<i4"),
+    ]
+)
+Records = npt.NDArray[np.void]
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+
+
+class Candidate(NamedTuple):
+    """One token that could have been chosen; logprob in nats, p_final the probability just before the draw."""
+
+    id: int
+    bytes: bytes
+    text: str
+    logprob: float
+    p_final: float
+
+
+class Timings(NamedTuple):
+    """Where a job's time went: seconds, token counts, tokens per second (None: nothing to divide)."""
+
+    queue_s: float
+    load_s: float
+    prefill_s: float
+    ttft_s: float
+    decode_s: float
+    num_prompt: int
+    num_cached: int
+    num_generated: int
+
+    @property
+    def prefill_per_s(self) -> float | None:
+        """Prompt tokens computed per second of prefill."""
+        computed = self.num_prompt - self.num_cached
+        return computed / self.prefill_s if self.prefill_s > 0 else None
+
+    @property
+    def decode_per_s(self) -> float | None:
+        """Tokens after the first per second of decoding."""
+        return (self.num_generated - 1) / self.decode_s if self.decode_s > 0 and self.num_generated > 1 else None
+
+    def to_dict(self) -> dict[str, float | int | None]:
+        """All figures by name, the two rates included."""
+        return {**self._asdict(), "prefill_per_s": self.prefill_per_s, "decode_per_s": self.decode_per_s}
+
+
+class StepTable(Sequence["TokenStep"]):
+    """Steps in columns: `records` (n,) of RECORD; `top_ids`, `top_logprobs`, `top_p_final` (n, k) each.
+
+    Reads as a sequence of TokenStep. One thread appends; others may read what was there when they looked.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, k: int, *, is_prompt: bool = False) -> None:
+        self.vocabulary, self.k = vocabulary, k
+        self._size = 0
+        self._records: Records = np.zeros(64, RECORD)
+        self._top_ids: Ints = np.zeros((64, k), np.int32)
+        self._top_logprobs: Floats = np.zeros((64, k), np.float32)
+        self._top_p_final: Floats = np.zeros((64, k), np.float32)
+        self._texts: list[str] = []
+        self._decoder = TextDecoder(vocabulary, strip_first_space=is_prompt)
+
+    @classmethod
+    def of(
+        cls, vocabulary: Vocabulary, records: Records, ids: Ints, logprobs: Floats, p_final: Floats, *, is_prompt: bool
+    ) -> Self:
+        """A table made whole, as history reads it back."""
+        table = cls(vocabulary, ids.shape[1], is_prompt=is_prompt)
+        table.append(records, ids, logprobs, p_final)
+        return table
+
+    def append(self, records: Records, ids: Ints, logprobs: Floats, p_final: Floats) -> None:
+        """Add n steps; the columns grow by doubling."""
+        end = self._size + len(records)
+        if end > len(self._records):
+            self._grow(max(end, 2 * len(self._records)))
+        here = slice(self._size, end)
+        self._records[here] = records
+        if self.k:
+            self._top_ids[here], self._top_logprobs[here], self._top_p_final[here] = ids, logprobs, p_final
+        self._size = end
+
+    def _grow(self, size: int) -> None:
+        def larger(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            grown = np.zeros((size, *column.shape[1:]), column.dtype)
+            grown[: self._size] = column[: self._size]
+            return grown
+
+        self._records, self._top_ids = larger(self._records), larger(self._top_ids)
+        self._top_logprobs, self._top_p_final = larger(self._top_logprobs), larger(self._top_p_final)
+
+    @property
+    def records(self) -> Records:
+        """Fixed figures of each step, shape (n,)."""
+        return self._records[: self._size]
+
+    @property
+    def top_ids(self) -> Ints:
+        """Candidate ids, most probable first, shape (n, k)."""
+        return self._top_ids[: self._size]
+
+    @property
+    def top_logprobs(self) -> Floats:
+        """Natural log-probabilities of the candidates, shape (n, k)."""
+        return self._top_logprobs[: self._size]
+
+    @property
+    def top_p_final(self) -> Floats:
+        """Probabilities just before the draw, 0 where a sampler cut the candidate, shape (n, k)."""
+        return self._top_p_final[: self._size]
+
+    @property
+    def ids(self) -> list[int]:
+        """Token ids in order."""
+        ids: list[int] = self.records["id"].tolist()
+        return ids
+
+    def text_of(self, index: int) -> str:
+        """What step `index` adds to the readable text."""
+        for token in self._records["id"][len(self._texts) : index + 1].tolist():
+            self._texts.append(self._decoder.step(token))
+        return self._texts[index]
+
+    @property
+    def text(self) -> str:
+        """All steps as readable text; an unfinished character at the end reads U+FFFD."""
+        if not self._size:
+            return ""
+        self.text_of(self._size - 1)
+        raw = self.vocabulary.join(self.ids)
+        rest = "\ufffd" if raw and raw.decode("utf-8", "ignore") != raw.decode("utf-8", "replace") else ""
+        joined = "".join(self._texts[: self._size])
+        return joined + rest if rest and not joined.endswith(rest) else joined
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, index: int) -> "TokenStep": ...
+    @overload
+    def __getitem__(self, index: slice) -> list["TokenStep"]: ...
+    def __getitem__(self, index: int | slice) -> "TokenStep | list[TokenStep]":
+        if isinstance(index, slice):
+            return [TokenStep(self, i) for i in range(*index.indices(self._size))]
+        if not -self._size <= index < self._size:
+            raise IndexError(f"step {index} of {self._size}")
+        return TokenStep(self, index % self._size)
+
+    def __iter__(self) -> Iterator["TokenStep"]:
+        return (TokenStep(self, index) for index in range(self._size))
+
+
+class TokenStep:
+    """One token as it was decided. Figures are None where nothing was recorded (top_k=0, a prompt's first token).
+
+    logprob, rank and entropy are exact over the whole vocabulary, of the model's own distribution before any sampler,
+    in nats; rank 1 is the most probable and ties share the better rank. p_final is the probability just before the
+    draw, draw the uniform that decided, elapsed_s the seconds since the job's previous step.
+    """
+
+    __slots__ = ("_index", "_table", "id", "text")
+
+    def __init__(self, table: StepTable, index: int) -> None:
+        self._table, self._index = table, index
+        self.id: int = int(table.records["id"][index])
+        self.text: str = table.text_of(index)
+
+    def _figure(self, name: str) -> Any:
+        record = self._table.records[self._index]
+        return record[name].item() if record["flags"] & INSPECTED else None
+
+    @property
+    def bytes(self) -> bytes:
+        """The bytes that this token adds; empty for control tokens."""
+        return self._table.vocabulary.pieces[self.id]
+
+    @property
+    def logprob(self) -> float | None:
+        """Natural log of the model's probability of this token."""
+        logprob: float | None = self._figure("logprob")
+        return logprob
+
+    @property
+    def rank(self) -> int | None:
+        """1 for the most probable token."""
+        rank: int | None = self._figure("rank")
+        return rank
+
+    @property
+    def entropy(self) -> float | None:
+        """Entropy of the model's distribution, nats."""
+        entropy: float | None = self._figure("entropy")
+        return entropy
+
+    @property
+    def normaliser(self) -> float | None:
+        """Log of the sum of exponentiated logits: logit minus this is the log-probability."""
+        normaliser: float | None = self._figure("normaliser")
+        return normaliser
+
+    @property
+    def p_final(self) -> float | None:
+        """Probability just before the draw; None for prompt tokens, which were not drawn."""
+        p_final: float | None = self._figure("p_final")
+        return None if p_final is None or math.isnan(p_final) else p_final
+
+    @property
+    def draw(self) -> float | None:
+        """The uniform number in [0, 1) that decided; None where nothing was drawn."""
+        draw = float(self._table.records["draw"][self._index])
+        return None if math.isnan(draw) else draw
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since this job's previous step; for the first, since submit."""
+        return float(self._table.records["elapsed_s"][self._index])
+
+    @property
+    def num_kept(self) -> int | None:
+        """Candidates that the samplers left; None where nothing was drawn."""
+        kept = int(self._table.records["num_kept"][self._index])
+        return kept or None
+
+    @property
+    def is_forced(self) -> bool:
+        """True where the token was given, not drawn."""
+        return bool(self._table.records["flags"][self._index] & FORCED)
+
+    @property
+    def is_resampled(self) -> bool:
+        """True where the grammar refused the first draw and the chain ran again."""
+        return bool(self._table.records["flags"][self._index] & RESAMPLED)
+
+    @property
+    def top(self) -> list[Candidate]:
+        """The recorded candidates, most probable first; built on access."""
+        table, index = self._table, self._index
+        if not table.k or not table.records["flags"][index] & INSPECTED:
+            return []
+        rows = zip(
+            table.top_ids[index].tolist(),
+            table.top_logprobs[index].tolist(),
+            table.top_p_final[index].tolist(),
+            strict=True,
+        )
+        vocabulary = table.vocabulary
+        return [Candidate(i, vocabulary.pieces[i], vocabulary.text(i), lp, p) for i, lp, p in rows if i >= 0]
+
+    def __repr__(self) -> str:
+        figure = "" if self.logprob is None else f", logprob={self.logprob:.3f}, rank={self.rank}"
+        return f"TokenStep(id={self.id}, text={self.text!r}{figure})"
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A finished job. `text` ends before the stop string; `steps` keep its tokens. `seed` is the one used."""
+
+    text: str
+    steps: StepTable
+    prompt_steps: StepTable
+    prompt_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    timings: Timings
+    seed: int
+    id: str = ""
+
+    @property
+    def ids(self) -> list[int]:
+        """Generated token ids."""
+        return self.steps.ids

@@ -1,0 +1,240 @@
+"""What a model, a pool and a request are told: frozen, checked once when made, unknown names refused."""
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Self
+
+from engine.errors import ConfigError
+
+Samplers = tuple[str, ...]
+LoadMode = Literal["mmap", "mlock", "none"]
+
+DEFAULT_SAMPLERS: Samplers = (
+    "penalties",
+    "dry",
+    "top_n_sigma",
+    "top_k",
+    "typical_p",
+    "top_p",
+    "min_p",
+    "xtc",
+    "temperature",
+)
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+MAX_SEQUENCES = 256
+MAX_RECORDED = 1024
+
+
+class _Refusing(type):
+    """Makes an unknown keyword a ConfigError that offers the nearest known name."""
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        known = list(getattr(cls, "__dataclass_fields__", options))
+        for name in options:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+                raise ConfigError(f"{cls.__name__} has no parameter {name!r}; {hint}")
+        return super().__call__(*args, **options)
+
+
+class Spec(metaclass=_Refusing):
+    """Base of the frozen specs."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Make the spec from plain values; raises ConfigError for unknown names and values out of range."""
+        made: Self = cls(**values)
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values by name, only those that differ from the defaults."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)  # type: ignore[arg-type]
+            if getattr(self, field.name) != field.default
+        }
+
+    def _whole(self, name: str, low: int, high: int) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ConfigError(f"{name} = {value!r}: must be a whole number from {low:,} to {high:,}")
+
+    def _real(self, name: str, low: float, high: float = math.inf) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            top = "upwards" if high == math.inf else f"to {high:g}"
+            raise ConfigError(f"{name} = {value!r}: must be a number from {low:g} {top}")
+
+    def _one_of(self, name: str, allowed: tuple[Any, ...]) -> None:
+        value = getattr(self, name)
+        if value not in allowed:
+            raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(map(str, allowed))}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling(Spec):
+    """How the next token is chosen; the defaults are llama.cpp's (common/common.h, common_params_sampling).
+
+    temperature 0 takes the most probable token. top_k 0, top_p 1, min_p 0, typical_p 1, top_n_sigma -1,
+    xtc_probability 0, repeat_penalty 1, dry_multiplier 0 and mirostat 0 switch that stage off. penalty_last_n and
+    dry_penalty_last_n count tokens (-1: the whole context). logit_bias maps token ids to added logits (nats);
+    -inf bans a token. grammar is GBNF; json_schema a schema as text, converted to GBNF; only one of the two.
+    seed None: a random one, reported in the Completion. samplers: the order of the stages.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    typical_p: float = 1.0
+    top_n_sigma: float = -1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    repeat_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    penalty_last_n: int = 64
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    grammar: str = ""
+    json_schema: str = ""
+    seed: int | None = None
+    samplers: Samplers = DEFAULT_SAMPLERS
+
+    def __post_init__(self) -> None:
+        if isinstance(self.logit_bias, Mapping):
+            object.__setattr__(self, "logit_bias", tuple((int(k), float(v)) for k, v in self.logit_bias.items()))
+        for name in ("samplers", "dry_sequence_breakers"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        self._real("temperature", 0, 100)
+        self._whole("top_k", 0, 1 << 30)
+        for name in ("top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"):
+            self._real(name, 0, 1)
+        self._real("top_n_sigma", -1)
+        self._real("repeat_penalty", 0.01, 100)
+        for name in ("frequency_penalty", "presence_penalty"):
+            self._real(name, -100, 100)
+        for name in ("penalty_last_n", "dry_penalty_last_n"):
+            self._whole(name, -1, 1 << 24)
+        self._real("dry_multiplier", 0)
+        self._real("dry_base", 1)
+        self._whole("dry_allowed_length", 0, 1 << 24)
+        self._one_of("mirostat", (0, 1, 2))
+        self._real("mirostat_tau", 0)
+        self._real("mirostat_eta", 0, 1)
+        self._check_bias()
+        self._check_samplers()
+        if self.grammar and self.json_schema:
+            raise ConfigError("grammar and json_schema are both given: give only one")
+        if self.seed is not None:
+            self._whole("seed", 0, 0xFFFFFFFE)
+
+    def _check_bias(self) -> None:
+        for token, bias in self.logit_bias:
+            if token < 0 or math.isnan(bias) or bias == math.inf:
+                raise ConfigError(f"logit_bias {token}: {bias!r}: needs a token id and a finite number or -inf")
+
+    def _check_samplers(self) -> None:
+        for name in self.samplers:
+            if name not in DEFAULT_SAMPLERS:
+                raise ConfigError(f"samplers: unknown stage {name!r}; known: {', '.join(DEFAULT_SAMPLERS)}")
+        if len(set(self.samplers)) != len(self.samplers):
+            raise ConfigError("samplers: a stage is named twice")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolSpec(Spec):
+    """One model in `instances` processes of `parallel` sequences each; n_ctx counts tokens of one sequence.
+
+    threads None: the cores this process may use over instances; threads_batch None: as threads. n_batch and
+    n_ubatch None: llama.cpp's 2048 and 512, no more than n_ctx needs. share_weights: leave the weights in the page
+    cache, shared by all instances, instead of repacking them privately. pin: each instance keeps to cores of its own.
+    n_gpu_layers -1: all.
+    """
+
+    instances: int = 1
+    threads: int | None = None
+    threads_batch: int | None = None
+    parallel: int = 8
+    n_ctx: int = 512
+    n_batch: int | None = None
+    n_ubatch: int | None = None
+    share_weights: bool = False
+    pin: bool = False
+    flash_attn: bool | None = None
+    type_k: str = "f16"
+    type_v: str = "f16"
+    n_gpu_layers: int = 0
+    load: LoadMode = "mmap"
+
+    def __post_init__(self) -> None:
+        self._whole("instances", 1, 256)
+        for name in ("threads", "threads_batch"):
+            if getattr(self, name) is not None:
+                self._whole(name, 1, 512)
+        self._whole("parallel", 1, MAX_SEQUENCES)
+        self._whole("n_ctx", 16, 1 << 24)
+        for name in ("n_batch", "n_ubatch"):
+            if getattr(self, name) is not None:
+                self._whole(name, 1, 1 << 20)
+        if self.n_batch and self.n_ubatch and self.n_ubatch > self.n_batch:
+            raise ConfigError(f"n_ubatch = {self.n_ubatch:,}: must not exceed n_batch = {self.n_batch:,}")
+        for name in ("share_weights", "pin"):
+            self._one_of(name, (True, False))
+        self._one_of("flash_attn", (True, False, None))
+        self._one_of("type_k", KV_TYPES)
+        self._one_of("type_v", KV_TYPES)
+        self._whole("n_gpu_layers", -1, 1 << 16)
+        self._one_of("load", ("mmap", "mlock", "none"))
+
+    @property
+    def padded_n_ctx(self) -> int:
+        """Tokens that one sequence really gets: llama.cpp pads to 256."""
+        return -(-self.n_ctx // 256) * 256
+
+    @property
+    def resolved_n_ubatch(self) -> int:
+        """Tokens of one physical batch: 512 unless told, never more than a sequence holds or n_batch."""
+        return self.n_ubatch or min(512, self.padded_n_ctx, self.n_batch or 512)
+
+    @property
+    def resolved_n_batch(self) -> int:
+        """Tokens of one llama_decode call; at least one for each sequence."""
+        return max(self.n_batch or max(self.resolved_n_ubatch, min(2048, self.padded_n_ctx)), self.parallel)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Spec):
+    """One job: what `Pool.submit` is told, apart from the prompt.
+
+    max_tokens 0 only scores the prompt. top_k: candidates recorded with each step; 0 records no figures at all.
+    stop: strings that end the text. prompt_logprobs: figures for the prompt's own tokens (nothing is reused then).
+    reuse_prefix False recomputes the prompt. generated: how many of the last prompt ids count as generated.
+    """
+
+    max_tokens: int = 128
+    top_k: int = 0
+    stop: tuple[str, ...] = ()
+    prompt_logprobs: bool = False
+    reuse_prefix: bool = True
+    generated: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        if not all(isinstance(stop, str) and stop for stop in self.stop):
+            raise ConfigError(f"stop = {self.stop!r}: must be non-empty strings")
+        self._whole("max_tokens", 0, 1 << 24)
+        self._whole("top_k", 0, MAX_RECORDED)
+        self._whole("generated", 0, 1 << 24)
+        for name in ("prompt_logprobs", "reuse_prefix"):
+            self._one_of(name, (True, False))
