@@ -1,0 +1,125 @@
+"""The settings of this machine: one table, read from environment variables with the prefix LOGITBENCH_."""
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import platformdirs
+
+from engine.errors import ConfigError
+from engine.specs import MAX_RECORDED
+
+PREFIX = "LOGITBENCH_"
+_PACKAGE = Path(__file__).resolve().parent
+_PACKED_DATA = _PACKAGE / "_data"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of the table; `low` and `high` are the range of a whole number, and mean nothing for a path."""
+
+    name: str
+    default: int | str
+    help: str
+    low: int = 0
+    high: int = 0
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return PREFIX + self.name.upper()
+
+
+SETTINGS = (
+    Setting("home", "", "folder of everything written; empty: data/ of a checkout, else the user's data folder"),
+    Setting("history", "", "the history database; empty: history.duckdb in the home folder"),
+    Setting("model", "", "GGUF file opened at the start; empty: the model that ships"),
+    Setting("models", "", "folder whose GGUF files the picker offers; empty: models/ in the home folder"),
+    Setting("recorded_top_k", 256, "candidates kept with each step of a trial", 1, MAX_RECORDED),
+    Setting("shown_top_k", 10, "candidates shown for a token until the person chooses another number", 1, 50),
+    Setting("prefill_share", 32, "prompt tokens that a decode step may carry while a stream is decoding", 1, 1 << 16),
+    Setting("max_queue", 256, "jobs that may wait in one pool before submit refuses more", 1, 1 << 20),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Every setting with its value; paths are absolute. Made by `from_environment`, which fills the defaults in.
+
+    `model` None stands for the model that ships.
+    """
+
+    home: Path
+    history: Path
+    model: Path | None
+    models: Path
+    recorded_top_k: int
+    shown_top_k: int
+    prefill_share: int
+    max_queue: int
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """Read LOGITBENCH_* variables; an empty one counts as not set. Creates no folder.
+
+        Raises ConfigError for a value out of range, a malformed one, or a name that no setting has.
+        """
+        _refuse_unknown(environment)
+        values: dict[str, Any] = {setting.name: _read(setting, environment) for setting in SETTINGS}
+        home = values["home"] = values["home"] or writable_folder()
+        values["history"] = values["history"] or home / "history.duckdb"
+        values["models"] = values["models"] or home / "models"
+        return cls(**values)
+
+
+def is_checkout() -> bool:
+    """True when the package runs from its source tree, False when it was installed from a wheel."""
+    return not _PACKED_DATA.is_dir()
+
+
+def shipped_folder() -> Path:
+    """Folder of the data that ships, to be read only: data/ of a checkout, engine/_data of a wheel."""
+    return _PACKAGE.parent / "data" if is_checkout() else _PACKED_DATA
+
+
+def writable_folder() -> Path:
+    """Where written things lie unless LOGITBENCH_HOME moves them; the folder need not exist yet."""
+    return _PACKAGE.parent / "data" if is_checkout() else Path(platformdirs.user_data_dir("logitbench"))
+
+
+def _refuse_unknown(environment: Mapping[str, str]) -> None:
+    known = [setting.name.upper() for setting in SETTINGS]
+    for variable in environment:
+        name = variable.removeprefix(PREFIX)
+        if name != variable and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {PREFIX}{near[0]}?" if near else f"known after {PREFIX}: {', '.join(known)}"
+            raise ConfigError(f"There is no setting {variable}; {hint}")
+
+
+def _read(setting: Setting, environment: Mapping[str, str]) -> int | Path | None:
+    """A whole number in its range, an absolute path, or None for a path that is not set."""
+    text = environment.get(setting.variable, "").strip()
+    if isinstance(setting.default, str):
+        return _path(setting, text) if text else None
+    if not text:
+        return setting.default
+    try:
+        value = int(text)
+    except ValueError:
+        value = setting.low - 1
+    if not setting.low <= value <= setting.high:
+        raise ConfigError(
+            f"{setting.variable} = {text!r}: must be a whole number from {setting.low:,} to {setting.high:,}"
+        )
+    return value
+
+
+def _path(setting: Setting, text: str) -> Path:
+    try:
+        return Path(text).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"{setting.variable} = {text!r}: must be a path of this machine ({error})") from error
