@@ -1,0 +1,42 @@
+"""How much memory this process may still take: the machine's, or what its control group leaves it."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that can be taken without swapping, clean page cache counted as free.
+
+    The least of what the system has and what is left of each memory limit (control groups, versions 1 and 2) above
+    this process. `root` is where /proc and /sys lie.
+    """
+    return max(0, min([psutil.virtual_memory().available, *_left_in_groups(root)]))
+
+
+def _left_in_groups(root: Path) -> Iterator[int]:
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _number, controllers, path = line.split(":", 2)
+        if not controllers:
+            yield from _left(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            base = root / "sys/fs/cgroup/memory"
+            yield from _left(base, path, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def _left(base: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
+    """What each group from the process's own up to the root leaves; inside a container the own path may not exist."""
+    group = base / path.lstrip("/")
+    for folder in (group, *group.parents):
+        with contextlib.suppress(OSError, ValueError):
+            total = int((folder / limit).read_text())
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            yield total - int((folder / usage).read_text()) + int(stat.get(reclaimable, 0))
+        if folder == base:
+            return

@@ -1,0 +1,60 @@
+"""What a model file is, whatever it is called: the SHA-256 of its bytes, computed once for each state of the file."""
+
+import contextlib
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from engine.errors import ModelError
+from engine.settings import Settings
+
+MAX_KEPT = 1_000
+
+
+def model_hash(path: str | Path, folder: str | Path | None = None) -> str:
+    """SHA-256 of the file as 64 hexadecimal digits.
+
+    Kept in models/hashes.json under `folder` (None: the home folder of the settings) by path, size and time of last
+    change, so that only the first call for a file reads it: some seconds for each gigabyte, so call it away from a
+    thread that a person waits for. A folder that cannot be written costs only that memory. Raises ModelError when
+    the model file cannot be read.
+    """
+    path = Path(path).resolve()
+    store = Path(folder or Settings.from_environment().home, "models", "hashes.json")
+    try:
+        before = _state(path)
+        known = _load(store)
+        entry = known.get(str(path))
+        if isinstance(entry, list) and entry[:2] == before and isinstance(entry[-1], str):
+            return entry[-1]
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if _state(path) == before:
+            _save(store, known | {str(path): [*before, digest]})
+        return digest
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _state(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _load(store: Path) -> dict[str, object]:
+    """What is kept; nothing where the file is missing or damaged, since it can be made again."""
+    try:
+        kept = json.loads(store.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _save(store: Path, known: dict[str, object]) -> None:
+    """Replace the file whole, keeping the latest entries; two writers at once lose one entry and nothing else."""
+    partial = store.with_name(f"{store.name}.{os.getpid()}.partial")
+    with contextlib.suppress(OSError):
+        store.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(dict(list(known.items())[-MAX_KEPT:]), indent=1))
+        partial.replace(store)
