@@ -1,0 +1,148 @@
+"""The one connection to the file: what is checked before it opens, how it is locked down, what its failures mean."""
+
+import os
+import re
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+
+from engine.errors import EngineError, HistoryError, HistoryLocked, HistoryNewer
+from engine.history import schema
+
+# Files of this storage version can also be read by DuckDB 1.5, which is supported beside 2.0.
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "storage_compatibility_version": "v1.5.0",
+    "memory_limit": "1GiB",
+    "threads": "2",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+}
+SNAPSHOTS = "snapshots"
+
+
+def connect(path: Path) -> duckdb.DuckDBPyConnection:
+    """Open `path` for this process alone, made and migrated if need be; a backup lies beside it before a migration.
+
+    Raises HistoryLocked, HistoryNewer or HistoryError; the file is then as it was.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pending = _pending(path)
+        if pending:
+            _back_up(path, f"before-{pending[0]}")
+        return _open(path)
+    except EngineError:
+        raise
+    except (duckdb.Error, OSError) as error:
+        raise explain(error, path) from error
+
+
+def explain(error: Exception, path: Path) -> HistoryError:
+    """The failure of the database or its folder in words, mapped to the most specific class."""
+    text = str(error).strip()
+    first = text.splitlines()[0] if text else type(error).__name__
+    if "Could not set lock" in text:
+        pid = re.search(r"PID (\d+)", text)
+        return locked(path, pid.group(1) if pid else "unknown")
+    if re.search(r"newer version|version number", text, re.IGNORECASE):
+        return HistoryNewer(
+            f"The history {path} was written by a newer version of DuckDB than the one installed here. Nothing was "
+            f"changed. Start the newer workbench, or let LOGITBENCH_HOME name another folder. ({first})"
+        )
+    for pattern, meaning in _MEANINGS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return HistoryError(f"The history {path} {meaning} ({first})")
+    return HistoryError(
+        f"The history {path} could not be used: {first} What was kept before is unchanged; "
+        "starting the workbench again may help."
+    )
+
+
+_MEANINGS = (
+    (
+        r"No space left|File too large|Disk quota|out of disk",
+        (
+            "could not grow: the disk is full. Everything kept before is still there; what was not kept is still on "
+            "screen and can be downloaded. Free some space and run again."
+        ),
+    ),
+    (
+        r"Permission denied|Read-only file system|Operation not permitted",
+        (
+            "cannot be written: its file or folder is not writable for this user. Change the permissions, or let "
+            "LOGITBENCH_HOME name a folder that is writable."
+        ),
+    ),
+    (
+        r"No such file|Not a directory|Is a directory|File exists",
+        (
+            "cannot be made at this place: its folder is not there, or something else has its name. Let LOGITBENCH_HOME "
+            "name a folder."
+        ),
+    ),
+    (
+        r"not a valid DuckDB|Corrupt|checksum|Could not read|Serialization|deserializ|WAL",
+        (
+            "is damaged, or is not a DuckDB database. Nothing was changed. Move the file away and start again with an "
+            "empty history, or put a backup in its place."
+        ),
+    ),
+)
+
+
+def locked(path: Path, pid: int | str) -> HistoryLocked:
+    """The error for a file that process `pid` owns."""
+    return HistoryLocked(
+        f"The history {path} is in use by process {pid}. Only one process can own it; nothing was changed. "
+        "Close that workbench, or go on without keeping trials here."
+    )
+
+
+def _open(path: Path) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(path, config=_CONFIG)
+    try:
+        snapshots = str(path.parent / SNAPSHOTS).replace("'", "''")
+        # allowed_directories is only taken by a database that has started, so these three follow one another here.
+        connection.execute(f"SET allowed_directories = ['{snapshots}']")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        schema.migrate(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _pending(path: Path) -> list[str]:
+    """Migrations that an existing file still needs, seen through a connection that cannot change it."""
+    if not path.exists():
+        return []
+    with closing(duckdb.connect(path, read_only=True, config=_CONFIG)) as connection:
+        done = schema.applied(connection)
+    if done is None:
+        raise HistoryError(
+            f"{path} is a DuckDB database, but not a history of this workbench. Nothing was changed. Let "
+            "LOGITBENCH_HOME name another folder."
+        )
+    known = schema.names()
+    if done != known[: len(done)]:
+        unknown = next(name for number, name in enumerate(done) if name not in known[number : number + 1])
+        raise HistoryNewer(
+            f"The history {path} was written by a newer version of this workbench: it has the migration "
+            f"{unknown!r}, which is not known here. Nothing was changed. Update the workbench, or let LOGITBENCH_HOME "
+            "name another folder."
+        )
+    return known[len(done) :] if done else []
+
+
+def _back_up(path: Path, suffix: str) -> None:
+    """Copy the file and its write-ahead log, whole or not at all."""
+    for source, ending in ((Path(f"{path}.wal"), ".wal"), (path, "")):
+        if source.exists():
+            unfinished = Path(f"{path}.{suffix}.unfinished{ending}")
+            shutil.copy2(source, unfinished)
+            os.replace(unfinished, f"{path}.{suffix}{ending}")

@@ -1,0 +1,91 @@
+"""What is kept of a trial, and the short form shown in lists."""
+
+import math
+import uuid
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from engine.errors import ConfigError
+from engine.results import INSPECTED, Completion
+from engine.specs import PoolSpec, Request, Sampling
+
+TITLE_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """Which model answered. `hash` is of the file's content; `path` is where it lay then."""
+
+    name: str
+    path: str
+    hash: str
+    quantisation: str
+    num_parameters: int
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One trial with everything needed to show it, continue it and run it again.
+
+    id is a UUIDv7 as text, created_at aware. messages are empty in completion mode. parent: the trial that this one
+    continues or regenerates. label marks what is not the user's own, such as the recorded example that ships.
+    Raises ConfigError when id or parent is no UUID, or created_at has no time zone.
+    """
+
+    id: str
+    created_at: datetime
+    prompt: str
+    messages: tuple[dict[str, str], ...]
+    sampling: Sampling
+    request: Request
+    pool: PoolSpec
+    model: ModelIdentity
+    versions: dict[str, str]
+    completion: Completion = field(repr=False)
+    parent: str | None = None
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("id", "parent"):
+            value = getattr(self, name)
+            if value is not None and as_uuid(value) is None:
+                raise ConfigError(f"{name} = {value!r}: must be a UUID as text")
+        if self.created_at.utcoffset() is None:
+            raise ConfigError(f"created_at = {self.created_at}: must have a time zone")
+
+    @property
+    def title(self) -> str:
+        """First line with something in it: of the prompt, or in chat mode of the user's last message."""
+        asked = [message.get("content", "") for message in self.messages if message.get("role") == "user"]
+        lines = (asked[-1] if asked else self.prompt).splitlines()
+        return next((line.strip()[:TITLE_CHARACTERS] for line in lines if line.strip()), "")
+
+    @property
+    def mean_surprise_bits(self) -> float | None:
+        """Mean of -log2 of the model's probabilities: of the generated tokens, or of a prompt that was only scored."""
+        steps = self.completion.steps if len(self.completion.steps) else self.completion.prompt_steps
+        inspected = steps.records[steps.records["flags"] & INSPECTED != 0]
+        return float(-inspected["logprob"].mean() / math.log(2)) if len(inspected) else None
+
+
+@dataclass(frozen=True)
+class TrialSummary:
+    """One line of the list of recent trials; rates in tokens per second, surprise in bits per token."""
+
+    id: str
+    created_at: datetime
+    title: str
+    output_start: str
+    model_name: str
+    num_generated: int
+    decode_per_s: float | None
+    mean_surprise_bits: float | None
+    label: str
+
+
+def as_uuid(text: str) -> uuid.UUID | None:
+    """The UUID written as `text`, None where it is none."""
+    try:
+        return uuid.UUID(text)
+    except (ValueError, AttributeError, TypeError):
+        return None

@@ -1,0 +1,90 @@
+"""Results and specs as plain values for JSON: the form of exports, of `--json` on the command line and of the pages.
+
+Bytes are lists of whole numbers, as OpenAI's clients expect them. JSON has no infinity: a number that is not finite is
+the string "-inf", "inf" or "nan".
+"""
+
+import math
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from engine.results import Candidate, Completion, StepTable, TokenStep
+from engine.specs import Spec
+
+Figure = float | str | None
+S = TypeVar("S", bound=Spec)
+
+
+def figure(value: float | None) -> Figure:
+    """The number itself, or its name where JSON could not hold it."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def candidate_to_dict(candidate: Candidate) -> dict[str, Any]:
+    """One candidate by field name."""
+    return {
+        "id": candidate.id,
+        "bytes": list(candidate.bytes),
+        "text": candidate.text,
+        "logprob": figure(candidate.logprob),
+        "p_final": figure(candidate.p_final),
+    }
+
+
+def step_to_dict(step: TokenStep) -> dict[str, Any]:
+    """One step by field name, its candidates under "top"."""
+    return {
+        "id": step.id,
+        "bytes": list(step.bytes),
+        "text": step.text,
+        "logprob": figure(step.logprob),
+        "rank": step.rank,
+        "entropy": figure(step.entropy),
+        "normaliser": figure(step.normaliser),
+        "p_final": figure(step.p_final),
+        "draw": step.draw,
+        "elapsed_s": figure(step.elapsed_s),
+        "num_kept": step.num_kept,
+        "is_forced": step.is_forced,
+        "is_resampled": step.is_resampled,
+        "top": [candidate_to_dict(candidate) for candidate in step.top],
+    }
+
+
+def completion_to_dict(completion: Completion) -> dict[str, Any]:
+    """A finished job with all its steps."""
+    return {
+        "id": completion.id,
+        "text": completion.text,
+        "finish_reason": completion.finish_reason,
+        "seed": completion.seed,
+        "prompt_ids": list(completion.prompt_ids),
+        "prompt_steps": _steps(completion.prompt_steps),
+        "steps": _steps(completion.steps),
+        "timings": {name: figure(value) for name, value in completion.timings.to_dict().items()},
+    }
+
+
+def spec_to_dict(spec: Spec) -> dict[str, Any]:
+    """All values of a spec, the defaults too, so that a later change of defaults does not change what was kept."""
+    return {field.name: _plain(getattr(spec, field.name)) for field in fields(spec)}  # type: ignore[arg-type]
+
+
+def spec_from_dict(kind: type[S], values: dict[str, Any]) -> S:
+    """The spec that `spec_to_dict` wrote; raises ConfigError for unknown names and values out of range."""
+    known = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
+    read: dict[str, Any] = {
+        name: float(value) if isinstance(known.get(name), float) and value in ("inf", "-inf") else value
+        for name, value in values.items()
+    }
+    if "logit_bias" in read:
+        read["logit_bias"] = tuple((int(token), float(bias)) for token, bias in read["logit_bias"])
+    return kind.from_dict(read)
+
+
+def _steps(table: StepTable) -> list[dict[str, Any]]:
+    return [step_to_dict(step) for step in table]
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, tuple) else figure(value)
