@@ -29,7 +29,7 @@ class Load(Message):
     threads: int
     threads_batch: int
     cpus: list[int]
-    vocab_only: bool
+    prefill_share: int
 
 
 class Start(Message):
@@ -79,14 +79,13 @@ class Loading(Message):
 
 
 class Ready(Message):
-    """The model is loaded. n_ctx is of one sequence; lengths are of the pieces in `blob`."""
+    """The model is loaded: its vocabulary, tokens of one sequence, seconds of loading."""
 
     protocol: int
     pid: int
     load_s: float
     n_ctx: int
-    lengths: bytes
-    blob: bytes
+    pieces: list[bytes]
     kinds: bytes
     names: dict[int, str]
     bos: int | None
@@ -94,7 +93,6 @@ class Ready(Message):
     add_space_prefix: bool
     chat_template: str
     description: str
-    can_cut: bool
 
 
 class Failed(Message):
@@ -115,14 +113,14 @@ class Started(Message):
 
 
 class Steps(Message):
-    """New steps of one job: `records` holds results.RECORD rows, the others (n, k) arrays."""
+    """New steps of one job: `records` holds results.RECORD rows, the others (n, k) arrays or nothing."""
 
     job: int
     is_prompt: bool
     records: bytes
-    top_ids: bytes
-    top_logprobs: bytes
-    top_p_final: bytes
+    top_ids: bytes = b""
+    top_logprobs: bytes = b""
+    top_p_final: bytes = b""
 
 
 class Decoded(Message):
@@ -147,10 +145,10 @@ class Answer(Message):
     """Reply to Tokenize (ids), RenderChat (text, ids) or Measure (figures); `error` is empty when all is well."""
 
     call: int
-    ids: list[int]
-    text: str
-    figures: dict[str, float]
-    error: str
+    ids: list[int] = []
+    text: str = ""
+    figures: dict[str, float] = {}
+    error: str = ""
 
 
 ToWorker = Load | Start | Cancel | Tokenize | RenderChat | Measure

@@ -1,0 +1,57 @@
+"""Run language models of GGUF files in a pool of processes, with the exact probability of every token.
+
+    from engine import Pool, Sampling
+
+    with Pool("model.gguf", parallel=16) as pool:
+        for step in pool.submit("Once upon a time", Sampling(seed=1), max_tokens=64, top_k=10):
+            print(step.text, step.logprob, step.rank)
+"""
+
+from engine.calls import complete
+from engine.errors import (
+    ConfigError,
+    EngineError,
+    HistoryError,
+    HistoryLocked,
+    HistoryNewer,
+    JobTimeout,
+    MemoryRefused,
+    ModelError,
+    PoolClosed,
+    PromptTooLong,
+    QueueFull,
+    WorkerDied,
+)
+from engine.pool.job import Job
+from engine.pool.pool import Pool, WorkerInfo
+from engine.results import Candidate, Completion, StepTable, Timings, TokenStep
+from engine.specs import PoolSpec, Request, Sampling
+from engine.vocabulary import Vocabulary
+
+__all__ = [
+    "Candidate",
+    "Completion",
+    "ConfigError",
+    "EngineError",
+    "HistoryError",
+    "HistoryLocked",
+    "HistoryNewer",
+    "Job",
+    "JobTimeout",
+    "MemoryRefused",
+    "ModelError",
+    "Pool",
+    "PoolClosed",
+    "PoolSpec",
+    "PromptTooLong",
+    "QueueFull",
+    "Request",
+    "Sampling",
+    "StepTable",
+    "Timings",
+    "TokenStep",
+    "Vocabulary",
+    "WorkerDied",
+    "WorkerInfo",
+    "complete",
+]

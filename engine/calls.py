@@ -1,0 +1,45 @@
+"""The one-line form: a pool opened, used and closed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
+
+from engine.models.library import embedded_model
+from engine.pool.pool import Pool
+from engine.results import Completion
+from engine.specs import Sampling
+
+
+@overload
+def complete(
+    prompts: str, sampling: Sampling | None = None, *, model: str | Path | None = None, **options: Any
+) -> Completion: ...
+@overload
+def complete(
+    prompts: Sequence[str], sampling: Sampling | None = None, *, model: str | Path | None = None, **options: Any
+) -> list[Completion]: ...
+def complete(
+    prompts: str | Sequence[str],
+    sampling: Sampling | None = None,
+    *,
+    model: str | Path | None = None,
+    max_tokens: int = 128,
+    top_k: int = 0,
+    stop: str | Sequence[str] = (),
+    prompt_logprobs: bool = False,
+    **pool: Any,
+) -> Completion | list[Completion]:
+    """Complete one prompt (one Completion) or several (a list, in their order); `pool` are parameters of Pool.
+
+    model None: the one that ships. Sequences default to one for each prompt, eight at most. Raises EngineError.
+    """
+    is_one = isinstance(prompts, str)
+    texts = [prompts] if isinstance(prompts, str) else list(prompts)
+    options = {"parallel": max(1, min(8, len(texts)))} | pool
+    with Pool(model or embedded_model(), **options) as opened:
+        done = list(
+            opened.map(
+                texts, sampling, max_tokens=max_tokens, top_k=top_k, stop=stop, prompt_logprobs=prompt_logprobs
+            )
+        )
+    return done[0] if is_one else done

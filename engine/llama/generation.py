@@ -1,0 +1,180 @@
+"""One job on one sequence: its ids, its sampler, its text, and the records of its steps."""
+
+import math
+import struct
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import ModelError
+from engine.llama.distribution import Distribution, Figures, Ids, Row
+from engine.llama.grammar import CANDIDATE
+from engine.llama.sampler import Sampler
+from engine.results import INSPECTED, RECORD, RESAMPLED, FinishReason
+from engine.specs import Request
+from engine.vocabulary import Vocabulary
+
+_RECORD = struct.Struct("<iiddddddii")
+assert _RECORD.size == RECORD.itemsize
+_NAN = float("nan")
+
+
+class Scratch:
+    """Buffers of one vocabulary size that all jobs of a worker share."""
+
+    def __init__(self, num_vocab: int) -> None:
+        self.distribution = Distribution(num_vocab)
+        self.room = np.zeros(num_vocab, CANDIDATE)
+        self.p_by_id = np.zeros(num_vocab, np.float32)
+
+
+class Recorded(NamedTuple):
+    """One step as bytes: a results.RECORD row, and k candidates' ids, logprobs and final probabilities."""
+
+    record: bytes
+    top_ids: bytes = b""
+    top_logprobs: bytes = b""
+    top_p_final: bytes = b""
+
+
+class Clock(NamedTuple):
+    """Monotonic seconds: submitted by the caller, taken from the queue."""
+
+    submitted: float
+    started: float
+
+
+class Generation:
+    """State of a running job. `held` ids are in the cache, `pending` is the drawn token that is not yet."""
+
+    def __init__(
+        self, job: int, ids: list[int], request: Request, sampler: Sampler, vocabulary: Vocabulary, clock: Clock
+    ) -> None:
+        self.job, self.ids, self.request, self.sampler = job, ids, request, sampler
+        self.vocabulary, self.clock = vocabulary, clock
+        self.num_prompt = len(ids)
+        self.pending = -1
+        self.num_generated = 0
+        self.finish_reason: FinishReason | None = None
+        self._text = bytearray(vocabulary.join(ids[self.num_prompt - request.generated :]))
+        self._text_start = len(self._text)
+        self.text_bytes = 0
+        self._stops = [stop.encode() for stop in request.stop]
+        self.first_at = self.last_at = clock.started
+        self._previous = clock.submitted
+
+    def replay(self, row: Row, token: int, scratch: Scratch) -> None:
+        """Draw as when `token` was generated, so that every generator stands where it stood, and take `token`."""
+        scratch.distribution.check(row)
+        self.sampler.choose(row, scratch.distribution, None, scratch.room)
+        self.sampler.accept(token)
+
+    def step(self, row: Row, now: float, scratch: Scratch) -> Recorded:
+        """Draw the next token from a row of logits; raises ModelError naming the step for logits that are not finite."""
+        k = self.request.top_k
+        distribution, figures, top = scratch.distribution, None, None
+        try:
+            if k:
+                figures = distribution.measure(row)
+                top = distribution.top(row, max(k, self.sampler.num_presorted))
+            else:
+                distribution.check(row)
+        except ModelError as error:
+            raise ModelError(f"generated token {self.num_generated + 1}: {error}") from error
+        choice = self.sampler.choose(row, distribution, top, scratch.room)
+        p_final = self.sampler.p_final(top[:k], scratch.p_by_id) if top is not None else None
+        self.sampler.accept(choice.token)
+        flags = RESAMPLED if choice.is_resampled else 0
+        drawn = (choice.p_final, choice.draw, choice.num_kept)
+        recorded = self._record(row, choice.token, figures, top, p_final, now, scratch, flags, drawn)
+        self._take(choice.token, now)
+        return recorded
+
+    def score(self, row: Row, token: int, now: float, scratch: Scratch) -> Recorded:
+        """Figures of a prompt token under the row before it."""
+        try:
+            figures = scratch.distribution.measure(row)
+        except ModelError as error:
+            raise ModelError(f"prompt token {token}: {error}") from error
+        top = scratch.distribution.top(row, self.request.top_k) if self.request.top_k else None
+        return self._record(row, token, figures, top, None, now, scratch, 0, (_NAN, _NAN, 0))
+
+    def _record(
+        self,
+        row: Row,
+        token: int,
+        figures: Figures | None,
+        top: Ids | None,
+        p_final: npt.NDArray[np.float32] | None,
+        now: float,
+        scratch: Scratch,
+        flags: int,
+        drawn: tuple[float, float, int],
+    ) -> Recorded:
+        elapsed, self._previous = now - self._previous, now
+        probability, draw, num_kept = drawn
+        if figures is None:
+            return Recorded(_RECORD.pack(token, 0, _NAN, _NAN, _NAN, _NAN, draw, elapsed, flags, num_kept))
+        normaliser, entropy = figures
+        logprob = float(row[token]) - normaliser
+        rank = scratch.distribution.rank(row, token)
+        flags |= INSPECTED
+        record = _RECORD.pack(
+            token, rank, logprob, entropy, normaliser, probability, draw, elapsed, flags, num_kept
+        )
+        if top is None:
+            return Recorded(record)
+        return Recorded(record, *_candidates(row, top, normaliser, p_final, self.request.top_k))
+
+    def _take(self, token: int, now: float) -> None:
+        """Count the drawn token and see whether it ends the job."""
+        self.num_generated += 1
+        self.first_at = now if self.num_generated == 1 else self.first_at
+        self.last_at = now
+        self.pending = token
+        before = len(self._text)
+        self._text += self.vocabulary.pieces[token]
+        self.text_bytes = len(self._text) - self._text_start
+        if self.vocabulary.is_end(token):
+            self.finish_reason = "stop"
+        for stop in self._stops:
+            found = self._text.find(stop, max(0, before - len(stop) + 1))
+            if found >= 0:
+                self.finish_reason = "stop"
+                self.text_bytes = min(self.text_bytes, max(0, found - self._text_start))
+        if self.finish_reason is None and self.num_generated >= self.request.max_tokens:
+            self.finish_reason = "length"
+
+    def finish_scored(self, now: float) -> None:
+        """The prompt is computed and nothing is to be generated."""
+        self.finish_reason = "length"
+        self.first_at = self.last_at = now
+
+    @property
+    def prefill_s(self) -> float:
+        """Seconds from leaving the queue to the first token."""
+        return self.first_at - self.clock.started
+
+    @property
+    def decode_s(self) -> float:
+        """Seconds from the first token to the last."""
+        return self.last_at - self.first_at
+
+    def close(self) -> None:
+        """Free the sampler."""
+        self.sampler.close()
+
+
+def _candidates(
+    row: Row, top: Ids, normaliser: float, p_final: npt.NDArray[np.float32] | None, k: int
+) -> tuple[bytes, bytes, bytes]:
+    top = top[:k]
+    ids = top.astype(np.int32)
+    logprobs = (row[top] - np.float64(normaliser)).astype(np.float32)
+    finals = np.full(len(top), math.nan, np.float32) if p_final is None else p_final
+    if len(top) < k:
+        missing = (0, k - len(top))
+        ids = np.pad(ids, missing, constant_values=-1)
+        logprobs, finals = np.pad(logprobs, missing), np.pad(finals, missing)
+    return ids.tobytes(), logprobs.tobytes(), finals.tobytes()

@@ -1,0 +1,56 @@
+"""The loaded llama.cpp library: quiet logging, pointers as numpy arrays, NULL turned into errors."""
+
+import ctypes
+import sys
+from typing import Any
+
+import llama_cpp.llama_cpp as llama
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import ConfigError
+
+# GGML_TYPE_BF16 of ggml.h is not among the names that llama_cpp binds
+GGML_TYPES = {"bf16": 30} | {
+    name: getattr(llama, f"GGML_TYPE_{name.upper()}")
+    for name in ("f32", "f16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+}
+LOAD_MODES = {
+    "mmap": llama.LLAMA_LOAD_MODE_MMAP,
+    "mlock": llama.LLAMA_LOAD_MODE_MMAP_MLOCK,
+    "none": llama.LLAMA_LOAD_MODE_NONE,
+}
+_WARN, _ERROR = 3, 4
+
+
+@llama.llama_log_callback  # type: ignore[untyped-decorator]
+def _log(level: int, text: bytes, _user_data: Any) -> None:
+    if level in (_WARN, _ERROR):
+        sys.stderr.write(text.decode("utf-8", "replace"))
+        sys.stderr.flush()
+
+
+def start_backend() -> None:
+    """Make llama.cpp ready in this process; its warnings and errors go to standard error."""
+    llama.llama_log_set(_log, ctypes.c_void_p(0))
+    llama.llama_backend_init()
+
+
+def address_of(array: npt.NDArray[Any]) -> int:
+    """The address of an array's first element."""
+    address: int = array.ctypes.data
+    return address
+
+
+def view(address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A numpy array over memory that llama.cpp owns; valid only as long as llama.cpp leaves it there."""
+    kind = np.dtype(dtype)
+    size = int(np.prod(shape)) * kind.itemsize
+    return np.frombuffer((ctypes.c_char * size).from_address(address), kind).reshape(shape)
+
+
+def not_null(sampler: Any, name: str, reason: str) -> Any:
+    """The sampler itself; raises ConfigError where llama.cpp returned NULL, which it would crash on later."""
+    if not sampler:
+        raise ConfigError(f"{name}: {reason}")
+    return sampler

@@ -1,0 +1,90 @@
+"""Which sequence a new prompt should take, so that the cache already holds as much of it as possible.
+
+Knows token ids and nothing of llama.cpp: `held` says what each sequence's cache contains.
+"""
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+WORTHWHILE = 32
+"""Tokens below which a shared prefix is computed again: that costs a step and keeps the logits exactly the same."""
+
+
+class Placement(NamedTuple):
+    """Run on `sequence`; keep its first `num_cached` tokens, copied from `source` when that is another sequence."""
+
+    sequence: int
+    source: int
+    num_cached: int
+
+
+class PrefixCache:
+    """The ids that each sequence's cache holds, and which sequences are taken.
+
+    `can_cut` False (recurrent and hybrid models): only a sequence whose whole content is a prefix is reused.
+    """
+
+    def __init__(self, num_sequences: int, *, can_cut: bool) -> None:
+        self.held = [array("i") for _ in range(num_sequences)]
+        self._free = dict.fromkeys(range(num_sequences))
+        self._can_cut = can_cut
+
+    @property
+    def free(self) -> list[int]:
+        """Sequences without a job, the longest unused first."""
+        return list(self._free)
+
+    def place(self, prompt: Sequence[int], *, reuse: bool) -> Placement:
+        """Take a free sequence for `prompt`; there must be one. At least the last token is left to compute."""
+        oldest = min(self._free, key=lambda sequence: len(self.held[sequence]) > 0)
+        best = Placement(oldest, oldest, 0)
+        if reuse:
+            ids = np.asarray(prompt, np.int32)
+            for source in range(len(self.held)):
+                num_shared = self._reusable(source, ids)
+                if num_shared > best.num_cached:
+                    best = self._from(source, num_shared, oldest)
+        del self._free[best.sequence]
+        del self.held[best.sequence][best.num_cached :]
+        if best.source != best.sequence:
+            self.held[best.sequence] = self.held[best.source][: best.num_cached]
+        return best
+
+    def _reusable(self, source: int, prompt: npt.NDArray[np.int32]) -> int:
+        held = np.frombuffer(self.held[source], np.int32) if self.held[source] else np.zeros(0, np.int32)
+        num_shared = shared_prefix(held, prompt)
+        is_whole = 0 < num_shared == len(held) < len(prompt)
+        if is_whole:
+            return num_shared
+        num_shared = min(num_shared, len(prompt) - 1)
+        return num_shared if self._can_cut and num_shared >= WORTHWHILE else 0
+
+    def _from(self, source: int, num_shared: int, oldest: int) -> Placement:
+        """In place where the source is free and loses little by it, else as a copy."""
+        loses_little = len(self.held[source]) - num_shared < WORTHWHILE or oldest == source
+        if source in self._free and (loses_little or not self._can_cut):
+            return Placement(source, source, num_shared)
+        return Placement(oldest if oldest != source else source, source, num_shared)
+
+    def extend(self, sequence: int, ids: Sequence[int]) -> None:
+        """The cache of `sequence` now holds `ids` too."""
+        self.held[sequence].extend(ids)
+
+    def forget(self, sequence: int) -> None:
+        """The cache of `sequence` is empty."""
+        self.held[sequence] = array("i")
+
+    def release(self, sequence: int) -> None:
+        """The job on `sequence` is over; what it held stays until another job takes its place."""
+        self._free[sequence] = None
+
+
+def shared_prefix(left: npt.NDArray[np.int32], right: npt.NDArray[np.int32]) -> int:
+    """How many first ids two arrays have in common."""
+    size = min(len(left), len(right))
+    different = np.flatnonzero(left[:size] != right[:size])
+    return int(different[0]) if len(different) else size

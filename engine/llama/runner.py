@@ -1,0 +1,271 @@
+"""One worker's decode loop: admits jobs, runs the scheduler's plan through llama.cpp, draws, records, reports."""
+
+import random
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from engine.errors import EngineError, ModelError, PromptTooLong
+from engine.llama.context import NO_SLOT, OK, SCORED_ROWS, Chunk, Context
+from engine.llama.distribution import Row
+from engine.llama.generation import Clock, Generation, Recorded, Scratch
+from engine.llama.model import Model
+from engine.llama.prefix import PrefixCache
+from engine.llama.sampler import Sampler
+from engine.llama.scheduler import Plan, Scheduler
+from engine.specs import PoolSpec, Request, Sampling
+
+
+class Reporter(Protocol):
+    """Who hears of what happens, in order, from the runner's own thread."""
+
+    def started(self, job: int, prompt_ids: list[int], num_cached: int, seed: int, queue_s: float) -> None:
+        """The job left the queue."""
+
+    def steps(self, job: int, steps: Sequence[Recorded], *, is_prompt: bool) -> None:
+        """New steps of the job."""
+
+    def ended(self, generation: Generation) -> None:
+        """The job is over; `finish_reason` says why."""
+
+    def cancelled(self, job: int) -> None:
+        """The job is over before it left the queue."""
+
+    def failed(self, job: int, error: EngineError) -> None:
+        """The job is over without a result."""
+
+
+class Order(Protocol):
+    """A job as it arrives."""
+
+    @property
+    def job(self) -> int: ...
+    @property
+    def prompt(self) -> str | list[int]: ...
+    @property
+    def sampling(self) -> Sampling: ...
+    @property
+    def request(self) -> Request: ...
+    @property
+    def submitted(self) -> float: ...
+
+
+class Runner:
+    """Owns one context. submit() and cancel() between steps; step() runs one decode.
+
+    decode_s: seconds inside llama_decode so far; num_decodes, num_tokens: decodes and tokens computed so far.
+    """
+
+    def __init__(
+        self, model: Model, spec: PoolSpec, *, threads: int, threads_batch: int, prefill_share: int, reporter: Reporter
+    ) -> None:
+        self.model, self.spec, self._reporter = model, spec, reporter
+        self.context = Context(model, spec, threads, threads_batch)
+        self.scheduler = Scheduler(
+            spec.parallel, spec.resolved_n_batch, spec.resolved_n_ubatch, prefill_share, SCORED_ROWS
+        )
+        self._cache = PrefixCache(spec.parallel, can_cut=not model.is_recurrent)
+        self._scratch = Scratch(model.num_vocab)
+        self._waiting: dict[int, Order] = {}
+        self._running: dict[int, Generation] = {}
+        self.decode_s = 0.0
+        self.num_decodes = 0
+        self.num_tokens = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """True when nothing runs and nothing waits."""
+        return self.scheduler.is_idle
+
+    def submit(self, order: Order) -> None:
+        """Queue a job."""
+        self._waiting[order.job] = order
+        self.scheduler.enqueue(order.job)
+
+    def cancel(self, job: int) -> None:
+        """End a waiting or running job with the steps it has; unknown jobs are over already."""
+        if self.scheduler.drop(job):
+            del self._waiting[job]
+            self._reporter.cancelled(job)
+            return
+        for sequence, generation in self._running.items():
+            if generation.job == job:
+                generation.finish_reason = "cancelled"
+                self._end(sequence)
+                return
+
+    def step(self) -> None:
+        """Admit what can start, then run one batch and report what it gave."""
+        while (job := self.scheduler.next_job()) is not None:
+            order = self._waiting.pop(job)
+            try:
+                self._admit(order)
+            except EngineError as error:
+                self._reporter.failed(job, error)
+        plan = self.scheduler.plan()
+        if plan:
+            self._run(plan)
+
+    def _admit(self, order: Order) -> None:
+        started = time.monotonic()
+        ids = self._prompt_ids(order)
+        request = order.request
+        seed = random.getrandbits(31) if order.sampling.seed is None else order.sampling.seed
+        sampler = Sampler(order.sampling, seed, self.model.vocab, self.model.num_vocab, self.context.n_ctx)
+        generation = Generation(
+            order.job, ids, request, sampler, self.model.vocabulary, Clock(order.submitted, started)
+        )
+        is_exact = not (request.reuse_prefix or request.prompt_logprobs) and request.generated > 0
+        if not is_exact:
+            try:
+                sampler.advance(ids[len(ids) - request.generated :])
+            except EngineError:
+                generation.close()
+                raise
+        sequence, num_cached = self._place(ids, reuse=request.reuse_prefix and not request.prompt_logprobs)
+        self._running[sequence] = generation
+        self.scheduler.admit(
+            sequence,
+            len(ids),
+            num_cached,
+            single_from=len(ids) - request.generated if is_exact else None,
+            scored=request.prompt_logprobs,
+        )
+        self._reporter.started(order.job, ids, num_cached, seed, started - order.submitted)
+
+    def _prompt_ids(self, order: Order) -> list[int]:
+        if isinstance(order.prompt, str):
+            ids = self.model.tokenize(order.prompt)
+        else:
+            ids = self.model.check_ids(order.prompt).tolist()
+        if not ids:
+            raise PromptTooLong("the prompt is empty: this model needs at least one token to start from")
+        if len(ids) > self.context.n_ctx:
+            raise PromptTooLong(
+                f"the prompt has {len(ids):,} tokens; this context holds {self.context.n_ctx:,}: "
+                "shorten the prompt or open the model with a larger n_ctx"
+            )
+        if order.request.generated >= len(ids):
+            raise PromptTooLong(
+                f"generated = {order.request.generated:,}: the prompt has {len(ids):,} tokens, "
+                "and at least the first was not generated"
+            )
+        return ids
+
+    def _place(self, ids: list[int], *, reuse: bool) -> tuple[int, int]:
+        sequence, source, num_cached = self._cache.place(ids, reuse=reuse)
+        if source != sequence:
+            self.context.copy(source, sequence)
+        if not self.context.cut(sequence, num_cached):
+            self._cache.forget(sequence)
+            num_cached = 0
+        return sequence, num_cached
+
+    def _run(self, plan: Plan) -> None:
+        chunks = [self._chunk(sequence, num_tokens) for sequence, num_tokens in plan.items()]
+        num_rows = self.context.fill(chunks)
+        before = time.perf_counter()
+        code = self.context.decode()
+        self.decode_s += time.perf_counter() - before
+        if code == NO_SLOT:
+            stuck = self.scheduler.refused(plan)
+            if stuck is not None:
+                self._fail(stuck, ModelError("the KV cache has no room for another token: open with a larger n_ctx"))
+            return
+        if code != OK:
+            self._isolate(plan, code)
+            return
+        self.num_decodes += 1
+        self.num_tokens += sum(plan.values())
+        self.scheduler.computed(plan)
+        self._read(chunks, num_rows)
+
+    def _chunk(self, sequence: int, num_tokens: int) -> Chunk:
+        """The next tokens of a sequence; a prompt's last token, and every one that is scored or replayed, wants logits."""
+        generation, track = self._running[sequence], self.scheduler.tracks[sequence]
+        if track.is_generating:
+            position = generation.num_prompt + generation.num_generated - 1
+            return Chunk(sequence, (generation.pending,), position, 1)
+        start, end = track.num_computed, track.num_computed + num_tokens
+        if track.is_scored:
+            num_rows = num_tokens
+        else:
+            num_rows = 1 if end >= track.single_from else 0
+        return Chunk(sequence, generation.ids[start:end], start, num_rows)
+
+    def _read(self, chunks: Sequence[Chunk], num_rows: int) -> None:
+        rows = self.context.logits(num_rows) if num_rows else None
+        first = 0
+        for chunk in chunks:
+            self._cache.extend(chunk.sequence, chunk.ids)
+            if chunk.num_rows and rows is not None:
+                try:
+                    self._read_chunk(chunk, rows[first : first + chunk.num_rows])
+                except EngineError as error:
+                    self._fail(chunk.sequence, error)
+            elif self.scheduler.tracks[chunk.sequence].is_generating:
+                self._finish_prompt(chunk.sequence)
+            first += chunk.num_rows
+
+    def _read_chunk(self, chunk: Chunk, rows: Row) -> None:
+        """Score or replay the prompt tokens that these rows predict, then draw where the prompt is complete."""
+        sequence = chunk.sequence
+        generation, track = self._running[sequence], self.scheduler.tracks[sequence]
+        end = chunk.position + len(chunk.ids)
+        known = range(end - len(rows) + 1, min(end + 1, generation.num_prompt))
+        if track.is_scored:
+            scored = [
+                generation.score(row, generation.ids[index], time.monotonic(), self._scratch)
+                for row, index in zip(rows, known, strict=False)
+            ]
+            if scored:
+                self._reporter.steps(generation.job, scored, is_prompt=True)
+        else:
+            for row, index in zip(rows, known, strict=False):
+                generation.replay(row, generation.ids[index], self._scratch)
+        if end < generation.num_prompt:
+            return
+        if generation.request.max_tokens == 0:
+            self._finish_prompt(sequence)
+            return
+        step = generation.step(rows[-1], time.monotonic(), self._scratch)
+        self._reporter.steps(generation.job, (step,), is_prompt=False)
+        if generation.finish_reason is None and end >= self.context.n_ctx:
+            generation.finish_reason = "length"
+        if generation.finish_reason is not None:
+            self._end(sequence)
+
+    def _finish_prompt(self, sequence: int) -> None:
+        self._running[sequence].finish_scored(time.monotonic())
+        self._end(sequence)
+
+    def _end(self, sequence: int) -> None:
+        generation = self._running[sequence]
+        self._release(sequence)
+        self._reporter.ended(generation)
+
+    def _fail(self, sequence: int, error: EngineError) -> None:
+        job = self._running[sequence].job
+        self._release(sequence)
+        self._reporter.failed(job, error)
+
+    def _release(self, sequence: int) -> None:
+        self._running.pop(sequence).close()
+        self._cache.release(sequence)
+        self.scheduler.release(sequence)
+
+    def _isolate(self, plan: Plan, code: int) -> None:
+        """llama.cpp refused the batch for another reason than room: find whose part it is, one sequence at a time.
+
+        A code below -1 leaves the context unusable; that is raised, and the worker ends and is replaced.
+        """
+        if code < -1:
+            raise ModelError(f"llama_decode returned {code}: the context cannot be used any more")
+        if len(plan) == 1:
+            sequence = next(iter(plan))
+            self._cache.forget(sequence)
+            self.context.cut(sequence, 0)
+            self._fail(sequence, ModelError(f"llama_decode returned {code} for this job's tokens"))
+            return
+        for sequence, num_tokens in plan.items():
+            self._run({sequence: num_tokens})

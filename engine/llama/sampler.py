@@ -1,0 +1,193 @@
+"""From a row of logits to the next token: bias, llama.cpp's sampler chain, the grammar, and the draw that decided."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import llama_cpp.llama_cpp as llama
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import ConfigError
+from engine.llama.distribution import Distribution, Ids, Row
+from engine.llama.grammar import CANDIDATE, Grammar, candidate_array, gbnf_of
+from engine.llama.library import not_null
+from engine.specs import Sampling
+
+_PRESORTED_MOST = 1024
+
+
+class Choice(NamedTuple):
+    """The drawn token; `draw` is NaN where the chain keeps its own generator (mirostat)."""
+
+    token: int
+    p_final: float
+    draw: float
+    num_kept: int
+    is_resampled: bool
+
+
+class Draws:
+    """The uniforms of llama.cpp's `dist`: std::mt19937 and std::uniform_real_distribution<double>, mirrored.
+
+    Two outputs lo, hi of the generator give (lo + hi * 2**32) / 2**64 (libstdc++, std::generate_canonical).
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.RandomState(seed)
+
+    def next(self) -> float:
+        """The next uniform in [0, 1)."""
+        return int.from_bytes(self._generator.bytes(8), "little") / 2**64
+
+
+class Sampler:
+    """One request's chain. Call choose(), then accept(); last_kept() tells what stood before the draw.
+
+    Raises ConfigError for a grammar, bias or stage that llama.cpp refuses.
+    """
+
+    def __init__(self, sampling: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx: int) -> None:
+        self._num_vocab = num_vocab
+        self._is_mirostat = sampling.mirostat > 0
+        self._draws = Draws(seed)
+        self._bias_ids, self._bias = _bias(sampling, num_vocab)
+        grammar = gbnf_of(sampling)
+        self._grammar = Grammar(vocab, grammar) if grammar else None
+        stages = _stages(sampling, seed, vocab, num_vocab, n_ctx)
+        self._chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
+        for _name, stage in stages:
+            llama.llama_sampler_chain_add(self._chain, stage)
+        self._xtc = next((stage for name, stage in stages if name == "xtc"), None)
+        self._dist = None if self._is_mirostat else stages[-1][1]
+        starts_with_top_k = stages[0][0] == "top_k" and sampling.top_k <= _PRESORTED_MOST
+        self.num_presorted = sampling.top_k if starts_with_top_k and not len(self._bias_ids) else 0
+        self._kept: npt.NDArray[np.void] = np.zeros(0, CANDIDATE)
+
+    def choose(self, row: Row, distribution: Distribution, top: Ids | None, room: npt.NDArray[np.void]) -> Choice:
+        """Run the chain on a row of logits (vocab,); `room` is scratch of CANDIDATE rows, (vocab,).
+
+        `top`, if given, holds at least `num_presorted` ids, largest logit first: what top_k would leave.
+        """
+        if self.num_presorted:
+            ids = distribution.top(row, self.num_presorted) if top is None else top[: self.num_presorted]
+            candidates = room[: len(ids)]
+            candidates["id"], candidates["logit"] = ids, row[ids]
+        else:
+            candidates = self._all(row, room)
+        choice = self._run(candidates)
+        if self._grammar is None or self._grammar.allows(choice.token):
+            return choice
+        candidates = self._all(row, room)
+        self._grammar.restrict(candidates)
+        if not np.isfinite(candidates["logit"].max()):
+            raise ConfigError("the grammar leaves no token to choose: it may need an end that logit_bias bans")
+        return self._run(candidates)._replace(is_resampled=True)
+
+    def _all(self, row: Row, room: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        room["id"], room["logit"] = np.arange(self._num_vocab), row
+        if len(self._bias_ids):
+            room["logit"][self._bias_ids] += self._bias
+            if not np.isfinite(room["logit"].max()):
+                raise ConfigError("logit_bias leaves no token to choose")
+        return room
+
+    def _run(self, candidates: npt.NDArray[np.void]) -> Choice:
+        array = candidate_array(candidates)
+        llama.llama_sampler_apply(self._chain, array)
+        # xtc moves the array's start, so the kept rows are found by address
+        start = (ctypes.addressof(array.data.contents) - candidates.ctypes.data) // CANDIDATE.itemsize
+        self._kept = candidates[start : start + array.size]
+        token, _logit, p_final = self._kept[array.selected].item()
+        draw = float("nan") if self._is_mirostat else self._draws.next()
+        return Choice(token, p_final, draw, int(np.count_nonzero(self._kept["p"])), False)
+
+    def p_final(self, ids: Ids, scratch: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Probability just before the last draw of each id, 0 where cut; `scratch` (vocab,) is zero before and after."""
+        kept = self._kept["id"]
+        scratch[kept] = self._kept["p"]
+        found = scratch[ids]
+        scratch[kept] = 0
+        return found
+
+    def accept(self, token: int) -> None:
+        """Tell the chain and the grammar the token that was taken."""
+        if self._grammar:
+            self._grammar.accept(token)
+        llama.llama_sampler_accept(self._chain, token)
+
+    def advance(self, tokens: Sequence[int]) -> None:
+        """Count `tokens` as generated without their logits: penalties, DRY and grammar see them, each generator draws
+        once for each. Mirostat's running estimate cannot be told this way; only a replay restores it."""
+        two = np.zeros(2, CANDIDATE)
+        for token in tokens:
+            self.accept(token)
+            for stage in (self._xtc, self._dist):
+                if stage is not None:
+                    llama.llama_sampler_apply(stage, candidate_array(two))
+            self._draws.next()
+
+    def close(self) -> None:
+        """Free chain and grammar."""
+        llama.llama_sampler_free(self._chain)
+        if self._grammar:
+            self._grammar.close()
+
+
+def _bias(sampling: Sampling, num_vocab: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]:
+    ids = np.array([token for token, _ in sampling.logit_bias], np.intp)
+    if len(ids) and ids.max() >= num_vocab:
+        raise ConfigError(f"logit_bias names token {ids.max():,}; this vocabulary ends at {num_vocab - 1:,}")
+    return ids, np.array([bias for _, bias in sampling.logit_bias], np.float32)
+
+
+def _stages(sampling: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx: int) -> list[tuple[str, Any]]:
+    """The stages that do something, in order; the last one draws."""
+    if sampling.mirostat:
+        # llama.cpp runs mirostat on the tempered distribution and nothing else (common/sampling.cpp)
+        stages = [("temperature", llama.llama_sampler_init_temp(sampling.temperature))]
+        tau, eta = sampling.mirostat_tau, sampling.mirostat_eta
+        if sampling.mirostat == 1:
+            stages.append(("mirostat", llama.llama_sampler_init_mirostat(num_vocab, seed, tau, eta, 100)))
+        else:
+            stages.append(("mirostat", llama.llama_sampler_init_mirostat_v2(seed, tau, eta)))
+    else:
+        made = ((name, _stage(name, sampling, seed, vocab, num_vocab, n_ctx)) for name in sampling.samplers)
+        stages = [(name, stage) for name, stage in made if stage is not None]
+        stages.append(("dist", llama.llama_sampler_init_dist(seed)))
+    return [(name, not_null(stage, name, "llama.cpp refuses these values")) for name, stage in stages]
+
+
+def _stage(name: str, s: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx: int) -> Any | None:
+    """One stage, or None where its values switch it off."""
+    match name:
+        case "penalties":
+            is_on = s.penalty_last_n and (s.repeat_penalty != 1 or s.frequency_penalty or s.presence_penalty)
+            last_n = n_ctx if s.penalty_last_n < 0 else s.penalty_last_n
+            penalties = (last_n, s.repeat_penalty, s.frequency_penalty, s.presence_penalty)
+            return llama.llama_sampler_init_penalties(num_vocab, *penalties) if is_on else None
+        case "dry":
+            return _dry(s, vocab, n_ctx) if s.dry_multiplier > 0 and s.dry_penalty_last_n else None
+        case "top_n_sigma":
+            return llama.llama_sampler_init_top_n_sigma(s.top_n_sigma) if s.top_n_sigma > 0 else None
+        case "top_k":
+            return llama.llama_sampler_init_top_k(s.top_k) if s.top_k > 0 else None
+        case "typical_p":
+            return llama.llama_sampler_init_typical(s.typical_p, 1) if s.typical_p < 1 else None
+        case "top_p":
+            return llama.llama_sampler_init_top_p(s.top_p, 1) if s.top_p < 1 else None
+        case "min_p":
+            return llama.llama_sampler_init_min_p(s.min_p, 1) if s.min_p > 0 else None
+        case "xtc":
+            is_on = s.xtc_probability > 0
+            return llama.llama_sampler_init_xtc(s.xtc_probability, s.xtc_threshold, 1, seed) if is_on else None
+        case _:
+            return llama.llama_sampler_init_temp(s.temperature)
+
+
+def _dry(s: Sampling, vocab: Any, n_ctx: int) -> Any:
+    breakers = [breaker.encode() for breaker in s.dry_sequence_breakers]
+    array = (ctypes.c_char_p * max(len(breakers), 1))(*breakers)
+    last_n = n_ctx if s.dry_penalty_last_n < 0 else s.dry_penalty_last_n
+    shape = (s.dry_multiplier, s.dry_base, s.dry_allowed_length, last_n)
+    return llama.llama_sampler_init_dry(vocab, *shape, array, len(breakers))

@@ -1,0 +1,124 @@
+"""Who computes how many tokens in the next decode. Integers in, a plan out: no model, no clock.
+
+Each step the scheduler says for every sequence that takes part how many of its tokens go into the batch: one for a
+sequence that generates, a chunk of its prompt for one that does not yet. While any sequence generates, all prompts
+together get at most `prefill_share` tokens of a step, so that a long prompt cannot stall the streams; alone they get
+`n_ubatch`. The oldest prompt is served first. New jobs join whenever a sequence is free.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+Plan = dict[int, int]
+"""Tokens of the next batch by sequence."""
+
+
+@dataclass
+class Track:
+    """One sequence's progress: prompt tokens in all and computed so far, one at a time from `single_from` on."""
+
+    num_prompt: int
+    num_computed: int
+    single_from: int
+    is_scored: bool
+
+    @property
+    def is_generating(self) -> bool:
+        """True once the whole prompt has been computed."""
+        return self.num_computed >= self.num_prompt
+
+    def chunk(self, budget: int) -> int:
+        """Prompt tokens to take out of `budget`."""
+        if self.num_computed >= self.single_from:
+            return min(1, budget)
+        return min(self.single_from - self.num_computed, budget)
+
+
+@dataclass
+class Scheduler:
+    """State of one worker: `waiting` jobs in order of arrival, `tracks` by sequence in order of admission."""
+
+    num_sequences: int
+    n_batch: int
+    n_ubatch: int
+    prefill_share: int = 32
+    scored_rows: int = 32
+    waiting: deque[int] = field(default_factory=deque)
+    tracks: dict[int, Track] = field(default_factory=dict)
+    _limit: int | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """True when there is nothing to compute and nothing waits."""
+        return not self.waiting and not self.tracks
+
+    def enqueue(self, job: int) -> None:
+        """Put a job at the end of the queue."""
+        self.waiting.append(job)
+
+    def drop(self, job: int) -> bool:
+        """Take a waiting job out of the queue; False if it does not wait."""
+        if job not in self.waiting:
+            return False
+        self.waiting.remove(job)
+        return True
+
+    def next_job(self) -> int | None:
+        """The job that a free sequence may take now, removed from the queue."""
+        if self.waiting and len(self.tracks) < self.num_sequences:
+            return self.waiting.popleft()
+        return None
+
+    def admit(
+        self, sequence: int, num_prompt: int, num_cached: int = 0, *, single_from: int | None = None, scored: bool = False
+    ) -> None:
+        """Give a sequence its prompt, of which `num_cached` tokens are in the cache already.
+
+        `scored`: every token wants its logits; all scored prompts together get `scored_rows` tokens of a step.
+        """
+        single_from = num_prompt if single_from is None else single_from
+        self.tracks[sequence] = Track(num_prompt, num_cached, single_from, scored)
+
+    def release(self, sequence: int) -> None:
+        """The sequence's job is over."""
+        del self.tracks[sequence]
+
+    def plan(self) -> Plan:
+        """The next batch; empty when no sequence has anything to compute."""
+        generating = [sequence for sequence, track in self.tracks.items() if track.is_generating]
+        if self._limit is not None:
+            generating = generating[: self._limit]
+        plan = dict.fromkeys(generating, 1)
+        room = min(self.prefill_share if generating else self.n_ubatch, self.n_batch - len(plan))
+        if self._limit is not None:
+            room = min(room, self._limit - len(plan))
+        rows = self.scored_rows
+        for sequence, track in self.tracks.items():
+            num_tokens = 0 if track.is_generating else track.chunk(min(room, rows) if track.is_scored else room)
+            if num_tokens > 0:
+                plan[sequence] = num_tokens
+                room -= num_tokens
+                rows -= num_tokens if track.is_scored else 0
+        return plan
+
+    def computed(self, plan: Plan) -> None:
+        """The batch of `plan` was computed: count it, and lift the limit that a full cache had set.
+
+        After a limited batch its sequences go to the end of the order, so that the others get their turn.
+        """
+        for sequence, num_tokens in plan.items():
+            track = self.tracks[sequence]
+            if not track.is_generating:
+                track.num_computed += num_tokens
+            if self._limit is not None:
+                self.tracks[sequence] = self.tracks.pop(sequence)
+        self._limit = None
+
+    def refused(self, plan: Plan) -> int | None:
+        """The cache had no slot for `plan`: halve the next batch. A sequence is returned when it cannot run at all."""
+        size = sum(plan.values())
+        if size == 1:
+            self._limit = None
+            return next(iter(plan))
+        self._limit = size // 2
+        return None

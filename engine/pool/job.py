@@ -1,0 +1,258 @@
+"""One job as its caller sees it: a growing list of steps, then a Completion or an error."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Self
+
+from engine import errors
+from engine.errors import EngineError, JobTimeout
+from engine.pool import messages as m
+from engine.results import RECORD, Completion, FinishReason, Floats, Ints, Records, StepTable, Timings, TokenStep
+from engine.specs import Request, Sampling
+from engine.vocabulary import Vocabulary
+
+import numpy as np
+
+_log = logging.getLogger(__name__)
+
+
+def new_id() -> str:
+    """A UUIDv7 (RFC 9562, 5.7): 48 bits of milliseconds, version, 74 random bits; sorts by time."""
+    milliseconds = time.time_ns() // 1_000_000
+    random = int.from_bytes(os.urandom(10), "big")
+    value = milliseconds << 80 | 0x7 << 76 | (random >> 68 & 0xFFF) << 64 | 0b10 << 62 | random & (1 << 62) - 1
+    digits = f"{value:032x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+class Job:
+    """What Pool.submit returns. Iterating gives each TokenStep as it is decoded, from the first, to any late reader.
+
+    `steps` and `prompt_steps` grow while the job runs; `prompt_ids` is None until the job has left the queue.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        prompt: str | list[int],
+        sampling: Sampling,
+        request: Request,
+        vocabulary: Vocabulary,
+        cancel: Callable[["Job"], None],
+        position: Callable[["Job"], int],
+    ) -> None:
+        self.id, self.prompt, self.sampling, self.request = job_id, prompt, sampling, request
+        self.vocabulary = vocabulary
+        self.steps = StepTable(vocabulary, request.top_k)
+        self.prompt_steps = StepTable(vocabulary, request.top_k, is_prompt=True)
+        self.prompt_ids: tuple[int, ...] | None = None
+        self.num_cached = 0
+        self.seed: int | None = sampling.seed
+        self.submitted = time.monotonic()
+        self.num_tries = 0
+        self._cancel, self._position = cancel, position
+        self._queue_s = self._load_s = 0.0
+        self._first_at = self._last_at = 0.0
+        self._changed = threading.Condition()
+        self._completion: Completion | None = None
+        self._error: EngineError | None = None
+        self._callbacks: list[Callable[[Self], object]] = []
+        self._listeners: dict[object, Callable[[], object]] = {}
+
+    # what a caller asks
+
+    def __iter__(self) -> Iterator[TokenStep]:
+        index = 0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: len(self.steps) > index or self._is_over())
+            while index < len(self.steps):
+                yield self.steps[index]
+                index += 1
+            if self._is_over() and index >= len(self.steps):
+                break
+        if self._error is not None:
+            raise self._error
+
+    def result(self, timeout: float | None = None) -> Completion:
+        """Wait for the end; after cancel() the partial Completion.
+
+        Raises JobTimeout after `timeout` seconds (the job goes on), or the EngineError that ended the job.
+        """
+        with self._changed:
+            if not self._changed.wait_for(self._is_over, timeout):
+                raise JobTimeout(f"the job was not done after {timeout:g} s; it goes on, {len(self.steps)} tokens so far")
+        if self._error is not None:
+            raise self._error
+        assert self._completion is not None
+        return self._completion
+
+    def exception(self, timeout: float | None = None) -> EngineError | None:
+        """Wait for the end; the error that ended the job, or None. Raises JobTimeout as result() does."""
+        try:
+            self.result(timeout)
+        except JobTimeout as error:
+            if not self._is_over():
+                raise
+            return error
+        except EngineError as error:
+            return error
+        return None
+
+    def cancel(self) -> bool:
+        """Stop at the next decode step; False if the job is over already."""
+        if self.done():
+            return False
+        self._cancel(self)
+        return True
+
+    def done(self) -> bool:
+        """True once there is a Completion or an error."""
+        return self._is_over()
+
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
+        """Call `callback(job)` when the job is over, at once if it is; from a thread of the pool."""
+        with self._changed:
+            if not self._is_over():
+                self._callbacks.append(callback)
+                return
+        callback(self)
+
+    def add_listener(self, listener: Callable[[], object]) -> Callable[[], None]:
+        """Call `listener()` after each change, from a thread of the pool: it must be quick. Returns the remover."""
+        key = object()
+        self._listeners[key] = listener
+        return lambda: void(self._listeners.pop(key, None))
+
+    @property
+    def is_started(self) -> bool:
+        """True once the job has left the queue."""
+        return self.prompt_ids is not None
+
+    @property
+    def queue_position(self) -> int:
+        """Jobs that start before this one; 0 when it is next or has started."""
+        return 0 if self.is_started or self.done() else self._position(self)
+
+    @property
+    def timings(self) -> Timings:
+        """Where the time went so far."""
+        if self._completion is not None:
+            return self._completion.timings
+        num_generated = len(self.steps)
+        now = time.monotonic()
+        waited = self._queue_s if self.is_started else now - self.submitted
+        first = self._first_at if num_generated else now
+        return Timings(
+            queue_s=waited,
+            load_s=self._load_s,
+            prefill_s=max(first - self.submitted - waited, 0.0) if self.is_started else 0.0,
+            ttft_s=first - self.submitted,
+            decode_s=self._last_at - self._first_at,
+            num_prompt=len(self.prompt_ids or ()),
+            num_cached=self.num_cached,
+            num_generated=num_generated,
+        )
+
+    # what the pool tells; always from one thread
+
+    def on_started(self, message: m.Started, load_s: float) -> None:
+        """The job left the queue of its worker."""
+        self.num_cached, self.seed = message.num_cached, message.seed
+        self._queue_s, self._load_s = message.queue_s, load_s
+        known = message.prompt_ids[:1] if self.request.prompt_logprobs else message.prompt_ids
+        records = np.zeros(len(known), RECORD)
+        records["id"] = known
+        records["p_final"] = records["draw"] = np.nan
+        size = (len(known), self.request.top_k)
+        self.prompt_steps.append(records, np.full(size, -1, np.int32), np.zeros(size, np.float32), np.zeros(size, np.float32))
+        self.prompt_ids = tuple(message.prompt_ids)
+        self._notify()
+
+    def on_steps(self, message: m.Steps) -> None:
+        """New steps came."""
+        records: Records = np.frombuffer(message.records, RECORD)
+        k = self.request.top_k
+        ids: Ints = np.frombuffer(message.top_ids, np.int32).reshape(-1, k) if k else _NO_IDS
+        logprobs: Floats = np.frombuffer(message.top_logprobs, np.float32).reshape(-1, k) if k else _NO_FIGURES
+        finals: Floats = np.frombuffer(message.top_p_final, np.float32).reshape(-1, k) if k else _NO_FIGURES
+        table = self.prompt_steps if message.is_prompt else self.steps
+        if not message.is_prompt:
+            self._last_at = time.monotonic()
+            self._first_at = self._first_at or self._last_at
+        table.append(records, ids, logprobs, finals)
+        self._notify()
+
+    def on_ended(self, message: m.Ended) -> None:
+        """The job is over in its worker."""
+        if message.error:
+            kind = getattr(errors, message.error, EngineError)
+            self.fail(kind(message.text))
+            return
+        prefix = self.vocabulary.join(self.steps.ids)[: message.text_bytes]
+        text = prefix.decode("utf-8", "replace")
+        self._finish(text, _reason(message.finish_reason), message.prefill_s, message.decode_s)
+
+    def on_cancelled(self) -> None:
+        """The job was cancelled before any worker had it."""
+        self._finish("", "cancelled", 0.0, 0.0)
+
+    def _finish(self, text: str, reason: FinishReason, prefill_s: float, decode_s: float) -> None:
+        queue_s = self._queue_s if self.is_started else time.monotonic() - self.submitted
+        timings = Timings(
+            queue_s=queue_s,
+            load_s=self._load_s,
+            prefill_s=prefill_s,
+            ttft_s=queue_s + prefill_s,
+            decode_s=decode_s,
+            num_prompt=len(self.prompt_ids or ()),
+            num_cached=self.num_cached,
+            num_generated=len(self.steps),
+        )
+        prompt_ids, seed = self.prompt_ids or (), self.seed or 0
+        completion = Completion(text, self.steps, self.prompt_steps, prompt_ids, reason, timings, seed, self.id)
+        self._close(completion, None)
+
+    def fail(self, error: EngineError) -> None:
+        """End the job with an error."""
+        self._close(None, error)
+
+    def _close(self, completion: Completion | None, error: EngineError | None) -> None:
+        with self._changed:
+            if self._is_over():
+                return
+            self._completion, self._error = completion, error
+            callbacks, self._callbacks = self._callbacks, []
+        self._notify()
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception:
+                _log.exception("a callback of job %s failed", self.id)
+
+    def _is_over(self) -> bool:
+        return self._completion is not None or self._error is not None
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+        for listener in list(self._listeners.values()):
+            listener()
+
+
+_NO_IDS: Ints = np.zeros((0, 0), np.int32)
+_NO_FIGURES: Floats = np.zeros((0, 0), np.float32)
+
+
+def _reason(text: str) -> FinishReason:
+    match text:
+        case "stop" | "length" | "cancelled":
+            return text
+    raise EngineError(f"a worker ended a job for an unknown reason: {text!r}")
+
+
+def void(_value: object) -> None:
+    """Let a value go."""

@@ -1,0 +1,169 @@
+"""One worker process from the pool's side: started, spoken to, and its death explained."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from engine import errors
+from engine.errors import EngineError, ModelError, WorkerDied
+from engine.pool import messages as m
+from engine.pool.job import Job
+from engine.vocabulary import Vocabulary
+
+_LOG_TAIL = 2000
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class Member:
+    """A running worker. `jobs` are those it has, by their number on the wire; `texts` what its caches may hold.
+
+    start() blocks until the model is loaded and raises ModelError (or what the worker reported) if it is not.
+    """
+
+    def __init__(self, load: m.Load, on_progress: Callable[[float], object]) -> None:
+        self.load = load
+        self.jobs: dict[int, Job] = {}
+        self.texts: OrderedDict[str, tuple[bytes, int]] = OrderedDict()
+        self.num_started = 0
+        self.is_alive = False
+        self._on_progress = on_progress
+        self._calls: dict[int, Future[m.Answer]] = {}
+        self._sending = threading.Lock()
+        self._log = tempfile.TemporaryFile()
+        self._num_oom = _num_oom_kills()
+        ours, theirs = socket.socketpair()
+        environment = os.environ | {
+            "GGML_NO_BACKTRACE": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))),
+        }
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "engine.pool.worker", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env=environment,
+            )
+        self.channel = m.Channel(ours, _TO_POOL)
+
+    def start(self) -> m.Ready:
+        """Have the model loaded; returns what the worker says of it."""
+        try:
+            self.send(self.load)
+            while True:
+                for message in self.channel.receive():
+                    match message:
+                        case m.Ready():
+                            self.is_alive = True
+                            self.ready = message
+                            return message
+                        case m.Loading():
+                            self._on_progress(message.progress)
+                        case m.Failed():
+                            self.close()
+                            raise getattr(errors, message.error, ModelError)(message.text + self._tail())
+        except (EOFError, OSError) as error:
+            self.close()
+            reason = self.reason_of_death()
+            raise ModelError(f"{self.load.model}: the worker {reason} while it loaded the model") from error
+
+    def vocabulary(self) -> Vocabulary:
+        """The tokenizer's table as the worker sent it."""
+        ready = self.ready
+        pieces = tuple(ready.pieces)
+        return Vocabulary(pieces, ready.kinds, ready.names, ready.bos, ready.add_bos, ready.add_space_prefix)
+
+    def send(self, message: m.Message) -> None:
+        """Send from any thread; raises OSError when the worker is gone."""
+        with self._sending:
+            self.channel.send(message)
+
+    def call(self, make: Callable[[int], m.Message]) -> "Future[m.Answer]":
+        """Ask the worker something; the future fails with WorkerDied if it dies before it answers."""
+        future: Future[m.Answer] = Future()
+        number = id(future)
+        self._calls[number] = future
+        try:
+            self.send(make(number))
+        except OSError:
+            self._calls.pop(number, None)
+            future.set_exception(WorkerDied("the worker ended before it could answer"))
+        return future
+
+    def answered(self, answer: m.Answer) -> None:
+        """Hand an answer to whoever asked."""
+        future = self._calls.pop(answer.call, None)
+        if future is None:
+            return
+        if answer.error:
+            future.set_exception(getattr(errors, answer.error, EngineError)(answer.text))
+        else:
+            future.set_result(answer)
+
+    def died(self) -> WorkerDied:
+        """Collect the dead process; fails open calls, returns the error for open jobs."""
+        self.is_alive = False
+        self.close()
+        error = WorkerDied(f"the worker process {self.reason_of_death()}; the pool starts another: run this again")
+        for future in list(self._calls.values()):
+            future.set_exception(error)
+        self._calls.clear()
+        return error
+
+    def hang_up(self) -> None:
+        """Tell the worker to end, without waiting."""
+        with contextlib.suppress(OSError):
+            self.channel.socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self, patience_s: float = 3.0) -> None:
+        """Hang up and wait for the worker's end; kill it if that takes longer than `patience_s` seconds."""
+        self.hang_up()
+        self.channel.socket.close()
+        try:
+            self.process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def reason_of_death(self) -> str:
+        """How the process ended, in words, with the end of its log."""
+        code = self.process.returncode
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            how = f"was ended by {name}"
+            if -code == signal.SIGKILL and _num_oom_kills() > self._num_oom:
+                how = "was killed by the system for want of memory"
+            elif -code in (signal.SIGABRT, signal.SIGSEGV):
+                how = f"crashed ({name})"
+        else:
+            how = f"ended with status {code}"
+        return how + self._tail()
+
+    def _tail(self) -> str:
+        size = os.fstat(self._log.fileno()).st_size
+        tail = os.pread(self._log.fileno(), _LOG_TAIL, max(0, size - _LOG_TAIL)).decode("utf-8", "replace").strip()
+        return f"; the end of its log:\n{tail}" if tail else ""
+
+
+_TO_POOL: Any = m.ToPool
+
+
+def _num_oom_kills() -> int:
+    """Processes that this system has killed for want of memory since it started; 0 where it does not say."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

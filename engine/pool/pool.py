@@ -1,0 +1,447 @@
+"""Many workers with one model behind one object: routing, a bounded queue, cancellation, recovery, clean shutdown."""
+
+import itertools
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from engine.errors import EngineError, PoolClosed, QueueFull, WorkerDied
+from engine.models.gguf import read_model
+from engine.models.memory import check_fits
+from engine.pool import messages as m
+from engine.pool.job import Job, new_id
+from engine.pool.member import Member
+from engine.pool.placement import cores_for, threads_for
+from engine.pool.routing import best_member, remember
+from engine.results import Completion
+from engine.settings import Settings
+from engine.specs import LoadMode, PoolSpec, Request, Sampling
+
+_MOST_DEATHS = 3
+
+
+class WorkerInfo(NamedTuple):
+    """One worker at this moment; cpus empty: all that the process may use."""
+
+    pid: int
+    cpus: tuple[int, ...]
+    num_running: int
+    num_waiting: int
+
+
+class Pool:
+    """One model in several processes; n_ctx counts tokens of one sequence, PoolSpec has the meaning of each parameter.
+
+    The constructor returns when every worker has loaded the model; `on_progress` meanwhile gets 0 to 1. Raises
+    ModelError, MemoryRefused or ConfigError. Use as a context manager or close() it. All methods may be called from
+    any thread.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        instances: int = 1,
+        threads: int | None = None,
+        threads_batch: int | None = None,
+        parallel: int = 8,
+        n_ctx: int = 512,
+        n_batch: int | None = None,
+        n_ubatch: int | None = None,
+        share_weights: bool = False,
+        pin: bool = False,
+        flash_attn: bool | None = None,
+        type_k: str = "f16",
+        type_v: str = "f16",
+        n_gpu_layers: int = 0,
+        load: LoadMode = "mmap",
+        on_progress: Callable[[float], object] | None = None,
+    ) -> None:
+        self.spec = PoolSpec(
+            instances=instances,
+            threads=threads,
+            threads_batch=threads_batch,
+            parallel=parallel,
+            n_ctx=n_ctx,
+            n_batch=n_batch,
+            n_ubatch=n_ubatch,
+            share_weights=share_weights,
+            pin=pin,
+            flash_attn=flash_attn,
+            type_k=type_k,
+            type_v=type_v,
+            n_gpu_layers=n_gpu_layers,
+            load=load,
+        )
+        self.model = str(Path(model).expanduser().resolve())
+        self.file = read_model(Path(self.model))
+        check_fits(self.file, self.spec)
+        self.threads = threads or threads_for(instances)
+        self._settings = Settings.from_environment()
+        self._on_progress = on_progress or (lambda _fraction: None)
+        self._lock = threading.RLock()
+        self._room = threading.Condition(self._lock)
+        self._waiting: deque[tuple[int, Job]] = deque()
+        self._numbers = itertools.count(1)
+        self._is_closed = False
+        self._num_deaths = 0
+        self._fractions = [0.0] * instances
+        self._members: list[Member | None] = [None] * instances
+        self._finalizer = weakref.finalize(self, _close_members, self._members)
+        self._start_all()
+
+    # starting
+
+    def _start_all(self) -> None:
+        """Load all instances at once; the first failure closes the others and is raised."""
+        failures: list[EngineError] = []
+
+        def start(index: int) -> None:
+            try:
+                self._start(index)
+            except EngineError as error:
+                failures.append(error)
+
+        starters = [threading.Thread(target=start, args=(index,), daemon=True) for index in range(self.spec.instances)]
+        for starter in starters:
+            starter.start()
+        for starter in starters:
+            starter.join()
+        if failures:
+            self._finalizer()
+            raise failures[0]
+        member = self._alive()[0]
+        self.vocabulary = member.vocabulary()
+        self.n_ctx = member.ready.n_ctx
+        self.load_s = max(member.ready.load_s for member in self._alive())
+        self.chat_template = member.ready.chat_template
+        self.description = member.ready.description
+
+    def _start(self, index: int) -> None:
+        def progress(fraction: float) -> None:
+            self._fractions[index] = fraction
+            self._on_progress(sum(self._fractions) / len(self._fractions))
+
+        load = m.Load(
+            protocol=m.PROTOCOL,
+            model=self.model,
+            spec=self.spec,
+            threads=self.threads,
+            threads_batch=self.spec.threads_batch or self.threads,
+            cpus=cores_for(index, self.threads) if self.spec.pin else [],
+            prefill_share=self._settings.prefill_share,
+        )
+        member = Member(load, progress)
+        self._members[index] = member
+        member.start()
+        reader = threading.Thread(target=_read, args=(weakref.ref(self), member, index), daemon=True)
+        reader.start()
+
+    def _alive(self) -> list[Member]:
+        return [member for member in self._members if member is not None and member.is_alive]
+
+    # jobs
+
+    def submit(
+        self,
+        prompt: str | Sequence[int],
+        sampling: Sampling | None = None,
+        *,
+        max_tokens: int = 128,
+        top_k: int = 0,
+        stop: str | Sequence[str] = (),
+        prompt_logprobs: bool = False,
+        reuse_prefix: bool = True,
+        generated: int = 0,
+        job_id: str | None = None,
+    ) -> Job:
+        """Start a job; Request has the meaning of each parameter, `job_id` a UUIDv7 to use instead of a new one.
+
+        Raises ConfigError, QueueFull when too many jobs wait, PoolClosed. What is wrong with the prompt itself is
+        raised by the job.
+        """
+        request = Request(
+            max_tokens=max_tokens,
+            top_k=top_k,
+            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            prompt_logprobs=prompt_logprobs,
+            reuse_prefix=reuse_prefix,
+            generated=generated,
+        )
+        given = prompt if isinstance(prompt, str) else [int(token) for token in prompt]
+        job = Job(
+            job_id or new_id(),
+            given,
+            sampling or Sampling(),
+            request,
+            self.vocabulary,
+            cancel=self._cancel,
+            position=self._position,
+        )
+        with self._lock:
+            self._check_open()
+            if len(self._waiting) >= self._settings.max_queue:
+                raise QueueFull(f"{len(self._waiting):,} jobs wait already, no more are allowed: wait, then try again")
+            self._waiting.append((next(self._numbers), job))
+        self._dispatch()
+        return job
+
+    def map(
+        self,
+        prompts: Iterable[str | Sequence[int]],
+        sampling: Sampling | None = None,
+        *,
+        max_tokens: int = 128,
+        top_k: int = 0,
+        stop: str | Sequence[str] = (),
+        prompt_logprobs: bool = False,
+        reuse_prefix: bool = True,
+    ) -> Iterator[Completion]:
+        """Completions in the order of the prompts; takes prompts only as fast as the queue has room.
+
+        Raises the error of the first job that fails; jobs not yet given back are cancelled when the iterator closes.
+        """
+        open_jobs: deque[Job] = deque()
+        try:
+            for prompt in prompts:
+                with self._room:
+                    self._room.wait_for(lambda: self._is_closed or len(self._waiting) < self._settings.max_queue)
+                open_jobs.append(
+                    self.submit(
+                        prompt,
+                        sampling,
+                        max_tokens=max_tokens,
+                        top_k=top_k,
+                        stop=stop,
+                        prompt_logprobs=prompt_logprobs,
+                        reuse_prefix=reuse_prefix,
+                    )
+                )
+                while open_jobs and open_jobs[0].done():
+                    yield open_jobs.popleft().result()
+            while open_jobs:
+                yield open_jobs.popleft().result()
+        finally:
+            for job in open_jobs:
+                job.cancel()
+
+    def _dispatch(self) -> None:
+        """Give waiting jobs to workers that have room for them."""
+        with self._lock:
+            while self._waiting:
+                room = [member for member in self._alive() if len(member.jobs) < self._most_jobs]
+                if not room:
+                    return
+                number, job = self._waiting.popleft()
+                member = best_member(room, job.prompt, self.vocabulary, self.spec.parallel)
+                member.jobs[number] = job
+                start = m.Start(number, job.prompt, job.sampling, job.request, job.submitted)
+                try:
+                    member.send(start)
+                except OSError:
+                    continue  # the reader of this member sees its death and gives the job another try
+            self._room.notify_all()
+
+    @property
+    def _most_jobs(self) -> int:
+        """Jobs that one worker has at a time: all its sequences, and a few that take the next free ones at once."""
+        return self.spec.parallel + max(1, self.spec.parallel // 4)
+
+    def _cancel(self, job: Job) -> None:
+        with self._lock:
+            for entry in self._waiting:
+                if entry[1] is job:
+                    self._waiting.remove(entry)
+                    self._room.notify_all()
+                    break
+            else:
+                self._cancel_at_worker(job)
+                return
+        job.on_cancelled()
+
+    def _cancel_at_worker(self, job: Job) -> None:
+        for member in self._alive():
+            for number, running in member.jobs.items():
+                if running is job:
+                    try:
+                        member.send(m.Cancel(number))
+                    except OSError:
+                        return  # the worker is gone: its reader ends the job
+                    return
+
+    def _position(self, job: Job) -> int:
+        with self._lock:
+            ahead = [
+                number
+                for member in self._alive()
+                for number, other in member.jobs.items()
+                if not other.is_started and other is not job
+            ]
+            mine = next((number for number, waiting in self._waiting if waiting is job), None)
+            if mine is None:
+                mine = next((n for member in self._alive() for n, other in member.jobs.items() if other is job), 0)
+            return sum(number < mine for number in (*ahead, *(number for number, _job in self._waiting)))
+
+    # what the readers tell
+
+    def _on_message(self, member: Member, message: m.ToPool) -> None:
+        match message:
+            case m.Decoded():
+                for steps in message.steps:
+                    job = member.jobs.get(steps.job)
+                    if job is not None:
+                        job.on_steps(steps)
+            case m.Started():
+                job = member.jobs.get(message.job)
+                if job is not None:
+                    remember(member, job.id, message.prompt_ids, self.vocabulary, self.spec.parallel)
+                    job.on_started(message, member.ready.load_s)
+            case m.Ended():
+                with self._lock:
+                    job = member.jobs.pop(message.job, None)
+                if job is not None:
+                    self._num_deaths = 0
+                    remember(member, job.id, [*(job.prompt_ids or ()), *job.steps.ids], self.vocabulary, self.spec.parallel)
+                    job.on_ended(message)
+                self._dispatch()
+            case m.Answer():
+                member.answered(message)
+
+    def _on_death(self, member: Member, index: int) -> None:
+        """Fail or retry the jobs of a dead worker, then put another in its place."""
+        with self._lock:
+            if self._is_closed:
+                return
+            error = member.died()
+            lost, member.jobs = member.jobs, {}
+            retried = [(number, job) for number, job in lost.items() if not len(job.steps) and job.num_tries == 0]
+            for entry in retried:
+                entry[1].num_tries += 1
+            self._waiting.extendleft(reversed(retried))
+            self._num_deaths += 1
+            is_hopeless = self._num_deaths > _MOST_DEATHS
+        for number, job in lost.items():
+            if (number, job) not in retried:
+                job.fail(error)
+        if is_hopeless:
+            self._give_up(PoolClosed(f"{self._num_deaths} workers ended one after the other; the last {error}"))
+            return
+        try:
+            self._start(index)
+        except (EngineError, OSError) as failure:
+            self._give_up(PoolClosed(f"a worker ended and no other could be started: {failure}"))
+            return
+        self._dispatch()
+
+    def _give_up(self, error: PoolClosed) -> None:
+        jobs = self._shut()
+        for job in jobs:
+            job.fail(error)
+
+    # questions to the workers
+
+    def tokenize(self, text: str, *, special: bool = False) -> list[int]:
+        """Ids of `text`, BOS as the GGUF says; `special` parses written control tokens. Raises WorkerDied, PoolClosed."""
+        return self._ask(lambda call: m.Tokenize(call, text, special)).ids
+
+    def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
+        """Text and ids of `messages` (role, content) in the model's own template. Raises ConfigError without one."""
+        answer = self._ask(lambda call: m.RenderChat(call, list(messages)))
+        return answer.text, answer.ids
+
+    def _ask(self, make: Callable[[int], m.Message]) -> m.Answer:
+        with self._lock:
+            self._check_open()
+            members = self._alive()
+        if not members:
+            raise WorkerDied("the worker has ended and another is being started: try again in a few seconds")
+        return min(members, key=lambda member: len(member.jobs)).call(make).result()
+
+    def measure(self) -> list[dict[str, float]]:
+        """Each worker's own figures: pid; decode_s inside llama_decode and loop_s around it, cpu_s of all threads,
+        thread_s of the deciding one (seconds); num_decodes, num_tokens; pss_bytes and private_bytes (NaN where the
+        system does not tell)."""
+        futures = [member.call(m.Measure) for member in self._alive()]
+        return [future.result().figures for future in futures]
+
+    def workers(self) -> list[WorkerInfo]:
+        """The workers that are alive."""
+        with self._lock:
+            return [
+                WorkerInfo(
+                    member.ready.pid,
+                    tuple(member.load.cpus),
+                    sum(job.is_started for job in member.jobs.values()),
+                    sum(not job.is_started for job in member.jobs.values()),
+                )
+                for member in self._alive()
+            ]
+
+    @property
+    def num_waiting(self) -> int:
+        """Jobs that no worker has yet."""
+        return len(self._waiting)
+
+    # the end
+
+    def close(self) -> None:
+        """End all workers; jobs still open fail with PoolClosed. Safe to call twice."""
+        for job in self._shut():
+            job.fail(PoolClosed("the pool was closed while this job was open"))
+
+    def _shut(self) -> list[Job]:
+        """Stop everything; the jobs that were open, for their last word."""
+        with self._lock:
+            if self._is_closed:
+                return []
+            self._is_closed = True
+            jobs = [job for _number, job in self._waiting]
+            self._waiting.clear()
+            for member in self._alive():
+                jobs.extend(member.jobs.values())
+            self._room.notify_all()
+        self._finalizer()
+        return jobs
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise PoolClosed("this pool is closed: open another")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+def _read(pool: "weakref.ref[Pool]", member: Member, index: int) -> None:
+    """A member's reader thread: holds the pool only while it handles a message, so that a lost pool is collected."""
+    while True:
+        try:
+            messages = list(member.channel.receive())
+        except (EOFError, OSError):
+            break
+        alive = pool()
+        if alive is None:
+            return
+        for message in messages:
+            alive._on_message(member, message)
+        del alive
+    alive = pool()
+    if alive is not None:
+        alive._on_death(member, index)
+
+
+def _close_members(members: list[Member | None]) -> None:
+    """End all workers at once, then wait for each."""
+    for member in members:
+        if member is not None:
+            member.is_alive = False
+            member.hang_up()
+    for member in members:
+        if member is not None:
+            member.close()
+

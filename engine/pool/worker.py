@@ -1,0 +1,188 @@
+"""A worker: `python -m engine.pool.worker FD`, one process with one model, told what to do over the socket FD.
+
+It sets its affinity before it loads, says when it is ready, answers between decode steps, and ends when the other
+end of the socket is gone. It never opens the history database.
+"""
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import psutil
+
+from engine.errors import ConfigError, EngineError
+from engine.llama.chat import render_chat
+from engine.llama.generation import Generation, Recorded
+from engine.llama.model import Model
+from engine.llama.runner import Runner
+from engine.pool import messages as m
+
+
+class Outbox:
+    """The runner's Reporter: gathers what a decode step gave and sends it as one message."""
+
+    def __init__(self, channel: m.Channel) -> None:
+        self._channel = channel
+        self._steps: list[m.Steps] = []
+
+    def started(self, job: int, prompt_ids: list[int], num_cached: int, seed: int, queue_s: float) -> None:
+        self._channel.send(m.Started(job, prompt_ids, num_cached, seed, queue_s))
+
+    def steps(self, job: int, steps: Sequence[Recorded], *, is_prompt: bool) -> None:
+        columns = steps[0] if len(steps) == 1 else map(b"".join, zip(*steps, strict=True))
+        self._steps.append(m.Steps(job, is_prompt, *columns))
+
+    def ended(self, generation: Generation) -> None:
+        self.flush()
+        times = (generation.prefill_s, generation.decode_s)
+        reason = generation.finish_reason or "stop"
+        self._channel.send(m.Ended(generation.job, reason, generation.text_bytes, *times, "", ""))
+
+    def cancelled(self, job: int) -> None:
+        self._channel.send(m.Ended(job, "cancelled", 0, 0.0, 0.0, "", ""))
+
+    def failed(self, job: int, error: EngineError) -> None:
+        self.flush()
+        self._channel.send(m.Ended(job, "", 0, 0.0, 0.0, type(error).__name__, str(error)))
+
+    def flush(self) -> None:
+        """Send the steps gathered so far."""
+        if self._steps:
+            self._channel.send(m.Decoded(self._steps))
+            self._steps = []
+
+
+class Worker:
+    """Loads the model, then serves until the socket closes."""
+
+    def __init__(self, channel: m.Channel) -> None:
+        self._channel = channel
+        self._outbox = Outbox(channel)
+        self._loop_s = 0.0
+
+    def load(self, load: m.Load) -> None:
+        """Affinity, model, context, ready message; raises EngineError when one of them fails."""
+        if load.protocol != m.PROTOCOL:
+            raise ConfigError(f"pool speaks protocol {load.protocol}, this worker {m.PROTOCOL}")
+        if load.cpus:
+            os.sched_setaffinity(0, load.cpus)
+        began = time.monotonic()
+        reported = 0.0
+
+        def progress(fraction: float) -> None:
+            nonlocal reported
+            if fraction - reported >= 0.01 or fraction == 1:
+                reported = fraction
+                self._channel.send(m.Loading(fraction))
+
+        self._model = Model(load.model, load.spec, on_progress=progress)
+        self._runner = Runner(
+            self._model,
+            load.spec,
+            threads=load.threads,
+            threads_batch=load.threads_batch,
+            prefill_share=load.prefill_share,
+            reporter=self._outbox,
+        )
+        self._channel.send(self._ready(time.monotonic() - began))
+
+    def _ready(self, load_s: float) -> m.Ready:
+        vocabulary = self._model.vocabulary
+        return m.Ready(
+            protocol=m.PROTOCOL,
+            pid=os.getpid(),
+            load_s=load_s,
+            n_ctx=self._runner.context.n_ctx,
+            pieces=list(vocabulary.pieces),
+            kinds=vocabulary.kinds,
+            names=vocabulary.names,
+            bos=vocabulary.bos,
+            add_bos=vocabulary.add_bos,
+            add_space_prefix=vocabulary.add_space_prefix,
+            chat_template=self._model.chat_template,
+            description=self._model.description,
+        )
+
+    def serve(self) -> None:
+        """Receive between decode steps, wait when there is nothing to decode; ends with EOFError."""
+        while True:
+            if self._runner.is_idle or select.select([self._channel.socket], [], [], 0)[0]:
+                for message in self._channel.receive():
+                    self._handle(message)
+            began = time.perf_counter()
+            self._runner.step()
+            self._outbox.flush()
+            self._loop_s += time.perf_counter() - began
+
+    def _handle(self, message: m.ToWorker) -> None:
+        match message:
+            case m.Start():
+                self._runner.submit(message)
+            case m.Cancel():
+                self._runner.cancel(message.job)
+            case m.Tokenize() | m.RenderChat() | m.Measure():
+                self._channel.send(self._answer(message))
+            case m.Load():
+                raise ConfigError("a worker loads only once")
+
+    def _answer(self, call: m.Tokenize | m.RenderChat | m.Measure) -> m.Answer:
+        try:
+            match call:
+                case m.Tokenize():
+                    return m.Answer(call.call, ids=self._model.tokenize(call.text, special=call.special))
+                case m.RenderChat():
+                    text, ids = self._chat(call.messages)
+                    return m.Answer(call.call, ids=ids, text=text)
+                case m.Measure():
+                    return m.Answer(call.call, figures=self._figures())
+        except EngineError as error:
+            return m.Answer(call.call, text=str(error), error=type(error).__name__)
+
+    def _chat(self, messages: list[dict[str, str]]) -> tuple[str, list[int]]:
+        """The rendered template and its ids; BOS is added only where the template has not written it."""
+        names, bos = self._model.vocabulary.names, self._model.vocabulary.bos
+        bos_text = names.get(bos, "") if bos is not None else ""
+        eos = next((names[token] for token in names if self._model.vocabulary.is_end(token)), "")
+        text = render_chat(self._model.chat_template, messages, bos=bos_text, eos=eos)
+        has_bos = bool(bos_text) and text.startswith(bos_text)
+        return text, self._model.tokenize(text, add_bos=not has_bos, special=True)
+
+    def _figures(self) -> dict[str, float]:
+        process = psutil.Process()
+        memory = process.memory_full_info()
+        cpu = process.cpu_times()
+        return {
+            "pid": process.pid,
+            "decode_s": self._runner.decode_s,
+            "loop_s": self._loop_s,
+            "cpu_s": cpu.user + cpu.system,
+            "thread_s": time.thread_time(),
+            "num_decodes": self._runner.num_decodes,
+            "num_tokens": self._runner.num_tokens,
+            "pss_bytes": getattr(memory, "pss", float("nan")),
+            "private_bytes": memory.uss,
+        }
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    decoder: Any = m.ToWorker
+    channel = m.Channel(socket.socket(fileno=int(sys.argv[1])), decoder)
+    worker = Worker(channel)
+    try:
+        for load in channel.receive():
+            worker.load(load)
+        worker.serve()
+    except EngineError as error:
+        channel.send(m.Failed(type(error).__name__, str(error)))
+    except (EOFError, BrokenPipeError, ConnectionError):
+        return
+
+
+if __name__ == "__main__":
+    main()
