@@ -203,7 +203,7 @@ def take_inbox(history: History, folder: Path) -> list[str]:
     taken = []
     for path in sorted(folder.glob(f"*{ENDING}")):
         try:
-            trial = _read(path)
+            trial = read_trial(path)
             history.record(trial).result()
         except FileNotFoundError:
             continue
@@ -215,7 +215,8 @@ def take_inbox(history: History, folder: Path) -> list[str]:
     return taken
 
 
-def _read(path: Path) -> TrialRecord:
+def read_trial(path: Path) -> TrialRecord:
+    """The trial in a file that `write_inbox` made; raises ValueError, TypeError, OverflowError or OSError otherwise."""
     trial = msgspec.msgpack.decode(path.read_bytes(), type=_File).read()
     if trial.id != path.name.removesuffix(ENDING):
         raise ConfigError(f"the file is named {path.name}, the trial in it {trial.id}")
