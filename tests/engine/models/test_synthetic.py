@@ -1,0 +1,153 @@
+"""Synthetic models: llama.cpp loads them, quantises as they are quantised, and computes finite logits from them."""
+
+import ctypes
+from pathlib import Path
+
+import llama_cpp.llama_cpp as llama
+import numpy as np
+import pytest
+
+from engine.errors import ConfigError, ModelError
+from engine.llama.context import Chunk, Context
+from engine.llama.library import start_backend
+from engine.llama.model import Model
+from engine.models.blocks import MAKERS, random_tensor
+from engine.models.ggml import FILE_TYPES, TYPES_BY_NAME, TYPES_BY_NUMBER
+from engine.models.gguf import read_model
+from engine.models.synthetic import QUANTISATIONS, SHAPES, pieces, tensors_of, write_synthetic
+from engine.specs import PoolSpec
+
+SPEC = PoolSpec(parallel=1, n_ctx=256, share_weights=True)
+
+
+def logits(path: Path, ids: list[int]) -> np.ndarray:
+    model = Model(str(path), SPEC)
+    context = Context(model, SPEC, 1, 1)
+    try:
+        context.fill([Chunk(0, ids, 0, 32)])
+        assert context.decode() == 0
+        return context.logits(32).astype(np.float64)
+    finally:
+        context.close()
+        model.close()
+
+
+def test_all_logits_are_finite_and_neither_flat_nor_certain(synthetic: Path) -> None:
+    num_vocab = read_model(synthetic).n_vocab
+    ids = np.random.default_rng(0).integers(259, num_vocab, 64).tolist()
+    rows = logits(synthetic, ids)
+    assert rows.shape == (32, num_vocab)
+    assert np.isfinite(rows).all()
+    probabilities = np.exp(rows - rows.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    entropy = -(probabilities * np.log(probabilities)).sum(axis=1)
+    assert 1.5 < rows.std() < 4
+    assert (entropy > 1).all()
+    assert (entropy < np.log(num_vocab) - 0.5).all()
+    assert len(set(rows.argmax(axis=1))) > 8
+
+
+def test_text_goes_to_ids_and_back_exactly(synthetic: Path) -> None:
+    model = Model(str(synthetic), SPEC, vocab_only=True)
+    texts = ["badace fi.", "  two  spaces\n\n\ttab", "Zoë said “hé” 😀 <s> </s> <0x41>", "x", "ﷺ\u202e\0mixed"]
+    for given in texts:
+        ids = model.tokenize(given, add_bos=False)
+        assert model.detokenize(ids).decode() == given
+    assert len(model.tokenize("badace fi", add_bos=False)) < len("badace fi") / 2
+    assert len(model.vocabulary) == read_model(synthetic).n_vocab
+    model.close()
+
+
+@pytest.mark.parametrize("shape", ["tiny", "tiny-tied"])
+@pytest.mark.parametrize("quantisation", ["Q4_K_M", "Q6_K", "Q8_0"])
+def test_types_are_those_of_llama_cpps_own_quantiser(tmp_path: Path, shape: str, quantisation: str) -> None:
+    source, target = tmp_path / "f32.gguf", tmp_path / "quantised.gguf"
+    write_synthetic(shape, source, "F32")
+    start_backend()
+    params = llama.llama_model_quantize_default_params()
+    params.ftype = next(number for number, name in FILE_TYPES.items() if name == quantisation)
+    params.nthread = 1
+    assert llama.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(params)) == 0
+    theirs = {tensor.name: tensor.type.name for tensor in read_model(target).tensors}
+    assert {tensor.name: tensor.type.name for tensor in tensors_of(SHAPES[shape], quantisation)} == theirs
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_decoded_blocks_have_the_spread_asked_for(name: str) -> None:
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    kind = TYPES_BY_NAME[name]
+    raw = np.concatenate(list(random_tensor(kind, 1 << 18, 0.02, [1, 2])))
+    if name in ("F32", "F16"):
+        values = raw.view(np.float32 if name == "F32" else np.float16).astype(np.float64)
+    else:
+        assert raw.shape == (1024 * 256 // kind.block, kind.num_bytes)
+        values = dequantize(raw, GGMLQuantizationType(kind.number)).astype(np.float64)
+    assert np.isfinite(values).all()
+    assert abs(values.mean()) < 0.02 * 0.02
+    assert values.std() == pytest.approx(0.02, rel=0.03)
+
+
+def test_tensor_types_are_those_of_the_loaded_ggml() -> None:
+    ggml = ctypes.CDLL(llama._lib._name)
+    ggml.ggml_type_name.restype = ctypes.c_char_p
+    ggml.ggml_type_size.restype = ctypes.c_size_t
+    ggml.ggml_blck_size.restype = ctypes.c_int64
+    for number in range(43):
+        kind = TYPES_BY_NUMBER.get(number)
+        block = ggml.ggml_blck_size(number)
+        assert (kind is None) == (block == 0)
+        if kind is not None:
+            name = ggml.ggml_type_name(number).decode().upper()
+            assert (kind.name, kind.block, kind.num_bytes) == (name, block, ggml.ggml_type_size(number))
+
+
+def test_shapes_have_the_sizes_of_the_models_they_stand_for() -> None:
+    counted = {
+        name: sum(tensor.num_values for tensor in tensors_of(SHAPES[name], "Q4_K_M"))
+        for name in ("llama-1.1b-32k", "qwen2.5-0.5b")
+    }
+    assert counted == {"llama-1.1b-32k": 1_100_048_384, "qwen2.5-0.5b": 494_032_768}
+
+
+def test_pieces_are_unique_and_made_of_shorter_ones() -> None:
+    found = pieces(40_000)
+    known = set(found)
+    assert len(known) == 40_000
+    long = [piece for piece in found if len(piece.lstrip("▁")) > 2]
+    assert all(piece[:-2] in known for piece in long)
+
+
+def test_writing_is_repeatable_tells_its_progress_and_marks_the_file(tmp_path: Path) -> None:
+    told: list[float] = []
+    write_synthetic("tiny", tmp_path / "a.gguf", seed=3, progress=told.append)
+    write_synthetic("tiny", tmp_path / "b.gguf", seed=3)
+    write_synthetic("tiny", tmp_path / "c.gguf", seed=4)
+    a, b, c = ((tmp_path / f"{name}.gguf").read_bytes() for name in "abc")
+    assert a == b != c
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    model = read_model(tmp_path / "a.gguf")
+    assert model.is_synthetic
+    assert model.name == "Synthetic tiny"
+    assert model.quantisation == "Q4_K_M"
+
+
+@pytest.mark.parametrize("quantisation", QUANTISATIONS)
+def test_every_quantisation_is_written_whole(tmp_path: Path, quantisation: str) -> None:
+    write_synthetic("tiny", tmp_path / "m.gguf", quantisation)
+    model = read_model(tmp_path / "m.gguf")
+    assert model.quantisation == quantisation
+    assert model.num_parameters == 5_247_232
+    assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="shape = 'huge': must be one of llama-1.1b-32k"):
+        write_synthetic("huge", tmp_path / "m.gguf")
+    with pytest.raises(ConfigError, match="quantisation = 'Q3': must be one of Q4_K_M"):
+        write_synthetic("tiny", tmp_path / "m.gguf", "Q3")
+    with pytest.raises(ModelError, match="cannot be written"):
+        write_synthetic("tiny", tmp_path / "none" / "m.gguf")
+    assert not list(tmp_path.iterdir())
