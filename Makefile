@@ -1,0 +1,32 @@
+# make app     the workbench in the browser; MODEL=path.gguf opens another model, CMAKE_ARGS=-DGGML_CUDA=on builds for a GPU
+# make test    all checks and all tests
+# make check   format, lint, types and import rules alone
+# make peers   builds llama.cpp's own programs, for comparison
+# make speed   prints our speed beside theirs; ARGS="single many" chooses programs, ARGS=--help explains
+
+.PHONY: app test check speed peers
+
+app:
+	@.ci/prepare app
+	@if [ -n "$$MODEL" ]; then LOGITBENCH_MODEL="$$(realpath -- "$$MODEL")"; export LOGITBENCH_MODEL; fi; \
+	exec .venv/bin/streamlit run app.py
+
+test:
+	@.ci/prepare browser
+	@$(MAKE) --no-print-directory check
+	.venv/bin/python -m pytest
+
+check:
+	@.ci/prepare test
+	.venv/bin/ruff format --check
+	.venv/bin/ruff check
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+peers:
+	@.ci/prepare app
+	.venv/bin/python -m tests.speed.peers
+
+speed:
+	@.ci/prepare test
+	.venv/bin/python -m tests.speed $(ARGS)
