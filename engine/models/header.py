@@ -142,11 +142,11 @@ class _Parser:
         if magic != b"GGUF":
             self.refuse(f"is not a GGUF file: it begins with {magic!r}, not b'GGUF'")
         version = self.number(_U32, "the version")
-        if version in (2, 3):
-            return version
         if version & 0xFFFF == 0 and version:
             self.refuse("is a big-endian GGUF file; only little-endian ones are read")
-        self.refuse(f"is GGUF version {version:,}; versions 2 and 3 are read")
+        if version not in (2, 3):
+            self.refuse(f"is GGUF version {version:,}; versions 2 and 3 are read")
+        return version
 
     def take(self, count: int, what: str) -> bytes:
         """The next `count` bytes; more than a piece only for the chat template."""

@@ -144,7 +144,7 @@ def test_every_quantisation_is_written_whole(tmp_path: Path, quantisation: str) 
 
 
 def test_refusals(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="shape = 'huge': must be one of llama-1.1b-32k"):
+    with pytest.raises(ConfigError, match=r"shape = 'huge': must be one of llama-1\.1b-32k"):
         write_synthetic("huge", tmp_path / "m.gguf")
     with pytest.raises(ConfigError, match="quantisation = 'Q3': must be one of Q4_K_M"):
         write_synthetic("tiny", tmp_path / "m.gguf", "Q3")
