@@ -1,0 +1,292 @@
+"""The web socket that brings a trial's tokens to the page while they are decoded, and the guards of all our routes.
+
+One socket serves every strip of a page. The page sends `{"token": secret, "jobs": {trial: next_index}}`, as often as it
+wants more trials; the server answers with batches of new steps, at most one in 16 ms for each trial, and with a last
+message that says how the trial ended. A token's text travels once for each socket, candidates are plain arrays.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import PlainTextResponse
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from engine.errors import EngineError
+from engine.results import StepTable
+from pages.parts.wire import Words, columns
+
+SOCKET_PATH = "/logitbench/live"
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+BATCH_S = 0.016
+STATUS_S = 0.2
+MAX_BATCH = 128
+MAX_JOBS = 64
+GREETING_S = 10.0
+POLICY_VIOLATION = 1008
+
+TOKEN = secrets.token_urlsafe(32)
+"""Made at each start; a page of this server has it, a page from elsewhere cannot read it."""
+
+
+class Watched(Protocol):
+    """A trial, running or over, as a strip sees it; `engine.workbench` gives it.
+
+    `status` has any of: state ("queued", "loading", "running", "done", "failed"), queue_position (1 is next),
+    progress (of loading, 0 to 1), num_prompt, num_prefilled, num_cached, num_generated, max_tokens, num_context, n_ctx,
+    tok_per_s, ttft_ms, seed, decoded_at (seconds since the epoch when the last step was decoded).
+    `ending` has: finish_reason, sentence (why it stopped, in words), error (text or ""), seed, timings, text_bytes
+    (length of the text in bytes: what follows belongs to the stop string).
+    """
+
+    @property
+    def prompt_steps(self) -> StepTable:
+        """Tokens of the prompt."""
+
+    @property
+    def steps(self) -> StepTable:
+        """Tokens decided so far; another thread appends."""
+
+    def add_listener(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back, from another thread, after any change; gives the way to stop that."""
+
+    def done(self) -> bool:
+        """True when no step will follow."""
+
+    def status(self) -> dict[str, Any]:
+        """Live figures, ready for JSON."""
+
+    def ending(self) -> dict[str, Any]:
+        """How it ended, ready for JSON; only asked when done."""
+
+
+class Workbench(Protocol):
+    """What the socket needs of the workbench."""
+
+    def watch(self, trial_id: str) -> Watched | None:
+        """The trial, or None where it is unknown; may read from the history."""
+
+
+class Ask(msgspec.Struct, forbid_unknown_fields=True):
+    """A page's message. `jobs`: trial id to the index of the first step wanted. `latency`: time stamps, please."""
+
+    token: str
+    jobs: dict[Annotated[str, msgspec.Meta(max_length=64)], Annotated[int, msgspec.Meta(ge=0)]]
+    latency: bool = False
+
+
+_ask = msgspec.json.Decoder(Ask)
+_encode = msgspec.json.Encoder().encode
+
+
+def is_same_origin(headers: Headers) -> bool:
+    """True where Host is a loopback address and Origin is this very host and port; an absent Origin is refused."""
+    try:
+        host, origin = urlsplit("//" + headers.get("host", "")), urlsplit(headers.get("origin", ""))
+        loopback = (host.hostname or "") in ("127.0.0.1", "localhost", "::1")
+        return loopback and origin.scheme in ("http", "https") and origin.netloc == host.netloc
+    except ValueError:
+        return False
+
+
+class Feed:
+    """What one page still has to hear of one trial."""
+
+    def __init__(self, trial: str, watched: Watched, words: Words, first: int, *, latency: bool) -> None:
+        self.trial, self.watched, self.words = trial, watched, words
+        self.latency = latency
+        self.is_over = self.has_more = False
+        self._next, self._next_prompt = first, 0
+        self._status: dict[str, Any] = {}
+        self._status_at = -STATUS_S
+        self._greeting: dict[str, Any] = {"live": not watched.done()}
+
+    def message(self) -> dict[str, Any] | None:
+        """The next message, None where nothing is new; sets is_over with the last one, has_more when it was full."""
+        is_done = self.watched.done()
+        body, self._greeting = self._greeting, {}
+        prompt, steps = self.watched.prompt_steps, self.watched.steps
+        if batch := min(len(prompt) - self._next_prompt, MAX_BATCH):
+            body["prompt"] = self._columns(prompt, self._next_prompt, batch)
+            self._next_prompt += batch
+        # The page numbers its tokens from the first of the prompt, so the prompt goes out whole before any step.
+        is_prompt_sent = self._next_prompt == len(prompt)
+        if is_prompt_sent and (batch := min(len(steps) - self._next, MAX_BATCH)) > 0:
+            body["steps"] = self._columns(steps, self._next, batch)
+            self._next += batch
+        self.has_more = not is_prompt_sent or self._next < len(steps)
+        self.is_over = is_done and not self.has_more
+        self._add_status(body)
+        if self.is_over:
+            body["end"] = self.watched.ending()
+        return {"job": self.trial, **body} if body else None
+
+    def _columns(self, table: StepTable, first: int, count: int) -> dict[str, Any]:
+        return {
+            "first": first,
+            **self.words.new_in(table, first, first + count),
+            **columns(table, first, first + count),
+        }
+
+    def _add_status(self, body: dict[str, Any]) -> None:
+        now = time.monotonic()
+        is_first = self._status.get("state") != "running" or self._next == 0
+        if not (self.is_over or is_first or self.latency or now - self._status_at >= STATUS_S):
+            return
+        status = self.watched.status()
+        if status != self._status:
+            body["status"], self._status, self._status_at = status, status, now
+
+
+class Page:
+    """One open socket: its feeds, each in a task of its own so that none waits for another."""
+
+    def __init__(self, socket: WebSocket, workbench: Workbench) -> None:
+        self._socket, self._workbench = socket, workbench
+        self._words = Words()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._sending = asyncio.Lock()
+
+    async def serve(self) -> None:
+        """Answer until the page goes, the server ends or the page breaks the protocol (closed with 1008)."""
+        try:
+            message = await asyncio.wait_for(self._socket.receive_text(), GREETING_S)
+            while True:
+                ask = _ask.decode(message)
+                if not hmac.compare_digest(ask.token.encode(), TOKEN.encode()):
+                    await self._socket.close(POLICY_VIOLATION, "wrong token")
+                    return
+                self._follow(ask)
+                message = await self._socket.receive_text()
+        except (msgspec.MsgspecError, KeyError, TimeoutError):
+            await self._socket.close(POLICY_VIOLATION, "unreadable message")
+        except WebSocketDisconnect:
+            pass
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _follow(self, ask: Ask) -> None:
+        for trial, first in ask.jobs.items():
+            if (old := self._tasks.pop(trial, None)) is not None:
+                old.cancel()
+            elif len(self._tasks) >= MAX_JOBS:
+                self._tasks.pop(next(iter(self._tasks))).cancel()
+            self._tasks[trial] = asyncio.create_task(self._feed(trial, first, latency=ask.latency))
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        async with self._sending:
+            await self._socket.send_text(_encode(message).decode())
+
+    async def _feed(self, trial: str, first: int, *, latency: bool) -> None:
+        try:
+            watched = await asyncio.to_thread(self._workbench.watch, trial)
+        except EngineError as error:
+            await self._fail(trial, str(error))
+            return
+        if watched is None:
+            await self._fail(trial, "This trial is not known here: it was deleted, or it was not kept. Run it again.")
+            return
+        try:
+            await self._relay(Feed(trial, watched, self._words, first, latency=latency))
+        except (WebSocketDisconnect, RuntimeError):
+            # The page went while a message was on its way; `serve` hears of it too and ends the socket.
+            return
+
+    async def _fail(self, trial: str, error: str) -> None:
+        await self._send({"job": trial, "live": False, "end": {"error": error}})
+
+    async def _relay(self, feed: Feed) -> None:
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(changed.set)
+
+        remove = feed.watched.add_listener(wake)
+        changed.set()
+        try:
+            while not feed.is_over:
+                with contextlib.suppress(TimeoutError):
+                    # Without news the figures are looked at again: a queue moves and a rate is held back for a moment.
+                    await asyncio.wait_for(changed.wait(), STATUS_S)
+                changed.clear()
+                message = feed.message()
+                if message is None:
+                    continue
+                if feed.has_more:
+                    changed.set()
+                if feed.latency:
+                    message["at"] = time.time()
+                await self._send(message)
+                if "steps" in message or "prompt" in message:
+                    await asyncio.sleep(BATCH_S)
+        finally:
+            remove()
+
+
+def routes(workbench: Callable[[], Workbench]) -> list[BaseRoute]:
+    """The routes for app.py; `workbench` is called for each new page."""
+
+    async def live(socket: WebSocket) -> None:
+        if not is_same_origin(socket.headers):
+            await socket.close(POLICY_VIOLATION)
+            return
+        await socket.accept()
+        await Page(socket, workbench()).serve()
+
+    return [WebSocketRoute(SOCKET_PATH, live)]
+
+
+class SecurityHeaders:
+    """Sets headers that keep other pages from framing, sniffing or posting to this server."""
+
+    HEADERS = (
+        (b"content-security-policy", b"frame-ancestors 'self'; base-uri 'self'; object-src 'none'; form-action 'self'"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"x-frame-options", b"SAMEORIGIN"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cross-origin-opener-policy", b"same-origin"),
+        (b"cross-origin-resource-policy", b"same-origin"),
+    )
+    SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a state-changing call from elsewhere with 403, else pass on and add the headers."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name.lower() for name, _ in message["headers"]}
+                extra = [(name, value) for name, value in self.HEADERS if name not in present]
+                message = {**message, "headers": [*message["headers"], *extra]}
+            await send(message)
+
+        if scope["method"] not in self.SAFE_METHODS and not is_same_origin(Headers(scope=scope)):
+            refusal = PlainTextResponse("Refused: this call comes from another page.", status_code=403)
+            await refusal(scope, receive, send_guarded)
+            return
+        await self._app(scope, receive, send_guarded)
+
+
+def middleware() -> list[Middleware]:
+    """The middleware for app.py: loopback hosts only, security headers, no posts from elsewhere."""
+    hosts = Middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK), www_redirect=False)
+    return [Middleware(SecurityHeaders), hosts]

@@ -1,0 +1,68 @@
+"""The token strip with its inspector, as one component: Python says which trial, the browser does the rest."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import streamlit as st
+
+from engine import palette
+from pages.parts.live import SOCKET_PATH, TOKEN
+
+Mode = Literal["surprise", "uncertainty", "time"]
+Unit = Literal["p", "bits", "nats"]
+
+# One module for the browser: a component has a single script, so the parts are joined in the order of their use.
+_SCRIPTS = ("format", "text", "socket", "trial", "inspector", "head", "strip", "mount")
+_HERE = Path(__file__).parent
+
+
+def script() -> str:
+    """The component's module, thresholds of the palette included."""
+    thresholds = {"surprise": palette.SURPRISE_P, "entropy": palette.ENTROPY_BITS, "time": palette.TIME_RATIO}
+    parts = [(_HERE / f"{name}.js").read_text("utf-8") for name in _SCRIPTS]
+    return "\n".join([f"const PALETTE = {json.dumps(thresholds)};", *parts])
+
+
+def style() -> str:
+    """The component's style sheet, both ramps included."""
+    themes = [f'.root[data-theme="{theme}"] {{ {palette.variables(theme)} }}' for theme in ("light", "dark")]
+    return "\n".join([*themes, (_HERE / "strip.css").read_text("utf-8")])
+
+
+_component = st.components.v2.component("logitbench_token_strip", js=script(), css=style())
+
+
+def token_strip(
+    trial: str | None,
+    *,
+    key: str,
+    height: int | None = None,
+    k: int = 10,
+    mode: Mode = "surprise",
+    unit: Unit = "p",
+    inspector: bool = True,
+) -> Any:
+    """Show a trial's tokens, live while it runs; None shows an empty strip.
+
+    k, mode and unit are where a reader begins; what they choose then stays in their browser. height limits the text,
+    in pixels. The result's `ended` is the trial's id in the one rerun after it ended before the reader's eyes.
+    """
+    return _component(
+        key=key,
+        data={
+            "trial": trial,
+            "socket": SOCKET_PATH,
+            "token": TOKEN,
+            "height": height,
+            "k": k,
+            "mode": mode,
+            "unit": unit,
+            "inspector": inspector,
+        },
+        on_ended_change=_nothing,
+    )
+
+
+def _nothing() -> None:
+    """The trigger's callback: being registered makes Streamlit rerun the page, which reads the ended trial itself."""

@@ -1,0 +1,184 @@
+// What the model considered at one step: the sentence, the facts, the candidates. For the inspector and the tooltip.
+
+/** Candidates to show: the first k, the chosen token even outside them, and what is left over. */
+function candidateRows(step, k) {
+  const ids = (step.top_id ?? []).slice(0, k);
+  const rows = [];
+  ids.forEach((id, i) => {
+    if (id < 0) return;
+    const isChosen = id === step.id;
+    rows.push({ id, isChosen, logprob: step.top_logprob[i] ?? -Infinity, p: step.top_p[i] ?? 0 });
+  });
+  if (step.logprob !== null && !rows.some((row) => row.isChosen)) {
+    rows.push({ id: step.id, isChosen: true, logprob: step.logprob, p: step.p, isOutside: true });
+  }
+  const left = (value) => Math.max(0, 1 - rows.reduce((sum, row) => sum + value(row), 0));
+  const mass = left((row) => Math.exp(row.logprob));
+  return { rows, rest: { mass, p: left((row) => row.p ?? 0) } };
+}
+
+function bar(kind, share) {
+  const made = element("span", `bar ${kind}`);
+  made.style.setProperty("--share", Math.min(1, share));
+  if (share > 0) made.classList.add("some");
+  return made;
+}
+
+function candidateRow(label, model, before, modelText, beforeText) {
+  const row = element("tr");
+  const token = element("td", "candidate");
+  token.append(label);
+  const bars = element("td", "bars");
+  bars.append(bar("model", model));
+  if (before !== null) bars.append(bar("final", before));
+  row.append(token, bars, element("td", "number", modelText), element("td", "number", beforeText));
+  return row;
+}
+
+/** The table of candidates; isPrompt leaves out the draw, which a prompt token never had. */
+function candidateTable(trial, step, { k, unit, isPrompt }) {
+  const table = element("table", "candidates");
+  const head = element("tr");
+  const hasDraw = !isPrompt && !step.isForced;
+  const unitText = unit === "p" ? "p" : unit;
+  for (const text of ["candidate", "", `model, ${unitText}`, hasDraw ? "before draw" : ""]) {
+    const cell = element("th", "", text);
+    cell.scope = "col";
+    head.append(cell);
+  }
+  const body = element("tbody");
+  const { rows, rest } = candidateRows(step, k);
+  const before = (p) => (p > 0 ? likelihood(Math.log(p), unit) : "cut");
+  for (const { id, isChosen, isOutside, logprob, p } of rows) {
+    const label = tokenChip(trial.word(id));
+    const row = candidateRow(label, Math.exp(logprob), hasDraw ? p : null, likelihood(logprob, unit), hasDraw ? before(p) : "");
+    row.classList.toggle("chosen", isChosen);
+    row.classList.toggle("outside", Boolean(isOutside));
+    row.classList.toggle("cut", hasDraw && !(p > 0) && !isChosen);
+    body.append(row);
+  }
+  const others = trial.numVocabulary - rows.length;
+  if (others > 0) {
+    const label = element("span", "rest", `${whole(others)} others`);
+    const last = candidateRow(
+      label, rest.mass, hasDraw ? rest.p : null, likelihood(Math.log(rest.mass), unit),
+      hasDraw ? (rest.p > 5e-4 ? before(rest.p) : "cut") : "",
+    );
+    last.className = "remaining";
+    body.append(last);
+  }
+  const group = element("thead");
+  group.append(head);
+  table.append(group, body);
+  return table;
+}
+
+function sentenceOf(trial, step, isPrompt) {
+  const paragraph = element("p", "sentence");
+  const chip = tokenChip(trial.word(step.id), "quoted");
+  paragraph.append(...sentences(step, chip, isPrompt));
+  return paragraph;
+}
+
+/** [name, value, explanation] of a step's plain facts. */
+function factsOf(trial, step, unit, isPrompt) {
+  const word = trial.word(step.id);
+  const bytes = (word.hex.match(/../g) ?? []).join(" ");
+  const facts = [["id", whole(step.id), "number of the token in the vocabulary"]];
+  facts.push(["bytes", bytes || "none", "what the token adds to the text, hexadecimal"]);
+  if (step.rank !== null && step.logprob !== null) {
+    facts.push(["rank", whole(step.rank), "1 is the most probable; equal ones share the better rank"]);
+    facts.push(["entropy", entropyText(step.entropy, unit), "of the model's distribution over the whole vocabulary"]);
+  }
+  if (isPrompt) return facts;
+  facts.push(["time", milliseconds(step.ms), step.index ? "since the token before" : "since the run was submitted"]);
+  if (step.draw !== null) facts.push(["draw", step.draw.toFixed(4), "the uniform number that decided"]);
+  return facts;
+}
+
+function factList(facts) {
+  const list = element("dl", "facts");
+  for (const [name, value, explanation] of facts) {
+    const pair = element("div");
+    pair.title = explanation;
+    pair.append(element("dt", "", name), element("dd", "", value));
+    list.append(pair);
+  }
+  return list;
+}
+
+/** Content of the tooltip: the inspector's, shorter. */
+function tooltipContent(trial, place, { k, unit }) {
+  const [steps, index] = trial.locate(place);
+  const step = steps.at(index);
+  const isPrompt = steps === trial.prompt;
+  const parts = [sentenceOf(trial, step, isPrompt), factList(factsOf(trial, step, unit, isPrompt))];
+  if (step.logprob !== null) parts.push(candidateTable(trial, step, { k: Math.min(k, 8), unit, isPrompt }));
+  return parts;
+}
+
+function iconButton(label, sign, onClick) {
+  const button = element("button", "icon", sign);
+  button.type = "button";
+  button.title = label;
+  button.setAttribute("aria-label", label);
+  button.onclick = onClick;
+  return button;
+}
+
+/** The inspector: shows one pinned token, lets people walk and choose how many candidates they see. */
+class Inspector {
+  constructor(view) {
+    this.view = view;
+    this.root = element("aside", "inspector");
+    this.root.setAttribute("aria-label", "Inspector");
+    this.title = element("h3");
+    this.walk = element("span", "walk");
+    this.walk.append(
+      iconButton("Token before (left arrow)", "‹", () => view.step(-1)),
+      iconButton("Next token (right arrow)", "›", () => view.step(1)),
+      iconButton("Unpin (Esc)", "×", () => view.pin(null)),
+    );
+    const head = element("div", "inspector-head");
+    head.append(this.title, this.walk);
+    this.content = element("div", "content");
+    this.content.setAttribute("aria-live", "polite");
+    this.table = element("div", "table");
+    this.root.append(head, this.content, this.makeStepper(), this.table);
+  }
+
+  makeStepper() {
+    this.stepper = element("label", "stepper");
+    this.slider = element("input");
+    Object.assign(this.slider, { type: "range", min: 1, max: 50, step: 1 });
+    this.count = element("output");
+    this.slider.oninput = () => this.view.setting("k", Number(this.slider.value));
+    this.stepper.append(element("span", "", "Candidates"), this.slider, this.count);
+    return this.stepper;
+  }
+
+  /** Show the token at this place, or the invitation where it is null. */
+  show(place) {
+    const { trial, settings } = this.view;
+    const isEmpty = place === null || !trial || place >= trial.length;
+    this.root.classList.toggle("empty", isEmpty);
+    this.walk.hidden = this.stepper.hidden = isEmpty;
+    this.content.replaceChildren();
+    this.table.replaceChildren();
+    if (isEmpty) {
+      this.title.textContent = "Inspector";
+      this.content.append(element("p", "hint", "Hover over a token to see what else the model considered; click keeps it here."));
+      return;
+    }
+    const [steps, index] = trial.locate(place);
+    const step = steps.at(index);
+    const isPrompt = steps === trial.prompt;
+    const name = isPrompt ? "Prompt token" : "Token";
+    this.title.textContent = `${name} ${whole(index + 1)} of ${whole(steps.length)}`;
+    this.content.append(sentenceOf(trial, step, isPrompt), factList(factsOf(trial, step, settings.unit, isPrompt)));
+    this.slider.value = settings.k;
+    this.count.textContent = String(settings.k);
+    this.stepper.hidden = step.logprob === null;
+    if (step.logprob !== null) this.table.append(candidateTable(trial, step, { ...settings, isPrompt }));
+  }
+}

@@ -1,0 +1,87 @@
+// One web socket for all strips of a page; it comes back by itself and goes on where it stopped.
+
+const BACK_OFF_MS = [250, 500, 1000, 2000, 5000];
+
+class Live {
+  constructor(url, token) {
+    this.url = url;
+    this.token = token;
+    this.followers = new Map();
+    this.vocabularies = new Map();
+    this.failures = 0;
+  }
+
+  /** Follow a trial: `follower` has next() for the first index wanted, receive(message) and connected(is). */
+  follow(trial, follower) {
+    if (!this.followers.has(trial)) this.followers.set(trial, new Set());
+    this.followers.get(trial).add(follower);
+    if (this.socket?.readyState === WebSocket.OPEN) this.ask([trial]);
+    else if (!this.socket && !this.retry) this.connect();
+  }
+
+  /** Stop following; the socket closes when nobody follows any more. */
+  leave(trial, follower) {
+    const group = this.followers.get(trial);
+    group?.delete(follower);
+    if (group && !group.size) this.followers.delete(trial);
+    if (this.followers.size) return;
+    clearTimeout(this.retry);
+    this.retry = undefined;
+    this.socket?.close();
+    this.socket = undefined;
+  }
+
+  ask(trials) {
+    const jobs = {};
+    for (const trial of trials) {
+      jobs[trial] = Math.min(...[...this.followers.get(trial)].map((follower) => follower.next()));
+    }
+    const latency = new URLSearchParams(location.search).has("latency");
+    this.socket.send(JSON.stringify({ token: this.token, jobs, latency }));
+  }
+
+  connect() {
+    this.retry = undefined;
+    const socket = new WebSocket(this.url);
+    this.socket = socket;
+    this.vocabularies.clear();
+    socket.onopen = () => {
+      this.failures = 0;
+      this.tell(true);
+      const open = [...this.followers].filter(([, group]) => [...group].some((follower) => !follower.isOver()));
+      if (open.length) this.ask(open.map(([trial]) => trial));
+    };
+    socket.onmessage = (event) => this.receive(JSON.parse(event.data));
+    socket.onclose = () => {
+      if (this.socket !== socket) return;
+      this.socket = undefined;
+      if (!this.followers.size) return;
+      this.tell(false);
+      const wait = BACK_OFF_MS[Math.min(this.failures++, BACK_OFF_MS.length - 1)];
+      this.retry = setTimeout(() => this.connect(), wait);
+    };
+  }
+
+  receive(message) {
+    for (const batch of [message.prompt, message.steps]) {
+      if (!batch) continue;
+      if (!this.vocabularies.has(batch.v)) this.vocabularies.set(batch.v, new Map());
+      const words = this.vocabularies.get(batch.v);
+      for (const [id, text, hex, kind] of batch.words) words.set(id, { text, hex, kind });
+      batch.vocabulary = words;
+    }
+    for (const follower of this.followers.get(message.job) ?? []) follower.receive(message);
+  }
+
+  tell(isConnected) {
+    for (const group of this.followers.values()) for (const follower of group) follower.connected(isConnected);
+  }
+}
+
+/** The page's socket for this address; a component's script may be read several times, the socket is made once. */
+function liveAt(path, token) {
+  const sockets = (globalThis[Symbol.for("logitbench.live")] ??= new Map());
+  const url = new URL(path, location.origin.replace(/^http/, "ws")).href;
+  if (sockets.get(url)?.token !== token) sockets.set(url, new Live(url, token));
+  return sockets.get(url);
+}

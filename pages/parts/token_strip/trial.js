@@ -1,0 +1,79 @@
+// A trial's tokens as they have arrived: columns that only grow.
+
+const FORCED = 1;
+const RESAMPLED = 2;
+const ALWAYS = ["id", "ms", "flags", "kept"];
+const INSPECTED = ["rank", "logprob", "entropy", "p", "draw", "top_id", "top_logprob", "top_p"];
+
+class Steps {
+  constructor() {
+    for (const name of [...ALWAYS, ...INSPECTED]) this[name] = [];
+  }
+
+  get length() {
+    return this.id.length;
+  }
+
+  /** Append what is new in a batch; what is known already is passed over. Gives how many were new. */
+  append(batch) {
+    const known = this.length - batch.first;
+    const count = batch.id.length;
+    if (known < 0) throw new Error(`steps ${this.length} to ${batch.first} are missing`);
+    for (let i = known; i < count; i++) {
+      for (const name of ALWAYS) this[name].push(batch[name][i]);
+      for (const name of INSPECTED) this[name].push(batch[name]?.[i] ?? null);
+    }
+    return Math.max(0, count - known);
+  }
+
+  /** One step with its candidates as an object, for the inspector. */
+  at(index) {
+    const step = { index };
+    for (const name of [...ALWAYS, ...INSPECTED]) step[name] = this[name][index];
+    step.isForced = (step.flags & FORCED) !== 0;
+    step.isResampled = (step.flags & RESAMPLED) !== 0;
+    return step;
+  }
+}
+
+class Trial {
+  constructor(id) {
+    this.id = id;
+    this.prompt = new Steps();
+    this.steps = new Steps();
+    this.status = {};
+    this.words = new Map();
+    this.numVocabulary = 0;
+    this.stripFirstSpace = false;
+  }
+
+  /** Take in a batch of a message. */
+  append(steps, batch) {
+    if (this.words !== batch.vocabulary) {
+      for (const [id, word] of this.words) batch.vocabulary.set(id, word);
+      this.words = batch.vocabulary;
+    }
+    this.numVocabulary = batch.num_vocabulary;
+    this.stripFirstSpace = batch.add_space_prefix;
+    return steps.append(batch);
+  }
+
+  get length() {
+    return this.prompt.length + this.steps.length;
+  }
+
+  /** Prompt tokens come first, generated ones behind them: [columns, index in them]. */
+  locate(place) {
+    return place < this.prompt.length ? [this.prompt, place] : [this.steps, place - this.prompt.length];
+  }
+
+  word(id) {
+    return this.words.get(id) ?? { text: `#${id}`, hex: "", kind: 0 };
+  }
+
+  /** Median of the milliseconds a token took; the first waits for the prompt and does not count. */
+  medianMs() {
+    const times = this.steps.ms.slice(1).sort((a, b) => a - b);
+    return times.length ? times[times.length >> 1] : null;
+  }
+}

@@ -1,0 +1,83 @@
+"""Steps and token texts as they travel to the page: columns of plain numbers, no object for each candidate."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.results import INSPECTED, StepTable
+from engine.vocabulary import Vocabulary
+
+MAX_CANDIDATES = 50
+_LEAST_P = 1e-7
+
+
+def _rounded_p(p: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Seven decimals; what was not cut stays above 0, because 0 means cut."""
+    rounded: npt.NDArray[np.float64] = np.round(p.astype(np.float64), 7)
+    return np.where((p > 0) & (rounded == 0), _LEAST_P, rounded)
+
+
+def columns(table: StepTable, start: int, stop: int) -> dict[str, Any]:
+    """Steps start to stop as lists, None where nothing was recorded.
+
+    logprob and entropy in nats, ms since the step before. `top_*` hold a row for each step, at most MAX_CANDIDATES
+    long; a row of top_p ends with its last candidate that was not cut, and all further ones are 0.
+    """
+    records = table.records[start:stop]
+    is_inspected = (records["flags"] & INSPECTED) != 0
+    sent: dict[str, Any] = {
+        "id": records["id"].tolist(),
+        "ms": np.round(records["elapsed_s"] * 1e3, 3).tolist(),
+        "flags": records["flags"].tolist(),
+        "kept": records["num_kept"].tolist(),
+    }
+    if not is_inspected.any():
+        return sent
+    sent["rank"] = records["rank"].tolist()
+    for name, digits in (("logprob", 6), ("entropy", 5)):
+        sent[name] = np.where(is_inspected, np.round(records[name], digits), np.nan).tolist()
+    sent["p"] = np.where(is_inspected, _rounded_p(records["p_final"]), np.nan).tolist()
+    sent["draw"] = np.round(records["draw"], 6).tolist()
+    if table.k:
+        p_final = _rounded_p(table.top_p_final[start:stop, :MAX_CANDIDATES])
+        ends = (p_final > 0) * np.arange(1, p_final.shape[1] + 1)
+        lengths = ends.max(axis=1).tolist()
+        sent["top_id"] = table.top_ids[start:stop, :MAX_CANDIDATES].tolist()
+        logprobs = table.top_logprobs[start:stop, :MAX_CANDIDATES].astype(np.float64)
+        sent["top_logprob"] = np.round(logprobs, 4).tolist()
+        sent["top_p"] = [row[:length] for row, length in zip(p_final.tolist(), lengths, strict=True)]
+    return sent
+
+
+class Words:
+    """Which token texts a page already has. Vocabularies are numbered in the order in which the page meets them."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Vocabulary, npt.NDArray[np.bool_]]] = []
+
+    def _entry(self, vocabulary: Vocabulary) -> tuple[int, npt.NDArray[np.bool_]]:
+        for number, (known, is_sent) in enumerate(self._known):
+            if known is vocabulary:
+                return number, is_sent
+        is_sent = np.zeros(len(vocabulary), np.bool_)
+        self._known.append((vocabulary, is_sent))
+        return len(self._known) - 1, is_sent
+
+    def new_in(self, table: StepTable, start: int, stop: int) -> dict[str, Any]:
+        """Number of the vocabulary, its size, and [id, text, hex bytes, kind] of each token met for the first time."""
+        vocabulary = table.vocabulary
+        number, is_sent = self._entry(vocabulary)
+        ids = table.records["id"][start:stop]
+        if table.k:
+            ids = np.concatenate([ids, table.top_ids[start:stop, :MAX_CANDIDATES].ravel()])
+        ids = ids[ids >= 0]
+        new = np.unique(ids[~is_sent[ids]])
+        is_sent[new] = True
+        words = [[i, vocabulary.text(i), vocabulary.pieces[i].hex(), vocabulary.kinds[i]] for i in new.tolist()]
+        return {
+            "v": number,
+            "num_vocabulary": len(vocabulary),
+            "add_space_prefix": vocabulary.add_space_prefix,
+            "words": words,
+        }

@@ -1,0 +1,315 @@
+"""The web socket of live tokens: what it sends, whom it refuses, and that nobody holds up anybody else."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin
+
+from engine.results import StepTable
+from pages.parts import live
+from pages.parts.wire import MAX_CANDIDATES, columns
+from tests.pages.harness import END, ScriptedBench, ScriptedTrial, Server, append_tokens, application, serving
+
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def bench() -> ScriptedBench:
+    made = ScriptedBench()
+    made.trials["t"] = ScriptedTrial()
+    return made
+
+
+@pytest.fixture
+def server(bench: ScriptedBench) -> Iterator[Server]:
+    with serving(bench) as running:
+        yield running
+
+
+def page(server: Server, **options: Any) -> ClientConnection:
+    address = f"ws://{server.host}{live.SOCKET_PATH}"
+    return connect(address, origin=Origin(f"http://{server.host}"), max_size=None, **options)
+
+
+def ask(socket: ClientConnection, **jobs: int) -> None:
+    socket.send(json.dumps({"token": live.TOKEN, "jobs": jobs}))
+
+
+def hear(socket: ClientConnection) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(socket.recv(PATIENCE_S))
+    return message
+
+
+def hear_to_end(socket: ClientConnection) -> list[dict[str, Any]]:
+    messages = [hear(socket)]
+    while "end" not in messages[-1]:
+        messages.append(hear(socket))
+    return messages
+
+
+def ids_in(messages: list[dict[str, Any]]) -> list[int]:
+    return [token for message in messages for token in message.get("steps", {}).get("id", [])]
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.005)
+
+
+def test_tokens_arrive_while_they_are_decoded(bench: ScriptedBench, server: Server) -> None:
+    trial = bench.trials["t"]
+    with page(server) as socket:
+        ask(socket, t=0)
+        assert hear(socket)["live"] is True
+        trial.go_on(1)
+        first = hear(socket)
+        assert first["steps"]["first"] == 0
+        assert len(first["steps"]["id"]) == 1
+        trial.go_on()
+        trial.finish("It stopped.")
+        rest = hear_to_end(socket)
+        assert ids_in([first, *rest]) == trial.steps.ids
+        assert rest[-1]["end"]["sentence"] == "It stopped."
+        assert rest[-1]["status"]["state"] == "done"
+
+
+def test_prompt_goes_before_the_first_step(bench: ScriptedBench, server: Server) -> None:
+    trial = bench.trials["long"] = ScriptedTrial(prompt="once upon a time " * 100)
+    trial.go_on(ids=[END] * 3)
+    trial.finish()
+    with page(server) as socket:
+        ask(socket, long=0)
+        messages = hear_to_end(socket)
+    prompt = [token for message in messages for token in message.get("prompt", {}).get("id", [])]
+    assert prompt == trial.prompt_steps.ids
+    first_step = next(place for place, message in enumerate(messages) if "steps" in message)
+    assert all("prompt" not in message for message in messages[first_step + 1 :])
+    assert messages[0]["live"] is False
+
+
+def test_a_page_that_comes_back_goes_on_where_it_was(bench: ScriptedBench, server: Server) -> None:
+    trial = bench.trials["t"]
+    trial.go_on(30)
+    with page(server) as socket:
+        ask(socket, t=0)
+        heard = [hear(socket)]
+        while len(ids_in(heard)) < 30:
+            heard.append(hear(socket))
+    trial.go_on()
+    trial.finish()
+    with page(server) as socket:
+        ask(socket, t=30)
+        rest = hear_to_end(socket)
+    assert next(message for message in rest if "steps" in message)["steps"]["first"] == 30
+    assert ids_in(heard) + ids_in(rest) == trial.steps.ids
+
+
+def test_each_text_travels_once_and_none_is_missing(bench: ScriptedBench, server: Server) -> None:
+    trial = bench.trials["t"]
+    trial.go_on()
+    trial.finish()
+    with page(server) as socket:
+        ask(socket, t=0)
+        messages = hear_to_end(socket)
+    batches = [message[part] for message in messages for part in ("prompt", "steps") if part in message]
+    words = [word for batch in batches for word in batch["words"]]
+    sent = [word[0] for word in words]
+    assert len(sent) == len(set(sent))
+    needed = {token for batch in batches for token in batch["id"]}
+    needed |= {token for batch in batches for row in batch.get("top_id", []) for token in row}
+    assert needed <= set(sent)
+    vocabulary = trial.vocabulary
+    for token, text, raw, kind in words:
+        expected = (vocabulary.text(token), vocabulary.pieces[token].hex(), vocabulary.kinds[token])
+        assert (text, raw, kind) == expected
+
+
+def test_figures_are_those_of_the_table() -> None:
+    trial = ScriptedTrial(k=60)
+    trial.go_on()
+    sent = columns(trial.steps, 3, 40)
+    steps = trial.steps[3:40]
+    assert sent["rank"] == [step.rank for step in steps]
+    assert sent["logprob"] == pytest.approx([step.logprob for step in steps], abs=1e-6)
+    assert sent["entropy"] == pytest.approx([step.entropy for step in steps], abs=1e-5)
+    assert sent["ms"] == pytest.approx([step.elapsed_s * 1e3 for step in steps], abs=1e-3)
+    for step, ids, logprobs, p_final in zip(steps, sent["top_id"], sent["top_logprob"], sent["top_p"], strict=True):
+        shown = step.top[:MAX_CANDIDATES]
+        assert ids == [candidate.id for candidate in shown]
+        assert logprobs == pytest.approx([candidate.logprob for candidate in shown], abs=1e-4)
+        padded = p_final + [0.0] * (len(shown) - len(p_final))
+        assert padded == pytest.approx([candidate.p_final for candidate in shown], abs=1e-7)
+        assert [p > 0 for p in padded] == [candidate.p_final > 0 for candidate in shown]
+
+
+def test_what_is_not_finite_becomes_null_and_what_was_not_recorded_stays_away() -> None:
+    trial = ScriptedTrial()
+    trial.go_on(4)
+    trial.steps.records["draw"][1] = np.nan
+    trial.steps.top_logprobs[2, 5:] = -np.inf
+    trial.steps.records["flags"][3] = 0
+    sent = json.loads(live._encode(columns(trial.steps, 0, 4)))
+    assert sent["draw"][1] is None
+    assert sent["top_logprob"][2][5:] == [None] * 45
+    assert sent["logprob"][3] is None
+    bare = StepTable(trial.vocabulary, 0)
+    append_tokens(bare, [END], is_inspected=False)
+    assert set(columns(bare, 0, 1)) == {"id", "ms", "flags", "kept"}
+
+
+def test_many_changes_become_few_messages(bench: ScriptedBench, server: Server) -> None:
+    trial = bench.trials["t"]
+    with page(server) as socket:
+        ask(socket, t=0)
+        hear(socket)
+        for _ in range(600):
+            trial.go_on(ids=[END])
+        trial.finish()
+        messages = hear_to_end(socket)
+    assert len(ids_in(messages)) == 600
+    assert len(messages) < 300
+
+
+def test_an_unknown_trial_ends_with_an_error(server: Server) -> None:
+    with page(server) as socket:
+        ask(socket, nobody=7)
+        message = hear(socket)
+    assert message["job"] == "nobody"
+    assert "not known" in message["end"]["error"]
+
+
+def test_several_trials_and_more_of_them_on_one_socket(bench: ScriptedBench, server: Server) -> None:
+    bench.trials["u"] = ScriptedTrial()
+    for trial in bench.trials.values():
+        trial.go_on()
+        trial.finish()
+    with page(server) as socket:
+        ask(socket, t=0)
+        hear_to_end(socket)
+        ask(socket, u=0, t=100)
+        ended: dict[str, list[int]] = {}
+        while len(ended) < 2:
+            message = hear(socket)
+            ended.setdefault(message["job"], []) if "end" in message else None
+    assert set(ended) == {"t", "u"}
+
+
+def test_a_page_that_does_not_read_holds_up_nobody(bench: ScriptedBench, server: Server) -> None:
+    trial = bench.trials["t"]
+    for _ in range(40):
+        trial.go_on(ids=[END] * 100)
+    with page(server, close_timeout=0.1) as deaf, page(server) as reader:
+        for _ in range(8):
+            ask(deaf, t=0)
+        ask(reader, t=0)
+        trial.finish()
+        assert len(ids_in(hear_to_end(reader))) == 4000
+
+
+def test_a_page_that_goes_is_forgotten(bench: ScriptedBench, server: Server) -> None:
+    trial = bench.trials["t"]
+    with page(server) as socket:
+        ask(socket, t=0)
+        hear(socket)
+        assert trial.num_listeners == 1
+    wait_for(lambda: trial.num_listeners == 0)
+    trial.go_on(3)
+
+
+def test_the_server_ends_while_a_trial_streams(bench: ScriptedBench, server: Server) -> None:
+    trial = bench.trials["t"]
+    stopped = threading.Event()
+
+    def stream() -> None:
+        while not stopped.wait(0.005):
+            trial.go_on(ids=[END])
+
+    decoding = threading.Thread(target=stream)
+    decoding.start()
+    try:
+        with page(server) as socket:
+            ask(socket, t=0)
+            hear(socket)
+            server.stop()
+            with pytest.raises(ConnectionClosed):
+                while True:
+                    hear(socket)
+    finally:
+        stopped.set()
+        decoding.join()
+        server.start()
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("evil.example:8501", "http://evil.example:8501"),
+        ("127.0.0.1:8501", "http://evil.example"),
+        ("127.0.0.1:8501", "http://127.0.0.1:9000"),
+        ("127.0.0.1:8501", "http://127.0.0.1.evil.example:8501"),
+        ("127.0.0.1:8501", "null"),
+        ("127.0.0.1:8501", "http://[bad"),
+        ("127.0.0.1:8501", None),
+    ],
+)
+@pytest.mark.parametrize("is_guarded", [True, False])
+def test_foreign_pages_are_refused(host: str, origin: str | None, *, is_guarded: bool) -> None:
+    """With the middleware and without: the route has a guard of its own."""
+    app = application(ScriptedBench())
+    if not is_guarded:
+        app.user_middleware.clear()
+    client = TestClient(app, headers={"host": host} | ({"origin": origin} if origin else {}))
+    with pytest.raises(WebSocketDisconnect), client.websocket_connect(live.SOCKET_PATH):
+        pass
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8501", "localhost:8501", "[::1]:8501"])
+def test_own_pages_are_served(host: str) -> None:
+    client = TestClient(application(ScriptedBench()), headers={"host": host, "origin": f"http://{host}"})
+    with client.websocket_connect(live.SOCKET_PATH) as socket:
+        socket.send_json({"token": live.TOKEN, "jobs": {"x": 0}})
+        assert socket.receive_json()["job"] == "x"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        json.dumps({"token": "guess", "jobs": {"t": 0}}),
+        json.dumps({"token": "gäß", "jobs": {"t": 0}}),
+        json.dumps({"jobs": {"t": 0}}),
+        json.dumps({"token": live.TOKEN, "jobs": {"t": -1}}),
+        json.dumps({"token": live.TOKEN, "jobs": {"t": 0}, "more": 1}),
+        "not JSON",
+        b"bytes",
+    ],
+)
+def test_a_wrong_token_or_message_closes_the_socket(server: Server, message: str | bytes) -> None:
+    with page(server) as socket:
+        socket.send(message)
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv(PATIENCE_S)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == live.POLICY_VIOLATION
+
+
+def test_answers_carry_the_headers_and_posts_from_elsewhere_are_refused() -> None:
+    own = {"host": "127.0.0.1:8501"}
+    client = TestClient(application(ScriptedBench()))
+    headers = client.get("/", headers=own).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "frame-ancestors" in headers["content-security-policy"]
+    assert client.get("/", headers={"host": "evil.example"}).status_code == 400
+    assert client.post("/", headers=own | {"origin": "http://evil.example"}).status_code == 403
+    assert client.post("/", headers=own).status_code == 403
+    assert client.post("/", headers=own | {"origin": "http://127.0.0.1:8501"}).status_code == 405
