@@ -22,6 +22,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": "false",
 }
 SNAPSHOTS = "snapshots"
+_HEADERS = 3 * 4096  # bytes before the first block of a DuckDB file
 
 
 def connect(path: Path) -> duckdb.DuckDBPyConnection:
@@ -63,6 +64,7 @@ def explain(error: Exception, path: Path) -> HistoryError:
 
 
 _MEANINGS = (
+    (r"Connection already closed", "is closed; open it again."),
     (
         r"No space left|File too large|Disk quota|out of disk",
         (
@@ -80,8 +82,8 @@ _MEANINGS = (
     (
         r"No such file|Not a directory|Is a directory|File exists",
         (
-            "cannot be made at this place: its folder is not there, or something else has its name. Let LOGITBENCH_HOME "
-            "name a folder."
+            "cannot be made at this place: its folder is not there, or something else has its name. Let "
+            "LOGITBENCH_HOME name a folder."
         ),
     ),
     (
@@ -123,6 +125,8 @@ def _pending(path: Path) -> list[str]:
         return []
     with closing(duckdb.connect(path, read_only=True, config=_CONFIG)) as connection:
         done = schema.applied(connection)
+        if done:
+            _check_length(connection, path)
     if done is None:
         raise HistoryError(
             f"{path} is a DuckDB database, but not a history of this workbench. Nothing was changed. Let "
@@ -137,6 +141,17 @@ def _pending(path: Path) -> list[str]:
             "name another folder."
         )
     return known[len(done) :] if done else []
+
+
+def _check_length(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """Refuse a file that was cut off: DuckDB opens it as long as its catalogue is there, and would write on."""
+    (block_size,) = connection.execute("SELECT block_size FROM pragma_database_size()").fetchone() or (0,)
+    last = -1
+    for (table,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall():
+        blocks = connection.execute("SELECT block_id FROM pragma_storage_info(?) WHERE block_id >= 0", [table])
+        last = max([last, *(block for (block,) in blocks.fetchall())])
+    if path.stat().st_size < _HEADERS + (last + 1) * block_size:
+        raise duckdb.IOException(f"Could not read block {last}: the file ends before it.")
 
 
 def _back_up(path: Path, suffix: str) -> None:

@@ -1,10 +1,11 @@
-"""Trials handed over as files: a command-line run leaves them while the workbench owns the history, which takes them in.
+"""Trials handed over as files: a command-line run leaves them, the workbench that owns the history takes them in.
 
 One file is one trial in msgpack, its figures as raw columns, its tokenizer included. Nothing in it is executed, every
 field is checked, unknown fields are refused.
 """
 
 import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Self
 import msgspec
 import numpy as np
 
-from engine.errors import ConfigError, HistoryError
+from engine.errors import HistoryError
 from engine.history.store import History
 from engine.history.trials import ModelIdentity, TrialRecord
 from engine.jsonable import spec_from_dict, spec_to_dict
@@ -187,7 +188,8 @@ def write_inbox(folder: Path, trial: TrialRecord) -> Path:
             os.fsync(file.fileno())
         os.replace(unfinished, path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink()
         raise HistoryError(
             f"The trial could not be left in {folder}: {error}. It is not kept; what it gave is still shown."
         ) from error
@@ -204,10 +206,12 @@ def take_inbox(history: History, folder: Path) -> list[str]:
     for path in sorted(folder.glob(f"*{ENDING}")):
         try:
             trial = read_trial(path)
+            if path.name != f"{trial.id}{ENDING}":
+                raise ValueError(f"the trial in it is {trial.id}")
             history.record(trial).result()
         except FileNotFoundError:
             continue
-        except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, OSError) as error:
+        except (ValueError, TypeError, OverflowError, OSError) as error:
             _set_aside(path, f"{type(error).__name__}: {error}")
             continue
         path.unlink(missing_ok=True)
@@ -217,10 +221,10 @@ def take_inbox(history: History, folder: Path) -> list[str]:
 
 def read_trial(path: Path) -> TrialRecord:
     """The trial in a file that `write_inbox` made; raises ValueError, TypeError, OverflowError or OSError otherwise."""
-    trial = msgspec.msgpack.decode(path.read_bytes(), type=_File).read()
-    if trial.id != path.name.removesuffix(ENDING):
-        raise ConfigError(f"the file is named {path.name}, the trial in it {trial.id}")
-    return trial
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=_File).read()
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
 
 
 def _set_aside(path: Path, reason: str) -> None:

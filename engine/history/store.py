@@ -177,16 +177,19 @@ class History:
             raise HistoryError(f"The history {self.path} is closed; open it again.") from None
 
     def _write(self, job: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        try:
+        failure: Exception
+        for _ in range(3):
             try:
                 return self._transact(job)
-            except duckdb.FatalException:
+            except (duckdb.FatalException, duckdb.ConnectionException) as error:
                 # A checkpoint ran out of disk: DuckDB refuses all work until the file is opened anew. Every job may
-                # be run twice, so one that had been committed by then changes nothing more.
+                # be run again, as one that was committed before the checkpoint changes nothing more.
+                failure = error
                 self._reopen()
-                return self._transact(job)
-        except (duckdb.Error, OSError) as error:
-            raise database.explain(error, self.path) from error
+            except (duckdb.Error, OSError) as error:
+                failure = error
+                break
+        raise database.explain(failure, self.path) from failure
 
     def _transact(self, job: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         with self._connection.cursor() as cursor:

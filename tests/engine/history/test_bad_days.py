@@ -1,0 +1,236 @@
+"""Locks, damage, full disks and sudden ends: what was kept stays, and the error says what happened."""
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from engine.errors import HistoryError, HistoryLocked, HistoryNewer
+from engine.history import History
+from tests.engine.history.trial_maker import make_trial
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+
+OWNER = """
+import sys
+from pathlib import Path
+from engine.history import History
+from tests.engine.history.trial_maker import make_trial
+history = History.open(Path(sys.argv[1]))
+history.record(make_trial()).result()
+print("ready", flush=True)
+"""
+
+
+def start(program: str, *arguments: object) -> subprocess.Popen[str]:
+    """Another Python process."""
+    command = [sys.executable, "-W", "error", "-c", program, *map(str, arguments)]
+    return subprocess.Popen(command, env=ENVIRONMENT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def run(program: str, *arguments: object) -> str:
+    """The output of another Python process that ends well."""
+    with start(program, *arguments) as process:
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    return output
+
+
+def test_a_file_that_another_process_owns(path: Path) -> None:
+    with start(OWNER + "sys.stdin.read()", path) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "ready\n"
+        with pytest.raises(HistoryLocked, match=f"process {owner.pid}\\b"):
+            History.open(path)
+        owner.communicate(timeout=60)
+    with History.open(path) as history:
+        assert len(history.recent()) == 1
+
+
+def test_a_file_that_this_process_owns_already(path: Path) -> None:
+    with History.open(path), pytest.raises(HistoryLocked, match=f"process {os.getpid()}\\b"):
+        History.open(path)
+    History.open(path).close()
+
+
+def test_a_file_with_a_migration_of_the_future(path: Path) -> None:
+    History.open(path).close()
+    with duckdb.connect(path) as connection:
+        connection.execute("INSERT INTO migrations VALUES (99, 'telepathy', now()::TIMESTAMP)")
+    assert_untouched(path, HistoryNewer, "telepathy")
+
+
+def test_a_file_of_a_newer_duckdb(path: Path) -> None:
+    History.open(path).close()
+    content = bytearray(path.read_bytes())
+    content[12:20] = struct.pack("<Q", 9999)  # the storage version, after checksum and magic bytes
+    content[0:8] = struct.pack("<Q", checksum(content[8:4096]))
+    path.write_bytes(content)
+    assert_untouched(path, HistoryNewer, "newer version of DuckDB")
+
+
+def checksum(block: bytes | bytearray) -> int:
+    """DuckDB's checksum of a block."""
+    result = 5381
+    for (word,) in struct.iter_unpack("<Q", block):
+        result ^= word * 0xBF58476D1CE4E5B9 % (1 << 64)
+    return result
+
+
+@pytest.mark.parametrize("damage", ["garbage", "empty", "half", "header only", "flipped"])
+def test_a_damaged_file(path: Path, damage: str) -> None:
+    with History.open(path) as history:
+        history.record(make_trial(50, 64)).result(60)
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(
+        {
+            "garbage": os.urandom(100_000),
+            "empty": b"",
+            "half": content[:middle],
+            "header only": content[:12_000],
+            "flipped": content[:12_288] + bytes(byte ^ 0xFF for byte in content[12_288:]),
+        }[damage]
+    )
+    assert_untouched(path, HistoryError, "damaged")
+
+
+def test_a_database_of_somebody_else(path: Path) -> None:
+    with duckdb.connect(path) as connection:
+        connection.execute("CREATE TABLE wages (name VARCHAR)")
+    assert_untouched(path, HistoryError, "not a history")
+
+
+def assert_untouched(path: Path, error: type[HistoryError], text: str) -> None:
+    """Opening fails in words, and neither the file nor its folder changes."""
+    before, beside = path.read_bytes(), sorted(path.parent.iterdir())
+    for _ in range(2):
+        with pytest.raises(error, match=text) as caught:
+            History.open(path)
+        assert str(path) in str(caught.value)
+    assert (path.read_bytes(), sorted(path.parent.iterdir())) == (before, beside)
+
+
+def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
+    with History.open(tmp_path / "a" / "b" / "history.duckdb") as history:
+        assert history.recent() == []
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file" / "history.duckdb", tmp_path / "file" / "folder" / "history.duckdb", tmp_path):
+        with pytest.raises(HistoryError, match="cannot be made at this place"):
+            History.open(path)
+
+
+def test_a_folder_or_file_that_is_not_writable() -> None:
+    printed = run("""
+import os, tempfile
+from pathlib import Path
+from engine.errors import HistoryError
+from engine.history import History
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder, "history.duckdb")
+    History.open(path).close()
+    path.chmod(0o444)
+    Path(folder).chmod(0o555)
+    if os.geteuid() == 0:
+        os.seteuid(65534)  # root may write anywhere
+    for place in (path, Path(folder, "other.duckdb"), Path(folder, "deeper", "history.duckdb")):
+        try:
+            History.open(place)
+        except HistoryError as error:
+            print(error)
+    if os.getuid() == 0:
+        os.seteuid(0)
+    Path(folder).chmod(0o755)
+""")
+    lines = printed.splitlines()
+    assert len(lines) == 3
+    assert all("is not writable for this user" in line for line in lines)
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from engine.errors import HistoryError
+from engine.history import History
+from tests.engine.history.trial_maker import make_steps, make_trial
+from dataclasses import replace
+path, limit = Path(sys.argv[1]), int(sys.argv[2])
+trial = make_trial(400, 256)
+def again():
+    return replace(make_trial(0), completion=trial.completion)
+history = History.open(path)
+kept, failed, text = [], 0, ""
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+while failed < 3:
+    now = again()
+    try:
+        history.record(now).result()
+        kept.append(now.id)
+    except HistoryError as error:
+        failed, text = failed + 1, str(error)
+found = [summary.id for summary in history.recent(1000)]
+assert sorted(found) == sorted(kept), (len(found), len(kept))
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+history.record(now := again()).result()
+history.close()
+print(len(kept) + 1, text)
+"""
+
+
+@pytest.mark.parametrize("megabytes", [6, 20], ids=["the log cannot grow", "the checkpoint cannot be written"])
+def test_a_full_disk(path: Path, megabytes: int) -> None:
+    num_kept, text = run(FULL_DISK, path, megabytes * 1_000_000).split(" ", 1)
+    assert "the disk is full" in text
+    assert int(num_kept) > 3
+    with History.open(path) as history:
+        found = [history.trial(summary.id) for summary in history.recent(1000)]
+    assert len(found) == int(num_kept)
+    assert all(trial is not None and len(trial.completion.steps) == 400 for trial in found)
+
+
+KILLED = """
+import os, sys, threading
+from pathlib import Path
+from dataclasses import replace
+from engine.history import History
+from tests.engine.history.trial_maker import make_trial
+history = History.open(Path(sys.argv[1]))
+trial = make_trial(300, 128)
+while True:
+    now = replace(make_trial(0), completion=trial.completion)
+    history.record(now).add_done_callback(lambda done, id=now.id: print(id, flush=True))
+"""
+
+
+def test_killed_in_the_middle_of_writing(path: Path) -> None:
+    with start(KILLED, path) as owner:
+        assert owner.stdout is not None
+        finished = [owner.stdout.readline().strip() for _ in range(25)]
+        owner.send_signal(signal.SIGKILL)
+        finished += [line.strip() for line in owner.stdout.readlines() if line.endswith("\n")]
+    with History.open(path) as history:
+        trials = {id: history.trial(id) for id in finished}
+        assert all(trial is not None and len(trial.completion.steps) == 300 for trial in trials.values())
+        # At most the one that was being written is there besides, and it is whole.
+        others = [summary.id for summary in history.recent(10_000) if summary.id not in trials]
+        assert len(others) <= 1
+        assert all(len(history.trial(id).completion.steps) == 300 for id in others)  # type: ignore[union-attr]
+
+
+def test_a_history_whose_blocks_are_gone_says_so_when_read(path: Path) -> None:
+    with History.open(path) as history:
+        trial = make_trial(400, 256)
+        history.record(trial).result(60)
+    with path.open("r+b") as file:
+        file.seek(12_288 + 4096)
+        file.write(b"\xff" * 4096)
+    with pytest.raises(HistoryError, match="damaged"), History.open(path) as history:
+        history.trial(trial.id)

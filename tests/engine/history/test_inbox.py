@@ -1,0 +1,142 @@
+"""Trials handed over as files."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from engine.errors import HistoryError
+from engine.history import History, take_inbox, write_inbox
+from engine.history.inbox import read_trial
+from engine.specs import Sampling
+from tests.engine.history.trial_maker import NASTY, make_steps, make_trial, uuid7
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    return tmp_path / "inbox"
+
+
+def test_a_trial_is_handed_over_whole(history: History, inbox: Path) -> None:
+    trial = make_trial(5, 16, prompt=NASTY, sampling=Sampling(logit_bias=((1, -np.inf),)), parent=uuid7())
+    trial = replace(trial, completion=replace(trial.completion, prompt_steps=make_steps(3, 16, is_prompt=True)))
+    path = write_inbox(inbox, trial)
+    assert list(inbox.iterdir()) == [path]
+    assert take_inbox(history, inbox) == [trial.id]
+    assert list(inbox.iterdir()) == []
+    found = history.trial(trial.id)
+    assert found is not None
+    for name in ("prompt", "sampling", "request", "pool", "model", "versions", "parent", "created_at", "label"):
+        assert getattr(found, name) == getattr(trial, name)
+    for part in ("prompt_steps", "steps"):
+        for column in ("records", "top_ids", "top_logprobs", "top_p_final"):
+            given, kept = (getattr(getattr(each.completion, part), column) for each in (trial, found))
+            np.testing.assert_array_equal(kept, given)
+    assert found.completion.timings == trial.completion.timings
+
+
+def test_nothing_is_taken_twice(history: History, inbox: Path) -> None:
+    trial = make_trial()
+    history.record(trial).result(60)
+    for _ in range(2):
+        write_inbox(inbox, trial)
+        assert take_inbox(history, inbox) == [trial.id]
+    assert len(history.recent()) == 1
+
+
+def test_an_inbox_that_is_empty_or_missing(history: History, inbox: Path) -> None:
+    assert take_inbox(history, inbox) == []
+    inbox.mkdir()
+    assert take_inbox(history, inbox) == []
+
+
+def _plain(path: Path) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.msgpack.decode(path.read_bytes())
+    return plain
+
+
+def _cut(values: dict[str, Any]) -> None:
+    values["steps"]["top_ids"] = values["steps"]["top_ids"][:-4]
+
+
+def _outside(values: dict[str, Any]) -> None:
+    values["prompt_ids"] = [1 << 20]
+
+
+def _candidate_outside(values: dict[str, Any]) -> None:
+    values["steps"]["top_ids"] = b"\x00\x00\x00\x70" + values["steps"]["top_ids"][4:]
+
+
+DAMAGE: dict[str, Any] = {
+    "an unknown field": lambda values: values.update(extra=1),
+    "an unknown field inside": lambda values: values["model"].update(extra=1),
+    "a missing field": lambda values: values.pop("steps"),
+    "another format": lambda values: values.update(format=2),
+    "an unknown parameter": lambda values: values["sampling"].update(temprature=1),
+    "a parameter out of range": lambda values: values["sampling"].update(temperature=-1),
+    "a parameter of another type": lambda values: values["sampling"].update(samplers=5),
+    "an id that is none": lambda values: values.update(id="../../etc/passwd"),
+    "the id of another": lambda values: values.update(id=uuid7()),
+    "no time zone": lambda values: values.update(created_at="2026-11-20T12:00:00"),
+    "a count beyond all bounds": lambda values: values["timings"].update(num_prompt=1 << 40),
+    "steps cut short": _cut,
+    "a token outside the tokenizer": _outside,
+    "a candidate outside the tokenizer": _candidate_outside,
+    "kinds that do not fit": lambda values: values["tokenizer"].update(kinds=b""),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_file_with_a_fault_is_set_aside(history: History, inbox: Path, damage: str) -> None:
+    bad, good = write_inbox(inbox, make_trial()), make_trial()
+    values = _plain(bad)
+    DAMAGE[damage](values)
+    bad.write_bytes(msgspec.msgpack.encode(values))
+    write_inbox(inbox, good)
+    assert take_inbox(history, inbox) == [good.id]
+    assert [summary.id for summary in history.recent()] == [good.id]
+    assert sorted(path.name for path in inbox.iterdir()) == ["refused"]
+    assert sorted(path.name for path in (inbox / "refused").iterdir()) == [bad.name, f"{bad.name}.reason.txt"]
+    assert len((inbox / "refused" / f"{bad.name}.reason.txt").read_text()) > 10
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\x80", bytes(10_000), b"\x85\xa6format"])
+def test_a_file_that_is_no_trial_is_set_aside(history: History, inbox: Path, content: bytes) -> None:
+    inbox.mkdir()
+    (inbox / f"{uuid7()}.trial").write_bytes(content)
+    assert take_inbox(history, inbox) == []
+    assert len(list((inbox / "refused").iterdir())) == 2
+    assert take_inbox(history, inbox) == []
+
+
+def test_an_unfinished_file_is_left_alone(history: History, inbox: Path) -> None:
+    path = write_inbox(inbox, make_trial())
+    unfinished = path.rename(path.with_suffix(".7.unfinished"))
+    assert take_inbox(history, inbox) == []
+    assert list(inbox.iterdir()) == [unfinished]
+
+
+def test_files_stay_while_the_history_takes_no_more(path: Path, inbox: Path) -> None:
+    trial = make_trial()
+    write_inbox(inbox, trial)
+    history = History.open(path)
+    history.close()
+    with pytest.raises(HistoryError, match="closed"):
+        take_inbox(history, inbox)
+    with History.open(path) as history:
+        assert take_inbox(history, inbox) == [trial.id]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HistoryError, match="could not be left"):
+        write_inbox(tmp_path / "file" / "inbox", make_trial())
+
+
+def test_a_file_can_be_read_by_itself(inbox: Path) -> None:
+    trial = make_trial(label="recorded example")
+    read = read_trial(write_inbox(inbox, trial))
+    assert (read.id, read.label, read.completion.ids) == (trial.id, "recorded example", trial.completion.ids)
