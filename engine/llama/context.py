@@ -23,7 +23,7 @@ class Chunk(NamedTuple):
     """Tokens of one sequence in a batch: ids (n,), the first position, how many of the last rows want logits."""
 
     sequence: int
-    ids: Sequence[int] | npt.NDArray[np.int32]
+    ids: Sequence[int]
     position: int
     num_rows: int
 

@@ -120,9 +120,7 @@ class Generation:
         logprob = float(row[token]) - normaliser
         rank = scratch.distribution.rank(row, token)
         flags |= INSPECTED
-        record = _RECORD.pack(
-            token, rank, logprob, entropy, normaliser, probability, draw, elapsed, flags, num_kept
-        )
+        record = _RECORD.pack(token, rank, logprob, entropy, normaliser, probability, draw, elapsed, flags, num_kept)
         if top is None:
             return Recorded(record)
         return Recorded(record, *_candidates(row, top, normaliser, p_final, self.request.top_k))

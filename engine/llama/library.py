@@ -1,6 +1,7 @@
 """The loaded llama.cpp library: quiet logging, pointers as numpy arrays, NULL turned into errors."""
 
 import ctypes
+import math
 import sys
 from typing import Any
 
@@ -36,17 +37,11 @@ def start_backend() -> None:
     llama.llama_backend_init()
 
 
-def address_of(array: npt.NDArray[Any]) -> int:
-    """The address of an array's first element."""
-    address: int = array.ctypes.data
-    return address
-
-
 def view(address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """A numpy array over memory that llama.cpp owns; valid only as long as llama.cpp leaves it there."""
     kind = np.dtype(dtype)
-    size = int(np.prod(shape)) * kind.itemsize
-    return np.frombuffer((ctypes.c_char * size).from_address(address), kind).reshape(shape)
+    memory = memoryview((ctypes.c_byte * (math.prod(shape) * kind.itemsize)).from_address(address))
+    return np.frombuffer(memory, kind).reshape(shape)
 
 
 def not_null(sampler: Any, name: str, reason: str) -> Any:

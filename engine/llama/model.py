@@ -144,7 +144,7 @@ class Model:
     def check_ids(self, ids: list[int]) -> npt.NDArray[np.int32]:
         """The ids as an array; raises ModelError for an id outside the vocabulary."""
         array = np.array(ids, dtype=np.int64)
-        if len(array) and not (0 <= array.min() and array.max() < self.num_vocab):
+        if len(array) and not (array.min() >= 0 and array.max() < self.num_vocab):
             raise ModelError(f"token ids must lie from 0 to {self.num_vocab - 1:,}: this model has no others")
         return array.astype(np.int32)
 

@@ -181,16 +181,13 @@ class Runner:
         self._read(chunks, num_rows)
 
     def _chunk(self, sequence: int, num_tokens: int) -> Chunk:
-        """The next tokens of a sequence; a prompt's last token, and every one that is scored or replayed, wants logits."""
+        """The next tokens of a sequence; the last of a prompt and those scored or replayed want their logits."""
         generation, track = self._running[sequence], self.scheduler.tracks[sequence]
         if track.is_generating:
             position = generation.num_prompt + generation.num_generated - 1
             return Chunk(sequence, (generation.pending,), position, 1)
         start, end = track.num_computed, track.num_computed + num_tokens
-        if track.is_scored:
-            num_rows = num_tokens
-        else:
-            num_rows = 1 if end >= track.single_from else 0
+        num_rows = num_tokens if track.is_scored else int(end >= track.single_from)
         return Chunk(sequence, generation.ids[start:end], start, num_rows)
 
     def _read(self, chunks: Sequence[Chunk], num_rows: int) -> None:

@@ -103,7 +103,7 @@ class Sampler:
         return Choice(token, p_final, draw, int(np.count_nonzero(self._kept["p"])), False)
 
     def p_final(self, ids: Ids, scratch: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Probability just before the last draw of each id, 0 where cut; `scratch` (vocab,) is zero before and after."""
+        """Probability just before the last draw of each id, 0 where cut; `scratch` (vocab,) is and stays zero."""
         kept = self._kept["id"]
         scratch[kept] = self._kept["p"]
         found = scratch[ids]

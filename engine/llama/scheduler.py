@@ -70,7 +70,13 @@ class Scheduler:
         return None
 
     def admit(
-        self, sequence: int, num_prompt: int, num_cached: int = 0, *, single_from: int | None = None, scored: bool = False
+        self,
+        sequence: int,
+        num_prompt: int,
+        num_cached: int = 0,
+        *,
+        single_from: int | None = None,
+        scored: bool = False,
     ) -> None:
         """Give a sequence its prompt, of which `num_cached` tokens are in the cache already.
 

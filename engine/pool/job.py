@@ -5,7 +5,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Self
+
+import numpy as np
 
 from engine import errors
 from engine.errors import EngineError, JobTimeout
@@ -13,8 +14,6 @@ from engine.pool import messages as m
 from engine.results import RECORD, Completion, FinishReason, Floats, Ints, Records, StepTable, Timings, TokenStep
 from engine.specs import Request, Sampling
 from engine.vocabulary import Vocabulary
-
-import numpy as np
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ class Job:
         self._changed = threading.Condition()
         self._completion: Completion | None = None
         self._error: EngineError | None = None
-        self._callbacks: list[Callable[[Self], object]] = []
+        self._callbacks: list[Callable[[Job], object]] = []
         self._listeners: dict[object, Callable[[], object]] = {}
 
     # what a caller asks
@@ -68,7 +67,8 @@ class Job:
         index = 0
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: len(self.steps) > index or self._is_over())
+                while len(self.steps) <= index and not self._is_over():
+                    self._changed.wait()
             while index < len(self.steps):
                 yield self.steps[index]
                 index += 1
@@ -84,7 +84,7 @@ class Job:
         """
         with self._changed:
             if not self._changed.wait_for(self._is_over, timeout):
-                raise JobTimeout(f"the job was not done after {timeout:g} s; it goes on, {len(self.steps)} tokens so far")
+                raise JobTimeout(f"no result after {timeout:g} s; the job goes on, {len(self.steps):,} tokens so far")
         if self._error is not None:
             raise self._error
         assert self._completion is not None
@@ -113,7 +113,7 @@ class Job:
         """True once there is a Completion or an error."""
         return self._is_over()
 
-    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
+    def add_done_callback(self, callback: Callable[["Job"], object]) -> None:
         """Call `callback(job)` when the job is over, at once if it is; from a thread of the pool."""
         with self._changed:
             if not self._is_over():
@@ -125,7 +125,11 @@ class Job:
         """Call `listener()` after each change, from a thread of the pool: it must be quick. Returns the remover."""
         key = object()
         self._listeners[key] = listener
-        return lambda: void(self._listeners.pop(key, None))
+
+        def remove() -> None:
+            self._listeners.pop(key, None)
+
+        return remove
 
     @property
     def is_started(self) -> bool:
@@ -160,15 +164,16 @@ class Job:
     # what the pool tells; always from one thread
 
     def on_started(self, message: m.Started, load_s: float) -> None:
-        """The job left the queue of its worker."""
+        """The job left the queue of its worker; for the second time where the first worker died."""
+        self.prompt_steps = StepTable(self.vocabulary, self.request.top_k, is_prompt=True)
         self.num_cached, self.seed = message.num_cached, message.seed
         self._queue_s, self._load_s = message.queue_s, load_s
         known = message.prompt_ids[:1] if self.request.prompt_logprobs else message.prompt_ids
         records = np.zeros(len(known), RECORD)
         records["id"] = known
         records["p_final"] = records["draw"] = np.nan
-        size = (len(known), self.request.top_k)
-        self.prompt_steps.append(records, np.full(size, -1, np.int32), np.zeros(size, np.float32), np.zeros(size, np.float32))
+        nothing = np.zeros((len(known), self.request.top_k), np.float32)
+        self.prompt_steps.append(records, nothing.astype(np.int32) - 1, nothing, nothing)
         self.prompt_ids = tuple(message.prompt_ids)
         self._notify()
 
@@ -252,7 +257,3 @@ def _reason(text: str) -> FinishReason:
         case "stop" | "length" | "cancelled":
             return text
     raise EngineError(f"a worker ended a job for an unknown reason: {text!r}")
-
-
-def void(_value: object) -> None:
-    """Let a value go."""

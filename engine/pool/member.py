@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import queue
 import signal
 import socket
 import subprocess
@@ -38,8 +39,8 @@ class Member:
         self.is_alive = False
         self._on_progress = on_progress
         self._calls: dict[int, Future[m.Answer]] = {}
-        self._sending = threading.Lock()
-        self._log = tempfile.TemporaryFile()
+        self._outbox: queue.SimpleQueue[m.Message | None] = queue.SimpleQueue()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the worker writes to it as long as it lives
         self._num_oom = _num_oom_kills()
         ours, theirs = socket.socketpair()
         environment = os.environ | {
@@ -57,6 +58,7 @@ class Member:
                 env=environment,
             )
         self.channel = m.Channel(ours, _TO_POOL)
+        threading.Thread(target=_write, args=(self.channel, self._outbox), daemon=True).start()
 
     def start(self) -> m.Ready:
         """Have the model loaded; returns what the worker says of it."""
@@ -86,19 +88,16 @@ class Member:
         return Vocabulary(pieces, ready.kinds, ready.names, ready.bos, ready.add_bos, ready.add_space_prefix)
 
     def send(self, message: m.Message) -> None:
-        """Send from any thread; raises OSError when the worker is gone."""
-        with self._sending:
-            self.channel.send(message)
+        """Send from any thread without waiting: a worker reads only between its decode steps."""
+        self._outbox.put(message)
 
     def call(self, make: Callable[[int], m.Message]) -> "Future[m.Answer]":
         """Ask the worker something; the future fails with WorkerDied if it dies before it answers."""
         future: Future[m.Answer] = Future()
         number = id(future)
         self._calls[number] = future
-        try:
-            self.send(make(number))
-        except OSError:
-            self._calls.pop(number, None)
+        self.send(make(number))
+        if not self.is_alive and self._calls.pop(number, None) is not None:
             future.set_exception(WorkerDied("the worker ended before it could answer"))
         return future
 
@@ -114,16 +113,16 @@ class Member:
 
     def died(self) -> WorkerDied:
         """Collect the dead process; fails open calls, returns the error for open jobs."""
-        self.is_alive = False
         self.close()
         error = WorkerDied(f"the worker process {self.reason_of_death()}; the pool starts another: run this again")
-        for future in list(self._calls.values()):
-            future.set_exception(error)
-        self._calls.clear()
+        while self._calls:
+            self._calls.popitem()[1].set_exception(error)
         return error
 
     def hang_up(self) -> None:
         """Tell the worker to end, without waiting."""
+        self.is_alive = False
+        self._outbox.put(None)
         with contextlib.suppress(OSError):
             self.channel.socket.shutdown(socket.SHUT_RDWR)
 
@@ -140,16 +139,12 @@ class Member:
     def reason_of_death(self) -> str:
         """How the process ended, in words, with the end of its log."""
         code = self.process.returncode
+        if code == -signal.SIGKILL:
+            is_oom = _num_oom_kills() > self._num_oom
+            return "was killed by the system for want of memory" if is_oom else "was killed (SIGKILL)"
         if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            how = f"was ended by {name}"
-            if -code == signal.SIGKILL and _num_oom_kills() > self._num_oom:
-                how = "was killed by the system for want of memory"
-            elif -code in (signal.SIGABRT, signal.SIGSEGV):
-                how = f"crashed ({name})"
-        else:
-            how = f"ended with status {code}"
-        return how + self._tail()
+            return f"crashed ({signal.Signals(-code).name})" + self._tail()
+        return f"ended with status {code}" + self._tail()
 
     def _tail(self) -> str:
         size = os.fstat(self._log.fileno()).st_size
@@ -158,6 +153,13 @@ class Member:
 
 
 _TO_POOL: Any = m.ToPool
+
+
+def _write(channel: m.Channel, outbox: "queue.SimpleQueue[m.Message | None]") -> None:
+    """A member's writer thread; ends with the worker, whose death the reader reports."""
+    with contextlib.suppress(OSError):
+        while (message := outbox.get()) is not None:
+            channel.send(message)
 
 
 def _num_oom_kills() -> int:

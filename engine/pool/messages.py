@@ -1,4 +1,4 @@
-"""What a pool and its workers say to each other: small typed structs in length-framed msgpack, unknown fields refused."""
+"""What a pool and its workers say to each other: small typed structs in length-framed msgpack."""
 
 import socket
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 # pool to worker
 
 
-class Load(Message):
+class Load(Message, frozen=True):
     """First message of a pool: the hello. cpus empty: no affinity."""
 
     protocol: int
@@ -32,7 +32,7 @@ class Load(Message):
     prefill_share: int
 
 
-class Start(Message):
+class Start(Message, frozen=True):
     """Run one job; `prompt` is text or ids, `submitted` the monotonic clock (seconds) when it was submitted."""
 
     job: int
@@ -42,13 +42,13 @@ class Start(Message):
     submitted: float
 
 
-class Cancel(Message):
+class Cancel(Message, frozen=True):
     """Stop a job at the next decode step."""
 
     job: int
 
 
-class Tokenize(Message):
+class Tokenize(Message, frozen=True):
     """Text to ids; `special` parses written control tokens."""
 
     call: int
@@ -56,14 +56,14 @@ class Tokenize(Message):
     special: bool
 
 
-class RenderChat(Message):
+class RenderChat(Message, frozen=True):
     """Messages through the model's own chat template."""
 
     call: int
     messages: list[dict[str, str]]
 
 
-class Measure(Message):
+class Measure(Message, frozen=True):
     """Ask for the worker's own figures."""
 
     call: int
@@ -72,13 +72,13 @@ class Measure(Message):
 # worker to pool
 
 
-class Loading(Message):
+class Loading(Message, frozen=True):
     """Progress of loading, 0 to 1."""
 
     progress: float
 
 
-class Ready(Message):
+class Ready(Message, frozen=True):
     """The model is loaded: its vocabulary, tokens of one sequence, seconds of loading."""
 
     protocol: int
@@ -95,14 +95,14 @@ class Ready(Message):
     description: str
 
 
-class Failed(Message):
+class Failed(Message, frozen=True):
     """The worker could not load; it exits after this. `error` is a class name of engine.errors."""
 
     error: str
     text: str
 
 
-class Started(Message):
+class Started(Message, frozen=True):
     """A job left the queue: its prompt ids, how many of them were cached, the seed in use, seconds it waited."""
 
     job: int
@@ -112,7 +112,7 @@ class Started(Message):
     queue_s: float
 
 
-class Steps(Message):
+class Steps(Message, frozen=True):
     """New steps of one job: `records` holds results.RECORD rows, the others (n, k) arrays or nothing."""
 
     job: int
@@ -123,13 +123,13 @@ class Steps(Message):
     top_p_final: bytes = b""
 
 
-class Decoded(Message):
+class Decoded(Message, frozen=True):
     """Everything one decode step gave."""
 
     steps: list[Steps]
 
 
-class Ended(Message):
+class Ended(Message, frozen=True):
     """A job is over: a finish reason, or an error (class name and text). text_bytes: length of the text in bytes."""
 
     job: int
@@ -141,7 +141,7 @@ class Ended(Message):
     text: str
 
 
-class Answer(Message):
+class Answer(Message, frozen=True):
     """Reply to Tokenize (ids), RenderChat (text, ids) or Measure (figures); `error` is empty when all is well."""
 
     call: int

@@ -2,7 +2,6 @@
 
 import itertools
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from engine.errors import EngineError, PoolClosed, QueueFull, WorkerDied
 from engine.models.gguf import read_model
 from engine.models.memory import check_fits
 from engine.pool import messages as m
+from engine.pool.crew import Crew
 from engine.pool.job import Job, new_id
 from engine.pool.member import Member
 from engine.pool.placement import cores_for, threads_for
@@ -81,51 +81,23 @@ class Pool:
         check_fits(self.file, self.spec)
         self.threads = threads or threads_for(instances)
         self._settings = Settings.from_environment()
-        self._on_progress = on_progress or (lambda _fraction: None)
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
         self._waiting: deque[tuple[int, Job]] = deque()
         self._numbers = itertools.count(1)
         self._is_closed = False
         self._num_deaths = 0
-        self._fractions = [0.0] * instances
-        self._members: list[Member | None] = [None] * instances
-        self._finalizer = weakref.finalize(self, _close_members, self._members)
-        self._start_all()
-
-    # starting
-
-    def _start_all(self) -> None:
-        """Load all instances at once; the first failure closes the others and is raised."""
-        failures: list[EngineError] = []
-
-        def start(index: int) -> None:
-            try:
-                self._start(index)
-            except EngineError as error:
-                failures.append(error)
-
-        starters = [threading.Thread(target=start, args=(index,), daemon=True) for index in range(self.spec.instances)]
-        for starter in starters:
-            starter.start()
-        for starter in starters:
-            starter.join()
-        if failures:
-            self._finalizer()
-            raise failures[0]
-        member = self._alive()[0]
+        self._crew = Crew(instances, self._load, self, on_progress or (lambda _fraction: None))
+        self._crew.start_all()
+        member = self._crew.alive[0]
         self.vocabulary = member.vocabulary()
         self.n_ctx = member.ready.n_ctx
-        self.load_s = max(member.ready.load_s for member in self._alive())
+        self.load_s = max(member.ready.load_s for member in self._crew.alive)
         self.chat_template = member.ready.chat_template
         self.description = member.ready.description
 
-    def _start(self, index: int) -> None:
-        def progress(fraction: float) -> None:
-            self._fractions[index] = fraction
-            self._on_progress(sum(self._fractions) / len(self._fractions))
-
-        load = m.Load(
+    def _load(self, index: int) -> m.Load:
+        return m.Load(
             protocol=m.PROTOCOL,
             model=self.model,
             spec=self.spec,
@@ -134,14 +106,6 @@ class Pool:
             cpus=cores_for(index, self.threads) if self.spec.pin else [],
             prefill_share=self._settings.prefill_share,
         )
-        member = Member(load, progress)
-        self._members[index] = member
-        member.start()
-        reader = threading.Thread(target=_read, args=(weakref.ref(self), member, index), daemon=True)
-        reader.start()
-
-    def _alive(self) -> list[Member]:
-        return [member for member in self._members if member is not None and member.is_alive]
 
     # jobs
 
@@ -232,17 +196,13 @@ class Pool:
         """Give waiting jobs to workers that have room for them."""
         with self._lock:
             while self._waiting:
-                room = [member for member in self._alive() if len(member.jobs) < self._most_jobs]
+                room = [member for member in self._crew.alive if len(member.jobs) < self._most_jobs]
                 if not room:
                     return
                 number, job = self._waiting.popleft()
                 member = best_member(room, job.prompt, self.vocabulary, self.spec.parallel)
                 member.jobs[number] = job
-                start = m.Start(number, job.prompt, job.sampling, job.request, job.submitted)
-                try:
-                    member.send(start)
-                except OSError:
-                    continue  # the reader of this member sees its death and gives the job another try
+                member.send(m.Start(number, job.prompt, job.sampling, job.request, job.submitted))
             self._room.notify_all()
 
     @property
@@ -263,31 +223,28 @@ class Pool:
         job.on_cancelled()
 
     def _cancel_at_worker(self, job: Job) -> None:
-        for member in self._alive():
+        for member in self._crew.alive:
             for number, running in member.jobs.items():
                 if running is job:
-                    try:
-                        member.send(m.Cancel(number))
-                    except OSError:
-                        return  # the worker is gone: its reader ends the job
-                    return
+                    member.send(m.Cancel(number))
 
     def _position(self, job: Job) -> int:
         with self._lock:
             ahead = [
                 number
-                for member in self._alive()
+                for member in self._crew.alive
                 for number, other in member.jobs.items()
                 if not other.is_started and other is not job
             ]
             mine = next((number for number, waiting in self._waiting if waiting is job), None)
             if mine is None:
-                mine = next((n for member in self._alive() for n, other in member.jobs.items() if other is job), 0)
+                mine = next((n for member in self._crew.alive for n, other in member.jobs.items() if other is job), 0)
             return sum(number < mine for number in (*ahead, *(number for number, _job in self._waiting)))
 
-    # what the readers tell
+    # what the crew tells
 
-    def _on_message(self, member: Member, message: m.ToPool) -> None:
+    def on_message(self, member: Member, message: m.ToPool) -> None:
+        """A worker said something (for the crew)."""
         match message:
             case m.Decoded():
                 for steps in message.steps:
@@ -297,21 +254,25 @@ class Pool:
             case m.Started():
                 job = member.jobs.get(message.job)
                 if job is not None:
-                    remember(member, job.id, message.prompt_ids, self.vocabulary, self.spec.parallel)
+                    self._remember(member, job, message.prompt_ids)
                     job.on_started(message, member.ready.load_s)
             case m.Ended():
                 with self._lock:
                     job = member.jobs.pop(message.job, None)
                 if job is not None:
                     self._num_deaths = 0
-                    remember(member, job.id, [*(job.prompt_ids or ()), *job.steps.ids], self.vocabulary, self.spec.parallel)
+                    self._remember(member, job, [*(job.prompt_ids or ()), *job.steps.ids])
                     job.on_ended(message)
                 self._dispatch()
             case m.Answer():
                 member.answered(message)
 
-    def _on_death(self, member: Member, index: int) -> None:
-        """Fail or retry the jobs of a dead worker, then put another in its place."""
+    def _remember(self, member: Member, job: Job, ids: Sequence[int]) -> None:
+        if self.spec.instances > 1:
+            remember(member, job.id, ids, self.vocabulary, self.spec.parallel)
+
+    def on_death(self, member: Member, index: int) -> None:
+        """Fail or retry the jobs of a dead worker, then put another in its place (for the crew)."""
         with self._lock:
             if self._is_closed:
                 return
@@ -330,7 +291,7 @@ class Pool:
             self._give_up(PoolClosed(f"{self._num_deaths} workers ended one after the other; the last {error}"))
             return
         try:
-            self._start(index)
+            self._crew.start(index)
         except (EngineError, OSError) as failure:
             self._give_up(PoolClosed(f"a worker ended and no other could be started: {failure}"))
             return
@@ -344,7 +305,10 @@ class Pool:
     # questions to the workers
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
-        """Ids of `text`, BOS as the GGUF says; `special` parses written control tokens. Raises WorkerDied, PoolClosed."""
+        """Ids of `text`, BOS as the GGUF says; `special` parses written control tokens.
+
+        Raises WorkerDied, PoolClosed.
+        """
         return self._ask(lambda call: m.Tokenize(call, text, special)).ids
 
     def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
@@ -355,7 +319,7 @@ class Pool:
     def _ask(self, make: Callable[[int], m.Message]) -> m.Answer:
         with self._lock:
             self._check_open()
-            members = self._alive()
+            members = self._crew.alive
         if not members:
             raise WorkerDied("the worker has ended and another is being started: try again in a few seconds")
         return min(members, key=lambda member: len(member.jobs)).call(make).result()
@@ -364,7 +328,7 @@ class Pool:
         """Each worker's own figures: pid; decode_s inside llama_decode and loop_s around it, cpu_s of all threads,
         thread_s of the deciding one (seconds); num_decodes, num_tokens; pss_bytes and private_bytes (NaN where the
         system does not tell)."""
-        futures = [member.call(m.Measure) for member in self._alive()]
+        futures = [member.call(m.Measure) for member in self._crew.alive]
         return [future.result().figures for future in futures]
 
     def workers(self) -> list[WorkerInfo]:
@@ -377,7 +341,7 @@ class Pool:
                     sum(job.is_started for job in member.jobs.values()),
                     sum(not job.is_started for job in member.jobs.values()),
                 )
-                for member in self._alive()
+                for member in self._crew.alive
             ]
 
     @property
@@ -400,10 +364,10 @@ class Pool:
             self._is_closed = True
             jobs = [job for _number, job in self._waiting]
             self._waiting.clear()
-            for member in self._alive():
+            for member in self._crew.alive:
                 jobs.extend(member.jobs.values())
             self._room.notify_all()
-        self._finalizer()
+        self._crew.close()
         return jobs
 
     def _check_open(self) -> None:
@@ -415,33 +379,3 @@ class Pool:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
-
-
-def _read(pool: "weakref.ref[Pool]", member: Member, index: int) -> None:
-    """A member's reader thread: holds the pool only while it handles a message, so that a lost pool is collected."""
-    while True:
-        try:
-            messages = list(member.channel.receive())
-        except (EOFError, OSError):
-            break
-        alive = pool()
-        if alive is None:
-            return
-        for message in messages:
-            alive._on_message(member, message)
-        del alive
-    alive = pool()
-    if alive is not None:
-        alive._on_death(member, index)
-
-
-def _close_members(members: list[Member | None]) -> None:
-    """End all workers at once, then wait for each."""
-    for member in members:
-        if member is not None:
-            member.is_alive = False
-            member.hang_up()
-    for member in members:
-        if member is not None:
-            member.close()
-

@@ -1,0 +1,135 @@
+"""The sampler chain on the real library: the mirrored draw, what survives, grammar, bias."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from engine.errors import ConfigError
+from engine.llama.distribution import Distribution
+from engine.llama.grammar import CANDIDATE
+from engine.llama.model import Model
+from engine.llama.sampler import Choice, Sampler
+from engine.specs import Sampling
+
+
+class Bench:
+    """One sampler over given rows, with the figures beside it."""
+
+    def __init__(self, model: Model, sampling: Sampling, seed: int = 7) -> None:
+        self.size = model.num_vocab
+        self.sampler = Sampler(sampling, seed, model.vocab, self.size, 512)
+        self.distribution = Distribution(self.size)
+        self.room = np.zeros(self.size, CANDIDATE)
+        self.scratch = np.zeros(self.size, np.float32)
+
+    def draw(self, row: npt.NDArray[np.float32]) -> Choice:
+        choice = self.sampler.choose(row, self.distribution, None, self.room)
+        self.sampler.accept(choice.token)
+        return choice
+
+    def finals(self) -> npt.NDArray[np.float32]:
+        return self.sampler.p_final(np.arange(self.size), self.scratch)
+
+
+@pytest.fixture
+def row() -> npt.NDArray[np.float32]:
+    return np.random.default_rng(3).normal(scale=3, size=4096).astype(np.float32)
+
+
+OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+
+
+def test_the_mirrored_draw_decides(model: Model, row: npt.NDArray[np.float32]) -> None:
+    bench = Bench(model, Sampling(temperature=1.0, **OFF))
+    for _ in range(50):
+        choice = bench.draw(row)
+        p = bench.finals().astype(np.float64)
+        below = p[: choice.token].sum()
+        assert below - 1e-5 <= choice.draw <= below + p[choice.token] + 1e-5
+
+
+def test_final_probabilities_are_a_distribution_over_the_survivors(model: Model, row: npt.NDArray[np.float32]) -> None:
+    bench = Bench(model, Sampling(top_k=5, top_p=1.0, min_p=0.0, temperature=0.5))
+    choice = bench.draw(row)
+    p = bench.finals()
+    best = np.argsort(-row)[:5]
+    tempered = np.exp((row[best] - row[best[0]]) / 0.5)
+    assert choice.num_kept == 5
+    assert np.count_nonzero(p) == 5
+    np.testing.assert_allclose(p[best], tempered / tempered.sum(), rtol=1e-4)
+
+
+def test_top_p_keeps_the_token_that_crosses_the_limit(model: Model) -> None:
+    row = np.full(model.num_vocab, -np.inf, np.float32)
+    row[[10, 11, 12]] = np.log([0.5, 0.3, 0.2])
+    bench = Bench(model, Sampling(top_k=0, top_p=0.7, min_p=0.0, temperature=1.0))
+    assert bench.draw(row).num_kept == 2
+
+
+def test_temperature_zero_takes_the_best(model: Model, row: npt.NDArray[np.float32]) -> None:
+    choice = Bench(model, Sampling(temperature=0)).draw(row)
+    assert (choice.token, choice.p_final, choice.num_kept) == (int(row.argmax()), 1.0, 1)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(),
+        Sampling(top_k=3),
+        Sampling(xtc_probability=0.5, xtc_threshold=0.05),
+        Sampling(repeat_penalty=1.3, frequency_penalty=0.2),
+        Sampling(dry_multiplier=0.8),
+        Sampling(typical_p=0.5, top_n_sigma=1.0),
+        Sampling(mirostat=1),
+        Sampling(mirostat=2),
+        Sampling(samplers=("temperature", "top_k")),
+    ],
+)
+def test_the_same_seed_draws_the_same_tokens(model: Model, row: npt.NDArray[np.float32], sampling: Sampling) -> None:
+    first, second, other = (Bench(model, sampling, seed) for seed in (7, 7, 8))
+    tokens = [first.draw(row).token for _ in range(40)]
+    assert tokens == [second.draw(row).token for _ in range(40)]
+    assert tokens != [other.draw(row).token for _ in range(40)]
+
+
+def test_advancing_equals_having_drawn(model: Model, row: npt.NDArray[np.float32]) -> None:
+    sampling = Sampling(xtc_probability=0.5, xtc_threshold=0.05, repeat_penalty=1.2)
+    drawn, advanced = Bench(model, sampling), Bench(model, sampling)
+    tokens = [drawn.draw(row).token for _ in range(20)]
+    advanced.sampler.advance(tokens)
+    assert [drawn.draw(row) for _ in range(20)] == [advanced.draw(row) for _ in range(20)]
+
+
+def test_bias_bans_and_prefers(model: Model, row: npt.NDArray[np.float32]) -> None:
+    best = int(row.argmax())
+    banned = Bench(model, Sampling(temperature=0, logit_bias={best: -np.inf})).draw(row)
+    assert banned.token == int(np.argsort(-row)[1])
+    assert Bench(model, Sampling(temperature=0, logit_bias={9: 100.0})).draw(row).token == 9
+
+
+def test_bias_outside_the_vocabulary_is_refused(model: Model) -> None:
+    with pytest.raises(ConfigError, match="4,096"):
+        Bench(model, Sampling(logit_bias={4096: 1.0}))
+
+
+def test_the_grammar_marks_what_it_resampled(model: Model) -> None:
+    yes, no = (model.tokenize(text, add_bos=False)[-1] for text in ("y", "n"))
+    row = np.zeros(model.num_vocab, np.float32)
+    row[[yes, no]] = 1, 9
+    bench = Bench(model, Sampling(temperature=0, grammar='root ::= "y"'))
+    choice = bench.draw(row)
+    assert (choice.token, choice.is_resampled) == (yes, True)
+    with pytest.raises(ConfigError, match="does not allow"):
+        bench.sampler.accept(no)
+
+
+@pytest.mark.parametrize("grammar", ["root ::= (", 'other ::= "a"', "root ::= root"])
+def test_a_wrong_grammar_is_a_config_error(model: Model, grammar: str) -> None:
+    with pytest.raises(ConfigError, match="grammar"):
+        Bench(model, Sampling(grammar=grammar))
+
+
+@pytest.mark.parametrize("schema", ["{", '{"type": "nonsense"}', '{"$ref": "https://example.com/x"}'])
+def test_a_wrong_schema_is_a_config_error(model: Model, schema: str) -> None:
+    with pytest.raises(ConfigError, match="json_schema"):
+        Bench(model, Sampling(json_schema=schema))

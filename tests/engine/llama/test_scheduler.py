@@ -1,0 +1,146 @@
+"""The scheduler with a fake runner: fairness, chunked prefill, cancellation, a full cache."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from engine.llama.scheduler import Plan, Scheduler
+
+
+@dataclass
+class FakeRunner:
+    """Computes plans at once; refuses those of more than `room` tokens; keeps every plan it was given."""
+
+    scheduler: Scheduler
+    room: int = 1 << 30
+    plans: list[Plan] = field(default_factory=list)
+    stuck: list[int] = field(default_factory=list)
+
+    def step(self) -> Plan:
+        plan = self.scheduler.plan()
+        self.plans.append(plan)
+        if sum(plan.values()) > self.room:
+            sequence = self.scheduler.refused(plan)
+            if sequence is not None:
+                self.stuck.append(sequence)
+                self.scheduler.release(sequence)
+            return {}
+        self.scheduler.computed(plan)
+        return plan
+
+
+def make(*, sequences: int = 4, n_batch: int = 512, n_ubatch: int = 64, share: int = 8) -> Scheduler:
+    return Scheduler(sequences, n_batch, n_ubatch, share)
+
+
+def generate(scheduler: Scheduler, sequence: int) -> None:
+    """Bring a sequence to the point where it generates."""
+    scheduler.admit(sequence, 1)
+    scheduler.computed({sequence: 1})
+
+
+def test_a_prompt_alone_is_computed_in_whole_batches() -> None:
+    scheduler = make()
+    scheduler.admit(0, 150)
+    runner = FakeRunner(scheduler)
+    for _ in range(4):
+        runner.step()
+    assert runner.plans == [{0: 64}, {0: 64}, {0: 22}, {0: 1}]
+
+
+def test_while_a_stream_generates_prompts_get_only_their_share() -> None:
+    scheduler = make(share=8)
+    generate(scheduler, 0)
+    scheduler.admit(1, 20)
+    scheduler.admit(2, 20)
+    runner = FakeRunner(scheduler)
+    for _ in range(6):
+        plan = runner.step()
+        assert plan[0] == 1, "the stream gets its token in every step"
+        assert sum(tokens for sequence, tokens in plan.items() if sequence != 0) <= 8
+    assert runner.plans[:3] == [{0: 1, 1: 8}, {0: 1, 1: 8}, {0: 1, 1: 4, 2: 4}], "the oldest prompt first"
+    assert all(track.is_generating for track in scheduler.tracks.values())
+
+
+def test_cached_tokens_are_not_computed_again() -> None:
+    scheduler = make()
+    scheduler.admit(0, 100, 99)
+    assert scheduler.plan() == {0: 1}
+
+
+def test_a_replayed_tail_goes_one_token_at_a_time() -> None:
+    scheduler = make()
+    scheduler.admit(0, 13, single_from=10)
+    runner = FakeRunner(scheduler)
+    assert [runner.step() for _ in range(4)] == [{0: 10}, {0: 1}, {0: 1}, {0: 1}]
+
+
+def test_scored_prompts_share_the_rows_of_a_step() -> None:
+    scheduler = Scheduler(4, 512, 64, 8, scored_rows=32)
+    scheduler.admit(0, 50, scored=True)
+    scheduler.admit(1, 50, scored=True)
+    scheduler.admit(2, 50)
+    assert scheduler.plan() == {0: 32, 2: 32}
+    scheduler.computed({0: 32, 2: 32})
+    assert scheduler.plan() == {0: 18, 1: 14, 2: 18}
+
+
+def test_jobs_wait_for_a_free_sequence_in_order() -> None:
+    scheduler = make(sequences=2)
+    for job in (7, 8, 9):
+        scheduler.enqueue(job)
+    assert [scheduler.next_job()] == [7]
+    scheduler.admit(0, 5)
+    assert scheduler.next_job() == 8
+    scheduler.admit(1, 5)
+    assert scheduler.next_job() is None
+    scheduler.release(0)
+    assert scheduler.next_job() == 9
+
+
+def test_a_waiting_job_can_be_dropped_once() -> None:
+    scheduler = make()
+    scheduler.enqueue(1)
+    assert scheduler.drop(1)
+    assert not scheduler.drop(1)
+    assert scheduler.is_idle
+
+
+def test_release_ends_a_prompt_in_the_middle() -> None:
+    scheduler = make()
+    scheduler.admit(0, 500)
+    FakeRunner(scheduler).step()
+    scheduler.release(0)
+    assert scheduler.is_idle
+    assert scheduler.plan() == {}
+
+
+def test_a_full_cache_halves_the_batch_until_it_fits_and_all_get_their_turn() -> None:
+    scheduler = make(sequences=8)
+    for sequence in range(8):
+        generate(scheduler, sequence)
+    runner = FakeRunner(scheduler, room=2)
+    seen: set[int] = set()
+    for _ in range(24):
+        seen |= runner.step().keys()
+    assert seen == set(range(8))
+    assert not runner.stuck
+
+
+def test_a_token_that_never_fits_names_its_sequence() -> None:
+    scheduler = make()
+    generate(scheduler, 3)
+    runner = FakeRunner(scheduler, room=0)
+    runner.step()
+    assert runner.stuck == [3]
+
+
+@pytest.mark.parametrize("num_prompt", [1, 31, 32, 33, 200])
+def test_every_prompt_token_is_computed_exactly_once(num_prompt: int) -> None:
+    scheduler = make(share=5)
+    generate(scheduler, 0)
+    scheduler.admit(1, num_prompt)
+    runner = FakeRunner(scheduler)
+    while not scheduler.tracks[1].is_generating:
+        runner.step()
+    assert sum(plan.get(1, 0) for plan in runner.plans) == num_prompt

@@ -1,0 +1,224 @@
+"""The pool as its callers use it: streams, order, limits, reuse, errors."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from engine import (
+    ConfigError,
+    EngineError,
+    JobTimeout,
+    ModelError,
+    Pool,
+    PoolClosed,
+    PromptTooLong,
+    QueueFull,
+    Sampling,
+    complete,
+)
+
+PROMPT = "The old woman said to the wolf"
+ENDLESS = Sampling(seed=1, logit_bias={2: float("-inf")})
+
+
+def test_a_late_reader_gets_every_step_from_the_start(pool: Pool) -> None:
+    job = pool.submit(PROMPT, ENDLESS, max_tokens=12, top_k=3)
+    live = [step.id for step in job]
+    assert live == [step.id for step in job] == job.result(10).ids
+    assert len(live) == 12
+
+
+def test_without_inspection_steps_have_no_figures(pool: Pool) -> None:
+    step = pool.submit(PROMPT, ENDLESS, max_tokens=1).result(30).steps[0]
+    assert (step.logprob, step.rank, step.entropy, step.p_final, step.top) == (None, None, None, None, [])
+
+
+def test_the_end_of_sequence_is_a_step(pool: Pool) -> None:
+    done = pool.submit(PROMPT, Sampling(logit_bias={2: 100.0}), max_tokens=9, top_k=1).result(30)
+    assert [step.id for step in done.steps] == [2]
+    assert (done.text, done.finish_reason, done.steps[0].bytes) == ("", "stop", b"")
+
+
+def test_text_ends_before_the_stop_string_and_steps_keep_it(pool: Pool) -> None:
+    whole = pool.submit(PROMPT, ENDLESS, max_tokens=40, reuse_prefix=False).result(30)
+    stop = whole.text[20:24]
+    done = pool.submit(PROMPT, ENDLESS, max_tokens=40, reuse_prefix=False, stop=stop).result(30)
+    assert done.finish_reason == "stop"
+    assert done.text == whole.text[: whole.text.index(stop)]
+    assert stop in done.steps.text
+
+
+def test_the_seed_in_use_is_reported_and_reproduces(pool: Pool) -> None:
+    done = pool.submit(PROMPT, Sampling(), max_tokens=12, reuse_prefix=False).result(30)
+    again = pool.submit(PROMPT, Sampling(seed=done.seed), max_tokens=12, reuse_prefix=False).result(30)
+    assert again.ids == done.ids
+
+
+def test_a_shared_prefix_is_cached_and_counted(pool: Pool) -> None:
+    prompt = pool.tokenize("A tale of long ago. " * 12)
+    pool.submit(prompt, ENDLESS, max_tokens=1).result(30)
+    again = pool.submit(prompt, ENDLESS, max_tokens=1).result(30)
+    assert again.timings.num_cached == len(prompt) - 1
+    assert pool.submit(prompt, ENDLESS, max_tokens=1, reuse_prefix=False).result(30).timings.num_cached == 0
+
+
+def test_a_prefix_copied_from_a_running_neighbour_gives_the_same_greedy_text(pool: Pool) -> None:
+    greedy = Sampling(temperature=0, logit_bias={2: float("-inf")})
+    prompt = pool.tokenize("The princess and the goblin went down into the mine. " * 6)
+    alone = pool.submit(prompt, greedy, max_tokens=8, reuse_prefix=False).result(30)
+    neighbour = pool.submit(prompt, ENDLESS, max_tokens=200)
+    next(iter(neighbour))
+    copied = pool.submit(prompt, greedy, max_tokens=8).result(30)
+    assert not neighbour.done()
+    neighbour.cancel()
+    assert copied.timings.num_cached >= 32
+    assert copied.ids == alone.ids
+
+
+def test_map_keeps_the_order(pool: Pool) -> None:
+    prompts = [f"Story {n}:" for n in range(10)]
+    greedy = Sampling(temperature=0)
+    together = [done.prompt_ids for done in pool.map(prompts, greedy, max_tokens=4)]
+    assert together == [tuple(pool.tokenize(prompt)) for prompt in prompts]
+
+
+def test_more_jobs_than_sequences_all_finish(pool: Pool) -> None:
+    jobs = [pool.submit(PROMPT, Sampling(seed=n), max_tokens=8, top_k=2) for n in range(13)]
+    assert max(job.queue_position for job in jobs) > 0
+    assert [len(job.result(60).ids) <= 8 for job in jobs] == [True] * 13
+
+
+def test_cancel_keeps_what_there_is(pool: Pool) -> None:
+    job = pool.submit(PROMPT, ENDLESS, max_tokens=400, top_k=1)
+    steps = iter(job)
+    next(steps)
+    assert job.cancel()
+    done = job.result(10)
+    assert done.finish_reason == "cancelled"
+    assert 1 <= len(done.steps) < 400
+    assert not job.cancel()
+
+
+def test_cancel_before_the_start(pool: Pool) -> None:
+    jobs = [pool.submit(PROMPT, ENDLESS, max_tokens=100) for _ in range(12)]
+    last = jobs[-1]
+    assert last.cancel()
+    assert last.result(10).finish_reason == "cancelled"
+    for job in jobs:
+        job.cancel()
+
+
+def test_result_times_out_and_the_job_goes_on(pool: Pool) -> None:
+    job = pool.submit(PROMPT, ENDLESS, max_tokens=200)
+    with pytest.raises(JobTimeout) as caught:
+        job.result(timeout=0.0)
+    assert isinstance(caught.value, TimeoutError)
+    job.cancel()
+    assert job.result(10).steps is not None
+
+
+def test_done_callbacks_run_once_early_or_late(pool: Pool) -> None:
+    job = pool.submit(PROMPT, ENDLESS, max_tokens=4)
+    called: list[str] = []
+    ready = threading.Event()
+    job.add_done_callback(lambda done: (called.append(done.id), ready.set()))
+    assert ready.wait(10)
+    job.add_done_callback(lambda done: called.append(done.id))
+    assert called == [job.id, job.id]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "error", "words"),
+    [
+        ("word " * 600, {}, PromptTooLong, "512"),
+        ([], {}, PromptTooLong, "empty"),
+        ([1, 99_999], {}, ModelError, "4,095"),
+        ("a", {"sampling": Sampling(grammar="root ::= (")}, ConfigError, "grammar"),
+        ("a", {"generated": 50}, PromptTooLong, "generated"),
+    ],
+)
+def test_what_is_wrong_with_a_job_is_said_by_the_job(
+    pool: Pool, prompt: object, options: dict[str, object], error: type[EngineError], words: str
+) -> None:
+    job = pool.submit(prompt, **options)  # type: ignore[arg-type]
+    with pytest.raises(error, match=words):
+        job.result(30)
+    with pytest.raises(error):
+        list(job)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [({"max_tokens": -1}, "max_tokens"), ({"top_k": 5000}, "top_k"), ({"stop": ["", "a"]}, "stop")],
+)
+def test_parameters_out_of_range_are_refused_at_submit(pool: Pool, wrong: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        pool.submit(PROMPT, **wrong)  # type: ignore[arg-type]
+
+
+def test_unknown_names_are_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean temperature"):
+        Sampling(temprature=1)  # type: ignore[call-arg]
+
+
+def test_the_context_is_the_limit_of_a_job(pool: Pool) -> None:
+    prompt = pool.tokenize("word " * 100)
+    done = pool.submit(prompt, ENDLESS, max_tokens=10_000).result(120)
+    assert done.finish_reason == "length"
+    assert len(prompt) + len(done.ids) == pool.n_ctx + 1
+
+
+def test_a_full_queue_is_said_and_map_waits(story_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGITBENCH_MAX_QUEUE", "2")
+    with Pool(story_model, parallel=1, n_ctx=256) as small:
+        jobs = [small.submit(PROMPT, ENDLESS, max_tokens=200) for _ in range(4)]
+        with pytest.raises(QueueFull, match="wait"):
+            small.submit(PROMPT)
+        for job in jobs:
+            job.cancel()
+        assert len(list(small.map(["a"] * 8, max_tokens=1))) == 8
+
+
+def test_complete_takes_one_or_many(story_model: Path) -> None:
+    one = complete("Once", Sampling(seed=1), model=story_model, max_tokens=3, n_ctx=256)
+    many = complete(["Once", "Twice"], Sampling(seed=1), model=story_model, max_tokens=3, n_ctx=256)
+    assert one.ids == many[0].ids
+    assert len(many) == 2
+
+
+def test_a_closed_pool_says_so(story_model: Path) -> None:
+    closed = Pool(story_model, parallel=1, n_ctx=256)
+    job = closed.submit(PROMPT, ENDLESS, max_tokens=200)
+    closed.close()
+    closed.close()
+    with pytest.raises(PoolClosed):
+        job.result(10)
+    with pytest.raises(PoolClosed):
+        closed.submit(PROMPT)
+
+
+def test_two_instances_share_the_work_and_keep_prefixes_together(story_model: Path) -> None:
+    with Pool(story_model, instances=2, threads=1, parallel=2, n_ctx=512, share_weights=True) as pair:
+        prompts = [pair.tokenize(f"Tale number {n}. " * 12) for n in range(2)]
+        for prompt in prompts:
+            pair.submit(prompt, ENDLESS, max_tokens=1).result(60)
+        for prompt in prompts * 3:
+            assert pair.submit([*prompt, 300], ENDLESS, max_tokens=1).result(60).timings.num_cached == len(prompt)
+        jobs = [pair.submit(f"{n}", ENDLESS, max_tokens=60) for n in range(4)]
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and {w.num_running for w in pair.workers()} != {2}:
+            time.sleep(0.005)
+        assert [worker.num_running for worker in pair.workers()] == [2, 2]
+        for job in jobs:
+            job.cancel()
+
+
+def test_repacked_and_shared_weights_agree(story_model: Path) -> None:
+    texts = []
+    for share in (True, False):
+        with Pool(story_model, parallel=1, n_ctx=256, share_weights=share) as one:
+            done = one.submit(PROMPT, max_tokens=0, prompt_logprobs=True).result(30)
+            texts.append([step.logprob for step in done.prompt_steps[1:]])
+    assert texts[0] == pytest.approx(texts[1], abs=0.25)
