@@ -1,0 +1,29 @@
+"""Logitbench: `streamlit run app.py` serves the pages and the token socket on one port."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import streamlit as st
+
+from engine import workbench
+from pages.parts import live
+
+
+@asynccontextmanager
+async def lifespan(_: st.App) -> AsyncIterator[None]:
+    """Open the workbench, which loads the model in the background; at the end close it and every worker."""
+    opened = await asyncio.to_thread(workbench.current)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(opened.close)
+
+
+app = st.App(
+    Path(__file__).parent / "pages" / "router.py",
+    lifespan=lifespan,
+    routes=live.routes(workbench.current),
+    middleware=live.middleware(),
+)

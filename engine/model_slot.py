@@ -1,0 +1,129 @@
+"""The place for one loaded model: loads in the background, with progress, and lets go of it again."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from engine.errors import EngineError, ModelError
+from engine.history import ModelIdentity
+from engine.models.gguf import ModelFile, read_model
+from engine.models.identity import model_hash
+from engine.pool.pool import Pool
+from engine.specs import PoolSpec
+
+LONGEST_DEFAULT_CTX = 2048
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """What the model bar shows: nothing chosen, loading (`progress` 0 to 1), loaded (`pool`) or failed (`error`)."""
+
+    path: Path | None = None
+    file: ModelFile | None = None
+    spec: PoolSpec = field(default_factory=PoolSpec)
+    progress: float | None = None
+    pool: Pool | None = None
+    identity: ModelIdentity | None = None
+    error: EngineError | None = None
+
+    @property
+    def is_loading(self) -> bool:
+        """True while a model loads in the background."""
+        return self.progress is not None
+
+    def loaded(self) -> tuple[Pool, ModelIdentity]:
+        """The pool and what it runs; raises the EngineError that says why there is none."""
+        if self.pool is not None and self.identity is not None:
+            return self.pool, self.identity
+        if self.error is not None:
+            raise self.error
+        if self.is_loading:
+            raise ModelError("The model is still loading, so nothing can run yet. Wait a moment, then run again.")
+        raise ModelError("No model is loaded, so nothing can run. Choose one in the model bar.")
+
+
+def default_spec(file: ModelFile) -> PoolSpec:
+    """The pool for a file that nobody chose parameters for: the trained context, up to 2,048 tokens a sequence."""
+    return PoolSpec(n_ctx=min(file.n_ctx_train, LONGEST_DEFAULT_CTX))
+
+
+class ModelSlot:
+    """Holds one model at a time. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._one_load = threading.Lock()
+        self._state, self._number = ModelState(), 0
+        self._is_closed = False
+
+    @property
+    def state(self) -> ModelState:
+        """A snapshot."""
+        with self._lock:
+            return self._state
+
+    def load(self, path: Path, spec: PoolSpec | None = None) -> None:
+        """Replace the model by another, in the background; progress and failure appear in `state`.
+
+        Jobs of the old model that are still open end with PoolClosed. spec None: the default for that file.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            self._number += 1
+            number, old = self._number, self._state.pool
+            self._state = ModelState(path, spec=spec or PoolSpec(), progress=0.0)
+        arguments = path, spec, number, old
+        threading.Thread(target=self._load, args=arguments, name="logitbench-load", daemon=True).start()
+
+    def eject(self) -> None:
+        """Close the pool and free its memory; a load in progress is abandoned."""
+        with self._lock:
+            self._number += 1
+            old, self._state = self._state.pool, ModelState()
+        if old is not None:
+            old.close()
+
+    def close(self) -> None:
+        """Eject, wait for an abandoned load to end its workers, and take no other model."""
+        with self._lock:
+            self._is_closed = True
+        self.eject()
+        with self._one_load:
+            pass
+
+    def _load(self, path: Path, spec: PoolSpec | None, number: int, old: Pool | None) -> None:
+        with self._one_load, ThreadPoolExecutor(1) as hashing:
+            if old is not None:
+                old.close()
+            try:
+                file = read_model(path)
+                spec = spec or default_spec(file)
+                if not self._show(number, file=file, spec=spec):
+                    return
+                digest = hashing.submit(model_hash, path)
+                pool = Pool(path, on_progress=lambda done: self._progress(number, done), **spec.to_dict())
+                identity = ModelIdentity(
+                    file.name, str(file.path), digest.result(), file.quantisation, file.num_parameters
+                )
+            except EngineError as error:
+                self._show(number, progress=None, error=error)
+                return
+            if not self._show(number, progress=None, pool=pool, identity=identity):
+                pool.close()
+
+    def _progress(self, number: int, progress: float) -> None:
+        """Show how far the load is; a worker that is started again later reports progress too, which is not a load."""
+        with self._lock:
+            if number == self._number and self._state.is_loading:
+                self._state = replace(self._state, progress=progress)
+
+    def _show(self, number: int, **changes: Any) -> bool:
+        """Change the state, unless another load or an eject came after this one."""
+        with self._lock:
+            if number != self._number:
+                return False
+            self._state = replace(self._state, **changes)
+            return True

@@ -1,0 +1,338 @@
+"""A trial as the pages see it: what is to be run, what is running now, and what the history kept."""
+
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from engine.errors import EngineError
+from engine.history import ModelIdentity, TrialRecord
+from engine.pool.job import Job
+from engine.results import Completion, StepTable, Timings
+from engine.specs import PoolSpec, Request, Sampling
+
+Message = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a person has written and chosen: everything a trial needs. `messages` empty: completion, not chat."""
+
+    prompt: str
+    messages: tuple[Message, ...] = ()
+    sampling: Sampling = field(default_factory=Sampling)
+    request: Request = field(default_factory=Request)
+    is_kept: bool = True
+
+
+class Trial(ABC):
+    """What every trial can be asked, running or stored; counts are tokens, times seconds.
+
+    `draft` is what was asked for, `label` why it was made ("" for a run, else step, continue, regenerate, score or
+    recorded), `parent` the id of the trial it goes back to.
+    """
+
+    id: str
+    created_at: datetime
+    draft: Draft
+    label: str
+    parent: str | None
+    model: ModelIdentity
+    pool: PoolSpec
+    has_neighbours = False
+
+    @property
+    @abstractmethod
+    def seed(self) -> int | None:
+        """The seed in use; None while the trial waits."""
+
+    @property
+    @abstractmethod
+    def prompt_ids(self) -> tuple[int, ...]:
+        """Prompt ids; empty while the trial waits."""
+
+    @property
+    @abstractmethod
+    def prompt_steps(self) -> StepTable:
+        """The prompt's tokens."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> StepTable:
+        """The generated tokens, growing while it runs."""
+
+    @property
+    @abstractmethod
+    def timings(self) -> Timings:
+        """Where its time went, up to now; of the last job where the trial was continued."""
+
+    @property
+    @abstractmethod
+    def completion(self) -> Completion | None:
+        """All of it, once it ended well."""
+
+    @property
+    def error(self) -> EngineError | None:
+        """What made it fail."""
+        return None
+
+    @property
+    def queue_position(self) -> int | None:
+        """Its place among the jobs that wait, 1 for the next; None once it runs."""
+        return None
+
+    @abstractmethod
+    def done(self) -> bool:
+        """True once no further token comes."""
+
+    @abstractmethod
+    def add_listener(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` after any change, from another thread; returns the way to stop that."""
+
+    @property
+    def can_continue(self) -> bool:
+        """True where further tokens may follow: it ended well, not of its own accord, and the context has room."""
+        completion = self.completion
+        if completion is None or completion.finish_reason == "stop":
+            return False
+        return len(completion.prompt_ids) + len(completion.steps) < self.pool.padded_n_ctx
+
+    def status(self) -> dict[str, Any]:
+        """Live figures for the strip, ready for JSON."""
+        timings, position = self.timings, self.queue_position
+        num_prompt, num_steps = len(self.prompt_ids), len(self.steps)
+        state = "failed" if self.error else "done" if self.done() else "queued" if position else "running"
+        return {
+            "state": state,
+            "queue_position": position,
+            "num_prompt": num_prompt,
+            "num_prefilled": num_prompt
+            if num_steps or self.done()
+            else max(len(self.prompt_steps), timings.num_cached),
+            "num_cached": timings.num_cached,
+            "num_generated": num_steps,
+            "max_tokens": self.draft.request.max_tokens,
+            "num_context": num_prompt + num_steps,
+            "n_ctx": self.pool.padded_n_ctx,
+            "tok_per_s": timings.decode_per_s,
+            "ttft_ms": timings.ttft_s * 1e3 if timings.num_generated else None,
+            "seed": self.seed,
+        }
+
+    def ending(self) -> dict[str, Any]:
+        """How it ended, ready for JSON."""
+        completion = self.completion
+        if completion is None:
+            return {"error": str(self.error or "It ended without a result.")}
+        return {
+            "finish_reason": completion.finish_reason,
+            "sentence": _sentence(completion, self.pool.padded_n_ctx),
+            "error": "",
+            "seed": completion.seed,
+            "timings": completion.timings.to_dict(),
+            "text_bytes": _num_text_bytes(completion),
+        }
+
+
+class StoredTrial(Trial):
+    """A trial read from the history, or the recorded one that ships."""
+
+    def __init__(self, record: TrialRecord) -> None:
+        self.record = record
+        self.id, self.created_at = record.id, record.created_at
+        self.label, self.parent = record.label, record.parent
+        self.model, self.pool = record.model, record.pool
+        self.draft = Draft(record.prompt, record.messages, record.sampling, record.request)
+
+    @property
+    def completion(self) -> Completion:
+        """What was stored."""
+        return self.record.completion
+
+    @property
+    def seed(self) -> int:
+        """The seed that was used."""
+        return self.completion.seed
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        """The prompt's ids."""
+        return self.completion.prompt_ids
+
+    @property
+    def prompt_steps(self) -> StepTable:
+        """The prompt's tokens."""
+        return self.completion.prompt_steps
+
+    @property
+    def steps(self) -> StepTable:
+        """The generated tokens."""
+        return self.completion.steps
+
+    @property
+    def timings(self) -> Timings:
+        """Where its time went."""
+        return self.completion.timings
+
+    def done(self) -> bool:
+        """True: what is stored has ended."""
+        return True
+
+    def add_listener(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Nothing comes any more: `callback` is not called."""
+        return lambda: None
+
+
+class LiveTrial(Trial):
+    """A trial of this process: a job of the pool, behind the tokens of the trial that it goes on from (`before`)."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        job: Job,
+        pool: PoolSpec,
+        model: ModelIdentity,
+        *,
+        created_at: datetime,
+        before: Trial | None = None,
+        label: str = "",
+        parent: str | None = None,
+    ) -> None:
+        self.id, self.created_at = job.id, created_at
+        self.draft, self.label, self.pool, self.model = draft, label, pool, model
+        self.parent = before.id if before else parent
+        self.job = job
+        self.is_stored = False
+        self._ended_at: float | None = None
+        self._before, self._taking = before, threading.Lock()
+        self._all = _copy(before.steps) if before else None
+
+    @property
+    def seed(self) -> int | None:
+        """The seed in use; None while the trial waits."""
+        return self.job.seed
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        """Prompt ids; empty while the trial waits."""
+        return self._before.prompt_ids if self._before else tuple(self.job.prompt_ids or ())
+
+    @property
+    def prompt_steps(self) -> StepTable:
+        """The prompt's tokens."""
+        return self._before.prompt_steps if self._before else self.job.prompt_steps
+
+    @property
+    def steps(self) -> StepTable:
+        """The generated tokens, those of the trial before included."""
+        if self._all is None or self._before is None:
+            return self.job.steps
+        new = self.job.steps
+        with self._taking:
+            here = slice(len(self._all) - len(self._before.steps), len(new))
+            if here.start < here.stop:
+                self._all.append(
+                    new.records[here], new.top_ids[here], new.top_logprobs[here], new.top_p_final[here]
+                )  # fmt: skip
+        return self._all
+
+    @property
+    def timings(self) -> Timings:
+        """Times of this job alone; what was decoded before counts as prompt."""
+        return self.job.timings
+
+    @property
+    def queue_position(self) -> int | None:
+        """Its place among the jobs that wait, 1 for the next; None once it runs."""
+        return None if self.job.is_started or self.job.done() else self.job.queue_position + 1
+
+    def done(self) -> bool:
+        """True once no further token comes."""
+        return self.job.done()
+
+    @property
+    def error(self) -> EngineError | None:
+        """What made it fail; None while it runs."""
+        failure = self.job.exception() if self.job.done() else None
+        return failure if isinstance(failure, EngineError) else None
+
+    @property
+    def completion(self) -> Completion | None:
+        """All of it, once it ended well; the text ends before the first stop string."""
+        if not self.job.done() or self.error:
+            return None
+        own = self.job.result()
+        if self._before is None:
+            return own
+        return Completion(
+            text=_text_before(self.steps.text, self.draft.request.stop),
+            steps=self.steps,
+            prompt_steps=self.prompt_steps,
+            prompt_ids=self.prompt_ids,
+            finish_reason=own.finish_reason,
+            timings=own.timings,
+            seed=own.seed,
+            id=self.id,
+        )
+
+    def add_listener(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` after any change, from another thread; returns the way to stop that."""
+        return self.job.add_listener(callback)
+
+    def status(self) -> dict[str, Any]:
+        """Live figures for the strip, with the time of the last token (seconds since the epoch)."""
+        elapsed = self.job.steps.records["elapsed_s"].sum()
+        return {**super().status(), "decoded_at": self.created_at.timestamp() + float(elapsed)}
+
+    def end(self) -> None:
+        """Note the moment at which it ended."""
+        self._ended_at = time.monotonic()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it ended; 0 while it runs."""
+        return 0.0 if self._ended_at is None else time.monotonic() - self._ended_at
+
+
+def perplexity(steps: StepTable) -> float | None:
+    """exp of the mean surprise in nats over the tokens that carry figures; None where none does."""
+    logprobs = [step.logprob for step in steps if step.logprob is not None]
+    return math.exp(-sum(logprobs) / len(logprobs)) if logprobs else None
+
+
+def _copy(table: StepTable) -> StepTable:
+    figures = table.top_ids, table.top_logprobs, table.top_p_final
+    return StepTable.of(table.vocabulary, table.records, *figures, is_prompt=False)
+
+
+def _text_before(text: str, stops: tuple[str, ...]) -> str:
+    """`text` up to the first of the stop strings."""
+    return text[: min((text.find(stop) for stop in stops if stop in text), default=len(text))]
+
+
+def _num_text_bytes(completion: Completion) -> int:
+    """Bytes of the steps that belong to the text: all of them, unless a stop string ended it."""
+    if completion.finish_reason == "stop" and not _has_end(completion):
+        return len(completion.text.encode())
+    return len(completion.steps.vocabulary.join(completion.ids))
+
+
+def _has_end(completion: Completion) -> bool:
+    return bool(completion.ids) and completion.steps.vocabulary.is_end(completion.ids[-1])
+
+
+def _sentence(completion: Completion, n_ctx: int) -> str:
+    """Why it stopped, in words."""
+    if completion.finish_reason == "cancelled":
+        return "You stopped it."
+    if completion.finish_reason == "stop":
+        return "The model ended the text." if _has_end(completion) else "A stop string occurred."
+    if not completion.steps:
+        return "Only the prompt was scored."
+    if len(completion.prompt_ids) + len(completion.steps) >= n_ctx:
+        return f"The context of {n_ctx:,} tokens is full."
+    return f"It reached the {len(completion.steps):,} tokens asked for."

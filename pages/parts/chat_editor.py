@@ -1,0 +1,105 @@
+"""The messages of a conversation, and what the model's template makes of them before anything runs."""
+
+import html
+
+import streamlit as st
+
+from engine.errors import ConfigError, EngineError
+from engine.pool.pool import Pool
+from engine.trials import Message
+from pages.parts.notice import notice
+
+ROLES = ("system", "user", "assistant")
+KEY = "lab_messages"
+STYLE = """
+<style>
+.rendered { font-family: "Source Code Pro", monospace; font-size: 0.87rem; line-height: 1.9; white-space: pre-wrap; }
+.rendered span { border-radius: 2px; box-shadow: 0 0 0 1px color-mix(in srgb, currentColor 22%, transparent); }
+.rendered .control { opacity: 0.6; }
+</style>
+"""
+
+
+def show(pool: Pool | None) -> None:
+    """Draw the messages with what adds and removes them, and the rendered template as tokens."""
+    numbers = st.session_state.setdefault(KEY, [0])
+    for position, number in enumerate(numbers):
+        _message(number, is_only=len(numbers) == 1, is_last=position == len(numbers) - 1)
+    st.button("Add message", icon=":material/add:", type="tertiary", key="lab_add", on_click=_add)
+    if pool is not None:
+        _rendered(pool)
+
+
+def _message(number: int, *, is_only: bool, is_last: bool) -> None:
+    st.session_state.setdefault(_role(number), "user")
+    with st.container(horizontal=True, vertical_alignment="top", gap="small"):
+        st.selectbox("Role", ROLES, key=_role(number), width=130, label_visibility="collapsed", persist_state="session")
+        st.text_area(
+            "Message", key=_content(number), height=90 if is_last else 70, label_visibility="collapsed",
+            placeholder="Write a message", persist_state="session",
+        )  # fmt: skip
+        if not is_only:
+            st.button(
+                "Remove", icon=":material/close:", type="tertiary", key=f"lab_remove_{number}", on_click=_remove,
+                args=(number,), wrap=False,
+            )  # fmt: skip
+
+
+def _rendered(pool: Pool) -> None:
+    with st.expander("Rendered by the model's template", key="lab_rendered"):
+        try:
+            _, ids = pool.render_chat(list(read()))
+        except EngineError as error:
+            notice(error)
+            return
+        vocabulary = pool.vocabulary
+        spans = "".join(_span(vocabulary.text(token), vocabulary.is_control(token)) for token in ids)
+        st.html(f'{STYLE}<div class="rendered">{spans}</div>')
+        st.caption(f"{len(ids):,} of {pool.n_ctx:,} tokens")
+
+
+def _span(text: str, is_control: bool) -> str:
+    return f'<span class="{"control" if is_control else "text"}">{html.escape(text)}</span>'
+
+
+def read() -> tuple[Message, ...]:
+    """The messages on the screen, an empty one at the end left out; raises ConfigError where none is to be answered."""
+    state = st.session_state
+    messages = [{"role": state[_role(n)], "content": state.get(_content(n), "")} for n in state.get(KEY, [])]
+    if messages and not messages[-1]["content"].strip():
+        messages.pop()
+    if not messages or messages[-1]["role"] == "assistant":
+        raise ConfigError("There is no message to answer: write one, then run.")
+    return tuple(messages)
+
+
+def fill(messages: tuple[Message, ...]) -> None:
+    """Put a conversation on the screen; only before the widgets are drawn, or in a callback."""
+    state = st.session_state
+    first = max(state.get(KEY, [0]), default=0) + 1
+    state[KEY] = list(range(first, first + len(messages)))
+    for number, message in zip(state[KEY], messages, strict=True):
+        state[_role(number)], state[_content(number)] = message["role"], message["content"]
+
+
+def add_answer(text: str) -> None:
+    """Put the model's answer behind the messages, and an empty one for the next turn."""
+    messages = (*read(), {"role": "assistant", "content": text}, {"role": "user", "content": ""})
+    fill(messages)
+
+
+def _add() -> None:
+    numbers = st.session_state[KEY]
+    numbers.append(max(numbers) + 1)
+
+
+def _remove(number: int) -> None:
+    st.session_state[KEY].remove(number)
+
+
+def _role(number: int) -> str:
+    return f"lab_role_{number}"
+
+
+def _content(number: int) -> str:
+    return f"lab_content_{number}"

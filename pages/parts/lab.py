@@ -1,0 +1,124 @@
+"""What the Prompt lab holds between reruns: the trial on the screen, the draft above it, and what buttons do."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.specs import Request, Sampling
+from engine.trials import Draft, Trial
+from engine.workbench import Workbench
+from pages.parts import chat_editor, sampling_editor
+
+PROMPT, MODE, TRIAL, ERROR, ANSWERED = "lab_prompt", "lab_mode", "lab_trial", "lab_error", "lab_answered"
+COMPLETION, CHAT = "Completion", "Chat"
+OPENING = "Once upon a time"
+# These ask for another number of tokens than the editor does, or score what the editor only runs.
+BESIDE_THE_EDITOR = ("step", "continue", "score", "recorded")
+
+
+def open_trial(bench: Workbench) -> Trial | None:
+    """The trial of the address, else the one this tab showed before, else the newest; fills the editor from a new one.
+
+    None where the address names a trial that is not there: the reason is then in the session.
+    """
+    state = st.session_state
+    shown = state.get(TRIAL)
+    asked = st.query_params.get("trial") or shown
+    if TRIAL not in state:
+        sampling_editor.fill(
+            Sampling(), Request(max_tokens=sampling_editor.MAX_TOKENS, top_k=bench.settings.recorded_top_k)
+        )
+        state[PROMPT], state[TRIAL] = OPENING, None
+        asked = asked or bench.newest_id()
+    if not asked:
+        return None
+    try:
+        trial = bench.trial(asked)
+    except EngineError as error:
+        state[ERROR] = error
+        return None
+    if asked != shown:
+        put_on_screen(trial)
+    take_over_answer(trial)
+    return trial
+
+
+def put_on_screen(trial: Trial) -> None:
+    """Show a trial and fill the editor with what was asked for; only before widgets are drawn, or in a callback."""
+    state, draft = st.session_state, trial.draft
+    state[PROMPT], state[MODE] = draft.prompt, CHAT if draft.messages else COMPLETION
+    if draft.messages:
+        chat_editor.fill(draft.messages)
+    sampling_editor.fill(draft.sampling, draft.request)
+    show(trial)
+
+
+def show(trial: Trial | None) -> None:
+    """Make `trial` the one of this tab and its address; the editor stays as it is."""
+    st.session_state[TRIAL] = trial.id if trial else None
+    st.session_state[ERROR] = None
+    if trial:
+        st.query_params["trial"] = trial.id
+    elif "trial" in st.query_params:
+        del st.query_params["trial"]
+
+
+def draft() -> Draft:
+    """What the editor says; raises ConfigError where it cannot be run."""
+    is_chat = st.session_state.get(MODE) == CHAT
+    messages = chat_editor.read() if is_chat else ()
+    prompt = "" if is_chat else st.session_state[PROMPT]
+    is_kept = not st.session_state.get(sampling_editor.UNKEPT, False)
+    return Draft(prompt, messages, sampling_editor.read_sampling(), sampling_editor.read_request(), is_kept)
+
+
+def draft_with_seed(trial: Trial | None) -> Draft:
+    """The draft with the seed that the trial used, where the editor still says what the trial did."""
+    now = draft()
+    if trial is None or trial.seed is None or now.sampling.seed is not None or is_edited(trial):
+        return now
+    return replace(now, sampling=replace(now.sampling, seed=trial.seed))
+
+
+def is_edited(trial: Trial) -> bool:
+    """True where the editor asks for something else than `trial` did."""
+    try:
+        now = draft()
+    except EngineError:
+        return True
+    then = trial.draft
+    if trial.label in BESIDE_THE_EDITOR:
+        as_now = {"max_tokens": now.request.max_tokens, "prompt_logprobs": now.request.prompt_logprobs}
+        then = replace(then, request=replace(then.request, **as_now))
+    if then.messages:
+        then = replace(then, prompt="", messages=now.messages if _goes_on(now, trial) else then.messages)
+    return replace(now, is_kept=True) != replace(then, is_kept=True)
+
+
+def _goes_on(now: Draft, trial: Trial) -> bool:
+    """True where the messages on the screen are those of the trial with its answer behind them."""
+    completion = trial.completion
+    answer = {"role": "assistant", "content": completion.text if completion else ""}
+    return now.messages == (*trial.draft.messages, answer)
+
+
+def take_over_answer(trial: Trial) -> None:
+    """Once a chat trial of this tab has ended, put its answer into the messages for the next turn."""
+    completion = trial.completion
+    if completion is None or not trial.draft.messages or st.session_state.get(ANSWERED) == trial.id:
+        return
+    if not is_edited(trial):
+        st.session_state[ANSWERED] = trial.id
+        chat_editor.add_answer(completion.text)
+
+
+def act(action: Callable[[], Trial]) -> None:
+    """Run what a button does and show the trial it starts; a failure is shown under the buttons."""
+    try:
+        trial = action()
+    except EngineError as error:
+        st.session_state[ERROR] = error
+        return
+    show(trial)

@@ -1,0 +1,166 @@
+"""The model bar under the navigation: what is loaded, a picker that shows the memory before it loads, the machine."""
+
+import math
+from pathlib import Path
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.model_slot import ModelState, default_spec
+from engine.models import BrokenFile, ModelFile, embedded_model, estimate, list_models, read_model
+from engine.pool.pool import Pool
+from engine.specs import PoolSpec
+from engine.workbench import Workbench, current
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+from pages.parts.units import parameters, size
+
+REFRESH_S = 0.4
+EMBEDDED, FOLDER, PATH = "Ships with it", "A folder", "A path"
+DEMONSTRATION = "A demonstration model, trained on old public-domain tales: it writes English sentences, not sense."
+
+
+def show() -> None:
+    """Draw the bar; while a model loads it refreshes itself, and the whole page once it is there."""
+    bench = current()
+    state = bench.model
+    st.caption("Model")
+    if state.is_loading:
+        _loading(bench)
+        return
+    if state.pool is not None and state.file is not None:
+        _loaded(state, state.file, state.pool)
+    elif state.error is not None:
+        notice(state.error)
+    else:
+        st.caption("Nothing is loaded.")
+    with st.container(horizontal=True, gap="small"):
+        if st.button("Change", key="model_change", help="Load another model, or the same with other parameters"):
+            _picker(bench)
+        if state.pool is not None:
+            st.button("Eject", key="model_eject", type="tertiary", on_click=bench.slot.eject, help="Free its memory")
+            if st.button("This machine", key="model_machine", type="tertiary", help="Workers and their memory"):
+                _machine(state.pool)
+
+
+@st.fragment(run_every=REFRESH_S)
+def _loading(bench: Workbench) -> None:
+    state = bench.model
+    if not state.is_loading:
+        st.rerun()
+    st.markdown(f"**{plain(state.file.name if state.file else state.path.name if state.path else '')}**")
+    st.progress(min(state.progress or 0.0, 1.0), text="Loading")
+    st.button("Cancel", key="model_cancel", type="tertiary", on_click=bench.slot.eject)
+
+
+def _loaded(state: ModelState, file: ModelFile, pool: Pool) -> None:
+    st.markdown(f"**{plain(file.name)}**")
+    threads = f"{pool.spec.instances} × {pool.threads} thread{'s' if pool.threads > 1 else ''}"
+    facts = f"{parameters(file.num_parameters)} parameters · {file.quantisation} · {size(file.size)}"
+    st.caption(f"{plain(facts)}  \ncontext {pool.n_ctx:,} · {plain(threads)}")
+    if state.path == embedded_model():
+        st.caption(DEMONSTRATION)
+
+
+@st.dialog("Choose a model", width="medium")
+def _picker(bench: Workbench) -> None:
+    """Choose a file and a pool; the memory they take stands there before anything loads."""
+    state = bench.model
+    source = st.segmented_control(
+        "Source",
+        (EMBEDDED, FOLDER, PATH),
+        default=EMBEDDED,
+        required=True,
+        key="pick_source",
+        label_visibility="collapsed",
+    )
+    path = embedded_model() if source == EMBEDDED else _from_folder(bench) if source == FOLDER else _from_path()
+    if path is None:
+        return
+    try:
+        file = read_model(path)
+        spec = _pool(file, state.pool.spec if state.pool and state.path == path else default_spec(file))
+        needed = estimate(file, spec)
+    except EngineError as error:
+        notice(error)
+        return
+    st.markdown(f"**{size(needed.total)}** of the {size(needed.available)} that are free")
+    st.progress(min(needed.total / max(needed.available, 1), 1.0))
+    st.caption(plain(needed.arithmetic[0].upper() + needed.arithmetic[1:] + "."))
+    if not needed.fits:
+        notice("It does not fit, so it is not loaded. Fewer instances, fewer sequences or a shorter context need less.")
+    if st.button("Load", type="primary", disabled=not needed.fits, key="pick_load"):
+        bench.slot.load(path, spec)
+        st.rerun()
+
+
+def _from_folder(bench: Workbench) -> Path | None:
+    folder = st.text_input(
+        "Folder", str(bench.settings.models), key="pick_folder", help="Looked through three levels deep"
+    )
+    found = list_models(Path(folder).expanduser()) if folder else []
+    files = {str(one.path): one for one in found if isinstance(one, ModelFile)}
+    for broken in (one for one in found if isinstance(one, BrokenFile)):
+        st.caption(plain(broken.reason))
+    if not files:
+        st.caption("There is no GGUF file in this folder.")
+        return None
+    chosen = st.selectbox(
+        "File", list(files), key="pick_file",
+        format_func=lambda path: f"{files[path].name} · {files[path].quantisation} · {size(files[path].size)}",
+    )  # fmt: skip
+    return Path(chosen) if chosen else None
+
+
+def _from_path() -> Path | None:
+    text = st.text_input("Path of a GGUF file", key="pick_path", placeholder="/models/name.gguf")
+    return Path(text).expanduser() if text.strip() else None
+
+
+def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
+    """The pool's parameters; raises ConfigError for values out of range."""
+    with st.grid(3, min_column_width=120, gap="small"):
+        values = {
+            "n_ctx": st.number_input(
+                "Context", 16, None, spec.n_ctx, 256, help=f"Tokens of one sequence; trained with {file.n_ctx_train:,}"
+            ),
+            "parallel": st.number_input("Sequences", 1, 256, spec.parallel, help="Trials that run side by side, each"),
+            "instances": st.number_input("Instances", 1, 256, spec.instances, help="Processes with this model"),
+            "threads": st.number_input(
+                "Threads", 1, 512, spec.threads, placeholder="all cores", help="Of each instance; empty: all cores"
+            ),
+            "n_gpu_layers": st.number_input(
+                "GPU layers", -1, None, spec.n_gpu_layers, help="Needs a build for the GPU; -1: all layers"
+            ),
+        }
+        values["share_weights"] = st.toggle(
+            "Share weights", spec.share_weights, help="Instances share the file's pages; a single stream is then slower"
+        )
+    return PoolSpec.from_dict({**spec.to_dict(), **values})
+
+
+@st.dialog("This machine", width="medium")
+def _machine(pool: Pool) -> None:
+    """The worker processes with their memory."""
+    st.caption(f"{plain(pool.description)} · loaded in {pool.load_s:.1f} s")
+    try:
+        figures = {int(one["pid"]): one for one in pool.measure()}
+    except EngineError as error:
+        notice(error)
+        return
+    rows = [
+        {
+            "process": worker.pid,
+            "cores": ", ".join(map(str, worker.cpus)) or "any",
+            "running": worker.num_running,
+            "waiting": worker.num_waiting,
+            "memory (PSS)": _measured(figures.get(worker.pid, {}).get("pss_bytes")),
+            "of it private": _measured(figures.get(worker.pid, {}).get("private_bytes")),
+        }
+        for worker in pool.workers()
+    ]
+    st.dataframe(rows, hide_index=True)
+
+
+def _measured(num_bytes: float | None) -> str:
+    return "not measured here" if num_bytes is None or math.isnan(num_bytes) else size(num_bytes)

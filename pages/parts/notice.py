@@ -1,0 +1,11 @@
+"""A failure, shown where the person is looking: what happened, what it means, what to do next."""
+
+import streamlit as st
+
+from engine.errors import EngineError
+from pages.parts.plain import plain
+
+
+def notice(error: EngineError | str) -> None:
+    """Show the text of a failure; it is never read as Markdown."""
+    st.error("\n\n".join(plain(line) for line in str(error).splitlines() if line.strip()), icon=":material/error:")

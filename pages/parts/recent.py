@@ -1,0 +1,92 @@
+"""The strip of recent trials: opens any, deletes with undo, downloads the one on the screen."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.history import TrialSummary
+from engine.trials import Trial
+from engine.workbench import RECORDED, Workbench
+from pages.parts import lab
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+from pages.parts.units import moment
+
+SHOWN = 10
+TITLE_WIDTH = 26
+CHOICE, DELETED = "lab_recent", "lab_deleted"
+WHY = {"step": "stepped", "continue": "continued", "regenerate": "again", "score": "scored", RECORDED: RECORDED}
+
+
+def show(bench: Workbench, trial: Trial | None) -> None:
+    """Draw the strip and, under it, what can be done with the trial on the screen."""
+    try:
+        recent = {one.id: one for one in bench.recent(SHOWN)}
+    except EngineError as error:
+        notice(error)
+        recent = {}
+    if recent:
+        st.session_state[CHOICE] = trial.id if trial and trial.id in recent else None
+        st.pills(
+            "Recent trials", list(recent), key=CHOICE, format_func=lambda id: _label(recent[id]),
+            on_change=_open, args=(bench,), wrap=True,
+        )  # fmt: skip
+    deleted = st.session_state.get(DELETED)
+    if deleted:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption("The trial was deleted.", width="content")
+            st.button("Undo", icon=":material/undo:", type="tertiary", key="lab_undo", on_click=_undo, args=(bench,))
+
+
+def actions(bench: Workbench, trial: Trial) -> None:
+    """Buttons that download and delete an ended trial; to be drawn inside a row."""
+    for kind, mime, make in (("JSON", "application/json", bench.as_json), ("CSV", "text/csv", bench.as_csv)):
+        st.download_button(
+            kind, lambda make=make: make(trial), f"trial-{trial.id}.{kind.lower()}", mime, key=f"lab_{kind}",
+            icon=":material/download:", type="tertiary", on_click="ignore", help=f"Download this trial as {kind}",
+        )  # fmt: skip
+    if trial.label != RECORDED:
+        st.button(
+            "Delete", icon=":material/delete:", type="tertiary", key="lab_delete", on_click=_delete,
+            args=(bench, trial.id),
+        )  # fmt: skip
+
+
+def _label(one: TrialSummary) -> str:
+    title = plain(one.title, TITLE_WIDTH) or "(empty)"
+    facts = [f"{one.num_generated:,} tok" if one.num_generated else "", WHY.get(one.label, ""), moment(one.created_at)]
+    return f"{title} :gray[{' · '.join(fact for fact in facts if fact)}]"
+
+
+def _open(bench: Workbench) -> None:
+    chosen = st.session_state[CHOICE]
+    if chosen is not None:
+        _try(lambda: lab.put_on_screen(bench.trial(chosen)))
+
+
+def _delete(bench: Workbench, trial_id: str) -> None:
+    def delete() -> None:
+        bench.delete(trial_id)
+        st.session_state[DELETED] = trial_id
+        newest = bench.newest_id()
+        lab.show(bench.trial(newest) if newest else None)
+
+    _try(delete)
+
+
+def _undo(bench: Workbench) -> None:
+    def restore() -> None:
+        trial_id = st.session_state.pop(DELETED)
+        bench.restore(trial_id)
+        lab.show(bench.trial(trial_id))
+
+    _try(restore)
+
+
+def _try(action: Callable[[], None]) -> None:
+    """Run what a button does; a failure is shown on the page."""
+    try:
+        action()
+    except EngineError as error:
+        st.session_state[lab.ERROR] = error

@@ -1,0 +1,213 @@
+"""One row of parameters: three for everybody, and all others, grouped, behind More."""
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from engine.errors import ConfigError
+from engine.specs import DEFAULT_SAMPLERS, MAX_RECORDED, Request, Sampling
+
+PREFIX = "lab_"
+UNKEPT = "lab_unkept"
+MAX_TOKENS = 128
+SEED_WIDTH, WIDTH = 118, 104
+REPETITION = "Repetition"
+
+
+@dataclass(frozen=True)
+class Field:
+    """One number of Sampling on the screen; its type is that of the default."""
+
+    name: str
+    label: str
+    help: str
+    step: float = 1
+
+
+GROUPS: tuple[tuple[str, tuple[Field, ...]], ...] = (
+    (
+        "Which tokens stay",
+        (
+            Field("top_k", "Top-k", "Keep the k most probable tokens; 0 keeps all."),
+            Field(
+                "top_p", "Top-p", "Keep the most probable tokens that together reach this probability; 1 is off.", 0.05
+            ),
+            Field("min_p", "Min-p", "Cut tokens below this share of the most probable one; 0 is off.", 0.01),
+            Field("typical_p", "Typical-p", "Keep tokens whose surprise is close to the entropy; 1 is off.", 0.05),
+            Field("top_n_sigma", "Top-nσ", "Keep logits within n standard deviations of the highest; -1 is off.", 0.5),
+            Field("xtc_probability", "XTC probability", "How often the most probable tokens are cut; 0 is off.", 0.05),
+            Field("xtc_threshold", "XTC threshold", "XTC cuts only tokens above this probability.", 0.05),
+        ),
+    ),
+    (
+        REPETITION,
+        (
+            Field("repeat_penalty", "Repeat", "Divides the logits of tokens that occurred; 1 is off.", 0.05),
+            Field("frequency_penalty", "Frequency", "Taken off the logit for each occurrence; 0 is off.", 0.1),
+            Field("presence_penalty", "Presence", "Taken off the logit of a token that occurred; 0 is off.", 0.1),
+            Field("penalty_last_n", "Looks back", "Tokens that the three penalties look at; -1: the whole context."),
+            Field("dry_multiplier", "DRY", "Strength against repeated sequences; 0 is off.", 0.1),
+            Field("dry_base", "DRY base", "How fast that grows with the length of the repetition.", 0.05),
+            Field("dry_allowed_length", "DRY allowed", "Repetitions up to this many tokens cost nothing."),
+            Field("dry_penalty_last_n", "DRY looks back", "Tokens that DRY looks at; -1: the whole context."),
+        ),
+    ),
+    (
+        "Mirostat and order",
+        (
+            Field(
+                "mirostat", "Mirostat", "Version 1 or 2 steers the surprise and replaces the other stages; 0 is off."
+            ),
+            Field("mirostat_tau", "Target", "The surprise aimed at, in bits.", 0.5),
+            Field("mirostat_eta", "Rate", "How fast it corrects.", 0.05),
+        ),
+    ),
+)
+NUMBERS = ("temperature", *(field.name for _, group in GROUPS for field in group))
+
+
+def parameter_row(recorded_top_k: int) -> None:
+    """Draw temperature, max tokens, seed and More; what is typed lies in the session."""
+    st.number_input(
+        "Temperature", 0.0, 100.0, step=0.1, key=PREFIX + "temperature", width=WIDTH, persist_state="session",
+        help="0 takes the most probable token; higher flattens the distribution before the draw.",
+    )  # fmt: skip
+    st.number_input(
+        "Max tokens", 0, step=16, key=PREFIX + "max_tokens", width=WIDTH, persist_state="session",
+        help="At most this many new tokens; 0 only scores the prompt.",
+    )  # fmt: skip
+    st.number_input(
+        "Seed", 0, 0xFFFFFFFE, value=None, step=1, key=PREFIX + "seed", width=SEED_WIDTH, persist_state="session",
+        placeholder="random", help="Empty: a new one each time; the one in use stands with the result.",
+    )  # fmt: skip
+    num_changed = _num_changed(recorded_top_k)
+    label = f"More · {num_changed} changed" if num_changed else "More"
+    with st.popover(label, key=PREFIX + "more"):
+        _more()
+
+
+def _more() -> None:
+    """Everything else, in tabs, so that nobody has to scroll for it."""
+    keeping, *sampling = st.tabs(["Stop and record", *(title for title, _ in GROUPS)])
+    with keeping:
+        _stop_and_record()
+    for tab, (title, group) in zip(sampling, GROUPS, strict=True):
+        with tab:
+            _numbers(group)
+            if title == REPETITION:
+                st.text_area(
+                    "DRY breakers", key=PREFIX + "breakers", height=110, persist_state="session",
+                    help="One a line, \\n a line break, \\t a tabulator; a repetition ends at these.",
+                )  # fmt: skip
+    with sampling[-1]:
+        st.multiselect(
+            "Order of the stages", DEFAULT_SAMPLERS, key=PREFIX + "samplers", persist_state="session",
+            help="The stages run from left to right; one left out does nothing.",
+        )  # fmt: skip
+
+
+def _numbers(group: tuple[Field, ...]) -> None:
+    with st.grid(4, min_column_width=130, gap="small"):
+        for field in group:
+            st.number_input(
+                field.label, step=type(getattr(Sampling, field.name))(field.step), key=PREFIX + field.name,
+                help=field.help, persist_state="session",
+            )  # fmt: skip
+
+
+def _stop_and_record() -> None:
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.text_area(
+            "Stop strings", key=PREFIX + "stop", height=110, persist_state="session", placeholder="One a line",
+            help="The text ends before the first that occurs; \\n is a line break, \\t a tabulator.",
+        )  # fmt: skip
+        st.number_input(
+            "Candidates recorded", 1, MAX_RECORDED, step=1, key=PREFIX + "recorded", persist_state="session",
+            help="The most probable tokens kept with each step; how many are shown is chosen at the strip.",
+        )  # fmt: skip
+    with right:
+        st.toggle(
+            "Repeatable", key=PREFIX + "repeatable", persist_state="session",
+            help="Computes the prompt anew: on an idle pool the same seed and parameters then give the same tokens.",
+        )  # fmt: skip
+        st.toggle(
+            "Score the prompt", key=PREFIX + "scored", persist_state="session",
+            help="The prompt's own tokens get their probabilities too, and a perplexity.",
+        )  # fmt: skip
+        st.toggle(
+            "Don't keep", key=UNKEPT, persist_state="session",
+            help="The next trials stay out of the history; they can be seen and downloaded for ten minutes.",
+        )  # fmt: skip
+
+
+def fill(sampling: Sampling, request: Request) -> None:
+    """Put parameters on the screen; only before the widgets are drawn, or in a callback."""
+    state = st.session_state
+    for name in NUMBERS:
+        state[PREFIX + name] = type(getattr(Sampling, name))(getattr(sampling, name))
+    state[PREFIX + "seed"] = sampling.seed
+    state[PREFIX + "samplers"] = list(sampling.samplers)
+    state[PREFIX + "breakers"] = _lines(sampling.dry_sequence_breakers)
+    state[PREFIX + "stop"] = _lines(request.stop)
+    state[PREFIX + "max_tokens"] = request.max_tokens or MAX_TOKENS
+    state[PREFIX + "scored"] = request.prompt_logprobs
+    state[PREFIX + "repeatable"] = not request.reuse_prefix
+    state[PREFIX + "recorded"] = max(request.top_k, 1)
+    state.setdefault(UNKEPT, False)
+
+
+def read_sampling() -> Sampling:
+    """The sampling on the screen; raises ConfigError for values out of range."""
+    state = st.session_state
+    for name in NUMBERS:
+        if state[PREFIX + name] is None:
+            raise ConfigError(f"{name} is empty: give a number")
+    values = {name: state[PREFIX + name] for name in NUMBERS}
+    return Sampling(
+        **values,
+        seed=state[PREFIX + "seed"],
+        samplers=tuple(state[PREFIX + "samplers"]),
+        dry_sequence_breakers=_strings(state[PREFIX + "breakers"]),
+    )
+
+
+def read_request() -> Request:
+    """The request on the screen; raises ConfigError for values out of range."""
+    state = st.session_state
+    return Request(
+        max_tokens=state[PREFIX + "max_tokens"],
+        top_k=state[PREFIX + "recorded"],
+        stop=_strings(state[PREFIX + "stop"]),
+        prompt_logprobs=state[PREFIX + "scored"],
+        reuse_prefix=not state[PREFIX + "repeatable"],
+    )
+
+
+def _num_changed(recorded_top_k: int) -> int:
+    """How many parameters behind More differ from their defaults."""
+    state, defaults = st.session_state, Sampling()
+    changed = [state[PREFIX + name] != getattr(defaults, name) for name in NUMBERS[1:]]
+    changed += [tuple(state[PREFIX + "samplers"]) != DEFAULT_SAMPLERS]
+    changed += [_strings(state[PREFIX + "breakers"]) != defaults.dry_sequence_breakers]
+    changed += [bool(state[PREFIX + name]) for name in ("stop", "scored", "repeatable", "unkept")]
+    changed += [state[PREFIX + "recorded"] != recorded_top_k]
+    return sum(changed)
+
+
+def _lines(strings: tuple[str, ...]) -> str:
+    """Strings one a line, as they are typed."""
+    return "\n".join(
+        text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r") for text in strings
+    )
+
+
+def _strings(lines: str) -> tuple[str, ...]:
+    """What `_lines` wrote, read back; empty lines count for nothing."""
+    marks = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
+    strings = []
+    for line in lines.splitlines():
+        parts = line.replace("\\\\", "\0").split("\\")
+        text = parts[0] + "".join(marks.get(part[:1], "\\" + part[:1]) + part[1:] for part in parts[1:])
+        strings.append(text.replace("\0", "\\"))
+    return tuple(text for text in strings if text)

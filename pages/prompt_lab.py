@@ -1,0 +1,172 @@
+"""Prompt lab: write a prompt, watch the probability of every token while it streams, and look at any token closely."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.trials import Trial, perplexity
+from engine.workbench import RECORDED, Workbench, current
+from pages.parts import chat_editor, lab, recent, sampling_editor, snippets
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+from pages.parts.token_strip import token_strip
+
+MORE_TOKENS = 128
+SHIFT = "lab_shift"
+
+
+class Further(NamedTuple):
+    """A button beside Run; `action` starts the trial that is shown next."""
+
+    label: str
+    icon: str
+    help: str
+    is_enabled: bool
+    action: Callable[[], Trial]
+
+
+def editor(bench: Workbench) -> None:
+    """The prompt, or the messages of a chat where the model carries a template."""
+    pool = bench.model.pool
+    if pool is not None and pool.chat_template:
+        st.segmented_control(
+            "Mode", (lab.COMPLETION, lab.CHAT), key=lab.MODE, required=True, label_visibility="collapsed",
+            persist_state="session",
+        )  # fmt: skip
+    if st.session_state.get(lab.MODE) == lab.CHAT:
+        chat_editor.show(pool)
+    else:
+        st.text_area(
+            "Prompt", key=lab.PROMPT, height=96, label_visibility="collapsed", placeholder="Write a prompt",
+            persist_state="session",
+        )  # fmt: skip
+
+
+def parameters(bench: Workbench) -> None:
+    """The one row of parameters."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        sampling_editor.parameter_row(bench.settings.recorded_top_k)
+
+
+def buttons(bench: Workbench, trial: Trial | None) -> None:
+    """Run or Stop, and what goes on from the trial on the screen."""
+    is_ready = bench.model.pool is not None
+    is_edited = trial is not None and lab.is_edited(trial)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if trial is not None and not trial.done():
+            st.button("Stop", type="primary", icon=":material/stop:", key="do_stop", on_click=bench.stop, args=(trial,))
+        else:
+            st.button(
+                "Run", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter", key="do_run",
+                disabled=not is_ready, on_click=lab.act, args=(lambda: bench.submit(lab.draft()),),
+            )  # fmt: skip
+        for one in _further(bench, trial, is_edited):
+            st.button(
+                one.label, icon=f":material/{one.icon}:", help=one.help, key=f"do_{one.icon}",
+                disabled=not (is_ready and one.is_enabled), on_click=lab.act, args=(one.action,),
+            )  # fmt: skip
+    if is_edited:
+        st.caption("Edited since this run.")
+
+
+def _further(bench: Workbench, trial: Trial | None, is_edited: bool) -> tuple[Further, ...]:
+    """What can be done besides Run, given the trial on the screen."""
+    is_idle = trial is None or trial.done()
+    ended = trial if is_idle and trial is not None and trial.completion is not None else None
+    going_on = ended if ended is not None and ended.can_continue else None
+    stepped = None if is_edited else going_on
+    return (
+        Further("Step", "skip_next", "One token more", is_idle, lambda: bench.step(lab.draft(), stepped)),
+        Further(
+            f"Continue +{MORE_TOKENS}", "fast_forward", "Go on from these tokens, with the same parameters and seed",
+            going_on is not None, lambda: bench.continue_trial(going_on, MORE_TOKENS),
+        ),
+        Further(
+            "Regenerate", "refresh", "The same prompt and parameters with a new seed",
+            ended is not None, lambda: bench.regenerate(ended),
+        ),
+        Further(
+            "Score only", "ink_highlighter", "The probabilities of the text itself; nothing is generated",
+            is_idle, lambda: bench.score(lab.draft()),
+        ),
+    )  # fmt: skip
+
+
+def failures(bench: Workbench) -> None:
+    """What could not be done; a trial that failed says so in its strip."""
+    for error in (st.session_state.get(lab.ERROR), bench.history_error):
+        if error is not None:
+            notice(error)
+    if bench.history_error is not None:
+        st.caption("Trials run all the same; they are not kept, and can be downloaded for ten minutes after they end.")
+
+
+def result(bench: Workbench, trial: Trial | None) -> None:
+    """The strip with its inspector, and what the figures mean."""
+    if trial is not None and trial.label == RECORDED:
+        st.caption(f"Recorded earlier with {plain(trial.model.name)}; press Run for one of your own.")
+    token_strip(trial.id if trial else None, key="lab_strip", k=bench.settings.shown_top_k)
+    if trial is None or not trial.done():
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        for fact in _facts(trial):
+            st.caption(fact, width="content")
+        _moved(bench, trial)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if trial.completion is not None:
+            recent.actions(bench, trial)
+        _copy(bench, trial)
+
+
+def _facts(trial: Trial) -> list[str]:
+    prompt = perplexity(trial.prompt_steps)
+    return [f"perplexity of the prompt {prompt:,.1f}"] if prompt is not None else []
+
+
+def _moved(bench: Workbench, trial: Trial) -> None:
+    """By how much reuse or neighbours moved the probabilities, measured when asked."""
+    is_exposed = trial.timings.num_cached > 0 or trial.has_neighbours
+    if not (is_exposed and trial.draft.request.reuse_prefix and len(trial.steps) and bench.model.pool):
+        return
+    measured_id, shift = st.session_state.get(SHIFT, (None, None))
+    if measured_id == trial.id:
+        st.caption(
+            f"computed alone and anew, log-probabilities differ by up to {shift.largest:.2g} nats "
+            f"(99 % of {shift.num_tokens:,} tokens: under {shift.p99:.2g})",
+            width="content",
+        )
+        return
+    why = "part of the prompt was reused" if trial.timings.num_cached else "other trials ran beside it"
+    st.caption(f"{why}, which moves logits a little", width="content")
+    st.button("Measure by how much", type="tertiary", key="lab_measure", on_click=_measure, args=(bench, trial))
+
+
+def _measure(bench: Workbench, trial: Trial) -> None:
+    try:
+        st.session_state[SHIFT] = trial.id, bench.measure_shift(trial)
+    except EngineError as error:
+        st.session_state[lab.ERROR] = error
+
+
+def _copy(bench: Workbench, trial: Trial | None) -> None:
+    """The programs for what the editor says; with the seed that was used where that is what is shown."""
+    pool = bench.model.pool
+    if pool is None:
+        return
+    try:
+        snippets.copy_button(lab.draft_with_seed(trial), pool.model, pool.spec)
+    except EngineError:
+        st.caption("Mend the parameters to copy them as code.", width="content")
+
+
+bench = current()
+st.title("Prompt lab", anchor=False)
+trial = lab.open_trial(bench)
+editor(bench)
+parameters(bench)
+buttons(bench, trial)
+failures(bench)
+result(bench, trial)
+recent.show(bench, trial)
