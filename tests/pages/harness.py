@@ -34,9 +34,7 @@ END, BOS, NUM_BYTES = 2, 1, 256
 
 def vocabulary_of(*texts: str) -> Vocabulary:
     """<unk>, <s>, </s>, one token for each byte, then the pieces of the texts and some more words."""
-    words = pieces_of(
-        " the a his her and of to in was said king queen little old great house wood then there upon never"
-    )
+    words = pieces_of(" the a his her and of to in was said king queen little old great house wood then there never")
     known = dict.fromkeys(piece for text in texts for piece in pieces_of(text) if len(piece) > 1 or piece.isascii())
     pieces = [b"", b"", b"", *(bytes([byte]) for byte in range(NUM_BYTES))]
     pieces += [piece.encode() for piece in dict.fromkeys([*known, *words])]

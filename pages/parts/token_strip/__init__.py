@@ -13,7 +13,7 @@ Mode = Literal["surprise", "uncertainty", "time"]
 Unit = Literal["p", "bits", "nats"]
 
 # One module for the browser: a component has a single script, so the parts are joined in the order of their use.
-_SCRIPTS = ("format", "text", "socket", "trial", "inspector", "head", "strip", "mount")
+_SCRIPTS = ("format", "text", "flow", "socket", "trial", "inspector", "head", "strip", "mount")
 _HERE = Path(__file__).parent
 
 

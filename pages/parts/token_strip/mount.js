@@ -37,6 +37,12 @@ function listen(strip) {
     strip.isFollowing = text.scrollHeight - text.scrollTop - text.clientHeight < 24;
     strip.hideTooltip();
   });
+  text.addEventListener("copy", (event) => {
+    const copied = selectedText(text);
+    if (copied === null) return;
+    event.clipboardData.setData("text/plain", copied);
+    event.preventDefault();
+  });
   text.addEventListener("keydown", (event) => {
     const walk = WALKS[event.key];
     if (!walk || !strip.trial || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;

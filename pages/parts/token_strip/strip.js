@@ -45,6 +45,7 @@ class Strip {
     this.text.tabIndex = 0;
     this.text.setAttribute("role", "listbox");
     this.text.setAttribute("aria-label", "Tokens");
+    this.flow = new Flow(this.text);
     this.ending = element("p", "ending");
     this.chips = element("div", "chips");
     this.tooltip = element("div", "tooltip");
@@ -95,9 +96,7 @@ class Strip {
     this.medianAt = 0;
     this.stamps = [];
     this.hideTooltip();
-    this.promptPart = element("span", "prompt");
-    this.answerPart = element("span", "answer");
-    this.text.replaceChildren(this.promptPart, this.answerPart);
+    this.flow.clear();
     this.ending.replaceChildren();
     this.chips.replaceChildren();
     this.pinned = null;
@@ -157,7 +156,7 @@ class Strip {
     if (trial.end && !this.ending.hasChildNodes()) this.finish();
     if (trial.end || trial.steps.length < 2) this.showFigures();
     else this.figuresDue ??= setTimeout(() => this.showFigures(), FIGURES_MS);
-    if (this.isFollowing) this.text.scrollTop = this.text.scrollHeight;
+    if (this.isFollowing && this.isLive) this.text.scrollTop = this.text.scrollHeight;
     if (this.stamps.length) this.reportLatency(this.stamps.splice(0));
   }
 
@@ -169,12 +168,11 @@ class Strip {
 
   appendTokens() {
     const { trial } = this;
-    const parts = [document.createDocumentFragment(), document.createDocumentFragment()];
     for (let place = this.spans.length; place < trial.length; place++) {
       const [steps, index] = trial.locate(place);
       const isPrompt = steps === trial.prompt;
       const word = trial.word(steps.id[index]);
-      const span = element("span", "t");
+      const span = element("span", isPrompt ? "t prompt" : "t answer");
       fillToken(span, word, (isPrompt ? this.readers.prompt : this.readers.answer).read(word));
       if (!isPrompt) {
         this.byteStarts.push(this.numBytes);
@@ -184,12 +182,11 @@ class Strip {
       this.describe(span, place, word, steps, index);
       this.spans.push(span);
       this.paint(place);
-      parts[isPrompt ? 0 : 1].append(span);
+      this.flow.add(span, word.hex.endsWith("0a"));
     }
-    this.promptPart.append(parts[0]);
-    this.answerPart.append(parts[1]);
+    this.flow.flush();
     this.refreshMedian();
-    if (this.wantedPin !== null && this.wantedPin < trial.length) this.pin(this.wantedPin);
+    if (this.wantedPin !== null && this.wantedPin < trial.length) this.pin(this.wantedPin, !this.isLive);
     else if (this.pinned !== null) this.inspector.title.textContent = this.inspector.title.textContent.replace(/[^ ]+$/, whole(trial.locate(this.pinned)[0].length));
   }
 
@@ -237,7 +234,7 @@ class Strip {
     this.markStop();
     this.refreshMedian();
     this.showChips();
-    if (!this.isLive && this.pinned === null) this.pin(this.mostSurprising());
+    if (!this.isLive && this.pinned === null) this.pin(this.mostSurprising(), true);
   }
 
   /** Grey what belongs to the stop string, and show what never became a character. */
