@@ -1,7 +1,8 @@
 """Build llama.cpp's own programs from the source distribution of the pinned llama-cpp-python: `make peers`.
 
 They are the yardstick, so they come from the same llama.cpp with the same flags: a release build for this machine's
-instruction set, shared libraries, and whatever CMAKE_ARGS the environment gives, as the Python package takes it too.
+instruction set, shared libraries, and the CMAKE_ARGS, CFLAGS and CXXFLAGS of the environment, which `.ci/prepare` set
+for the Python package too.
 """
 
 import os
@@ -62,7 +63,9 @@ def build(source: Path, num_jobs: int) -> None:
     """Compile what is not compiled yet."""
     target = FOLDER / "build"
     extra = shlex.split(os.environ.get("CMAKE_ARGS", ""))
-    subprocess.run(["cmake", "-S", source, "-B", target, *FLAGS, *extra], check=True)
+    flags = subprocess.run([ROOT / ".ci" / "compiler-flags"], check=True, capture_output=True, text=True).stdout.strip()
+    environment = os.environ | {name: f"{os.environ.get(name, '')} {flags}".strip() for name in ("CFLAGS", "CXXFLAGS")}
+    subprocess.run(["cmake", "-S", source, "-B", target, *FLAGS, *extra], check=True, env=environment)
     subprocess.run(["cmake", "--build", target, "--parallel", str(num_jobs), "--target", *PROGRAMS], check=True)
 
 
