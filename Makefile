@@ -24,8 +24,7 @@ check:
 	.venv/bin/lint-imports
 
 peers:
-	@.ci/prepare app
-	.venv/bin/python -m tests.speed.peers
+	@.ci/prepare peers
 
 speed:
 	@.ci/prepare test

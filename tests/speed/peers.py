@@ -60,13 +60,18 @@ def fetch(requirement: str) -> Path:
 
 
 def build(source: Path, num_jobs: int) -> None:
-    """Compile what is not compiled yet."""
+    """Compile what is not compiled yet; the compiler's words go to build.log."""
     target = FOLDER / "build"
     extra = shlex.split(os.environ.get("CMAKE_ARGS", ""))
-    flags = subprocess.run([ROOT / ".ci" / "compiler-flags"], check=True, capture_output=True, text=True).stdout.strip()
-    environment = os.environ | {name: f"{os.environ.get(name, '')} {flags}".strip() for name in ("CFLAGS", "CXXFLAGS")}
-    subprocess.run(["cmake", "-S", source, "-B", target, *FLAGS, *extra], check=True, env=environment)
-    subprocess.run(["cmake", "--build", target, "--parallel", str(num_jobs), "--target", *PROGRAMS], check=True)
+    commands = (
+        ["cmake", "-S", source, "-B", target, *FLAGS, *extra],
+        ["cmake", "--build", target, "--parallel", str(num_jobs), "--target", *PROGRAMS],
+    )
+    log = FOLDER / "build.log"
+    with log.open("w") as file:
+        for command in commands:
+            if subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode:
+                sys.exit(f"llama.cpp's programs could not be built; the reason is at the end of {log}.")
 
 
 if __name__ == "__main__":

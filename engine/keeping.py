@@ -1,0 +1,44 @@
+"""Keeping what a program without a workbench ran: in the history, or in the inbox of the process that owns it."""
+
+from datetime import datetime
+from importlib.metadata import version
+
+from engine.errors import HistoryLocked
+from engine.history import History, ModelIdentity, TrialRecord, write_inbox
+from engine.models import model_hash
+from engine.pool.job import Job
+from engine.pool.pool import Pool
+from engine.settings import Settings
+
+INBOX = "inbox"
+VERSIONS = ("llama-cpp-python", "logitbench", "numpy")
+
+
+def keep(job: Job, pool: Pool, created_at: datetime, settings: Settings) -> None:
+    """Keep a job that is done; waits until it is on disk. `created_at`: an aware time, when it was submitted.
+
+    Raises HistoryError where it cannot be kept; the database is then as it was.
+    """
+    trial = TrialRecord(
+        id=job.id,
+        created_at=created_at,
+        prompt=job.prompt if isinstance(job.prompt, str) else "",
+        messages=(),
+        sampling=job.sampling,
+        request=job.request,
+        pool=pool.spec,
+        model=identity_of(pool),
+        versions={name: version(name) for name in VERSIONS},
+        completion=job.result(),
+    )
+    try:
+        with History.open(settings.history) as history:
+            history.record(trial).result()
+    except HistoryLocked:
+        write_inbox(settings.home / INBOX, trial)
+
+
+def identity_of(pool: Pool) -> ModelIdentity:
+    """Which model a pool runs; reads the whole file the first time it is seen."""
+    file = pool.file
+    return ModelIdentity(file.name, str(file.path), model_hash(file.path), file.quantisation, file.num_parameters)

@@ -1,0 +1,56 @@
+"""A Completion as lines of text: one token a line with its figures and its candidates."""
+
+import math
+import unicodedata
+
+from engine.results import Candidate, Completion, StepTable, TokenStep
+
+_COLUMNS = f"{'':>5} {'token':<18} {'p':>7} {'rank':>6} {'bits':>6} {'drawn':>7}   candidates, (cut by a sampler)"
+
+
+def table(completion: Completion) -> str:
+    """The tokens of the prompt, where they carry figures, and the generated ones, then why it stopped."""
+    lines = [_COLUMNS]
+    if any(step.logprob is not None for step in completion.prompt_steps):
+        lines += [*_lines(completion.prompt_steps), ""]
+    lines += _lines(completion.steps)
+    timings = completion.timings
+    rate = "" if timings.decode_per_s is None else f", {timings.decode_per_s:,.1f} tok/s"
+    lines += ["", f"{completion.finish_reason} after {timings.num_generated:,} tokens{rate}, seed {completion.seed}"]
+    return "\n".join(lines)
+
+
+def printable(text: str, *, is_terminal: bool) -> str:
+    """The text itself; on a terminal, characters that would steer it stand as escapes such as \\x1b."""
+    if not is_terminal or text.isprintable():
+        return text
+    return "".join(repr(mark)[1:-1] if _steers(mark) else mark for mark in text)
+
+
+def _steers(mark: str) -> bool:
+    return mark not in "\n\t\u200c\u200d" and unicodedata.category(mark) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def _lines(steps: StepTable) -> list[str]:
+    lines = []
+    for number, step in enumerate(steps, start=1):
+        token = repr(step.text or steps.vocabulary.text(step.id))
+        candidates = "  ".join(_candidate(candidate, is_drawn=step.p_final is not None) for candidate in step.top)
+        lines.append(f"{number:>5} {token:<18} {_figures(step)}   {candidates}".rstrip())
+    return lines
+
+
+def _figures(step: TokenStep) -> str:
+    if step.logprob is None:
+        return ""
+    drawn = "" if step.p_final is None else _percent(step.p_final)
+    return f"{_percent(math.exp(step.logprob)):>7} {step.rank:>6,} {-step.logprob / math.log(2):>6.2f} {drawn:>7}"
+
+
+def _candidate(candidate: Candidate, *, is_drawn: bool) -> str:
+    text = f"{candidate.text!r} {_percent(math.exp(candidate.logprob))}"
+    return f"({text})" if is_drawn and candidate.p_final == 0 else text
+
+
+def _percent(p: float) -> str:
+    return f"{100 * p:.1f} %" if p >= 0.0005 else "<0.1 %"
