@@ -8,6 +8,7 @@ message that says how the trial ended. A token's text travels once for each sock
 import asyncio
 import contextlib
 import hmac
+import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -88,6 +89,7 @@ class Ask(msgspec.Struct, forbid_unknown_fields=True):
 
 _ask = msgspec.json.Decoder(Ask)
 _encode = msgspec.json.Encoder().encode
+_log = logging.getLogger(__name__)
 
 
 def is_same_origin(headers: Headers) -> bool:
@@ -193,17 +195,22 @@ class Page:
     async def _feed(self, trial: str, first: int, *, latency: bool) -> None:
         try:
             watched = await asyncio.to_thread(self._workbench.watch, trial)
+            if watched is None:
+                await self._fail(
+                    trial, "This trial is not known here: it was deleted, or it was not kept. Run it again."
+                )
+            else:
+                await self._relay(Feed(trial, watched, self._words, first, latency=latency))
         except EngineError as error:
             await self._fail(trial, str(error))
-            return
-        if watched is None:
-            await self._fail(trial, "This trial is not known here: it was deleted, or it was not kept. Run it again.")
-            return
-        try:
-            await self._relay(Feed(trial, watched, self._words, first, latency=latency))
         except (WebSocketDisconnect, RuntimeError):
             # The page went while a message was on its way; `serve` hears of it too and ends the socket.
             return
+        except Exception:
+            _log.exception("The tokens of trial %s could not be sent", trial)
+            await self._fail(
+                trial, "The tokens could not be sent, by a fault of ours; the log says more. Reload the page."
+            )
 
     async def _fail(self, trial: str, error: str) -> None:
         await self._send({"job": trial, "live": False, "end": {"error": error}})

@@ -45,7 +45,7 @@ def columns(table: StepTable, start: int, stop: int) -> dict[str, Any]:
         lengths = ends.max(axis=1).tolist()
         sent["top_id"] = table.top_ids[start:stop, :MAX_CANDIDATES].tolist()
         logprobs = table.top_logprobs[start:stop, :MAX_CANDIDATES].astype(np.float64)
-        sent["top_logprob"] = np.round(logprobs, 4).tolist()
+        sent["top_logprob"] = np.round(logprobs, 6).tolist()
         sent["top_p"] = [row[:length] for row, length in zip(p_final.tolist(), lengths, strict=True)]
     return sent
 

@@ -147,7 +147,7 @@ def test_figures_are_those_of_the_table() -> None:
     for step, ids, logprobs, p_final in zip(steps, sent["top_id"], sent["top_logprob"], sent["top_p"], strict=True):
         shown = step.top[:MAX_CANDIDATES]
         assert ids == [candidate.id for candidate in shown]
-        assert logprobs == pytest.approx([candidate.logprob for candidate in shown], abs=1e-4)
+        assert logprobs == pytest.approx([candidate.logprob for candidate in shown], abs=1e-6)
         padded = p_final + [0.0] * (len(shown) - len(p_final))
         assert padded == pytest.approx([candidate.p_final for candidate in shown], abs=1e-7)
         assert [p > 0 for p in padded] == [candidate.p_final > 0 for candidate in shown]
@@ -187,6 +187,20 @@ def test_an_unknown_trial_ends_with_an_error(server: Server) -> None:
         message = hear(socket)
     assert message["job"] == "nobody"
     assert "not known" in message["end"]["error"]
+
+
+def test_a_fault_of_ours_is_told_and_fails_no_neighbour(bench: ScriptedBench, server: Server) -> None:
+    class Broken(ScriptedTrial):
+        def status(self) -> dict[str, Any]:
+            raise KeyError("state")
+
+    bench.trials["broken"] = Broken()
+    bench.trials["t"].finish()
+    with page(server) as socket:
+        ask(socket, broken=0, t=0)
+        ends = {message["job"]: message["end"] for message in (hear(socket), hear(socket)) if "end" in message}
+    assert "fault of ours" in ends["broken"]["error"]
+    assert ends["t"]["error"] == ""
 
 
 def test_several_trials_and_more_of_them_on_one_socket(bench: ScriptedBench, server: Server) -> None:

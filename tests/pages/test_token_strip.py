@@ -232,7 +232,7 @@ def test_hostile_text_is_only_text(page: Page, server: Server) -> None:
     assert page.evaluate("window.hacked") is None
     assert page.locator(".text img, .text script, .inspector img").count() == 0
     marks = page.locator(".text .mark").evaluate_all("marks => marks.map(mark => mark.dataset.mark)")
-    assert {"↵", "⇥", "U+202E", "U+202C", "U+200B", "U+0007", "</s>", "<s>"} <= set(marks)
+    assert {"↵", "⇥", "U+202E", "U+202C", "U+200B", "U+200D", "U+0007", "</s>", "<s>"} <= set(marks)
     isolation = tokens.evaluate_all("spans => spans.map(span => getComputedStyle(span).unicodeBidi)")
     assert set(isolation) == {"isolate"}
     shown = "".join(page.locator(".inspector").all_text_contents())
@@ -273,6 +273,30 @@ def test_forced_tokens_and_scored_prompts_say_so(page: Page, server: Server) -> 
     page.locator(".t.prompt").nth(0).click()
     expect(page.locator(".inspector .sentence")).to_contain_text("No probabilities were recorded")
     assert trial.prompt_steps.ids[0] == BOS
+
+
+def test_a_text_that_was_only_scored_opens_on_its_own_tokens(page: Page, server: Server) -> None:
+    trial = ScriptedTrial("", STORY, scored=True)
+    trial.finish("Only the prompt was scored.")
+    show(page, server, trial)
+    expect(page.locator(".inspector .sentence")).to_contain_text("stands in the prompt")
+    expect(page.locator(".figures")).to_contain_text(f"{len(trial.prompt_steps)} prompt tokens")
+    expect(page.locator(".chip")).to_have_count(5)
+
+
+def test_what_is_left_over_is_called_cut_only_where_it_was_cut(page: Page, server: Server) -> None:
+    trial = finished()
+    tokens = show(page, server, trial)
+    left = page.locator(".inspector tr.remaining td").last
+    for index in (3, 4, 5, 6, 7, 8):
+        step = trial.steps[index]
+        tokens.nth(index).click()
+        shown = sum(candidate.p_final > 0 for candidate in step.top[:10]) + ((step.rank or 0) > 10)
+        if shown >= (step.num_kept or 0):
+            expect(left).to_have_text("cut")
+        else:
+            expect(left).not_to_have_text("cut")
+        tokens.nth(index).click()
 
 
 def test_a_lost_connection_is_told_and_loses_nothing(page: Page, server: Server) -> None:

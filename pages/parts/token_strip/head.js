@@ -83,8 +83,11 @@ function figureParts(trial) {
   const parts = [];
   const isRunning = !trial.end;
   const isInspected = trial.steps.logprob.some((value) => value !== null);
-  const count = isRunning && figures.maxTokens ? ` of ${whole(figures.maxTokens)} tokens` : figures.numGenerated === 1 ? " token" : " tokens";
-  parts.push(["", whole(figures.numGenerated), count, "tokens generated, the decision to end included"]);
+  if (trial.steps.length || !trial.prompt.length) {
+    const noun = figures.numGenerated === 1 ? " token" : " tokens";
+    const count = isRunning && figures.maxTokens ? ` of ${whole(figures.maxTokens)} tokens` : noun;
+    parts.push(["", whole(figures.numGenerated), count, "tokens generated, the decision to end included"]);
+  } else parts.push(["", whole(trial.prompt.length), " prompt tokens", "nothing was generated"]);
   if (figures.rate) {
     const label = isInspected ? " tok/s with inspection" : " tok/s";
     parts.push(["", significant(figures.rate, 3), label, "tokens after the first, divided by the time since the first"]);

@@ -13,8 +13,13 @@ function candidateRows(step, k) {
     rows.push({ id: step.id, isChosen: true, logprob: step.logprob, p: step.p, isOutside: true });
   }
   const left = (value) => Math.max(0, 1 - rows.reduce((sum, row) => sum + value(row), 0));
-  const mass = left((row) => Math.exp(row.logprob));
-  return { rows, rest: { mass, p: left((row) => row.p ?? 0) } };
+  const isAllCut = rows.filter((row) => row.p > 0).length >= step.kept;
+  return { rows, rest: { mass: left((row) => Math.exp(row.logprob)), p: isAllCut ? 0 : left((row) => row.p ?? 0), isAllCut } };
+}
+
+/** What is left over is a difference; below its own rounding it is told as nearly nothing. */
+function restText(p, unit) {
+  return p < 5e-6 ? "≈ 0" : likelihood(Math.log(p), unit);
 }
 
 function bar(kind, share) {
@@ -40,8 +45,7 @@ function candidateTable(trial, step, { k, unit, isPrompt }) {
   const table = element("table", "candidates");
   const head = element("tr");
   const hasDraw = !isPrompt && !step.isForced;
-  const unitText = unit === "p" ? "p" : unit;
-  for (const text of ["candidate", "", `model, ${unitText}`, hasDraw ? "before draw" : ""]) {
+  for (const text of ["candidate", "", `model, ${unit}`, hasDraw ? "before draw" : ""]) {
     const cell = element("th", "", text);
     cell.scope = "col";
     head.append(cell);
@@ -60,10 +64,8 @@ function candidateTable(trial, step, { k, unit, isPrompt }) {
   const others = trial.numVocabulary - rows.length;
   if (others > 0) {
     const label = element("span", "rest", `${whole(others)} others`);
-    const last = candidateRow(
-      label, rest.mass, hasDraw ? rest.p : null, likelihood(Math.log(rest.mass), unit),
-      hasDraw ? (rest.p > 5e-4 ? before(rest.p) : "cut") : "",
-    );
+    const beforeText = hasDraw ? (rest.isAllCut ? "cut" : restText(rest.p, unit)) : "";
+    const last = candidateRow(label, rest.mass, hasDraw ? rest.p : null, restText(rest.mass, unit), beforeText);
     last.className = "remaining";
     body.append(last);
   }
@@ -157,6 +159,14 @@ class Inspector {
     return this.stepper;
   }
 
+  /** Which token of how many: more may have come since it was pinned. */
+  showTitle(place) {
+    const { trial } = this.view;
+    const [steps, index] = trial.locate(place);
+    const name = steps === trial.prompt ? "Prompt token" : "Token";
+    this.title.textContent = `${name} ${whole(index + 1)} of ${whole(steps.length)}`;
+  }
+
   /** Show the token at this place, or the invitation where it is null. */
   show(place) {
     const { trial, settings } = this.view;
@@ -173,8 +183,7 @@ class Inspector {
     const [steps, index] = trial.locate(place);
     const step = steps.at(index);
     const isPrompt = steps === trial.prompt;
-    const name = isPrompt ? "Prompt token" : "Token";
-    this.title.textContent = `${name} ${whole(index + 1)} of ${whole(steps.length)}`;
+    this.showTitle(place);
     this.content.append(sentenceOf(trial, step, isPrompt), factList(factsOf(trial, step, settings.unit, isPrompt)));
     this.slider.value = settings.k;
     this.count.textContent = String(settings.k);

@@ -187,7 +187,7 @@ class Strip {
     this.flow.flush();
     this.refreshMedian();
     if (this.wantedPin !== null && this.wantedPin < trial.length) this.pin(this.wantedPin, !this.isLive);
-    else if (this.pinned !== null) this.inspector.title.textContent = this.inspector.title.textContent.replace(/[^ ]+$/, whole(trial.locate(this.pinned)[0].length));
+    else if (this.pinned !== null) this.inspector.showTitle(this.pinned);
   }
 
   describe(span, place, word, steps, index) {
@@ -234,7 +234,8 @@ class Strip {
     this.markStop();
     this.refreshMedian();
     this.showChips();
-    if (!this.isLive && this.pinned === null) this.pin(this.mostSurprising(), true);
+    const [surprising] = trial.greatest((steps, index) => -steps.logprob[index], 1);
+    if (!this.isLive && this.pinned === null && surprising !== undefined) this.pin(surprising, true);
   }
 
   /** Grey what belongs to the stop string, and show what never became a character. */
@@ -268,28 +269,19 @@ class Strip {
     span.append(stopped);
   }
 
-  mostSurprising() {
-    const { steps, prompt } = this.trial;
-    let best = null;
-    for (let index = 0; index < steps.length; index++) {
-      if (steps.logprob[index] === null || steps.flags[index] & FORCED) continue;
-      if (best === null || steps.logprob[index] < steps.logprob[best]) best = index;
-    }
-    return best === null ? null : best + prompt.length;
-  }
-
   showChips() {
     const { trial } = this;
-    const known = trial.steps.entropy.map((entropy, index) => ({ entropy, index })).filter(({ entropy }) => entropy !== null);
-    const chosen = known.sort((a, b) => b.entropy - a.entropy).slice(0, NUM_CHIPS);
+    const places = trial.greatest((steps, index) => steps.entropy[index], NUM_CHIPS).sort((a, b) => a - b);
     this.chips.replaceChildren();
-    if (chosen.length < 2) return;
+    if (places.length < 2) return;
     this.chips.append(element("span", "chips-title", "Most uncertain"));
-    for (const { entropy, index } of chosen.sort((a, b) => a.index - b.index)) {
+    for (const place of places) {
+      const [steps, index] = trial.locate(place);
       const chip = element("button", "chip");
       chip.type = "button";
-      chip.append(tokenChip(trial.word(trial.steps.id[index])), element("span", "chip-value", entropyText(entropy, this.settings.unit)));
-      chip.onclick = () => this.pin(trial.prompt.length + index, true);
+      const value = element("span", "chip-value", entropyText(steps.entropy[index], this.settings.unit));
+      chip.append(tokenChip(trial.word(steps.id[index])), value);
+      chip.onclick = () => this.pin(place, true);
       this.chips.append(chip);
     }
   }

@@ -7,6 +7,8 @@ const CONTROL = 1;
 const END = 2;
 
 const HIDDEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]|\n|\p{Cn}|\p{Co}/u;
+// Joiners and variation selectors belong to the character beside them; alone in a token nobody would see them.
+const BARE = /^[\u034f\u200c\u200d\ufe00-\ufe0f]+$/;
 const SPACE = /[ \u00a0\u2000-\u200a\u202f\u205f\u3000]/;
 const ESCAPES = { "\n": "↵", "\t": "⇥", "\r": "␍" };
 
@@ -95,8 +97,9 @@ function appendText(parent, text) {
     if (plain) parent.append(plain);
     plain = "";
   };
+  const isBare = BARE.test(text);
   for (const character of text) {
-    if (HIDDEN.test(character)) {
+    if (isBare || HIDDEN.test(character)) {
       flush();
       parent.append(mark(escapeOf(character), character === "\n" ? "break" : "control", character));
     } else if (SPACE.test(character)) {
@@ -122,7 +125,8 @@ function fillToken(span, word, reading) {
 /** A token by itself as one line of text for lists and labels: nothing invisible is left. */
 function oneLine(text) {
   let line = "";
-  for (const character of text) line += HIDDEN.test(character) ? escapeOf(character) : character;
+  const isBare = BARE.test(text);
+  for (const character of text) line += isBare || HIDDEN.test(character) ? escapeOf(character) : character;
   return line;
 }
 

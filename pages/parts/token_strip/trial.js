@@ -76,4 +76,20 @@ class Trial {
     const times = this.steps.ms.slice(1).sort((a, b) => a - b);
     return times.length ? times[times.length >> 1] : null;
   }
+
+  /** The tokens of interest, with the place of their first: generated ones, or the prompt's where it was only scored. */
+  subject() {
+    return this.steps.length ? [this.steps, this.prompt.length] : [this.prompt, 0];
+  }
+
+  /** Places of the `count` tokens of interest with the greatest figure; given ones do not compete. */
+  greatest(figure, count) {
+    const [steps, offset] = this.subject();
+    const places = [];
+    for (let index = 0; index < steps.length; index++) {
+      if (steps.logprob[index] !== null && !(steps.flags[index] & FORCED)) places.push(index);
+    }
+    places.sort((a, b) => figure(steps, b) - figure(steps, a));
+    return places.slice(0, count).map((index) => index + offset);
+  }
 }
