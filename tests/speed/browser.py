@@ -1,0 +1,110 @@
+"""From a token decoded to a token visible: the Prompt lab in a real browser while the model uses all cores."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from playwright.sync_api import Page, sync_playwright
+
+from tests.speed.common import Row, at_most, model
+from tests.speed.peers import ROOT
+
+ROUNDS = 1
+SHAPE = "llama-1.1b-32k"
+NUM_TOKENS = 200
+READY_MS = 120_000
+
+
+def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
+    """95th percentile over the tokens of a stream, the first ten left out."""
+    with app(model(shape)) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        page.goto(f"{address}/?latency=1")
+        found = [delays(stamps) for stamps in (stream(page) for _ in range(num_rounds))]
+        browser.close()
+    all_ms = np.concatenate(found)
+    beside = f"median {np.median(all_ms):.0f} ms, {len(all_ms)} messages"
+    return [at_most("token decoded to visible, p95", float(np.percentile(all_ms, 95)), 30, beside, "ms")]
+
+
+def stream(page: Page) -> list[dict[str, Any]]:
+    """Run the prompt that stands there and give the strip's time stamps of it."""
+    page.evaluate("window.__logitbench = []")
+    run = page.locator(".st-key-do_run button")
+    run.wait_for(timeout=READY_MS)
+    page.wait_for_function("document.querySelector('.st-key-do_run button')?.disabled === false", timeout=READY_MS)
+    run.click()
+    counted = "(window.__logitbench ?? []).reduce((sum, stamp) => sum + stamp.count, 0)"
+    page.wait_for_function(f"{counted} >= {NUM_TOKENS} || document.querySelector('.st-key-do_run')", timeout=READY_MS)
+    stop = page.locator(".st-key-do_stop button")
+    if stop.count():
+        stop.click()
+    found: list[dict[str, Any]] = page.evaluate("window.__logitbench")
+    return found
+
+
+def delays(stamps: list[dict[str, Any]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Milliseconds from decoded to painted; both clocks are this machine's."""
+    timed = [stamp for stamp in stamps if stamp.get("decodedAt") and stamp["first"] >= 10]
+    if not timed:
+        raise SystemExit("The page gave no time stamps: nothing was streamed.")
+    return np.array([stamp["origin"] + stamp["painted"] - 1e3 * stamp["decodedAt"] for stamp in timed])
+
+
+@contextmanager
+def app(path: str) -> Iterator[str]:
+    """The workbench on a free port with a history of its own; gives its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["-m", "streamlit", "run", "app.py", "--server.headless", "true", "--server.port", str(port)]
+    with tempfile.TemporaryDirectory() as home:
+        environment = os.environ | {"LOGITBENCH_MODEL": path, "LOGITBENCH_HOME": home}
+        log = (Path(home) / "log").open("w")
+        with log:
+            process = subprocess.Popen(
+                [sys.executable, *words], cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
+            try:
+                wait_for(port, process)
+                yield f"http://127.0.0.1:{port}"
+            finally:
+                process.terminate()
+                process.wait()
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Return when the server answers; exits when it ended instead."""
+    while process.poll() is None:
+        connection = HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", "/_stcore/health")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            time.sleep(0.2)
+        finally:
+            connection.close()
+    sys.exit("The workbench ended before it answered.")
+
+
+def chromium() -> str:
+    """Path of the system's Chromium; exits with the remedy when there is none."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        path = shutil.which(name)
+        if path:
+            return path
+    sys.exit(
+        "Chromium was not found. On Debian: sudo apt install chromium; on Ubuntu: sudo apt install chromium-browser"
+    )

@@ -1,0 +1,214 @@
+"""Many streams at once against llama.cpp's own programs and against two processes of llama-cpp-python."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from http.client import HTTPConnection
+from statistics import mean
+
+import numpy as np
+
+from engine import Pool
+from tests.speed.common import (
+    MODELS,
+    N_CTX,
+    NUM_PROMPT,
+    NUM_TOKENS,
+    Row,
+    at_least,
+    bare,
+    interleaved,
+    model,
+    num_threads,
+    output_of,
+    prompts,
+    ratio,
+    run,
+    warm,
+)
+from tests.speed.peers import ROOT, program
+
+ROUNDS = 30
+SERVER_ROUNDS = 8
+PYTHON_ROUNDS = 2
+SHAPE = "llama-1.1b-32k"
+MOST, SERVED = 64, 32
+SERVER_PORT = 18_432
+
+
+def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
+    """64 streams against batched-bench and create_completion, 32 against llama-server."""
+    path = model(shape)
+    return [*against_batched_bench(path, num_rounds), *against_server(path, min(num_rounds, SERVER_ROUNDS))]
+
+
+def open_pool(path: str, num_streams: int) -> Pool:
+    """One worker on all cores, weights shared: the faster way where many streams run."""
+    return Pool(path, threads=num_threads(), parallel=num_streams, n_ctx=N_CTX, share_weights=True)
+
+
+def against_batched_bench(path: str, num_rounds: int) -> list[Row]:
+    """Decode phase with ten candidates, and the whole run beside two processes of create_completion(logprobs=10)."""
+    shares: dict[str, list[float]] = {"ours": [], "bare": []}
+    whole: list[float] = []
+
+    def ours(pool: Pool, given: list[list[int]]) -> float:
+        done = run(pool, given, top_k=10)
+        shares["ours"].append(done.share)
+        whole.append(done.per_s)
+        return done.decode_per_s
+
+    def bare_loop() -> float:
+        found = bare(path, sequences=MOST, threads=num_threads(), is_repacked=False)
+        shares["bare"].append(found["decode_s"] / found["wall_s"])
+        return found["decode_per_s"]
+
+    with warm(open_pool(path, MOST)) as pool:
+        given = prompts(MOST, most=len(pool.vocabulary))
+        arms = {"ours": partial(ours, pool, given), "peer": partial(batched_bench, path), "bare": bare_loop}
+        found = interleaved(num_rounds, **arms)
+        python = interleaved(min(num_rounds, PYTHON_ROUNDS), peer=partial(create_completion, path))["peer"]
+    value = mean(shares["ours"]) / mean(shares["bare"])
+    beside = f"end to end {ratio(found['ours'], found['peer'])}; {mean(found['ours']):.0f} tok/s"
+    against_python = mean(whole) / mean(python)
+    return [
+        at_least("64 streams, top_k=10, decode phase, against batched-bench", value, 0.95, beside),
+        Row("batched-bench, 64 sequences", mean(found["peer"]), "tok/s"),
+        at_least(
+            "64 streams against 2 processes of create_completion(logprobs=10)",
+            against_python,
+            5,
+            f"{mean(whole):.0f} against {mean(python):.1f} tok/s, prompts included",
+        ),
+    ]
+
+
+def batched_bench(path: str) -> float:
+    """Tokens per second of the decode phase of llama-batched-bench with separate KV streams."""
+    words = ["-m", path, "-c", str(MOST * N_CTX), "-b", "2048", "-ub", "512", "-ngl", "0"]
+    words += ["-npp", str(NUM_PROMPT), "-ntg", str(NUM_TOKENS), "-npl", str(MOST), "--no-repack"]
+    words += ["-t", str(num_threads()), "-tb", str(num_threads()), "--output-format", "jsonl"]
+    lines = output_of([program("llama-batched-bench"), *words]).splitlines()
+    (found,) = (json.loads(line) for line in lines if line.startswith("{"))
+    rate: float = found["speed_tg"]
+    return rate
+
+
+def against_server(path: str, num_rounds: int) -> list[Row]:
+    """End to end with 32 streams and ten candidates a token; the server with repacked weights and without."""
+    arms = {}
+    with warm(open_pool(path, SERVED)) as pool, ThreadPoolExecutor(SERVED) as clients:
+        given = prompts(SERVED, most=len(pool.vocabulary))
+        arms["ours"] = lambda: run(pool, given, top_k=10).per_s
+        for name, flags in (("repacked", []), ("plain", ["--no-repack"])):
+            arms[name] = partial(serve_once, path, flags, given, clients)
+        found = interleaved(num_rounds, **arms)
+    better = max(("repacked", "plain"), key=lambda name: mean(found[name]))
+    compared = ratio(found["ours"], found[better])
+    beside = f"{compared}; {mean(found['ours']):.0f} against {mean(found[better]):.0f} tok/s ({better} weights)"
+    return [at_least("32 streams, top_k=10, end to end, against llama-server", compared.value, 1.15, beside)]
+
+
+def serve_once(path: str, flags: list[str], given: list[list[int]], clients: ThreadPoolExecutor) -> float:
+    """Tokens per second of one round of requests to a fresh llama-server, first request to last answer."""
+    with server(path, flags):
+        ask(given[0])
+        began = time.perf_counter()
+        num_tokens = sum(clients.map(ask, given))
+        return num_tokens / (time.perf_counter() - began)
+
+
+@contextmanager
+def server(path: str, flags: list[str]) -> Iterator[None]:
+    """llama-server with 32 slots of the same size, ready; ended at the end."""
+    words = ["-m", path, "-c", str(SERVED * N_CTX), "-np", str(SERVED), "-b", "2048", "-ub", "512", "-ngl", "0"]
+    words += ["-t", str(num_threads()), "-tb", str(num_threads()), "--no-kv-unified", "--no-cache-prompt"]
+    words += ["--host", "127.0.0.1", "--port", str(SERVER_PORT), *flags]
+    with (MODELS / "llama-server.log").open("w") as log:
+        process = subprocess.Popen([program("llama-server"), *words], stdout=log, stderr=subprocess.STDOUT)
+        try:
+            while not is_ready():
+                if process.poll() is not None:
+                    sys.exit(f"llama-server ended with {process.returncode}; its words are in {log.name}.")
+                time.sleep(0.2)
+            yield
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def is_ready() -> bool:
+    """True once the server has loaded its model."""
+    connection = HTTPConnection("127.0.0.1", SERVER_PORT, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def ask(ids: list[int]) -> int:
+    """One request with the ten most probable tokens of each step; gives the number of tokens that came."""
+    body = {"prompt": ids, "n_predict": NUM_TOKENS, "n_probs": 10, "ignore_eos": True, "cache_prompt": False}
+    connection = HTTPConnection("127.0.0.1", SERVER_PORT, timeout=600)
+    connection.request("POST", "/completion", json.dumps(body), {"Content-Type": "application/json"})
+    found = json.loads(connection.getresponse().read())
+    connection.close()
+    num: int = found["tokens_predicted"]
+    if len(found["completion_probabilities"]) != num or num != NUM_TOKENS:
+        sys.exit(f"llama-server gave {num} tokens, not {NUM_TOKENS}, or not the candidates of each.")
+    return num
+
+
+PEER = """
+import json, sys, time
+from llama_cpp import Llama
+path, prompts, num_tokens = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+llm = Llama(path, n_ctx=256, n_threads=1, n_threads_batch=1, logits_all=True, verbose=False)
+bias = {llm.token_eos(): float("-inf")}
+ask = dict(logprobs=10, logit_bias=bias, seed=1)
+llm.create_completion(prompts[0], max_tokens=2, **ask)
+print("ready", flush=True)
+sys.stdin.readline()
+num = sum(llm.create_completion(p, max_tokens=num_tokens, **ask)["usage"]["completion_tokens"] for p in prompts)
+print(num)
+"""
+
+
+def create_completion(path: str) -> float:
+    """Tokens per second of two processes with one thread each; four prompts each, as more would not be faster."""
+    given = np.array_split(np.array(prompts(8, most=2000)), 2)
+    words = [sys.executable, "-c", PEER, path]
+    processes = [
+        subprocess.Popen(
+            [*words, json.dumps(part.tolist()), str(NUM_TOKENS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
+        )
+        for part in given
+    ]
+    streams = [(process.stdin, process.stdout) for process in processes]
+    for _, out in streams:
+        assert out is not None
+        if out.readline().strip() != "ready":
+            sys.exit("llama-cpp-python could not run this model.")
+    began = time.perf_counter()
+    for into, _ in streams:
+        assert into is not None
+        into.write("go\n")
+        into.flush()
+    num_tokens = sum(int(out.readline()) for _, out in streams if out is not None)
+    rate = num_tokens / (time.perf_counter() - began)
+    for process in processes:
+        process.communicate()
+    return rate

@@ -1,0 +1,74 @@
+"""One stream against llama-bench: same threads, both repacked; with ten candidates a token, and with none."""
+
+import json
+from functools import partial
+from statistics import mean
+
+from engine import Pool
+from tests.speed.common import (
+    N_CTX,
+    NUM_PROMPT,
+    NUM_TOKENS,
+    Row,
+    at_least,
+    bare,
+    interleaved,
+    model,
+    num_threads,
+    output_of,
+    prompts,
+    ratio,
+    run,
+    warm,
+)
+from tests.speed.peers import program
+
+ROUNDS = 30
+SHAPE = "llama-1.1b-32k"
+GOALS = {10: 0.97, 0: 0.985}
+
+
+def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
+    """The deciding figure is the share of time inside llama_decode over the bare loop's; the race stands beside it."""
+    path, threads = model(shape), num_threads()
+    shares: dict[str, list[float]] = {"bare": [], "0": [], "10": []}
+
+    def ours(pool: Pool, top_k: int) -> float:
+        done = run(pool, prompts(1, most=len(pool.vocabulary)), top_k=top_k)
+        shares[str(top_k)].append(done.share)
+        decode_per_s = done.completions[0].timings.decode_per_s
+        assert decode_per_s is not None
+        return decode_per_s
+
+    def bare_loop() -> float:
+        found = bare(path, sequences=1, threads=threads, is_repacked=True)
+        shares["bare"].append(found["decode_s"] / found["wall_s"])
+        return found["decode_per_s"]
+
+    with warm(Pool(path, threads=threads, parallel=1, n_ctx=N_CTX)) as pool:
+        found = interleaved(
+            num_rounds,
+            bench=partial(llama_bench, path, threads),
+            ten=partial(ours, pool, 10),
+            none=partial(ours, pool, 0),
+            bare=bare_loop,
+        )
+    rows = []
+    for top_k, name in ((10, "ten"), (0, "none")):
+        value = mean(shares[str(top_k)]) / mean(shares["bare"])
+        beside = f"end to end {ratio(found[name], found['bench'])}; {mean(found[name]):.1f} tok/s"
+        rows.append(at_least(f"single stream, top_k={top_k}, against llama-bench", value, GOALS[top_k], beside))
+    beside = f"share inside llama_decode {mean(shares['bare']):.4f}"
+    return [
+        *rows,
+        Row("llama-bench", mean(found["bench"]), "tok/s"),
+        Row("bare loop", mean(found["bare"]), "tok/s", beside=beside),
+    ]
+
+
+def llama_bench(path: str, threads: int) -> float:
+    """Tokens per second of llama-bench, after a prompt of the same length, once after its own warm-up."""
+    words = ["-m", path, "-t", str(threads), "-p", "0", "-n", str(NUM_TOKENS), "-d", str(NUM_PROMPT), "-r", "1"]
+    (found,) = json.loads(output_of([program("llama-bench"), *words, "-ngl", "0", "-o", "json"]))
+    rate: float = found["avg_ts"]
+    return rate
