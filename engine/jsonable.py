@@ -1,7 +1,7 @@
 """Results and specs as plain values for JSON: the form of exports, of `--json` on the command line and of the pages.
 
-Bytes are lists of whole numbers, as OpenAI's clients expect them. JSON has no infinity: a number that is not finite is
-the string "-inf", "inf" or "nan".
+Bytes are lists of whole numbers, as OpenAI's clients expect them. JSON has no infinity: minus infinity is the
+string "-inf". null is a figure that was not taken.
 """
 
 import math
@@ -16,8 +16,10 @@ S = TypeVar("S", bound=Spec)
 
 
 def figure(value: float | None) -> Figure:
-    """The number itself, or its name where JSON could not hold it."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    """The number itself, its name where it is infinite, None for NaN, which stands for a figure that was not taken."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
 
 
 def candidate_to_dict(candidate: Candidate) -> dict[str, Any]:

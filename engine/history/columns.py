@@ -133,6 +133,7 @@ def step_table(rows: pa.Table, vocabulary: Vocabulary, *, is_prompt: bool) -> St
     num_candidates = rows["top_ids"].combine_chunks().value_lengths().to_numpy()
     k = int(num_candidates.max(initial=0))
     lists = [_matrix(rows[name], k, *_LISTS[name]) for name in _LISTS]
+    lists[-1][rows["top_p_final"].is_null().to_numpy()] = np.nan
     return StepTable.of(vocabulary, records, *lists, is_prompt=is_prompt)
 
 
@@ -141,6 +142,7 @@ def _chunk(trial_id: str, table: StepTable, is_prompt: bool, here: slice) -> pa.
     num_steps = len(records)
     is_inspected = records["flags"] & INSPECTED != 0
     ids, p_final = table.top_ids[here], table.top_p_final[here]
+    is_undrawn: Array = np.asarray(np.isnan(p_final).all(axis=1))
     num_candidates = np.where(is_inspected, _leading(ids >= 0), 0)
     columns: dict[str, Any] = {
         "trial_id": pa.array([trial_id]).take(pa.array(np.zeros(num_steps, np.int32))),
@@ -148,7 +150,7 @@ def _chunk(trial_id: str, table: StepTable, is_prompt: bool, here: slice) -> pa.
         "position": np.arange(here.start, here.stop, dtype=np.int32),
         "top_ids": _list_column(ids, num_candidates),
         "top_logprobs": _list_column(table.top_logprobs[here], num_candidates),
-        "top_p_final": _list_column(p_final, np.minimum(num_candidates, _leading(p_final != 0))),
+        "top_p_final": _list_column(p_final, np.minimum(num_candidates, _leading(p_final != 0)), is_undrawn),
     }
     for name in RECORD.names or ():
         column = np.ascontiguousarray(records[name])
@@ -166,17 +168,20 @@ def _leading(is_wanted: Array) -> Array:
     return lengths
 
 
-def _list_column(matrix: Array, lengths: Array) -> pa.ListArray:
-    """The first `lengths[i]` values of each row i as one list column."""
+def _list_column(matrix: Array, lengths: Array, is_missing: Array | None = None) -> pa.ListArray:
+    """The first `lengths[i]` values of each row i as one list column, NULL where `is_missing`."""
+    if is_missing is not None:
+        lengths = np.where(is_missing, 0, lengths)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     values = matrix[np.arange(matrix.shape[1]) < lengths[:, None]]
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
+    mask = None if is_missing is None else pa.array(is_missing)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), mask=mask)
 
 
 def _matrix(column: pa.ChunkedArray, width: int, dtype: type, empty: float) -> Array:
     """A list column as rows of `width`, filled up with `empty`."""
     lists = column.combine_chunks()
-    lengths = lists.value_lengths().to_numpy()
+    lengths = lists.value_lengths().fill_null(0).to_numpy()
     matrix: Array = np.full((len(lists), width), empty, dtype)
     matrix[np.arange(width) < lengths[:, None]] = lists.flatten().to_numpy()
     return matrix

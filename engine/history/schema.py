@@ -11,8 +11,8 @@ def trials(connection: duckdb.DuckDBPyConnection) -> None:
     """Trials, their steps and the tokenizers that read them.
 
     Times are UTC. Specs, messages, versions and names are JSON. One row of `steps` is one token: list columns hold its
-    candidates, most probable first, `top_p_final` only up to the last one that was not cut (0 beyond). NULL stands for
-    a figure that was not taken.
+    candidates, most probable first, `top_p_final` only up to the last one that was not cut (0 beyond), NULL where
+    nothing was drawn. NULL elsewhere stands for a figure that was not taken.
     """
     connection.execute("""
         CREATE TABLE tokenizers (
@@ -75,7 +75,7 @@ def trials(connection: duckdb.DuckDBPyConnection) -> None:
             num_kept INTEGER NOT NULL,
             top_ids INTEGER[] NOT NULL,
             top_logprobs FLOAT[] NOT NULL,
-            top_p_final FLOAT[] NOT NULL
+            top_p_final FLOAT[]
         )""")
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +22,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 OUTPUT_CHARACTERS = 200
+LOG_BYTES = 16 << 20  # of the write-ahead log, before it is moved into the file
 
 _open_paths: set[Path] = set()
 _open_paths_lock = threading.Lock()
@@ -37,6 +39,8 @@ class History:
         self.path = path
         self._connection = database.connect(path)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="history-writer")
+        self._is_broken = False
+        self._checkpoint_at = LOG_BYTES
         self._no_readers = threading.Condition()
         self._num_readers = 0
         self._vocabularies: dict[str, Vocabulary] = {}
@@ -48,7 +52,7 @@ class History:
         Raises HistoryLocked when a process (this one included) has it open, HistoryNewer when a newer version wrote it,
         HistoryError when it is damaged or cannot be written. The file is never overwritten.
         """
-        path = path.absolute()
+        path = path.resolve()
         with _open_paths_lock:
             # DuckDB would share the file within one process, and with it the lock.
             if path in _open_paths:
@@ -80,13 +84,12 @@ class History:
         return self._queue(lambda cursor: self._insert(cursor, trial))
 
     def delete(self, id: str) -> bool:
-        """Hide a trial until `restore`, or until the next open purges it; False when there is none to hide."""
-        now = datetime.now(UTC).replace(tzinfo=None)
-        return self._set_deleted(id, now, "deleted_at IS NULL")
+        """Hide a trial until `restore`, or until the next open purges it; False when there is no such trial."""
+        return self._set_deleted(id, datetime.now(UTC).replace(tzinfo=None))
 
     def restore(self, id: str) -> bool:
-        """Undo `delete`; False when the trial is not there, or was not deleted."""
-        return self._set_deleted(id, None, "deleted_at IS NOT NULL")
+        """Undo `delete`; False when there is no such trial any more."""
+        return self._set_deleted(id, None)
 
     def gc(self) -> int:
         """Purge deleted trials, and tokenizers that no trial needs; gives the number of trials purged."""
@@ -159,11 +162,11 @@ class History:
             cursor.execute("INSERT INTO steps BY NAME SELECT * FROM chunk")
             cursor.unregister("chunk")
 
-    def _set_deleted(self, id: str, when: datetime | None, condition: str) -> bool:
+    def _set_deleted(self, id: str, when: datetime | None) -> bool:
         uuid = as_uuid(id)
 
         def update(cursor: duckdb.DuckDBPyConnection) -> bool:
-            changed = cursor.execute(f"UPDATE trials SET deleted_at = ? WHERE id = ? AND {condition}", [when, uuid])
+            changed = cursor.execute("UPDATE trials SET deleted_at = ? WHERE id = ?", [when, uuid])
             return changed.fetchone() != (0,)
 
         return uuid is not None and self._queue(update).result()
@@ -177,19 +180,15 @@ class History:
             raise HistoryError(f"The history {self.path} is closed; open it again.") from None
 
     def _write(self, job: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        failure: Exception
-        for _ in range(3):
-            try:
-                return self._transact(job)
-            except (duckdb.FatalException, duckdb.ConnectionException) as error:
-                # A checkpoint ran out of disk: DuckDB refuses all work until the file is opened anew. Every job may
-                # be run again, as one that was committed before the checkpoint changes nothing more.
-                failure = error
+        try:
+            if self._is_broken:
                 self._reopen()
-            except (duckdb.Error, OSError) as error:
-                failure = error
-                break
-        raise database.explain(failure, self.path) from failure
+            result = self._transact(job)
+        except (duckdb.Error, OSError) as error:
+            self._after(error)
+            raise database.explain(error, self.path) from error
+        self._checkpoint()
+        return result
 
     def _transact(self, job: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         with self._connection.cursor() as cursor:
@@ -203,10 +202,33 @@ class History:
                 raise
         return result
 
+    def _checkpoint(self) -> None:
+        """Move the log into the file when the log has grown and the disk has room; nothing is lost when that fails."""
+        try:
+            num_bytes = Path(f"{self.path}.wal").stat().st_size
+            if num_bytes > self._checkpoint_at and shutil.disk_usage(self.path.parent).free > num_bytes:
+                with self._connection.cursor() as cursor:
+                    self._checkpoint_at = num_bytes + LOG_BYTES  # not again with each write when this one fails
+                    cursor.execute("CHECKPOINT")
+                self._checkpoint_at = LOG_BYTES
+        except FileNotFoundError:
+            return
+        except (duckdb.Error, OSError) as error:
+            log.warning("The log of the history was not moved into its file: %s", error)
+            self._after(error)
+
+    def _after(self, error: Exception) -> None:
+        """DuckDB refuses all work after a fatal error, until the file is opened anew."""
+        self._is_broken = isinstance(error, duckdb.FatalException)
+        if self._is_broken:
+            with suppress(HistoryError):  # the next write tries again, and says why not
+                self._reopen()
+
     def _reopen(self) -> None:
         with self._quiet():
             self._connection.close()
             self._connection = database.connect(self.path)
+        self._is_broken = False
 
     # Reading: a cursor for each read; the connection is only replaced while nobody reads.
 

@@ -185,7 +185,7 @@ print(len(kept) + 1, text)
 """
 
 
-@pytest.mark.parametrize("megabytes", [6, 20], ids=["the log cannot grow", "the checkpoint cannot be written"])
+@pytest.mark.parametrize("megabytes", [6, 25], ids=["the log cannot grow", "the checkpoint cannot be written"])
 def test_a_full_disk(path: Path, megabytes: int) -> None:
     num_kept, text = run(FULL_DISK, path, megabytes * 1_000_000).split(" ", 1)
     assert "the disk is full" in text
