@@ -1,6 +1,7 @@
 """What a job gives back: steps kept in columns, read as TokenStep, gathered in a Completion."""
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self, overload
@@ -73,7 +74,7 @@ class Timings(NamedTuple):
 class StepTable(Sequence["TokenStep"]):
     """Steps in columns: `records` (n,) of RECORD; `top_ids`, `top_logprobs`, `top_p_final` (n, k) each.
 
-    Reads as a sequence of TokenStep. One thread appends; others may read what was there when they looked.
+    Reads as a sequence of TokenStep. One thread appends; any others may read what was there when they looked.
     """
 
     def __init__(self, vocabulary: Vocabulary, k: int, *, is_prompt: bool = False) -> None:
@@ -84,6 +85,7 @@ class StepTable(Sequence["TokenStep"]):
         self._top_logprobs: Floats = np.zeros((64, k), np.float32)
         self._top_p_final: Floats = np.zeros((64, k), np.float32)
         self._texts: list[str] = []
+        self._reading = threading.Lock()
         self._decoder = TextDecoder(vocabulary, strip_first_space=is_prompt)
 
     @classmethod
@@ -143,8 +145,9 @@ class StepTable(Sequence["TokenStep"]):
 
     def text_of(self, index: int) -> str:
         """What step `index` adds to the readable text."""
-        for token in self._records["id"][len(self._texts) : index + 1].tolist():
-            self._texts.append(self._decoder.step(token))
+        with self._reading:
+            for token in self._records["id"][len(self._texts) : index + 1].tolist():
+                self._texts.append(self._decoder.step(token))
         return self._texts[index]
 
     @property
@@ -294,3 +297,9 @@ class Completion:
     def ids(self) -> list[int]:
         """Generated token ids."""
         return self.steps.ids
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the coloured strip with candidates on hover."""
+        from engine.notebook import to_html  # which reads completions, and so imports this module
+
+        return to_html(self)
