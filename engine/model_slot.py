@@ -111,6 +111,10 @@ class ModelSlot:
             except EngineError as error:
                 self._show(number, progress=None, error=error)
                 return
+            except Exception as defect:
+                text = f"{path.name} could not be loaded, through a defect of this program: {defect!r}. Choose another."
+                self._show(number, progress=None, error=ModelError(text))
+                raise
             if not self._show(number, progress=None, pool=pool, identity=identity):
                 pool.close()
 

@@ -62,7 +62,7 @@ def buttons(bench: Workbench, trial: Trial | None) -> None:
                 "Run", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter", key="do_run",
                 disabled=not is_ready, on_click=lab.act, args=(lambda: bench.submit(lab.draft()),),
             )  # fmt: skip
-        for one in _further(bench, trial, is_edited):
+        for one in _further(bench, trial):
             st.button(
                 one.label, icon=f":material/{one.icon}:", help=one.help, key=f"do_{one.icon}",
                 disabled=not (is_ready and one.is_enabled), on_click=lab.act, args=(one.action,),
@@ -71,14 +71,16 @@ def buttons(bench: Workbench, trial: Trial | None) -> None:
         st.caption("Edited since this run.")
 
 
-def _further(bench: Workbench, trial: Trial | None, is_edited: bool) -> tuple[Further, ...]:
+def _further(bench: Workbench, trial: Trial | None) -> tuple[Further, ...]:
     """What can be done besides Run, given the trial on the screen."""
     is_idle = trial is None or trial.done()
     ended = trial if is_idle and trial is not None and trial.completion is not None else None
     going_on = ended if ended is not None and ended.can_continue else None
-    stepped = None if is_edited else going_on
     return (
-        Further("Step", "skip_next", "One token more", is_idle, lambda: bench.step(lab.draft(), stepped)),
+        Further(
+            "Step", "skip_next", "One token more",
+            is_idle, lambda: bench.step(lab.draft(), lab.unless_edited(going_on)),
+        ),
         Further(
             f"Continue +{MORE_TOKENS}", "fast_forward", "Go on from these tokens, with the same parameters and seed",
             going_on is not None, lambda: bench.continue_trial(going_on, MORE_TOKENS),

@@ -97,6 +97,11 @@ def is_edited(trial: Trial) -> bool:
     return replace(now, is_kept=True) != replace(then, is_kept=True)
 
 
+def unless_edited(trial: Trial | None) -> Trial | None:
+    """The trial, where the editor still asks for what it did."""
+    return None if trial is None or is_edited(trial) else trial
+
+
 def _goes_on(now: Draft, trial: Trial) -> bool:
     """True where the messages on the screen are those of the trial with its answer behind them."""
     completion = trial.completion

@@ -15,23 +15,26 @@ from pages.parts.units import moment
 
 SHOWN = 10
 TITLE_WIDTH = 26
-CHOICE, DELETED = "lab_recent", "lab_deleted"
+DELETED = "lab_deleted"
 WHY = {"step": "stepped", "continue": "continued", "regenerate": "again", "score": "scored", RECORDED: RECORDED}
 
 
 def show(bench: Workbench, trial: Trial | None) -> None:
     """Draw the strip and, under it, what can be done with the trial on the screen."""
     try:
-        recent = {one.id: one for one in bench.recent(SHOWN)}
+        recent = bench.recent(SHOWN)
     except EngineError as error:
         notice(error)
-        recent = {}
+        recent = []
     if recent:
-        st.session_state[CHOICE] = trial.id if trial and trial.id in recent else None
-        st.pills(
-            "Recent trials", list(recent), key=CHOICE, format_func=lambda id: _label(recent[id]),
-            on_change=_open, args=(bench,), wrap=True,
-        )  # fmt: skip
+        st.caption("Recent trials")
+        with st.container(horizontal=True, gap="xsmall", key="lab_recent"):
+            for one in recent:
+                is_shown = trial is not None and trial.id == one.id
+                st.button(
+                    _label(one), key=f"open_{one.id}", type="secondary" if is_shown else "tertiary", on_click=_open,
+                    args=(bench, one.id),
+                )  # fmt: skip
     deleted = st.session_state.get(DELETED)
     if deleted:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -59,10 +62,8 @@ def _label(one: TrialSummary) -> str:
     return f"{title} :gray[{' · '.join(fact for fact in facts if fact)}]"
 
 
-def _open(bench: Workbench) -> None:
-    chosen = st.session_state[CHOICE]
-    if chosen is not None:
-        _try(lambda: lab.put_on_screen(bench.trial(chosen)))
+def _open(bench: Workbench, trial_id: str) -> None:
+    _try(lambda: lab.put_on_screen(bench.trial(trial_id)))
 
 
 def _delete(bench: Workbench, trial_id: str) -> None:

@@ -1,6 +1,5 @@
 """A draft as a program: the same trial from Python and from a shell."""
 
-import json
 import pprint
 import shlex
 from dataclasses import fields
@@ -46,40 +45,29 @@ def as_python(draft: Draft, model: str, spec: PoolSpec) -> str:
 
 
 def as_shell(draft: Draft, model: str, spec: PoolSpec) -> str:
-    """A command line that runs `draft`; fields at their defaults are left out."""
-    words = ["python", "-m", "engine", "generate", "--prompt", draft.prompt, "--model", model]
-    words += ["--max-tokens", str(draft.request.max_tokens), "--top-k", str(draft.request.top_k)]
+    """A command line that runs `draft` and prints its text; fields at their defaults are left out."""
+    request = draft.request
+    options = [_option("--prompt", draft.prompt), _option("--model", model)]
+    options += [_option("--max-tokens", request.max_tokens), _option("--top-k", request.top_k)]
     for field in fields(Sampling):
         value = getattr(draft.sampling, field.name)
         if value != field.default:
-            words += _flag(field.name, value)
-    for stop in draft.request.stop:
-        words += ["--stop", stop]
-    if draft.request.prompt_logprobs:
-        words += ["--prompt-logprobs"]
-    if not draft.request.reuse_prefix:
-        words += ["--no-reuse-prefix"]
-    if spec.n_ctx != PoolSpec.n_ctx:
-        words += ["--n-ctx", str(spec.n_ctx)]
-    return _wrapped(words)
+            options += _flag(field.name, value)
+    options += [_option("--stop", stop) for stop in request.stop]
+    options += ["--prompt-logprobs"] * request.prompt_logprobs + ["--no-reuse-prefix"] * (not request.reuse_prefix)
+    options += [_option("--n-ctx", spec.n_ctx)] * (spec.n_ctx != PoolSpec.n_ctx) + ["--stream"] * bool(
+        request.max_tokens
+    )
+    return " \\\n    ".join(["python -m engine generate", *options])
 
 
 def _flag(name: str, value: object) -> list[str]:
     flag = "--" + ("sampler-top-k" if name == "top_k" else name.replace("_", "-"))
-    if isinstance(value, tuple):
-        return [flag, json.dumps(value)] if name == "logit_bias" else [flag, *map(str, value)]
-    return [flag, str(value)]
+    if name == "logit_bias":
+        return [_option(flag, f"{token}={bias}") for token, bias in value]
+    return [" ".join([flag, *map(shlex.quote, value)]) if isinstance(value, tuple) else _option(flag, value)]
 
 
-def _wrapped(words: list[str]) -> str:
-    """Shell-quoted words, a new line before each flag."""
-    lines: list[str] = []
-    for word in words:
-        quoted = shlex.quote(word)
-        if word.startswith("--") and len(lines[-1:]) and lines:
-            lines.append(quoted)
-        elif lines:
-            lines[-1] += " " + quoted
-        else:
-            lines.append(quoted)
-    return " \\\n    ".join(lines)
+def _option(flag: str, value: object) -> str:
+    """A flag with its value, quoted for a shell; joined by = where the value could be taken for a flag."""
+    return f"{flag}{'=' if str(value).startswith('-') else ' '}{shlex.quote(str(value))}"

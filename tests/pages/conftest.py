@@ -1,0 +1,23 @@
+"""One workbench for the page tests, with the model that ships and a home folder of its own."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from engine import workbench
+from engine.workbench import Workbench
+
+
+@pytest.fixture(scope="session")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    """The workbench that `current()` gives to the pages, its model loaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOGITBENCH_HOME", str(tmp_path_factory.mktemp("home")))
+        bench = workbench.current()
+        end = time.monotonic() + 60
+        while bench.model.pool is None:
+            assert time.monotonic() < end, "the model did not load"
+            time.sleep(0.05)
+        yield bench
+        bench.close()

@@ -1,0 +1,191 @@
+"""The Prompt lab without a browser: what each button starts, what is refused, and that text stays text."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.specs import PoolSpec, Request, Sampling
+from engine.trials import Draft, Trial
+from engine.workbench import Workbench
+from pages.parts.plain import plain
+from pages.parts.snippets import as_python, as_shell
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] :smile: `code` [a](b) \u202egnp"
+
+
+@pytest.fixture(autouse=True)
+def idle(bench: Workbench) -> None:
+    """Begin each test when the trials of the one before have ended."""
+    end = time.monotonic() + 60
+    while any(not trial.done() for trial in map(bench.trial, (one.id for one in bench.recent(10)))):
+        assert time.monotonic() < end, "a trial does not end"
+        time.sleep(0.02)
+
+
+def page(**query: str) -> AppTest:
+    at = AppTest.from_file(str(ROOT / "pages" / "router.py"), default_timeout=60)
+    for name, value in query.items():
+        at.query_params[name] = value
+    return at.run()
+
+
+def press(at: AppTest, key: str) -> AppTest:
+    at.button(key=key).click().run()
+    assert not at.exception, at.exception
+    assert not at.main.error, at.main.error
+    return at
+
+
+def address(at: AppTest) -> str:
+    """The trial that the address names."""
+    value = at.query_params.get("trial", "")
+    return value if isinstance(value, str) else value[0]
+
+
+def shown(at: AppTest, bench: Workbench) -> Trial:
+    """The trial of the address, once it has ended."""
+    trial = bench.trial(address(at))
+    end = time.monotonic() + 60
+    while not trial.done():
+        assert time.monotonic() < end, "the trial does not end"
+        time.sleep(0.02)
+    at.run()
+    return trial
+
+
+def short(at: AppTest, max_tokens: int = 4, seed: int | None = 5) -> AppTest:
+    at.number_input(key="lab_max_tokens").set_value(max_tokens)
+    at.number_input(key="lab_seed").set_value(seed)
+    return at
+
+
+def captions(at: AppTest) -> str:
+    return "\n".join(caption.value for caption in at.main.caption)
+
+
+def test_run_writes_the_address_and_fills_the_strip(bench: Workbench) -> None:
+    at = short(page())
+    at.text_area(key="lab_prompt").set_value("The old woman")
+    press(at, "do_run")
+    trial = shown(at, bench)
+    assert trial.draft.prompt == "The old woman"
+    assert len(trial.steps) == 4 and trial.seed == 5
+    assert at.title[0].value == "Prompt lab"
+    assert "Edited since this run." not in captions(at)
+    at.text_area(key="lab_prompt").set_value("The old man").run()
+    assert "Edited since this run." in captions(at)
+
+
+def test_the_address_opens_a_trial_with_its_prompt_and_parameters(bench: Workbench) -> None:
+    at = short(page(), seed=11)
+    at.text_area(key="lab_prompt").set_value("Far away")
+    at.number_input(key="lab_top_p").set_value(0.5)
+    trial = shown(press(at, "do_run"), bench)
+    again = page(trial=trial.id)
+    assert again.text_area(key="lab_prompt").value == "Far away"
+    assert again.number_input(key="lab_top_p").value == 0.5
+    assert again.number_input(key="lab_seed").value == 11
+    assert "Edited since this run." not in captions(again)
+
+
+def test_an_unknown_address_says_so(bench: Workbench) -> None:
+    at = page(trial="01a1fab9-91c7-7816-819a-8fcdffdfbaff")
+    assert not at.exception
+    assert "not here" in at.main.error[0].value
+
+
+def test_step_continue_regenerate_and_score(bench: Workbench) -> None:
+    at = short(page(), max_tokens=6)
+    at.text_area(key="lab_prompt").set_value("There was once")
+    first = shown(press(at, "do_skip_next"), bench)
+    assert len(first.steps) == 1
+    second = shown(press(at, "do_skip_next"), bench)
+    assert len(second.steps) == 2 and second.steps.ids[:1] == first.steps.ids
+    more = shown(press(at, "do_fast_forward"), bench)
+    assert len(more.steps) > 2 and more.steps.ids[:2] == second.steps.ids
+    again = shown(press(at, "do_refresh"), bench)
+    assert again.seed != more.seed and again.prompt_ids == more.prompt_ids
+    scored = shown(press(at, "do_ink_highlighter"), bench)
+    assert not len(scored.steps)
+    assert "perplexity of the prompt" in captions(at)
+
+
+def test_an_edited_prompt_is_stepped_from_its_own_start(bench: Workbench) -> None:
+    at = short(page())
+    shown(press(at, "do_run"), bench)
+    at.text_area(key="lab_prompt").set_value("A new beginning")
+    stepped = shown(press(at, "do_skip_next"), bench)
+    assert stepped.draft.prompt == "A new beginning" and len(stepped.steps) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"), [("lab_top_p", 7.0, "top_p"), ("lab_repeat_penalty", 0.0, "repeat_penalty")]
+)
+def test_a_parameter_out_of_range_is_named_in_place(bench: Workbench, key: str, value: float, named: str) -> None:
+    at = page()
+    at.number_input(key=key).set_value(value)
+    at.button(key="do_run").click().run()
+    assert plain(named) in at.main.error[0].value
+
+
+def test_delete_with_undo(bench: Workbench) -> None:
+    at = short(page())
+    trial = shown(press(at, "do_run"), bench)
+    press(at, "lab_delete")
+    assert bench.watch(trial.id) is None
+    assert address(at) != trial.id
+    press(at, "lab_undo")
+    assert bench.watch(trial.id) is not None
+    assert address(at) == trial.id
+
+
+def test_stop_strings_are_typed_with_escapes(bench: Workbench) -> None:
+    at = short(page())
+    at.text_area(key="lab_stop").set_value("\\n\\n\nThe end\\\\n")
+    trial = shown(press(at, "do_run"), bench)
+    assert trial.draft.request.stop == ("\n\n", "The end\\n")
+    assert page(trial=trial.id).text_area(key="lab_stop").value == "\\n\\n\nThe end\\\\n"
+
+
+def test_hostile_text_stays_text(bench: Workbench) -> None:
+    at = short(page())
+    at.text_area(key="lab_prompt").set_value(HOSTILE)
+    trial = shown(press(at, "do_run"), bench)
+    assert trial.draft.prompt == HOSTILE
+    assert not at.exception
+    label = plain(HOSTILE)
+    assert "<script>" not in label and "\u202e" not in label and "**" not in label.replace("\\*", "")
+
+
+def test_copied_python_gives_the_same_text(bench: Workbench, tmp_path: Path) -> None:
+    draft = Draft(
+        'Once upon\n a "time"', sampling=Sampling(seed=3, top_k=20), request=Request(max_tokens=12, reuse_prefix=False)
+    )
+    pool, _ = bench.model.loaded()
+    trial = bench.submit(draft)
+    text = trial.job.result(60).text
+    program = as_python(draft, pool.model, pool.spec)
+    made = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert made.returncode == 0, made.stderr
+    assert made.stdout == text
+
+
+def test_copied_shell_gives_the_same_text(bench: Workbench) -> None:
+    draft = Draft(
+        "Once upon\n a 'time'",
+        sampling=Sampling(seed=3, top_k=20, min_p=0.1),
+        request=Request(max_tokens=12, top_k=4, reuse_prefix=False),
+    )
+    pool, _ = bench.model.loaded()
+    text = bench.submit(draft).job.result(60).text
+    line = as_shell(draft, pool.model, PoolSpec(n_ctx=pool.spec.n_ctx)).replace("python ", f"{sys.executable} ", 1)
+    made = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.strip() == text.strip()

@@ -1,0 +1,50 @@
+"""The frame: navigation and model bar, on the router as the server runs it."""
+
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+from engine.errors import ModelError
+from engine.workbench import Workbench
+
+ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
+
+
+def page() -> AppTest:
+    return AppTest.from_file(str(ROUTER), default_timeout=60).run()
+
+
+def test_the_page_opens_with_its_title_and_the_model(bench: Workbench) -> None:
+    at = page()
+    assert not at.exception
+    assert [title.value for title in at.title] == ["Prompt lab"]
+    bar = " ".join(element.value for element in [*at.sidebar.markdown, *at.sidebar.caption])
+    assert "Logitbench Story" in bar
+    assert "demonstration model" in bar
+    assert f"context {bench.model.loaded()[0].n_ctx}" in bar
+
+
+def test_eject_frees_the_model_and_the_bar_says_so(bench: Workbench) -> None:
+    bench.slot.eject()
+    at = page()
+    assert "Nothing is loaded." in [caption.value for caption in at.sidebar.caption]
+    assert at.button(key="do_run").disabled
+    bench.load_default()
+    while bench.model.is_loading:
+        pass
+    assert not page().button(key="do_run").disabled
+
+
+def test_a_file_that_is_no_model_is_explained_in_the_bar(bench: Workbench, tmp_path: Path) -> None:
+    broken = tmp_path / "broken_[x](y)_.gguf"
+    broken.write_bytes(b"not a model")
+    bench.slot.load(broken)
+    while bench.model.is_loading:
+        pass
+    assert isinstance(bench.model.error, ModelError)
+    at = page()
+    assert not at.exception
+    assert "broken" in at.sidebar.error[0].value
+    bench.load_default()
+    while bench.model.is_loading:
+        pass
