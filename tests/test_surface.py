@@ -1,0 +1,86 @@
+"""What others rely on: the names of the engine, its light import, the documented settings, the wheel."""
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import engine
+from engine.settings import SETTINGS
+
+ROOT = Path(__file__).parents[1]
+FIXED = {"Candidate", "Completion", "EngineError", "Pool", "Sampling", "TokenStep", "complete"}
+HEAVY = ("duckdb", "llama_cpp", "plotly", "streamlit", "torch")
+
+
+def test_the_public_names_are_those_that_are_listed() -> None:
+    assert set(engine.__all__) >= FIXED
+    assert engine.__all__ == sorted(engine.__all__)
+    public = {name for name, value in vars(engine).items() if not name.startswith("_") and hasattr(value, "__module__")}
+    assert public == set(engine.__all__)
+
+
+def test_every_public_name_is_documented() -> None:
+    for name in engine.__all__:
+        assert getattr(engine, name).__doc__, name
+
+
+def test_importing_the_engine_is_light() -> None:
+    program = f"import sys, engine; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_setting_is_documented() -> None:
+    lines = (ROOT / "docs" / "settings.md").read_text("utf-8").splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("| `")]
+    documented = {row[0].strip("| `"): (row[1], row[2].removesuffix(" |")) for row in rows}
+    for setting in SETTINGS:
+        allowed = f", {setting.low:,} to {setting.high:,}" if setting.high else ""
+        default = str(setting.default) if setting.default != "" else "–"
+        assert documented.pop(setting.variable) == (default, setting.help + allowed)
+    assert documented == {}
+
+
+def test_the_wheel_needs_what_requirements_pin() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
+    pinned = {line.partition("==")[0].lower(): line.split()[0] for line in lines if line and not line.startswith("#")}
+    for requirement in project["dependencies"]:
+        name = requirement.replace("==", ">=").partition(">=")[0]
+        assert name.lower() in pinned
+        assert "==" not in requirement or requirement == pinned[name.lower()]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_carries_engine_and_model_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "engine/_data/demo/story.gguf" in names
+    assert "engine/__main__.py" in names
+    folders = {name.split("/")[0] for name in names}
+    assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"engine"}
+    assert not [name for name in names if "training" in name or "history.duckdb" in name]
+
+
+def test_the_wheel_works_from_another_folder(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, other = tmp_path / "site", tmp_path / "other"
+    other.mkdir()
+    words = ["install", "--quiet", "--no-deps", "--no-index", "--target", str(target), str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True, capture_output=True)
+    monkeypatch.setenv("PYTHONPATH", str(target))
+    program = "import engine; print(engine.__file__); print(engine.complete('Once upon a time', max_tokens=4).ids)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=other)
+    path, ids = done.stdout.splitlines()
+    assert Path(path).is_relative_to(target)
+    assert len(ids.split(",")) == 4
