@@ -13,6 +13,8 @@ Ids = npt.NDArray[np.intp]
 
 _SMALL = 2048
 _WIDEST = 64
+_NOTHING = np.float32(-1000)
+"""Its exponential is 0; in the place of -inf it keeps 0 times the exponent a number."""
 
 
 class Figures(NamedTuple):
@@ -42,11 +44,10 @@ class Distribution:
         highest = self.check(row)
         shifted, exp = self._shifted, self._exp
         np.subtract(row, np.float32(highest), out=shifted)
+        np.maximum(shifted, _NOTHING, out=shifted)
         np.exp(shifted, out=exp)
         total = float(exp.sum())
         weighted = float(np.dot(shifted, exp))
-        if not math.isfinite(weighted):
-            weighted = float(np.dot(np.where(exp > 0, shifted, 0), exp))
         log_total = math.log(total)
         return Figures(highest + log_total, max(log_total - weighted / total, 0.0))
 

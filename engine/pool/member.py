@@ -41,6 +41,7 @@ class Member:
         self._calls: dict[int, Future[m.Answer]] = {}
         self._outbox: queue.SimpleQueue[m.Message | None] = queue.SimpleQueue()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the worker writes to it as long as it lives
+        self._last_words = ""
         self._num_oom = _num_oom_kills()
         ours, theirs = socket.socketpair()
         environment = os.environ | {
@@ -75,7 +76,7 @@ class Member:
                             self._on_progress(message.progress)
                         case m.Failed():
                             self.close()
-                            raise getattr(errors, message.error, ModelError)(message.text + self._tail())
+                            raise getattr(errors, message.error, ModelError)(message.text + self._last_words)
         except (EOFError, OSError) as error:
             self.close()
             reason = self.reason_of_death()
@@ -135,6 +136,9 @@ class Member:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        if not self._log.closed:
+            self._last_words = self._tail()
+            self._log.close()
 
     def reason_of_death(self) -> str:
         """How the process ended, in words, with the end of its log."""
@@ -143,8 +147,8 @@ class Member:
             is_oom = _num_oom_kills() > self._num_oom
             return "was killed by the system for want of memory" if is_oom else "was killed (SIGKILL)"
         if code is not None and code < 0:
-            return f"crashed ({signal.Signals(-code).name})" + self._tail()
-        return f"ended with status {code}" + self._tail()
+            return f"crashed ({signal.Signals(-code).name})" + self._last_words
+        return f"ended with status {code}" + self._last_words
 
     def _tail(self) -> str:
         size = os.fstat(self._log.fileno()).st_size

@@ -4,6 +4,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -87,7 +88,8 @@ class Pool:
         self._numbers = itertools.count(1)
         self._is_closed = False
         self._num_deaths = 0
-        self._crew = Crew(instances, self._load, self, on_progress or (lambda _fraction: None))
+        load = partial(_load, self.model, self.spec, self.threads, self._settings.prefill_share)
+        self._crew = Crew(instances, load, self, on_progress or (lambda _fraction: None))
         self._crew.start_all()
         member = self._crew.alive[0]
         self.vocabulary = member.vocabulary()
@@ -95,17 +97,6 @@ class Pool:
         self.load_s = max(member.ready.load_s for member in self._crew.alive)
         self.chat_template = member.ready.chat_template
         self.description = member.ready.description
-
-    def _load(self, index: int) -> m.Load:
-        return m.Load(
-            protocol=m.PROTOCOL,
-            model=self.model,
-            spec=self.spec,
-            threads=self.threads,
-            threads_batch=self.spec.threads_batch or self.threads,
-            cpus=cores_for(index, self.threads) if self.spec.pin else [],
-            prefill_share=self._settings.prefill_share,
-        )
 
     # jobs
 
@@ -379,3 +370,16 @@ class Pool:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+
+def _load(model: str, spec: PoolSpec, threads: int, prefill_share: int, index: int) -> m.Load:
+    """What worker `index` is told; no method, so that the crew does not keep its pool alive."""
+    return m.Load(
+        protocol=m.PROTOCOL,
+        model=model,
+        spec=spec,
+        threads=threads,
+        threads_batch=spec.threads_batch or threads,
+        cpus=cores_for(index, threads) if spec.pin else [],
+        prefill_share=prefill_share,
+    )

@@ -1,0 +1,101 @@
+"""The workers of one pool: started together, listened to, replaced, ended."""
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Protocol
+
+from engine.errors import EngineError
+from engine.pool import messages as m
+from engine.pool.member import Member
+
+
+class Owner(Protocol):
+    """Who hears what the workers say, each worker from a thread of its own."""
+
+    def on_message(self, member: Member, message: m.ToPool) -> None:
+        """A worker said something."""
+
+    def on_death(self, member: Member, index: int) -> None:
+        """A worker's end of the socket is closed."""
+
+
+class Crew:
+    """`size` workers, each told `load(index)`. Ends them when it is closed or no longer referred to.
+
+    It holds its owner weakly, so that a pool nobody holds is collected and its workers end.
+    """
+
+    def __init__(
+        self, size: int, load: Callable[[int], m.Load], owner: Owner, on_progress: Callable[[float], object]
+    ) -> None:
+        self._load, self._owner, self._on_progress = load, weakref.ref(owner), on_progress
+        self._fractions = [0.0] * size
+        self._members: list[Member | None] = [None] * size
+        self.close = weakref.finalize(self, _close, self._members)
+
+    @property
+    def alive(self) -> list[Member]:
+        """The workers that have loaded and still run."""
+        return [member for member in self._members if member is not None and member.is_alive]
+
+    def start_all(self) -> None:
+        """Load all at the same time; the first failure ends the others and is raised."""
+        failures: list[Exception] = []
+
+        def start(index: int) -> None:
+            try:
+                self.start(index)
+            except (EngineError, OSError) as error:
+                failures.append(error)
+
+        starters = [threading.Thread(target=start, args=(index,), daemon=True) for index in range(len(self._members))]
+        for starter in starters:
+            starter.start()
+        for starter in starters:
+            starter.join()
+        if failures:
+            self.close()
+            raise failures[0]
+
+    def start(self, index: int) -> None:
+        """Start one worker, or another in the place of a dead one; returns when it is ready. Raises ModelError."""
+        fractions, on_progress = self._fractions, self._on_progress
+
+        def progress(fraction: float) -> None:
+            fractions[index] = fraction
+            on_progress(sum(fractions) / len(fractions))
+
+        member = Member(self._load(index), progress)
+        self._members[index] = member
+        member.start()
+        if not self.close.alive:
+            member.close()
+            return
+        threading.Thread(target=_listen, args=(self._owner, member, index), daemon=True).start()
+
+
+def _listen(owner: "weakref.ref[Owner]", member: Member, index: int) -> None:
+    while True:
+        try:
+            messages = list(member.channel.receive())
+        except (EOFError, OSError):
+            break
+        alive = owner()
+        if alive is None:
+            return
+        for message in messages:
+            alive.on_message(member, message)
+        del alive
+    alive = owner()
+    if alive is not None:
+        alive.on_death(member, index)
+
+
+def _close(members: list[Member | None]) -> None:
+    """End all workers at once, then wait for each."""
+    running = [member for member in members if member is not None]
+    for member in running:
+        member.hang_up()
+    for member in running:
+        member.close()
