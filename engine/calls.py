@@ -38,8 +38,6 @@ def complete(
     options = {"parallel": max(1, min(8, len(texts)))} | pool
     with Pool(model or embedded_model(), **options) as opened:
         done = list(
-            opened.map(
-                texts, sampling, max_tokens=max_tokens, top_k=top_k, stop=stop, prompt_logprobs=prompt_logprobs
-            )
+            opened.map(texts, sampling, max_tokens=max_tokens, top_k=top_k, stop=stop, prompt_logprobs=prompt_logprobs)
         )
     return done[0] if is_one else done
