@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ READ_KEPT = 16
 INBOX_S = 5
 INBOX = "inbox"
 TITLE_CHARACTERS = 200
+STEPS_PER_LINE = 8
 RECORDED = "recorded"
 VERSIONS = ("llama-cpp-python", "logitbench", "numpy")
 
@@ -77,14 +79,13 @@ class Workbench:
 
     def submit(self, draft: Draft) -> LiveTrial:
         """Start a trial of `draft`. Raises EngineError where it cannot start."""
-        return self._start(draft, self._prompt(draft))
+        return self._begin(draft)
 
     def step(self, draft: Draft, trial: Trial | None) -> LiveTrial:
         """One token more of `trial`, or the first of `draft`."""
         if trial is not None:
             return self.continue_trial(trial, 1, label="step")
-        first = replace(draft, request=replace(draft.request, max_tokens=1))
-        return self._start(first, self._prompt(draft), label="step")
+        return self._begin(replace(draft, request=replace(draft.request, max_tokens=1)), "step")
 
     def continue_trial(self, trial: Trial, num_tokens: int, label: str = "continue") -> LiveTrial:
         """Go on from the ids of `trial` with its own parameters and seed, as if more had been asked for at once.
@@ -107,7 +108,7 @@ class Workbench:
     def score(self, draft: Draft) -> LiveTrial:
         """The probabilities of the prompt's own tokens; nothing is generated."""
         request = replace(draft.request, max_tokens=0, prompt_logprobs=True)
-        return self._start(replace(draft, request=request), self._prompt(draft), label="score")
+        return self._begin(replace(draft, request=request), "score")
 
     def stop(self, trial: Trial) -> None:
         """End a trial at the next decode step; nothing happens where it has ended."""
@@ -136,8 +137,12 @@ class Workbench:
             )
         return pool
 
-    def _prompt(self, draft: Draft) -> str | list[int]:
-        return self.model.loaded()[0].render_chat(list(draft.messages))[1] if draft.messages else draft.prompt
+    def _begin(self, draft: Draft, label: str = "") -> LiveTrial:
+        """Start from the beginning; a conversation becomes the ids that the model's own template makes of it."""
+        if not draft.messages:
+            return self._start(draft, draft.prompt, label=label)
+        text, ids = self.model.loaded()[0].render_chat(list(draft.messages))
+        return self._start(replace(draft, prompt=text), ids, label=label)
 
     def _start(
         self,
@@ -237,12 +242,14 @@ class Workbench:
             return self._recorded
 
     def recent(self, limit: int) -> list[TrialSummary]:
-        """The newest trials, those that run or were not kept among them."""
-        stored = self.history.recent(limit) if self.history else []
+        """The newest trials, those that run or were not kept among them; of trials stepped one by one only the last."""
+        stored = self.history.recent(STEPS_PER_LINE * limit) if self.history else []
         with self._lock:
             live = [trial for trial in self._trials.values() if trial.completion or not trial.done()]
         by_id = {summary.id: summary for summary in stored} | {trial.id: _summary(trial) for trial in live}
-        return sorted(by_id.values(), key=lambda summary: summary.created_at, reverse=True)[:limit]
+        newest_first = sorted(by_id.values(), key=lambda summary: summary.created_at, reverse=True)
+        lines = [one for newer, one in pairwise([None, *newest_first]) if one and not _is_stepped_over(one, newer)]
+        return lines[:limit]
 
     def newest_id(self) -> str | None:
         """The trial that a page opens on: the newest here, else the one that ships."""
@@ -318,6 +325,13 @@ def _summary(trial: Trial) -> TrialSummary:
         mean_surprise_bits=None,
         label=trial.label,
     )
+
+
+def _is_stepped_over(one: TrialSummary, newer: TrialSummary | None) -> bool:
+    """True where `newer` is the same text a step further, so that it holds all of `one`."""
+    if newer is None or one.label != "step" or newer.label not in ("step", "continue"):
+        return False
+    return newer.title == one.title and newer.num_generated > one.num_generated
 
 
 def _title(draft: Draft) -> str:

@@ -158,7 +158,7 @@ def _copy(bench: Workbench, trial: Trial | None) -> None:
     if pool is None:
         return
     try:
-        snippets.copy_button(lab.draft_with_seed(trial), pool.model, pool.spec)
+        snippets.copy_button(lab.as_shown(trial), pool.model, pool.spec)
     except EngineError:
         st.caption("Mend the parameters to copy them as code.", width="content")
 

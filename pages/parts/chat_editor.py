@@ -8,13 +8,14 @@ from engine.errors import ConfigError, EngineError
 from engine.pool.pool import Pool
 from engine.trials import Message
 from pages.parts.notice import notice
+from pages.parts.plain import plain
 
 ROLES = ("system", "user", "assistant")
 KEY = "lab_messages"
 STYLE = """
 <style>
 .rendered { font-family: "Source Code Pro", monospace; font-size: 0.87rem; line-height: 1.9; white-space: pre-wrap; }
-.rendered span { border-radius: 2px; box-shadow: 0 0 0 1px color-mix(in srgb, currentColor 22%, transparent); }
+.rendered span { border-radius: 2px; margin-right: 2px; outline: 1px solid #8884; }
 .rendered .control { opacity: 0.6; }
 </style>
 """
@@ -40,8 +41,8 @@ def _message(number: int, *, is_only: bool, is_last: bool) -> None:
         )  # fmt: skip
         if not is_only:
             st.button(
-                "Remove", icon=":material/close:", type="tertiary", key=f"lab_remove_{number}", on_click=_remove,
-                args=(number,), wrap=False,
+                ":material/close:", type="tertiary", key=f"lab_remove_{number}", help="Remove this message",
+                on_click=_remove, args=(number,),
             )  # fmt: skip
 
 
@@ -49,6 +50,9 @@ def _rendered(pool: Pool) -> None:
     with st.expander("Rendered by the model's template", key="lab_rendered"):
         try:
             _, ids = pool.render_chat(list(read()))
+        except ConfigError as error:
+            st.caption(plain(str(error)))
+            return
         except EngineError as error:
             notice(error)
             return
@@ -62,15 +66,21 @@ def _span(text: str, is_control: bool) -> str:
     return f'<span class="{"control" if is_control else "text"}">{html.escape(text)}</span>'
 
 
-def read() -> tuple[Message, ...]:
-    """The messages on the screen, an empty one at the end left out; raises ConfigError where none is to be answered."""
+def on_screen() -> tuple[Message, ...]:
+    """The messages on the screen, an empty one at the end left out."""
     state = st.session_state
     messages = [{"role": state[_role(n)], "content": state.get(_content(n), "")} for n in state.get(KEY, [])]
     if messages and not messages[-1]["content"].strip():
         messages.pop()
-    if not messages or messages[-1]["role"] == "assistant":
-        raise ConfigError("There is no message to answer: write one, then run.")
     return tuple(messages)
+
+
+def read() -> tuple[Message, ...]:
+    """The messages on the screen; raises ConfigError where none of them is to be answered."""
+    messages = on_screen()
+    if not messages or messages[-1]["role"] == "assistant":
+        raise ConfigError("There is no message to answer yet: write the next one, then run.")
+    return messages
 
 
 def fill(messages: tuple[Message, ...]) -> None:
@@ -84,7 +94,7 @@ def fill(messages: tuple[Message, ...]) -> None:
 
 def add_answer(text: str) -> None:
     """Put the model's answer behind the messages, and an empty one for the next turn."""
-    messages = (*read(), {"role": "assistant", "content": text}, {"role": "user", "content": ""})
+    messages = (*on_screen(), {"role": "assistant", "content": text}, {"role": "user", "content": ""})
     fill(messages)
 
 

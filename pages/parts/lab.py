@@ -48,9 +48,11 @@ def open_trial(bench: Workbench) -> Trial | None:
 def put_on_screen(trial: Trial) -> None:
     """Show a trial and fill the editor with what was asked for; only before widgets are drawn, or in a callback."""
     state, draft = st.session_state, trial.draft
-    state[PROMPT], state[MODE] = draft.prompt, CHAT if draft.messages else COMPLETION
+    state[MODE] = CHAT if draft.messages else COMPLETION
     if draft.messages:
         chat_editor.fill(draft.messages)
+    else:
+        state[PROMPT] = draft.prompt
     sampling_editor.fill(draft.sampling, draft.request)
     show(trial)
 
@@ -67,25 +69,37 @@ def show(trial: Trial | None) -> None:
 
 def draft() -> Draft:
     """What the editor says; raises ConfigError where it cannot be run."""
-    is_chat = st.session_state.get(MODE) == CHAT
-    messages = chat_editor.read() if is_chat else ()
-    prompt = "" if is_chat else st.session_state[PROMPT]
+    if _is_chat():
+        chat_editor.read()
+    return _draft()
+
+
+def _is_chat() -> bool:
+    return st.session_state.get(MODE) == CHAT
+
+
+def _draft() -> Draft:
+    """What the editor says, even where there is no message to answer yet."""
+    messages = chat_editor.on_screen() if _is_chat() else ()
+    prompt = "" if _is_chat() else st.session_state[PROMPT]
     is_kept = not st.session_state.get(sampling_editor.UNKEPT, False)
     return Draft(prompt, messages, sampling_editor.read_sampling(), sampling_editor.read_request(), is_kept)
 
 
-def draft_with_seed(trial: Trial | None) -> Draft:
-    """The draft with the seed that the trial used, where the editor still says what the trial did."""
-    now = draft()
-    if trial is None or trial.seed is None or now.sampling.seed is not None or is_edited(trial):
-        return now
-    return replace(now, sampling=replace(now.sampling, seed=trial.seed))
+def as_shown(trial: Trial | None) -> Draft:
+    """What gives what is on the screen: the trial with the seed it used, or the editor where that says otherwise.
+
+    Raises ConfigError where the editor's parameters cannot be run.
+    """
+    if trial is None or is_edited(trial):
+        return draft()
+    return replace(trial.draft, sampling=replace(trial.draft.sampling, seed=trial.seed))
 
 
 def is_edited(trial: Trial) -> bool:
     """True where the editor asks for something else than `trial` did."""
     try:
-        now = draft()
+        now = _draft()
     except EngineError:
         return True
     then = trial.draft

@@ -57,9 +57,11 @@ def actions(bench: Workbench, trial: Trial) -> None:
 
 
 def _label(one: TrialSummary) -> str:
+    """The prompt, and in grey how the answer began, its length, why it was made, and when."""
     title = plain(one.title, TITLE_WIDTH) or "(empty)"
     facts = [f"{one.num_generated:,} tok" if one.num_generated else "", WHY.get(one.label, ""), moment(one.created_at)]
-    return f"{title} :gray[{' · '.join(fact for fact in facts if fact)}]"
+    grey = [plain(one.output_start.strip(), TITLE_WIDTH), *facts]
+    return f"{title} :gray[{' · '.join(fact for fact in grey if fact)}]"
 
 
 def _open(bench: Workbench, trial_id: str) -> None:

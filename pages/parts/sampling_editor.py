@@ -10,7 +10,7 @@ from engine.specs import DEFAULT_SAMPLERS, MAX_RECORDED, Request, Sampling
 PREFIX = "lab_"
 UNKEPT = "lab_unkept"
 MAX_TOKENS = 128
-SEED_WIDTH, WIDTH = 118, 104
+SEED_WIDTH, WIDTH = 132, 104
 REPETITION = "Repetition"
 
 

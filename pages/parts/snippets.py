@@ -17,9 +17,10 @@ def copy_button(draft: Draft, model: str, spec: PoolSpec) -> None:
     with st.popover("Copy as code", icon=":material/code:", key="lab_copy"):
         in_python, in_shell = st.tabs(["Python", "Shell"])
         in_python.code(as_python(draft, model, spec), language="python", wrap_lines=True)
-        in_shell.code(as_shell(draft, model, spec), language="bash", wrap_lines=True)
         if draft.messages:
-            in_shell.caption("The shell takes a prompt: this is the conversation as the chat template renders it.")
+            in_shell.caption("The command line takes a prompt, not a conversation: use the Python form.")
+        else:
+            in_shell.code(as_shell(draft, model, spec), language="bash", wrap_lines=True)
 
 
 def as_python(draft: Draft, model: str, spec: PoolSpec) -> str:

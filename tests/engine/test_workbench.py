@@ -1,4 +1,4 @@
-"""The workbench with the model that ships: trials, their continuation, what is kept, and what happens when it cannot be."""
+"""The workbench with the model that ships: trials, their continuation, what is kept, what happens when it cannot be."""
 
 import subprocess
 import sys
@@ -166,8 +166,8 @@ def test_a_load_that_is_abandoned_leaves_no_worker(tmp_path: Path) -> None:
 
 def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
     program = (
-        "import pathlib, sys, time; from engine.history import History;"
-        f"h = History.open(pathlib.Path({str(tmp_path / 'history.duckdb')!r})); print('open', flush=True); time.sleep(60)"
+        "import pathlib, time; from engine.history import History;"
+        f"h = History.open(pathlib.Path({str(tmp_path / 'history.duckdb')!r})); print(1, flush=True); time.sleep(60)"
     )
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     try:

@@ -9,15 +9,20 @@ from engine import workbench
 from engine.workbench import Workbench
 
 
+def wait_for_model(bench: Workbench) -> None:
+    """Return when no model is loading any more."""
+    end = time.monotonic() + 60
+    while bench.model.is_loading:
+        assert time.monotonic() < end, bench.model
+        time.sleep(0.05)
+
+
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     """The workbench that `current()` gives to the pages, its model loaded."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOGITBENCH_HOME", str(tmp_path_factory.mktemp("home")))
         bench = workbench.current()
-        end = time.monotonic() + 60
-        while bench.model.pool is None:
-            assert time.monotonic() < end, "the model did not load"
-            time.sleep(0.05)
+        wait_for_model(bench)
         yield bench
         bench.close()

@@ -3,16 +3,19 @@
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from engine.models import embedded_model
 from engine.specs import PoolSpec, Request, Sampling
 from engine.trials import Draft, Trial
 from engine.workbench import Workbench
 from pages.parts.plain import plain
 from pages.parts.snippets import as_python, as_shell
+from tests.pages.conftest import wait_for_model
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] :smile: `code` [a](b) \u202egnp"
@@ -189,3 +192,44 @@ def test_copied_shell_gives_the_same_text(bench: Workbench) -> None:
     made = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert made.returncode == 0, made.stderr
     assert made.stdout.strip() == text.strip()
+
+
+@pytest.fixture
+def chatting(bench: Workbench, tmp_path: Path) -> Iterator[Workbench]:
+    """The workbench on a copy of the model that carries a chat template."""
+    template = "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}[assistant]"
+    path = tmp_path / "chat.gguf"
+    program = [sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--chat-template", template]
+    subprocess.run([*program, embedded_model(), path], check=True, capture_output=True, timeout=120)
+    bench.slot.load(path)
+    wait_for_model(bench)
+    yield bench
+    bench.load_default()
+    wait_for_model(bench)
+
+
+def test_a_chat_answer_becomes_the_next_turn(chatting: Workbench) -> None:
+    at = short(page())
+    at.segmented_control(key="lab_mode").set_value("Chat").run()
+    (box,) = [area for area in at.text_area if area.label == "Message"]
+    box.set_value("Who lives in the wood?").run()
+    pool, _ = chatting.model.loaded()
+    text, ids = pool.render_chat([{"role": "user", "content": "Who lives in the wood?"}])
+    assert f"{len(ids)} of {pool.n_ctx} tokens" in captions(at)
+    trial = shown(press(at, "do_run"), chatting)
+    assert trial.prompt_ids == tuple(ids) and trial.draft.prompt == text
+    assert trial.completion is not None
+    at.run()
+    contents = [area.value for area in at.text_area if area.label == "Message"]
+    assert contents == ["Who lives in the wood?", trial.completion.text, ""]
+    assert "Edited since this run." not in captions(at)
+
+
+def test_a_chat_without_a_question_is_not_run(chatting: Workbench) -> None:
+    at = page()
+    at.segmented_control(key="lab_mode").set_value("Chat").run()
+    for area in at.text_area:
+        if area.label == "Message":
+            area.set_value("")
+    at.button(key="do_run").click().run()
+    assert "no message to answer" in at.main.error[0].value

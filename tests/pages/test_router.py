@@ -6,6 +6,7 @@ from streamlit.testing.v1 import AppTest
 
 from engine.errors import ModelError
 from engine.workbench import Workbench
+from tests.pages.conftest import wait_for_model
 
 ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
 
@@ -30,8 +31,7 @@ def test_eject_frees_the_model_and_the_bar_says_so(bench: Workbench) -> None:
     assert "Nothing is loaded." in [caption.value for caption in at.sidebar.caption]
     assert at.button(key="do_run").disabled
     bench.load_default()
-    while bench.model.is_loading:
-        pass
+    wait_for_model(bench)
     assert not page().button(key="do_run").disabled
 
 
@@ -39,12 +39,10 @@ def test_a_file_that_is_no_model_is_explained_in_the_bar(bench: Workbench, tmp_p
     broken = tmp_path / "broken_[x](y)_.gguf"
     broken.write_bytes(b"not a model")
     bench.slot.load(broken)
-    while bench.model.is_loading:
-        pass
+    wait_for_model(bench)
     assert isinstance(bench.model.error, ModelError)
     at = page()
     assert not at.exception
     assert "broken" in at.sidebar.error[0].value
     bench.load_default()
-    while bench.model.is_loading:
-        pass
+    wait_for_model(bench)

@@ -1,0 +1,138 @@
+"""The real server, started as `make app` starts it, and the system's own Chromium."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from engine.models import synthetic
+
+ROOT = Path(__file__).parents[2]
+# Slow enough to be watched: about a tenth of a second for a token while tests run beside it.
+SLOW = synthetic.Shape(
+    architecture="llama", n_vocab=8192, n_ctx_train=2048, n_embd=1024, n_layer=12, n_head=16, n_head_kv=16, n_ff=2816,
+    norm_eps=1e-5, rope_base=10_000,
+)  # fmt: skip
+
+
+class Server:
+    """`streamlit run app.py` on a free port, with a home folder of its own."""
+
+    def __init__(self, home: Path, model: Path | None = None) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.home = home
+        environment = {**os.environ, "LOGITBENCH_HOME": str(home), "LOGITBENCH_MODEL": str(model or "")}
+        command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={self.port}"]
+        self.log = home / "server.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*command, "--server.headless=true"], cwd=ROOT, env=environment, stdout=log, stderr=log
+            )
+
+    def wait(self, seconds: float = 60) -> None:
+        """Return when the server answers."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=5).close()
+                return
+            except OSError:
+                assert self.process.poll() is None and time.monotonic() < end, self.log.read_text()
+                time.sleep(0.1)
+
+    def workers(self) -> list[psutil.Process]:
+        """The worker processes that are alive."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        return [child for child in children if "engine.pool.worker" in " ".join(child.cmdline())]
+
+    def stop(self, number: int = signal.SIGINT, seconds: float = 20) -> int:
+        """End the server by a signal and wait for it; its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+
+@contextmanager
+def running(home: Path, model: Path | None = None) -> Iterator[Server]:
+    """A server for as long as the block lasts."""
+    server = Server(home, model)
+    try:
+        server.wait()
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+
+
+@pytest.fixture(scope="session")
+def slow_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of random weights that takes its time."""
+    path = tmp_path_factory.mktemp("models") / "slow.gguf"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(synthetic.SHAPES, "slow", SLOW)
+        synthetic.write_synthetic("slow", path, "Q8_0")
+    return path
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with the model that ships."""
+    with running(tmp_path_factory.mktemp("shipped")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory, slow_model: Path) -> Iterator[Server]:
+    """A server with the slow model."""
+    with running(tmp_path_factory.mktemp("slow"), slow_model) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium as the system has it."""
+    path = shutil.which("chromium") or "/usr/bin/chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """A fresh profile, in which a defect of the page fails the test."""
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    context.set_default_timeout(60_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def open_page(context: BrowserContext) -> Iterator[Callable[[str], Page]]:
+    """Opens an address and waits until the page can be used; page errors fail the test."""
+    errors: list[str] = []
+
+    def open_(url: str) -> Page:
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(url)
+        page.get_by_role("heading", name="Prompt lab").wait_for()
+        return page
+
+    yield open_
+    assert not errors

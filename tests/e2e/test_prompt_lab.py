@@ -1,0 +1,224 @@
+"""The Prompt lab in a real browser: what a person sees and does while a model runs."""
+
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.conftest import Server, running
+
+OpenPage = Callable[[str], Page]
+TRIAL = re.compile(r"\?trial=[0-9a-f-]{36}$")
+WAIT = 90_000
+
+expect.set_options(timeout=WAIT)
+
+
+def run(page: Page) -> None:
+    """Press Run once the model is there."""
+    button = page.get_by_role("button", name="Run")
+    expect(button).to_be_enabled()
+    button.click()
+
+
+def answer(page: Page):  # type: ignore[no-untyped-def]
+    return page.locator(".t.answer")
+
+
+def fill(page: Page, label: str, value: str) -> None:
+    field = page.get_by_label(label, exact=True)
+    field.fill(value)
+    field.press("Enter")
+
+
+def prompt(page: Page):  # type: ignore[no-untyped-def]
+    return page.get_by_role("textbox", name="Prompt")
+
+
+def has_ended(page: Page) -> None:
+    expect(page.get_by_role("button", name="Run")).to_be_visible()
+    expect(page.locator(".ending")).not_to_be_empty()
+
+
+def test_a_run_streams_and_ends_in_words(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(shipped.url)
+    fill(page, "Max tokens", "24")
+    run(page)
+    expect(page).to_have_url(TRIAL)
+    has_ended(page)
+    expect(answer(page)).to_have_count(24)
+    expect(page.locator(".ending")).to_have_text("It reached the 24 tokens asked for.")
+    expect(page.locator(".figures")).to_contain_text("with inspection")
+
+
+def test_ctrl_enter_runs_the_text_just_typed(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(shipped.url)
+    fill(page, "Max tokens", "4")
+    expect(page.get_by_role("button", name="Run")).to_be_enabled()
+    prompt(page).fill("The little tailor")
+    prompt(page).press("Control+Enter")
+    has_ended(page)
+    expect(page.locator(".t.prompt").last).to_contain_text("ailor")
+
+
+def test_hover_shows_candidates_and_click_pins(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(shipped.url)
+    fill(page, "Max tokens", "12")
+    run(page)
+    has_ended(page)
+    answer(page).nth(3).hover()
+    expect(page.locator(".tooltip tr.chosen")).to_be_visible()
+    answer(page).nth(3).click()
+    expect(page.locator(".inspector h3")).to_have_text("Token 4 of 12")
+    expect(page.locator(".inspector .sentence")).to_contain_text("The model gave")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".inspector h3")).to_have_text("Token 5 of 12")
+
+
+def test_step_adds_one_token_at_a_time(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(shipped.url)
+    step = page.get_by_role("button", name="Step", exact=True)
+    expect(step).to_be_enabled()
+    prompt(page).fill("Step by step")
+    prompt(page).blur()
+    expect(page.get_by_text("Edited since this run.").or_(page.locator(".figures"))).to_be_visible()
+    for count in (1, 2, 3):
+        expect(step).to_be_enabled()
+        step.click()
+        expect(answer(page)).to_have_count(count)
+        has_ended(page)
+
+
+def test_continue_goes_on_from_the_same_tokens(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(shipped.url)
+    fill(page, "Max tokens", "8")
+    run(page)
+    has_ended(page)
+    before = answer(page).all_inner_texts()
+    page.get_by_role("button", name="Continue").click()
+    expect(answer(page).nth(20)).to_be_visible()
+    has_ended(page)
+    assert answer(page).all_inner_texts()[: len(before)] == before
+
+
+def test_a_recent_trial_opens_again_and_can_be_deleted_and_brought_back(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(shipped.url)
+    fill(page, "Max tokens", "5")
+    prompt(page).fill("A tale to lose")
+    prompt(page).blur()
+    run(page)
+    has_ended(page)
+    url = page.url
+    prompt(page).fill("Another tale")
+    prompt(page).blur()
+    expect(page.get_by_text("Edited since this run.")).to_be_visible()
+    page.get_by_role("button", name=re.compile("A tale to lose")).first.click()
+    expect(prompt(page)).to_have_value("A tale to lose")
+    page.get_by_role("button", name="Delete").click()
+    expect(page).not_to_have_url(url)
+    page.get_by_role("button", name="Undo").click()
+    expect(page).to_have_url(url)
+    expect(answer(page)).to_have_count(5)
+
+
+def test_a_trial_is_downloaded_as_json_and_csv(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(shipped.url)
+    fill(page, "Max tokens", "3")
+    run(page)
+    has_ended(page)
+    for kind, sign in (("JSON", '"completion"'), ("CSV", "part,position,id")):
+        button = page.get_by_role("button", name=kind)
+        expect(button).to_have_count(1)
+        with page.expect_download() as download:
+            button.click()
+        assert sign in Path(download.value.path()).read_text("utf-8")
+
+
+def test_stop_ends_a_run_and_keeps_what_came(slow: Server, open_page: OpenPage) -> None:
+    page = open_page(slow.url)
+    fill(page, "Max tokens", "2000")
+    run(page)
+    expect(answer(page).nth(2)).to_be_visible()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(".ending")).to_have_text("You stopped it.")
+    assert 2 < answer(page).count() < 2000
+
+
+def test_a_reload_in_the_middle_loses_nothing(slow: Server, open_page: OpenPage) -> None:
+    page = open_page(slow.url)
+    fill(page, "Max tokens", "2000")
+    run(page)
+    expect(answer(page).nth(5)).to_be_visible()
+    before = answer(page).all_inner_texts()
+    page.reload()
+    expect(answer(page).nth(len(before) + 3)).to_be_visible()
+    assert answer(page).all_inner_texts()[: len(before)] == before
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(".ending")).to_have_text("You stopped it.")
+
+
+def test_eight_tabs_stream_side_by_side(slow: Server, open_page: OpenPage) -> None:
+    pages = [open_page(slow.url) for _ in range(8)]
+    for page in pages:
+        page.bring_to_front()
+        fill(page, "Max tokens", "2000")
+        run(page)
+        expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    counts = [answer(page).count() for page in pages]
+    for page, count in zip(pages, counts, strict=True):
+        page.bring_to_front()
+        expect(answer(page).nth(count + 2)).to_be_visible()
+        assert page.get_by_role("button", name="Stop").is_visible()
+    assert len({page.url for page in pages}) == 8
+    for page in pages:
+        page.bring_to_front()
+        page.get_by_role("button", name="Stop").click()
+        expect(page.locator(".ending")).to_have_text("You stopped it.")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_server_stops_cleanly_while_a_run_streams(
+    tmp_path: Path, slow_model: Path, open_page: OpenPage, number: signal.Signals
+) -> None:
+    with running(tmp_path, slow_model) as server:
+        page = open_page(server.url)
+        fill(page, "Max tokens", "2000")
+        run(page)
+        expect(answer(page).nth(1)).to_be_visible()
+        workers = server.workers()
+        assert workers
+        server.stop(number)
+        _, alive = psutil.wait_procs(workers, 10)
+        assert not alive
+
+
+def test_workers_end_with_a_server_that_was_killed(tmp_path: Path, slow_model: Path, open_page: OpenPage) -> None:
+    with running(tmp_path, slow_model) as server:
+        page = open_page(server.url)
+        run(page)
+        workers = server.workers()
+        assert workers
+        server.stop(signal.SIGKILL)
+        _, alive = psutil.wait_procs(workers, 10)
+        assert not alive
+
+
+def test_a_worker_killed_while_streaming_is_said_and_replaced(slow: Server, open_page: OpenPage) -> None:
+    page = open_page(slow.url)
+    fill(page, "Max tokens", "2000")
+    run(page)
+    expect(answer(page).nth(1)).to_be_visible()
+    slow.workers()[0].kill()
+    expect(page.get_by_text("killed").first).to_be_visible()
+    end = time.monotonic() + 60
+    while not slow.workers():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    fill(page, "Max tokens", "2")
+    run(page)
+    expect(answer(page)).to_have_count(2)
