@@ -71,7 +71,7 @@ class Generation:
         self.sampler.accept(token)
 
     def step(self, row: Row, now: float, scratch: Scratch) -> Recorded:
-        """Draw the next token from a row of logits; raises ModelError naming the step for logits that are not finite."""
+        """Draw the next token from a row of logits; raises ModelError naming the step for a row that is not finite."""
         k = self.request.top_k
         distribution, figures, top = scratch.distribution, None, None
         try:

@@ -16,7 +16,7 @@ CANDIDATE = np.dtype([("id", "<i4"), ("logit", "<f4"), ("p", "<f4")])
 
 
 def gbnf_of(sampling: Sampling) -> str:
-    """The grammar text that `sampling` asks for; empty for none. Raises ConfigError for a schema that has no grammar."""
+    """The grammar text that `sampling` asks for; empty for none. Raises ConfigError for a schema without a grammar."""
     if not sampling.json_schema:
         return sampling.grammar
     from llama_cpp.llama_grammar import json_schema_to_gbnf

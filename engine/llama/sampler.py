@@ -60,19 +60,18 @@ class Sampler:
             llama.llama_sampler_chain_add(self._chain, stage)
         self._xtc = next((stage for name, stage in stages if name == "xtc"), None)
         self._dist = None if self._is_mirostat else stages[-1][1]
-        starts_with_top_k = stages[0][0] == "top_k" and sampling.top_k <= _PRESORTED_MOST
-        self.num_presorted = sampling.top_k if starts_with_top_k and not len(self._bias_ids) else 0
+        num_presorted = sampling.top_k + len(self._bias_ids)
+        self.num_presorted = num_presorted if stages[0][0] == "top_k" and num_presorted <= _PRESORTED_MOST else 0
         self._kept: npt.NDArray[np.void] = np.zeros(0, CANDIDATE)
 
     def choose(self, row: Row, distribution: Distribution, top: Ids | None, room: npt.NDArray[np.void]) -> Choice:
         """Run the chain on a row of logits (vocab,); `room` is scratch of CANDIDATE rows, (vocab,).
 
-        `top`, if given, holds at least `num_presorted` ids, largest logit first: what top_k would leave.
+        `top`, if given, holds at least `num_presorted` ids, largest logit first.
         """
         if self.num_presorted:
             ids = distribution.top(row, self.num_presorted) if top is None else top[: self.num_presorted]
-            candidates = room[: len(ids)]
-            candidates["id"], candidates["logit"] = ids, row[ids]
+            candidates = self._presorted(row, ids, room)
         else:
             candidates = self._all(row, room)
         choice = self._run(candidates)
@@ -84,13 +83,24 @@ class Sampler:
             raise ConfigError("the grammar leaves no token to choose: it may need an end that logit_bias bans")
         return self._run(candidates)._replace(is_resampled=True)
 
+    def _presorted(self, row: Row, ids: Ids, room: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        """All that a first stage of top_k can leave: the top_k best beside the biased ids, and these."""
+        if len(self._bias_ids):
+            ids = np.concatenate((ids[~(ids[:, None] == self._bias_ids).any(axis=1)], self._bias_ids))
+        candidates = room[: len(ids)]
+        candidates["id"], candidates["logit"] = ids, row[ids]
+        return self._biased(candidates, slice(len(ids) - len(self._bias_ids), None))
+
     def _all(self, row: Row, room: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
         room["id"], room["logit"] = np.arange(self._num_vocab), row
+        return self._biased(room, self._bias_ids)
+
+    def _biased(self, candidates: npt.NDArray[np.void], where: slice | Ids) -> npt.NDArray[np.void]:
         if len(self._bias_ids):
-            room["logit"][self._bias_ids] += self._bias
-            if not np.isfinite(room["logit"].max()):
+            candidates["logit"][where] += self._bias
+            if not np.isfinite(candidates["logit"].max()):
                 raise ConfigError("logit_bias leaves no token to choose")
-        return room
+        return candidates
 
     def _run(self, candidates: npt.NDArray[np.void]) -> Choice:
         array = candidate_array(candidates)

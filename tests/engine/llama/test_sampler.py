@@ -1,5 +1,7 @@
 """The sampler chain on the real library: the mirrored draw, what survives, grammar, bias."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -105,6 +107,19 @@ def test_bias_bans_and_prefers(model: Model, row: npt.NDArray[np.float32]) -> No
     banned = Bench(model, Sampling(temperature=0, logit_bias={best: -np.inf})).draw(row)
     assert banned.token == int(np.argsort(-row)[1])
     assert Bench(model, Sampling(temperature=0, logit_bias={9: 100.0})).draw(row).token == 9
+
+
+@pytest.mark.parametrize("bias", [{}, {5: -np.inf}, {5: 3.0, 17: -2.0, 4000: 30.0}])
+def test_the_short_way_through_top_k_leaves_the_same_candidates(
+    model: Model, row: npt.NDArray[np.float32], bias: dict[int, float]
+) -> None:
+    """Both go through top_k first; a top_k larger than the short way takes makes the chain see all logits."""
+    chain: dict[str, Any] = {"logit_bias": bias, "temperature": 1.0, "top_p": 1.0, "min_p": 0.0}
+    short = Bench(model, Sampling(top_k=1000, **chain))
+    whole = Bench(model, Sampling(top_k=1000, samplers=("temperature", "top_k"), **chain))
+    assert (short.sampler.num_presorted, whole.sampler.num_presorted) == (1000 + len(bias), 0)
+    assert short.draw(row) == pytest.approx(whole.draw(row))
+    np.testing.assert_allclose(short.finals(), whole.finals(), rtol=1e-4)
 
 
 def test_bias_outside_the_vocabulary_is_refused(model: Model) -> None:
