@@ -15,6 +15,7 @@ from pages.parts.token_strip import token_strip
 
 MORE_TOKENS = 128
 SHIFT = "lab_shift"
+AWAIT_S = 1.0
 
 
 class Further(NamedTuple):
@@ -50,19 +51,19 @@ def parameters(bench: Workbench) -> None:
         sampling_editor.parameter_row(bench.settings.recorded_top_k)
 
 
-def buttons(bench: Workbench, trial: Trial | None) -> None:
+def buttons(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     """Run or Stop, and what goes on from the trial on the screen."""
     is_ready = bench.model.pool is not None
     is_edited = trial is not None and lab.is_edited(trial)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if trial is not None and not trial.done():
+        if is_running:
             st.button("Stop", type="primary", icon=":material/stop:", key="do_stop", on_click=bench.stop, args=(trial,))
         else:
             st.button(
                 "Run", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter", key="do_run",
                 disabled=not is_ready, on_click=lab.act, args=(lambda: bench.submit(lab.draft()),),
             )  # fmt: skip
-        for one in _further(bench, trial):
+        for one in _further(bench, trial, is_running):
             st.button(
                 one.label, icon=f":material/{one.icon}:", help=one.help, key=f"do_{one.icon}",
                 disabled=not (is_ready and one.is_enabled), on_click=lab.act, args=(one.action,),
@@ -71,15 +72,14 @@ def buttons(bench: Workbench, trial: Trial | None) -> None:
         st.caption("Edited since this run.")
 
 
-def _further(bench: Workbench, trial: Trial | None) -> tuple[Further, ...]:
+def _further(bench: Workbench, trial: Trial | None, is_running: bool) -> tuple[Further, ...]:
     """What can be done besides Run, given the trial on the screen."""
-    is_idle = trial is None or trial.done()
-    ended = trial if is_idle and trial is not None and trial.completion is not None else None
+    ended = trial if not is_running and trial is not None and trial.completion is not None else None
     going_on = ended if ended is not None and ended.can_continue else None
     return (
         Further(
             "Step", "skip_next", "One token more",
-            is_idle, lambda: bench.step(lab.draft(), lab.unless_edited(going_on)),
+            not is_running, lambda: bench.step(lab.draft(), lab.unless_edited(going_on)),
         ),
         Further(
             f"Continue +{MORE_TOKENS}", "fast_forward", "Go on from these tokens, with the same parameters and seed",
@@ -91,7 +91,7 @@ def _further(bench: Workbench, trial: Trial | None) -> tuple[Further, ...]:
         ),
         Further(
             "Score only", "ink_highlighter", "The probabilities of the text itself; nothing is generated",
-            is_idle, lambda: bench.score(lab.draft()),
+            not is_running, lambda: bench.score(lab.draft()),
         ),
     )  # fmt: skip
 
@@ -105,13 +105,19 @@ def failures(bench: Workbench) -> None:
         st.caption("Trials run all the same; they are not kept, and can be downloaded for ten minutes after they end.")
 
 
-def result(bench: Workbench, trial: Trial | None) -> None:
+def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     """The strip with its inspector, and what the figures mean."""
     if trial is not None and trial.label == RECORDED:
         st.caption(f"Recorded earlier with {plain(trial.model.name)}; press Run for one of your own.")
     token_strip(trial.id if trial else None, key="lab_strip", k=bench.settings.shown_top_k)
-    if trial is None or not trial.done():
-        return
+    if trial is not None and is_running:
+        _await_end(trial)
+    elif trial is not None:
+        _after(bench, trial)
+
+
+def _after(bench: Workbench, trial: Trial) -> None:
+    """What can be said of a trial that has ended, and done with it."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for fact in _facts(trial):
             st.caption(fact, width="content")
@@ -125,6 +131,13 @@ def result(bench: Workbench, trial: Trial | None) -> None:
 def _facts(trial: Trial) -> list[str]:
     prompt = perplexity(trial.prompt_steps)
     return [f"perplexity of the prompt {prompt:,.1f}"] if prompt is not None else []
+
+
+@st.fragment(run_every=AWAIT_S)
+def _await_end(trial: Trial) -> None:
+    """Rerun the page once the trial has ended, even where that happened before the strip began to listen."""
+    if trial.done():
+        st.rerun()
 
 
 def _moved(bench: Workbench, trial: Trial) -> None:
@@ -166,9 +179,10 @@ def _copy(bench: Workbench, trial: Trial | None) -> None:
 bench = current()
 st.title("Prompt lab", anchor=False)
 trial = lab.open_trial(bench)
+is_running = trial is not None and not trial.done()
 editor(bench)
 parameters(bench)
-buttons(bench, trial)
+buttons(bench, trial, is_running)
 failures(bench)
-result(bench, trial)
+result(bench, trial, is_running)
 recent.show(bench, trial)

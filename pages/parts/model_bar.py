@@ -13,10 +13,10 @@ from engine.specs import PoolSpec
 from engine.workbench import Workbench, current
 from pages.parts.notice import notice
 from pages.parts.plain import plain
-from pages.parts.units import parameters, size
+from pages.parts.units import mebibytes, parameters, size
 
 REFRESH_S = 0.4
-EMBEDDED, FOLDER, PATH = "Ships with it", "A folder", "A path"
+EMBEDDED, FOLDER, PATH = "Embedded", "Folder", "Path"
 DEMONSTRATION = "A demonstration model, trained on old public-domain tales: it writes English sentences, not sense."
 
 
@@ -84,7 +84,7 @@ def _picker(bench: Workbench) -> None:
     except EngineError as error:
         notice(error)
         return
-    st.markdown(f"**{size(needed.total)}** of the {size(needed.available)} that are free")
+    st.markdown(f"**{mebibytes(needed.total)}** of the {mebibytes(needed.available)} that are free")
     st.progress(min(needed.total / max(needed.available, 1), 1.0))
     st.caption(plain(needed.arithmetic[0].upper() + needed.arithmetic[1:] + "."))
     if not needed.fits:
@@ -142,7 +142,7 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
 @st.dialog("This machine", width="medium")
 def _machine(pool: Pool) -> None:
     """The worker processes with their memory."""
-    st.caption(f"{plain(pool.description)} · loaded in {pool.load_s:.1f} s")
+    st.caption(f"{pool.file.architecture} {pool.file.quantisation} · loaded in {pool.load_s:.2g} s")
     try:
         figures = {int(one["pid"]): one for one in pool.measure()}
     except EngineError as error:

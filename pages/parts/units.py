@@ -8,6 +8,11 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes / 1e9:,.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:,.1f} MB"
 
 
+def mebibytes(num_bytes: float) -> str:
+    """Bytes as MiB, the unit in which memory is reckoned up."""
+    return f"{num_bytes / (1 << 20):,.0f} MiB"
+
+
 def parameters(count: int) -> str:
     """A model's number of parameters: 5.9 M, 1.1 B."""
     return f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.1f} M"

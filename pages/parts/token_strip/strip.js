@@ -151,7 +151,7 @@ class Strip {
   draw() {
     this.frame = undefined;
     const { trial } = this;
-    this.readers ??= trial.length && { prompt: new Reader(trial.stripFirstSpace), answer: new Reader(false) };
+    if (trial.length) this.readers ??= { prompt: new Reader(trial.stripFirstSpace), answer: new Reader(false) };
     if (trial.length > this.spans.length) this.appendTokens();
     if (trial.end && !this.ending.hasChildNodes()) this.finish();
     if (trial.end || trial.steps.length < 2) this.showFigures();
