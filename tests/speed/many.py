@@ -15,6 +15,7 @@ from statistics import mean
 import numpy as np
 
 from engine import Pool
+from engine.models import read_model
 from tests.speed.common import (
     MODELS,
     N_CTX,
@@ -205,7 +206,7 @@ print(num)
 
 def create_completion(path: str) -> float:
     """Tokens per second of two processes with one thread each; four prompts each, as more would not be faster."""
-    given = np.array_split(np.array(prompts(8, most=2000)), 2)
+    given = np.array_split(np.array(prompts(8, most=read_model(path).n_vocab)), 2)
     words = [sys.executable, "-c", PEER, path]
     processes = [
         subprocess.Popen(
