@@ -16,7 +16,8 @@ def table(completion: Completion) -> str:
     lines += _lines(completion.steps)
     timings = completion.timings
     rate = "" if timings.decode_per_s is None else f", {timings.decode_per_s:,.1f} tok/s"
-    lines += ["", f"{completion.finish_reason} after {timings.num_generated:,} tokens{rate}, seed {completion.seed}"]
+    count = f"{timings.num_generated:,} {'token' if timings.num_generated == 1 else 'tokens'}"
+    lines += ["", f"{completion.finish_reason} after {count}{rate}, seed {completion.seed}"]
     return "\n".join(lines)
 
 
