@@ -1,5 +1,7 @@
 """Run language models of GGUF files in a pool of processes, with the exact probability of every token.
 
+Example::
+
     from engine import Pool, Sampling
 
     with Pool("model.gguf", parallel=16) as pool:

@@ -40,7 +40,13 @@ SETTINGS = (
     Setting("models", "", "folder whose GGUF files the picker offers; empty: models/ in the home folder"),
     Setting("recorded_top_k", 256, "candidates kept with each step of a trial", 1, MAX_RECORDED),
     Setting("shown_top_k", 10, "candidates shown for a token until the person chooses another number", 1, 50),
-    Setting("prefill_share", 32, "prompt tokens that a decode step may carry while a stream is decoding", 1, 1 << 16),
+    Setting(
+        "prefill_share",
+        32,
+        "tokens that each new prompt may add to a step while streams decode",
+        1,
+        1 << 16,
+    ),
     Setting("max_queue", 256, "jobs that may wait in one pool before submit refuses more", 1, 1 << 20),
 )
 

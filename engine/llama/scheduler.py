@@ -1,9 +1,10 @@
 """Who computes how many tokens in the next decode. Integers in, a plan out: no model, no clock.
 
 Each step the scheduler says for every sequence that takes part how many of its tokens go into the batch: one for a
-sequence that generates, a chunk of its prompt for one that does not yet. While any sequence generates, all prompts
-together get at most `prefill_share` tokens of a step, so that a long prompt cannot stall the streams; alone they get
-`n_ubatch`. The oldest prompt is served first. New jobs join whenever a sequence is free.
+sequence that generates, a chunk of its prompt for one that does not yet. While any sequence generates, each prompt
+brings at most `prefill_share` tokens to a step, so that a long one cannot stall the streams, while a crowd of them is
+not kept waiting for a few; alone, and at most, prompts get `n_ubatch`. The oldest prompt is served first. New jobs join
+whenever a sequence is free.
 """
 
 from collections import deque
@@ -95,7 +96,9 @@ class Scheduler:
         if self._limit is not None:
             generating = generating[: self._limit]
         plan = dict.fromkeys(generating, 1)
-        room = min(self.prefill_share if generating else self.n_ubatch, self.n_batch - len(plan))
+        num_prompts = sum(not track.is_generating for track in self.tracks.values())
+        share = self.prefill_share * num_prompts if generating else self.n_ubatch
+        room = min(share, self.n_ubatch, self.n_batch - len(plan))
         if self._limit is not None:
             room = min(room, self._limit - len(plan))
         rows = self.scored_rows

@@ -88,8 +88,8 @@ class Pool:
         self._numbers = itertools.count(1)
         self._is_closed = False
         self._num_deaths = 0
-        load = partial(_load, self.model, self.spec, self.threads, self._settings.prefill_share)
-        self._crew = Crew(instances, load, self, on_progress or (lambda _fraction: None))
+        orders = partial(_load, self.model, self.spec, self.threads, self._settings.prefill_share)
+        self._crew = Crew(instances, orders, self, on_progress or (lambda _fraction: None))
         self._crew.start_all()
         member = self._crew.alive[0]
         self.vocabulary = member.vocabulary()

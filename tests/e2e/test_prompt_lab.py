@@ -43,6 +43,7 @@ def prompt(page: Page):  # type: ignore[no-untyped-def]
 def has_ended(page: Page) -> None:
     expect(page.get_by_role("button", name="Run")).to_be_visible()
     expect(page.locator(".ending")).not_to_be_empty()
+    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
 
 
 def test_a_run_streams_and_ends_in_words(shipped: Server, open_page: OpenPage) -> None:

@@ -106,49 +106,63 @@ def train_step(network: torch.nn.Module, ids: Tensor, steppers: list[torch.optim
     return float(loss.detach())
 
 
-def save(path: Path, network: Network, steppers: list[torch.optim.Optimizer], curve: list[dict[str, float]]) -> None:
-    state = {"network": network.state_dict(), "optimizers": [o.state_dict() for o in steppers], "curve": curve}
-    torch.save(state, path.with_suffix(".tmp"))
-    path.with_suffix(".tmp").replace(path)
+class Training:
+    """Network, optimizers and loss curve, kept in last.pt of the work folder; best.pt has the lowest held-out loss."""
 
+    def __init__(self, network: Network, data: Data, config: dict[str, Any], work: Path) -> None:
+        self.network, self.data, self.config, self.work = network, data, config, work
+        self.optimizers = optimizers(network, config)
+        self.peaks = [optimizer.param_groups[0]["lr"] for optimizer in self.optimizers]
+        self.curve: list[dict[str, float]] = []
+        if (work / "last.pt").exists():
+            state = torch.load(work / "last.pt", map_location=DEVICE, weights_only=True)
+            network.load_state_dict(state["network"])
+            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(saved)
+            self.curve = state["curve"]
 
-def train(network: Network, data: Data, config: dict[str, Any], work: Path) -> list[dict[str, float]]:
-    """Train to the last step or until the held-out loss has not fallen `patience` times; keep the best in best.pt."""
-    steppers = optimizers(network, config)
-    curve: list[dict[str, float]] = []
-    last = work / "last.pt"
-    if last.exists():
-        state = torch.load(last, map_location=DEVICE, weights_only=True)
-        network.load_state_dict(state["network"])
-        for optimizer, saved in zip(steppers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        curve = state["curve"]
-    peaks = [optimizer.param_groups[0].setdefault("peak", optimizer.param_groups[0]["lr"]) for optimizer in steppers]
-    first = int(curve[-1]["step"]) if curve else 0
-    torch.manual_seed(config["seed"] + first)
-    compiled = torch.compile(network)
-    losses: list[float] = []
-    started = time.monotonic()
-    for step in range(first, config["steps"]):
-        for optimizer, peak in zip(steppers, peaks, strict=True):
-            optimizer.param_groups[0]["lr"] = peak * rate(step, config)
-        losses.append(train_step(compiled, data.step(step), steppers, config["clip_norm"]))
-        done = step + 1
-        if done % 10 == 0:
-            speed = len(losses) * data.batch * data.context / (time.monotonic() - started)
-            print(f"step {done}  loss {np.mean(losses[-10:]):.3f}  {speed:,.0f} tokens/s", flush=True)
-        if done % config["validate_every"] == 0 or done == config["steps"]:
-            nats, bits = validate(network, data)
-            tokens = done * data.batch * data.context
-            window = losses[-config["validate_every"] :]
-            curve.append(dict(step=done, tokens=tokens, train=float(np.mean(window)), held_out=nats, bits_per_byte=bits))
-            print(json.dumps(curve[-1]), flush=True)
-            if nats <= min(point["held_out"] for point in curve):
-                save(work / "best.pt", network, steppers, curve)
-            save(last, network, steppers, curve)
-            if all(point["held_out"] > min(p["held_out"] for p in curve) for point in curve[-config["patience"] :]):
-                break
-    return curve
+    def run(self) -> list[dict[str, float]]:
+        """Train to the last step, or until the held-out loss has not fallen `patience` times; the loss curve."""
+        first = int(self.curve[-1]["step"]) if self.curve else 0
+        torch.manual_seed(self.config["seed"] + first)
+        compiled = torch.compile(self.network)
+        losses: list[float] = []
+        began = time.monotonic()
+        for step in range(first, self.config["steps"]):
+            for optimizer, peak in zip(self.optimizers, self.peaks, strict=True):
+                optimizer.param_groups[0]["lr"] = peak * rate(step, self.config)
+            losses.append(train_step(compiled, self.data.step(step), self.optimizers, self.config["clip_norm"]))
+            if (step + 1) % 10 == 0:
+                speed = len(losses) * self.data.batch * self.data.context / (time.monotonic() - began)
+                print(f"step {step + 1}  loss {np.mean(losses[-10:]):.3f}  {speed:,.0f} tokens/s", flush=True)
+            if (step + 1) % self.config["validate_every"] == 0 or step + 1 == self.config["steps"]:
+                self.note(step + 1, float(np.mean(losses[-self.config["validate_every"] :])))
+                if self.has_stalled:
+                    break
+        return self.curve
+
+    def note(self, step: int, train_loss: float) -> None:
+        """Measure the held-out loss, add a point to the curve, save."""
+        nats, bits = validate(self.network, self.data)
+        tokens = step * self.data.batch * self.data.context
+        point = {"step": step, "tokens": tokens, "train": train_loss, "held_out": nats, "bits_per_byte": bits}
+        self.curve.append(point)
+        print(json.dumps(point), flush=True)
+        state = {
+            "network": self.network.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "curve": self.curve,
+        }
+        names = ["last.pt", "best.pt"] if nats == min(p["held_out"] for p in self.curve) else ["last.pt"]
+        for name in names:
+            torch.save(state, self.work / "partial")
+            (self.work / "partial").replace(self.work / name)
+
+    @property
+    def has_stalled(self) -> bool:
+        """True when none of the last `patience` points is the best."""
+        best = min(point["held_out"] for point in self.curve)
+        return all(point["held_out"] > best for point in self.curve[-self.config["patience"] :])
 
 
 def main() -> None:
@@ -166,7 +180,7 @@ def main() -> None:
     parameters = sum(p.numel() for p in network.parameters())
     print(f"{parameters:,} parameters, {len(data.train):,} training and {len(data.held_out):,} held-out tokens")
     if not arguments.export_only:
-        curve = train(network, data, config, arguments.work)
+        curve = Training(network, data, config, arguments.work).run()
         (arguments.work / "curve.json").write_text(json.dumps(curve, indent=1))
     if arguments.export:
         best = torch.load(arguments.work / "best.pt", map_location="cpu", weights_only=True)

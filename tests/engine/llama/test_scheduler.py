@@ -58,8 +58,8 @@ def test_while_a_stream_generates_prompts_get_only_their_share() -> None:
         prompts = [sequence for sequence, track in scheduler.tracks.items() if not track.is_generating]
         plan = runner.step()
         assert plan[0] == 1, "the stream gets its token in every step"
-        assert sum(plan.get(sequence, 0) for sequence in prompts) <= 8
-    assert runner.plans[:3] == [{0: 1, 1: 8}, {0: 1, 1: 8}, {0: 1, 1: 4, 2: 4}], "the oldest prompt first"
+        assert sum(plan.get(sequence, 0) for sequence in prompts) <= 8 * len(prompts)
+    assert runner.plans[:3] == [{0: 1, 1: 16}, {0: 1, 1: 4, 2: 12}, {0: 1, 1: 1, 2: 8}], "the oldest prompt first"
     assert all(track.is_generating for track in scheduler.tracks.values())
 
 
@@ -134,6 +134,17 @@ def test_a_token_that_never_fits_names_its_sequence() -> None:
     runner = FakeRunner(scheduler, room=0)
     runner.step()
     assert runner.stuck == [3]
+
+
+def test_a_crowd_of_prompts_is_not_kept_waiting_for_one_stream() -> None:
+    scheduler = make(sequences=16, n_ubatch=64, share=8)
+    generate(scheduler, 0)
+    for sequence in range(1, 16):
+        scheduler.admit(sequence, 8)
+    runner = FakeRunner(scheduler)
+    assert sum(runner.step().values()) == 1 + 64, "never more than n_ubatch"
+    runner.step()
+    assert all(track.is_generating for track in scheduler.tracks.values())
 
 
 @pytest.mark.parametrize("num_prompt", [1, 31, 32, 33, 200])
