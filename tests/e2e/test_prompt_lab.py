@@ -23,7 +23,16 @@ def run(page: Page) -> None:
     """Press Run once the model is there."""
     button = page.get_by_role("button", name="Run")
     expect(button).to_be_enabled()
+    is_settled(page)
+    before = page.url
     button.click()
+    expect(page).not_to_have_url(before)
+    is_settled(page)
+
+
+def is_settled(page: Page) -> None:
+    """Wait until the script has drawn the whole page."""
+    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
 
 
 def answer(page: Page):  # type: ignore[no-untyped-def]
@@ -43,7 +52,7 @@ def prompt(page: Page):  # type: ignore[no-untyped-def]
 def has_ended(page: Page) -> None:
     expect(page.get_by_role("button", name="Run")).to_be_visible()
     expect(page.locator(".ending")).not_to_be_empty()
-    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
+    is_settled(page)
 
 
 def test_a_run_streams_and_ends_in_words(shipped: Server, open_page: OpenPage) -> None:
@@ -72,6 +81,7 @@ def test_hover_shows_candidates_and_click_pins(shipped: Server, open_page: OpenP
     fill(page, "Max tokens", "12")
     run(page)
     has_ended(page)
+    expect(answer(page)).to_have_count(12)
     answer(page).nth(3).hover()
     expect(page.locator(".tooltip tr.chosen")).to_be_visible()
     answer(page).nth(3).click()
