@@ -93,11 +93,14 @@ def test_hover_shows_candidates_and_click_pins(shipped: Server, open_page: OpenP
 
 def test_step_adds_one_token_at_a_time(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
-    step = page.get_by_role("button", name="Step", exact=True)
-    expect(step).to_be_enabled()
+    fill(page, "Max tokens", "6")
+    run(page)
+    has_ended(page)
     prompt(page).fill("Step by step")
     prompt(page).blur()
-    expect(page.get_by_text("Edited since this run.").or_(page.locator(".figures"))).to_be_visible()
+    expect(page.get_by_text("Edited since this run.")).to_be_visible()
+    is_settled(page)
+    step = page.get_by_role("button", name="Step", exact=True)
     for count in (1, 2, 3):
         expect(step).to_be_enabled()
         step.click()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from engine import workbench
 from engine.errors import ConfigError, HistoryLocked, ModelError
 from engine.settings import Settings
 from engine.specs import Request, Sampling
@@ -185,10 +186,16 @@ def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
         owner.communicate()
 
 
-def test_the_example_that_ships_is_written_and_read(bench: Workbench, tmp_path: Path) -> None:
-    from engine.history.inbox import read_trial
-
-    path = bench.record_example(tmp_path, Draft("Once upon a time", sampling=SEEDED, request=request(8)))
-    example = read_trial(path)
-    assert example.label == "recorded"
-    assert len(example.completion.steps) == 8
+def test_the_example_that_ships_opens_where_nothing_ran_yet(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.record_example(tmp_path, Draft("Once upon a time", sampling=SEEDED, request=request(8)))
+    monkeypatch.setattr(workbench, "shipped", tmp_path.joinpath)
+    tmp_path.joinpath("demo").symlink_to(tmp_path)
+    fresh = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(tmp_path / "home")}))
+    newest = fresh.newest_id()
+    assert newest is not None
+    example = fresh.trial(newest)
+    assert example.label == "recorded" and example.done() and len(example.steps) == 8
+    assert fresh.recent(5) == []
+    fresh.close()
