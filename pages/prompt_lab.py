@@ -148,7 +148,7 @@ def _moved(bench: Workbench, trial: Trial) -> None:
     measured_id, shift = st.session_state.get(SHIFT, (None, None))
     if measured_id == trial.id:
         st.caption(
-            f"computed alone and anew, log-probabilities differ by up to {shift.largest:.2g} nats "
+            f"computed anew in one pass, log-probabilities differ by up to {shift.largest:.2g} nats "
             f"(99 % of {shift.num_tokens:,} tokens: under {shift.p99:.2g})",
             width="content",
         )
