@@ -292,7 +292,9 @@ class Workbench:
             time.sleep(0.1)
         trial = self.submit(replace(draft, is_kept=False))
         trial.job.result()
-        return write_inbox(folder, replace(_record(trial), label=RECORDED))
+        record = _record(trial)
+        model = replace(record.model, path=Path(record.model.path).name)
+        return write_inbox(folder, replace(record, label=RECORDED, model=model))
 
     # the end
 
