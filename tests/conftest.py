@@ -1,10 +1,12 @@
 """What all tests share: a home folder of their own, the model that ships, a pool on it."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from engine.models.library import embedded_model
 from engine.pool.pool import Pool
@@ -12,13 +14,12 @@ from engine.settings import PREFIX
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home folder; no setting of the person who runs the tests reaches them."""
     for name in list(os.environ):
         if name.startswith(PREFIX):
             monkeypatch.delenv(name)
-    folder = tmp_path / "home"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv(PREFIX + "HOME", str(folder))
     return folder
 
@@ -34,3 +35,13 @@ def pool(story_model: Path) -> Iterator[Pool]:
     """One worker with four sequences of 512 tokens."""
     with Pool(story_model, parallel=4, n_ctx=512) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium as the system has it; one for all tests, as Playwright runs only once in a process."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield running
+        running.close()

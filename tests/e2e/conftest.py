@@ -1,7 +1,6 @@
 """The real server, started as `make app` starts it, and the system's own Chromium."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from engine.models import synthetic
 
@@ -101,16 +100,6 @@ def slow(tmp_path_factory: pytest.TempPathFactory, slow_model: Path) -> Iterator
     """A server with the slow model."""
     with running(tmp_path_factory.mktemp("slow"), slow_model) as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Chromium as the system has it."""
-    path = shutil.which("chromium") or "/usr/bin/chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from engine import palette
 from engine.results import FORCED
@@ -16,14 +16,6 @@ HOSTILE = (
     'Once <img src=x onerror="window.hacked=1"> <script>window.hacked=1</script> &amp; $x$ `y` **z** 👩‍👧 né\tway  '
     "two \u202eabc\u202c\u200b\u00ad end 日本語\n\n\x07 \u2066x\u2069 ﷽\n"
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
