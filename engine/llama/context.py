@@ -58,6 +58,7 @@ class Context:
         self.memory = llama.llama_get_memory(handle)
         self.n_ctx: int = llama.llama_n_ctx_seq(handle)
         self._make_batch(params.n_batch)
+        self._rows_at = (0, 0)
 
     def _make_batch(self, n_batch: int) -> None:
         """A batch over arrays of our own, so that filling it is a slice assignment."""
@@ -104,8 +105,11 @@ class Context:
 
     def logits(self, num_rows: int) -> npt.NDArray[np.float32]:
         """Logits of the rows that asked for them, in batch order, shape (num_rows, vocab); gone at the next decode."""
-        pointer = llama.llama_get_logits(self.handle)
-        return view(ctypes.addressof(pointer.contents), (num_rows, self.model.num_vocab), np.float32)
+        address = ctypes.addressof(llama.llama_get_logits(self.handle).contents)
+        if (address, num_rows) != self._rows_at:
+            self._rows_at = (address, num_rows)
+            self._rows = view(address, (num_rows, self.model.num_vocab), np.float32)
+        return self._rows
 
     def copy(self, source: int, target: int) -> None:
         """Make `target` an exact copy of `source`."""

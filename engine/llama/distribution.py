@@ -24,6 +24,14 @@ class Figures(NamedTuple):
     entropy: float
 
 
+def largest(*parts: Row) -> float:
+    """The largest logit of all parts; raises ModelError for NaN, +inf, or nothing finite."""
+    highest = float(np.maximum.reduce([part.max(initial=-np.inf) for part in parts]))
+    if not math.isfinite(highest):
+        raise ModelError("the logits hold NaN or nothing finite: the weights are damaged or the model overflowed")
+    return highest
+
+
 class Distribution:
     """Measures rows of one vocabulary size in buffers made once."""
 
@@ -32,16 +40,8 @@ class Distribution:
         self._exp = np.empty(num_vocab, np.float32)
         self._above = np.empty(num_vocab, np.bool_)
 
-    def check(self, row: Row) -> float:
-        """The largest logit; raises ModelError for NaN, +inf, or nothing finite."""
-        highest = float(row.max())
-        if not math.isfinite(highest):
-            raise ModelError("the logits hold NaN or nothing finite: the weights are damaged or the model overflowed")
-        return highest
-
-    def measure(self, row: Row) -> Figures:
-        """Figures of the row, shape (vocab,); raises ModelError as check() does."""
-        highest = self.check(row)
+    def measure(self, row: Row, highest: float) -> Figures:
+        """Figures of the row, shape (vocab,), whose largest logit is `highest`."""
         shifted, exp = self._shifted, self._exp
         np.subtract(row, np.float32(highest), out=shifted)
         np.maximum(shifted, _NOTHING, out=shifted)
@@ -60,15 +60,17 @@ class Distribution:
         """Ids of the k largest logits, largest first, ties by id; shape (min(k, vocab),).
 
         The k-th largest of the maxima of at least 4k blocks is a lower bound for the k-th largest logit, so only the
-        few logits from there up are sorted.
+        few logits from there up are sorted. Raises ModelError as largest() does.
         """
         size = len(row)
         k = min(k, size)
         width = min(_WIDEST, size // (4 * k))
         if size < _SMALL or width < 2:
+            largest(row)
             return np.argsort(-row, kind="stable")[:k]
         num_blocks = size // width
         maxima = row[: width * num_blocks].reshape(width, num_blocks).max(axis=0)
+        largest(maxima, row[width * num_blocks :])
         threshold = np.partition(maxima, num_blocks - k)[num_blocks - k]
         np.greater_equal(row, threshold, out=self._above)
         survivors = np.flatnonzero(self._above)

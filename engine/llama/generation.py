@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import ModelError
-from engine.llama.distribution import Distribution, Figures, Ids, Row
-from engine.llama.grammar import CANDIDATE
+from engine.llama.candidates import Candidates
+from engine.llama.distribution import Distribution, Figures, Ids, Row, largest
 from engine.llama.sampler import Sampler
 from engine.results import INSPECTED, RECORD, RESAMPLED, FinishReason
 from engine.specs import Request
@@ -25,7 +25,7 @@ class Scratch:
 
     def __init__(self, num_vocab: int) -> None:
         self.distribution = Distribution(num_vocab)
-        self.room = np.zeros(num_vocab, CANDIDATE)
+        self.room = Candidates(num_vocab)
         self.p_by_id = np.zeros(num_vocab, np.float32)
 
 
@@ -66,35 +66,31 @@ class Generation:
 
     def replay(self, row: Row, token: int, scratch: Scratch) -> None:
         """Draw as when `token` was generated, so that every generator stands where it stood, and take `token`."""
-        scratch.distribution.check(row)
-        self.sampler.choose(row, scratch.distribution, None, scratch.room)
+        top = scratch.distribution.top(row, max(self.sampler.num_presorted, 1))
+        self.sampler.choose(row, top, scratch.room)
         self.sampler.accept(token)
 
     def step(self, row: Row, now: float, scratch: Scratch) -> Recorded:
         """Draw the next token from a row of logits; raises ModelError naming the step for a row that is not finite."""
         k = self.request.top_k
-        distribution, figures, top = scratch.distribution, None, None
         try:
-            if k:
-                figures = distribution.measure(row)
-                top = distribution.top(row, max(k, self.sampler.num_presorted))
-            else:
-                distribution.check(row)
+            top = scratch.distribution.top(row, max(k, self.sampler.num_presorted, 1))
         except ModelError as error:
             raise ModelError(f"generated token {self.num_generated + 1}: {error}") from error
-        choice = self.sampler.choose(row, distribution, top, scratch.room)
-        p_final = self.sampler.p_final(top[:k], scratch.p_by_id) if top is not None else None
+        figures = scratch.distribution.measure(row, float(row[top[0]])) if k else None
+        choice = self.sampler.choose(row, top, scratch.room)
+        p_final = self.sampler.p_final(top[:k], scratch.p_by_id) if k else None
         self.sampler.accept(choice.token)
         flags = RESAMPLED if choice.is_resampled else 0
         drawn = (choice.p_final, choice.draw, choice.num_kept)
-        recorded = self._record(row, choice.token, figures, top, p_final, now, scratch, flags, drawn)
+        recorded = self._record(row, choice.token, figures, top if k else None, p_final, now, scratch, flags, drawn)
         self._take(choice.token, now)
         return recorded
 
     def score(self, row: Row, token: int, now: float, scratch: Scratch) -> Recorded:
         """Figures of a prompt token under the row before it."""
         try:
-            figures = scratch.distribution.measure(row)
+            figures = scratch.distribution.measure(row, largest(row))
         except ModelError as error:
             raise ModelError(f"prompt token {token}: {error}") from error
         top = scratch.distribution.top(row, self.request.top_k) if self.request.top_k else None

@@ -1,18 +1,15 @@
 """GBNF grammars and JSON schemas as one llama.cpp sampler that is never given a token it would abort on."""
 
-import ctypes
 import json
 from typing import Any
 
 import llama_cpp.llama_cpp as llama
 import numpy as np
-import numpy.typing as npt
 
 from engine.errors import ConfigError
+from engine.llama.candidates import Candidates
 from engine.llama.library import not_null
 from engine.specs import Sampling
-
-CANDIDATE = np.dtype([("id", "<i4"), ("logit", "<f4"), ("p", "<f4")])
 
 
 def gbnf_of(sampling: Sampling) -> str:
@@ -38,17 +35,18 @@ class Grammar:
             "grammar",
             "llama.cpp cannot parse it; it needs GBNF with a rule named root",
         )
+        self._alone = Candidates(1)
 
     def allows(self, token: int) -> bool:
         """True if the grammar can go on with `token`; asked on an array of one."""
-        alone = np.array([(token, 1.0, 0.0)], CANDIDATE)
-        self.restrict(alone)
-        return bool(np.isfinite(alone["logit"][0]))
+        row = self._alone.take(1)
+        row[0] = (token, 1.0, 0.0)
+        self.restrict(self._alone)
+        return bool(np.isfinite(row["logit"][0]))
 
-    def restrict(self, candidates: npt.NDArray[np.void]) -> None:
+    def restrict(self, candidates: Candidates) -> None:
         """Set the logits of all forbidden candidates to -inf."""
-        array = candidate_array(candidates)
-        llama.llama_sampler_apply(self._handle, array)
+        llama.llama_sampler_apply(self._handle, candidates.pointer)
 
     def accept(self, token: int) -> None:
         """Go on with `token`; raises ConfigError where the grammar forbids it (llama.cpp itself would abort)."""
@@ -59,9 +57,3 @@ class Grammar:
     def close(self) -> None:
         """Free the grammar."""
         llama.llama_sampler_free(self._handle)
-
-
-def candidate_array(candidates: npt.NDArray[np.void]) -> Any:
-    """llama.cpp's view of an array of CANDIDATE rows, nothing selected."""
-    pointer = ctypes.cast(candidates.ctypes.data, llama.llama_token_data_p)
-    return llama.llama_token_data_array(data=pointer, size=len(candidates), selected=-1, sorted=False)

@@ -1,6 +1,7 @@
 """From a row of logits to the next token: bias, llama.cpp's sampler chain, the grammar, and the draw that decided."""
 
 import ctypes
+import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -9,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import ConfigError
-from engine.llama.distribution import Distribution, Ids, Row
-from engine.llama.grammar import CANDIDATE, Grammar, candidate_array, gbnf_of
+from engine.llama.candidates import CANDIDATE, Candidates
+from engine.llama.distribution import Ids, Row
+from engine.llama.grammar import Grammar, gbnf_of
 from engine.llama.library import not_null
 from engine.specs import Sampling
 
@@ -30,15 +32,18 @@ class Choice(NamedTuple):
 class Draws:
     """The uniforms of llama.cpp's `dist`: std::mt19937 and std::uniform_real_distribution<double>, mirrored.
 
-    Two outputs lo, hi of the generator give (lo + hi * 2**32) / 2**64 (libstdc++, std::generate_canonical).
+    Two outputs lo, hi of the generator give (lo + hi * 2**32) / 2**64 (libstdc++, std::generate_canonical). numpy
+    seeds as C++ does; Python's own generator, put in that state, draws with less to touch.
     """
 
     def __init__(self, seed: int) -> None:
-        self._generator = np.random.RandomState(seed)
+        words = np.random.RandomState(seed).get_state(legacy=False)["state"]["key"]
+        self._generator = random.Random()
+        self._generator.setstate((3, (*words.tolist(), len(words)), None))
 
     def next(self) -> float:
         """The next uniform in [0, 1)."""
-        return int.from_bytes(self._generator.bytes(8), "little") / 2**64
+        return self._generator.getrandbits(64) / 2**64
 
 
 class Sampler:
@@ -63,52 +68,49 @@ class Sampler:
         num_presorted = sampling.top_k + len(self._bias_ids)
         self.num_presorted = num_presorted if stages[0][0] == "top_k" and num_presorted <= _PRESORTED_MOST else 0
         self._kept: npt.NDArray[np.void] = np.zeros(0, CANDIDATE)
+        self._two = Candidates(2)
 
-    def choose(self, row: Row, distribution: Distribution, top: Ids | None, room: npt.NDArray[np.void]) -> Choice:
-        """Run the chain on a row of logits (vocab,); `room` is scratch of CANDIDATE rows, (vocab,).
+    def choose(self, row: Row, top: Ids, room: Candidates) -> Choice:
+        """Run the chain on a row of logits (vocab,); `room` has as many rows.
 
-        `top`, if given, holds at least `num_presorted` ids, largest logit first.
+        `top` holds at least `num_presorted` ids, largest logit first.
         """
         if self.num_presorted:
-            ids = distribution.top(row, self.num_presorted) if top is None else top[: self.num_presorted]
-            candidates = self._presorted(row, ids, room)
+            self._presorted(row, top[: self.num_presorted], room)
         else:
-            candidates = self._all(row, room)
-        choice = self._run(candidates)
+            self._all(row, room)
+        choice = self._run(room)
         if self._grammar is None or self._grammar.allows(choice.token):
             return choice
-        candidates = self._all(row, room)
-        self._grammar.restrict(candidates)
-        if not np.isfinite(candidates["logit"].max()):
+        self._all(row, room)
+        self._grammar.restrict(room)
+        if not np.isfinite(room.kept["logit"].max()):
             raise ConfigError("the grammar leaves no token to choose: it may need an end that logit_bias bans")
-        return self._run(candidates)._replace(is_resampled=True)
+        return self._run(room)._replace(is_resampled=True)
 
-    def _presorted(self, row: Row, ids: Ids, room: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    def _presorted(self, row: Row, ids: Ids, room: Candidates) -> None:
         """All that a first stage of top_k can leave: the top_k best beside the biased ids, and these."""
         if len(self._bias_ids):
             ids = np.concatenate((ids[~(ids[:, None] == self._bias_ids).any(axis=1)], self._bias_ids))
-        candidates = room[: len(ids)]
-        candidates["id"], candidates["logit"] = ids, row[ids]
-        return self._biased(candidates, slice(len(ids) - len(self._bias_ids), None))
+        rows = room.take(len(ids))
+        rows["id"], rows["logit"] = ids, row[ids]
+        self._add_bias(rows, slice(len(ids) - len(self._bias_ids), None))
 
-    def _all(self, row: Row, room: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-        room["id"], room["logit"] = np.arange(self._num_vocab), row
-        return self._biased(room, self._bias_ids)
+    def _all(self, row: Row, room: Candidates) -> None:
+        rows = room.take(self._num_vocab)
+        rows["id"], rows["logit"] = np.arange(self._num_vocab), row
+        self._add_bias(rows, self._bias_ids)
 
-    def _biased(self, candidates: npt.NDArray[np.void], where: slice | Ids) -> npt.NDArray[np.void]:
+    def _add_bias(self, rows: npt.NDArray[np.void], where: slice | Ids) -> None:
         if len(self._bias_ids):
-            candidates["logit"][where] += self._bias
-            if not np.isfinite(candidates["logit"].max()):
+            rows["logit"][where] += self._bias
+            if not np.isfinite(rows["logit"].max()):
                 raise ConfigError("logit_bias leaves no token to choose")
-        return candidates
 
-    def _run(self, candidates: npt.NDArray[np.void]) -> Choice:
-        array = candidate_array(candidates)
-        llama.llama_sampler_apply(self._chain, array)
-        # xtc moves the array's start, so the kept rows are found by address
-        start = (ctypes.addressof(array.data.contents) - candidates.ctypes.data) // CANDIDATE.itemsize
-        self._kept = candidates[start : start + array.size]
-        token, _logit, p_final = self._kept[array.selected].item()
+    def _run(self, room: Candidates) -> Choice:
+        llama.llama_sampler_apply(self._chain, room.pointer)
+        self._kept = room.kept
+        token, _logit, p_final = self._kept[room.selected].item()
         draw = float("nan") if self._is_mirostat else self._draws.next()
         return Choice(token, p_final, draw, int(np.count_nonzero(self._kept["p"])), False)
 
@@ -129,12 +131,12 @@ class Sampler:
     def advance(self, tokens: Sequence[int]) -> None:
         """Count `tokens` as generated without their logits: penalties, DRY and grammar see them, each generator draws
         once for each. Mirostat's running estimate cannot be told this way; only a replay restores it."""
-        two = np.zeros(2, CANDIDATE)
         for token in tokens:
             self.accept(token)
             for stage in (self._xtc, self._dist):
                 if stage is not None:
-                    llama.llama_sampler_apply(stage, candidate_array(two))
+                    self._two.take(2)[:] = 0
+                    llama.llama_sampler_apply(stage, self._two.pointer)
             self._draws.next()
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ class Job:
         self._cancel, self._position = cancel, position
         self._queue_s = self._load_s = 0.0
         self._first_at = self._last_at = 0.0
-        self._changed = threading.Condition()
+        self._changed, self._over = threading.Condition(), threading.Event()
         self._completion: Completion | None = None
         self._error: EngineError | None = None
         self._callbacks: list[Callable[[Job], object]] = []
@@ -67,12 +67,12 @@ class Job:
         index = 0
         while True:
             with self._changed:
-                while len(self.steps) <= index and not self._is_over():
+                while len(self.steps) <= index and not self.done():
                     self._changed.wait()
             while index < len(self.steps):
                 yield self.steps[index]
                 index += 1
-            if self._is_over() and index >= len(self.steps):
+            if self.done() and index >= len(self.steps):
                 break
         if self._error is not None:
             raise self._error
@@ -82,9 +82,8 @@ class Job:
 
         Raises JobTimeout after `timeout` seconds (the job goes on), or the EngineError that ended the job.
         """
-        with self._changed:
-            if not self._changed.wait_for(self._is_over, timeout):
-                raise JobTimeout(f"no result after {timeout:g} s; the job goes on, {len(self.steps):,} tokens so far")
+        if not self._over.wait(timeout):
+            raise JobTimeout(f"no result after {timeout:g} s; the job goes on, {len(self.steps):,} tokens so far")
         if self._error is not None:
             raise self._error
         assert self._completion is not None
@@ -95,7 +94,7 @@ class Job:
         try:
             self.result(timeout)
         except JobTimeout as error:
-            if not self._is_over():
+            if not self.done():
                 raise
             return error
         except EngineError as error:
@@ -111,12 +110,12 @@ class Job:
 
     def done(self) -> bool:
         """True once there is a Completion or an error."""
-        return self._is_over()
+        return self._over.is_set()
 
     def add_done_callback(self, callback: Callable[["Job"], object]) -> None:
         """Call `callback(job)` when the job is over, at once if it is; from a thread of the pool."""
         with self._changed:
-            if not self._is_over():
+            if not self.done():
                 self._callbacks.append(callback)
                 return
         callback(self)
@@ -227,19 +226,17 @@ class Job:
 
     def _close(self, completion: Completion | None, error: EngineError | None) -> None:
         with self._changed:
-            if self._is_over():
+            if self.done():
                 return
             self._completion, self._error = completion, error
             callbacks, self._callbacks = self._callbacks, []
+        self._over.set()
         self._notify()
         for callback in callbacks:
             try:
                 callback(self)
             except Exception:
                 _log.exception("a callback of job %s failed", self.id)
-
-    def _is_over(self) -> bool:
-        return self._completion is not None or self._error is not None
 
     def _notify(self) -> None:
         with self._changed:

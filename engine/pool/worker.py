@@ -4,6 +4,7 @@ It sets its affinity before it loads, says when it is ready, answers between dec
 end of the socket is gone. It never opens the history database.
 """
 
+import gc
 import os
 import select
 import signal
@@ -90,6 +91,7 @@ class Worker:
             reporter=self._outbox,
         )
         self._channel.send(self._ready(time.monotonic() - began))
+        gc.freeze()
 
     def _ready(self, load_s: float) -> m.Ready:
         vocabulary = self._model.vocabulary

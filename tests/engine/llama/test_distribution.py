@@ -6,7 +6,7 @@ import pytest
 from scipy.special import log_softmax
 
 from engine.errors import ModelError
-from engine.llama.distribution import Distribution
+from engine.llama.distribution import Distribution, largest
 
 SIZES = (1, 7, 300, 4096, 32000, 151_936)
 
@@ -28,7 +28,7 @@ def test_figures_equal_float64(size: int) -> None:
         exact = log_softmax(row.astype(np.float64))
         p = np.exp(exact)
         entropy = -np.sum(p[p > 0] * exact[p > 0])
-        figures = distribution.measure(row)
+        figures = distribution.measure(row, largest(row))
         best = int(row.argmax())
         assert float(row[best]) - figures.normaliser == pytest.approx(exact[best], abs=2e-6), name
         assert figures.entropy == pytest.approx(entropy, abs=2e-5), name
@@ -51,4 +51,12 @@ def test_rank_counts_ties_at_the_better_place() -> None:
 @pytest.mark.parametrize("wrong", [[np.nan, 1.0], [np.inf, 1.0], [-np.inf, -np.inf]])
 def test_a_row_that_is_no_distribution_is_refused(wrong: list[float]) -> None:
     with pytest.raises(ModelError, match="NaN or nothing finite"):
-        Distribution(2).measure(np.array(wrong, np.float32))
+        Distribution(2).top(np.array(wrong, np.float32), 1)
+
+
+@pytest.mark.parametrize("place", [0, 2500, 4095])
+def test_nan_is_found_wherever_it_stands(place: int) -> None:
+    row = np.zeros(4096, np.float32)
+    row[place] = np.nan
+    with pytest.raises(ModelError, match="NaN"):
+        Distribution(4096).top(row, 10)

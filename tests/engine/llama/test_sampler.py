@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 
 from engine.errors import ConfigError
+from engine.llama.candidates import Candidates
 from engine.llama.distribution import Distribution
-from engine.llama.grammar import CANDIDATE
 from engine.llama.model import Model
 from engine.llama.sampler import Choice, Sampler
 from engine.specs import Sampling
@@ -21,11 +21,12 @@ class Bench:
         self.size = model.num_vocab
         self.sampler = Sampler(sampling, seed, model.vocab, self.size, 512)
         self.distribution = Distribution(self.size)
-        self.room = np.zeros(self.size, CANDIDATE)
+        self.room = Candidates(self.size)
         self.scratch = np.zeros(self.size, np.float32)
 
     def draw(self, row: npt.NDArray[np.float32]) -> Choice:
-        choice = self.sampler.choose(row, self.distribution, None, self.room)
+        top = self.distribution.top(row, max(self.sampler.num_presorted, 1))
+        choice = self.sampler.choose(row, top, self.room)
         self.sampler.accept(choice.token)
         return choice
 
