@@ -44,9 +44,8 @@ def stream(page: Page) -> list[dict[str, Any]]:
     run.wait_for(timeout=READY_MS)
     page.wait_for_function("document.querySelector('.st-key-do_run button')?.disabled === false", timeout=READY_MS)
     run.click()
-    # Run comes back when the trial has ended, and goes away only once it has begun.
-    page.wait_for_function("window.__logitbench.length > 0", timeout=READY_MS)
-    page.wait_for_function("document.querySelector('.st-key-do_run') !== null", timeout=READY_MS)
+    page.locator(".st-key-do_stop").wait_for(timeout=READY_MS)
+    run.wait_for(timeout=READY_MS)
     found: list[dict[str, Any]] = page.evaluate("window.__logitbench")
     return found
 
