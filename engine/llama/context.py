@@ -16,7 +16,7 @@ from engine.specs import PoolSpec
 SCORED_ROWS = 32
 """Prompt rows with logits in one decode: at a 152k vocabulary 32 rows are 19 MB."""
 
-OK, NO_SLOT, ABORTED, INVALID = 0, 1, 2, -1
+OK, NO_SLOT = 0, 1
 
 
 class Chunk(NamedTuple):

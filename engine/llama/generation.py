@@ -46,7 +46,7 @@ class Clock(NamedTuple):
 
 
 class Generation:
-    """State of a running job. `held` ids are in the cache, `pending` is the drawn token that is not yet."""
+    """State of a running job: its prompt `ids`, and `pending`, the drawn token that is not in the cache yet."""
 
     def __init__(
         self, job: int, ids: list[int], request: Request, sampler: Sampler, vocabulary: Vocabulary, clock: Clock

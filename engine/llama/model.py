@@ -56,7 +56,6 @@ class Model:
         self.path = path
         self.vocab = llama.llama_model_get_vocab(handle)
         self.num_vocab: int = llama.llama_vocab_n_tokens(self.vocab)
-        self.n_ctx_train: int = llama.llama_model_n_ctx_train(handle)
         self.is_recurrent = bool(llama.llama_model_is_recurrent(handle) or llama.llama_model_is_hybrid(handle))
 
     @cached_property

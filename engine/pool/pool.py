@@ -335,11 +335,6 @@ class Pool:
                 for member in self._crew.alive
             ]
 
-    @property
-    def num_waiting(self) -> int:
-        """Jobs that no worker has yet."""
-        return len(self._waiting)
-
     # the end
 
     def close(self) -> None:
