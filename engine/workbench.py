@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from engine.bench_slot import BenchSlot
 from engine.errors import ConfigError, HistoryError
 from engine.history import History, TrialRecord, TrialSummary, take_inbox, write_inbox
 from engine.history.export import to_csv, to_json
-from engine.history.inbox import read_trial
+from engine.history.trial_file import read_trial
 from engine.model_slot import ModelSlot, ModelState
 from engine.models.library import embedded_model, shipped
 from engine.pool.pool import Pool
@@ -56,6 +57,7 @@ class Workbench:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self.slot = ModelSlot()
+        self.bench = BenchSlot(settings, self.slot, lambda: self.history, self._history_failed)
         self._trials: dict[str, LiveTrial] = {}
         self._read: dict[str, StoredTrial] = {}
         self._bin: dict[str, LiveTrial] = {}
@@ -65,6 +67,9 @@ class Workbench:
         except HistoryError as error:
             self.history_error = error
         threading.Thread(target=self._take_in_inbox, name="logitbench-inbox", daemon=True).start()
+
+    def _history_failed(self, error: HistoryError) -> None:
+        self.history_error = error
 
     @property
     def model(self) -> ModelState:
@@ -309,6 +314,7 @@ class Workbench:
     def close(self) -> None:
         """End every worker, store what waits to be stored, close the history. Safe to call twice."""
         self._closed.set()
+        self.bench.close()
         self.slot.close()
         if self.history is not None:
             self.history.close()

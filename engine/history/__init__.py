@@ -1,7 +1,22 @@
-"""The history of trials in DuckDB: store, migrations, inbox, exports. The only package with duckdb."""
+"""The history of trials and benchmark runs in DuckDB: store, migrations, inbox, files. The only package with duckdb."""
 
 from engine.history.inbox import take_inbox, write_inbox
+from engine.history.run_file import read_run, run_bytes, run_from_bytes, write_run
+from engine.history.runs import Profile, Runs
 from engine.history.store import History
 from engine.history.trials import ModelIdentity, TrialRecord, TrialSummary
 
-__all__ = ["History", "ModelIdentity", "TrialRecord", "TrialSummary", "take_inbox", "write_inbox"]
+__all__ = [
+    "History",
+    "ModelIdentity",
+    "Profile",
+    "Runs",
+    "TrialRecord",
+    "TrialSummary",
+    "read_run",
+    "run_bytes",
+    "run_from_bytes",
+    "take_inbox",
+    "write_inbox",
+    "write_run",
+]

@@ -79,7 +79,104 @@ def trials(connection: duckdb.DuckDBPyConnection) -> None:
         )""")
 
 
-MIGRATIONS: list[Migration] = [trials]
+def runs(connection: duckdb.DuckDBPyConnection) -> None:
+    """Benchmark runs, their cells and samples; plans and profiles that were given a name; limits of machines.
+
+    Times are UTC; plan, pool, machine, versions, settings, facts, outcome and limits are JSON. One row of `samples` is
+    one measurement, never changed but for `is_replaced`; NULL is a figure that was not taken. Each column of it is a
+    field of engine.samples.SAMPLE, `flag` by its word.
+    """
+    connection.execute("""
+        CREATE TABLE runs (
+            id UUID PRIMARY KEY,
+            created_at TIMESTAMP NOT NULL,
+            deleted_at TIMESTAMP,
+            name VARCHAR NOT NULL,
+            question VARCHAR NOT NULL,
+            status VARCHAR NOT NULL,
+            origin VARCHAR NOT NULL,
+            model_name VARCHAR NOT NULL,
+            machine_hash VARCHAR NOT NULL,
+            sentence VARCHAR NOT NULL,
+            plan VARCHAR NOT NULL,
+            machine VARCHAR NOT NULL,
+            versions VARCHAR NOT NULL,
+            outcome VARCHAR NOT NULL
+        )""")
+    connection.execute("""
+        CREATE TABLE cells (
+            run_id UUID NOT NULL,
+            number INTEGER NOT NULL,
+            label VARCHAR NOT NULL,
+            settings VARCHAR NOT NULL,
+            status VARCHAR NOT NULL,
+            reason VARCHAR NOT NULL,
+            facts VARCHAR NOT NULL,
+            PRIMARY KEY (run_id, number)
+        )""")
+    connection.execute("""
+        CREATE TABLE samples (
+            run_id UUID NOT NULL,
+            cell INTEGER NOT NULL,
+            round INTEGER NOT NULL,
+            position INTEGER NOT NULL,
+            started_at DOUBLE NOT NULL,
+            duration_s DOUBLE NOT NULL,
+            flag VARCHAR NOT NULL,
+            is_anchor BOOLEAN NOT NULL,
+            is_replaced BOOLEAN NOT NULL,
+            tokens_per_s DOUBLE,
+            end_to_end_per_s DOUBLE,
+            prefill_per_s DOUBLE,
+            decode_per_s DOUBLE,
+            ttft_s DOUBLE,
+            ttft_p95_s DOUBLE,
+            tpot_s DOUBLE,
+            tpot_p95_s DOUBLE,
+            gap_p50_s DOUBLE,
+            gap_p95_s DOUBLE,
+            gap_p99_s DOUBLE,
+            e2e_s DOUBLE,
+            requests_per_s DOUBLE,
+            goodput_per_s DOUBLE,
+            decode_share DOUBLE,
+            cpu_cores DOUBLE,
+            workbench_share DOUBLE,
+            pss_bytes DOUBLE,
+            private_bytes DOUBLE,
+            switches_per_s DOUBLE,
+            steal_share DOUBLE,
+            pressure_share DOUBLE,
+            throttled_s DOUBLE,
+            other_cores DOUBLE,
+            major_faults DOUBLE,
+            involuntary_switches DOUBLE,
+            mhz DOUBLE
+        )""")
+    connection.execute("""
+        CREATE TABLE plans (
+            name VARCHAR PRIMARY KEY,
+            saved_at TIMESTAMP NOT NULL,
+            plan VARCHAR NOT NULL
+        )""")
+    connection.execute("""
+        CREATE TABLE profiles (
+            model_hash VARCHAR NOT NULL,
+            name VARCHAR NOT NULL,
+            saved_at TIMESTAMP NOT NULL,
+            pool VARCHAR NOT NULL,
+            source_run VARCHAR NOT NULL,
+            PRIMARY KEY (model_hash, name)
+        )""")
+    connection.execute("""
+        CREATE TABLE limits (
+            machine_hash VARCHAR PRIMARY KEY,
+            measured_at TIMESTAMP NOT NULL,
+            limits VARCHAR NOT NULL
+        )""")
+
+
+MIGRATIONS: list[Migration] = [trials, runs]
 
 
 def names() -> list[str]:

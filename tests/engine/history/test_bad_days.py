@@ -12,6 +12,8 @@ import pytest
 
 from engine.errors import HistoryError, HistoryLocked, HistoryNewer
 from engine.history import History
+from engine.samples import Samples
+from tests.engine.history.run_maker import assert_same_samples, make_samples
 from tests.engine.history.trial_maker import make_trial
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
@@ -223,6 +225,50 @@ def test_killed_in_the_middle_of_writing(path: Path) -> None:
         others = [summary.id for summary in history.recent(10_000) if summary.id not in trials]
         assert len(others) <= 1
         assert all(len(history.trial(id).completion.steps) == 300 for id in others)  # type: ignore[union-attr]
+
+
+KILLED_RUN = """
+import sys
+from pathlib import Path
+from engine.history import History
+from tests.engine.history.run_maker import make_run, make_samples
+history = History.open(Path(sys.argv[1]))
+run = make_run(0, status="running")
+history.runs.begin(run)
+print(run.id, flush=True)
+samples = make_samples(10_000)
+for position in range(len(samples)):
+    history.runs.add(run.id, samples[position : position + 1]).add_done_callback(
+        lambda done, position=position: print(position, done.exception(), flush=True)
+    )
+sys.stdin.read()
+"""
+
+
+def test_killed_in_the_middle_of_a_benchmark(path: Path) -> None:
+    with start(KILLED_RUN, path) as owner:
+        assert owner.stdout is not None
+        id = owner.stdout.readline().strip()
+        finished = [owner.stdout.readline() for _ in range(100)]
+        owner.send_signal(signal.SIGKILL)
+        finished += [line for line in owner.stdout.readlines() if line.endswith("\n")]
+    assert finished == [f"{position} None\n" for position in range(len(finished))]
+    samples = make_samples(10_000)
+    with History.open(path) as history:
+        (left,) = history.runs.interrupted()
+        # At most the one that was being written is there besides.
+        assert (left.id, left.num_samples - len(finished) in (0, 1)) == (id, True)
+        assert_same_samples(samples_of(history, id), samples[: left.num_samples])
+        history.runs.resume(id)
+        history.runs.add(id, samples[left.num_samples :]).result(60)
+        assert_same_samples(samples_of(history, id), samples)
+
+
+def samples_of(history: History, run_id: str) -> Samples:
+    """The samples of a run that must be there."""
+    run = history.runs.run(run_id)
+    assert run is not None
+    return run.samples
 
 
 def test_a_history_whose_blocks_are_gone_says_so_when_read(path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from engine.errors import HistoryError
 from engine.history import History, take_inbox, write_inbox
-from engine.history.inbox import read_trial
+from engine.history.trial_file import read_trial
 from engine.specs import Sampling
+from tests.engine.history.run_maker import assert_same_run, make_run
 from tests.engine.history.trial_maker import NASTY, make_steps, make_trial, uuid7
 
 
@@ -134,6 +135,44 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HistoryError, match="could not be left"):
         write_inbox(tmp_path / "file" / "inbox", make_trial())
+
+
+def test_a_run_is_handed_over_whole(history: History, inbox: Path) -> None:
+    run, trial = make_run(20), make_trial()
+    path = write_inbox(inbox, run)
+    write_inbox(inbox, trial)
+    assert take_inbox(history, inbox) == [trial.id, run.id]
+    assert list(inbox.iterdir()) == []
+    assert_same_run(history.runs.run(run.id), run)
+    assert write_inbox(inbox, replace(run, name="another")) == path
+    assert take_inbox(history, inbox) == [run.id]
+    assert_same_run(history.runs.run(run.id), run)
+
+
+@pytest.mark.parametrize("fault", ["another id", "garbage", "unfinished"])
+def test_a_run_with_a_fault_is_set_aside(history: History, inbox: Path, fault: str) -> None:
+    good = make_run()
+    write_inbox(inbox, good)
+    path = write_inbox(inbox, make_run())
+    content = path.read_bytes()
+    if fault == "another id":
+        path = path.rename(inbox / f"{uuid7()}.run.zip")
+    else:
+        path.write_bytes(b"garbage" if fault == "garbage" else content[: len(content) // 2])
+    assert take_inbox(history, inbox) == [good.id]
+    assert [run.id for run in history.runs.recent()] == [good.id]
+    assert sorted(file.name for file in (inbox / "refused").iterdir()) == [path.name, f"{path.name}.reason.txt"]
+
+
+def test_a_run_stays_while_the_history_takes_no_more(path: Path, inbox: Path) -> None:
+    run = make_run()
+    write_inbox(inbox, run)
+    history = History.open(path)
+    history.close()
+    with pytest.raises(HistoryError, match="closed"):
+        take_inbox(history, inbox)
+    with History.open(path) as history:
+        assert take_inbox(history, inbox) == [run.id]
 
 
 def test_a_file_can_be_read_by_itself(inbox: Path) -> None:

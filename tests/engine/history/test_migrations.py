@@ -10,6 +10,7 @@ import pytest
 from engine.errors import HistoryError
 from engine.history import History, schema
 from engine.history.columns import tokenizer_row
+from tests.engine.history.run_maker import assert_same_run, make_run
 from tests.engine.history.trial_maker import VOCABULARY, make_trial, uuid7
 
 OLDEST_TRIAL = """
@@ -61,7 +62,7 @@ def _further(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_oldest_file_opens(path: Path, monkeypatch: pytest.MonkeyPatch, has_rows: bool) -> None:
     id = uuid7()
     make_oldest(path, monkeypatch, id if has_rows else None)
-    new = make_trial()
+    new, run = make_trial(), make_run()
     with History.open(path) as history:
         assert [summary.id for summary in history.recent()] == [id] * has_rows
         if has_rows:
@@ -72,7 +73,9 @@ def test_the_oldest_file_opens(path: Path, monkeypatch: pytest.MonkeyPatch, has_
             assert (step.text, step.logprob, step.draw) == ("B", -0.5, 0.25)
             assert [(candidate.id, candidate.p_final) for candidate in step.top] == [(66, 1.0), (67, 0.0)]
         history.record(new).result(60)
+        history.runs.keep(run)
     with History.open(path) as history:
+        assert_same_run(history.runs.run(run.id), run)
         found = history.trial(new.id)
         assert found is not None
         np.testing.assert_array_equal(found.completion.steps.records, new.completion.steps.records)
@@ -82,10 +85,10 @@ def test_the_oldest_file_opens(path: Path, monkeypatch: pytest.MonkeyPatch, has_
 
 def test_the_file_as_it_was_lies_beside_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_oldest(path, monkeypatch, uuid7())
-    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS[:1], mood])
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, mood])
     before = path.read_bytes()
     History.open(path).close()
-    backup = Path(f"{path}.before-mood")
+    backup = Path(f"{path}.before-{schema.names()[1]}")
     assert backup.read_bytes() == before
     assert sorted(path.parent.glob("history*")) == [path, backup]
     with duckdb.connect(path) as connection:
@@ -101,7 +104,7 @@ def test_a_migration_that_fails_leaves_everything_as_it_was(path: Path, monkeypa
             History.open(path)
     with History.open(path) as history:
         assert history.trial(id) is not None
-        with history._connection.cursor() as cursor:
+        with history._file._connection.cursor() as cursor:
             columns = cursor.execute("SELECT column_name FROM duckdb_columns() WHERE table_name = 'trials'").fetchall()
     assert not {("mood",), ("half",)} & set(columns)
 

@@ -1,0 +1,172 @@
+"""One DuckDB file that this process owns: one thread that writes, any number that read."""
+
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from engine.errors import HistoryError
+from engine.history import database
+
+T = TypeVar("T")
+Cursor = duckdb.DuckDBPyConnection
+log = logging.getLogger(__name__)
+
+LOG_BYTES = 16 << 20  # of the write-ahead log, before it is moved into the file
+_INSERT = {False: "INSERT", True: "INSERT OR REPLACE"}
+
+_open_paths: set[Path] = set()
+_open_paths_lock = threading.Lock()
+
+
+class OwnedFile:
+    """The file and its connection. All methods may be called from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection = database.connect(path)
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="history-writer")
+        self._is_broken = False
+        self._checkpoint_at = LOG_BYTES
+        self._no_readers = threading.Condition()
+        self._num_readers = 0
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Own the file at `path`, made with its folder if it is not there.
+
+        Raises HistoryLocked when a process (this one included) has it open, HistoryNewer when a newer version wrote it,
+        HistoryError when it is damaged or cannot be written. The file is never overwritten.
+        """
+        path = path.resolve()
+        with _open_paths_lock:
+            # DuckDB would share the file within one process, and with it the lock.
+            if path in _open_paths:
+                raise database.locked(path, os.getpid())
+            opened = cls(path)
+            _open_paths.add(path)
+        return opened
+
+    def close(self) -> None:
+        """Write what is queued, then let go of the file. Closing twice does nothing more."""
+        self._writer.shutdown(wait=True)
+        with self._quiet():
+            self._connection.close()
+        with _open_paths_lock:
+            _open_paths.discard(self.path)
+
+    # Writing: one thread, one transaction a job.
+
+    def write(self, job: Callable[[Cursor], T]) -> Future[T]:
+        """Queue a job; what it did is on disk when the future is done, and undone when it failed (HistoryError)."""
+        try:
+            return self._writer.submit(self._write, job)
+        except RuntimeError:
+            raise HistoryError(f"The history {self.path} is closed; open it again.") from None
+
+    def _write(self, job: Callable[[Cursor], T]) -> T:
+        try:
+            if self._is_broken:
+                self._reopen()
+            result = self._transact(job)
+        except (duckdb.Error, OSError) as error:
+            self._after(error)
+            raise database.explain(error, self.path) from error
+        self._checkpoint()
+        return result
+
+    def _transact(self, job: Callable[[Cursor], T]) -> T:
+        with self._connection.cursor() as cursor:
+            cursor.begin()
+            try:
+                result = job(cursor)
+                cursor.commit()
+            except BaseException:
+                with suppress(duckdb.Error):  # a failed commit has ended the transaction already
+                    cursor.rollback()
+                raise
+        return result
+
+    def _checkpoint(self) -> None:
+        """Move the log into the file when the log has grown and the disk has room; nothing is lost when that fails."""
+        try:
+            num_bytes = Path(f"{self.path}.wal").stat().st_size
+            if num_bytes > self._checkpoint_at and shutil.disk_usage(self.path.parent).free > num_bytes:
+                with self._connection.cursor() as cursor:
+                    self._checkpoint_at = num_bytes + LOG_BYTES  # not again with each write when this one fails
+                    cursor.execute("CHECKPOINT")
+                self._checkpoint_at = LOG_BYTES
+        except FileNotFoundError:
+            return
+        except (duckdb.Error, OSError) as error:
+            log.warning("The log of the history was not moved into its file: %s", error)
+            self._after(error)
+
+    def _after(self, error: Exception) -> None:
+        """DuckDB refuses all work after a fatal error, until the file is opened anew."""
+        self._is_broken = isinstance(error, duckdb.FatalException)
+        if self._is_broken:
+            with suppress(HistoryError):  # the next write tries again, and says why not
+                self._reopen()
+
+    def _reopen(self) -> None:
+        with self._quiet():
+            self._connection.close()
+            self._connection = database.connect(self.path)
+        self._is_broken = False
+
+    # Reading: a cursor for each read; the connection is only replaced while nobody reads.
+
+    @contextmanager
+    def reading(self) -> Iterator[Cursor]:
+        """A cursor that sees one state of the file throughout; failures are raised as HistoryError."""
+        with self._no_readers:
+            self._num_readers += 1
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.begin()
+                yield cursor
+        except (duckdb.Error, OSError) as error:
+            raise database.explain(error, self.path) from error
+        finally:
+            with self._no_readers:
+                self._num_readers -= 1
+                self._no_readers.notify_all()
+
+    @contextmanager
+    def _quiet(self) -> Iterator[None]:
+        with self._no_readers:
+            self._no_readers.wait_for(lambda: self._num_readers == 0)
+            yield
+
+
+def insert_row(cursor: Cursor, table: str, row: dict[str, Any], *, replaces: bool = False) -> None:
+    """Insert one row given by column; where it replaces, in place of one with the same key."""
+    names, marks = ", ".join(row), ", ".join("?" * len(row))
+    cursor.execute(f"{_INSERT[replaces]} INTO {table} ({names}) VALUES ({marks})", list(row.values()))
+
+
+def insert_rows(cursor: Cursor, table: str, rows: pa.Table, *, replaces: bool = False) -> None:
+    """Insert Arrow rows by the names of their columns; `replaces` as in `insert_row`."""
+    cursor.register("arriving", rows)
+    cursor.execute(f"{_INSERT[replaces]} INTO {table} BY NAME SELECT * FROM arriving")
+    cursor.unregister("arriving")
+
+
+def fetch(result: Cursor) -> list[dict[str, Any]]:
+    """All rows of a result by column."""
+    names = [column[0] for column in result.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
+def is_changed(result: Cursor) -> bool:
+    """Whether an UPDATE or a DELETE found a row."""
+    return result.fetchall() != [(0,)]

@@ -1,0 +1,131 @@
+"""Runs, their cells and samples as database rows and back; samples go through Arrow, never through Python rows."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from engine.errors import ConfigError
+from engine.history.trials import as_uuid
+from engine.runs import CellRecord, RunRecord, RunSummary
+from engine.samples import FLAGS, SAMPLE, Samples
+
+MODEL_CHARACTERS = 200
+SENTENCE = "sentence"
+"""Key of the outcome under which a run's first line stands."""
+
+
+def run_row(run: RunRecord) -> dict[str, Any]:
+    """The run's row of `runs`, by column; raises ConfigError where its id is no UUID or its time has no zone."""
+    if as_uuid(run.id) is None:
+        raise ConfigError(f"id = {run.id!r}: must be a UUID as text")
+    if run.created_at.utcoffset() is None:
+        raise ConfigError(f"created_at = {run.created_at}: must have a time zone")
+    return {
+        "id": run.id,
+        "created_at": run.created_at.astimezone(UTC).replace(tzinfo=None),
+        "name": run.name,
+        "question": run.question,
+        "status": run.status,
+        "origin": run.origin,
+        "model_name": _model_name(run),
+        "machine_hash": str(run.machine.get("hash", "")),
+        "plan": to_json(run.plan),
+        "machine": to_json(run.machine),
+        "versions": to_json(run.versions),
+        **outcome_columns(run.outcome),
+    }
+
+
+def outcome_columns(outcome: Mapping[str, Any]) -> dict[str, str]:
+    """The columns of `runs` that an outcome fills."""
+    return {"outcome": to_json(outcome), "sentence": str(outcome.get(SENTENCE, ""))}
+
+
+def run_of(row: dict[str, Any], cells: tuple[CellRecord, ...], samples: Samples) -> RunRecord:
+    """The run of a row of `runs`."""
+    decoded = {name: msgspec.json.decode(row[name]) for name in ("plan", "machine", "versions", "outcome")}
+    plain = {name: row[name] for name in ("name", "question", "status", "origin")}
+    created_at = row["created_at"].replace(tzinfo=UTC)
+    return RunRecord(id=str(row["id"]), created_at=created_at, cells=cells, samples=samples, **plain, **decoded)
+
+
+def summary_of(row: dict[str, Any]) -> RunSummary:
+    """The short form of a run, from a row that has its fields as columns."""
+    return RunSummary(**{**row, "id": str(row["id"]), "created_at": row["created_at"].replace(tzinfo=UTC)})
+
+
+def cell_rows(run_id: str, cells: Iterable[CellRecord]) -> pa.Table:
+    """The cells' rows of `cells`."""
+    rows = [
+        {**vars(cell), "run_id": run_id, "settings": to_json(cell.settings), "facts": to_json(cell.facts)}
+        for cell in cells
+    ]
+    texts = ("run_id", "label", "settings", "status", "reason", "facts")
+    return pa.Table.from_pylist(rows, pa.schema({"number": pa.int32(), **dict.fromkeys(texts, pa.string())}))
+
+
+def cell_of(row: dict[str, Any]) -> CellRecord:
+    """The cell of a row of `cells`; a fact that was no finite number is NaN."""
+    return CellRecord(
+        number=row["number"],
+        label=row["label"],
+        settings=msgspec.json.decode(row["settings"]),
+        status=row["status"],
+        reason=row["reason"],
+        facts=facts_of(msgspec.json.decode(row["facts"])),
+    )
+
+
+def facts_of(facts: Mapping[str, float | None]) -> dict[str, float]:
+    """Facts as JSON gave them, null as NaN."""
+    return {name: np.nan if value is None else value for name, value in facts.items()}
+
+
+def sample_rows(run_id: str, samples: Samples) -> pa.Table:
+    """The samples' rows of `samples`."""
+    ids = pa.array([run_id]).take(pa.array(np.zeros(len(samples), np.int32)))
+    return sample_table(samples).append_column("run_id", ids)
+
+
+def sample_table(samples: Samples) -> pa.Table:
+    """Samples with a column for each field of SAMPLE: the flag as its word, null for NaN."""
+    columns = {name: pa.array(np.ascontiguousarray(samples[name]), from_pandas=True) for name in SAMPLE.names or ()}
+    return pa.table({**columns, "flag": pa.array(FLAGS).take(columns["flag"])})
+
+
+def samples_of(table: pa.Table) -> Samples:
+    """The samples that `sample_table` wrote; a metric or a surrounding that has no column is NaN."""
+    samples = np.zeros(len(table), SAMPLE)
+    for name in SAMPLE.names or ():
+        if name == "flag":
+            samples[name] = pc.index_in(table[name], pa.array(FLAGS)).to_numpy()
+        else:
+            samples[name] = table[name].to_numpy() if name in table.column_names else np.nan
+    return samples
+
+
+def to_json(value: Any) -> str:
+    """The value as JSON, numbers and arrays of numpy included; a number that is not finite is null."""
+    return msgspec.json.encode(value, enc_hook=_plain).decode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def _model_name(run: RunRecord) -> str:
+    """Names of the model files that the cells, or else the plan, speak of."""
+    paths = [cell.settings["model"] for cell in run.cells if cell.settings.get("model")] or [run.plan.get("model", "")]
+    return ", ".join(dict.fromkeys(Path(str(path)).stem for path in paths))[:MODEL_CHARACTERS]

@@ -1,0 +1,204 @@
+"""A run as one file that people can open too: a zip of run.json and samples.csv.
+
+What is read was written anywhere: sizes, names and types are checked before anything of it is used.
+"""
+
+import io
+import uuid
+import zipfile
+import zlib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyarrow import csv
+
+from engine.errors import HistoryError
+from engine.history.run_columns import facts_of, sample_table, samples_of, to_json
+from engine.history.whole_file import write_whole
+from engine.runs import CellRecord, CellStatus, RunRecord, RunStatus
+from engine.samples import FLAGS, METRICS_BY_NAME, SAMPLE, SURROUNDINGS, Samples
+
+FORMAT = 1
+RUN, SAMPLES = "run.json", "samples.csv"
+MOST_BYTES = {RUN: 32 << 20, SAMPLES: 256 << 20}
+MOST_SAMPLES = 1_000_000
+HEADER_BYTES = 1 << 16
+LATEST_S = datetime.max.replace(tzinfo=UTC).timestamp()
+
+_TYPES = {"i4": pa.int32(), "f8": pa.float64(), "i1": pa.string(), "b1": pa.bool_()}
+COLUMNS = {name: _TYPES[SAMPLE[name].str[1:]] for name in SAMPLE.names or ()}
+_ALWAYS = [name for name in COLUMNS if name not in METRICS_BY_NAME and name not in SURROUNDINGS]
+
+_UNREADABLE = (
+    ValueError,
+    OverflowError,
+    EOFError,
+    RuntimeError,  # a zip that is encrypted, JSON that is nested too deep
+    zipfile.BadZipFile,
+    zlib.error,
+    msgspec.MsgspecError,
+    pa.ArrowException,
+)
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+Word = Annotated[str, msgspec.Meta(max_length=1000)]
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the parts of run.json."""
+
+
+class _Cell(_Part, frozen=True):
+    number: Count
+    label: str
+    settings: dict[str, Any]
+    status: CellStatus
+    reason: str
+    facts: dict[str, float | None]
+
+    def read(self) -> CellRecord:
+        return CellRecord(**{**msgspec.structs.asdict(self), "facts": facts_of(self.facts)})
+
+
+class _Run(_Part, frozen=True):
+    format: int
+    id: uuid.UUID
+    created_at: Time
+    name: Word
+    question: Word
+    status: RunStatus
+    plan: dict[str, Any]
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    outcome: dict[str, Any]
+    origin: Word
+    cells: tuple[_Cell, ...]
+
+    def read(self, samples: Samples) -> RunRecord:
+        if self.format != FORMAT:
+            raise ValueError(f"it has format {self.format}; this version reads format {FORMAT}")
+        numbers = [cell.number for cell in self.cells]
+        if len(set(numbers)) != len(numbers):
+            raise ValueError("two cells have the same number")
+        _refuse(~np.isin(samples["cell"], numbers), "there is no such cell")
+        values = {name: getattr(self, name) for name in self.__struct_fields__ if name != "format"}
+        cells = tuple(cell.read() for cell in self.cells)
+        changed = {"id": str(self.id), "created_at": self.created_at.astimezone(UTC), "cells": cells}
+        return RunRecord(**{**values, **changed, "samples": samples})
+
+
+def run_bytes(run: RunRecord) -> bytes:
+    """The content of a run's file."""
+    values = {name: value for name, value in vars(run).items() if name != "samples"}
+    plain = to_json({"format": FORMAT, **values, "cells": [vars(cell) for cell in run.cells]})
+    table = io.BytesIO()
+    csv.write_csv(sample_table(run.samples), table)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr(RUN, msgspec.json.format(plain, indent=1))
+        archive.writestr(SAMPLES, table.getvalue())
+    return content.getvalue()
+
+
+def run_from_bytes(content: bytes, name: str = "The file") -> RunRecord:
+    """The run that `run_bytes` wrote; raises HistoryError that says what is wrong with it."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            plain, table = _members(archive)
+        return msgspec.json.decode(plain, type=_Run).read(_samples(table))
+    except _UNREADABLE as error:
+        raise HistoryError(
+            f"{name} cannot be read as a run of this workbench: {error}. Nothing of it was taken in; export the run "
+            "again, with a version that is not newer than this one."
+        ) from error
+
+
+def write_run(path: Path, run: RunRecord) -> None:
+    """Write a run's file, whole or not at all; raises HistoryError where `path` cannot be written."""
+    try:
+        write_whole(path, run_bytes(run))
+    except OSError as error:
+        raise HistoryError(f"The run could not be written to {path}: {error}. Choose another place.") from error
+
+
+def read_run(path: Path) -> RunRecord:
+    """The run in a file of `write_run`; raises HistoryError that says what is wrong with it."""
+    try:
+        if path.stat().st_size > sum(MOST_BYTES.values()):
+            raise HistoryError(f"{path} is larger than any file of a run. Nothing of it was taken in.")
+        content = path.read_bytes()
+    except OSError as error:
+        raise HistoryError(f"{path} could not be read: {error}. Check that it is there and may be read.") from error
+    return run_from_bytes(content, str(path))
+
+
+def _members(archive: zipfile.ZipFile) -> tuple[bytes, bytes]:
+    """run.json and samples.csv, if these two are what the archive holds."""
+    names = sorted(member.filename for member in archive.infolist())
+    if names != [RUN, SAMPLES]:
+        raise ValueError(f"it should hold {RUN} and {SAMPLES}, and holds {', '.join(names[:5]) or 'nothing'}")
+    return _member(archive, RUN), _member(archive, SAMPLES)
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name} is compressed in a way that this version does not read")
+    with archive.open(name) as file:
+        content = file.read(MOST_BYTES[name] + 1)
+    if len(content) > MOST_BYTES[name]:
+        raise ValueError(f"{name} has more than {MOST_BYTES[name]:,} bytes")
+    return content
+
+
+def _samples(content: bytes) -> Samples:
+    """Samples of a CSV table; a metric that its writer did not know yet has no column and becomes NaN."""
+    if content.count(b"\n") > MOST_SAMPLES + 1:
+        raise ValueError(f"{SAMPLES} has more than {MOST_SAMPLES:,} lines")
+    _check_columns(content[:HEADER_BYTES].split(b"\n", 1)[0].decode())
+    table = csv.read_csv(
+        pa.BufferReader(content),
+        csv.ReadOptions(use_threads=False),  # with more than one, errors name no line
+        csv.ParseOptions(ignore_empty_lines=False),
+        csv.ConvertOptions(column_types=COLUMNS, null_values=[""]),
+    )
+    for name in _ALWAYS:
+        _refuse(table[name].is_null(nan_is_null=True).to_numpy(), f"there is no {name}")
+    _refuse(~pc.is_in(table["flag"], pa.array(FLAGS)).to_numpy(), f"the flag is none of {', '.join(FLAGS)}")
+    samples = samples_of(table)
+    for name in COLUMNS:
+        if samples.dtype[name].kind == "f":
+            _refuse(np.isinf(samples[name]), f"{name} is infinite")
+    for name in ("cell", "round", "position", "started_at", "duration_s"):
+        _refuse(~(samples[name] >= 0), f"{name} is less than 0")
+    _refuse(~(samples["started_at"] <= LATEST_S), "started_at is after the year 9999")
+    _refuse(_is_repeated(samples["position"]), "there is another sample of this position")
+    return samples
+
+
+def _check_columns(header: str) -> None:
+    names = header.strip().replace('"', "").split(",")
+    unknown = [name for name in names if name not in COLUMNS]
+    missing = [name for name in _ALWAYS if name not in names]
+    if unknown or missing or len(set(names)) != len(names):
+        wrong = f"unknown: {', '.join(unknown[:5]) or 'none'}; missing: {', '.join(missing) or 'none'}"
+        raise ValueError(f"{SAMPLES} has other columns than a table of samples ({wrong}), or one twice")
+
+
+def _is_repeated(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    _, firsts = np.unique(values, return_index=True)
+    is_repeated = np.ones(len(values), np.bool_)
+    is_repeated[firsts] = False
+    return is_repeated
+
+
+def _refuse(is_wrong: npt.NDArray[np.bool_], reason: str) -> None:
+    """Raise ValueError for the first sample that is wrong, by its line: the table has one line above the first."""
+    if is_wrong.any():
+        raise ValueError(f"{SAMPLES}, line {int(is_wrong.argmax()) + 2}: {reason}")

@@ -1,0 +1,184 @@
+"""A trial as a file: msgpack, its figures as raw columns, its tokenizer included.
+
+Nothing in it is executed, every field is checked, unknown fields are refused.
+"""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import msgspec
+import numpy as np
+
+from engine.history.trials import ModelIdentity, TrialRecord
+from engine.jsonable import spec_from_dict, spec_to_dict
+from engine.results import RECORD, Completion, FinishReason, StepTable, Timings
+from engine.specs import PoolSpec, Request, Sampling
+from engine.vocabulary import Vocabulary
+
+FORMAT = 1
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the parts of a file."""
+
+
+class _Tokenizer(_Part, frozen=True):
+    pieces: tuple[bytes, ...]
+    kinds: bytes
+    names: dict[int, str]
+    bos: Count | None
+    add_bos: bool
+    add_space_prefix: bool
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> Self:
+        return cls(**{name: getattr(vocabulary, name) for name in cls.__struct_fields__})
+
+    def read(self) -> Vocabulary:
+        if len(self.kinds) != len(self.pieces):
+            raise ValueError(f"the tokenizer has {len(self.pieces):,} pieces and {len(self.kinds):,} kinds")
+        return Vocabulary(**msgspec.structs.asdict(self))
+
+
+class _Steps(_Part, frozen=True):
+    """A StepTable: RECORD rows, and (n, k) matrices of int32, float32, float32, all little-endian."""
+
+    k: Count
+    records: bytes
+    top_ids: bytes
+    top_logprobs: bytes
+    top_p_final: bytes
+
+    @classmethod
+    def of(cls, table: StepTable) -> Self:
+        matrices = (table.records, table.top_ids, table.top_logprobs, table.top_p_final)
+        return cls(table.k, *(matrix.tobytes() for matrix in matrices))
+
+    def read(self, vocabulary: Vocabulary, *, is_prompt: bool) -> StepTable:
+        records = np.frombuffer(self.records, RECORD)
+        shape = len(records), self.k
+        ids = np.frombuffer(self.top_ids, "<i4").reshape(shape)
+        logprobs = np.frombuffer(self.top_logprobs, "<f4").reshape(shape)
+        p_final = np.frombuffer(self.top_p_final, "<f4").reshape(shape)
+        _check_ids(records["id"], 0, vocabulary)
+        _check_ids(ids, -1, vocabulary)
+        return StepTable.of(vocabulary, records, ids, logprobs, p_final, is_prompt=is_prompt)
+
+
+class _Model(_Part, frozen=True):
+    name: str
+    path: str
+    hash: str
+    quantisation: str
+    num_parameters: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+
+
+class _Timings(_Part, frozen=True):
+    queue_s: float
+    load_s: float
+    prefill_s: float
+    ttft_s: float
+    decode_s: float
+    num_prompt: Count
+    num_cached: Count
+    num_generated: Count
+
+
+class _File(_Part, frozen=True):
+    format: int
+    id: str
+    created_at: datetime
+    prompt: str
+    messages: tuple[dict[str, str], ...]
+    sampling: dict[str, Any]
+    request: dict[str, Any]
+    pool: dict[str, Any]
+    model: _Model
+    versions: dict[str, str]
+    parent: str | None
+    label: str
+    tokenizer: _Tokenizer
+    prompt_ids: tuple[int, ...]
+    prompt_steps: _Steps
+    steps: _Steps
+    text: str
+    finish_reason: FinishReason
+    timings: _Timings
+    seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
+
+    @classmethod
+    def of(cls, trial: TrialRecord) -> Self:
+        completion = trial.completion
+        return cls(
+            format=FORMAT,
+            id=trial.id,
+            created_at=trial.created_at,
+            prompt=trial.prompt,
+            messages=trial.messages,
+            sampling=spec_to_dict(trial.sampling),
+            request=spec_to_dict(trial.request),
+            pool=spec_to_dict(trial.pool),
+            model=_Model(**vars(trial.model)),
+            versions=trial.versions,
+            parent=trial.parent,
+            label=trial.label,
+            tokenizer=_Tokenizer.of(completion.steps.vocabulary),
+            prompt_ids=completion.prompt_ids,
+            prompt_steps=_Steps.of(completion.prompt_steps),
+            steps=_Steps.of(completion.steps),
+            text=completion.text,
+            finish_reason=completion.finish_reason,
+            timings=_Timings(**completion.timings._asdict()),
+            seed=completion.seed,
+        )
+
+    def read(self) -> TrialRecord:
+        if self.format != FORMAT:
+            raise ValueError(f"format {self.format}; this version reads format {FORMAT}")
+        vocabulary = self.tokenizer.read()
+        _check_ids(np.asarray(self.prompt_ids, np.int64), 0, vocabulary)
+        completion = Completion(
+            text=self.text,
+            steps=self.steps.read(vocabulary, is_prompt=False),
+            prompt_steps=self.prompt_steps.read(vocabulary, is_prompt=True),
+            prompt_ids=self.prompt_ids,
+            finish_reason=self.finish_reason,
+            timings=Timings(**msgspec.structs.asdict(self.timings)),
+            seed=self.seed,
+            id=self.id,
+        )
+        return TrialRecord(
+            id=self.id,
+            created_at=self.created_at,
+            prompt=self.prompt,
+            messages=self.messages,
+            sampling=spec_from_dict(Sampling, self.sampling),
+            request=spec_from_dict(Request, self.request),
+            pool=spec_from_dict(PoolSpec, self.pool),
+            model=ModelIdentity(**msgspec.structs.asdict(self.model)),
+            versions=self.versions,
+            completion=completion,
+            parent=self.parent,
+            label=self.label,
+        )
+
+
+def trial_bytes(trial: TrialRecord) -> bytes:
+    """The content of a trial's file."""
+    return msgspec.msgpack.encode(_File.of(trial))
+
+
+def read_trial(path: Path) -> TrialRecord:
+    """The trial in a file that `trial_bytes` made; raises ValueError, TypeError, OverflowError or OSError otherwise."""
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=_File).read()
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+
+
+def _check_ids(ids: Any, lowest: int, vocabulary: Vocabulary) -> None:
+    if ids.size and not (ids.min() >= lowest and ids.max() < len(vocabulary)):
+        raise ValueError(f"a token id is outside the tokenizer's {len(vocabulary):,} tokens")
