@@ -52,17 +52,25 @@ def _put_half(blocks: Bytes, column: int, value: float) -> None:
     blocks[:, column : column + 2] = np.array([value], np.float16).view(np.uint8)
 
 
-def _q4_k(generator: _Generator, num_blocks: int, std: float) -> Bytes:
-    """Two halves d and dmin, 12 bytes with eight scales and minima of 6 bits, 256 values of 4 bits.
-
-    Each minimum equals its scale and dmin is 7.5 d, the middle of 0 to 15: the mean is 0.
-    """
-    blocks = _random_bytes(generator, num_blocks, 144)
-    scale = std / (_RMS_OF_6_BITS * _spread(16))
+def _put_scales(blocks: Bytes, scale: float, middle: float) -> None:
+    """Make each 6-bit minimum equal to its scale, and dmin `middle` times d, so that the mean is 0."""
     _put_half(blocks, 0, scale)
-    _put_half(blocks, 2, 7.5 * scale)
+    _put_half(blocks, 2, middle * scale)
     blocks[:, 8:12] = blocks[:, 4:8]
     blocks[:, 12:16] = (blocks[:, 12:16] & 0x0F) * 0x11
+
+
+def _q4_k(generator: _Generator, num_blocks: int, std: float) -> Bytes:
+    """Two halves d and dmin, 12 bytes with eight scales and minima of 6 bits, 256 values of 4 bits, 0 to 15."""
+    blocks = _random_bytes(generator, num_blocks, 144)
+    _put_scales(blocks, std / (_RMS_OF_6_BITS * _spread(16)), 7.5)
+    return blocks
+
+
+def _q5_k(generator: _Generator, num_blocks: int, std: float) -> Bytes:
+    """As Q4_K with 32 bytes of high bits: 256 values of 5 bits, whose middle is 15.5."""
+    blocks = _random_bytes(generator, num_blocks, 176)
+    _put_scales(blocks, std / (_RMS_OF_6_BITS * _spread(32)), 15.5)
     return blocks
 
 
@@ -80,12 +88,31 @@ def _q8_0(generator: _Generator, num_blocks: int, std: float) -> Bytes:
     return blocks
 
 
+def _q4_0(generator: _Generator, num_blocks: int, std: float) -> Bytes:
+    """A half d, 32 values of 4 bits from -8 to 7."""
+    return _signed(generator, num_blocks, 18, std / _spread(16))
+
+
 def _q5_0(generator: _Generator, num_blocks: int, std: float) -> Bytes:
-    """A half d, 32 values of 5 bits from -16 to 15; the sign of d is random, so that the mean is 0 all the same."""
-    blocks = _random_bytes(generator, num_blocks, 22)
+    """A half d, 32 values of 5 bits from -16 to 15."""
+    return _signed(generator, num_blocks, 22, std / _spread(32))
+
+
+def _signed(generator: _Generator, num_blocks: int, num_bytes: int, scale: float) -> Bytes:
+    """Blocks whose values have the mean -1/2; the sign of d is random, so that the weights have mean 0 all the same."""
+    blocks = _random_bytes(generator, num_blocks, num_bytes)
     sign = blocks[:, 1] & 0x80
-    _put_half(blocks, 0, std / _spread(32))
+    _put_half(blocks, 0, scale)
     blocks[:, 1] |= sign
+    return blocks
+
+
+def _q5_1(generator: _Generator, num_blocks: int, std: float) -> Bytes:
+    """Halves d and m, 32 values of 5 bits from 0 to 31; m is -15.5 d."""
+    blocks = _random_bytes(generator, num_blocks, 24)
+    scale = std / _spread(32)
+    _put_half(blocks, 0, scale)
+    _put_half(blocks, 2, -15.5 * scale)
     return blocks
 
 
@@ -99,9 +126,12 @@ def _f16(generator: _Generator, num_blocks: int, std: float) -> Bytes:
 
 MAKERS: dict[str, Callable[[_Generator, int, float], Bytes]] = {
     "Q4_K": _q4_k,
+    "Q5_K": _q5_k,
     "Q6_K": _q6_k,
     "Q8_0": _q8_0,
+    "Q4_0": _q4_0,
     "Q5_0": _q5_0,
+    "Q5_1": _q5_1,
     "F32": _f32,
     "F16": _f16,
 }

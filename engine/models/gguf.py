@@ -55,6 +55,11 @@ class ModelFile:
         return value if isinstance(value, int) and 0 <= value < 1 << 31 else default
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """This file, and the other parts where the model is split."""
+        return (self.path, *(_part(self.path, number, self.parts) for number in range(2, self.parts + 1)))
+
+    @property
     def weights_bytes(self) -> int:
         """Bytes of all tensors."""
         return sum(tensor.num_bytes for tensor in self.tensors)
@@ -162,10 +167,15 @@ def _with_other_parts(path: Path, header: Header) -> tuple[tuple[TensorInfo, ...
         )
     tensors = list(header.tensors)
     for part in range(2, count + 1):
-        other = path.with_name(path.name[: named.start()] + f"-{part:05}-of-{count:05}.gguf")
+        other = _part(path, part, count)
         tensors += read_header(other).tensors
         size += other.stat().st_size
     return tuple(tensors), size, count
+
+
+def _part(path: Path, number: int, count: int) -> Path:
+    """File `number`, from 1, of a model in `count` files whose first is `path`."""
+    return path.with_name(FIRST_PART_NAME.sub("", path.name) + f"-{number:05}-of-{count:05}.gguf")
 
 
 def _quantisation(header: Header, tensors: tuple[TensorInfo, ...]) -> str:

@@ -116,13 +116,18 @@ def _num_outputs(spec: PoolSpec) -> int:
     return min(spec.resolved_n_batch, spec.parallel + SCORED_ROWS)
 
 
-def _kv_bytes(model: ModelFile, spec: PoolSpec) -> int:
-    """One key and one value row per layer, sequence and token of the padded context."""
+def kv_bytes_per_token(model: ModelFile, spec: PoolSpec) -> int:
+    """Bytes of one token of a sequence in the KV cache: a key and a value row in each layer."""
     row = 0
     for heads in model.n_head_kv:
         for width, kind in ((heads * model.head_k, spec.type_k), (heads * model.head_v, spec.type_v)):
             row += TYPES_BY_NAME[kind.upper()].size_of(width)
-    return row * spec.padded_n_ctx * spec.parallel
+    return row
+
+
+def _kv_bytes(model: ModelFile, spec: PoolSpec) -> int:
+    """Every token of the padded context of every sequence."""
+    return kv_bytes_per_token(model, spec) * spec.padded_n_ctx * spec.parallel
 
 
 def _state_bytes(model: ModelFile, spec: PoolSpec) -> int:

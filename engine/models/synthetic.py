@@ -7,8 +7,8 @@ pieces with byte tokens for everything else, and `logitbench.synthetic` in the m
 
 import itertools
 import math
+import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,93 +18,12 @@ import numpy as np
 from engine.errors import ConfigError, ModelError
 from engine.models.blocks import random_tensor
 from engine.models.ggml import FILE_TYPES, TYPES_BY_NAME, TensorType
+from engine.models.shapes import Shape, shape_named
 
 ALIGNMENT = 32
 _CONTROL = ("<unk>", "<s>", "</s>")
 _LOGIT_STD = 2.5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """Dimensions of a decoder of the llama family; `is_tied`: the output matrix is the token embedding."""
-
-    architecture: str
-    n_vocab: int
-    n_ctx_train: int
-    n_embd: int
-    n_layer: int
-    n_head: int
-    n_head_kv: int
-    n_ff: int
-    norm_eps: float
-    rope_base: float
-    is_tied: bool = False
-    has_qkv_bias: bool = False
-    add_bos: bool = True
-
-    @property
-    def n_embd_kv(self) -> int:
-        """Width of a layer's keys."""
-        return self.n_embd // self.n_head * self.n_head_kv
-
-
-SHAPES = {
-    "llama-1.1b-32k": Shape(
-        architecture="llama",
-        n_vocab=32_000,
-        n_ctx_train=2048,
-        n_embd=2048,
-        n_layer=22,
-        n_head=32,
-        n_head_kv=4,
-        n_ff=5632,
-        norm_eps=1e-5,
-        rope_base=10_000,
-    ),
-    "qwen2.5-0.5b": Shape(
-        architecture="qwen2",
-        n_vocab=151_936,
-        n_ctx_train=32_768,
-        n_embd=896,
-        n_layer=24,
-        n_head=14,
-        n_head_kv=2,
-        n_ff=4864,
-        norm_eps=1e-6,
-        rope_base=1_000_000,
-        is_tied=True,
-        has_qkv_bias=True,
-        add_bos=False,
-    ),
-    "tiny": Shape(
-        architecture="llama",
-        n_vocab=1024,
-        n_ctx_train=512,
-        n_embd=256,
-        n_layer=8,
-        n_head=4,
-        n_head_kv=2,
-        n_ff=512,
-        norm_eps=1e-5,
-        rope_base=10_000,
-    ),
-    "tiny-tied": Shape(
-        architecture="qwen2",
-        n_vocab=2048,
-        n_ctx_train=1024,
-        n_embd=224,
-        n_layer=9,
-        n_head=7,
-        n_head_kv=1,
-        n_ff=512,
-        norm_eps=1e-6,
-        rope_base=1_000_000,
-        is_tied=True,
-        has_qkv_bias=True,
-        add_bos=False,
-    ),
-}
-QUANTISATIONS = ("Q4_K_M", "Q6_K", "Q8_0", "F16", "F32")
+QUANTISATIONS = ("Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "Q4_0", "F16", "F32")
 
 
 class Tensor(NamedTuple):
@@ -121,9 +40,13 @@ class Tensor(NamedTuple):
     def num_values(self) -> int:
         return max(self.rows, 1) * self.columns
 
+    @property
+    def num_bytes(self) -> int:
+        return self.type.size_of(self.num_values)
+
 
 def write_synthetic(
-    shape: str,
+    shape: str | Shape,
     path: str | Path,
     quantisation: str = "Q4_K_M",
     seed: int = 0,
@@ -131,18 +54,17 @@ def write_synthetic(
 ) -> None:
     """Write a model of random weights to `path`, replacing it whole; some megabytes of memory whatever its size.
 
-    `progress` gets 0 to 1. The same arguments give the same bytes. Raises ConfigError for an unknown shape or
-    quantisation, ModelError when the file cannot be written; nothing is left behind then.
+    `shape`: a name in SHAPES or dimensions; `progress` gets 0 to 1. The same arguments give the same bytes. Raises
+    ConfigError for an unknown shape or quantisation, ModelError when the file cannot be written or the disk has too
+    little room; nothing is left behind then.
     """
-    if shape not in SHAPES:
-        raise ConfigError(f"shape = {shape!r}: must be one of {', '.join(SHAPES)}")
-    if quantisation not in QUANTISATIONS:
-        raise ConfigError(f"quantisation = {quantisation!r}: must be one of {', '.join(QUANTISATIONS)}")
+    chosen = shape_named(shape) if isinstance(shape, str) else shape
+    tensors = tensors_of(chosen, quantisation)
     path = Path(path)
     partial = path.with_name(path.name + ".partial")
-    tensors = tensors_of(SHAPES[shape], quantisation)
     try:
-        _write_header(partial, shape, quantisation, tensors)
+        _check_room(path, sum(tensor.num_bytes for tensor in tensors))
+        _write_header(partial, shape if isinstance(shape, str) else shape.summary, chosen, quantisation, tensors)
         _append_data(partial, tensors, seed, progress or (lambda fraction: None))
         partial.replace(path)
     except OSError as error:
@@ -151,49 +73,100 @@ def write_synthetic(
         partial.unlink(missing_ok=True)
 
 
+def weights_bytes(shape: Shape, quantisation: str) -> int:
+    """Bytes of all tensors, to which a file adds its vocabulary. Raises ConfigError for an unknown quantisation."""
+    return sum(tensor.num_bytes for tensor in tensors_of(shape, quantisation))
+
+
+def _check_room(path: Path, needed: int) -> None:
+    free = shutil.disk_usage(path.parent).free
+    if free < needed:
+        raise ModelError(
+            f"{path}: the synthetic model needs {needed / 1e9:,.1f} GB and the disk has {free / 1e9:,.1f} GB left: "
+            "choose another folder, a smaller shape or a smaller quantisation"
+        )
+
+
 def tensors_of(shape: Shape, quantisation: str) -> list[Tensor]:
     """All tensors in the order of the file.
 
     Spreads are chosen so that activations keep their size through the layers, the logits spread by about 2.5 nats,
-    and the embedding weighs little in the residual stream: with tied weights a model would else repeat its input.
+    and the embedding weighs little in the residual stream: with tied weights a model would else repeat its input. In
+    phi2 it weighs as much as a layer, for all tokens share the mean that GELU adds. Raises ConfigError for an unknown
+    quantisation.
     """
-    embedding_std = _LOGIT_STD / math.sqrt(shape.n_embd)
-    mixture = _Mixture(shape, quantisation)
-    found: list[Tensor] = []
-
-    def matrix(name: str, rows: int, columns: int, std: float = 0.0, layer: int = 0) -> None:
-        kind = mixture.type_of(name, columns, layer)
-        found.append(Tensor(f"{name}.weight", rows, columns, kind, 0.0, std or 1 / math.sqrt(columns)))
-
-    def vector(name: str, columns: int, mean: float) -> None:
-        found.append(Tensor(name, 0, columns, TYPES_BY_NAME["F32"], mean, 0.1))
-
-    matrix("token_embd", shape.n_vocab, shape.n_embd, embedding_std)
-    vector("output_norm.weight", shape.n_embd, 1.0)
+    tensors = _Tensors(shape, quantisation)
+    is_phi = shape.architecture == "phi2"
+    output_std = _LOGIT_STD / math.sqrt(shape.n_embd)
+    tensors.matrix("token_embd", shape.n_vocab, shape.n_embd, std=1.0 if is_phi else output_std)
+    tensors.norm("output_norm")
     if not shape.is_tied:
-        matrix("output", shape.n_vocab, shape.n_embd, embedding_std)
+        tensors.matrix("output", shape.n_vocab, shape.n_embd, std=output_std, has_bias=is_phi)
     for layer in range(shape.n_layer):
-        block = f"blk.{layer}."
-        vector(f"{block}attn_norm.weight", shape.n_embd, 1.0)
+        if is_phi:
+            tensors.phi_layer(layer)
+        else:
+            tensors.llama_layer(layer)
+    return tensors.found
+
+
+class _Tensors:
+    """Gathers the tensors of a shape."""
+
+    def __init__(self, shape: Shape, quantisation: str) -> None:
+        self.found: list[Tensor] = []
+        self._shape = shape
+        self._mixture = _Mixture(shape, quantisation)
+
+    def matrix(
+        self, name: str, rows: int, columns: int, *, layer: int = 0, std: float = 0.0, has_bias: bool = False
+    ) -> None:
+        kind = self._mixture.type_of(name, columns, layer)
+        self.found.append(Tensor(f"{name}.weight", rows, columns, kind, 0.0, std or 1 / math.sqrt(columns)))
+        if has_bias:
+            self._vector(f"{name}.bias", rows, 0.0)
+
+    def norm(self, name: str) -> None:
+        self._vector(f"{name}.weight", self._shape.n_embd, 1.0)
+        if self._shape.architecture == "phi2":
+            self._vector(f"{name}.bias", self._shape.n_embd, 0.0)
+
+    def _vector(self, name: str, columns: int, mean: float) -> None:
+        self.found.append(Tensor(name, 0, columns, TYPES_BY_NAME["F32"], mean, 0.1))
+
+    def llama_layer(self, layer: int) -> None:
+        shape, block = self._shape, f"blk.{layer}."
+        has_bias = shape.architecture == "qwen2"
+        self.norm(f"{block}attn_norm")
         for name, rows in (("attn_q", shape.n_embd), ("attn_k", shape.n_embd_kv), ("attn_v", shape.n_embd_kv)):
-            matrix(block + name, rows, shape.n_embd, layer=layer)
-            if shape.has_qkv_bias:
-                vector(f"{block}{name}.bias", rows, 0.0)
-        matrix(f"{block}attn_output", shape.n_embd, shape.n_embd, layer=layer)
-        vector(f"{block}ffn_norm.weight", shape.n_embd, 1.0)
-        matrix(f"{block}ffn_gate", shape.n_ff, shape.n_embd, layer=layer)
-        matrix(f"{block}ffn_up", shape.n_ff, shape.n_embd, layer=layer)
-        matrix(f"{block}ffn_down", shape.n_embd, shape.n_ff, layer=layer)
-    return found
+            self.matrix(block + name, rows, shape.n_embd, layer=layer, has_bias=has_bias)
+        self.matrix(f"{block}attn_output", shape.n_embd, shape.n_embd, layer=layer)
+        self.norm(f"{block}ffn_norm")
+        self.matrix(f"{block}ffn_gate", shape.n_ff, shape.n_embd, layer=layer)
+        self.matrix(f"{block}ffn_up", shape.n_ff, shape.n_embd, layer=layer)
+        self.matrix(f"{block}ffn_down", shape.n_embd, shape.n_ff, layer=layer)
+
+    def phi_layer(self, layer: int) -> None:
+        shape, block = self._shape, f"blk.{layer}."
+        self.norm(f"{block}attn_norm")
+        for name, rows, columns in (
+            ("attn_qkv", shape.n_embd + 2 * shape.n_embd_kv, shape.n_embd),
+            ("attn_output", shape.n_embd, shape.n_embd),
+            ("ffn_up", shape.n_ff, shape.n_embd),
+            ("ffn_down", shape.n_embd, shape.n_ff),
+        ):
+            self.matrix(block + name, rows, columns, layer=layer, has_bias=True)
 
 
 class _Mixture:
     """Which type llama.cpp's quantiser gives a matrix."""
 
     def __init__(self, shape: Shape, quantisation: str) -> None:
+        if quantisation not in QUANTISATIONS:
+            raise ConfigError(f"quantisation = {quantisation!r}: must be one of {', '.join(QUANTISATIONS)}")
         self.shape = shape
-        self.quantisation = quantisation
-        self.default = TYPES_BY_NAME["Q4_K" if quantisation == "Q4_K_M" else quantisation]
+        self.is_mixed = quantisation.endswith("_M")
+        self.default = TYPES_BY_NAME[quantisation.removesuffix("_M")]
 
     def type_of(self, name: str, columns: int, layer: int) -> TensorType:
         kind = self.default.name
@@ -201,16 +174,20 @@ class _Mixture:
             return self.default
         if name == "output" or (name == "token_embd" and self.shape.is_tied):
             kind = "Q8_0" if columns % self.default.block or kind == "Q8_0" else "Q6_K"
-        elif self.quantisation == "Q4_K_M" and name.endswith(("attn_v", "ffn_down")) and self.has_more_bits(layer):
+        elif self.is_mixed and name.endswith(("attn_v", "attn_qkv", "ffn_down")) and self._has_more_bits(layer):
             kind = "Q6_K"
         if columns % TYPES_BY_NAME[kind].block:
-            kind = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}[kind]
+            kind = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}[kind]
         return TYPES_BY_NAME[kind]
 
-    def has_more_bits(self, layer: int) -> bool:
-        """The first and last eighth of the layers, and every third between."""
-        eighth = self.shape.n_layer // 8
-        return layer < eighth or layer >= 7 * self.shape.n_layer // 8 or (layer - eighth) % 3 == 2
+    def _has_more_bits(self, layer: int) -> bool:
+        return has_more_bits(*(self.shape.copies_of or (layer, self.shape.n_layer)))
+
+
+def has_more_bits(layer: int, n_layer: int) -> bool:
+    """Whether a mixed quantisation spends more on this layer: the first and last eighth, and every third between."""
+    eighth = n_layer // 8
+    return layer < eighth or layer >= 7 * n_layer // 8 or (layer - eighth) % 3 == 2
 
 
 def pieces(count: int) -> list[str]:
@@ -232,8 +209,7 @@ def pieces(count: int) -> list[str]:
     return list(itertools.islice(all_pieces(), count))
 
 
-def _write_header(path: Path, name: str, quantisation: str, tensors: list[Tensor]) -> None:
-    shape = SHAPES[name]
+def _write_header(path: Path, name: str, shape: Shape, quantisation: str, tensors: list[Tensor]) -> None:
     writer = gguf.GGUFWriter(path, shape.architecture)
     try:
         writer.add_type("model")
@@ -249,15 +225,17 @@ def _write_header(path: Path, name: str, quantisation: str, tensors: list[Tensor
         writer.add_feed_forward_length(shape.n_ff)
         writer.add_head_count(shape.n_head)
         writer.add_head_count_kv(shape.n_head_kv)
-        writer.add_layer_norm_rms_eps(shape.norm_eps)
-        writer.add_rope_dimension_count(shape.n_embd // shape.n_head)
+        if shape.architecture == "phi2":
+            writer.add_layer_norm_eps(shape.norm_eps)
+        else:
+            writer.add_layer_norm_rms_eps(shape.norm_eps)
+        writer.add_rope_dimension_count(shape.n_rot or shape.n_head_dim)
         writer.add_rope_freq_base(shape.rope_base)
         _add_vocabulary(writer, shape)
         for tensor in tensors:
             dimensions = (tensor.rows, tensor.columns) if tensor.rows else (tensor.columns,)
             kind = gguf.GGMLQuantizationType(tensor.type.number)
-            num_bytes = tensor.type.size_of(tensor.num_values)
-            writer.add_tensor_info(tensor.name, dimensions, np.dtype(np.float32), num_bytes, kind)
+            writer.add_tensor_info(tensor.name, dimensions, np.dtype(np.float32), tensor.num_bytes, kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
@@ -283,7 +261,7 @@ def _add_vocabulary(writer: gguf.GGUFWriter, shape: Shape) -> None:
 
 
 def _append_data(path: Path, tensors: list[Tensor], seed: int, progress: Callable[[float], None]) -> None:
-    total = sum(tensor.type.size_of(tensor.num_values) for tensor in tensors)
+    total = sum(tensor.num_bytes for tensor in tensors)
     written = 0
     with path.open("ab") as file:
         file.write(bytes(-file.tell() % ALIGNMENT))

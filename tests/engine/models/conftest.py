@@ -1,4 +1,4 @@
-"""Synthetic models of the two small shapes, written once for all tests here."""
+"""Synthetic models of the two small shapes of the llama family, written once for all tests here."""
 
 from pathlib import Path
 

@@ -1,6 +1,8 @@
 """Synthetic models: llama.cpp loads them, quantises as they are quantised, and computes finite logits from them."""
 
 import ctypes
+import re
+import shutil
 from pathlib import Path
 
 import llama_cpp.llama_cpp as llama
@@ -14,7 +16,15 @@ from engine.llama.model import Model
 from engine.models.blocks import MAKERS, random_tensor
 from engine.models.ggml import FILE_TYPES, TYPES_BY_NAME, TYPES_BY_NUMBER
 from engine.models.gguf import read_model
-from engine.models.synthetic import QUANTISATIONS, SHAPES, pieces, tensors_of, write_synthetic
+from engine.models.shapes import SHAPES, free_form, layers_like
+from engine.models.synthetic import (
+    QUANTISATIONS,
+    has_more_bits,
+    pieces,
+    tensors_of,
+    weights_bytes,
+    write_synthetic,
+)
 from engine.specs import PoolSpec
 
 SPEC = PoolSpec(parallel=1, n_ctx=256, share_weights=True)
@@ -32,17 +42,25 @@ def logits(path: Path, ids: list[int]) -> np.ndarray:
         model.close()
 
 
-def test_all_logits_are_finite_and_neither_flat_nor_certain(synthetic: Path) -> None:
-    num_vocab = read_model(synthetic).n_vocab
+@pytest.fixture(scope="module", params=["tiny", "tiny-tied", "tiny-phi"])
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("synthetic") / f"{request.param}.gguf"
+    write_synthetic(request.param, path)
+    return path
+
+
+def test_all_logits_are_finite_and_neither_flat_nor_certain(written: Path) -> None:
+    num_vocab = read_model(written).n_vocab
     ids = np.random.default_rng(0).integers(259, num_vocab, 64).tolist()
-    rows = logits(synthetic, ids)
+    rows = logits(written, ids)
     assert rows.shape == (32, num_vocab)
     assert np.isfinite(rows).all()
     probabilities = np.exp(rows - rows.max(axis=1, keepdims=True))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     entropy = -(probabilities * np.log(probabilities)).sum(axis=1)
     assert 1.5 < rows.std() < 4
-    assert (entropy > 1).all()
+    assert (entropy > 0.5).all()
+    assert np.median(entropy) > 2
     assert (entropy < np.log(num_vocab) - 0.5).all()
     assert len(set(rows.argmax(axis=1))) > 8
 
@@ -58,8 +76,8 @@ def test_text_goes_to_ids_and_back_exactly(synthetic: Path) -> None:
     model.close()
 
 
-@pytest.mark.parametrize("shape", ["tiny", "tiny-tied"])
-@pytest.mark.parametrize("quantisation", ["Q4_K_M", "Q6_K", "Q8_0"])
+@pytest.mark.parametrize("shape", ["tiny", "tiny-tied", "tiny-phi"])
+@pytest.mark.parametrize("quantisation", ["Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "Q4_0"])
 def test_types_are_those_of_llama_cpps_own_quantiser(tmp_path: Path, shape: str, quantisation: str) -> None:
     source, target = tmp_path / "f32.gguf", tmp_path / "quantised.gguf"
     write_synthetic(shape, source, "F32")
@@ -103,12 +121,38 @@ def test_tensor_types_are_those_of_the_loaded_ggml() -> None:
             assert (kind.name, kind.block, kind.num_bytes) == (name, block, ggml.ggml_type_size(number))
 
 
-def test_shapes_have_the_sizes_of_the_models_they_stand_for() -> None:
-    counted = {
-        name: sum(tensor.num_values for tensor in tensors_of(SHAPES[name], "Q4_K_M"))
-        for name in ("llama-1.1b-32k", "qwen2.5-0.5b")
-    }
-    assert counted == {"llama-1.1b-32k": 1_100_048_384, "qwen2.5-0.5b": 494_032_768}
+@pytest.mark.parametrize(
+    ("name", "num_parameters"),
+    [
+        ("llama-1.1b-32k", 1_100_048_384),
+        ("tinyllama-1.1b", 1_100_048_384),
+        ("llama-2-7b", 6_738_415_616),
+        ("llama-2-13b", 13_015_864_320),
+        ("mistral-7b", 7_241_732_096),
+        ("phi-2", 2_779_683_840),
+        ("qwen2.5-0.5b", 494_032_768),
+        ("qwen2.5-1.5b", 1_543_714_304),
+        ("qwen2.5-7b", 7_615_616_512),
+    ],
+)
+def test_shapes_have_the_sizes_of_the_models_they_stand_for(name: str, num_parameters: int) -> None:
+    assert sum(tensor.num_values for tensor in tensors_of(SHAPES[name], "Q4_K_M")) == num_parameters
+
+
+def test_weights_are_as_large_as_told_before_writing(written: Path) -> None:
+    model = read_model(written)
+    assert model.weights_bytes == weights_bytes(SHAPES[model.name.removeprefix("Synthetic ")], "Q4_K_M")
+
+
+def test_layers_alone_have_the_types_of_the_layer_they_stand_for() -> None:
+    shape = SHAPES["llama-1.1b-32k"]
+    whole = {tensor.name: tensor.type.name for tensor in tensors_of(shape, "Q4_K_M")}
+    for layer in range(22):
+        alone = tensors_of(layers_like(shape, layer, 2), "Q4_K_M")
+        types = {tensor.name: tensor.type.name for tensor in alone if tensor.name.startswith("blk.")}
+        assert types == {name: whole[re.sub(r"blk\.\d", f"blk.{layer}", name)] for name in types}
+        assert len(types) == 2 * 9
+        assert (types["blk.1.ffn_down.weight"] == "Q6_K") == has_more_bits(layer, 22)
 
 
 def test_pieces_are_unique_and_made_of_shorter_ones() -> None:
@@ -141,6 +185,24 @@ def test_every_quantisation_is_written_whole(tmp_path: Path, quantisation: str) 
     assert model.quantisation == quantisation
     assert model.num_parameters == 5_247_232
     assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
+
+
+def test_a_free_form_is_written_and_runs(tmp_path: Path) -> None:
+    shape = free_form(layers=2, width=192, heads=6, kv_heads=2, vocab=1024, context=256)
+    write_synthetic(shape, tmp_path / "m.gguf")
+    model = read_model(tmp_path / "m.gguf")
+    assert model.name == "Synthetic llama, 2 layers of 192"
+    assert (model.n_layer, model.n_embd, model.n_head, model.n_head_kv, model.n_ff) == (2, 192, 6, (2, 2), 512)
+    assert np.isfinite(logits(model.path, list(range(300, 364)))).all()
+
+
+def test_a_disk_with_too_little_room_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: shutil._ntuple_diskusage(1 << 40, 1 << 40, 1_500_000))
+    with pytest.raises(ModelError, match=r"needs 0\.0 GB and the disk has 0\.0 GB left: choose another folder"):
+        write_synthetic("tiny", tmp_path / "m.gguf")
+    assert not list(tmp_path.iterdir())
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -1,0 +1,170 @@
+"""Shapes of models: the dimensions that decide speed and memory, of known models and in free form."""
+
+from dataclasses import dataclass, replace
+
+from engine.errors import ConfigError
+from engine.models.gguf import MAX_LAYERS
+from engine.specs import Spec
+
+ARCHITECTURES = ("llama", "qwen2", "phi2")
+_BLOCK = 32
+"""Rows of every matrix are a whole number of the blocks of the simplest quantisations."""
+_FEWEST_TOKENS = 512
+_LITTLE_VOCABULARY = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape(Spec):
+    """Dimensions of a dense decoder.
+
+    architecture: "llama" has RMS norms and a gated feed-forward net; "qwen2" adds biases to queries, keys and values;
+    "phi2" has layer norms, biases everywhere, one matrix for queries, keys and values, and attention and feed-forward
+    net side by side. n_rot: dimensions of a head that rotate, 0 for all. is_tied: the output matrix is the token
+    embedding. copies_of: (i, n) gives every layer the types of layer i of n.
+    Raises ConfigError for dimensions that llama.cpp or the blocks of a quantisation could not hold.
+    """
+
+    architecture: str
+    n_vocab: int
+    n_ctx_train: int
+    n_embd: int
+    n_layer: int
+    n_head: int
+    n_head_kv: int
+    n_ff: int
+    norm_eps: float = 1e-5
+    rope_base: float = 10_000
+    n_rot: int = 0
+    is_tied: bool = False
+    add_bos: bool = True
+    copies_of: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        self._one_of("architecture", ARCHITECTURES)
+        self._whole("n_vocab", _FEWEST_TOKENS, 1 << 20)
+        self._whole("n_ctx_train", 16, 1 << 24)
+        self._whole("n_embd", _BLOCK, 1 << 16)
+        self._whole("n_layer", 1, MAX_LAYERS)
+        self._whole("n_head", 1, 1 << 12)
+        self._whole("n_head_kv", 1, self.n_head)
+        self._whole("n_ff", _BLOCK, 1 << 18)
+        self._whole("n_rot", 0, self.n_embd // self.n_head)
+        for name, divisor, why in (
+            ("n_embd", _BLOCK, "blocks of a quantisation"),
+            ("n_ff", _BLOCK, "blocks of a quantisation"),
+            ("n_embd", 2 * self.n_head, f"{self.n_head} heads of even size"),
+            ("n_head", self.n_head_kv, f"{self.n_head_kv} heads of keys and values"),
+            ("n_rot", 2, "pairs that rotate"),
+        ):
+            if getattr(self, name) % divisor:
+                raise ConfigError(f"{name} = {getattr(self, name):,}: must be a multiple of {divisor} ({why})")
+
+    @property
+    def n_head_dim(self) -> int:
+        """Width of one head."""
+        return self.n_embd // self.n_head
+
+    @property
+    def n_embd_kv(self) -> int:
+        """Width of a layer's keys."""
+        return self.n_head_dim * self.n_head_kv
+
+    @property
+    def summary(self) -> str:
+        """The shape in a few words."""
+        layers = "1 layer" if self.n_layer == 1 else f"{self.n_layer} layers"
+        return f"{self.architecture}, {layers} of {self.n_embd:,}"
+
+
+def shape_named(name: str) -> Shape:
+    """The shape of SHAPES with that name; raises ConfigError listing the names."""
+    if name not in SHAPES:
+        raise ConfigError(f"shape = {name!r}: must be one of {', '.join(SHAPES)}")
+    return SHAPES[name]
+
+
+def free_form(
+    *,
+    layers: int,
+    width: int,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    ff: int | None = None,
+    vocab: int = 32_000,
+    context: int = 4096,
+) -> Shape:
+    """A shape of the llama family from its numbers; raises ConfigError for those that do not go together.
+
+    By default a head is 128 wide, or 64 in models narrower than 2,048 and where 128 does not divide the width; keys and
+    values have as many heads as queries; the feed-forward net is 8/3 of the width, rounded up to 256.
+    """
+    head = 64 if width < 2048 or width % 128 else 128
+    num_heads = heads or max(1, width // head)
+    return Shape(
+        architecture="llama",
+        n_vocab=vocab,
+        n_ctx_train=context,
+        n_embd=width,
+        n_layer=layers,
+        n_head=num_heads,
+        n_head_kv=kv_heads or num_heads,
+        n_ff=ff or -(-8 * width // (3 * 256)) * 256,
+    )
+
+
+def layers_like(shape: Shape, layer: int, num_layers: int = 1) -> Shape:
+    """Only `num_layers` copies of that layer of a shape, with its types, and a vocabulary that hardly counts."""
+    return replace(
+        shape,
+        n_layer=num_layers,
+        n_vocab=_LITTLE_VOCABULARY,
+        is_tied=False,
+        copies_of=(layer, shape.n_layer),
+    )
+
+
+_LLAMA_1B = Shape(
+    architecture="llama", n_vocab=32_000, n_ctx_train=2048,
+    n_embd=2048, n_layer=22, n_head=32, n_head_kv=4, n_ff=5632,
+)  # fmt: skip
+_QWEN_HALF_B = Shape(
+    architecture="qwen2", n_vocab=151_936, n_ctx_train=32_768, norm_eps=1e-6, rope_base=1_000_000, add_bos=False,
+    n_embd=896, n_layer=24, n_head=14, n_head_kv=2, n_ff=4864, is_tied=True,
+)  # fmt: skip
+_TINY = Shape(
+    architecture="llama", n_vocab=1024, n_ctx_train=512,
+    n_embd=256, n_layer=8, n_head=4, n_head_kv=2, n_ff=512,
+)  # fmt: skip
+
+SHAPES = {
+    "llama-1.1b-32k": _LLAMA_1B,
+    "tinyllama-1.1b": _LLAMA_1B,
+    "llama-2-7b": Shape(
+        architecture="llama", n_vocab=32_000, n_ctx_train=4096,
+        n_embd=4096, n_layer=32, n_head=32, n_head_kv=32, n_ff=11_008,
+    ),
+    "llama-2-13b": Shape(
+        architecture="llama", n_vocab=32_000, n_ctx_train=4096,
+        n_embd=5120, n_layer=40, n_head=40, n_head_kv=40, n_ff=13_824,
+    ),
+    "mistral-7b": Shape(
+        architecture="llama", n_vocab=32_000, n_ctx_train=32_768,
+        n_embd=4096, n_layer=32, n_head=32, n_head_kv=8, n_ff=14_336,
+    ),
+    "phi-2": Shape(
+        architecture="phi2", n_vocab=51_200, n_ctx_train=2048, n_rot=32, add_bos=False,
+        n_embd=2560, n_layer=32, n_head=32, n_head_kv=32, n_ff=10_240,
+    ),
+    "qwen2.5-0.5b": _QWEN_HALF_B,
+    "qwen2.5-1.5b": replace(_QWEN_HALF_B, n_embd=1536, n_layer=28, n_head=12, n_ff=8960),
+    "qwen2.5-7b": replace(
+        _QWEN_HALF_B, n_vocab=152_064, n_embd=3584, n_layer=28, n_head=28, n_head_kv=4, n_ff=18_944, is_tied=False
+    ),
+    "tiny": _TINY,
+    "tiny-tied": Shape(
+        architecture="qwen2", n_vocab=2048, n_ctx_train=1024, norm_eps=1e-6, rope_base=1_000_000, add_bos=False,
+        n_embd=224, n_layer=9, n_head=7, n_head_kv=1, n_ff=512, is_tied=True,
+    ),
+    "tiny-phi": replace(_TINY, architecture="phi2", n_rot=16, add_bos=False, n_head_kv=4, n_ff=1024),
+}  # fmt: skip
+"""By name, with the dimensions of each model's own configuration: config.json on the Hugging Face hub."""
