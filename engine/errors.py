@@ -7,6 +7,8 @@
     ├── PromptTooLong    prompt longer than the context; both numbers are in the text. Shorten it or raise n_ctx.
     ├── QueueFull        too many jobs wait in this pool. Wait, then submit again.
     ├── JobTimeout       `result(timeout=…)` ran out of time; the job goes on. Also a TimeoutError.
+    ├── BenchTimeout     a sample of a benchmark took too long: a worker hangs or is far too slow. The run goes on.
+    ├── ProgramFailed    a program beside ours (llama-bench, the compiler) gave up; its last words are in the text.
     ├── WorkerDied       the process that ran this job ended; the pool starts another. Submit again.
     ├── PoolClosed       the pool was closed, or could not keep a worker alive. Open another.
     └── HistoryError     the history database cannot be used; nothing in it was changed.
@@ -43,6 +45,14 @@ class QueueFull(EngineError):
 
 class JobTimeout(EngineError, TimeoutError):
     """The result was not there in time; the job itself goes on."""
+
+
+class BenchTimeout(EngineError, TimeoutError):
+    """A sample was not finished in the time that the plan allows; its workers are ended, the other cells go on."""
+
+
+class ProgramFailed(EngineError):
+    """A program that is not ours ended without doing its work: what it said last tells what to mend."""
 
 
 class WorkerDied(EngineError):

@@ -2,6 +2,7 @@
 
 import math
 import struct
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -21,12 +22,17 @@ _NAN = float("nan")
 
 
 class Scratch:
-    """Buffers of one vocabulary size that all jobs of a worker share."""
+    """Buffers of one vocabulary size that all jobs of a worker share, and where the time over a row went.
+
+    distribution_s: seconds spent on the model's own figures and candidates; sample_s: on the sampler chain.
+    """
 
     def __init__(self, num_vocab: int) -> None:
         self.distribution = Distribution(num_vocab)
         self.room = Candidates(num_vocab)
         self.p_by_id = np.zeros(num_vocab, np.float32)
+        self.distribution_s = 0.0
+        self.sample_s = 0.0
 
 
 class Recorded(NamedTuple):
@@ -73,14 +79,18 @@ class Generation:
     def step(self, row: Row, now: float, scratch: Scratch) -> Recorded:
         """Draw the next token from a row of logits; raises ModelError naming the step for a row that is not finite."""
         k = self.request.top_k
+        began = time.perf_counter()
         try:
             top = scratch.distribution.top(row, max(k, self.sampler.num_presorted, 1))
         except ModelError as error:
             raise ModelError(f"generated token {self.num_generated + 1}: {error}") from error
         figures = scratch.distribution.measure(row, float(row[top[0]])) if k else None
+        measured = time.perf_counter()
         choice = self.sampler.choose(row, top, scratch.room)
         p_final = self.sampler.p_final(top[:k], scratch.p_by_id) if k else None
         self.sampler.accept(choice.token)
+        scratch.distribution_s += measured - began
+        scratch.sample_s += time.perf_counter() - measured
         flags = RESAMPLED if choice.is_resampled else 0
         drawn = (choice.p_final, choice.draw, choice.num_kept)
         recorded = self._record(row, choice.token, figures, top if k else None, p_final, now, scratch, flags, drawn)

@@ -53,7 +53,8 @@ class Order(Protocol):
 class Runner:
     """Owns one context. submit() and cancel() between steps; step() runs one decode.
 
-    decode_s: seconds inside llama_decode so far; num_decodes, num_tokens: decodes and tokens computed so far.
+    Figures so far: decode_s: seconds inside llama_decode; prefill_s: those of them with chunks of prompts;
+    decode_cpu_s: processor seconds of this thread in there; tokenise_s: of text to ids; num_decodes, num_tokens.
     """
 
     def __init__(
@@ -65,10 +66,10 @@ class Runner:
             spec.parallel, spec.resolved_n_batch, spec.resolved_n_ubatch, prefill_share, SCORED_ROWS
         )
         self._cache = PrefixCache(spec.parallel, can_cut=not model.is_recurrent)
-        self._scratch = Scratch(model.num_vocab)
+        self.scratch = Scratch(model.num_vocab)
         self._waiting: dict[int, Order] = {}
         self._running: dict[int, Generation] = {}
-        self.decode_s = 0.0
+        self.decode_s = self.prefill_s = self.decode_cpu_s = self.tokenise_s = 0.0
         self.num_decodes = 0
         self.num_tokens = 0
 
@@ -135,7 +136,9 @@ class Runner:
 
     def _prompt_ids(self, order: Order) -> list[int]:
         if isinstance(order.prompt, str):
+            before = time.perf_counter()
             ids = self.model.tokenize(order.prompt)
+            self.tokenise_s += time.perf_counter() - before
         else:
             ids = self.model.check_ids(order.prompt).tolist()
         if not ids:
@@ -164,9 +167,8 @@ class Runner:
     def _run(self, plan: Plan) -> None:
         chunks = [self._chunk(sequence, num_tokens) for sequence, num_tokens in plan.items()]
         num_rows = self.context.fill(chunks)
-        before = time.perf_counter()
-        code = self.context.decode()
-        self.decode_s += time.perf_counter() - before
+        num_tokens = sum(plan.values())
+        code = self._decode(is_prefill=num_tokens > len(plan))
         if code == NO_SLOT:
             stuck = self.scheduler.refused(plan)
             if stuck is not None:
@@ -176,9 +178,18 @@ class Runner:
             self._isolate(plan, code)
             return
         self.num_decodes += 1
-        self.num_tokens += sum(plan.values())
+        self.num_tokens += num_tokens
         self.scheduler.computed(plan)
         self._read(chunks, num_rows)
+
+    def _decode(self, *, is_prefill: bool) -> int:
+        began, cpu_began = time.perf_counter(), time.thread_time()
+        code = self.context.decode()
+        took = time.perf_counter() - began
+        self.decode_s += took
+        self.prefill_s += took if is_prefill else 0.0
+        self.decode_cpu_s += time.thread_time() - cpu_began
+        return code
 
     def _chunk(self, sequence: int, num_tokens: int) -> Chunk:
         """The next tokens of a sequence; the last of a prompt and those scored or replayed want their logits."""
@@ -212,20 +223,20 @@ class Runner:
         known = range(end - len(rows) + 1, min(end + 1, generation.num_prompt))
         if track.is_scored:
             scored = [
-                generation.score(row, generation.ids[index], time.monotonic(), self._scratch)
+                generation.score(row, generation.ids[index], time.monotonic(), self.scratch)
                 for row, index in zip(rows, known, strict=False)
             ]
             if scored:
                 self._reporter.steps(generation.job, scored, is_prompt=True)
         else:
             for row, index in zip(rows, known, strict=False):
-                generation.replay(row, generation.ids[index], self._scratch)
+                generation.replay(row, generation.ids[index], self.scratch)
         if end < generation.num_prompt:
             return
         if generation.request.max_tokens == 0:
             self._finish_prompt(sequence)
             return
-        step = generation.step(rows[-1], time.monotonic(), self._scratch)
+        step = generation.step(rows[-1], time.monotonic(), self.scratch)
         self._reporter.steps(generation.job, (step,), is_prompt=False)
         if generation.finish_reason is None and end >= self.context.n_ctx:
             generation.finish_reason = "length"

@@ -21,15 +21,21 @@ class Owner(Protocol):
 
 
 class Crew:
-    """`size` workers, each told `load(index)`. Ends them when it is closed or no longer referred to.
+    """`size` workers, each told `load(index)`, with the llama.cpp libraries of the folder `build` if one is named.
 
-    It holds its owner weakly, so that a pool nobody holds is collected and its workers end.
+    Ends them when it is closed or no longer referred to. It holds its owner weakly, so that a pool nobody holds is
+    collected and its workers end.
     """
 
     def __init__(
-        self, size: int, load: Callable[[int], m.Load], owner: Owner, on_progress: Callable[[float], object]
+        self,
+        size: int,
+        load: Callable[[int], m.Load],
+        owner: Owner,
+        on_progress: Callable[[float], object],
+        build: str = "",
     ) -> None:
-        self._load, self._owner, self._on_progress = load, weakref.ref(owner), on_progress
+        self._load, self._owner, self._on_progress, self._build = load, weakref.ref(owner), on_progress, build
         self._fractions = [0.0] * size
         self._members: list[Member | None] = [None] * size
         self.close = weakref.finalize(self, _close, self._members)
@@ -66,7 +72,7 @@ class Crew:
             fractions[index] = fraction
             on_progress(sum(fractions) / len(fractions))
 
-        member = Member(self._load(index), progress)
+        member = Member(self._load(index), progress, self._build)
         self._members[index] = member
         member.start()
         if not self.close.alive:

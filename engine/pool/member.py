@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine import errors
 from engine.errors import EngineError, ModelError, WorkerDied
@@ -25,13 +26,25 @@ _LOG_TAIL = 2000
 _ROOT = Path(__file__).resolve().parents[2]
 
 
+class Startup(NamedTuple):
+    """Where the seconds from starting a process to its being ready went.
+
+    interpreter_s: Python and its imports; load_s: weights and context; rest_s: the tokenizer's table and messages.
+    """
+
+    interpreter_s: float
+    load_s: float
+    rest_s: float
+
+
 class Member:
     """A running worker. `jobs` are those it has, by their number on the wire; `texts` what its caches may hold.
 
-    start() blocks until the model is loaded and raises ModelError (or what the worker reported) if it is not.
+    `build` is the folder of llama.cpp libraries that it takes, empty for those of the Python package. start() blocks
+    until the model is loaded and raises ModelError (or what the worker reported) if it is not.
     """
 
-    def __init__(self, load: m.Load, on_progress: Callable[[float], object]) -> None:
+    def __init__(self, load: m.Load, on_progress: Callable[[float], object], build: str = "") -> None:
         self.load = load
         self.jobs: dict[int, Job] = {}
         self.texts: OrderedDict[str, tuple[bytes, int]] = OrderedDict()
@@ -49,6 +62,9 @@ class Member:
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))),
         }
+        if build:
+            environment["LLAMA_CPP_LIB_PATH"] = build
+        self._opened_at = time.monotonic()
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "engine.pool.worker", str(theirs.fileno())],
@@ -70,7 +86,7 @@ class Member:
                     match message:
                         case m.Ready():
                             self.is_alive = True
-                            self.ready = message
+                            self.ready, self._ready_at = message, time.monotonic()
                             return message
                         case m.Loading():
                             self._on_progress(message.progress)
@@ -81,6 +97,12 @@ class Member:
             self.close()
             reason = self.reason_of_death()
             raise ModelError(f"{self.load.model}: the worker {reason} while it loaded the model") from error
+
+    @property
+    def startup(self) -> Startup:
+        """Where the time until it was ready went."""
+        interpreter_s, load_s = self.ready.began - self._opened_at, self.ready.load_s
+        return Startup(interpreter_s, load_s, self._ready_at - self._opened_at - interpreter_s - load_s)
 
     def vocabulary(self) -> Vocabulary:
         """The tokenizer's table as the worker sent it."""

@@ -8,7 +8,7 @@ import msgspec
 
 from engine.specs import PoolSpec, Request, Sampling
 
-PROTOCOL = 1
+PROTOCOL = 2
 _LENGTH = 4
 _LARGEST = 1 << 30
 
@@ -48,6 +48,12 @@ class Cancel(Message, frozen=True):
     job: int
 
 
+class Hold(Message, frozen=True):
+    """Take messages but compute nothing, until one with `is_held` False comes."""
+
+    is_held: bool
+
+
 class Tokenize(Message, frozen=True):
     """Text to ids; `special` parses written control tokens."""
 
@@ -79,10 +85,14 @@ class Loading(Message, frozen=True):
 
 
 class Ready(Message, frozen=True):
-    """The model is loaded: its vocabulary, tokens of one sequence, seconds of loading."""
+    """The model is loaded: its vocabulary, tokens of one sequence, seconds of loading.
+
+    began: when the loading began, the interpreter and its imports being ready (monotonic clock).
+    """
 
     protocol: int
     pid: int
+    began: float
     load_s: float
     n_ctx: int
     pieces: list[bytes]
@@ -151,7 +161,7 @@ class Answer(Message, frozen=True):
     error: str = ""
 
 
-ToWorker = Load | Start | Cancel | Tokenize | RenderChat | Measure
+ToWorker = Load | Start | Cancel | Hold | Tokenize | RenderChat | Measure
 ToPool = Loading | Ready | Failed | Started | Decoded | Ended | Answer
 
 

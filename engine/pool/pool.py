@@ -4,17 +4,19 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import wait
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from engine.errors import EngineError, PoolClosed, QueueFull, WorkerDied
+from engine.errors import EngineError, JobTimeout, PoolClosed, QueueFull, WorkerDied
 from engine.models.gguf import read_model
 from engine.models.memory import check_fits
 from engine.pool import messages as m
 from engine.pool.crew import Crew
 from engine.pool.job import Job, new_id
-from engine.pool.member import Member
+from engine.pool.member import Member, Startup
 from engine.pool.placement import cores_for, threads_for
 from engine.pool.routing import best_member, remember
 from engine.results import Completion
@@ -36,6 +38,7 @@ class WorkerInfo(NamedTuple):
 class Pool:
     """One model in several processes; n_ctx counts tokens of one sequence, PoolSpec has the meaning of each parameter.
 
+    `build` is a folder of llama.cpp libraries, of the version that the Python package binds, to use instead of its own.
     The constructor returns when every worker has loaded the model; `on_progress` meanwhile gets 0 to 1. Raises
     ModelError, MemoryRefused or ConfigError. Use as a context manager or close() it. All methods may be called from
     any thread.
@@ -59,6 +62,7 @@ class Pool:
         type_v: str = "f16",
         n_gpu_layers: int = 0,
         load: LoadMode = "mmap",
+        build: str = "",
         on_progress: Callable[[float], object] | None = None,
     ) -> None:
         self.spec = PoolSpec(
@@ -86,15 +90,16 @@ class Pool:
         self._room = threading.Condition(self._lock)
         self._waiting: deque[tuple[int, Job]] = deque()
         self._numbers = itertools.count(1)
-        self._is_closed = False
+        self._is_closed = self._is_held = False
         self._num_deaths = 0
         orders = partial(_load, self.model, self.spec, self.threads, self._settings.prefill_share)
-        self._crew = Crew(instances, orders, self, on_progress or (lambda _fraction: None))
+        self._crew = Crew(instances, orders, self, on_progress or (lambda _fraction: None), build)
         self._crew.start_all()
         member = self._crew.alive[0]
         self.vocabulary = member.vocabulary()
         self.n_ctx = member.ready.n_ctx
         self.load_s = max(member.ready.load_s for member in self._crew.alive)
+        self.startup: Startup = max((member.startup for member in self._crew.alive), key=sum)
         self.chat_template = member.ready.chat_template
         self.description = member.ready.description
 
@@ -186,20 +191,48 @@ class Pool:
     def _dispatch(self) -> None:
         """Give waiting jobs to workers that have room for them."""
         with self._lock:
-            while self._waiting:
+            while self._waiting and not self._is_held:
                 room = [member for member in self._crew.alive if len(member.jobs) < self._most_jobs]
                 if not room:
                     return
                 number, job = self._waiting.popleft()
-                member = best_member(room, job.prompt, self.vocabulary, self.spec.parallel)
+                reusable = job.prompt if job.request.reuse_prefix else []
+                member = best_member(room, reusable, self.vocabulary, self.spec.parallel)
                 member.jobs[number] = job
                 member.send(m.Start(number, job.prompt, job.sampling, job.request, job.submitted))
             self._room.notify_all()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside the block the workers take jobs but compute nothing; at its end all of them go on at the same time."""
+        members = self._crew.alive
+        for member in members:
+            member.send(m.Hold(True))
+        try:
+            yield
+        finally:
+            for member in members:
+                member.send(m.Hold(False))
 
     @property
     def _most_jobs(self) -> int:
         """Jobs that one worker has at a time: all its sequences, and a few that take the next free ones at once."""
         return self.spec.parallel + max(1, self.spec.parallel // 4)
+
+    def hold(self) -> None:
+        """Begin no job until release(): those that run go on, and submit still takes new ones."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Begin what hold() kept waiting."""
+        self._is_held = False
+        self._dispatch()
+
+    @property
+    def num_open(self) -> int:
+        """Jobs that wait or run."""
+        with self._lock:
+            return len(self._waiting) + sum(len(member.jobs) for member in self._crew.alive)
 
     def _cancel(self, job: Job) -> None:
         with self._lock:
@@ -315,11 +348,15 @@ class Pool:
             raise WorkerDied("the worker has ended and another is being started: try again in a few seconds")
         return min(members, key=lambda member: len(member.jobs)).call(make).result()
 
-    def measure(self) -> list[dict[str, float]]:
-        """Each worker's own figures: pid; decode_s inside llama_decode and loop_s around it, cpu_s of all threads,
-        thread_s of the deciding one (seconds); num_decodes, num_tokens; pss_bytes and private_bytes (NaN where the
-        system does not tell)."""
+    def measure(self, timeout: float | None = None) -> list[dict[str, float]]:
+        """Each worker's own totals: pid; decode_s inside llama_decode, prefill_s those of them with chunks of
+        prompts, loop_s around it; tokenise_s, distribution_s, sample_s outside; cpu_s of all threads, thread_s of the
+        deciding one but for measuring, decode_cpu_s of that inside llama_decode (seconds); num_decodes,
+        num_tokens; pss_bytes and private_bytes (NaN where the system does not tell).
+        """
         futures = [member.call(m.Measure) for member in self._crew.alive]
+        if wait(futures, timeout).not_done:
+            raise JobTimeout(f"a worker gave no figures within {timeout:g} s: it is in a long step, or hangs")
         return [future.result().figures for future in futures]
 
     def workers(self) -> list[WorkerInfo]:

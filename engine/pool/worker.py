@@ -64,7 +64,8 @@ class Worker:
     def __init__(self, channel: m.Channel) -> None:
         self._channel = channel
         self._outbox = Outbox(channel)
-        self._loop_s = 0.0
+        self._loop_s = self._measuring_s = 0.0
+        self._is_held = False
 
     def load(self, load: m.Load) -> None:
         """Affinity, model, context, ready message; raises EngineError when one of them fails."""
@@ -90,14 +91,15 @@ class Worker:
             prefill_share=load.prefill_share,
             reporter=self._outbox,
         )
-        self._channel.send(self._ready(time.monotonic() - began))
+        self._channel.send(self._ready(began, time.monotonic() - began))
         gc.freeze()
 
-    def _ready(self, load_s: float) -> m.Ready:
+    def _ready(self, began: float, load_s: float) -> m.Ready:
         vocabulary = self._model.vocabulary
         return m.Ready(
             protocol=m.PROTOCOL,
             pid=os.getpid(),
+            began=began,
             load_s=load_s,
             n_ctx=self._runner.context.n_ctx,
             pieces=list(vocabulary.pieces),
@@ -113,9 +115,11 @@ class Worker:
     def serve(self) -> None:
         """Receive between decode steps, wait when there is nothing to decode; ends with EOFError."""
         while True:
-            if self._runner.is_idle or select.select([self._channel.socket], [], [], 0)[0]:
+            if self._is_held or self._runner.is_idle or select.select([self._channel.socket], [], [], 0)[0]:
                 for message in self._channel.receive():
                     self._handle(message)
+            if self._is_held:
+                continue
             began = time.perf_counter()
             self._runner.step()
             self._outbox.flush()
@@ -127,6 +131,8 @@ class Worker:
                 self._runner.submit(message)
             case m.Cancel():
                 self._runner.cancel(message.job)
+            case m.Hold():
+                self._is_held = message.is_held
             case m.Tokenize() | m.RenderChat() | m.Measure():
                 self._channel.send(self._answer(message))
             case m.Load():
@@ -155,20 +161,28 @@ class Worker:
         return text, self._model.tokenize(text, add_bos=not has_bos, special=True)
 
     def _figures(self) -> dict[str, float]:
+        began = time.thread_time()
         process = psutil.Process()
         memory = process.memory_full_info()
         cpu = process.cpu_times()
-        return {
+        figures = {
             "pid": process.pid,
             "decode_s": self._runner.decode_s,
+            "prefill_s": self._runner.prefill_s,
+            "decode_cpu_s": self._runner.decode_cpu_s,
+            "tokenise_s": self._runner.tokenise_s,
+            "distribution_s": self._runner.scratch.distribution_s,
+            "sample_s": self._runner.scratch.sample_s,
             "loop_s": self._loop_s,
             "cpu_s": cpu.user + cpu.system,
-            "thread_s": time.thread_time(),
+            "thread_s": began - self._measuring_s,
             "num_decodes": self._runner.num_decodes,
             "num_tokens": self._runner.num_tokens,
             "pss_bytes": getattr(memory, "pss", float("nan")),
             "private_bytes": memory.uss,
         }
+        self._measuring_s += time.thread_time() - began
+        return figures
 
 
 def main() -> None:
