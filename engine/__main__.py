@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from engine.arguments import Arguments, parse
+from engine.arguments import MEASURING, Arguments, parse
 from engine.errors import EngineError, HistoryError
 from engine.jsonable import completion_to_dict
 from engine.models.library import embedded_model
@@ -22,8 +22,14 @@ ERROR, INTERRUPTED, NO_READER = 2, 130, 141
 
 def main(words: list[str] | None = None) -> int:
     """Run one command; gives the exit status: 0, 2 for an error told on standard error, 130 after Ctrl+C."""
+    words = sys.argv[1:] if words is None else words
     try:
-        generate(parse(words))
+        if words and words[0] in MEASURING:
+            from engine import bench_commands  # with it comes all that measures, which nothing else needs
+
+            bench_commands.run(words)
+        else:
+            generate(parse(words))
     except EngineError as error:
         print(f"error: {error}", file=sys.stderr)
         return ERROR

@@ -10,6 +10,9 @@ from typing import Any
 from engine.errors import ConfigError
 from engine.specs import PoolSpec, Request, Sampling
 
+MEASURING = ("bench", "tune", "reconcile", "limits", "models")
+"""Commands whose words engine.bench_arguments reads."""
+
 SAMPLING_HELP = {
     "temperature": "0 takes the most probable token",
     "top_k": "keep the K most probable candidates; 0: all",
@@ -84,7 +87,11 @@ def parse(words: Sequence[str] | None) -> Arguments:
 
 
 def _parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(prog="python -m engine", description="Logitbench without a screen.")
+    whole = argparse.ArgumentParser(
+        prog="python -m engine",
+        description="Logitbench without a screen.",
+        epilog=f"Also {', '.join(MEASURING)}: each with --help.",
+    )
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
     # Flags are never guessed from their beginnings, so that a new one breaks no script.
     parser = commands.add_parser("generate", help="complete a prompt", allow_abbrev=False)

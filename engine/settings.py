@@ -38,6 +38,7 @@ SETTINGS = (
     Setting("history", "", "the history database; empty: history.duckdb in the home folder"),
     Setting("model", "", "GGUF file opened at the start; empty: the model that ships"),
     Setting("models", "", "folder whose GGUF files the picker offers; empty: models/ in the home folder"),
+    Setting("llama_bench", "", "llama.cpp's llama-bench; empty: the one built here, else the one in PATH"),
     Setting("recorded_top_k", 256, "candidates kept with each step of a trial", 1, MAX_RECORDED),
     Setting("shown_top_k", 10, "candidates shown for a token until the person chooses another number", 1, 50),
     Setting(
@@ -55,13 +56,14 @@ SETTINGS = (
 class Settings:
     """Every setting with its value; paths are absolute. Made by `from_environment`, which fills the defaults in.
 
-    `model` None stands for the model that ships.
+    `model` None stands for the model that ships, `llama_bench` None for the program built here or in PATH.
     """
 
     home: Path
     history: Path
     model: Path | None
     models: Path
+    llama_bench: Path | None
     recorded_top_k: int
     shown_top_k: int
     prefill_share: int

@@ -1,0 +1,54 @@
+"""The cells of a plan as points of a grid: a coarse selection of them, and what lies next to each."""
+
+import itertools
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from engine.bench.plan import Cell
+
+Point = tuple[int, ...]
+
+
+class Grid:
+    """Points are places along the `axes` that were varied; numbers stand in their order, other values as they come."""
+
+    def __init__(self, cells: Sequence[Cell], axes: Collection[str]) -> None:
+        names = [name for name in cells[0].settings if name in axes]
+        values = [_in_order([cell.settings[name] for cell in cells]) for name in names]
+        self._sizes = [len(found) for found in values]
+        self._points: dict[int, Point] = {
+            cell.number: tuple(found.index(cell.settings[name]) for name, found in zip(names, values, strict=True))
+            for cell in cells
+        }
+        self._cells = {point: number for number, point in self._points.items()}
+
+    def coarse(self, most: int, out: Collection[int] = ()) -> list[int]:
+        """Cells spread over the grid: all where there are at most `most`, else two values of each axis, and of the last
+        axes only one where that makes too many. What is `out` is stood in for by its nearest neighbour."""
+        able = [number for number in self._points if number not in out]
+        if len(able) <= most:
+            return able
+        chosen = [[0, 1][:size] if size < 3 else [size // 4, 5 * size // 8] for size in self._sizes]
+        for places in reversed(chosen):
+            if math.prod(map(len, chosen)) > most:
+                del places[1:]
+        near = (min(able, key=lambda number: self._distance(number, point)) for point in itertools.product(*chosen))
+        return list(dict.fromkeys(near))
+
+    def neighbours(self, cell: int) -> list[int]:
+        """Cells one step away along one axis."""
+        point = self._points[cell]
+        steps = [
+            (*point[:axis], place + step, *point[axis + 1 :]) for axis, place in enumerate(point) for step in (1, -1)
+        ]
+        return [self._cells[near] for near in steps if near in self._cells]
+
+    def _distance(self, cell: int, point: Point) -> int:
+        return sum(abs(a - b) for a, b in zip(self._points[cell], point, strict=True))
+
+
+def _in_order(values: Sequence[Any]) -> list[Any]:
+    distinct = list(dict.fromkeys(values))
+    is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in distinct)
+    return sorted(distinct) if is_number else distinct

@@ -1,0 +1,61 @@
+"""How much of a file the page cache holds, and making it all or nothing, so that a load is cold or warm on purpose."""
+
+import ctypes
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+_BLOCK = 8 << 20
+
+
+def resident_share(path: str | Path) -> float:
+    """Share of the file's pages that lie in memory, 0 to 1, as mincore(2) tells.
+
+    NaN where the system does not tell: to one who neither owns the file nor may write it, Linux calls every page
+    resident. An empty file counts as resident.
+    """
+    path = Path(path)
+    size = path.stat().st_size
+    if size == 0:
+        return 1.0
+    if not (os.access(path, os.W_OK) or path.stat().st_uid == os.geteuid()):
+        return float("nan")
+    pages = np.zeros(-(-size // mmap.PAGESIZE), np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    with _mapped(path) as address:
+        if libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), ctypes.c_void_p(pages.ctypes.data)):
+            return float("nan")
+    return float(np.mean(pages & 1))
+
+
+def drop(path: str | Path) -> None:
+    """Ask the system to forget the file's pages; it keeps those that a process has mapped, or has not written yet.
+
+    Nothing happens where the system has no posix_fadvise(2). `resident_share` tells what came of it.
+    """
+    if not hasattr(os, "posix_fadvise"):
+        return
+    with Path(path).open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def warm(path: str | Path) -> None:
+    """Read the file from start to end, so that its pages are in memory as far as they fit."""
+    buffer = bytearray(_BLOCK)
+    with Path(path).open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[int]:
+    """Address of the file in memory, mapped and not read."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        view = np.frombuffer(mapped, np.uint8)
+        address = view.ctypes.data
+        del view
+        yield address

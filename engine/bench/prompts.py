@@ -1,0 +1,56 @@
+"""Prompts to measure with, read from texts and files that people bring, and those that ship."""
+
+import json
+from pathlib import Path
+
+from engine.errors import ConfigError
+from engine.models.library import shipped
+
+MAX_BYTES = 64 << 20
+MAX_PROMPTS = 10_000
+_KEYS = ("prompt", "text")
+
+
+def sample_prompts() -> tuple[str, ...]:
+    """The prompts that ship: thirty of varied length."""
+    return read_prompts(shipped("prompts", "samples.jsonl"))
+
+
+def read_prompts(source: str | Path) -> tuple[str, ...]:
+    """Prompts from a text, or from the file where `source` is a Path.
+
+    One prompt a line, empty lines left out; or JSONL, recognised by its first character or by the file's name: objects
+    with "prompt" or "text", other keys ignored. Raises ConfigError naming source, line and reason; up to 10,000
+    prompts are read, and 64 MiB.
+    """
+    name = str(source) if isinstance(source, Path) else "the prompts"
+    text = _text_of(source) if isinstance(source, Path) else source
+    is_jsonl = text.lstrip().startswith("{") or (isinstance(source, Path) and source.suffix == ".jsonl")
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not lines:
+        raise ConfigError(f"{name}: there is no prompt in it; one a line is needed")
+    if len(lines) > MAX_PROMPTS:
+        raise ConfigError(f"{name}: holds {len(lines):,} prompts; up to {MAX_PROMPTS:,} are read: take a part of them")
+    return tuple(_prompt(f"{name}, line {number:,}", line) if is_jsonl else line.strip() for number, line in lines)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        size = path.stat().st_size
+        text = path.read_text("utf-8-sig") if size <= MAX_BYTES else ""
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error})") from error
+    if size > MAX_BYTES:
+        raise ConfigError(f"{path}: has {size:,} bytes; up to {MAX_BYTES:,} are read: take a part of it")
+    return text
+
+
+def _prompt(place: str, line: str) -> str:
+    try:
+        read = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{place}: is no JSON ({error})") from None
+    found = [read[key] for key in _KEYS if key in read] if isinstance(read, dict) else []
+    if not found or not isinstance(found[0], str) or not found[0].strip():
+        raise ConfigError(f'{place}: needs an object with a text in "prompt" or "text"')
+    return found[0]

@@ -1,0 +1,274 @@
+"""The words of `bench`, `tune`, `reconcile`, `limits` and `models synth`, read into plans and what to do with them."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine.bench.axes import AXES, Axis, parse_values, values_of
+from engine.bench.candidates import settings_plan
+from engine.bench.layout import AUTO, LIBRARY_DEFAULT
+from engine.bench.plan import GOALS, Plan, Question
+from engine.bench.plan_file import read_plan
+from engine.bench.presets import PRESETS, preset
+from engine.bench.prompts import read_prompts, sample_prompts
+from engine.errors import ConfigError
+from engine.models.library import embedded_model
+from engine.models.shapes import Shape, free_form, shape_named
+from engine.settings import Settings
+
+SAMPLES = "samples"
+_FREE_FORM = ("layers", "width", "heads", "kv_heads", "ff", "vocab", "context")
+_METAVARS = {"layout": "I×T", "whole": "N", "real": "X", "switch": "on|off", "choice": "NAME", "path": "PATH"}
+_INSTANCES = Axis("instances", "Processes", "{}", "processes with the model")
+_THREADS = Axis("threads", "Threads", "{}", "threads of each process")
+
+Given = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchArguments:
+    """A plan for a run, by `bench`, `tune` or `reconcile`, whose question is the plan's.
+
+    out: file for the whole run. builds_llama_bench: build it first where there is none.
+    """
+
+    plan: Plan
+    is_dry_run: bool = False
+    is_json: bool = False
+    out: Path | None = None
+    builds_llama_bench: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeArguments:
+    """A stopped or interrupted run to go on with, by its id."""
+
+    run: str
+    is_json: bool = False
+    out: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitsArguments:
+    """Whether to measure the limits of this machine again, and how to print them."""
+
+    is_measured_again: bool = False
+    is_json: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SynthArguments:
+    """A model of random weights to write; `shape`: a name in engine.models.shapes.SHAPES, or its dimensions."""
+
+    shape: str | Shape
+    quantisation: str
+    path: Path
+    seed: int
+    is_json: bool = False
+
+
+BenchCommand = BenchArguments | ResumeArguments | LimitsArguments | SynthArguments
+
+
+def parse(words: Sequence[str]) -> BenchCommand:
+    """Read one of these commands.
+
+    Raises ConfigError for values out of range and for files that cannot be read, SystemExit (2) for unknown flags.
+    """
+    whole = argparse.ArgumentParser(prog="python -m engine")
+    add_commands(whole.add_subparsers(required=True, metavar="COMMAND"))
+    return read(whole.parse_args(words))
+
+
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Put the commands into a parser; `read` reads what it parsed."""
+    # Flags are never guessed from their beginnings, so that a new one breaks no script.
+    bench = commands.add_parser("bench", help="measure how fast a model runs", allow_abbrev=False)
+    bench.set_defaults(read=_bench)
+    source = bench.add_mutually_exclusive_group()
+    source.add_argument("--plan", metavar="FILE", help="plan as JSON; flags beside it go before what it says")
+    source.add_argument("--preset", choices=PRESETS, help="left out, and without axes: quick")
+    _add_plan(bench)
+    resume = bench.add_subparsers(metavar="resume").add_parser("resume", help="go on with a run", allow_abbrev=False)
+    resume.set_defaults(read=_resume)
+    resume.add_argument("run", metavar="RUN", help="id of a stopped or interrupted run")
+    _add_output(resume)
+
+    tune = commands.add_parser("tune", help="find the best settings for a model", allow_abbrev=False)
+    tune.set_defaults(read=_tune)
+    tune.add_argument("--goal", choices=GOALS, default=Plan.goal, help=f"default: {Plan.goal}")
+    tune.add_argument("--budget", type=float, default=Plan.budget_s, metavar="S", help="seconds that it may take")
+    tune.add_argument(
+        "--may-change-answers", action="store_true", help="also try what changes the answers, such as smaller keys"
+    )
+    _add_plan(tune)
+
+    reconcile = commands.add_parser("reconcile", help="where the time of a token goes", allow_abbrev=False)
+    reconcile.set_defaults(read=_reconcile)
+    reconcile.add_argument("--build-llama-bench", action="store_true", help="build it first where there is none")
+    _add_plan(reconcile)
+
+    limits = commands.add_parser("limits", help="what this machine can do at most", allow_abbrev=False)
+    limits.set_defaults(read=_limits)
+    limits.add_argument("--again", action="store_true", help="measure, even where it was measured before")
+    limits.add_argument("--json", action="store_true", help="print JSON")
+    _add_models(commands)
+
+
+def read(given: argparse.Namespace) -> BenchCommand:
+    """What the commands of `add_commands` parsed. Raises ConfigError."""
+    values = vars(given)
+    command: BenchCommand = values["read"](values)
+    return command
+
+
+def _add_models(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    models = commands.add_parser("models", help="make model files", allow_abbrev=False)
+    synth = models.add_subparsers(required=True, metavar="synth").add_parser(
+        "synth", help="write a model of random weights: as fast as a real one of its shape", allow_abbrev=False
+    )
+    synth.set_defaults(read=_synth)
+    synth.add_argument("path", metavar="OUT.gguf")
+    synth.add_argument("--shape", metavar="NAME", help="shape of a known model, such as llama-2-7b")
+    synth.add_argument("--quant", default="Q4_K_M", metavar="TYPE", help="default: Q4_K_M")
+    synth.add_argument("--seed", type=int, default=0, metavar="N")
+    synth.add_argument("--json", action="store_true", help="print JSON")
+    numbers = synth.add_argument_group("instead of a known shape", "A decoder of the llama family.")
+    for name in _FREE_FORM:
+        numbers.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
+
+
+def _add_plan(parser: argparse.ArgumentParser) -> None:
+    """What all commands that run a plan take."""
+    parser.add_argument("--name", help="of the run")
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"samples of each cell (default: {Plan.rounds})")
+    parser.add_argument("--seed", type=int, metavar="N", help="of the order and of the tokens asked")
+    parser.add_argument("--timeout", type=float, metavar="S", help="seconds that one sample may take")
+    parser.add_argument("--prompts", metavar="FILE", help=f"ask these texts; {SAMPLES}: those that ship")
+    parser.add_argument("--cold", action="store_true", help="also load each cell with its file out of memory")
+    parser.add_argument("--compare-answers", action="store_true", help="also see whether cells answer differently")
+    parser.add_argument("--dry-run", action="store_true", help="print what the plan would take, and measure nothing")
+    _add_output(parser)
+    axes = parser.add_argument_group(
+        "axes", "Values with commas between them; numbers also as ranges: 1-4, 1-7+2, 1-8*2. Cells are their product."
+    )
+    axes.add_argument("--instances", metavar="N", help="processes, with --threads instead of --layout")
+    axes.add_argument("--threads", metavar="N", help="of each process; auto, llama-cpp-default or numbers")
+    for axis in AXES:
+        flag = f"--{axis.name.replace('_', '-')}"
+        again = "; may be given several times" if axis.kind == "path" else ""
+        options: Given = {"action": "append"} if axis.kind == "path" else {}
+        axes.add_argument(flag, metavar=_METAVARS[axis.kind], help=axis.help.replace("%", "%%") + again, **options)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--out", metavar="FILE", help="write the whole run to this file, which a history takes in")
+
+
+def _bench(given: Given) -> BenchArguments:
+    axes = _axes(given)
+    if given["plan"]:
+        plan = read_plan(Path(given["plan"]))
+    elif given["preset"] or not axes:
+        plan = preset(given["preset"] or "quick", _model(given))
+    else:
+        plan = Plan(question=_question(axes))
+    return _arguments(plan, axes, given)
+
+
+def _tune(given: Given) -> BenchArguments:
+    plan = settings_plan(_model(given), given["goal"], given["budget"], may_change_answers=given["may_change_answers"])
+    return _arguments(plan, _axes(given), given)
+
+
+def _reconcile(given: Given) -> BenchArguments:
+    axes = _axes(given)
+    if "build" in axes:
+        axes["build"] = tuple(dict.fromkeys((None, *axes["build"])))
+    arguments = _arguments(preset("python", _model(given)), axes, given)
+    return replace(arguments, builds_llama_bench=given["build_llama_bench"])
+
+
+def _resume(given: Given) -> ResumeArguments:
+    return ResumeArguments(run=given["run"], is_json=given["json"], out=_path(given["out"]))
+
+
+def _limits(given: Given) -> LimitsArguments:
+    return LimitsArguments(is_measured_again=given["again"], is_json=given["json"])
+
+
+def _synth(given: Given) -> SynthArguments:
+    numbers = {name: given[name] for name in _FREE_FORM if given[name] is not None}
+    if bool(given["shape"]) == bool(numbers):
+        raise ConfigError("either --shape with a name, or --layers and --width with the numbers of a shape")
+    if numbers and not {"layers", "width"} <= numbers.keys():
+        raise ConfigError("a shape from numbers needs at least --layers and --width")
+    shape = free_form(**numbers) if numbers else shape_named(given["shape"]) and given["shape"]
+    return SynthArguments(
+        shape=shape, quantisation=given["quant"], path=Path(given["path"]), seed=given["seed"], is_json=given["json"]
+    )
+
+
+def _arguments(plan: Plan, axes: Mapping[str, tuple[Any, ...]], given: Given) -> BenchArguments:
+    """`plan` with what the flags say instead."""
+    fixed = {*axes, *(("instances", "threads") if "layout" in axes else ())}
+    workload = {name: value for name, value in plan.workload.items() if name not in fixed}
+    if given["prompts"]:
+        texts = sample_prompts() if given["prompts"] == SAMPLES else read_prompts(Path(given["prompts"]))
+        workload |= {"asked": "prompts", "prompts": texts}
+    said = {"name": given["name"], "rounds": given["rounds"], "seed": given["seed"], "timeout_s": given["timeout"]}
+    plan = replace(
+        plan,
+        model=_model(given) if given["model"] or not plan.model else plan.model,
+        axes={**plan.axes, **axes},
+        pool={name: value for name, value in plan.pool.items() if name not in fixed},
+        workload=workload,
+        measures_cold=plan.measures_cold or given["cold"],
+        compares_answers=plan.compares_answers or given["compare_answers"],
+        **{name: value for name, value in said.items() if value is not None},
+    )
+    return BenchArguments(plan=plan, is_dry_run=given["dry_run"], is_json=given["json"], out=_path(given["out"]))
+
+
+def _model(given: Given) -> str:
+    """The first model named, else the setting's, else the one that ships."""
+    return given["model"][0] if given["model"] else str(Settings.from_environment().model or embedded_model())
+
+
+def _axes(given: Given) -> dict[str, tuple[Any, ...]]:
+    """The axes that flags name; one model alone is the plan's and no axis."""
+    axes = {axis.name: _values(axis, given[axis.name]) for axis in AXES if given[axis.name] is not None}
+    if len(axes.get("model", ())) == 1:
+        del axes["model"]
+    if given["instances"] or given["threads"]:
+        if "layout" in axes:
+            raise ConfigError("--layout already says instances and threads: give either, not both")
+        axes["layout"] = _layouts(given["instances"] or "1", given["threads"] or AUTO)
+    return axes
+
+
+def _values(axis: Axis, said: str | list[str]) -> tuple[Any, ...]:
+    return parse_values(axis.name, said) if isinstance(said, str) else tuple(map(axis.parse, said))
+
+
+def _layouts(instances: str, threads: str) -> tuple[str, ...]:
+    """All of `instances` with all of `threads`, in which words may stand among the numbers."""
+    counts = values_of(_INSTANCES, instances)
+    each: list[Any] = []
+    for part in map(str.strip, threads.split(",")):
+        each += [part] if part in (AUTO, LIBRARY_DEFAULT) else values_of(_THREADS, part)
+    return tuple(f"{count}x{number}" for count in counts for number in each)
+
+
+def _question(axes: Mapping[str, Any]) -> Question:
+    """What a plan made of flags alone asks."""
+    if "arm" in axes:
+        return "python"
+    return "users" if axes.keys() & {"users", "rate_per_s"} else "speed"
+
+
+def _path(given: str | None) -> Path | None:
+    return Path(given) if given else None

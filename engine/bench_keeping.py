@@ -1,0 +1,63 @@
+"""Where a benchmark's samples go while it runs: the history, or nowhere when that cannot be used."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from engine.errors import HistoryError
+from engine.history import History
+from engine.runs import CellRecord, RunRecord, RunStatus
+from engine.samples import Samples
+
+
+class HistoryKeeper:
+    """An engine.bench.session.Keeper that writes every sample to the disk before the next is taken.
+
+    A history that fails, as on a full disk, does not end the run: `on_error` hears of it once, and the run goes on
+    unkept.
+    """
+
+    def __init__(self, history: History | None, on_error: Callable[[HistoryError], object]) -> None:
+        self._history, self._on_error = history, on_error
+        self._run_id = ""
+
+    @property
+    def is_keeping(self) -> bool:
+        """False once the history has failed, or where there is none."""
+        return self._history is not None
+
+    def begin(self, run: RunRecord) -> None:
+        """Keep the run, or go on with one that is there; its plan may have more rounds now."""
+        self._run_id = run.id
+        self._try(lambda history: _begin(history, run))
+
+    def cell(self, record: CellRecord) -> None:
+        """Keep a cell in place of what was kept of it."""
+        self._try(lambda history: history.runs.save_cells(self._run_id, [record]).result())
+
+    def sample(self, sample: Samples) -> None:
+        """Append one sample."""
+        self._try(lambda history: history.runs.add(self._run_id, sample).result())
+
+    def replaced(self, positions: list[int]) -> None:
+        """Mark samples that count no longer."""
+        self._try(lambda history: history.runs.replace_flags(self._run_id, positions).result())
+
+    def finish(self, status: RunStatus, outcome: Mapping[str, Any]) -> None:
+        """Say how the run ended."""
+        self._try(lambda history: history.runs.finish(self._run_id, status, outcome))
+
+    def _try(self, write: Callable[[History], object]) -> None:
+        if self._history is None:
+            return
+        try:
+            write(self._history)
+        except HistoryError as error:
+            self._history = None
+            self._on_error(error)
+
+
+def _begin(history: History, run: RunRecord) -> None:
+    if history.runs.run(run.id) is None:
+        history.runs.begin(run)
+    else:
+        history.runs.resume(run.id, run.plan)

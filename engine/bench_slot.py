@@ -1,0 +1,285 @@
+"""The one benchmark that may run in a workbench: started, watched, stopped, continued; and the runs that were kept."""
+
+import csv
+import io
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from engine.bench import exchange
+from engine.bench.candidates import candidates
+from engine.bench.cells import cells_of
+from engine.bench.limits import Limits, measure_limits
+from engine.bench.machine import fingerprint, fingerprint_hash
+from engine.bench.plan import Plan
+from engine.bench.preview import Preview, preview
+from engine.bench.progress import Progress
+from engine.bench.session import Session
+from engine.bench_keeping import HistoryKeeper
+from engine.errors import ConfigError, HistoryError
+from engine.history import History, run_bytes, run_from_bytes
+from engine.model_slot import ModelSlot
+from engine.models import model_hash
+from engine.models.synthetic import write_synthetic
+from engine.runs import RunRecord, RunSummary
+from engine.samples import SAMPLE, SURROUNDINGS
+from engine.settings import Settings
+from engine.specs import PoolSpec
+
+POLL_S = 0.05
+FIELDS = SAMPLE.names or ()
+NO_HISTORY = "The history cannot be used, so nothing can be kept. Mend that first; the reason stands on the page."
+
+
+class Running(NamedTuple):
+    """The run that is being measured. lights: surroundings of its last sample, by name in SURROUNDINGS."""
+
+    run_id: str
+    plan: Plan
+    progress: Progress
+    lights: Mapping[str, float]
+
+
+class BenchSlot:
+    """Runs one benchmark at a time in a thread of its own. Any thread may call it.
+
+    While one runs, the interactive pool is held: what a person asks of it starts between two samples.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        slot: ModelSlot,
+        history: Callable[[], History | None],
+        on_history_error: Callable[[HistoryError], object],
+    ) -> None:
+        self._settings, self._slot, self._history, self._on_error = settings, slot, history, on_history_error
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._thread: threading.Thread | None = None
+        self._unkept: dict[str, RunRecord] = {}
+        self._limits: Limits | None = None
+        self._is_stopping = False
+
+    # one run
+
+    @property
+    def running(self) -> Running | None:
+        """The run that is being measured, if one is."""
+        session = self._session
+        if session is None:
+            return None
+        samples = session.record.samples
+        lights = {name: float(samples[-1][name]) for name in SURROUNDINGS} if len(samples) else {}
+        return Running(session.id, session.plan, session.progress, lights)
+
+    def start(self, plan: Plan) -> str:
+        """Measure a plan in the background; gives the run's id. Raises ConfigError, ModelError, MemoryRefused."""
+        return self._start(plan)
+
+    def resume(self, run_id: str) -> str:
+        """Go on with a run that was stopped or interrupted: what it has is not measured again."""
+        run = self._existing(run_id)
+        return self._start(Plan.from_dict(run.plan), run)
+
+    def add_rounds(self, run_id: str, more: int) -> str:
+        """Measure `more` further rounds of a run."""
+        run = self._existing(run_id)
+        plan = Plan.from_dict(run.plan)
+        return self._start(replace(plan, rounds=plan.rounds + more), run)
+
+    def start_shape(self, shape: str, run_id: str) -> str:
+        """Ask of a synthetic model what a run asked of its own; the file is written where models lie, once.
+
+        Raises ConfigError for an unknown shape, ModelError where it cannot be written.
+        """
+        plan = Plan.from_dict(self._existing(run_id).plan)
+        path = self._settings.models / f"{shape}-Q4_K_M.gguf"
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_synthetic(shape, path)
+        return self._start(replace(plan, model=str(path), name=f"{plan.name} {shape}".strip()))
+
+    def stop(self) -> None:
+        """End the run that is measured, at once; nothing happens where none is."""
+        self._is_stopping = True
+        session = self._session
+        if session is not None:
+            session.stop()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until nothing is measured."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+
+    def close(self) -> None:
+        """Stop, and wait for the workers to end."""
+        self.stop()
+        self.wait()
+
+    def _start(self, plan: Plan, before: RunRecord | None = None) -> str:
+        keeper = HistoryKeeper(self._history(), self._on_error)
+        with self._lock:
+            if self._session is not None:
+                raise ConfigError("A benchmark is running already. Wait for it, or stop it, then start this one.")
+            self._is_stopping = False
+            session = Session(plan, keeper, before=before, between=self._let_others_go_first)
+            self._session = session
+            self._unkept[session.id] = session.record
+            self._thread = threading.Thread(
+                target=self._run, args=(session, keeper), name="logitbench-benchmark", daemon=True
+            )
+            self._thread.start()
+        return session.id
+
+    def _run(self, session: Session, keeper: HistoryKeeper) -> None:
+        try:
+            self._unkept[session.id] = session.run()
+            if keeper.is_keeping:
+                del self._unkept[session.id]
+        finally:
+            with self._lock:
+                self._session = None
+            self._release()
+
+    def _let_others_go_first(self) -> None:
+        """Between two samples: whatever a person asked of the interactive pool runs now, alone."""
+        pool = self._slot.state.pool
+        if pool is None:
+            return
+        if pool.num_open:
+            pool.release()
+            while pool.num_open and not self._is_stopping:
+                time.sleep(POLL_S)
+        pool.hold()
+
+    def _release(self) -> None:
+        pool = self._slot.state.pool
+        if pool is not None:
+            pool.release()
+
+    # runs that were kept
+
+    def run(self, run_id: str) -> RunRecord | None:
+        """A run with all its samples, measured or being measured; None where there is none."""
+        session = self._session
+        if session is not None and session.id == run_id:
+            return session.record
+        history = self._history()
+        unkept = self._unkept.get(run_id)
+        return unkept or (history.runs.run(run_id) if history else None)
+
+    def recent(self) -> list[RunSummary]:
+        """The latest runs that are kept, newest first."""
+        history = self._history()
+        return history.runs.recent() if history else []
+
+    def newest_id(self) -> str | None:
+        """The run that a page opens on: the one being measured, else the newest."""
+        session = self._session
+        if session is not None:
+            return session.id
+        history = self._history()
+        return (history.runs.newest_id() if history else None) or next(reversed(self._unkept), None)
+
+    def interrupted(self) -> list[RunSummary]:
+        """Runs whose program ended before they did."""
+        history = self._history()
+        return history.runs.interrupted() if history else []
+
+    def import_file(self, name: str, content: bytes) -> str:
+        """Keep the run that a file holds: one of ours, rows of llama-bench, or a log of timed blocks; gives its id.
+
+        Raises ConfigError or HistoryError with line and reason; nothing is kept then.
+        """
+        is_ours = content[:2] == b"PK"
+        run = run_from_bytes(content, name) if is_ours else exchange.read_run(content, name)
+        self._kept_in().runs.keep(replace(run, origin=name) if is_ours else run)
+        return run.id
+
+    def export(self, run_id: str, kind: str) -> bytes:
+        """A run as a file: "run" (everything, for another workbench), "csv" (its samples), "llama-bench" (JSONL)."""
+        run = self._existing(run_id)
+        if kind == "llama-bench":
+            return exchange.write_run(run, "jsonl").encode()
+        return run_bytes(run) if kind == "run" else _samples_csv(run)
+
+    def _existing(self, run_id: str) -> RunRecord:
+        run = self.run(run_id)
+        if run is None:
+            raise ConfigError("The address names a run that is not here: it was deleted, or never kept. Plan it again.")
+        return run
+
+    def _kept_in(self) -> History:
+        history = self._history()
+        if history is None:
+            raise HistoryError(NO_HISTORY)
+        return history
+
+    # plans, profiles, limits
+
+    def preview(self, plan: Plan) -> Preview:
+        """What a plan takes, before its launch. Raises ConfigError."""
+        return preview(plan)
+
+    def plans(self) -> dict[str, dict[str, Any]]:
+        """Plans that were kept, by name, as plain values."""
+        history = self._history()
+        return history.runs.plans() if history else {}
+
+    def save_plan(self, name: str, plan: Plan) -> None:
+        """Keep a plan under a name."""
+        self._kept_in().runs.save_plan(name, plan.to_dict())
+
+    def delete_plan(self, name: str) -> None:
+        """Forget a plan."""
+        self._kept_in().runs.delete_plan(name)
+
+    def use(self, run_id: str, cell: int) -> None:
+        """Keep a cell's settings as a profile of its model, and load the model with them."""
+        run = self._existing(run_id)
+        plan = Plan.from_dict(run.plan)
+        planned = candidates(plan) if plan.question == "settings" else cells_of(plan)
+        chosen = next((one for one in planned if one.number == cell), None)
+        if chosen is None:
+            raise ConfigError(f"the plan of this run has no cell {cell}")
+        history = self._history()
+        if history is not None:
+            digest = model_hash(chosen.model, self._settings.home)
+            history.runs.save_profile(chosen.label, digest, chosen.pool.to_dict(), run_id)
+        self._slot.load(Path(chosen.model), chosen.pool)
+
+    def profiles(self, model: Path) -> dict[str, PoolSpec]:
+        """Settings that were kept for a model file, by name, the latest first."""
+        history = self._history()
+        kept = history.runs.profiles(model_hash(model, self._settings.home)) if history else []
+        return {profile.name: PoolSpec.from_dict(profile.pool) for profile in kept}
+
+    def limits(self) -> Limits | None:
+        """What this machine can do at most, where that was measured."""
+        history = self._history()
+        if self._limits is None and history is not None:
+            found = history.runs.limits(fingerprint_hash(fingerprint()))
+            self._limits = Limits.from_dict(found) if found else None
+        return self._limits
+
+    def measure_limits(self) -> Limits:
+        """Measure that now, in a few seconds, and keep it."""
+        self._limits = measure_limits()
+        history = self._history()
+        if history is not None:
+            history.runs.save_limits(self._limits.machine_hash, self._limits.to_dict())
+        return self._limits
+
+
+def _samples_csv(run: RunRecord) -> bytes:
+    labels = {cell.number: cell.label for cell in run.cells}
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["label", *FIELDS])
+    writer.writerows([labels.get(row[0], ""), *row] for row in run.samples.tolist())
+    return text.getvalue().encode()

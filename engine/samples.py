@@ -1,0 +1,101 @@
+"""What a benchmark measures: the metrics with their formulas, and samples as rows of one array."""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Flag = Literal["clean", "contended", "throttled", "cold"]
+FLAGS: tuple[Flag, ...] = ("clean", "contended", "throttled", "cold")
+
+
+class Metric(NamedTuple):
+    """One figure of a sample; is_more_better None: neither. `formula` is what the tooltip says."""
+
+    name: str
+    label: str
+    unit: str
+    is_more_better: bool | None
+    formula: str
+
+
+METRICS = (
+    Metric(
+        "tokens_per_s", "total speed", "tok/s", True, "tokens generated while every stream was busy, over that time"
+    ),
+    Metric("end_to_end_per_s", "end to end", "tok/s", True, "tokens generated / seconds from first submit to the last"),
+    Metric("prefill_per_s", "prefill", "tok/s", True, "prompt tokens computed / seconds from queue to first token"),
+    Metric("decode_per_s", "decode of one stream", "tok/s", True, "1 / time per token"),
+    Metric("ttft_s", "first token", "s", False, "first token decoded − submit (queue + prefill), median over requests"),
+    Metric("ttft_p95_s", "first token, p95", "s", False, "95th percentile over requests; needs 20 of them"),
+    Metric("tpot_s", "time per token", "s", False, "(last token − first token) / (n − 1), median over requests"),
+    Metric("tpot_p95_s", "time per token, p95", "s", False, "95th percentile over requests; needs 20 of them"),
+    Metric("gap_p50_s", "gap between tokens, p50", "s", False, "median of all gaps between tokens of one stream"),
+    Metric("gap_p95_s", "gap between tokens, p95", "s", False, "95th percentile of all gaps; needs 20 of them"),
+    Metric("gap_p99_s", "gap between tokens, p99", "s", False, "99th percentile of all gaps; needs 1,000 of them"),
+    Metric("e2e_s", "whole request", "s", False, "first token + time per token × (n − 1), median over requests"),
+    Metric("requests_per_s", "requests", "1/s", True, "requests answered / seconds from first submit to last token"),
+    Metric("goodput_per_s", "goodput", "1/s", True, "requests answered within the objective / the same seconds"),
+    Metric("decode_share", "inside llama_decode", "", None, "seconds inside llama_decode / of the workers' loop"),
+    Metric("cpu_cores", "processor use", "cores", None, "processor seconds of all workers / seconds of the sample"),
+    Metric("workbench_share", "workbench's own use", "", None, "processor seconds of this process / seconds × cores"),
+    Metric("pss_bytes", "memory (PSS)", "B", False, "proportional set size, summed over the workers"),
+    Metric("private_bytes", "private memory", "B", False, "memory no other process shares, summed over the workers"),
+    Metric("switches_per_s", "context switches", "1/s", None, "voluntary and not, of all workers / seconds"),
+)
+METRICS_BY_NAME = {metric.name: metric for metric in METRICS}
+
+SURROUNDINGS = (
+    "steal_share",
+    "pressure_share",
+    "throttled_s",
+    "other_cores",
+    "major_faults",
+    "involuntary_switches",
+    "mhz",
+)
+"""Measured while a sample ran: share of processor time stolen by the hypervisor; share of time that somebody waited for
+a processor (PSI); seconds that the cgroup's quota stopped us; cores that other processes used; page faults that read
+the disk; switches that the kernel forced on the workers; clock of the cores. NaN where the system does not tell."""
+
+SAMPLE = np.dtype(
+    [
+        ("cell", "<i4"),
+        ("round", "<i4"),
+        ("position", "<i4"),
+        ("started_at", "<f8"),
+        ("duration_s", "<f8"),
+        ("flag", "<i1"),
+        ("is_anchor", "?"),
+        ("is_replaced", "?"),
+        *((metric.name, "<f8") for metric in METRICS),
+        *((name, "<f8") for name in SURROUNDINGS),
+    ]
+)
+"""cell: number within the run; round: from 0; position: place in the run, from 0; started_at: Unix seconds; flag: index
+into FLAGS; is_replaced: measured again after the anchor drifted, so kept but not counted; the rest as in METRICS and
+SURROUNDINGS, NaN where not measured."""
+
+Samples = npt.NDArray[np.void]
+
+
+def make_sample(**values: Any) -> Samples:
+    """One sample, shape (1,), of SAMPLE; what is not given is 0, a metric or a surrounding NaN."""
+    sample = np.zeros(1, SAMPLE)
+    for name in (*METRICS_BY_NAME, *SURROUNDINGS):
+        sample[name] = np.nan
+    for name, value in values.items():
+        sample[name] = value
+    return sample
+
+
+def no_samples() -> Samples:
+    """An empty array of samples."""
+    return np.zeros(0, SAMPLE)
+
+
+def counted(samples: Samples) -> Samples:
+    """Those that medians and verdicts use: clean, and not replaced; where no clean one is left, all not replaced."""
+    kept = samples[~samples["is_replaced"]]
+    clean = kept[kept["flag"] == FLAGS.index("clean")]
+    return clean if len(clean) else kept

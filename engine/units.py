@@ -1,0 +1,60 @@
+"""Numbers as they are read: with units, thousands separators and sensible digits."""
+
+import math
+from typing import NamedTuple
+
+NOT_MEASURED = "–"
+
+
+class Scale(NamedTuple):
+    """A unit to show values in: multiply by `factor`."""
+
+    factor: float
+    unit: str
+
+
+def scale_of(unit: str, largest: float) -> Scale:
+    """The unit in which values up to `largest`, given in the unit of a metric, are read best."""
+    if unit == "s" and largest < 1:
+        return Scale(1e3, "ms")
+    if unit == "B":
+        return Scale(1e-9, "GB") if largest >= 1e9 else Scale(1e-6, "MB")
+    return Scale(100, "%") if unit == "" else Scale(1, unit)
+
+
+def digits(value: float) -> str:
+    """Three significant digits, whole from 100 upwards, with thousands separators; a dash where not measured."""
+    if not math.isfinite(value):
+        return NOT_MEASURED
+    decimals = 0 if abs(value) >= 99.95 or value == 0 else min(2 - math.floor(math.log10(abs(value))), 4)
+    return f"{value:,.{max(decimals, 0)}f}"
+
+
+def quantity(value: float, unit: str) -> str:
+    """A value in the unit of a metric, scaled: 57.3 tok/s, 38.0 ms, 1.20 GB, 97.0 %."""
+    if not math.isfinite(value):
+        return NOT_MEASURED
+    factor, shown = scale_of(unit, abs(value))
+    return f"{digits(value * factor)} {shown}"
+
+
+def between(low: float, high: float, unit: str) -> str:
+    """Two ends of an interval in one unit: 38.9 – 43.0 tok/s; empty where they are not known."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return ""
+    factor, shown = scale_of(unit, abs(high))
+    return f"{digits(low * factor)} – {digits(high * factor)} {shown}"
+
+
+def duration(seconds: float) -> str:
+    """How long something takes, as it is said: 40 s, 6 min, 1 h 20 min."""
+    if seconds < 90:
+        return f"{max(seconds, 0):.0f} s"
+    minutes = round(seconds / 60)
+    hours, rest = divmod(minutes, 60)
+    return f"{minutes} min" if not hours else f"{hours} h {rest} min" if rest else f"{hours} h"
+
+
+def counted(number: int, noun: str) -> str:
+    """1 sample, 36 samples."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,206 @@
+"""What a plan is said to take before it is launched, and the plans that come ready made."""
+
+import math
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.bench import feasibility
+from engine.bench.cells import cells_of
+from engine.bench.plan import ARMS, Plan
+from engine.bench.presets import PRESETS, QUICK_S, coarser, layouts, preset
+from engine.bench.preview import preview
+from engine.bench.schedule import turns_of
+from engine.errors import ConfigError
+from engine.specs import PoolSpec
+from engine.stats import smallest_ratio
+from tests.engine.models.headers import array, gguf, key, tensor, text, u32
+
+TEXT, U32 = 8, 4
+
+
+@pytest.fixture
+def large_model(tmp_path: Path) -> Path:
+    """The header of a 7 B model at Q4_K, over a file that is one hole."""
+    tensors = [(f"blk.{layer}.ffn_up.weight", (4096, 51_200)) for layer in range(32)]
+    size = 4096 * 51_200 // 256 * 144
+    keys = [
+        key("general.architecture", TEXT, text("llama")),
+        u32("llama.context_length", 4096),
+        u32("llama.embedding_length", 4096),
+        u32("llama.block_count", 32),
+        u32("llama.feed_forward_length", 11_008),
+        u32("llama.attention.head_count", 32),
+        array("llama.attention.head_count_kv", U32, 32, struct.pack("<32I", *[32] * 32)),
+        u32("llama.vocab_size", 32_000),
+    ]
+    path = tmp_path / "large.gguf"
+    path.write_bytes(gguf(keys, [tensor(name, shape, 12, i * size) for i, (name, shape) in enumerate(tensors)], b""))
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size + len(tensors) * size)
+    return path
+
+
+def test_it_counts_what_the_schedule_has(story_model: Path) -> None:
+    plan = Plan(model=str(story_model), axes={"parallel": (1, 2, 4)}, rounds=8)
+    found = preview(plan)
+    assert found.num_samples == len(turns_of(plan, list(found.cells)))
+    assert found.seconds == pytest.approx(sum(found.seconds_by_cell.values()))
+    assert found.seconds > found.num_samples
+    assert found.smallest_ratio == smallest_ratio(0.07, 8, num_comparisons=2)
+    assert found.sentence.startswith("3 cells × 8 rounds: 29 samples with the anchor's, about ")
+
+
+def test_memory_is_the_estimate_of_each_pool(story_model: Path) -> None:
+    found = preview(Plan(model=str(story_model), axes={"parallel": (1, 64)}, rounds=6))
+    assert found.memory_by_cell.keys() == {0, 1}
+    assert found.memory_by_cell[1] > found.memory_by_cell[0] > story_model.stat().st_size
+
+
+def test_measured_seconds_take_the_place_of_guesses(story_model: Path) -> None:
+    plan = Plan(model=str(story_model), axes={"num_generated": (16, 16_000)}, rounds=8, pool={"parallel": 1})
+    guessed, measured = preview(plan), preview(plan, sample_s={0: 20.0})
+    assert measured.seconds_by_cell[0] > 8 * 20
+    ratio = measured.seconds_by_cell[1] / guessed.seconds_by_cell[1]
+    assert 1 < ratio < 20
+    both = preview(plan, sample_s={0: 1.0, 1: 2.0})
+    assert both.seconds_by_cell[1] < 8 * 2 + 20
+
+
+def test_more_rounds_and_less_noise_find_smaller_differences(story_model: Path) -> None:
+    plan = Plan(model=str(story_model), axes={"parallel": (1, 2)}, rounds=8)
+    ratio = preview(plan).smallest_ratio
+    assert 1 < preview(replace(plan, rounds=16)).smallest_ratio < ratio
+    assert 1 < preview(plan, noise_sd=0.02).smallest_ratio < ratio
+
+
+def test_too_few_rounds_for_any_verdict_are_told(story_model: Path) -> None:
+    found = preview(Plan(model=str(story_model), axes={"parallel": (1, 2, 3, 4, 5, 6)}, rounds=7))
+    assert found.smallest_ratio == math.inf
+    assert "Too few rounds for any verdict: 6 cells need 8." in found.sentence
+
+
+def test_refused_cells_cost_nothing_and_are_named(story_model: Path) -> None:
+    plan = Plan(model=str(story_model), axes={"n_batch": (256,), "n_ubatch": (128, 512)}, rounds=6)
+    found = preview(plan)
+    assert [cell.label for cell in found.refused] == ["n_ubatch 512"]
+    assert found.seconds_by_cell.keys() == {0}
+    assert "1 cannot run: n_ubatch 512: n_ubatch = 512: must not exceed n_batch = 256." in found.sentence
+
+
+def test_a_plan_of_which_nothing_can_run_is_told_as_that() -> None:
+    found = preview(Plan(model="nowhere.gguf"))
+    assert (found.num_samples, found.seconds) == (0, 0)
+    assert found.sentence.startswith("No cell can run: ")
+    assert "nowhere.gguf: there is no such file" in found.sentence
+
+
+def test_loading_anew_each_round_is_counted(story_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan(model=str(story_model), axes={"parallel": (1, 2, 3)}, rounds=6)
+    together = preview(plan)
+    largest = max(together.memory_by_cell.values())
+    estimate = feasibility.estimate
+    monkeypatch.setattr(feasibility, "estimate", lambda *asked: replace(estimate(*asked), available=2 * largest))
+    apart = preview(plan)
+    assert (together.fits_together, apart.fits_together) == (True, False)
+    assert apart.seconds > together.seconds + 3 * 5 * 0.5
+    assert "loaded anew each round" in apart.sentence
+
+
+def test_a_cold_load_is_counted(story_model: Path) -> None:
+    plan = Plan(model=str(story_model), rounds=6)
+    assert preview(replace(plan, measures_cold=True)).seconds > preview(plan).seconds
+
+
+def test_the_search_for_settings_stays_in_its_budget(story_model: Path) -> None:
+    found = preview(replace(preset("settings", story_model, 4), budget_s=60.0))
+    assert found.seconds <= 60
+    assert found.cells[0].label == "llama.cpp's default"
+    assert "candidates" in found.sentence
+
+
+# Plans ready made.
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("cores", [1, 2, 6, 16])
+def test_presets_can_run(name: str, cores: int, story_model: Path) -> None:
+    plan = preset(name, story_model, cores)
+    found = preview(plan)
+    assert Plan.from_dict(plan.to_dict()) == plan
+    assert found.refused == ()
+    assert found.smallest_ratio < math.inf
+
+
+def test_questions_of_the_presets(story_model: Path) -> None:
+    questions = {name: preset(name, story_model, 2).question for name in PRESETS}
+    assert questions == {
+        "quick": "speed",
+        "speed": "speed",
+        "settings": "settings",
+        "python": "python",
+        "users": "users",
+        "standard": "speed",
+    }
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4, 64])
+def test_quick_takes_two_minutes(cores: int, story_model: Path) -> None:
+    plan = preset("quick", story_model, cores)
+    assert preview(plan).seconds <= QUICK_S
+    assert len(cells_of(plan)) >= 3
+
+
+def test_quick_asks_less_of_a_large_model(large_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.models.memory.available_memory", lambda: 64 << 30)
+    found = preview(preset("quick", large_model, 2))
+    assert found.refused == ()
+    assert found.seconds <= QUICK_S
+    assert len(found.cells) >= 2
+
+
+def test_time_for_a_sample_grows_with_the_model(
+    large_model: Path, story_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.models.memory.available_memory", lambda: 64 << 30)
+    assert preset("users", story_model, 2).timeout_s == Plan.timeout_s
+    slow = preset("users", large_model, 2)
+    assert slow.timeout_s > 300
+    assert slow.workload["duration_s"] > preset("users", story_model, 2).workload["duration_s"]
+
+
+def test_every_way_of_calling_gets_the_same_flags(story_model: Path) -> None:
+    cells = cells_of(preset("python", story_model, 2))
+    assert [cell.arm for cell in cells] == list(ARMS)
+    assert len({cell.pool for cell in cells}) == 1
+    assert cells[0].pool == PoolSpec(threads=2, threads_batch=2, parallel=1, n_batch=512, n_ubatch=512)
+
+
+def test_layouts_share_out_the_cores() -> None:
+    assert layouts(16, 3) == ("1x16", "2x8", "4x4")
+    assert layouts(6, 6) == ("1x6", "2x3", "4x1")
+    assert layouts(1, 6) == ("1x1",)
+
+
+def test_unknown_presets_are_refused(story_model: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no preset 'fast'; known: quick, speed"):
+        preset("fast", story_model)
+
+
+def test_coarser_plans_keep_the_ends_they_start_from() -> None:
+    plan: Any = Plan(axes={"layout": ("1x2", "2x1"), "parallel": (1, 2, 4, 8, 16)}, rounds=8, anchor=7)
+    seen = []
+    while plan is not None:
+        seen.append((plan.axes["layout"], plan.axes["parallel"], plan.rounds))
+        plan = coarser(plan)
+    assert seen == [
+        (("1x2", "2x1"), (1, 2, 4, 8, 16), 8),
+        (("1x2", "2x1"), (1, 4, 16), 8),
+        (("1x2", "2x1"), (1, 16), 7),
+        (("1x2",), (1, 16), 6),
+        (("1x2",), (1,), 6),
+    ]
+    assert coarser(Plan(axes={"arm": ARMS})) is None

@@ -1,0 +1,164 @@
+"""Runs on the real engine, with the model that ships and samples far shorter than those of a real run."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.bench.candidates import DEFAULT, candidates
+from engine.bench.cells import cells_of
+from engine.bench.fleet import Fleet
+from engine.bench.halving import final_round
+from engine.bench.plan import FEWEST_ROUNDS, Cell, Plan
+from engine.bench.runner import Runner
+from engine.bench.target import PoolTarget, Target, open_pool_target
+from engine.bench.tuning import Tuning
+from tests.engine.bench.fakes import Kept
+
+SAMPLE_S = 0.02
+
+
+@pytest.fixture
+def plan(story_model: Path) -> Plan:
+    return Plan(
+        model=str(story_model),
+        axes={"parallel": (1, 2), "num_generated": (4, 8)},
+        pool={"instances": 1, "threads": 1, "n_ctx": 256},
+        workload={"num_prompt": 4},
+        rounds=2,
+    )
+
+
+@contextmanager
+def fleet_of(opened: list[PoolTarget]) -> Iterator[Fleet]:
+    """A fleet that notes the targets it opens."""
+
+    def open_one(cell: Cell) -> Target:
+        opened.append(open_pool_target(cell, sample_s=SAMPLE_S))
+        return opened[-1]
+
+    with closing(Fleet(open_one)) as fleet:
+        yield fleet
+
+
+def test_every_cell_is_measured_and_those_that_differ_in_their_requests_share_workers(plan: Plan) -> None:
+    cells, reporter, opened = cells_of(plan), Kept(), list[PoolTarget]()
+    with fleet_of(opened) as fleet:
+        assert Runner(plan, cells, fleet, reporter).run() == "done"
+    assert len(opened) == 2
+    samples = reporter.samples
+    for cell in cells:
+        own = samples[(samples["cell"] == cell.number) & ~samples["is_anchor"] & ~samples["is_replaced"]]
+        assert own["round"].tolist() == [0, 1]
+        assert (own["tokens_per_s"] > 0).all() and (own["duration_s"] >= SAMPLE_S).all()
+    assert (np.diff(samples["started_at"]) > 0).all()
+    last = {record.number: record for record in reporter.cells}
+    assert {record.status for record in last.values()} == {"done"}
+    assert all(record.facts["repetitions"] >= 1 for record in last.values())
+
+
+def test_a_worker_killed_in_the_middle_is_replaced_and_no_sample_is_missing(plan: Plan) -> None:
+    cells, reporter, opened = cells_of(plan), Kept(), list[PoolTarget]()
+    with fleet_of(opened) as fleet:
+        runner = Runner(plan, cells, fleet, reporter, between=lambda: kill_once(opened, reporter))
+        assert runner.run() == "done"
+    assert {record.status for record in runner.records} == {"done"}
+    kept = reporter.samples[~reporter.samples["is_anchor"] & ~reporter.samples["is_replaced"]]
+    assert np.unique(kept["cell"], return_counts=True)[1].tolist() == [2] * len(cells)
+
+
+def kill_once(opened: list[PoolTarget], reporter: Kept) -> None:
+    """Before the fourth sample end the worker that was opened first."""
+    if len(reporter.samples) == 3:
+        os.kill(opened[0].pool.workers()[0].pid, signal.SIGKILL)
+
+
+def test_stop_ends_a_long_sample_at_once_and_its_workers_with_it(story_model: Path) -> None:
+    plan = Plan(
+        model=str(story_model),
+        axes={"parallel": (1,)},
+        pool={"instances": 1, "threads": 1, "n_ctx": 2048},
+        workload={"num_prompt": 4, "num_generated": 2000},
+        rounds=50,
+    )
+    opened = list[PoolTarget]()
+    reporter = Kept()
+    with fleet_of(opened) as fleet:
+        runner = Runner(plan, cells_of(plan), fleet, reporter)
+        ended: list[Any] = []
+        thread = threading.Thread(target=lambda: ended.append(runner.run()))
+        thread.start()
+        while not opened or not opened[0].pool.workers()[0].num_running:
+            time.sleep(0.005)
+        pid = opened[0].pool.workers()[0].pid
+        runner.stop()
+        thread.join(20)
+        assert ended == ["stopped"]
+        assert not len(reporter.samples)
+        assert not Path(f"/proc/{pid}").exists()
+    assert runner.records[0].status == "open"
+
+
+def test_a_worker_that_hangs_fails_its_cell_in_time_and_the_others_go_on(plan: Plan) -> None:
+    patient = replace(plan, timeout_s=1)
+    cells, reporter, opened = cells_of(patient), Kept(), list[PoolTarget]()
+
+    frozen: list[int] = []
+
+    def freeze_once() -> None:
+        if len(reporter.samples) == 3 and not frozen:
+            frozen.append(opened[0].pool.workers()[0].pid)
+            os.kill(frozen[0], signal.SIGSTOP)
+
+    with fleet_of(opened) as fleet:
+        runner = Runner(patient, cells, fleet, reporter, between=freeze_once)
+        assert runner.run() == "done"
+    failed = [record for record in runner.records if record.status == "failed"]
+    assert len(failed) == 1 and "1 s" in failed[0].reason
+    done = [record.number for record in runner.records if record.status == "done"]
+    assert len(done) == len(cells) - 1
+    samples = reporter.samples[~reporter.samples["is_anchor"] & ~reporter.samples["is_replaced"]]
+    assert all(samples["round"][samples["cell"] == number].tolist() == [0, 1] for number in done)
+
+
+def test_a_cell_that_does_not_fit_has_its_reason_and_the_others_their_samples(plan: Plan) -> None:
+    axes = {"parallel": (1,), "n_ctx": (256, 1 << 24), "num_generated": (4,)}
+    cells, reporter = cells_of(replace(plan, axes=axes, pool={"instances": 1, "threads": 1})), Kept()
+    with fleet_of([]) as fleet:
+        runner = Runner(plan, cells, fleet, reporter)
+        assert runner.run() == "done"
+    fits, huge = runner.records
+    assert fits.status == "done"
+    assert huge.status in ("refused", "failed") and "memory" in huge.reason
+
+
+def test_best_settings_on_the_real_engine_end_with_a_choice(story_model: Path) -> None:
+    plan = Plan(
+        question="settings",
+        model=str(story_model),
+        axes={"layout": ("1x2",), "parallel": (1, 16), "share_weights": (False, True)},
+        pool={"n_ctx": 256},
+        workload={"num_prompt": 2, "num_generated": 24},
+        budget_s=8,
+        rounds=FEWEST_ROUNDS,
+    )
+    cells, reporter = candidates(plan), Kept()
+    tuning = Tuning(plan, cells)
+    with closing(Fleet(partial(open_pool_target, sample_s=SAMPLE_S))) as fleet:
+        assert Runner(plan, cells, fleet, reporter, strategy=tuning.strategy()).run() == "done"
+    outcome = tuning.outcome(reporter.samples)
+    final = final_round(reporter.samples)
+    assert final is not None
+    assert DEFAULT in reporter.samples["cell"][reporter.samples["round"] >= final]
+    assert cells[outcome["winner"]].pool.parallel == 16
+    assert outcome["word"] == "faster" and outcome["gain"]["low"] > 1
+    assert outcome["pool"]["parallel"] == 16

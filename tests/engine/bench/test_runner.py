@@ -1,0 +1,193 @@
+"""A run as a whole on a machine of arithmetic: order, cells that fail, workers that die, stopping and continuing."""
+
+import threading
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.bench.plan import Cell, Plan
+from engine.bench.runner import Runner, first_record
+from engine.bench.schedule import rounds_of
+from engine.bench.strategies import Rounds
+from engine.errors import BenchTimeout, MemoryRefused, WorkerDied
+from engine.samples import FLAGS, Samples, no_samples
+from tests.engine.bench.fakes import Clock, FakeFleet, Kept, cells
+
+PLAN = Plan(model="none.gguf", rounds=4, seed=7)
+
+
+def flat(cell: Cell) -> float:
+    return 100.0 * (cell.number + 1)
+
+
+def make(
+    num: int = 3, *, samples: Samples | None = None, made: Any = None, **options: Any
+) -> tuple[Runner, FakeFleet, Kept]:
+    clock = Clock()
+    fleet, reporter = FakeFleet(flat, clock, **options), Kept()
+    chosen = made or cells(num)
+    before = no_samples() if samples is None else samples
+    strategy = Rounds(rounds_of(len(chosen), PLAN.rounds, PLAN.seed, PLAN.anchor), chosen, before)
+    runner = Runner(PLAN, chosen, fleet, reporter, strategy=strategy, samples=before, clock=clock)
+    return runner, fleet, reporter
+
+
+def num_own(samples: Samples) -> Counter[int]:
+    kept = samples[~samples["is_anchor"] & ~samples["is_replaced"]]
+    return Counter(kept["cell"].tolist())
+
+
+def test_every_cell_gets_its_rounds_and_the_anchor_frames_them() -> None:
+    runner, _fleet, reporter = make()
+    assert runner.run() == "done"
+    assert num_own(reporter.samples) == {0: 4, 1: 4, 2: 4}
+    assert reporter.samples["position"].tolist() == list(range(len(reporter.samples)))
+    assert reporter.samples["is_anchor"][[0, -1]].all()
+    assert [record.status for record in runner.records] == ["done"] * 3
+    assert all(record.facts["repetitions"] == 1 for record in runner.records)
+    assert np.array_equal(runner.samples["tokens_per_s"], reporter.samples["tokens_per_s"])
+
+
+def test_cells_of_a_round_are_asked_the_same() -> None:
+    runner, fleet, reporter = make()
+    runner.run()
+    seeds = {(int(row["round"]), seed) for row, (_cell, seed) in zip(reporter.samples, fleet.asked, strict=True)}
+    assert len(seeds) == PLAN.rounds
+
+
+@pytest.mark.parametrize("error", [BenchTimeout("no answer within 120 s"), MemoryRefused("needs 9 TB")])
+def test_a_cell_that_fails_ends_with_its_reason_and_the_others_go_on(error: Exception) -> None:
+    runner, fleet, reporter = make(errors={(1, 2): error})
+    assert runner.run() == "done"
+    failed = runner.records[1]
+    assert (failed.status, failed.reason) == ("failed", str(error))
+    assert reporter.cells.count(failed) == 1
+    assert fleet.dropped == [1]
+    assert num_own(reporter.samples) == {0: 4, 1: 1, 2: 4}
+
+
+def test_a_sample_whose_worker_died_is_taken_once_more_by_a_new_one() -> None:
+    runner, fleet, reporter = make(errors={(2, 1): WorkerDied("killed by signal 9")})
+    assert runner.run() == "done"
+    assert fleet.dropped == [2]
+    assert num_own(reporter.samples) == {0: 4, 1: 4, 2: 4}
+
+
+def test_a_worker_that_dies_twice_fails_its_cell() -> None:
+    died = WorkerDied("killed by signal 9: out of memory")
+    runner, _fleet, reporter = make(errors={(2, 1): died, (2, 2): died})
+    assert runner.run() == "done"
+    assert runner.records[2].status == "failed"
+    assert "out of memory" in runner.records[2].reason
+    assert num_own(reporter.samples) == {0: 4, 1: 4}
+
+
+def test_a_run_without_any_sample_has_failed() -> None:
+    died = MemoryRefused("needs 9 TB")
+    runner, _fleet, reporter = make(1, errors={(0, 1): died})
+    assert runner.run() == "failed"
+    assert not len(reporter.samples)
+    assert runner.progress().status == "failed"
+
+
+def test_refused_cells_are_never_measured() -> None:
+    first, refused, last = cells(3)
+    made = [first, replace(refused, refusal="ubatch 64 is more than batch 32"), last]
+    runner, fleet, _reporter = make(made=made)
+    assert runner.run() == "done"
+    assert runner.records[1] == first_record(made[1])
+    assert runner.records[1].status == "refused"
+    assert 1 not in {cell for cell, _seed in fleet.asked}
+
+
+def test_stopping_drops_the_sample_being_measured_and_keeps_the_rest() -> None:
+    runner, fleet, reporter = make()
+
+    def stop_in_the_fifth(target: Any) -> None:
+        if len(fleet.asked) == 5:
+            stopper = threading.Thread(target=runner.stop)
+            stopper.start()
+            stopper.join()
+            assert target.num_closed == 1
+            raise WorkerDied("the pool was closed")
+
+    fleet.during = stop_in_the_fifth
+    assert runner.run() == "stopped"
+    assert len(reporter.samples) == 4
+    assert {record.status for record in runner.records} == {"open"}
+    assert not fleet.dropped
+
+
+def test_a_sample_that_ends_while_it_is_stopped_is_dropped_too() -> None:
+    runner, fleet, reporter = make()
+    fleet.during = lambda _target: runner.stop() if len(fleet.asked) == 3 else None
+    assert runner.run() == "stopped"
+    assert len(reporter.samples) == 2
+
+
+def test_a_stopped_run_goes_on_where_it_was() -> None:
+    runner, fleet, first = make()
+    fleet.during = lambda _target: runner.stop() if len(fleet.asked) == 6 else None
+    runner.run()
+    again, _fleet, second = make(samples=first.samples)
+    whole, _fleet, reference = make()
+    assert (again.run(), whole.run()) == ("done", "done")
+    both = np.concatenate([first.samples, second.samples])
+    for name in ("cell", "round", "is_anchor", "position"):
+        assert both[name].tolist() == reference.samples[name].tolist()
+
+
+def test_failed_cells_stay_out_of_a_run_that_goes_on() -> None:
+    chosen = cells(2)
+    failed = replace(first_record(chosen[1]), status="failed", reason="it hung")
+    clock, reporter = Clock(), Kept()
+    fleet = FakeFleet(flat, clock)
+    strategy = Rounds(rounds_of(2, 4, 7, 0), chosen, no_samples())
+    assert Runner(PLAN, chosen, fleet, reporter, strategy=strategy, records=[failed], clock=clock).run() == "done"
+    assert num_own(reporter.samples) == {0: 4}
+
+
+def test_somebody_else_may_go_first_between_samples() -> None:
+    chosen, clock, reporter = cells(2), Clock(), Kept()
+    fleet = FakeFleet(flat, clock)
+    moments: list[int] = []
+    strategy = Rounds(rounds_of(2, 4, 7, 0), chosen, no_samples())
+    Runner(
+        PLAN,
+        chosen,
+        fleet,
+        reporter,
+        strategy=strategy,
+        between=lambda: moments.append(len(reporter.samples)),
+        clock=clock,
+    ).run()
+    assert moments == list(range(len(reporter.samples)))
+
+
+def test_time_left_is_that_of_the_seconds_measured() -> None:
+    runner, fleet, _reporter = make()
+    assert runner.progress().left_s is None
+    seen = []
+
+    def note(_target: Any) -> None:
+        seen.append((fleet.clock.now, runner.progress()))
+
+    fleet.during = note
+    runner.run()
+    ended = fleet.clock.now
+    assert [progress.done for _now, progress in seen] == list(range(len(seen)))
+    assert {progress.total for _now, progress in seen} == {len(seen)}
+    half = len(seen) // 2
+    for now, progress in seen[half:]:
+        assert progress.left_s == pytest.approx(ended - now, rel=0.25)
+    assert runner.progress().left_s == 0
+
+
+def test_disturbed_samples_are_kept_with_their_flag() -> None:
+    runner, _fleet, reporter = make(flags={2: "contended"})
+    runner.run()
+    assert reporter.samples["flag"].tolist().count(FLAGS.index("contended")) == 1
+    assert not reporter.samples["is_replaced"].any()

@@ -1,0 +1,155 @@
+"""Verdicts: how often they are wrong, how often they find what is there, their words, and Holm's correction."""
+
+import math
+
+import numpy as np
+import pytest
+
+from engine.stats import compare, compare_many, compare_spread, holm, rounds_needed
+from engine.stats.power import FEWEST_ROUNDS
+
+Figures = dict[int, float]
+
+
+def measured(random: np.random.Generator, num: int, level: float = 50.0, noise_sd: float = 0.05) -> Figures:
+    """Figures of `num` rounds."""
+    return dict(enumerate((level * np.exp(random.normal(0, noise_sd, num))).tolist()))
+
+
+def pair(random: np.random.Generator, num: int, ratio: float = 1.0, noise_sd: float = 0.05) -> tuple[Figures, Figures]:
+    """Two configurations in the same rounds, the rounds drifting by tens of percent."""
+    drift = np.exp(np.cumsum(random.normal(0, 0.1, num)))
+    ours, theirs = (measured(random, num, level, noise_sd) for level in (50 * ratio, 50.0))
+    return tuple({number: value * drift[number] for number, value in given.items()} for given in (ours, theirs))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("num", [6, 8, 12, 20])
+def test_equal_configurations_are_seldom_called_different(num: int) -> None:
+    random = np.random.default_rng(num)
+    num_trials = 400 if num > 8 else 1500
+    words = [compare(*pair(random, num)).word for _ in range(num_trials)]
+    wrong = sum(word in ("faster", "slower") for word in words) / num_trials
+    assert wrong < 0.05 + 3 * math.sqrt(0.05 * 0.95 / num_trials)
+
+
+def test_a_difference_is_found_with_the_rounds_that_were_computed() -> None:
+    random, noise_sd = np.random.default_rng(1), 0.03
+    num = rounds_needed(noise_sd * math.sqrt(2), 1.05)
+    words = [compare(*pair(random, num, ratio=1 / 1.05, noise_sd=noise_sd)).word for _ in range(400)]
+    assert words.count("slower") / 400 > 0.75
+    assert words.count("faster") == 0
+
+
+def test_among_many_equal_configurations_seldom_any_is_called_different() -> None:
+    random, num_trials = np.random.default_rng(2), 200
+    wrong = 0
+    for _ in range(num_trials):
+        baseline = measured(random, 12)
+        verdicts = compare_many([(measured(random, 12), baseline) for _ in range(8)])
+        wrong += any(verdict.word in ("faster", "slower") for verdict in verdicts)
+    assert wrong / num_trials < 0.05 + 3 * math.sqrt(0.05 * 0.95 / num_trials)
+
+
+@pytest.mark.parametrize("num", range(FEWEST_ROUNDS))
+def test_below_six_rounds_there_is_no_verdict(num: int) -> None:
+    ours, theirs = (dict.fromkeys(range(num), level) for level in (100.0, 1.0))
+    found = compare(ours, theirs)
+    assert (found.word, found.num_rounds, found.more_rounds) == ("not enough data", num, 6 - num)
+    assert math.isnan(found.p_value)
+    assert math.isfinite(found.ratio.low) == (num >= 2)
+
+
+def test_only_common_rounds_with_usable_figures_count() -> None:
+    ours = {0: 2.0, 1: 2.0, 2: 2.0, 3: 2.0, 4: 2.0, 5: 2.0, 6: math.nan, 7: 0.0, 8: 9.0}
+    theirs = dict.fromkeys(range(8), 1.0)
+    found = compare(ours, theirs)
+    assert (found.word, found.num_rounds) == ("faster", 6)
+    assert found.ratio == pytest.approx((2.0, 2.0, 2.0, 6))
+    assert found.p_value == 2 / 64
+    assert compare({0: 1.0}, {1: 1.0}).ratio.num == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({}, "faster"),
+        ({"is_more_better": False}, "slower"),
+        ({"is_more_better": None}, "more"),
+        ({"is_more_better": False, "words": ("less", "more")}, "more"),
+        ({"is_more_better": True, "words": ("more", "less")}, "more"),
+    ],
+)
+def test_words_when_ours_is_larger(options: dict[str, object], word: str) -> None:
+    ours, theirs = {n: 2.0 + n for n in range(8)}, {n: 1.0 + 0.1 * n for n in range(8)}
+    assert compare(ours, theirs, **options).word == word  # type: ignore[arg-type]
+    opposite = {"faster": "slower", "slower": "faster", "more": "less"}[word]
+    assert compare(theirs, ours, **options).word == opposite  # type: ignore[arg-type]
+
+
+def test_the_same_within_two_percent_even_where_the_difference_is_real() -> None:
+    theirs = measured(np.random.default_rng(3), 10)
+    ours = {number: value * 1.01 for number, value in theirs.items()}
+    found = compare(ours, theirs)
+    assert (found.word, found.more_rounds) == ("same", 0)
+    assert found.p_value < 0.05
+    assert compare(ours, theirs, same_within=0.005).word == "faster"
+
+
+def test_more_rounds_are_about_as_many_as_it_takes() -> None:
+    random, told = np.random.default_rng(4), []
+    for _ in range(40):
+        ours, theirs = pair(random, 60, ratio=1.06, noise_sd=0.05)
+        first = compare({n: ours[n] for n in range(7)}, {n: theirs[n] for n in range(7)})
+        if first.word == "not enough data":
+            assert first.more_rounds >= 1
+            num = min(60, 7 + first.more_rounds)
+            told.append(compare({n: ours[n] for n in range(num)}, {n: theirs[n] for n in range(num)}).word)
+    assert len(told) > 10
+    assert sum(word != "not enough data" for word in told) > len(told) / 2
+
+
+def test_more_comparisons_ask_for_more_rounds_before_anything_is_said() -> None:
+    theirs = dict.fromkeys(range(6), 1.0)
+    ours = dict.fromkeys(range(6), 2.0)
+    assert compare(ours, theirs).word == "faster"
+    many = compare_many([(ours, theirs)] * 7)
+    assert {(verdict.word, verdict.more_rounds) for verdict in many} == {("not enough data", 3)}
+    nine = compare_many([(dict.fromkeys(range(9), 2.0), dict.fromkeys(range(9), 1.0))] * 7)
+    assert {verdict.word for verdict in nine} == {"faster"}
+
+
+def test_cells_with_different_numbers_of_rounds_are_judged_as_they_would_be_alone() -> None:
+    random = np.random.default_rng(5)
+    pairs = [pair(random, num, ratio=1.1) for num in (0, 3, 8, 8, 12, 20, 30)]
+    found = compare_many(pairs)
+    for verdict, (ours, theirs) in zip(found, pairs, strict=True):
+        alone = compare(ours, theirs)
+        assert verdict.num_rounds == len(ours)
+        assert verdict.ratio == pytest.approx(alone.ratio, rel=0.01, nan_ok=True)
+        assert math.isnan(alone.p_value) or verdict.p_value >= alone.p_value - 0.01
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+    with_nan = holm([0.02, math.nan, 0.04])
+    assert (with_nan[0], with_nan[2]) == (0.04, 0.04)
+    assert math.isnan(with_nan[1])
+
+
+@pytest.mark.parametrize("num", [7, 10, 16])
+def test_equal_spreads_are_seldom_called_different(num: int) -> None:
+    random, num_trials = np.random.default_rng(num), 400
+    words = [compare_spread(measured(random, num), measured(random, num)).word for _ in range(num_trials)]
+    wrong = sum(word in ("steadier", "less steady") for word in words) / num_trials
+    assert wrong < 0.05 + 3 * math.sqrt(0.05 * 0.95 / num_trials)
+
+
+def test_a_steadier_one_is_found() -> None:
+    random = np.random.default_rng(6)
+    calm, wild = measured(random, 24, noise_sd=0.01), measured(random, 24, level=70, noise_sd=0.08)
+    steadier, less = compare_spread(calm, wild), compare_spread(wild, calm)
+    assert (steadier.word, less.word) == ("steadier", "less steady")
+    assert steadier.ratio.low < steadier.ratio.value < steadier.ratio.high < 1 < less.ratio.low
+    assert compare_spread({0: 1.0}, {0: 2.0}).word == "not enough data"
