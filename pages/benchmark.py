@@ -1,0 +1,30 @@
+"""Benchmark: four questions about running a model on this machine, each planned, watched and answered on one page."""
+
+import streamlit as st
+
+from engine.workbench import current
+from pages.parts import plan_editor, run_list, run_view, sweep, watch
+from pages.parts.notice import notice
+
+
+def failures() -> None:
+    """What could not be done, where the person is looking."""
+    error = st.session_state.get(sweep.ERROR)
+    if error is not None:
+        notice(error)
+
+
+bench = current()
+st.title("Benchmark", anchor=False)
+run = sweep.open_run(bench)
+question = sweep.question_control(bench)
+failures()
+run_list.interrupted(bench, run)
+running = bench.bench.running
+if run is None:
+    plan_editor.show(bench, question)
+elif running is not None and running.run_id == run.id:
+    watch.show(bench, run)
+else:
+    run_view.show(bench, run, plan_editor.fill)
+run_list.show(bench, question, run)

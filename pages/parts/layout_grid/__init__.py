@@ -1,0 +1,38 @@
+"""A grid to pick layouts on, instances down and threads across, with the line beyond which threads share cores."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import streamlit as st
+
+FINE_UP_TO = 16
+FEWEST_SHOWN = 4
+HERE = Path(__file__).parent
+_component = st.components.v2.component(
+    "logitbench_layout_grid", js=(HERE / "grid.js").read_text("utf-8"), css=(HERE / "grid.css").read_text("utf-8")
+)
+
+
+def sizes(num_cores: int) -> list[int]:
+    """The counts of instances and of threads that the grid offers: all up to 16 cores, beyond that ever wider steps."""
+    if num_cores <= FINE_UP_TO:
+        return list(range(1, max(num_cores, FEWEST_SHOWN) + 1))
+    shown, step = [*range(1, 9)], 2
+    while shown[-1] + step < num_cores:
+        shown.append(shown[-1] + step)
+        step = max(2, shown[-1] // 4)
+    return [*shown, num_cores]
+
+
+def names(num_cores: int) -> set[str]:
+    """Every layout that can be picked, as "2x7"."""
+    return {f"{instances}x{threads}" for instances in sizes(num_cores) for threads in sizes(num_cores)}
+
+
+def layout_grid(chosen: Iterable[str], num_cores: int, *, key: str, on_pick: Callable[[], None]) -> None:
+    """Draw the grid with the layouts of `chosen` filled; after a click `st.session_state[key].picked` lists the new."""
+    _component(
+        key=key,
+        data={"sizes": sizes(num_cores), "cores": num_cores, "chosen": sorted(set(chosen) & names(num_cores))},
+        on_picked_change=on_pick,
+    )

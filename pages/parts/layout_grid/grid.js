@@ -1,0 +1,92 @@
+// Buttons in a table: rows are instances, columns threads of each.
+
+const mounted = new WeakMap();
+
+function element(tag, name, text) {
+  const made = document.createElement(tag);
+  if (name) made.className = name;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+class Grid {
+  constructor(parent) {
+    this.root = element("div", "root");
+    parent.append(this.root);
+    this.root.addEventListener("click", (event) => this.toggle(event.target.closest("button")));
+    this.root.addEventListener("keydown", (event) => this.walk(event));
+  }
+
+  update({ data, setTriggerValue }) {
+    this.send = (layouts) => setTriggerValue("picked", layouts);
+    const seen = JSON.stringify(data);
+    if (seen === this.seen) return;
+    this.seen = seen;
+    this.chosen = new Set(data.chosen);
+    this.draw(data);
+  }
+
+  draw({ sizes, cores }) {
+    const table = element("table", sizes.length > 8 ? "fine" : "");
+    const head = table.createTHead().insertRow();
+    head.append(element("th", "", ""));
+    for (const threads of sizes) head.append(element("th", "", threads));
+    const body = table.createTBody();
+    sizes.forEach((instances, row) => {
+      const line = body.insertRow();
+      line.append(element("th", "", instances));
+      sizes.forEach((threads, column) => {
+        const cell = line.insertCell();
+        const isWithin = instances * threads <= cores;
+        if (!isWithin) cell.classList.add("beyond");
+        if (isWithin && instances * (sizes[column + 1] ?? Infinity) > cores) cell.classList.add("right");
+        if (isWithin && (sizes[row + 1] ?? Infinity) * threads > cores) cell.classList.add("bottom");
+        cell.append(this.button(instances, threads, isWithin));
+      });
+    });
+    const across = element("p", "across", "threads of each →");
+    const down = element("span", "down", "instances ↓");
+    across.prepend(down);
+    const legend = element("p", "legend");
+    legend.append(element("i"), `${cores} ${cores === 1 ? "core" : "cores"}: beyond the line threads share cores`);
+    this.root.replaceChildren(across, table, legend);
+  }
+
+  button(instances, threads, isWithin) {
+    const made = element("button", "", `${instances}×${threads}`);
+    made.type = "button";
+    made.dataset.layout = `${instances}x${threads}`;
+    made.title = `${instances} × ${threads} = ${instances * threads} threads${isWithin ? "" : ", more than cores"}`;
+    made.ariaPressed = String(this.chosen.has(made.dataset.layout));
+    return made;
+  }
+
+  toggle(button) {
+    if (!button) return;
+    const { layout } = button.dataset;
+    if (!this.chosen.delete(layout)) this.chosen.add(layout);
+    button.ariaPressed = String(this.chosen.has(layout));
+    this.send([...this.chosen]);
+  }
+
+  walk(event) {
+    const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+    const step = steps[event.key];
+    const cell = event.target.closest("td");
+    if (!step || !cell) return;
+    event.preventDefault();
+    const row = cell.parentElement.parentElement.rows[cell.parentElement.sectionRowIndex + step[0]];
+    row?.cells[cell.cellIndex + step[1]]?.querySelector("button")?.focus();
+  }
+}
+
+export default function (component) {
+  const { parentElement } = component;
+  if (!mounted.has(parentElement)) mounted.set(parentElement, new Grid(parentElement));
+  const grid = mounted.get(parentElement);
+  grid.update(component);
+  return () => {
+    grid.root.remove();
+    mounted.delete(parentElement);
+  };
+}

@@ -1,0 +1,412 @@
+"""The Benchmark page without a browser: what each button starts, what the address opens, and what is said."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.bench.limits import Limits
+from engine.bench.plan import Plan
+from engine.bench.plan_file import plan_to_json
+from engine.bench.summary import summarise
+from engine.models import embedded_model
+from engine.runs import RunRecord
+from engine.units import counted
+from engine.workbench import Workbench
+from pages.parts import run_table
+from pages.parts.plain import plain
+from tests.pages.bench_harness import ScriptedSlot, make_run
+
+ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
+HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return Plan(
+        name="Mine", model=str(embedded_model()), axes={"layout": ("1x1", "1x2", "2x1"), "parallel": (1, 4)}, rounds=12
+    )
+
+
+@pytest.fixture
+def slot(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> ScriptedSlot:
+    scripted = ScriptedSlot()
+    monkeypatch.setattr(bench, "bench", scripted, raising=False)
+    return scripted
+
+
+def page(**query: str) -> AppTest:
+    at = AppTest.from_file(str(ROUTER), default_timeout=60)
+    for name, value in query.items():
+        at.query_params[name] = value
+    at = at.switch_page("benchmark.py").run()
+    assert not at.exception, at.exception
+    assert [title.value for title in at.title] == ["Benchmark"]
+    return at
+
+
+def opened(slot: ScriptedSlot, run: RunRecord) -> AppTest:
+    slot.runs[run.id] = run
+    return page(run=run.id)
+
+
+def press(at: AppTest, key: str) -> AppTest:
+    at.button(key=key).click().run()
+    assert not at.exception, at.exception
+    return at
+
+
+def address(at: AppTest) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}
+
+
+def said(at: AppTest) -> str:
+    return "\n".join(element.value for element in [*at.main.caption, *at.main.markdown, *at.main.subheader])
+
+
+def primary(at: AppTest) -> list[str]:
+    return [button.label for button in at.main.button if button.proto.type == "primary"]
+
+
+# plan
+
+
+def test_the_page_opens_on_a_plan_with_its_cost_and_one_primary_button(slot: ScriptedSlot) -> None:
+    at = page()
+    assert [metric.label for metric in at.main.metric] == ["Time", "Samples", "Memory", "Finds from"]
+    (label,) = primary(at)
+    assert label.startswith("Run · about")
+    assert at.session_state["axes_shown"] == ["layout", "parallel"]
+    assert address(at) == {"question": "speed"}
+
+
+def test_run_starts_what_is_typed_and_watches_it(slot: ScriptedSlot) -> None:
+    at = page()
+    at.text_input(key="axis_layout").set_value("1xauto, 2x1").run()
+    at.text_input(key="axis_parallel").set_value("1-8*2").run()
+    at.number_input(key="plan_rounds").set_value(7)
+    press(at, "plan_run")
+    ((_, started),) = slot.calls
+    assert started.axes == {"layout": ("1xauto", "2x1"), "parallel": (1, 2, 4, 8)}
+    assert started.rounds == 7 and started.question == "speed"
+    assert slot.running is not None and address(at) == {"run": slot.running.run_id}
+    assert primary(at) == ["Stop"]
+
+
+def test_a_range_is_shown_as_what_it_becomes(slot: ScriptedSlot) -> None:
+    at = page()
+    at.text_input(key="axis_parallel").set_value("1-8*2").run()
+    assert plain("Here: 1, 2, 4, 8") in said(at)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "told"),
+    [
+        ("axis_parallel", "1,x", "'x' cannot be read"),
+        ("axis_layout", "2y7", "layout = '2y7'"),
+        ("axis_parallel", "1-300", "from 1 to 256"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_place_and_not_run(slot: ScriptedSlot, key: str, text: str, told: str) -> None:
+    at = page()
+    at.text_input(key=key).set_value(text).run()
+    assert not at.exception
+    assert plain(told) in said(at)
+    assert at.button(key="plan_run").disabled
+
+
+def test_millions_of_cells_are_refused_with_their_number(slot: ScriptedSlot) -> None:
+    at = page()
+    for name in ("n_ubatch", "num_prompt"):
+        at.selectbox(key="axes_add").set_value(name).run()
+        at.text_input(key=f"axis_{name}").set_value("1-2000").run()
+    assert "24,000,000 cells" in said(at).replace("\\", "")
+    assert at.button(key="plan_run").disabled
+
+
+def test_a_cell_that_cannot_run_says_why_and_the_rest_can(slot: ScriptedSlot) -> None:
+    at = page()
+    for name, text in (("n_batch", "32"), ("n_ubatch", "16, 64")):
+        at.selectbox(key="axes_add").set_value(name).run()
+        at.text_input(key=f"axis_{name}").set_value(text).run()
+    cells = at.main.dataframe[0].value
+    refused = cells[cells["time"] == "refused"]
+    assert 0 < len(refused) < len(cells)
+    assert refused["remark"].str.contains("n_ubatch").all()
+    assert not at.button(key="plan_run").disabled
+
+
+def test_an_axis_is_added_with_its_usual_value_and_removed(slot: ScriptedSlot) -> None:
+    at = page()
+    at.selectbox(key="axes_add").set_value("n_ctx").run()
+    assert at.text_input(key="axis_n_ctx").value == "512"
+    at.selectbox(key="axes_add").set_value("flash_attn").run()
+    assert at.session_state["axis_flash_attn"] == ["auto"]
+    at.selectbox(key="axes_add").set_value("type_k").run()
+    assert at.session_state["axis_type_k"] == ["f16"]
+    press(at, "axes_remove_n_ctx")
+    press(at, "plan_run")
+    assert dict(slot.calls[0][1].axes)["flash_attn"] == (None,) and "n_ctx" not in slot.calls[0][1].axes
+
+
+def test_each_question_has_its_plan_and_keeps_what_was_typed(slot: ScriptedSlot) -> None:
+    at = page()
+    at.text_input(key="axis_parallel").set_value("3").run()
+    at.segmented_control(key="sweep_question").set_value("users").run()
+    assert address(at) == {"question": "users"}
+    assert at.session_state["axes_shown"] == ["users"]
+    assert "32 sequences" in said(at)
+    at.segmented_control(key="sweep_question").set_value("python").run()
+    assert at.session_state["axes_shown"] == ["arm"]
+    at.segmented_control(key="sweep_question").set_value("speed").run()
+    assert at.text_input(key="axis_parallel").value == "3"
+
+
+def test_the_layout_of_a_plan_that_fixes_it_can_be_varied(slot: ScriptedSlot) -> None:
+    at = page(question="users")
+    at.selectbox(key="axes_add").set_value("layout").run()
+    at.text_input(key="axis_layout").set_value("1x1, 2x1").run()
+    press(at, "plan_run")
+    started = slot.calls[0][1]
+    assert started.axes["layout"] == ("1x1", "2x1") and "instances" not in started.pool
+
+
+def test_the_goal_chooses_the_axes(slot: ScriptedSlot) -> None:
+    at = page(question="settings")
+    at.segmented_control(key="plan_goal").set_value("first-token").run()
+    assert "n_ubatch" in at.session_state["axes_shown"]
+    at.number_input(key="plan_budget_min").set_value(2.0).run()
+    press(at, "plan_run")
+    assert slot.calls[0][1].goal == "first-token" and slot.calls[0][1].budget_s == 120
+
+
+def test_texts_of_several_lines_survive_the_editor(slot: ScriptedSlot) -> None:
+    prompts = ("one\ntwo", '{"odd"')
+    asked = Plan(model=str(embedded_model()), workload={"asked": "prompts", "prompts": prompts})
+    run = replace(make_run(replace(asked, workload={})), plan=asked.to_dict())
+    at = press(press(opened(slot, run), "run_edit"), "plan_run")
+    assert not at.exception
+    assert slot.calls[0][1].workload["prompts"] == prompts
+
+
+def test_a_plan_is_kept_opened_and_deleted(slot: ScriptedSlot) -> None:
+    at = page()
+    at.text_input(key="plan_name").set_value("Nightly **x**").run()
+    at.text_input(key="axis_parallel").set_value("5").run()
+    press(at, "shelf_keep")
+    assert slot.kept["Nightly **x**"]["axes"]["parallel"] == [5]
+    other = press(page(), "shelf_open_Nightly **x**")
+    assert other.text_input(key="axis_parallel").value == "5"
+    press(other, "shelf_delete_Nightly **x**")
+    assert slot.kept == {}
+
+
+def test_a_plan_is_read_from_a_file(slot: ScriptedSlot, plan: Plan) -> None:
+    at = page()
+    at.file_uploader(key="shelf_file").set_value(("mine.json", plan_to_json(plan).encode(), "application/json")).run()
+    press(at, "shelf_read")
+    assert at.text_input(key="axis_layout").value == "1x1, 1x2, 2x1"
+    at.file_uploader(key="shelf_file").set_value(("bad.json", b"{nothing", "application/json")).run()
+    press(at, "shelf_read")
+    assert "bad" in at.main.error[0].value and "JSON" in at.main.error[0].value
+
+
+# watch
+
+
+def test_a_running_benchmark_is_watched_and_stopped(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(replace(plan, rounds=2))
+    slot.begin(run, plan, done=14, total=36, left_s=372)
+    at = page()
+    assert address(at) == {"run": run.id}
+    texts = said(at)
+    assert "other programs 0.3 cores" in texts and ":green[●] stolen 0 %" in texts
+    assert plain(f"{run.cells[1].label} · measuring") in texts
+    assert at.get("plotly_chart")
+    press(at, "watch_stop")
+    assert slot.calls == [("stop",)]
+    assert primary(at) == ["Continue"]
+    press(at, "run_resume")
+    assert slot.calls[-1] == ("resume", run.id)
+
+
+def test_the_tray_is_on_every_page(slot: ScriptedSlot, plan: Plan) -> None:
+    slot.begin(make_run(replace(plan, rounds=2)), plan, done=14, total=36, left_s=372)
+    at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
+    assert [title.value for title in at.title] == ["Prompt lab"]
+    assert "6 min left" in [caption.value for caption in at.sidebar.caption]
+    press(at, "tray_stop")
+    assert slot.running is None
+    assert "6 min left" not in [caption.value for caption in at.run().sidebar.caption]
+
+
+def test_one_benchmark_at_a_time(slot: ScriptedSlot, plan: Plan) -> None:
+    slot.begin(make_run(replace(plan, rounds=2)), plan)
+    at = page(question="users")
+    assert at.button(key="plan_run").disabled
+    assert "Another benchmark is running" in said(at)
+
+
+# run
+
+
+def test_a_run_opens_with_its_sentence_and_at_most_four_figures(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    at = opened(slot, run)
+    assert at.main.subheader[0].value == plain(summarise(run).sentence)
+    assert 0 < len(at.main.metric) <= 4
+    assert primary(at) == ["Use these settings"]
+    press(at, "run_use_True")
+    assert slot.calls == [("use", run.id, summarise(run).best)]
+
+
+def test_the_newest_run_opens_and_each_question_its_own(slot: ScriptedSlot, plan: Plan) -> None:
+    older, newer = make_run(plan), make_run(replace(plan, question="users", axes={"users": (1, 2)}))
+    slot.runs = {older.id: older, newer.id: newer}
+    at = page()
+    assert address(at) == {"run": newer.id}
+    at.segmented_control(key="sweep_question").set_value("speed").run()
+    assert address(at) == {"run": older.id}
+    press(at, "run_new")
+    assert address(at) == {"question": "speed"}
+    press(at, f"run_open_{newer.id}")
+    assert address(at) == {"run": newer.id}
+
+
+def test_an_interrupted_run_is_offered(slot: ScriptedSlot, plan: Plan) -> None:
+    old, newer = make_run(plan, status="interrupted"), make_run(plan)
+    slot.runs = {old.id: old, newer.id: newer}
+    at = page()
+    assert f"Mine was interrupted after {len(old.samples)} samples" in said(at)
+    press(at, f"run_interrupted_{old.id}")
+    assert primary(at) == ["Continue"] and "can be continued" not in said(at)
+
+
+def test_an_unknown_address_says_so(slot: ScriptedSlot) -> None:
+    at = page(run="01a1fab9-91c7-7816-819a-8fcdffdfbaff")
+    assert "not here" in at.main.error[0].value
+
+
+def test_too_little_data_asks_for_as_many_rounds_as_it_says(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(replace(plan, rounds=6, axes={"layout": ("1x2", "2x1")}), noise=0.1)
+    summary = summarise(run)
+    (verdict,) = [cell.verdict for cell in summary.cells if cell.verdict]
+    assert verdict.word == "not enough data"
+    at = opened(slot, run)
+    (label,) = primary(at)
+    assert label.startswith(f"Run {counted(verdict.more_rounds, 'more round')} · about")
+    press(at, "run_more")
+    assert slot.calls == [("add_rounds", run.id, verdict.more_rounds)]
+
+
+def test_a_search_says_what_is_as_good_and_uses_its_winner(slot: ScriptedSlot, plan: Plan) -> None:
+    outcome = {
+        "winner": 3, "default": 0, "metric": "tokens_per_s", "flat": [1, 3], "word": "faster", "more_rounds": 0,
+        "sentence": "Use two.",
+    }  # fmt: skip
+    run = make_run(replace(plan, question="settings"), outcome=outcome)
+    at = opened(slot, run)
+    assert at.main.subheader[0].value == plain("Use two.")
+    flat = ", ".join(run.cells[number].label for number in (1, 3))
+    assert plain(f"least memory first: {flat}.") in said(at)
+    press(at, "run_use_True")
+    assert slot.calls == [("use", run.id, 3)]
+
+
+def test_users_can_be_judged_by_another_objective(slot: ScriptedSlot, plan: Plan) -> None:
+    asked = replace(
+        plan, question="users", axes={"users": (1, 2, 4, 8)}, pool={"instances": 1, "threads": 2, "parallel": 8}
+    )
+    at = opened(slot, run := make_run(asked, objective_met_up_to=4))
+    assert at.main.metric[0].label == "Users served"
+    before = at.main.subheader[0].value
+    at.number_input(key=f"run_per_s_{run.id}").set_value(100_000.0).run()
+    assert at.main.subheader[0].value != before
+    assert "not even one user" in at.main.subheader[0].value
+
+
+def test_the_plan_of_a_run_is_changed_or_run_again(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    at = press(opened(slot, run), "run_edit")
+    assert at.text_input(key="axis_layout").value == "1x1, 1x2, 2x1"
+    assert at.text_input(key="plan_name").value == "Mine"
+    press(opened(slot, run), "run_again")
+    assert slot.calls == [("start", plan)]
+
+
+def test_cells_are_judged_by_another_metric_against_another_cell(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    at = opened(slot, run)
+    at.selectbox(key=f"run_metric_{run.id}").set_value("ttft_s").run()
+    at.selectbox(key=f"run_baseline_{run.id}").set_value(5).run()
+    assert not at.exception
+    table = at.main.dataframe[0].value
+    assert table["verdict"][5] == "compared with"
+    assert any(column.startswith("first token") for column in table.columns)
+
+
+def test_the_table_has_verdicts_in_words_intervals_and_reasons(plan: Plan) -> None:
+    run = make_run(plan)
+    failed = replace(run.cells[2], status="failed", reason="The worker died.")
+    samples = run.samples[run.samples["cell"] != 2]
+    summary = summarise(replace(run, cells=(*run.cells[:2], failed, *run.cells[3:]), samples=samples))
+    table = run_table.frame(summary, "Speed")
+    verdict = summary.cells[1].verdict
+    assert verdict is not None and table["verdict"][1] == f"↑ faster {verdict.ratio.value:.2f} ×"
+    assert table["verdict"][0] == "compared with" and table["verdict"][2] == "failed"
+    assert table["remark"][2] == "The worker died."
+    assert table["total speed, tok/s"][0] == summary.cells[0].metrics["tokens_per_s"].value
+    assert " – " in table["total speed, 95 %"][0] and table["total speed, 95 %"][2] == ""
+    loading = run_table.frame(summary, "Loading")
+    assert loading["load, from disk, ms"][0] == pytest.approx(900)
+
+
+def test_a_run_is_copied_and_taken_away(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    at = opened(slot, run)
+    assert at.main.code[0].value == summarise(run).to_markdown().rstrip()
+    assert len(at.get("download_button")) == 3
+
+
+def test_limits_are_measured_and_a_cached_model_is_told_as_that(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    press(opened(slot, run), "limits_measure")
+    assert slot.calls == [("measure_limits",)]
+    bandwidth = ((1, 9e9), (2, 17e9))
+    slot.machine = Limits(machine_hash="m", num_cores=2, cache_bytes=1 << 30, bandwidth=bandwidth, flops=1e11)
+    at = opened(slot, run)
+    assert "fit in the last\\-level cache" in said(at)
+    assert "17.0 GB/s with 2 threads" in said(at).replace("\\", "")
+    press(at, "limits_shape")
+    assert slot.calls[-1] == ("start_shape", "llama-1.1b-32k", run.id)
+    slot.machine = Limits(machine_hash="m", num_cores=2, cache_bytes=1 << 10, bandwidth=bandwidth, flops=1e11)
+    at = opened(slot, run)
+    assert "Decoding reads" in said(at)
+    assert "limits_shape" not in [button.key for button in at.button]
+
+
+def test_an_imported_run_without_a_plan_is_shown(slot: ScriptedSlot, plan: Plan) -> None:
+    run = replace(make_run(plan), origin="llama-bench", plan={}, question="")
+    at = opened(slot, run)
+    assert "from llama\\-bench" in said(at)
+    assert primary(at) == []
+    assert "run_again" not in [button.key for button in at.button]
+
+
+def test_a_file_is_taken_in(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    at = opened(slot, run)
+    at.file_uploader(key="run_file").set_value(("rows.jsonl", b"{}", "application/json")).run()
+    press(at, "run_take_in")
+    assert slot.calls == [("import_file", "rows.jsonl", b"{}")]
+
+
+def test_hostile_names_stay_text(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(replace(plan, name=HOSTILE), status="stopped")
+    labelled = tuple(replace(cell, label=HOSTILE + str(cell.number)) for cell in run.cells)
+    at = opened(slot, replace(run, cells=labelled, outcome={"sentence": HOSTILE}))
+    shown = said(at) + "".join(button.label for button in at.main.button)
+    assert "<script>" not in shown and "\u202e" not in shown and "**bold" not in shown
+    slot.begin(replace(run, cells=labelled), replace(plan, name=HOSTILE))
+    assert "<script>" not in said(page(run=run.id))
