@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,13 +14,14 @@ from engine.bench import exchange
 from engine.bench.candidates import candidates
 from engine.bench.cells import cells_of
 from engine.bench.limits import Limits, measure_limits
+from engine.bench.llama_bench_program import build_llama_bench
 from engine.bench.machine import fingerprint, fingerprint_hash
-from engine.bench.plan import Plan
+from engine.bench.plan import Cell, Plan
 from engine.bench.preview import Preview, preview
 from engine.bench.progress import Progress
 from engine.bench.session import Session
 from engine.bench_keeping import HistoryKeeper
-from engine.errors import ConfigError, HistoryError
+from engine.errors import ConfigError, EngineError, HistoryError
 from engine.history import History, run_bytes, run_from_bytes
 from engine.model_slot import ModelSlot
 from engine.models import model_hash
@@ -63,6 +65,8 @@ class BenchSlot:
         self._unkept: dict[str, RunRecord] = {}
         self._limits: Limits | None = None
         self._is_stopping = False
+        self._building: float | None = None
+        self.build_error: EngineError | None = None
 
     # one run
 
@@ -162,6 +166,31 @@ class BenchSlot:
         if pool is not None:
             pool.release()
 
+    # what a question may lack
+
+    @property
+    def building(self) -> float | None:
+        """How far llama-bench is compiled, 0 to 1; None while it is not."""
+        return self._building
+
+    def build_llama_bench(self) -> None:
+        """Compile llama-bench in the background, which takes minutes; a failure is in `build_error`."""
+        with self._lock:
+            if self._building is None:
+                self._building, self.build_error = 0.0, None
+                threading.Thread(target=self._build, name="logitbench-build", daemon=True).start()
+
+    def _build(self) -> None:
+        def tell(share: float) -> None:
+            self._building = share
+
+        try:
+            build_llama_bench(tell)
+        except EngineError as error:
+            self.build_error = error
+        finally:
+            self._building = None
+
     # runs that were kept
 
     def run(self, run_id: str) -> RunRecord | None:
@@ -202,7 +231,7 @@ class BenchSlot:
         return run.id
 
     def export(self, run_id: str, kind: str) -> bytes:
-        """A run as a file: "run" (everything, for another workbench), "csv" (its samples), "llama-bench" (JSONL)."""
+        """A run as a file: "run" (everything, for another workbench), "csv" (samples), "llama-bench" (JSONL)."""
         run = self._existing(run_id)
         if kind == "llama-bench":
             return exchange.write_run(run, "jsonl").encode()
@@ -241,23 +270,32 @@ class BenchSlot:
 
     def use(self, run_id: str, cell: int) -> None:
         """Keep a cell's settings as a profile of its model, and load the model with them."""
-        run = self._existing(run_id)
-        plan = Plan.from_dict(run.plan)
-        planned = candidates(plan) if plan.question == "settings" else cells_of(plan)
-        chosen = next((one for one in planned if one.number == cell), None)
-        if chosen is None:
-            raise ConfigError(f"the plan of this run has no cell {cell}")
+        chosen = self._planned(run_id, cell)
         history = self._history()
         if history is not None:
             digest = model_hash(chosen.model, self._settings.home)
             history.runs.save_profile(chosen.label, digest, chosen.pool.to_dict(), run_id)
         self._slot.load(Path(chosen.model), chosen.pool)
 
+    def profile(self, run_id: str, cell: int) -> bytes:
+        """A cell's settings as the JSON that `Pool.from_profile` takes."""
+        chosen = self._planned(run_id, cell)
+        return json.dumps({"model": chosen.model, "pool": chosen.pool.to_dict()}, indent=1).encode()
+
+    def _planned(self, run_id: str, number: int) -> Cell:
+        plan = Plan.from_dict(self._existing(run_id).plan)
+        planned = candidates(plan) if plan.question == "settings" else cells_of(plan)
+        chosen = next((one for one in planned if one.number == number), None)
+        if chosen is None:
+            raise ConfigError(f"the plan of this run has no cell {number}")
+        return chosen
+
     def profiles(self, model: Path) -> dict[str, PoolSpec]:
         """Settings that were kept for a model file, by name, the latest first."""
         history = self._history()
-        kept = history.runs.profiles(model_hash(model, self._settings.home)) if history else []
-        return {profile.name: PoolSpec.from_dict(profile.pool) for profile in kept}
+        kept = history.runs.profiles() if history else []
+        digest = model_hash(model, self._settings.home) if kept else ""
+        return {one.name: PoolSpec.from_dict(one.pool) for one in kept if one.model_hash == digest}
 
     def limits(self) -> Limits | None:
         """What this machine can do at most, where that was measured."""

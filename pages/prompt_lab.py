@@ -7,6 +7,7 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.trials import Trial, perplexity
+from engine.units import duration
 from engine.workbench import RECORDED, Workbench, current
 from pages.parts import chat_editor, lab, recent, sampling_editor, snippets
 from pages.parts.notice import notice
@@ -105,6 +106,15 @@ def failures(bench: Workbench) -> None:
         st.caption("Trials run all the same; they are not kept, and can be downloaded for ten minutes after they end.")
 
 
+def measuring(bench: Workbench) -> None:
+    """While a benchmark has the machine to itself: when a run of this page starts."""
+    running = bench.bench.running
+    if running is not None:
+        left_s = running.progress.turn_left_s
+        when = "" if left_s is None else f", in about {duration(left_s)}"
+        st.caption(f"A benchmark is measuring. What you run here starts after its current sample{when}.")
+
+
 def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     """The strip with its inspector, and what the figures mean."""
     if trial is not None and trial.label == RECORDED:
@@ -184,5 +194,6 @@ editor(bench)
 parameters(bench)
 buttons(bench, trial, is_running)
 failures(bench)
+measuring(bench)
 result(bench, trial, is_running)
 recent.show(bench, trial)

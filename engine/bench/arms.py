@@ -22,7 +22,8 @@ from engine.bench.program import Program
 from engine.bench.surroundings import Watch
 from engine.bench.target import COLD_TIMEOUT_S, MOST_WARM_UPS, SAMPLE_S, STEADY, Measured, Target, open_pool_target
 from engine.bench.waterfall import PartTotals
-from engine.pool.placement import cores_for
+from engine.pool.placement import cores_for, threads_for
+from engine.specs import PoolSpec
 
 PROGRAMS: dict[Arm, str] = {"loop": "engine.llama.bare_loop", "create_completion": "engine.llama.high_level"}
 _PREFIX_SEED = 1
@@ -42,6 +43,27 @@ def missing_arms() -> dict[Arm, str]:
     return {"llama-bench": f"Build llama-bench (about {build_minutes()} min)"}
 
 
+def open_program(arm: Arm, model: str, pool: PoolSpec, build: str = "") -> tuple[Program, dict[str, Any]]:
+    """The program of an arm with the model loaded, and what it says of it (`engine.llama.arm.Ready`).
+
+    Raises BenchTimeout, WorkerDied or ModelError; nothing is left running then.
+    """
+    program = Program(PROGRAMS[arm], build)
+    threads = pool.threads or threads_for(pool.instances)
+    load = {
+        "model": model,
+        "spec": pool.to_dict(),
+        "threads": threads,
+        "threads_batch": pool.threads_batch or threads,
+        "cpus": cores_for(0, threads) if pool.pin else [],
+    }
+    try:
+        return program, program.ask(load, Deadline(COLD_TIMEOUT_S))
+    except BaseException:
+        program.close()
+        raise
+
+
 class ProgramTarget:
     """The arm "loop" or "create_completion" of a cell.
 
@@ -50,21 +72,7 @@ class ProgramTarget:
 
     def __init__(self, cell: Cell) -> None:
         self._cell = cell
-        self._program = Program(PROGRAMS[cell.arm], cell.build)
-        pool = cell.pool
-        threads = pool.threads or 1
-        load = {
-            "model": cell.model,
-            "spec": pool.to_dict(),
-            "threads": threads,
-            "threads_batch": pool.threads_batch or threads,
-            "cpus": cores_for(0, threads) if pool.pin else [],
-        }
-        try:
-            ready = self._program.ask(load, Deadline(COLD_TIMEOUT_S))
-        except BaseException:
-            self._program.close()
-            raise
+        self._program, ready = open_program(cell.arm, cell.model, cell.pool, cell.build)
         controls = set(ready["controls"])
         self._words = np.array([token for token in range(ready["num_vocab"]) if token not in controls])
         self._bos = ready["bos"]

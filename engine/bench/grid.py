@@ -15,21 +15,23 @@ class Grid:
 
     def __init__(self, cells: Sequence[Cell], axes: Collection[str]) -> None:
         names = [name for name in cells[0].settings if name in axes]
-        values = [_in_order([cell.settings[name] for cell in cells]) for name in names]
-        self._sizes = [len(found) for found in values]
+        self._values = [_in_order([cell.settings[name] for cell in cells]) for name in names]
         self._points: dict[int, Point] = {
-            cell.number: tuple(found.index(cell.settings[name]) for name, found in zip(names, values, strict=True))
+            cell.number: tuple(
+                found.index(cell.settings[name]) for name, found in zip(names, self._values, strict=True)
+            )
             for cell in cells
         }
         self._cells = {point: number for number, point in self._points.items()}
 
     def coarse(self, most: int, out: Collection[int] = ()) -> list[int]:
-        """Cells spread over the grid: all where there are at most `most`, else two values of each axis, and of the last
-        axes only one where that makes too many. What is `out` is stood in for by its nearest neighbour."""
+        """Cells spread over the grid: all where there are at most `most`; else, of each axis of many numbers, one above
+        the middle, from which neighbours lead up or down, and of each other axis two values, or one of the last axes
+        where that makes too many. What is `out` is stood in for by its nearest neighbour."""
         able = [number for number in self._points if number not in out]
         if len(able) <= most:
             return able
-        chosen = [[0, 1][:size] if size < 3 else [size // 4, 5 * size // 8] for size in self._sizes]
+        chosen = [_spread(values) for values in self._values]
         for places in reversed(chosen):
             if math.prod(map(len, chosen)) > most:
                 del places[1:]
@@ -48,7 +50,18 @@ class Grid:
         return sum(abs(a - b) for a, b in zip(self._points[cell], point, strict=True))
 
 
+def _spread(values: Sequence[Any]) -> list[int]:
+    """Places to begin with."""
+    above = 5 * len(values) // 8
+    if len(values) < 3:
+        return list(range(len(values)))
+    return [above] if _are_numbers(values) else [len(values) // 4, above]
+
+
 def _in_order(values: Sequence[Any]) -> list[Any]:
     distinct = list(dict.fromkeys(values))
-    is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in distinct)
-    return sorted(distinct) if is_number else distinct
+    return sorted(distinct) if _are_numbers(distinct) else distinct
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)

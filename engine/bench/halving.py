@@ -23,7 +23,6 @@ from engine.bench.schedule import Turn
 from engine.samples import FLAGS, Samples, counted
 
 MOST_COARSE = 12
-MOST_KEPT = 3
 NUM_LEADERS = 2
 MOST_FINALISTS = 4
 MARGIN = 0.25
@@ -101,9 +100,10 @@ class Halving:
             is_old = np.isin(samples["cell"], self._finalists) & (samples["round"] < self._final)
             return [int(position) for position in samples["position"][is_old & ~samples["is_replaced"]]]
         is_same = (samples["cell"] == newest["cell"]) & (samples["round"] == newest["round"])
-        if newest["flag"] == FLAGS.index("clean") or np.sum(is_same) > 1:
+        cell = int(newest["cell"])
+        if newest["flag"] == FLAGS.index("clean") or np.sum(is_same) > 1 or self._is_too_late(cell):
             return []
-        self._queue.appendleft(int(newest["cell"]))
+        self._queue.appendleft(cell)
         return [int(newest["position"])]
 
     def ahead(self, samples: Samples, out: Collection[int]) -> list[int]:
@@ -112,7 +112,7 @@ class Halving:
         num_rounds = max(FEWEST_ROUNDS, self._plan.rounds)
         if self._final is None:
             ranked = [cell for cell in effects(samples, self._metric).ranked() if cell not in out]
-            finalists = list(dict.fromkeys([DEFAULT, *ranked[:MOST_KEPT]]))
+            finalists = list(dict.fromkeys([DEFAULT, *ranked[:MOST_FINALISTS]]))
         else:
             num_rounds = max(0, num_rounds - (self._round - self._final + 1))
         return [cell for cell in (*self._queue, *(finalists * num_rounds)) if cell not in out]
@@ -156,7 +156,7 @@ class Halving:
         ranked = [cell for cell in found.ranked() if cell not in out]
         num_before = len(np.unique(before["cell"][before["round"] == self._round - 1]))
         near = [cell for cell in ranked if found.behind(cell) <= MARGIN / math.sqrt(found.num_samples[cell])]
-        kept = near[: max(MOST_KEPT, num_before // 2)]
+        kept = near[: max(NUM_LEADERS, num_before // 2)]
         beside = [cell for leader in kept[:NUM_LEADERS] for cell in self._grid.neighbours(leader)]
         new = [cell for cell in dict.fromkeys(beside) if cell not in before["cell"] and cell not in out]
         return list(dict.fromkeys([DEFAULT, *kept, *new])) if new else []

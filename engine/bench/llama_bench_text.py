@@ -18,8 +18,8 @@ MOST_SAMPLES = 100_000
 
 _INSERT = re.compile(rf"INSERT\s+INTO\s+\"?{TABLE}\"?\s*(?:\(([^)]*)\)\s*)?VALUES\s*\(", re.IGNORECASE)
 _CREATE = re.compile(rf"CREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?\"?{TABLE}\"?\s*\(([^)]*)\)\s*;", re.IGNORECASE)
-# llama-bench does not double the quotes inside a value, so one ends it only where a comma or the end follows.
-_VALUE = re.compile(r"\s*(?:'((?:[^']|'(?!\s{0,9}[,)]))*)'|([^\s,')]+))\s*([,)])")
+# llama-bench does not double the quotes inside a value, so a single one ends it only where a comma or the end follows.
+_VALUE = re.compile(r"\s*(?:'((?:[^']|''|'(?!\s{0,9}[,)]))*)'|([^\s,')]+))\s*([,)])")
 
 
 def read_rows(text: str) -> list[Row]:

@@ -22,9 +22,9 @@ _NUMBERS = {"time_load": float, "time_infer": float, "time_script": float, "comp
 _SETTINGS = ("model_fn", "MAX_TOKENS", "N_THREADS")
 _PADDED = 12
 _CANDIDATE = re.compile(
-    r"\[(\d{1,12})\] +- +(\d{1,9}): '(.{0,80}?)' \( *(\d{1,3}(?:\.\d{1,12})?)\)[ \t]*(?:\n|$)", re.S
+    r"\[(\d{1,12})\] +- +(\d{1,9}): '((?:(?!\n\[).){0,80}?)' \( *(\d{1,3}(?:\.\d{1,12})?)\)[ \t]*(?:\n|$)", re.S
 )
-_SAMPLED = re.compile(r"\[(\d{1,12})\] sampled token: +(\d{1,9}): '(.{0,80}?)'[ \t]*(?:\n|$)", re.S)
+_SAMPLED = re.compile(r"\[(\d{1,12})\] sampled token: +(\d{1,9}): '((?:(?!\n\[).){0,80}?)'[ \t]*(?:\n|$)", re.S)
 
 
 class LoggedCandidate(NamedTuple):

@@ -12,13 +12,15 @@ from engine.runs import RunStatus
 class Progress:
     """Samples taken and still to be taken, the cell that is measured (None: none), seconds left (None: not known yet).
 
-    message: what is being done, or what the run has to say of itself.
+    turn_left_s: seconds until the current sample ends, 0 between samples. message: what is being done, or what the
+    run has to say of itself.
     """
 
     done: int
     total: int
     cell: int | None
     left_s: float | None
+    turn_left_s: float | None
     status: RunStatus
     message: str
 

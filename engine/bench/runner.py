@@ -116,9 +116,10 @@ class Runner:
     def progress(self) -> Progress:
         """Where the run is."""
         now, began = self._progress, self._turn_began
-        if now.left_s is None or began is None:
+        if now.left_s is None or now.turn_left_s is None or began is None:
             return now
-        return replace(now, left_s=max(0.0, now.left_s - (self._clock() - began)))
+        gone_s = self._clock() - began
+        return replace(now, left_s=max(0.0, now.left_s - gone_s), turn_left_s=max(0.0, now.turn_left_s - gone_s))
 
     def _take(self, turn: Turn) -> None:
         """One turn; where the worker died it is taken a second time with a new one."""
@@ -211,6 +212,7 @@ class Runner:
             total=done + len(ahead),
             cell=cell,
             left_s=self._times.left_s(ahead) if status == "running" else 0.0,
+            turn_left_s=0.0 if cell is None else self._times.left_s([cell]),
             status=status,
             message=self._strategy.says,
         )

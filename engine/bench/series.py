@@ -167,10 +167,15 @@ def least_memory(cells: Sequence[CellSummary], metric: str) -> CellSummary:
 
 
 def advice(run: RunRecord, summary: Summary) -> Advice:
-    """The tuner's own answer where the run has one, else what the summary's verdicts say."""
+    """The tuner's own answer where the run has one, else what the summary's verdicts say.
+
+    Where the question is not which cell is best, no cell is advised and nothing is open.
+    """
     if "winner" in run.outcome:
         is_open = run.outcome.get("word") == "not enough data"
         return Advice(run.outcome["winner"], run.outcome["more_rounds"] if is_open else 0)
+    if run.question in ("python", "users"):
+        return Advice(None, 0)
     open_cells = [
         cell
         for cell in measured(summary, summary.main_metric)

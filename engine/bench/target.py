@@ -26,7 +26,7 @@ SAMPLE_S = 1.0
 STEADY = 0.05
 """Warm-up ends when a repetition takes as long as the one before, within this share of it,"""
 MOST_WARM_UPS = 8
-WARM_UP_S = 10.0
+WARM_UP_S = 2.0
 """and at the latest after so many, or so many seconds."""
 COLD_TIMEOUT_S = 600.0
 

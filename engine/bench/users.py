@@ -20,8 +20,8 @@ _MEDIAN, _P95 = 0.5, 0.95
 class Point(NamedTuple):
     """One number of users. ttft_s: median first token; per_s: median speed of each stream; goodput_per_s: requests.
 
-    share: of the requests that met the objective; NaN where the run counted them by another one. margin: how much
-    better than wanted the request was that decides, first token or speed, whichever is worse; 1 is just as wanted.
+    share: of the requests that met the objective; NaN where the run counted them by another one. margins: how many
+    times better than wanted first token and speed were for the request that decides; 1 is just as wanted.
     """
 
     users: int
@@ -29,7 +29,7 @@ class Point(NamedTuple):
     per_s: Interval
     goodput_per_s: Interval
     share: float
-    margin: float
+    margins: tuple[float, float]
 
 
 class Capacity(NamedTuple):
@@ -76,14 +76,13 @@ def _point(users: int, samples: Samples, wanted: Objective, is_counted: bool) ->
         answered = np.nansum(samples["requests_per_s"] * samples["duration_s"])
         share = float(np.nansum(samples["goodput_per_s"] * samples["duration_s"]) / answered) if answered else math.nan
     ttft_s, tpot_s = (_at_share(samples, name, wanted.share) for name in ("ttft", "tpot"))
-    margins = [wanted.ttft_s / ttft_s, 1 / (wanted.per_s * tpot_s)]
     return Point(
         users,
         _interval(samples, "ttft_s"),
         _interval(samples, "decode_per_s"),
         _interval(samples, "goodput_per_s"),
         share,
-        float(np.nanmin(margins)) if np.isfinite(margins).any() else math.nan,
+        (wanted.ttft_s / ttft_s, 1 / (wanted.per_s * tpot_s)),
     )
 
 
@@ -129,13 +128,14 @@ def _capacity(points: list[Point], wanted: Objective) -> Capacity:
 
 
 def _is_met(point: Point, wanted: Objective) -> bool:
-    return point.margin >= 1 if math.isnan(point.share) else point.share >= wanted.share
+    return not any(margin < 1 for margin in point.margins) if math.isnan(point.share) else point.share >= wanted.share
 
 
 def _between(below: Point, above: Point, wanted: Objective) -> int:
-    """The whole number of users where the line between two points crosses what is wanted."""
+    """The whole number of users where the line between two points crosses what is wanted, in either respect first."""
     if math.isnan(below.share + above.share):
-        part = math.log(below.margin) / math.log(below.margin / above.margin)
+        margins = zip(below.margins, above.margins, strict=True)
+        part = min(math.log(had) / math.log(had / has) for had, has in margins if has < 1)
     else:
         part = (below.share - wanted.share) / (below.share - above.share)
     return min(above.users - 1, below.users + math.floor(part * (above.users - below.users)))

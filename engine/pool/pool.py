@@ -1,6 +1,7 @@
 """Many workers with one model behind one object: routing, a bounded queue, cancellation, recovery, clean shutdown."""
 
 import itertools
+import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from engine.errors import EngineError, JobTimeout, PoolClosed, QueueFull, WorkerDied
+from engine.errors import ConfigError, EngineError, JobTimeout, PoolClosed, QueueFull, WorkerDied
 from engine.models.gguf import read_model
 from engine.models.memory import check_fits
 from engine.pool import messages as m
@@ -102,6 +103,20 @@ class Pool:
         self.startup: Startup = max((member.startup for member in self._crew.alive), key=sum)
         self.chat_template = member.ready.chat_template
         self.description = member.ready.description
+
+    @classmethod
+    def from_profile(cls, path: str | Path, model: str | Path = "") -> Self:
+        """Open the pool that a profile describes: JSON with "model" (a path, or given here) and "pool" (a PoolSpec).
+
+        Raises ConfigError for a file that is no profile, and what the constructor raises.
+        """
+        try:
+            values = json.loads(Path(path).expanduser().read_bytes())
+            return cls(model or values["model"], **PoolSpec.from_dict(values["pool"]).to_dict())
+        except (OSError, ValueError, TypeError, LookupError) as error:
+            if isinstance(error, EngineError):
+                raise
+            raise ConfigError(f"{path}: is no profile ({error!r})") from error
 
     # jobs
 

@@ -6,14 +6,15 @@ from plotly.subplots import make_subplots
 from engine.bench.plan import Objective
 from engine.bench.users import Capacity
 from engine.bench.waterfall import PARTS, Part, Waterfall
-from engine.units import quantity, scale_of
+from engine.units import counted, quantity, scale_of
 from pages.parts.chart_pen import ACCENT, GREY, HEIGHT, Pen, bars, blank, ramp, style
 
 
 def users(found: Capacity, wanted: Objective) -> go.Figure:
     """First token above and speed below by the number of users, what is wanted dashed, the number served dotted."""
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08)
-    style(figure, found.sentence.split(" (")[0], height=HEIGHT + 80)
+    served = f"{'At least ' * found.is_at_least}{counted(found.users, 'user')} served as wanted"
+    style(figure, served, height=HEIGHT + 80)
     rows = ((1, "ttft_s", wanted.ttft_s, "first token"), (2, "per_s", wanted.per_s, "each"))
     places = [point.users for point in found.points]
     for row, name, limit, label in rows:

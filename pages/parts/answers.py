@@ -40,8 +40,10 @@ def answer(run: RunRecord, summary: Summary, cell: int | None) -> Answer:
     """The answer to the question of a run; `cell` is the one to use."""
     if run.question == "users":
         return _of_users(run, summary)
-    sentence = waterfall(run).sentence if run.question == "python" else ""
-    return Answer(sentence or summary.sentence, _of_cell(summary, cell))
+    if run.question == "python":
+        pool = next((cell.number for cell in summary.cells if cell.settings.get("arm") == "pool"), None)
+        return Answer(waterfall(run).sentence or summary.sentence, _of_cell(summary, pool))
+    return Answer(summary.sentence, _of_cell(summary, cell))
 
 
 def objective_of(run: RunRecord) -> Objective:

@@ -36,13 +36,13 @@ def blank(title: str, x_title: str, *, height: int = HEIGHT) -> go.Figure:
 def style(figure: go.Figure, title: str, *, height: int = HEIGHT) -> None:
     """Give a chart its title, and the look of all charts here."""
     figure.update_layout(
-        title={"text": Pen.text(title[:1].upper() + title[1:], 110), "x": 0, "xanchor": "left", "font": {"size": 15}},
+        title={"text": Pen.text(title, 110), "x": 0, "xanchor": "left", "font": {"size": 15}},
         height=height,
         margin={"l": 8, "r": 16, "t": 56, "b": 8},
         hovermode="closest",
         legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 1, "xanchor": "right"},
     )
-    figure.update_xaxes(showgrid=False, zeroline=False, automargin=True)
+    figure.update_xaxes(showgrid=False, zeroline=False, automargin=True, separatethousands=True)
     figure.update_yaxes(gridcolor=FAINT, zeroline=False, automargin=True, separatethousands=True)
 
 

@@ -48,7 +48,7 @@ def show(bench: Workbench, run: RunRecord, cell: CellSummary | None) -> None:
                 on_click=sweep.act, args=(lambda: sweep.show_run(bench.bench.start_shape(SHAPE, run.id)),),
                 help="Writes a model of random weights of that size and asks the same of it",
             )  # fmt: skip
-    st.caption(plain(_machine(limits)))
+    st.caption(plain(machine_limits(limits)))
 
 
 def _share(run: RunRecord, measured: CellSummary, limits: Limits) -> Shares | None:
@@ -65,7 +65,8 @@ def _share(run: RunRecord, measured: CellSummary, limits: Limits) -> Shares | No
     return shares(cell, read_model(cell.model), limits, **speeds)
 
 
-def _machine(limits: Limits) -> str:
+def machine_limits(limits: Limits) -> str:
+    """The limits of a machine in one line."""
     reads = [f"{digits(rate / 1e9)} GB/s with {counted(num, 'thread')}" for num, rate in limits.bandwidth]
     cache = f" · last-level cache {size(limits.cache_bytes)}" if limits.cache_bytes else ""
     return f"This machine reads {', '.join(reads)} · multiplies {digits(limits.flops / 1e9)} GFLOP/s{cache}"

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import streamlit as st
 
+from engine.bench.machine import fingerprint
 from engine.errors import EngineError
 from engine.model_slot import ModelState, default_spec
 from engine.models import BrokenFile, ModelFile, embedded_model, estimate, list_models, read_model
 from engine.pool.pool import Pool
 from engine.specs import PoolSpec
+from engine.units import counted
 from engine.workbench import Workbench, current
+from pages.parts.limits_view import machine_limits
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.units import mebibytes, parameters, size
@@ -39,8 +42,8 @@ def show() -> None:
             _picker(bench)
         if state.pool is not None:
             st.button("Eject", key="model_eject", type="tertiary", on_click=bench.slot.eject, help="Free its memory")
-            if st.button("This machine", key="model_machine", type="tertiary", help="Workers and their memory"):
-                _machine(state.pool)
+            if st.button("This machine", key="model_machine", type="tertiary", help="Processor, limits, workers"):
+                _machine(bench, state.pool)
 
 
 @st.fragment(run_every=REFRESH_S)
@@ -79,7 +82,8 @@ def _picker(bench: Workbench) -> None:
         return
     try:
         file = read_model(path)
-        spec = _pool(file, state.pool.spec if state.pool and state.path == path else default_spec(file))
+        usual = state.pool.spec if state.pool and state.path == path else default_spec(file)
+        spec = _profile(bench, path) or _pool(file, usual)
         needed = estimate(file, spec)
     except EngineError as error:
         notice(error)
@@ -117,6 +121,18 @@ def _from_path() -> Path | None:
     return Path(text).expanduser() if text.strip() else None
 
 
+def _profile(bench: Workbench, path: Path) -> PoolSpec | None:
+    """Settings that a benchmark found for this file, where the person chooses them."""
+    kept = bench.bench.profiles(path)
+    if not kept:
+        return None
+    name = st.selectbox(
+        "Profile", list(kept), index=None, key="pick_profile", placeholder="chosen below", format_func=plain,
+        help="Settings kept from a benchmark of this model",
+    )  # fmt: skip
+    return kept[name] if name else None
+
+
 def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
     """The pool's parameters; raises ConfigError for values out of range."""
     with st.grid(3, min_column_width=120, gap="small"):
@@ -140,8 +156,17 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
 
 
 @st.dialog("This machine", width="medium")
-def _machine(pool: Pool) -> None:
-    """The worker processes with their memory."""
+def _machine(bench: Workbench, pool: Pool) -> None:
+    """What the machine is, its measured limits, and the worker processes with their memory."""
+    try:
+        machine, limits = fingerprint(), bench.bench.limits()
+    except EngineError as error:
+        notice(error)
+        return
+    cores = counted(len(machine["allowed_cores"]), "core")
+    st.markdown(f"**{plain(machine['cpu'] or machine['architecture'])}**")
+    st.caption(plain(f"{cores} of {machine['threads']} may be used · {size(machine['memory_bytes'])} of memory"))
+    st.caption(plain(machine_limits(limits) if limits else "Its limits were not measured yet: see Benchmark."))
     st.caption(f"{pool.file.architecture} {pool.file.quantisation} · loaded in {pool.load_s:.2g} s")
     try:
         figures = {int(one["pid"]): one for one in pool.measure()}

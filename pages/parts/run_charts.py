@@ -51,7 +51,7 @@ def available(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
     if len(cells) > 1 and any("pss_bytes" in cell.metrics for cell in cells):
         found["Memory"] = lambda: charts.memory(run, summary, metric)
     found["All cells"] = lambda: charts.cells(run, summary, metric)
-    return found
+    return {**found, **_bars(run)}
 
 
 def _answers(run: RunRecord) -> dict[str, Make]:
@@ -60,8 +60,12 @@ def _answers(run: RunRecord) -> dict[str, Make]:
         wanted = answers.objective_of(run)
         found = capacity(run, wanted)
         return {"Users": lambda: answer_charts.users(found, wanted)}
-    bars = waterfall(run)
-    return {"Where the time goes": lambda: answer_charts.waterfall(bars)} if bars.bars else {}
+    return _bars(run) if run.question == "python" else {}
+
+
+def _bars(run: RunRecord) -> dict[str, Make]:
+    found = waterfall(run)
+    return {"Where the time goes": lambda: answer_charts.waterfall(found)} if found.bars else {}
 
 
 def _label(axis: str) -> str:

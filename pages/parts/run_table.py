@@ -19,25 +19,26 @@ GROUPS = {
 }
 FACTS = {
     "Loading": {
-        "load_cold_s": "load, from disk",
-        "load_warm_s": "load, file in memory",
-        "resident_share": "in memory before the cold load",
-        "interpreter_s": "interpreter and imports",
-        "first_token_s": "first token",
-        "rest_s": "rest of the process",
+        "load_cold_s": ("load, from disk", "s"),
+        "load_warm_s": ("load, file in memory", "s"),
+        "resident_share": ("in memory before the cold load", ""),
+        "interpreter_s": ("interpreter and imports", "s"),
+        "first_token_s": ("first token", "s"),
+        "rest_s": ("rest of the process", "s"),
     },
     "Answers": {
-        "kl_mean": "KL, mean",
-        "kl_max": "KL, largest",
-        "first_difference": "first token that differs",
+        "kl_mean": ("KL, mean", "nats"),
+        "kl_max": ("KL, largest", "nats"),
+        "num_different": ("different", "answers"),
+        "first_difference": ("the same for", "tokens"),
     },
 }
-"""Of each group the facts of a cell with the words for them; those that end in _s are seconds, in _share shares."""
+"""Of each group the facts of a cell, with words and unit."""
 
 GROUP, TABLE = "run_table_group", "run_table"
 COLOURS = {"light": {"good": "#1A7F37", "bad": "#9A6700"}, "dark": {"good": "#3FB950", "bad": "#D29922"}}
 ARROWS = {"good": "↑", "bad": "↓", "same": "=", "open": "?"}
-MOST_ROWS_SHOWN, ROW_HEIGHT = 14, 35
+MOST_ROWS_AUTO, MOST_ROWS_SHOWN, ROW_HEIGHT = 9, 15, 35
 
 
 def show(summary: Summary) -> int | None:
@@ -50,7 +51,7 @@ def show(summary: Summary) -> int | None:
     group = st.session_state.get(GROUP, groups[0] if groups else "Speed")
     table = frame(summary, group if group in groups else "Speed")
     shown = table.style.apply(_colours(summary), subset=["verdict"]) if "verdict" in table else table
-    height = ROW_HEIGHT * (min(len(table), MOST_ROWS_SHOWN) + 1) + 3
+    height = "auto" if len(table) <= MOST_ROWS_AUTO else ROW_HEIGHT * (min(len(table), MOST_ROWS_SHOWN) + 1) + 3
     event = st.dataframe(
         shown, hide_index=True, height=height, key=TABLE, on_select="rerun", selection_mode="single-row",
         column_config=_config(table), alt="Cells of the run",
@@ -104,12 +105,8 @@ def _columns_of(group: str, summary: Summary) -> dict[str, list[Any]]:
     """Values by column label, each metric followed by its interval; columns that no cell has are left out."""
     columns: dict[str, list[Any]] = {}
     if group in FACTS:
-        for name, label in FACTS[group].items():
-            values = [cell.facts.get(name, math.nan) for cell in summary.cells]
-            unit = (
-                "s" if name.endswith("_s") else "" if name.endswith("_share") else "nats" if "kl" in name else "tokens"
-            )
-            columns |= _scaled(label, unit, values)
+        for name, (label, unit) in FACTS[group].items():
+            columns |= _scaled(label, unit, [cell.facts.get(name, math.nan) for cell in summary.cells])
         return columns
     for name in dict.fromkeys([summary.main_metric, *GROUPS[group]]):
         metric = METRICS_BY_NAME[name]

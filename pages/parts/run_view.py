@@ -1,6 +1,7 @@
 """A run that has ended: one sentence to act on, its figures, charts, cells, what limits it, and what to do next."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import streamlit as st
@@ -8,7 +9,7 @@ import streamlit as st
 from engine.bench import series
 from engine.bench.plan import Plan
 from engine.bench.rounds import round_s
-from engine.bench.summary import Summary, summarise
+from engine.bench.summary import CellSummary, Summary, summarise
 from engine.errors import EngineError
 from engine.models import read_model
 from engine.runs import RunRecord
@@ -44,14 +45,16 @@ def show(bench: Workbench, run: RunRecord, edit: Callable[[Plan], None]) -> None
     _choices(run, summary)
     chosen = run_table.show(summary)
     _chosen(bench, run, summary, chosen)
-    limits_view.show(bench, run, next((cell for cell in summary.cells if cell.number == advice.cell), None))
+    limits_view.show(bench, run, _limited(summary, advice.cell))
     _machine(run)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _summarised(key: tuple[object, ...], _run: RunRecord) -> Summary:
+    """By another metric or against another cell than the run itself, its own sentence does not hold."""
     *_, metric, baseline = key
-    return summarise(_run, main_metric=metric, baseline=baseline)
+    is_own = (metric, baseline) == (_run.outcome.get("metric"), _run.outcome.get("default"))
+    return summarise(_run if is_own else replace(_run, outcome={}), main_metric=metric, baseline=baseline)
 
 
 def _origin(run: RunRecord, summary: Summary) -> str:
@@ -110,6 +113,13 @@ def _actions(
                     label, lambda kind=kind: bench.bench.export(run.id, kind), f"run-{run.id}.{ending}", mime,
                     key=f"run_download_{kind}", type="tertiary", on_click="ignore",
                 )  # fmt: skip
+
+
+def _limited(summary: Summary, number: int | None) -> CellSummary | None:
+    """The cell whose limits are told: the one to use, else the fastest."""
+    chosen = next((cell for cell in summary.cells if cell.number == number), None)
+    measured = series.measured(summary, summary.main_metric)
+    return chosen or (series.best_of(measured, summary.main_metric) if measured else None)
 
 
 def _as_good(run: RunRecord, summary: Summary) -> None:

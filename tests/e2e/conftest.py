@@ -15,11 +15,12 @@ import psutil
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from engine.models import synthetic
+from engine.models.shapes import Shape
+from engine.models.synthetic import write_synthetic
 
 ROOT = Path(__file__).parents[2]
 # Slow enough to be watched: about a tenth of a second for a token while tests run beside it.
-SLOW = synthetic.Shape(
+SLOW = Shape(
     architecture="llama", n_vocab=8192, n_ctx_train=2048, n_embd=1024, n_layer=12, n_head=16, n_head_kv=16, n_ff=2816,
     norm_eps=1e-5, rope_base=10_000,
 )  # fmt: skip
@@ -82,9 +83,7 @@ def running(home: Path, model: Path | None = None) -> Iterator[Server]:
 def slow_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of random weights that takes its time."""
     path = tmp_path_factory.mktemp("models") / "slow.gguf"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(synthetic.SHAPES, "slow", SLOW)
-        synthetic.write_synthetic("slow", path, "Q8_0")
+    write_synthetic(SLOW, path, "Q8_0")
     return path
 
 

@@ -12,6 +12,7 @@ from engine.bench.plan import Plan
 from engine.bench.preview import Preview, preview
 from engine.bench.progress import Progress
 from engine.bench.summary import summarise
+from engine.errors import EngineError
 from engine.pool.job import new_id
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
 from engine.samples import FLAGS, Samples, make_sample
@@ -104,11 +105,15 @@ class ScriptedSlot:
         self.kept: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[Any, ...]] = []
         self.machine: Any = None
+        self.building: float | None = None
+        self.build_error: EngineError | None = None
 
     def begin(self, run: RunRecord, plan: Plan, done: int = 14, total: int = 36, left_s: float | None = 372.0) -> None:
         """Let a run be measured."""
         self.runs[run.id] = replace(run, status="running")
-        progress = Progress(done=done, total=total, cell=1, left_s=left_s, status="running", message="measuring")
+        progress = Progress(
+            done=done, total=total, cell=1, left_s=left_s, turn_left_s=4.0, status="running", message="measuring"
+        )
         lights = {"steal_share": 0.0, "pressure_share": 0.04, "throttled_s": 0.0, "other_cores": 0.3}
         self.running = ScriptedRunning(run.id, plan, progress, lights)
 
@@ -170,6 +175,10 @@ class ScriptedSlot:
     def start_shape(self, shape: str, run_id: str) -> str:
         self.calls.append(("start_shape", shape, run_id))
         return run_id
+
+    def build_llama_bench(self) -> None:
+        self.calls.append(("build_llama_bench",))
+        self.building = 0.0
 
     def import_file(self, name: str, content: bytes) -> str:
         self.calls.append(("import_file", name, content))

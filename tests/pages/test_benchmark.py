@@ -10,11 +10,12 @@ from engine.bench.limits import Limits
 from engine.bench.plan import Plan
 from engine.bench.plan_file import plan_to_json
 from engine.bench.summary import summarise
+from engine.errors import ProgramFailed
 from engine.models import embedded_model
 from engine.runs import RunRecord
 from engine.units import counted
 from engine.workbench import Workbench
-from pages.parts import run_table
+from pages.parts import plan_editor, run_table
 from pages.parts.plain import plain
 from tests.pages.bench_harness import ScriptedSlot, make_run
 
@@ -163,6 +164,17 @@ def test_each_question_has_its_plan_and_keeps_what_was_typed(slot: ScriptedSlot)
     assert at.text_input(key="axis_parallel").value == "3"
 
 
+def test_a_way_of_calling_that_is_missing_can_be_built(slot: ScriptedSlot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_editor, "missing_arms", lambda: {"llama-bench": "Build llama-bench (about 9 min)"})
+    at = page(question="python")
+    assert "llama-bench is not here, so it is left out." in said(at)
+    at = press(at, "plan_build_llama-bench")
+    assert slot.calls == [("build_llama_bench",)]
+    assert "plan_build_llama-bench" not in [button.key for button in at.button]
+    slot.building, slot.build_error = None, ProgramFailed("cmake was not found")
+    assert "cmake was not found" in page(question="python").main.error[0].value
+
+
 def test_the_layout_of_a_plan_that_fixes_it_can_be_varied(slot: ScriptedSlot) -> None:
     at = page(question="users")
     at.selectbox(key="axes_add").set_value("layout").run()
@@ -272,6 +284,14 @@ def test_the_newest_run_opens_and_each_question_its_own(slot: ScriptedSlot, plan
     assert address(at) == {"question": "speed"}
     press(at, f"run_open_{newer.id}")
     assert address(at) == {"run": newer.id}
+
+
+def test_another_metric_has_a_sentence_of_its_own(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan, outcome={"sentence": "As it was."})
+    at = opened(slot, run)
+    assert at.main.subheader[0].value == plain("As it was.")
+    at.selectbox(key=f"run_metric_{run.id}").set_value("ttft_s").run()
+    assert at.main.subheader[0].value == plain(summarise(replace(run, outcome={}), main_metric="ttft_s").sentence)
 
 
 def test_an_interrupted_run_is_offered(slot: ScriptedSlot, plan: Plan) -> None:

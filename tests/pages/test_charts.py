@@ -169,7 +169,7 @@ def test_users_are_drawn_with_what_is_wanted(plan: Plan) -> None:
     figure = answer_charts.users(found, wanted)
     assert [list(trace.x) for trace in figure.data] == [[1, 2, 4, 8]] * 2
     assert {shape.line.dash for shape in figure.layout.shapes} == {"dash", "dot"}
-    assert title(figure).startswith(f"This machine serves {found.users} users")
+    assert title(figure) == f"{found.users} users served as wanted"
     assert 4 <= found.users < 8
 
 
@@ -206,9 +206,7 @@ def test_colours_are_those_that_the_browser_fills_in() -> None:
     assert ACCENT in plotly.io.templates["streamlit"].layout.colorway
 
 
-def test_all_charts_of_a_hundred_thousand_samples_are_made_as_fast_as_five_million_are_summed_ten_times(
-    plan: Plan,
-) -> None:
+def test_a_hundred_thousand_samples_are_drawn_quickly(plan: Plan) -> None:
     axes = {"layout": LAYOUTS, "parallel": tuple(range(1, 51))}
     small = make_run(replace(plan, axes=axes, rounds=1))
     num_rounds = 500
@@ -226,8 +224,8 @@ def test_all_charts_of_a_hundred_thousand_samples_are_made_as_fast_as_five_milli
     plotly.io.to_json(charts.strip(run, summary, METRIC))
     charts_s = time.perf_counter() - began
     began = time.perf_counter()
-    sum(range(5_000_000))
-    assert charts_s < 10 * (time.perf_counter() - began)
+    sorted(samples[METRIC].tolist())
+    assert charts_s < 40 * (time.perf_counter() - began)
 
 
 def test_a_run_of_one_sample_can_be_drawn(plan: Plan, run: RunRecord) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.speed.common import MODELS, Row
 
-PROGRAMS = ("single", "many", "vocabulary", "prefix", "memory", "cpu", "joining", "browser")
+PROGRAMS = ("single", "many", "vocabulary", "prefix", "memory", "cpu", "joining", "browser", "verdicts", "tuning")
 
 
 def main() -> int:

@@ -1,12 +1,11 @@
 """What the speed programs share: models, prompts, one run of a pool, paired ratios, the lines of the table."""
 
-import json
 import math
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import process_time
@@ -15,12 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from engine import Completion, Job, Pool, Sampling
+from engine import Completion, Job, Pool, PoolSpec, Sampling
+from engine.bench.arms import open_program
+from engine.bench.clients import Deadline
 from engine.models.synthetic import write_synthetic
 from tests.speed.peers import ROOT
 
 MODELS = ROOT / ".cache" / "speed"
 NUM_PROMPT, NUM_TOKENS, N_CTX = 32, 64, 256
+BARE_BATCH, BARE_LIMIT_S = 512, 600
 FIRST_WORD = 300
 """Ids from here on are words in every synthetic vocabulary: neither control tokens nor bytes."""
 
@@ -55,12 +57,16 @@ class Ratio(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run of a pool: its completions, seconds from the first submit to the last result, the workers' figures."""
+    """One run of a pool: its completions, seconds from the first submit to the last result, the workers' figures.
+
+    worker_cpu_s: processor seconds of the thread that decides, outside llama_decode.
+    """
 
     completions: list[Completion]
     wall_s: float
     decode_s: float
     loop_s: float
+    worker_cpu_s: float
     parent_cpu_s: float
     token_times: list[np.ndarray[Any, np.dtype[np.float64]]]
 
@@ -145,6 +151,7 @@ def run(pool: Pool, given: list[list[int]], *, top_k: int, max_tokens: int = NUM
         wall_s=max(float(moments[-1]) for moments in times) - min(job.submitted for job in jobs),
         decode_s=_gained(before, after, "decode_s"),
         loop_s=_gained(before, after, "loop_s"),
+        worker_cpu_s=_gained(before, after, "thread_s") - _gained(before, after, "decode_cpu_s"),
         parent_cpu_s=parent_cpu_s,
         token_times=times,
     )
@@ -160,13 +167,22 @@ def _gained(before: list[dict[str, float]], after: list[dict[str, float]], name:
 
 
 def bare(path: str, *, sequences: int, threads: int, is_repacked: bool) -> dict[str, float]:
-    """One run of the bare loop in a process of its own."""
-    words = [path, "--sequences", str(sequences), "--threads", str(threads)]
-    words += ["--prompt", str(NUM_PROMPT), "--tokens", str(NUM_TOKENS), "--n-ctx", str(N_CTX)]
-    if not is_repacked:
-        words.append("--no-repack")
-    found: dict[str, float] = json.loads(output_of([sys.executable, "-m", "tests.speed.bare_loop", *words]))
-    return found
+    """One run of the bare loop in a process of its own, after one prompt that is not counted.
+
+    wall_s and decode_s (seconds, prompts included), decode_per_s of the tokens after the first. The share of wall time
+    inside `llama_decode` is what our own loop is held against.
+    """
+    size = {"n_ctx": N_CTX, "n_batch": BARE_BATCH, "n_ubatch": BARE_BATCH}
+    spec = PoolSpec(parallel=sequences, threads=threads, share_weights=not is_repacked, **size)
+    program, ready = open_program("loop", path, spec)
+    given = prompts(sequences, most=ready["num_vocab"])
+    with closing(program):
+        program.ask({"prompts": given[:1], "num_generated": 1}, Deadline(BARE_LIMIT_S))
+        found = program.ask({"prompts": given, "num_generated": NUM_TOKENS}, Deadline(BARE_LIMIT_S))
+    first = max(times[0] for times in found["token_times"]) - found["submitted"]
+    rate = sequences * (NUM_TOKENS - 1) / (found["wall_s"] - first)
+    decode_s = found["parts"]["prefill_s"] + found["parts"]["decode_s"]
+    return {"wall_s": found["wall_s"], "decode_s": decode_s, "decode_per_s": rate}
 
 
 def output_of(words: Sequence[str | Path]) -> str:

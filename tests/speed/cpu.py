@@ -11,11 +11,7 @@ GOALS = {"worker": 0.4, "parent": 0.2}
 
 
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
-    """Milliseconds a generated token, top_k=10, with one stream and with 32.
-
-    The worker's is wall time of its loop outside llama_decode, which is one thread and so at least its processor
-    time; on a machine that does other work too it reads high.
-    """
+    """Milliseconds a generated token, top_k=10, with one stream and with 32."""
     rows = []
     for num_streams in (1, 32):
         options = {"threads": num_threads(), "parallel": num_streams, "n_ctx": N_CTX, "share_weights": num_streams > 1}
@@ -23,7 +19,7 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
             given = prompts(num_streams, most=len(pool.vocabulary))
             done = [run(pool, given, top_k=10) for _ in range(num_rounds)]
         figures = {
-            "worker": median(1e3 * (one.loop_s - one.decode_s) / one.num_generated for one in done),
+            "worker": median(1e3 * one.worker_cpu_s / one.num_generated for one in done),
             "parent": median(1e3 * one.parent_cpu_s / one.num_generated for one in done),
         }
         streams = "1 stream" if num_streams == 1 else f"{num_streams} streams"

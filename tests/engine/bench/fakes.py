@@ -36,7 +36,8 @@ class FakeTarget:
         self._machine = machine
 
     def warm_up(self, timeout_s: float) -> None:
-        self._machine.clock.now += 2 * self._machine.seconds(self.cell)
+        seconds = self._machine.seconds(self.cell)
+        self._machine.clock.now += seconds if seconds > 2 else 2 * seconds
         self.is_warm = True
 
     def sample(self, seed: int, timeout_s: float) -> Measured:

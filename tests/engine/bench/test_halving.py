@@ -191,6 +191,23 @@ def test_where_nothing_is_better_the_default_stays() -> None:
     assert "keep it" in outcome["sentence"]
 
 
+def test_without_the_default_the_best_is_still_named() -> None:
+    samples, _strategy, _fleet, _reporter = search(errors={(DEFAULT, 1): MemoryRefused("needs 9 TB")})
+    outcome = Tuning(PLAN, candidates()).outcome(samples)
+    assert outcome["winner"] != DEFAULT
+    assert outcome["gain"] is None
+    assert "default could not be measured" in outcome["sentence"]
+
+
+def test_before_the_final_the_answer_is_preliminary() -> None:
+    whole, _strategy, _fleet, _reporter = search()
+    outcome = Tuning(PLAN, candidates()).outcome(whole[:4])
+    assert outcome["sentence"].startswith("So far: ")
+    assert outcome["winner"] == DEFAULT
+    assert outcome["word"] == "not enough data" and outcome["more_rounds"] > 0
+    assert "keep the default" in outcome["sentence"]
+
+
 def test_nothing_measured_is_said_so() -> None:
     assert Tuning(PLAN, candidates()).outcome(no_samples()) == {"sentence": "No setting could be measured yet."}
 
@@ -229,8 +246,8 @@ def test_a_grid_is_sampled_coarsely_and_knows_its_neighbours() -> None:
     chosen = candidates()
     grid = Grid(chosen, PLAN.axes)
     coarse = grid.coarse(MOST_COARSE)
-    assert len(coarse) == 8
-    assert {chosen[number].pool.parallel for number in coarse} == {4, 32}
+    assert len(coarse) == 4
+    assert {chosen[number].pool.parallel for number in coarse} == {32}
     assert {chosen[number].settings["layout"] for number in coarse} == {"1x2", "2x1"}
     start = next(one for one in chosen if one.settings == {"layout": "1x2", "parallel": 8, "share_weights": True})
     beside = [chosen[number].settings for number in grid.neighbours(start.number)]
