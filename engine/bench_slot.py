@@ -156,15 +156,15 @@ class BenchSlot:
         if pool is None:
             return
         if pool.num_open:
-            pool.release()
+            pool.resume()
             while pool.num_open and not self._is_stopping:
                 time.sleep(POLL_S)
-        pool.hold()
+        pool.pause()
 
     def _release(self) -> None:
         pool = self._slot.state.pool
         if pool is not None:
-            pool.release()
+            pool.resume()
 
     # what a question may lack
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from engine.errors import ProgramFailed
+from engine.errors import ConfigError, ProgramFailed
 from engine.pool.placement import num_cores
 from engine.settings import Settings, is_checkout
 
@@ -43,12 +43,17 @@ Progress = Callable[[float], object]
 def find_llama_bench() -> Path | None:
     """The program that LOGITBENCH_LLAMA_BENCH names, else the one built here, else the one in PATH; None without any.
 
-    Raises ConfigError for malformed settings.
+    Raises ConfigError for malformed settings, and where the named one is not there.
     """
-    settings = Settings.from_environment()
-    found = shutil.which(PROGRAM)
-    places = (settings.llama_bench, built_program(PROGRAM), Path(found) if found else None)
-    return next((place for place in places if place is not None and place.is_file()), None)
+    named = Settings.from_environment().llama_bench
+    if named is not None:
+        if not named.is_file():
+            raise ConfigError(f"LOGITBENCH_LLAMA_BENCH = {str(named)!r}: there is no such program")
+        return named
+    built, found = built_program(PROGRAM), shutil.which(PROGRAM)
+    if built.is_file():
+        return built
+    return Path(found) if found else None
 
 
 def built_program(name: str) -> Path:

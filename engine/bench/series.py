@@ -190,25 +190,24 @@ def advice(run: RunRecord, summary: Summary) -> Advice:
 def strip(samples: Samples, metric: str) -> Strip:
     """Samples in the order of time, each beside the median of its own cell."""
     samples = samples[np.isfinite(samples[metric])]
-    by_cell = samples[np.lexsort((samples["started_at"], samples["cell"]))]
-    parts = np.split(by_cell, np.flatnonzero(np.diff(by_cell["cell"])) + 1) if len(by_cell) else []
-    used = [counted(part) for part in parts]
-    is_counted = np.concatenate(
-        [np.isin(p["position"], u["position"]) for p, u in zip(parts, used, strict=True)] or [[]]
-    )
-    medians = [np.full(len(p), np.median(u[metric]) if len(u) else np.nan) for p, u in zip(parts, used, strict=True)]
-    ratio = by_cell[metric] / np.concatenate(medians or [[]])
-    order = np.argsort(by_cell["started_at"], kind="stable")
-    started = by_cell["started_at"][order]
+    samples = samples[np.argsort(samples["started_at"], kind="stable")]
+    is_counted, medians = np.zeros(len(samples), np.bool_), np.full(len(samples), np.nan)
+    order = np.argsort(samples["cell"], kind="stable")
+    ends = np.flatnonzero(np.diff(samples["cell"][order], append=-1)) + 1
+    for rows in np.split(order, ends)[:-1]:
+        used = counted(samples[rows])
+        is_counted[rows] = np.isin(samples["position"][rows], used["position"])
+        medians[rows] = np.median(used[metric]) if len(used) else np.nan
+    started = samples["started_at"]
     elapsed_s = np.cumsum(np.minimum(np.diff(started, prepend=started[:1]), LONGEST_GAP_S))
-    num_out = int((~is_counted.astype(bool)).sum())
+    num_out = int((~is_counted).sum())
     finding = f"{num_out:,} of {len(samples):,} samples do not count" if num_out else "Every sample counts"
     return Strip(
         (elapsed_s / 60).astype(np.float32),
-        ratio[order].astype(np.float32),
-        by_cell["cell"][order],
-        by_cell["flag"][order],
-        is_counted.astype(bool)[order],
+        (samples[metric] / medians).astype(np.float32),
+        samples["cell"],
+        samples["flag"],
+        is_counted,
         finding,
     )
 

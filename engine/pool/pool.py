@@ -91,7 +91,7 @@ class Pool:
         self._room = threading.Condition(self._lock)
         self._waiting: deque[tuple[int, Job]] = deque()
         self._numbers = itertools.count(1)
-        self._is_closed = self._is_held = False
+        self._is_closed = self._is_paused = False
         self._num_deaths = 0
         orders = partial(_load, self.model, self.spec, self.threads, self._settings.prefill_share)
         self._crew = Crew(instances, orders, self, on_progress or (lambda _fraction: None), build)
@@ -206,7 +206,7 @@ class Pool:
     def _dispatch(self) -> None:
         """Give waiting jobs to workers that have room for them."""
         with self._lock:
-            while self._waiting and not self._is_held:
+            while self._waiting and not self._is_paused:
                 room = [member for member in self._crew.alive if len(member.jobs) < self._most_jobs]
                 if not room:
                     return
@@ -234,13 +234,13 @@ class Pool:
         """Jobs that one worker has at a time: all its sequences, and a few that take the next free ones at once."""
         return self.spec.parallel + max(1, self.spec.parallel // 4)
 
-    def hold(self) -> None:
-        """Begin no job until release(): those that run go on, and submit still takes new ones."""
-        self._is_held = True
+    def pause(self) -> None:
+        """Begin no job until resume(): those that run go on, and submit still takes new ones."""
+        self._is_paused = True
 
-    def release(self) -> None:
-        """Begin what hold() kept waiting."""
-        self._is_held = False
+    def resume(self) -> None:
+        """Begin what pause() kept waiting."""
+        self._is_paused = False
         self._dispatch()
 
     @property

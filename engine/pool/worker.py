@@ -24,6 +24,13 @@ from engine.llama.runner import Runner
 from engine.pool import messages as m
 
 
+GATHER_PROMPTS_S = 0.0005
+"""After a wait, how long to look for the next prompt before the first decode: a crowd is computed together."""
+
+GATHER_STEPS_S = 0.005
+"""Steps that come faster than this are sent together; a page is told of new ones every 16 ms at most."""
+
+
 class Outbox:
     """The runner's Reporter: gathers what a decode step gave and sends it as one message."""
 
@@ -66,6 +73,7 @@ class Worker:
         self._outbox = Outbox(channel)
         self._loop_s = self._measuring_s = 0.0
         self._is_held = False
+        self._sent_at = 0.0
 
     def load(self, load: m.Load) -> None:
         """Affinity, model, context, ready message; raises EngineError when one of them fails."""
@@ -115,15 +123,25 @@ class Worker:
     def serve(self) -> None:
         """Receive between decode steps, wait when there is nothing to decode; ends with EOFError."""
         while True:
-            if self._is_held or self._runner.is_idle or select.select([self._channel.socket], [], [], 0)[0]:
-                for message in self._channel.receive():
-                    self._handle(message)
+            self._listen()
             if self._is_held:
                 continue
             began = time.perf_counter()
             self._runner.step()
-            self._outbox.flush()
+            now = time.perf_counter()
+            if self._runner.is_idle or now - self._sent_at >= GATHER_STEPS_S:
+                self._outbox.flush()
+                self._sent_at = now
             self._loop_s += time.perf_counter() - began
+
+    def _listen(self) -> None:
+        """Wait for messages where there is nothing to decode, and then for those that come with them; else look."""
+        waits = self._is_held or self._runner.is_idle
+        patience_s = None if waits else 0.0
+        while select.select([self._channel.socket], [], [], patience_s)[0]:
+            for message in self._channel.receive():
+                self._handle(message)
+            patience_s = GATHER_PROMPTS_S if waits else 0.0
 
     def _handle(self, message: m.ToWorker) -> None:
         match message:
@@ -133,6 +151,7 @@ class Worker:
                 self._runner.cancel(message.job)
             case m.Hold():
                 self._is_held = message.is_held
+                self._outbox.flush()
             case m.Tokenize() | m.RenderChat() | m.Measure():
                 self._channel.send(self._answer(message))
             case m.Load():

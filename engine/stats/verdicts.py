@@ -23,7 +23,7 @@ class Verdict(NamedTuple):
     """What can be said of ours against theirs.
 
     ratio: ours / theirs, geometric mean over the common rounds, with the interval that the test alone does not refuse.
-    p_value: of the sign-flip test, after Holm's correction where several were compared; NaN below the fewest rounds.
+    p_value: of the sign-flip test, after Holm's correction where several were compared; NaN below six rounds.
     more_rounds: how many more would probably tell, from the noise seen; 0 when there is a verdict.
     """
 

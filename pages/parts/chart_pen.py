@@ -62,6 +62,11 @@ def ramp(count: int) -> list[str]:
     return [_RAMP[round(3 + 6 * place / (count - 1))] for place in range(count)]
 
 
+def _beside(places: Sequence[float]) -> list[str]:
+    """Where a text stands beside each point so that it stays on the chart: towards the middle."""
+    return ["middle left" if place > max(places) / 2 else "middle right" for place in places]
+
+
 def legend_text(cell: CellSummary, metric: str) -> str:
     """What a cell says under the mouse."""
     interval, unit = cell.metrics[metric], METRICS_BY_NAME[metric].unit
@@ -99,7 +104,7 @@ class Pen:
             name=self.text(name),
             mode="+".join(["lines"] * is_joined + ["markers"] + ["text"] * bool(marks)),
             text=[self.text(mark) for mark in marks] or None,
-            textposition="top center",
+            textposition="top center" if is_joined else _beside([point.x for point in points]),
             marker={"color": colour, "size": 8},
             line={"color": colour, "width": 2},
             hovertext=[legend_text(point.cell, self._metric) for point in points],

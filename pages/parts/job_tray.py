@@ -7,7 +7,7 @@ from engine.bench.progress import Progress
 from engine.units import duration
 from engine.workbench import Workbench, current
 
-REFRESH_S = 2.0
+REFRESH_S = 5.0
 JOBS = {"speed": "Sweep", "settings": "Tuning", "python": "Cost of Python", "users": "Users"}
 
 

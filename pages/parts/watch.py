@@ -17,8 +17,8 @@ from pages.parts.job_tray import share, time_left
 from pages.parts.plain import plain
 
 # None faster: whatever is drawn takes processor time from what is measured.
-REFRESH_S = 1.0
-REDRAW_S = 3.0
+REFRESH_S = 2.0
+REDRAW_S = 5.0
 DRAWN = "watch_drawn"
 LIGHTS = (
     ("stolen", "steal_share", 100.0, "%", STEAL_SHARE, "Processor time that the hypervisor gave to others"),

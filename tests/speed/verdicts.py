@@ -14,9 +14,11 @@ from tests.speed.common import N_CTX, Row, at_least, at_most, model, prompts, sa
 ROUNDS = 200
 SHAPE = "shipped"
 LENGTHENING = {"anchor": 1.0, "twin": 1.0, "slowed": 1.05}
-NUM_PROMPT, NUM_TOKENS = 8, 64
+NUM_PROMPT, NUM_TOKENS = 8, 32
 NUM_ANCHORS = 60
 MOST_WRONG, FEWEST_FOUND = 0.08, 0.8
+POWER = 0.9
+"""What a trial is planned for: more than FEWEST_FOUND, as the noise of the next minute is not that of the last."""
 
 Sample = Callable[[float], float]
 
@@ -30,7 +32,7 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
         sample = sampler(pool)
         anchors = [sample(1.0) for _ in range(NUM_ANCHORS)]
         for number in range(num_rounds):
-            lengths.append(rounds_needed(noise_of(anchors[-NUM_ANCHORS:]), LENGTHENING["slowed"]))
+            lengths.append(rounds_needed(noise_of(anchors[-NUM_ANCHORS:]), LENGTHENING["slowed"], power=POWER))
             figures = trial(sample, lengths[-1], random.Random(number))
             anchors += figures["anchor"].values()
             for name, counter in words.items():
