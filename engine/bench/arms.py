@@ -22,6 +22,7 @@ from engine.bench.program import Program
 from engine.bench.surroundings import Watch
 from engine.bench.target import COLD_TIMEOUT_S, MOST_WARM_UPS, SAMPLE_S, STEADY, Measured, Target, open_pool_target
 from engine.bench.waterfall import PartTotals
+from engine.errors import ConfigError
 from engine.pool.placement import cores_for, threads_for
 from engine.specs import PoolSpec
 
@@ -38,8 +39,11 @@ def open_target(cell: Cell) -> Target:
 
 def missing_arms() -> dict[Arm, str]:
     """Arms that cannot run here, with what would bring each."""
-    if find_llama_bench():
-        return {}
+    try:
+        if find_llama_bench():
+            return {}
+    except ConfigError as error:
+        return {"llama-bench": str(error)}
     return {"llama-bench": f"Build llama-bench (about {build_minutes()} min)"}
 
 

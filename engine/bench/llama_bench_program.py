@@ -101,7 +101,14 @@ def build_programs(names: Sequence[str], num_jobs: int, on_progress: Progress = 
     """
     if shutil.which("cmake") is None:
         raise ProgramFailed("cmake was not found, which builds llama.cpp's programs: install it, then try again")
-    source, target = fetch_source(), build_folder() / "build"
+    try:
+        _build(names, num_jobs, on_progress)
+    except (OSError, tarfile.TarError) as error:
+        raise ProgramFailed(f"llama.cpp's programs could not be built in {build_folder()}: {error}") from error
+
+
+def _build(names: Sequence[str], num_jobs: int, on_progress: Progress) -> None:
+    source, target = _fetched_source(), build_folder() / "build"
     extra = shlex.split(os.environ.get("CMAKE_ARGS", ""))
     commands: tuple[Sequence[str | Path], ...] = (
         ["cmake", "-S", source, "-B", target, *FLAGS, *extra],
@@ -114,8 +121,8 @@ def build_programs(names: Sequence[str], num_jobs: int, on_progress: Progress = 
     on_progress(1.0)
 
 
-def fetch_source() -> Path:
-    """llama.cpp's source folder, downloaded and unpacked if need be. Raises ProgramFailed."""
+def _fetched_source() -> Path:
+    """llama.cpp's source folder, downloaded and unpacked if need be."""
     requirement = f"{_DISTRIBUTION}=={version(_DISTRIBUTION)}"
     folder = build_folder()
     stamp = folder / "source" / "requirement.txt"
@@ -127,7 +134,12 @@ def fetch_source() -> Path:
         with tarfile.open(folder / name) as archive:
             archive.extractall(folder / "source", filter="data")
         stamp.write_text(requirement)
-    return next((folder / "source").glob("*/vendor/llama.cpp"))
+    found = next((folder / "source").glob("*/vendor/llama.cpp"), None)
+    if found is None:
+        raise ProgramFailed(
+            f"{requirement} as downloaded to {folder} holds no llama.cpp: delete that folder, try again"
+        )
+    return found
 
 
 def _run(

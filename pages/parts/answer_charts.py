@@ -7,7 +7,7 @@ from engine.bench.plan import Objective
 from engine.bench.users import Capacity
 from engine.bench.waterfall import PARTS, Part, Waterfall
 from engine.units import counted, quantity, scale_of
-from pages.parts.chart_pen import ACCENT, GREY, HEIGHT, Pen, bars, blank, ramp, style
+from pages.parts.chart_pen import ACCENT, GREY, HEIGHT, Pen, bars, blank, legend_below, ramp, style
 
 
 def users(found: Capacity, wanted: Objective) -> go.Figure:
@@ -59,6 +59,7 @@ def waterfall(found: Waterfall) -> go.Figure:
             hoverinfo="text",
         )  # fmt: skip
     figure.update_layout(barmode="stack", bargap=0.35, legend={"traceorder": "normal"})
+    legend_below(figure)
     figure.update_yaxes(autorange="reversed", showgrid=False)
     return figure
 

@@ -46,6 +46,15 @@ def style(figure: go.Figure, title: str, *, height: int = HEIGHT) -> None:
     figure.update_yaxes(gridcolor=FAINT, zeroline=False, automargin=True, separatethousands=True)
 
 
+def legend_below(figure: go.Figure) -> None:
+    """Give a legend that would run into the title the room under the chart."""
+    figure.update_layout(
+        height=figure.layout.height + 60,
+        margin={"b": 84},
+        legend={"yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+    )
+
+
 def bars(intervals: Sequence[Interval], scale: Scale, colour: str) -> dict[str, Any]:
     """Intervals as thin bars around their values."""
     return {

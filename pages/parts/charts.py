@@ -17,10 +17,11 @@ from engine.bench.summary import CellSummary, Summary
 from engine.runs import RunRecord
 from engine.samples import FLAGS, METRICS_BY_NAME
 from engine.units import counted, digits, quantity, scale_of
-from pages.parts.chart_pen import ACCENT, GREY, HEIGHT, Pen, blank, legend_text, ramp
+from pages.parts.chart_pen import ACCENT, GREY, HEIGHT, MOST_DOTS, Pen, blank, legend_below, legend_text, ramp
 
 STRIP_HEIGHT = 200
 MOST_CELLS = 40
+MOST_BESIDE_TITLE = 5
 SYMBOLS = {"clean": "circle", "contended": "circle-open", "throttled": "square-open", "cold": "diamond-open"}
 CONFIG = {"displaylogo": False, "displayModeBar": False}
 
@@ -40,6 +41,8 @@ def lines(run: RunRecord, summary: Summary, axis: str, axis_label: str, metric: 
     for line, colour in zip(drawn, ramp(len(drawn)), strict=True):
         pen.dots(line.points, colour)
         pen.line(line.points, colour, line.label)
+    if len(drawn) > MOST_BESIDE_TITLE:
+        legend_below(figure)
     places = sorted({point.x for line in drawn for point in line.points})
     is_doubling = len(places) > 2 and places[0] > 0 and places[-1] / places[0] >= 8
     figure.update_xaxes(type="log" if is_doubling else "linear", tickvals=places, ticktext=[f"{x:,g}" for x in places])
@@ -146,7 +149,8 @@ def strip(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
     """Every sample by time, over the median of its cell: drift and noise at a glance, what is not counted in grey."""
     found = series.strip(run.samples, metric)
     figure = blank(found.finding, "minutes of measuring", height=STRIP_HEIGHT)
-    labels = {cell.number: Pen.text(cell.label) for cell in summary.cells}
+    labels = {cell.number: Pen.text(cell.label) + "<br>" for cell in summary.cells}
+    is_labelled = len(found.cell) <= MOST_DOTS
     for number, flag in enumerate(FLAGS):
         for is_counted in (True, False):
             rows = (found.flag == number) & (found.is_counted == is_counted)
@@ -158,8 +162,8 @@ def strip(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
             figure.add_scattergl(
                 x=found.elapsed_min[rows], y=found.ratio[rows], mode="markers", name=name, opacity=0.75,
                 marker={"color": colour, "size": 6, "symbol": symbol},
-                text=[labels.get(cell, "") for cell in found.cell[rows].tolist()],
-                hovertemplate="%{text}<br>%{y:.3f} × its median<extra></extra>",
+                text=[labels.get(cell, "") for cell in found.cell[rows].tolist()] if is_labelled else None,
+                hovertemplate=f"{'%{text}' * is_labelled}%{{y:.3f}} × its median<extra></extra>",
             )  # fmt: skip
     figure.add_hline(y=1, line={"color": GREY, "dash": "dash", "width": 1})
     figure.update_yaxes(title="× its median")

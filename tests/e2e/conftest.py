@@ -111,15 +111,15 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture
-def open_page(context: BrowserContext) -> Iterator[Callable[[str], Page]]:
+def open_page(context: BrowserContext) -> Iterator[Callable[..., Page]]:
     """Opens an address and waits until the page can be used; page errors fail the test."""
     errors: list[str] = []
 
-    def open_(url: str) -> Page:
+    def open_(url: str, title: str = "Prompt lab") -> Page:
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(url)
-        page.get_by_role("heading", name="Prompt lab").wait_for()
+        page.get_by_role("heading", name=title).wait_for()
         return page
 
     yield open_

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.bench import llama_bench_program
+from engine.bench.arms import missing_arms
 from engine.bench.llama_bench_program import (
     build_llama_bench,
     build_minutes,
@@ -112,6 +113,21 @@ def test_a_named_program_that_is_not_there_is_refused(folder: Path, monkeypatch:
     monkeypatch.setenv("LOGITBENCH_LLAMA_BENCH", str(folder / "nothing"))
     with pytest.raises(ConfigError, match="LOGITBENCH_LLAMA_BENCH"):
         find_llama_bench()
+    assert "no such program" in missing_arms()["llama-bench"]
+
+
+def test_a_folder_that_cannot_be_written_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "source" / "requirement.txt").unlink()
+    (folder / "in the way").write_text("")
+    monkeypatch.setattr(llama_bench_program, "build_folder", lambda: folder / "in the way")
+    with pytest.raises(ProgramFailed, match="could not be built in .*in the way"):
+        build_llama_bench()
+
+
+def test_a_download_without_the_source_is_told(folder: Path) -> None:
+    (folder / "source" / "package" / "vendor" / "llama.cpp").rmdir()
+    with pytest.raises(ProgramFailed, match="holds no llama.cpp"):
+        build_llama_bench()
 
 
 def test_the_estimate_is_some_minutes_and_the_place_is_that_of_make_peers() -> None:

@@ -1,0 +1,58 @@
+"""The Benchmark page in a real browser: planned, watched, stopped, reloaded, continued, answered."""
+
+import re
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+from tests.e2e.conftest import Server
+
+OpenPage = Callable[..., Page]
+RUN = re.compile(r"\?run=[0-9a-f-]{36}$")
+
+
+def field(page: Page, label: str, value: str) -> None:
+    """Type into a field and leave it, then wait for the page."""
+    box = page.get_by_label(label, exact=True)
+    box.fill(value)
+    box.press("Enter")
+    is_settled(page)
+
+
+def is_settled(page: Page) -> None:
+    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning", timeout=60_000)
+
+
+def test_from_a_plan_to_a_sentence(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(f"{shipped.url}/benchmark", "Benchmark")
+    is_settled(page)
+    expect(page.get_by_role("button", name=re.compile(r"^Run · about"))).to_be_enabled()
+    field(page, "Layout", "1x1")
+    field(page, "Sequences", "1, 2")
+    field(page, "Rounds", "3")
+    page.get_by_role("button", name=re.compile(r"^Run · about")).click()
+    expect(page).to_have_url(RUN, timeout=30_000)
+    address = page.url
+
+    stop = page.get_by_role("button", name="Stop").first
+    expect(stop).to_be_visible(timeout=30_000)
+    expect(page.get_by_text(re.compile(r"^[1-9]\d* of \d+ samples")).first).to_be_visible(timeout=60_000)
+    page.reload()
+    expect(page).to_have_url(address)
+    expect(page.get_by_text(re.compile(r"^\d+ of \d+ samples")).first).to_be_visible(timeout=30_000)
+
+    other = open_page(shipped.url)
+    expect(other.get_by_text(re.compile(r"^A benchmark is measuring\."))).to_be_visible()
+    expect(other.get_by_text(re.compile(r"^Sweep \d+/\d+"))).to_be_visible()
+    other.close()
+
+    page.get_by_role("button", name="Stop").first.click()
+    going_on = page.get_by_role("button", name="Continue")
+    expect(going_on).to_be_visible(timeout=30_000)
+    is_settled(page)
+    going_on.click()
+    expect(going_on).to_be_hidden(timeout=30_000)
+    expect(page.get_by_role("button", name="Run again")).to_be_enabled(timeout=120_000)
+    expect(page).to_have_url(address)
+    expect(page.get_by_role("heading", level=3).first).to_have_text(re.compile(r"sequence|rounds?"))
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
