@@ -96,6 +96,6 @@ def no_samples() -> Samples:
 
 def counted(samples: Samples) -> Samples:
     """Those that medians and verdicts use: clean, and not replaced; where no clean one is left, all not replaced."""
-    kept = samples[~samples["is_replaced"]]
-    clean = kept[kept["flag"] == FLAGS.index("clean")]
+    kept: Samples = samples[~samples["is_replaced"]]
+    clean: Samples = kept[kept["flag"] == FLAGS.index("clean")]
     return clean if len(clean) else kept
