@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.bench.axes import AXES, Axis, parse_values, values_of
-from engine.bench.candidates import settings_plan
-from engine.bench.layout import AUTO, LIBRARY_DEFAULT
-from engine.bench.plan import GOALS, Plan, Question
-from engine.bench.plan_file import read_plan
-from engine.bench.presets import PRESETS, preset
-from engine.bench.prompts import read_prompts, sample_prompts
+from engine.bench.planning.axes import AXES, Axis, parse_values, values_of
+from engine.bench.planning.candidates import settings_plan
+from engine.bench.planning.layout import AUTO, LIBRARY_DEFAULT
+from engine.bench.planning.plan import GOALS, Plan, Question
+from engine.bench.planning.plan_file import read_plan
+from engine.bench.planning.presets import PRESETS, preset
+from engine.bench.planning.prompts import read_prompts, sample_prompts
 from engine.errors import ConfigError
 from engine.models.library import embedded_model
 from engine.models.shapes import Shape, free_form, shape_named

@@ -10,13 +10,13 @@ from dataclasses import asdict
 from typing import Any
 
 from engine import bench_arguments as words_of
-from engine.bench.limits import Limits, measure_limits
-from engine.bench.llama_bench_program import build_llama_bench, find_llama_bench
-from engine.bench.machine import fingerprint, fingerprint_hash
-from engine.bench.plan import Plan
-from engine.bench.preview import preview
-from engine.bench.session import Session
-from engine.bench.summary import CellSummary, summarise
+from engine.bench.findings.limits import Limits, measure_limits
+from engine.bench.findings.summary import CellSummary, summarise
+from engine.bench.measuring.machine import fingerprint, fingerprint_hash
+from engine.bench.peers.llama_bench_program import build_llama_bench, find_llama_bench
+from engine.bench.planning.plan import Plan
+from engine.bench.planning.preview import preview
+from engine.bench.running.session import Session
 from engine.bench_keeping import HistoryKeeper
 from engine.errors import ConfigError, HistoryError, HistoryLocked
 from engine.history import History, write_inbox, write_run

@@ -10,7 +10,7 @@ from engine.samples import Samples
 
 
 class HistoryKeeper:
-    """An engine.bench.session.Keeper that writes every sample to the disk before the next is taken.
+    """An engine.bench.running.session.Keeper that writes every sample to the disk before the next is taken.
 
     A history that fails, as on a full disk, does not end the run: `on_error` hears of it once, and the run goes on
     unkept.

@@ -10,16 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.bench import exchange
-from engine.bench.candidates import candidates
-from engine.bench.cells import cells_of
-from engine.bench.limits import Limits, measure_limits
-from engine.bench.llama_bench_program import build_llama_bench
-from engine.bench.machine import fingerprint, fingerprint_hash
-from engine.bench.plan import Cell, Plan
-from engine.bench.preview import Preview, preview
-from engine.bench.progress import Progress
-from engine.bench.session import Session
+from engine.bench.exchange import files as exchange
+from engine.bench.findings.limits import Limits, measure_limits
+from engine.bench.measuring.machine import fingerprint, fingerprint_hash
+from engine.bench.peers.llama_bench_program import build_llama_bench
+from engine.bench.planning.candidates import candidates
+from engine.bench.planning.cells import cells_of
+from engine.bench.planning.plan import Cell, Plan
+from engine.bench.planning.preview import Preview, preview
+from engine.bench.running.progress import Progress
+from engine.bench.running.session import Session
 from engine.bench_keeping import HistoryKeeper
 from engine.errors import ConfigError, EngineError, HistoryError
 from engine.history import History, run_bytes, run_from_bytes

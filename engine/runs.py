@@ -29,7 +29,7 @@ class CellRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """One run. plan: engine.bench.plan.Plan as plain values; machine: its fingerprint; outcome: what a question found.
+    """One run. plan: the benchmark's Plan as plain values; machine: its fingerprint; outcome: what a question found.
 
     An `origin` other than "measured" names where an imported run came from.
     """

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from engine.workbench import current
-from pages.parts import plan_editor, run_list, run_view, sweep, watch
+from pages.parts.benchmark import plan_editor, run_list, run_view, sweep, watch
 from pages.parts.notice import notice
 
 

@@ -23,7 +23,6 @@ from engine.llama.model import Model
 from engine.llama.runner import Runner
 from engine.pool import messages as m
 
-
 GATHER_PROMPTS_S = 0.0005
 """After a wait, how long to look for the next prompt before the first decode: a crowd is computed together."""
 

@@ -3,7 +3,7 @@
 import streamlit as st
 from streamlit.navigation.page import Page
 
-from engine.bench.progress import Progress
+from engine.bench.running.progress import Progress
 from engine.units import duration
 from engine.workbench import Workbench, current
 

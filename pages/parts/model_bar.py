@@ -5,7 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from engine.bench.machine import fingerprint
+from engine.bench.measuring.machine import fingerprint
 from engine.errors import EngineError
 from engine.model_slot import ModelState, default_spec
 from engine.models import BrokenFile, ModelFile, embedded_model, estimate, list_models, read_model
@@ -13,7 +13,7 @@ from engine.pool.pool import Pool
 from engine.specs import PoolSpec
 from engine.units import counted
 from engine.workbench import Workbench, current
-from pages.parts.limits_view import machine_limits
+from pages.parts.benchmark.limits_view import machine_limits
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.units import mebibytes, parameters, size

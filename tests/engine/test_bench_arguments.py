@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.axes import AXES, Axis
-from engine.bench.cells import cells_of
-from engine.bench.plan import ARMS, Plan
-from engine.bench.plan_file import plan_to_json
-from engine.bench.presets import PRESETS, preset
-from engine.bench.prompts import sample_prompts
+from engine.bench.planning.axes import AXES, Axis
+from engine.bench.planning.cells import cells_of
+from engine.bench.planning.plan import ARMS, Plan
+from engine.bench.planning.plan_file import plan_to_json
+from engine.bench.planning.presets import PRESETS, preset
+from engine.bench.planning.prompts import sample_prompts
 from engine.bench_arguments import (
     BenchArguments,
     LimitsArguments,

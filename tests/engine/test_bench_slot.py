@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from engine import Pool, Sampling
-from engine.bench.plan import Plan
+from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError, HistoryError
 from engine.runs import RunRecord
 from engine.settings import PREFIX, Settings
@@ -189,7 +189,7 @@ def test_without_a_history_a_run_is_shown_all_the_same(home: Path, plan: Plan, m
 
 KILLED = """
 import sys
-from engine.bench.plan import Plan
+from engine.bench.planning.plan import Plan
 from engine.settings import Settings
 from engine.workbench import Workbench
 bench = Workbench(Settings.from_environment())

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.bench.cells import cells_of
-from engine.bench.plan import Plan
-from engine.bench.preview import Preview, preview
-from engine.bench.progress import Progress
-from engine.bench.summary import summarise
+from engine.bench.findings.summary import summarise
+from engine.bench.planning.cells import cells_of
+from engine.bench.planning.plan import Plan
+from engine.bench.planning.preview import Preview, preview
+from engine.bench.running.progress import Progress
 from engine.errors import EngineError
 from engine.pool.job import new_id
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary

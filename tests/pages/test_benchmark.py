@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from engine.bench.limits import Limits
-from engine.bench.plan import Plan
-from engine.bench.plan_file import plan_to_json
-from engine.bench.summary import summarise
+from engine.bench.findings.limits import Limits
+from engine.bench.findings.summary import summarise
+from engine.bench.planning.plan import Plan
+from engine.bench.planning.plan_file import plan_to_json
 from engine.errors import ProgramFailed
 from engine.models import embedded_model
 from engine.runs import RunRecord
 from engine.units import counted
 from engine.workbench import Workbench
-from pages.parts import plan_editor, run_table
+from pages.parts.benchmark import plan_editor, run_table
 from pages.parts.plain import plain
 from tests.pages.bench_harness import ScriptedSlot, make_run
 

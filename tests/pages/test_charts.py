@@ -9,16 +9,16 @@ import plotly.graph_objects as go
 import plotly.io
 import pytest
 
-from engine.bench import series
-from engine.bench.plan import Objective, Plan
-from engine.bench.summary import Summary, summarise
-from engine.bench.users import capacity
-from engine.bench.waterfall import PartTotals, waterfall
+from engine.bench.findings import series
+from engine.bench.findings.summary import Summary, summarise
+from engine.bench.findings.users import capacity
+from engine.bench.findings.waterfall import PartTotals, waterfall
+from engine.bench.planning.plan import Objective, Plan
 from engine.models import embedded_model
 from engine.runs import CellRecord, RunRecord
 from engine.samples import make_sample, no_samples
-from pages.parts import answer_charts, charts, run_charts
-from pages.parts.chart_pen import ACCENT, GREY, Pen, ramp
+from pages.parts.benchmark import answer_charts, charts, run_charts
+from pages.parts.benchmark.chart_pen import ACCENT, GREY, Pen, ramp
 from tests.pages.bench_harness import make_run
 
 METRIC = "tokens_per_s"

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from pages.parts import layout_grid
-from pages.parts.layout_grid import names, sizes
+from pages.parts.benchmark import layout_grid
+from pages.parts.benchmark.layout_grid import names, sizes
 
 PAGE = """<div id="host"></div><script type="module">{script}
   const host = document.getElementById("host");

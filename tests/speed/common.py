@@ -15,8 +15,8 @@ import numpy as np
 from scipy import stats
 
 from engine import Completion, Job, Pool, PoolSpec, Sampling
-from engine.bench.arms import open_program
-from engine.bench.clients import Deadline
+from engine.bench.measuring.clients import Deadline
+from engine.bench.peers.arms import open_program
 from engine.models.synthetic import write_synthetic
 from tests.speed.peers import ROOT
 

@@ -10,15 +10,15 @@ from contextlib import closing
 
 import numpy as np
 
-from engine.bench.candidates import DEFAULT, candidates, settings_plan
-from engine.bench.effects import effects
-from engine.bench.fleet import Fleet
-from engine.bench.plan import Cell, Plan
-from engine.bench.runner import Runner
-from engine.bench.schedule import rounds_of
-from engine.bench.strategies import Rounds
-from engine.bench.summary import by_round
-from engine.bench.tuning import Tuning
+from engine.bench.findings.summary import by_round
+from engine.bench.findings.tuning import Tuning
+from engine.bench.measuring.fleet import Fleet
+from engine.bench.planning.candidates import DEFAULT, candidates, settings_plan
+from engine.bench.planning.plan import Cell, Plan
+from engine.bench.planning.schedule import rounds_of
+from engine.bench.running.effects import effects
+from engine.bench.running.runner import Runner
+from engine.bench.running.strategies import Rounds
 from engine.runs import CellRecord
 from engine.samples import Samples, no_samples
 from tests.speed.common import N_CTX, Ratio, Row, at_least, at_most, model, ratio

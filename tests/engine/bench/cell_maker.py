@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from engine.bench.plan import Cell, Objective, Workload
+from engine.bench.planning.plan import Cell, Objective, Workload
 from engine.specs import PoolSpec
 
 SMALL = {"num_prompt": 16, "num_generated": 8}

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from engine.bench.plan import Cell, Workload
-from engine.bench.target import Measured
+from engine.bench.measuring.target import Measured
+from engine.bench.planning.plan import Cell, Workload
 from engine.errors import EngineError
 from engine.runs import CellRecord
 from engine.samples import Flag, Samples, no_samples

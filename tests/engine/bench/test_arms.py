@@ -12,14 +12,14 @@ from typing import Any
 import psutil
 import pytest
 
-from engine.bench import llama_bench_program
-from engine.bench.arms import ProgramTarget, missing_arms, open_target
-from engine.bench.cells import cells_of
-from engine.bench.llama_bench import LlamaBench, flags
-from engine.bench.llama_bench_program import find_llama_bench
-from engine.bench.plan import Cell, Plan
-from engine.bench.target import Target
-from engine.bench.waterfall import INSIDE, PARTS
+from engine.bench.findings.waterfall import INSIDE, PARTS
+from engine.bench.measuring.target import Target
+from engine.bench.peers import llama_bench_program
+from engine.bench.peers.arms import ProgramTarget, missing_arms, open_target
+from engine.bench.peers.llama_bench import LlamaBench, flags
+from engine.bench.peers.llama_bench_program import find_llama_bench
+from engine.bench.planning.cells import cells_of
+from engine.bench.planning.plan import Cell, Plan
 from engine.errors import BenchTimeout, ModelError, ProgramFailed, WorkerDied
 from engine.specs import PoolSpec
 

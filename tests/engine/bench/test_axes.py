@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine.bench.axes import AXES, AXES_BY_NAME, MAX_VALUES, axis_of, parse_values
-from engine.bench.layout import Layout, parse_layout
-from engine.bench.plan import Workload
+from engine.bench.planning.axes import AXES, AXES_BY_NAME, MAX_VALUES, axis_of, parse_values
+from engine.bench.planning.layout import Layout, parse_layout
+from engine.bench.planning.plan import Workload
 from engine.errors import ConfigError
 from engine.pool.placement import num_cores
 from engine.specs import PoolSpec

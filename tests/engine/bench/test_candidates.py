@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.axes import AXES_BY_NAME
-from engine.bench.candidates import DEFAULT, DEFAULT_LABEL, METRIC, candidates, default_threads, settings_plan
-from engine.bench.plan import GOALS, Goal
+from engine.bench.planning.axes import AXES_BY_NAME
+from engine.bench.planning.candidates import DEFAULT, DEFAULT_LABEL, METRIC, candidates, default_threads, settings_plan
+from engine.bench.planning.plan import GOALS, Goal
 from engine.samples import METRICS_BY_NAME
 
 

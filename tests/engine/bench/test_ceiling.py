@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench import ceiling
-from engine.bench.ceiling import ceiling_key, prefill_ceiling, shape_of
+from engine.bench.findings import ceiling
+from engine.bench.findings.ceiling import ceiling_key, prefill_ceiling, shape_of
 from engine.errors import ConfigError
 from engine.models.gguf import ModelFile, read_model
 from engine.models.shapes import SHAPES, Shape

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from engine.bench import feasibility
-from engine.bench.cells import anchor_of, cells_of
-from engine.bench.plan import Plan, Workload
+from engine.bench.planning import feasibility
+from engine.bench.planning.cells import anchor_of, cells_of
+from engine.bench.planning.plan import Plan, Workload
 from engine.errors import ConfigError
 from engine.pool.placement import num_cores
 from engine.specs import PoolSpec

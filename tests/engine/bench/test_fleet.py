@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from engine import MemoryRefused, ModelError
-from engine.bench.fleet import Fleet
-from engine.bench.plan import Cell
-from engine.bench.target import Measured, PoolTarget, Target
+from engine.bench.measuring.fleet import Fleet
+from engine.bench.measuring.target import Measured, PoolTarget, Target
+from engine.bench.planning.plan import Cell
 from engine.models.gguf import read_model
 from engine.models.memory import estimate
 from tests.engine.bench.cell_maker import make_cell

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from engine.bench.candidates import DEFAULT
-from engine.bench.effects import effects
-from engine.bench.grid import Grid
-from engine.bench.halving import MOST_COARSE, OVERRUN, SHORT_TOKENS, Halving, final_round
-from engine.bench.plan import FEWEST_ROUNDS, Cell, Plan
-from engine.bench.runner import Runner
-from engine.bench.tuning import FLAT, Tuning
+from engine.bench.findings.tuning import FLAT, Tuning
+from engine.bench.planning.candidates import DEFAULT
+from engine.bench.planning.grid import Grid
+from engine.bench.planning.plan import FEWEST_ROUNDS, Cell, Plan
+from engine.bench.running.effects import effects
+from engine.bench.running.halving import MOST_COARSE, OVERRUN, SHORT_TOKENS, Halving, final_round
+from engine.bench.running.runner import Runner
 from engine.errors import MemoryRefused
 from engine.samples import Samples, make_sample, no_samples
 from tests.engine.bench.fakes import Clock, FakeFleet, Kept, cell

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench import llama_bench_program
-from engine.bench.arms import missing_arms
-from engine.bench.llama_bench_program import (
+from engine.bench.peers import llama_bench_program
+from engine.bench.peers.arms import missing_arms
+from engine.bench.peers.llama_bench_program import (
     build_llama_bench,
     build_minutes,
     build_programs,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from engine import ConfigError, Pool, PromptTooLong
-from engine.bench.clients import Clients, Deadline, answers
-from engine.bench.load import Load
-from engine.bench.metrics import Repetition, RequestTimes
-from engine.bench.plan import Workload
+from engine.bench.measuring.clients import Clients, Deadline, answers
+from engine.bench.measuring.load import Load
+from engine.bench.measuring.metrics import Repetition, RequestTimes
+from engine.bench.planning.plan import Workload
 from engine.errors import BenchTimeout
 from engine.pool.job import Job
 

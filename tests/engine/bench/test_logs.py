@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from engine.bench.exchange import read_run
-from engine.bench.logs import read_candidate_log, read_timing_log
+from engine.bench.exchange.files import read_run
+from engine.bench.exchange.logs import read_candidate_log, read_timing_log
 from engine.errors import ConfigError
 
 BLOCK = """### MODEL_NUM: {model} | ITER: {iteration} ###

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine import ConfigError
-from engine.bench.machine import about_llama, fingerprint, fingerprint_hash, versions
+from engine.bench.measuring.machine import about_llama, fingerprint, fingerprint_hash, versions
 
 
 def test_the_fingerprint_is_plain_and_stays_the_same() -> None:

@@ -5,8 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from engine.bench.metrics import FEWEST_FOR_P95, FEWEST_FOR_P99, Repetition, RequestTimes, busy_window, metrics_of
-from engine.bench.plan import Objective
+from engine.bench.measuring.metrics import (
+    FEWEST_FOR_P95,
+    FEWEST_FOR_P99,
+    Repetition,
+    RequestTimes,
+    busy_window,
+    metrics_of,
+)
+from engine.bench.planning.plan import Objective
 from engine.samples import METRICS_BY_NAME
 
 

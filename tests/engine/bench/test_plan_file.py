@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.plan import Plan
-from engine.bench.plan_file import plan_from_json, plan_to_json, read_plan
+from engine.bench.planning.plan import Plan
+from engine.bench.planning.plan_file import plan_from_json, plan_to_json, read_plan
 from engine.errors import ConfigError
 
 PLAN = Plan(

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from engine.bench import feasibility
-from engine.bench.cells import cells_of
-from engine.bench.plan import ARMS, Plan
-from engine.bench.presets import PRESETS, QUICK_S, coarser, layouts, preset
-from engine.bench.preview import preview
-from engine.bench.schedule import turns_of
+from engine.bench.planning import feasibility
+from engine.bench.planning.cells import cells_of
+from engine.bench.planning.plan import ARMS, Plan
+from engine.bench.planning.presets import PRESETS, QUICK_S, coarser, layouts, preset
+from engine.bench.planning.preview import preview
+from engine.bench.planning.schedule import turns_of
 from engine.errors import ConfigError
 from engine.specs import PoolSpec
 from engine.stats import smallest_ratio

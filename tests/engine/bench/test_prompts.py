@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench import prompts
-from engine.bench.prompts import read_prompts, sample_prompts
+from engine.bench.planning import prompts
+from engine.bench.planning.prompts import read_prompts, sample_prompts
 from engine.errors import ConfigError
 
 

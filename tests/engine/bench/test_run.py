@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.bench.candidates import DEFAULT, candidates
-from engine.bench.cells import cells_of
-from engine.bench.fleet import Fleet
-from engine.bench.halving import final_round
-from engine.bench.plan import FEWEST_ROUNDS, Cell, Plan
-from engine.bench.runner import Runner
-from engine.bench.target import PoolTarget, Target, open_pool_target
-from engine.bench.tuning import Tuning
+from engine.bench.findings.tuning import Tuning
+from engine.bench.measuring.fleet import Fleet
+from engine.bench.measuring.target import PoolTarget, Target, open_pool_target
+from engine.bench.planning.candidates import DEFAULT, candidates
+from engine.bench.planning.cells import cells_of
+from engine.bench.planning.plan import FEWEST_ROUNDS, Cell, Plan
+from engine.bench.running.halving import final_round
+from engine.bench.running.runner import Runner
 from tests.engine.bench.fakes import Kept
 
 SAMPLE_S = 0.02

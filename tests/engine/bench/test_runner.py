@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.bench.plan import Cell, Plan
-from engine.bench.runner import Runner, first_record
-from engine.bench.schedule import rounds_of
-from engine.bench.strategies import Rounds
+from engine.bench.planning.plan import Cell, Plan
+from engine.bench.planning.schedule import rounds_of
+from engine.bench.running.runner import Runner, first_record
+from engine.bench.running.strategies import Rounds
 from engine.errors import BenchTimeout, MemoryRefused, WorkerDied
 from engine.samples import FLAGS, Samples, no_samples
 from tests.engine.bench.fakes import Clock, FakeFleet, Kept, cells

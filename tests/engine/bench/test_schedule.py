@@ -8,10 +8,10 @@ from statistics import fmean
 
 import pytest
 
-from engine.bench import feasibility
-from engine.bench.cells import cells_of
-from engine.bench.plan import Plan
-from engine.bench.schedule import Turn, rounds_of, turns_of
+from engine.bench.planning import feasibility
+from engine.bench.planning.cells import cells_of
+from engine.bench.planning.plan import Plan
+from engine.bench.planning.schedule import Turn, rounds_of, turns_of
 from engine.errors import ConfigError
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.ceiling import ceiling_key
-from engine.bench.limits import Limits
-from engine.bench.plan import Cell, Workload
-from engine.bench.shares import shares, weights_read
+from engine.bench.findings.ceiling import ceiling_key
+from engine.bench.findings.limits import Limits
+from engine.bench.findings.shares import shares, weights_read
+from engine.bench.planning.plan import Cell, Workload
 from engine.models.ggml import TYPES_BY_NAME
 from engine.models.gguf import ModelFile, read_model
 from engine.models.header import TensorInfo

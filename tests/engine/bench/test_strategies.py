@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.bench.plan import Plan
-from engine.bench.runner import Runner
-from engine.bench.schedule import rounds_of
-from engine.bench.strategies import MOST_REPEATS, Rounds
+from engine.bench.planning.plan import Plan
+from engine.bench.planning.schedule import rounds_of
+from engine.bench.running.runner import Runner
+from engine.bench.running.strategies import MOST_REPEATS, Rounds
 from engine.samples import Samples, no_samples
 from tests.engine.bench.fakes import Clock, FakeFleet, Kept, cells
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.bench.rounds import round_s
-from engine.bench.summary import Summary, by_round, summarise, words_of
+from engine.bench.findings.rounds import round_s
+from engine.bench.findings.summary import Summary, by_round, summarise, words_of
 from engine.runs import CellRecord, RunRecord
 from engine.samples import METRICS, METRICS_BY_NAME, SAMPLE, Samples, make_sample, no_samples
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.bench import surroundings
-from engine.bench.surroundings import Watch, flag_of
+from engine.bench.measuring import surroundings
+from engine.bench.measuring.surroundings import Watch, flag_of
 from engine.samples import METRICS_BY_NAME, SURROUNDINGS, Flag
 
 BURN = "while True: pass"

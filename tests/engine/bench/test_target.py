@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from engine import ConfigError, ModelError, PoolClosed, WorkerDied
-from engine.bench.target import PoolTarget, load_cold, open_pool_target
+from engine.bench.measuring.target import PoolTarget, load_cold, open_pool_target
 from engine.errors import BenchTimeout
 from engine.pool.pool import Pool
 from engine.samples import METRICS_BY_NAME, SURROUNDINGS

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.bench.plan import Objective, Plan
-from engine.bench.users import capacity
+from engine.bench.findings.users import capacity
+from engine.bench.planning.plan import Objective, Plan
 from engine.errors import ConfigError
 from engine.runs import CellRecord, RunRecord
 from engine.samples import make_sample

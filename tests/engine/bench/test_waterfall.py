@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.bench.arms import open_target
-from engine.bench.cells import cells_of
-from engine.bench.fleet import Fleet
-from engine.bench.plan import Plan
-from engine.bench.runner import Runner
-from engine.bench.waterfall import PARTS, PartTotals, seconds_of_pool, waterfall
+from engine.bench.findings.waterfall import PARTS, PartTotals, seconds_of_pool, waterfall
+from engine.bench.measuring.fleet import Fleet
+from engine.bench.peers.arms import open_target
+from engine.bench.planning.cells import cells_of
+from engine.bench.planning.plan import Plan
+from engine.bench.running.runner import Runner
 from engine.runs import CellRecord, RunRecord
 from engine.samples import Samples, make_sample, no_samples
 

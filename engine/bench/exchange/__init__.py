@@ -1,0 +1,1 @@
+"""Runs of other programs in, and runs out for them."""

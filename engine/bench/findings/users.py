@@ -1,0 +1,153 @@
+"""How many users this machine serves as they want it: the answer to a run that varied their number."""
+
+import math
+from collections import defaultdict
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.bench.planning.plan import Objective
+from engine.errors import ConfigError
+from engine.runs import CellRecord, RunRecord
+from engine.samples import Samples, counted
+from engine.stats import Interval, median_interval
+from engine.units import counted as several
+
+_MEDIAN, _P95 = 0.5, 0.95
+
+
+class Point(NamedTuple):
+    """One number of users. ttft_s: median first token; per_s: median speed of each stream; goodput_per_s: requests.
+
+    share: of the requests that met the objective; NaN where the run counted them by another one. margins: how many
+    times better than wanted first token and speed were for the request that decides; 1 is just as wanted.
+    """
+
+    users: int
+    ttft_s: Interval
+    per_s: Interval
+    goodput_per_s: Interval
+    share: float
+    margins: tuple[float, float]
+
+
+class Capacity(NamedTuple):
+    """users: the most that are served as wanted, 0 where the fewest measured are not. is_at_least: no more were tried.
+
+    points: what was measured, by number of users.
+    """
+
+    users: int
+    is_at_least: bool
+    points: tuple[Point, ...]
+    sentence: str
+
+
+def capacity(run: RunRecord, objective: Objective | None = None) -> Capacity:
+    """Most users for whom the share of requests that meet the objective (None: the run's own) is large enough.
+
+    Between two measured numbers it is interpolated, never beyond them. With another objective than the run's, whose
+    requests were not counted by it, the quantiles of first token and speed decide: median and 95th percentile are
+    kept of each sample. Where other settings vary too, those that serve the most users are taken. Raises ConfigError
+    where no number of users was measured.
+    """
+    measured_by = Objective.from_dict(run.plan.get("objective", {}))
+    wanted = objective or measured_by
+    is_counted = (wanted.ttft_s, wanted.per_s) == (measured_by.ttft_s, measured_by.per_s)
+    groups: dict[str, list[Point]] = defaultdict(list)
+    for cell in run.cells:
+        samples = counted(run.samples[run.samples["cell"] == cell.number])
+        if cell.settings.get("users") and len(samples):
+            groups[_others(cell)].append(_point(int(cell.settings["users"]), samples, wanted, is_counted))
+    if not groups:
+        raise ConfigError("this run measured no number of users: vary users, then this question has an answer")
+    found = [_capacity(sorted(points), wanted) for points in groups.values()]
+    return max(found, key=lambda one: (one.users, one.is_at_least))
+
+
+def _others(cell: CellRecord) -> str:
+    return repr(sorted((name, repr(value)) for name, value in cell.settings.items() if name != "users"))
+
+
+def _point(users: int, samples: Samples, wanted: Objective, is_counted: bool) -> Point:
+    share = math.nan
+    if is_counted:
+        answered = np.nansum(samples["requests_per_s"] * samples["duration_s"])
+        share = float(np.nansum(samples["goodput_per_s"] * samples["duration_s"]) / answered) if answered else math.nan
+    ttft_s, tpot_s = (_at_share(samples, name, wanted.share) for name in ("ttft", "tpot"))
+    return Point(
+        users,
+        _interval(samples, "ttft_s"),
+        _interval(samples, "decode_per_s"),
+        _interval(samples, "goodput_per_s"),
+        share,
+        (wanted.ttft_s / ttft_s, 1 / (wanted.per_s * tpot_s)),
+    )
+
+
+def _interval(samples: Samples, name: str) -> Interval:
+    known = samples[np.isfinite(samples[name])]
+    return median_interval(known[name], known["round"])
+
+
+def _at_share(samples: Samples, name: str, share: float) -> float:
+    """Seconds that this share of requests kept within, from median and 95th percentile, in between by logarithm.
+
+    Beyond the 95th percentile nothing is known, so that stands; with too few requests for one, the median.
+    """
+    with np.errstate(all="ignore"):
+        middle, high = (_median(samples[f"{name}{end}_s"]) for end in ("", "_p95"))
+    if math.isnan(high):
+        return middle
+    part = min(1.0, (share - _MEDIAN) / (_P95 - _MEDIAN))
+    return float(middle * (high / middle) ** part) if middle > 0 else high
+
+
+def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else math.nan
+
+
+def _capacity(points: list[Point], wanted: Objective) -> Capacity:
+    is_met = [_is_met(point, wanted) for point in points]
+    num_met = is_met.index(False) if False in is_met else len(points)
+    if num_met == len(points):
+        users = points[-1].users
+        return Capacity(
+            users, True, tuple(points), _sentence(f"at least {_named(users)}", wanted, "no more were tried")
+        )
+    if num_met == 0:
+        fewest = points[0].users
+        who = "not even one user" if fewest == 1 else f"fewer than {_named(fewest)}"
+        return Capacity(0, False, tuple(points), _sentence(who, wanted, ""))
+    below, above = list(pairwise(points))[num_met - 1]
+    users = _between(below, above, wanted)
+    note = f"reckoned between {below.users} and {above.users} measured" if users > below.users else ""
+    return Capacity(users, False, tuple(points), _sentence(_named(users), wanted, note))
+
+
+def _is_met(point: Point, wanted: Objective) -> bool:
+    return not any(margin < 1 for margin in point.margins) if math.isnan(point.share) else point.share >= wanted.share
+
+
+def _between(below: Point, above: Point, wanted: Objective) -> int:
+    """The whole number of users where the line between two points crosses what is wanted, in either respect first."""
+    if math.isnan(below.share + above.share):
+        margins = zip(below.margins, above.margins, strict=True)
+        part = min(math.log(had) / math.log(had / has) for had, has in margins if has < 1)
+    else:
+        part = (below.share - wanted.share) / (below.share - above.share)
+    return min(above.users - 1, below.users + math.floor(part * (above.users - below.users)))
+
+
+def _named(users: int) -> str:
+    return several(users, "user")
+
+
+def _sentence(who: str, wanted: Objective, note: str) -> str:
+    added = f" ({note})" if note else ""
+    return (
+        f"This machine serves {who} at first token < {wanted.ttft_s:g} s and {wanted.per_s:g} tok/s each, "
+        f"{100 * wanted.share:g} % of the requests so{added}."
+    )

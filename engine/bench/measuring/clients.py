@@ -1,0 +1,133 @@
+"""Requests on their way to a pool: handed over in order, waited for without turning, their moments noted."""
+
+import math
+import queue
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from engine.bench.measuring.metrics import Repetition, RequestTimes
+from engine.errors import BenchTimeout, QueueFull
+from engine.pool.job import Job
+
+Prompt = str | list[int]
+
+
+class Deadline:
+    """The moment at which something has to be over."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._at = time.monotonic() + timeout_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until then, at least 0."""
+        return max(0.0, self._at - time.monotonic())
+
+
+class _Asked(NamedTuple):
+    stream: int
+    prompt: Prompt
+    at: float
+
+
+class Clients:
+    """Asks `submit` on behalf of several streams; a context manager that cancels what is still open at its end.
+
+    What the pool has no room for is kept back in its order and counts as asked meanwhile.
+    """
+
+    def __init__(self, submit: Callable[[Prompt], Job], deadline: Deadline) -> None:
+        self._submit, self._deadline = submit, deadline
+        self._kept: deque[_Asked] = deque()
+        self._open: dict[Job, _Asked] = {}
+        self._answers: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._done: list[tuple[_Asked, Job]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._kept.clear()
+        for job in self._open:
+            job.cancel()
+
+    def ask(self, stream: int, prompt: Prompt, at: float | None = None) -> None:
+        """One request, wanted now or at the monotonic second `at`."""
+        self._kept.append(_Asked(stream, prompt, time.monotonic() if at is None else at))
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        while self._kept:
+            try:
+                job = self._submit(self._kept[0].prompt)
+            except QueueFull:
+                return
+            self._open[job] = self._kept.popleft()
+            job.add_done_callback(self._answers.put)
+
+    def answered(self, until: float = math.inf) -> int | None:
+        """Wait for the next answer, at most to the monotonic second `until`; the stream that has it.
+
+        None at `until`, and at once where nothing is open and no `until` was given. Raises the error of a request
+        that failed, and BenchTimeout.
+        """
+        if not self._open and until == math.inf:
+            return None
+        left_s = self._deadline.left_s
+        try:
+            job = self._answers.get(timeout=max(0.0, min(left_s, until - time.monotonic())))
+        except queue.Empty:
+            if self._deadline.left_s:
+                return None
+            raise self._too_late() from None
+        asked = self._open.pop(job)
+        job.result(0)
+        self._done.append((asked, job))
+        self._hand_over()
+        return asked.stream
+
+    def answer_all(self) -> None:
+        """Wait until nothing is open."""
+        while self.answered() is not None:
+            pass
+
+    def _too_late(self) -> BenchTimeout:
+        num = len(self._done) + len(self._open) + len(self._kept)
+        return BenchTimeout(
+            f"{len(self._done):,} of {num:,} requests were answered within {self._deadline.timeout_s:g} s: the workers "
+            "hang or are too slow for what is asked; ask for less or allow more time"
+        )
+
+    def streams(self, released: float) -> Repetition:
+        """What was answered, in the order of the streams; nothing counts as asked before `released`."""
+        found: dict[int, list[RequestTimes]] = {}
+        for asked, job in self._done:
+            found.setdefault(asked.stream, []).append(_times(job, max(asked.at, released)))
+        return [found[stream] for stream in sorted(found)]
+
+
+def answers(submit: Callable[[Prompt], Job], prompts: Iterable[Prompt], deadline: Deadline) -> Repetition:
+    """Ask all prompts at once, each as a stream of its own, and wait for the answers."""
+    with Clients(submit, deadline) as clients:
+        for stream, prompt in enumerate(prompts):
+            clients.ask(stream, prompt)
+        clients.answer_all()
+        return clients.streams(-math.inf)
+
+
+def _times(job: Job, asked: float) -> RequestTimes:
+    """Moments of a job that is over, all on this machine's monotonic clock."""
+    timings = job.result().timings
+    started = job.submitted + timings.queue_s
+    return RequestTimes(
+        asked=asked,
+        started=max(started, asked),
+        first=started + timings.prefill_s,
+        tokens=job.submitted + np.cumsum(job.steps.records["elapsed_s"]),
+        num_computed=timings.num_prompt - timings.num_cached,
+    )

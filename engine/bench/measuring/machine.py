@@ -1,0 +1,100 @@
+"""The machine that a run was measured on: what its timings depend on, and a hash to tell two machines apart."""
+
+import hashlib
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from engine.errors import ConfigError
+from engine.pool.placement import allowed_cores, cpu_quota
+
+_PACKAGES = ("logitbench", "llama-cpp-python", "numpy", "msgspec", "psutil")
+_ROOT = Path(__file__).resolve().parents[3]
+_PATIENCE_S = 60
+
+
+def fingerprint(build: str = "") -> dict[str, Any]:
+    """What decides how fast a model runs here, as plain values for JSON.
+
+    cpu_quota: cores' worth of time that the control group grants, None without a limit; governor: empty where the
+    system has none; llama: versions, commit and features of the libraries (those in the folder `build` if one is
+    named). Raises ConfigError where these cannot be loaded.
+    """
+    quota = cpu_quota()
+    return {
+        "cpu": _cpu_name(),
+        "cores": psutil.cpu_count(logical=False),
+        "threads": psutil.cpu_count(),
+        "allowed_cores": allowed_cores(),
+        "cpu_quota": None if math.isinf(quota) else quota,
+        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "llama": about_llama(build),
+    }
+
+
+def fingerprint_hash(machine: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits (of SHA-256), the same for the same fingerprint."""
+    return hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that timings depend on, by name; those not installed are left out."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+@cache
+def about_llama(build: str = "") -> dict[str, str]:
+    """Versions, commit and features of llama.cpp's libraries, asked of a process that loads them and ends.
+
+    Raises ConfigError where they cannot be loaded.
+    """
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))}
+    if build:
+        environment["LLAMA_CPP_LIB_PATH"] = build
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "engine.llama.about"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=_PATIENCE_S,
+        check=False,
+    )
+    if done.returncode:
+        place = build or "the Python package"
+        raise ConfigError(f"the llama.cpp libraries of {place} cannot be loaded: {done.stderr.strip()[-500:]}")
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def _cpu_name() -> str:
+    """As the processor calls itself; its architecture where the system does not tell."""
+    for line in _read("/proc/cpuinfo").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _read(path: str) -> str:
+    """A small file of the system; empty where it does not exist."""
+    with suppress(OSError):
+        return Path(path).read_text().strip()
+    return ""

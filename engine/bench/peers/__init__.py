@@ -1,0 +1,1 @@
+"""Other ways of running the same model, measured beside our own pool."""

@@ -1,0 +1,178 @@
+"""Other ways of running the same model, measured as our own pool is: the bare loop, `Llama.create_completion`.
+
+Each is a program of its own that keeps the model loaded and answers one request at a time; `llama_bench` beside this
+file has the third.
+"""
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import psutil
+
+from engine.bench.findings.waterfall import PartTotals
+from engine.bench.measuring.clients import Deadline, Prompt
+from engine.bench.measuring.metrics import RequestTimes, metrics_of
+from engine.bench.measuring.surroundings import Watch
+from engine.bench.measuring.target import (
+    COLD_TIMEOUT_S,
+    MOST_WARM_UPS,
+    SAMPLE_S,
+    STEADY,
+    Measured,
+    Target,
+    open_pool_target,
+)
+from engine.bench.peers.llama_bench import LlamaBench
+from engine.bench.peers.llama_bench_program import build_minutes, find_llama_bench
+from engine.bench.peers.program import Program
+from engine.bench.planning.plan import Arm, Cell
+from engine.errors import ConfigError
+from engine.pool.placement import cores_for, threads_for
+from engine.specs import PoolSpec
+
+PROGRAMS: dict[Arm, str] = {"loop": "engine.llama.bare_loop", "create_completion": "engine.llama.high_level"}
+_PREFIX_SEED = 1
+
+
+def open_target(cell: Cell) -> Target:
+    """The cell's target, with its model loaded, whatever its arm. Raises EngineError."""
+    if cell.arm == "pool":
+        return open_pool_target(cell)
+    return LlamaBench(cell) if cell.arm == "llama-bench" else ProgramTarget(cell)
+
+
+def missing_arms() -> dict[Arm, str]:
+    """Arms that cannot run here, with what would bring each."""
+    try:
+        if find_llama_bench():
+            return {}
+    except ConfigError as error:
+        return {"llama-bench": str(error)}
+    return {"llama-bench": f"Build llama-bench (about {build_minutes()} min)"}
+
+
+def open_program(arm: Arm, model: str, pool: PoolSpec, build: str = "") -> tuple[Program, dict[str, Any]]:
+    """The program of an arm with the model loaded, and what it says of it (`engine.llama.arm.Ready`).
+
+    Raises BenchTimeout, WorkerDied or ModelError; nothing is left running then.
+    """
+    program = Program(PROGRAMS[arm], build)
+    threads = pool.threads or threads_for(pool.instances)
+    load = {
+        "model": model,
+        "spec": pool.to_dict(),
+        "threads": threads,
+        "threads_batch": pool.threads_batch or threads,
+        "cpus": cores_for(0, threads) if pool.pin else [],
+    }
+    try:
+        return program, program.ask(load, Deadline(COLD_TIMEOUT_S))
+    except BaseException:
+        program.close()
+        raise
+
+
+class ProgramTarget:
+    """The arm "loop" or "create_completion" of a cell.
+
+    Its facts keep the parts of the time per token (see `waterfall`) over all samples so far.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+        self._program, ready = open_program(cell.arm, cell.model, cell.pool, cell.build)
+        controls = set(ready["controls"])
+        self._words = np.array([token for token in range(ready["num_vocab"]) if token not in controls])
+        self._bos = ready["bos"]
+        self._facts = {
+            "interpreter_s": ready["began"] - self._program.started_at,
+            "load_warm_s": ready["load_s"],
+        }
+        self._num_repetitions = 1
+        self._parts = PartTotals()
+
+    @property
+    def facts(self) -> Mapping[str, float]:
+        """Seconds of loading, repetitions in a sample, and the parts of the time per token so far."""
+        return {**self._facts, "repetitions": self._num_repetitions, **self._parts.facts()}
+
+    def warm_up(self, timeout_s: float) -> None:
+        """Repeat until two in a row take as long, then fix how many make a sample."""
+        deadline = Deadline(timeout_s)
+        random = np.random.default_rng()
+        took = [self._once(random, 0, deadline)["wall_s"] for _ in range(2)]
+        while len(took) < MOST_WARM_UPS and abs(took[-1] - took[-2]) > STEADY * took[-1]:
+            took.append(self._once(random, 0, deadline)["wall_s"])
+        self._num_repetitions = math.ceil(SAMPLE_S / took[-1])
+
+    def sample(self, seed: int, timeout_s: float) -> Measured:
+        """As many repetitions as make a sample, and on until it is long enough."""
+        deadline = Deadline(timeout_s)
+        random = np.random.default_rng(seed)
+        answers: list[dict[str, Any]] = []
+        started_at, measured_s = time.time(), 0.0
+        with Watch([self._program.pid]) as watch:
+            while len(answers) < self._num_repetitions or measured_s < SAMPLE_S:
+                answers.append(self._once(random, seed, deadline))
+                measured_s += answers[-1]["wall_s"]
+        for answer in answers:
+            self._parts.add(_parts(answer), answer["wall_s"], len(answer["token_times"][0]))
+        metrics = metrics_of([[[self._times(answer)]] for answer in answers], self._cell.objective)
+        inside = sum(answer["parts"]["prefill_s"] + answer["parts"]["decode_s"] for answer in answers)
+        metrics |= watch.use() | _memory(self._program.pid) | {"decode_share": inside / measured_s}
+        return Measured(started_at, watch.seconds, metrics, watch.values(), watch.flag())
+
+    def close(self) -> None:
+        """End the program."""
+        self._program.close()
+
+    def _once(self, random: np.random.Generator, seed: int, deadline: Deadline) -> dict[str, Any]:
+        asked = self._cell.workload
+        is_random = asked.asked == "tokens"
+        question = {
+            "prompts": [self._prompt(random)],
+            "num_generated": max(1, asked.num_generated),
+            "depth": asked.depth if is_random else 0,
+            "seed": seed,
+            "ignores_end": is_random,
+        }
+        return self._program.ask(question, deadline)
+
+    def _prompt(self, random: np.random.Generator) -> Prompt:
+        """A text of the workload, or the same random ids that the pool is asked."""
+        asked = self._cell.workload
+        if asked.asked == "prompts":
+            return asked.prompts[int(random.integers(len(asked.prompts)))]
+        head = self._ids(np.random.default_rng(_PREFIX_SEED), asked.depth)
+        ids = [*head, *self._ids(random, max(1, asked.num_prompt))]
+        return ids if self._bos is None else [self._bos, *ids[1:]]
+
+    def _ids(self, random: np.random.Generator, num: int) -> list[int]:
+        ids: list[int] = self._words[random.integers(0, len(self._words), num)].tolist()
+        return ids
+
+    def _times(self, answer: Mapping[str, Any]) -> RequestTimes:
+        asked = self._cell.workload
+        (moments,), (num_prompt,) = answer["token_times"], answer["num_prompt"]
+        return RequestTimes(
+            asked=answer["submitted"],
+            started=answer["submitted"],
+            first=moments[0],
+            tokens=np.array(moments if asked.num_generated else [], np.float64),
+            num_computed=num_prompt if asked.num_prompt else 0,
+        )
+
+
+def _parts(answer: Mapping[str, Any]) -> dict[str, float]:
+    return {name.removesuffix("_s"): seconds for name, seconds in answer["parts"].items()}
+
+
+def _memory(pid: int) -> dict[str, float]:
+    with contextlib.suppress(psutil.Error):
+        memory = psutil.Process(pid).memory_full_info()
+        return {"pss_bytes": getattr(memory, "pss", math.nan), "private_bytes": memory.uss}
+    return {}

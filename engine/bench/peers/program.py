@@ -1,0 +1,111 @@
+"""One program beside this one that answers a JSON line with a JSON line, each within a time limit."""
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine import errors
+from engine.bench.measuring.clients import Deadline
+from engine.errors import BenchTimeout, EngineError, WorkerDied
+
+_ROOT = Path(__file__).resolve().parents[3]
+_CHUNK = 1 << 16
+_LOG_TAIL = 2000
+
+
+class Program:
+    """`python -m module`, with the llama.cpp libraries of the folder `build` if one is named.
+
+    close() may be called from any thread and ends a wait for an answer. started_at: monotonic second of the start.
+    """
+
+    def __init__(self, module: str, build: str = "") -> None:
+        environment = os.environ | {
+            "GGML_NO_BACKTRACE": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))),
+        }
+        if build:
+            environment["LLAMA_CPP_LIB_PATH"] = build
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the program writes to it as long as it lives
+        self._name = module
+        self._received = self._last_words = b""
+        self._lock = threading.RLock()
+        self.started_at = time.monotonic()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid
+
+    def ask(self, question: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
+        """Send a line and wait for its answer.
+
+        Raises BenchTimeout (the program is then ended), WorkerDied, or the EngineError that the program reports.
+        """
+        with self._lock:
+            try:
+                self._input.write(json.dumps(question).encode() + b"\n")
+                self._input.flush()
+            except (OSError, ValueError) as error:
+                raise self._death() from error
+            answer: dict[str, Any] = json.loads(self._line(deadline))
+        if "error" in answer:
+            raise getattr(errors, answer["error"], EngineError)(answer["text"])
+        return answer
+
+    def _line(self, deadline: Deadline) -> bytes:
+        output = self._output.fileno()
+        while b"\n" not in self._received:
+            if not select.select([output], [], [], deadline.left_s)[0]:
+                self.close()
+                raise BenchTimeout(
+                    f"{self._name} gave no answer within {deadline.timeout_s:g} s: it hangs or is too slow for what is "
+                    "asked; ask for less or allow more time"
+                )
+            chunk = os.read(output, _CHUNK)
+            if not chunk:
+                raise self._death()
+            self._received += chunk
+        line, _newline, self._received = self._received.partition(b"\n")
+        return line
+
+    def _death(self) -> WorkerDied:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        self.close()
+        words = self._last_words.decode("utf-8", "replace").strip()
+        tail = f"; the end of its log:\n{words}" if words else ""
+        return WorkerDied(f"{self._name} ended with status {self._process.returncode}: run this again{tail}")
+
+    def close(self) -> None:
+        """End the program; safe to call twice, and where it hangs."""
+        self._process.kill()
+        self._process.wait()
+        with self._lock:
+            if self._log.closed:
+                return
+            size = os.fstat(self._log.fileno()).st_size
+            self._last_words = os.pread(self._log.fileno(), _LOG_TAIL, max(0, size - _LOG_TAIL))
+            for stream in (self._input, self._output, self._log):
+                with contextlib.suppress(OSError):  # what was still to be written has nobody to read it
+                    stream.close()

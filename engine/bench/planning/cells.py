@@ -1,0 +1,209 @@
+"""The cells of a plan: the product of its axes, each resolved to what will run, with the reason where it cannot."""
+
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from engine.bench.planning.axes import AXES, AXES_BY_NAME, Where, axis_of
+from engine.bench.planning.feasibility import Feasibility, num_needed
+from engine.bench.planning.layout import Layout, parse_layout
+from engine.bench.planning.plan import Cell, Objective, Plan, Workload
+from engine.errors import ConfigError
+from engine.pool.placement import threads_for
+from engine.specs import PoolSpec, Spec
+
+MAX_CELLS = 10_000
+LENGTHS = ("num_prompt", "num_generated", "depth")
+ARRIVALS = {"users": "users", "rate_per_s": "poisson"}
+"""The way of arriving that an axis implies."""
+
+Axes = Mapping[str, tuple[Any, ...]]
+Settings = dict[str, Any]
+S = TypeVar("S", bound=Spec)
+
+
+def cells_of(plan: Plan, feasibility: Feasibility | None = None) -> list[Cell]:
+    """Every configuration that `plan` asks for, once, numbered in the order of its axes.
+
+    Where the plan has no n_ctx, the context holds the longest request of all cells, so that those which differ only
+    in their requests share workers; or of this cell alone where that takes more memory than there is. feasibility: to
+    be asked again about the same cells. Raises ConfigError for unknown axes, values out of range, an axis that is
+    fixed as well, and more than 10,000 cells.
+    """
+    axes = _checked_axes(plan)
+    maker = _Maker(plan, axes, feasibility or Feasibility())
+    made: dict[tuple[Any, ...], Cell] = {}
+    for values in itertools.product(*axes.values()):
+        cell = maker.cell(dict(zip(axes, values, strict=True)))
+        made.setdefault(tuple(cell.settings.values()), cell)
+    labels = _labels([cell.settings for cell in made.values()], axes)
+    return [
+        replace(cell, number=number, label=label)
+        for number, (cell, label) in enumerate(zip(made.values(), labels, strict=True))
+    ]
+
+
+def anchor_of(plan: Plan, cells: Sequence[Cell]) -> int:
+    """Number of the cell that tells drift: the plan's, or the first that can run where that one cannot.
+
+    Raises ConfigError with the first reason when none can run.
+    """
+    able = [cell.number for cell in cells if not cell.refusal]
+    if not able:
+        raise ConfigError(f"none of the {len(cells):,} cells can run; the first one: {cells[0].refusal}")
+    return plan.anchor if plan.anchor in able else able[0]
+
+
+def _checked_axes(plan: Plan) -> Axes:
+    """The plan's axes in the order of the table; refuses what contradicts itself and what is too much."""
+    for name, values in plan.axes.items():
+        fields = ("instances", "threads") if axis_of(name).name == "layout" else (name,)
+        fixed = [field for field in fields if field in plan.pool or field in plan.workload]
+        if fixed:
+            raise ConfigError(f"{fixed[0]} is fixed in the plan and varied by the axis {name}: take one of them out")
+        if not values:
+            raise ConfigError(f"the axis {name} has no values: name one, or take the axis out")
+    if not plan.model and "model" not in plan.axes:
+        raise ConfigError("the plan names no model: give the path of a GGUF file")
+    if (count := math.prod(map(len, plan.axes.values()))) > MAX_CELLS:
+        raise ConfigError(f"the plan has {count:,} cells; up to {MAX_CELLS:,} are allowed: vary fewer things at once")
+    checked = {name: tuple(map(axis_of(name).checked, values)) for name, values in plan.axes.items()}
+    return {axis.name: checked[axis.name] for axis in AXES if axis.name in checked}
+
+
+class _Maker:
+    """Makes single cells, as yet without number and label."""
+
+    def __init__(self, plan: Plan, axes: Axes, feasibility: Feasibility) -> None:
+        self._model = plan.model
+        self._objective = Objective.from_dict(plan.objective)
+        self._pool = dict(plan.pool)
+        if "arm" in axes and "parallel" not in axes:
+            # The other ways of calling answer one request at a time.
+            self._pool.setdefault("parallel", 1)
+        self._workload = _with_arrival(plan.workload, axes)
+        self._has_n_ctx = "n_ctx" in axes or "n_ctx" in plan.pool
+        longest = {name: max(axes[name]) for name in axes if name in LENGTHS}
+        self._num_needed = num_needed(_made(Workload, self._workload | longest, LENGTHS)[0])
+        self._feasibility = feasibility
+
+    def cell(self, chosen: Settings) -> Cell:
+        """The cell of one value for each axis."""
+        pool_values, workload_values = self._pool | _part(chosen, "pool"), self._workload | _part(chosen, "workload")
+        if "layout" in chosen:
+            pool_values |= parse_layout(chosen["layout"]).resolved()._asdict()
+        workload, senseless = _made(Workload, workload_values, LENGTHS)
+        pool, contradiction = _made(PoolSpec, pool_values, ("n_ubatch",))
+        model = str(Path(chosen.get("model", self._model)).expanduser().resolve())
+        if not self._has_n_ctx:
+            pool = self._with_context(model, pool, workload)
+        cell = Cell(
+            number=0,
+            label="",
+            model=model,
+            build=chosen.get("build") or "",
+            arm=chosen.get("arm", "pool"),
+            pool=_resolved(pool),
+            workload=workload,
+            objective=self._objective,
+            settings={},
+        )
+        # What is refused keeps what was asked for; the specs cannot hold it.
+        refused = (LENGTHS if senseless else ()) + (("n_ubatch",) if contradiction else ())
+        asked = {name: value for name, value in (pool_values | workload_values).items() if name in refused}
+        return replace(
+            cell,
+            settings=_settings(cell) | asked,
+            refusal=senseless or contradiction or self._feasibility.refusal(cell),
+            notes=self._feasibility.notes(cell),
+        )
+
+    def _with_context(self, model: str, pool: PoolSpec, workload: Workload) -> PoolSpec:
+        """`pool` with a context for the longest request of the plan, else for that of this cell."""
+        spacious = replace(pool, n_ctx=max(pool.n_ctx, self._num_needed))
+        if self._feasibility.fits(model, _resolved(spacious)):
+            return spacious
+        return replace(pool, n_ctx=max(pool.n_ctx, num_needed(workload)))
+
+
+def _made(kind: type[S], values: Settings, doubtful: tuple[str, ...]) -> tuple[S, str]:
+    """The spec and no reason; or the spec without its `doubtful` values, and the reason why they contradict."""
+    try:
+        return kind.from_dict(values), ""
+    except ConfigError as error:
+        return kind.from_dict({name: value for name, value in values.items() if name not in doubtful}), str(error)
+
+
+def _with_arrival(workload: Mapping[str, Any], axes: Axes) -> Settings:
+    """The plan's workload, with requests arriving as its axes imply; refuses axes that it gives no meaning."""
+    implied = [arrival for name, arrival in ARRIVALS.items() if name in axes]
+    if len(implied) > 1 or (implied and workload.get("arrival", implied[0]) != implied[0]):
+        raise ConfigError(
+            "users and rate_per_s are two ways for requests to arrive: a plan has one, and no other arrival"
+        )
+    if workload.get("asked") == "prompts" and (senseless := [name for name in ("num_prompt", "depth") if name in axes]):
+        raise ConfigError(f"the axis {senseless[0]} means nothing for texts: take it out, or ask random tokens")
+    return dict(workload) | ({"arrival": implied[0]} if implied else {})
+
+
+def _part(chosen: Settings, where: Where) -> Settings:
+    return {name: value for name, value in chosen.items() if AXES_BY_NAME[name].where == where}
+
+
+def _resolved(pool: PoolSpec) -> PoolSpec:
+    """The same pool with every number that llama.cpp and this machine make of it, so that equal ones compare equal."""
+    threads = pool.threads or threads_for(pool.instances)
+    return replace(
+        pool,
+        threads=threads,
+        threads_batch=pool.threads_batch or threads,
+        n_ctx=pool.padded_n_ctx,
+        n_batch=pool.resolved_n_batch,
+        n_ubatch=pool.resolved_n_ubatch,
+    )
+
+
+def _settings(cell: Cell) -> Settings:
+    """The values of a cell by axis, in the order of the table; only what its requests make use of."""
+    values: Settings = {
+        "layout": Layout(cell.pool.instances, cell.pool.threads or 1).text,
+        "model": cell.model,
+        "build": cell.build or None,
+        "arm": cell.arm,
+    }
+    unused = {name for name, arrival in ARRIVALS.items() if cell.workload.arrival != arrival}
+    if cell.workload.asked == "prompts":
+        unused |= {"num_prompt", "depth"}
+    for axis in AXES:
+        if axis.where != "cell" and axis.name not in unused:
+            values[axis.name] = getattr(cell.pool if axis.where == "pool" else cell.workload, axis.name)
+    return {axis.name: values[axis.name] for axis in AXES if axis.name in values}
+
+
+def _labels(settings: Sequence[Mapping[str, Any]], axes: Axes) -> list[str]:
+    """For each cell the values of those axes in which the cells differ; the layout where they differ in nothing."""
+    differing = [name for name in axes if len({each[name] for each in settings}) > 1] or ["layout"]
+    short = {
+        name: _short_names({each[name] for each in settings if each[name]})
+        for name in ("model", "build")
+        if name in axes
+    }
+    return [
+        " · ".join(AXES_BY_NAME[name].show(short.get(name, {}).get(each[name], each[name])) for name in differing)
+        for each in settings
+    ]
+
+
+def _short_names(paths: Collection[str]) -> dict[str, str]:
+    """For each path the fewest of its last parts that no other one ends in, without .gguf."""
+    parts = {path: Path(path.removesuffix(".gguf")).parts for path in paths}
+    names = {}
+    for path, own in parts.items():
+        length = next(
+            (n for n in range(1, len(own)) if sum(own[-n:] == other[-n:] for other in parts.values()) == 1), len(own)
+        )
+        names[path] = "/".join(own[-length:])
+    return names

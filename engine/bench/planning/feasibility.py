@@ -1,0 +1,112 @@
+"""Whether a cell can run here: its file, its libraries, the memory it takes, and what its way of calling can do."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from engine.bench.planning.plan import Cell, Workload
+from engine.errors import ModelError
+from engine.models.gguf import ModelFile, read_model
+from engine.models.memory import MemoryEstimate, estimate
+from engine.pool.placement import num_cores
+from engine.specs import PoolSpec
+
+BYTES_PER_TOKEN = 2
+"""Bytes of text that a token is reckoned to take before a tokenizer has seen it; most take three or four."""
+
+_FLOATS = ("f32", "f16", "bf16")
+_LIBRARIES = ("libllama.so", "libllama.dylib")
+
+
+class Feasibility:
+    """Answers for the cells of one plan; each file is read and each estimate made once."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, ModelFile | str] = {}
+        self._estimates: dict[tuple[str, PoolSpec], MemoryEstimate | None] = {}
+
+    def file(self, model: str) -> ModelFile | str:
+        """What the file says about itself, or why it cannot be read."""
+        if model not in self._files:
+            try:
+                self._files[model] = read_model(model)
+            except ModelError as error:
+                self._files[model] = str(error)
+        return self._files[model]
+
+    def memory(self, model: str, spec: PoolSpec) -> MemoryEstimate | None:
+        """What a pool of `spec` takes; None where the file cannot be read."""
+        key = model, spec
+        if key not in self._estimates:
+            file = self.file(model)
+            self._estimates[key] = estimate(file, spec) if isinstance(file, ModelFile) else None
+        return self._estimates[key]
+
+    def fits(self, model: str, spec: PoolSpec) -> bool:
+        """True unless it is known to take more memory than there is."""
+        memory = self.memory(model, spec)
+        return memory is None or memory.fits
+
+    def refusal(self, cell: Cell) -> str:
+        """The first reason why `cell` cannot run; empty when it can."""
+        return next(self._refusals(cell), "")
+
+    def _refusals(self, cell: Cell) -> Iterator[str]:
+        file = self.file(cell.model)
+        if isinstance(file, str):
+            yield file
+        if cell.build and not any(Path(cell.build, name).exists() for name in _LIBRARIES):
+            yield f"{cell.build}: holds no {_LIBRARIES[0]}; name the folder that a build of llama.cpp put it in"
+        if cell.arm != "pool":
+            yield from _refusals_of_arm(cell)
+        if cell.pool.flash_attn is False and cell.pool.type_v not in _FLOATS:
+            yield f"values of type {cell.pool.type_v} need flash attention, which is off in this cell"
+        if (needed := num_needed(cell.workload)) > cell.pool.n_ctx:
+            yield f"a request takes {needed:,} tokens of context, but n_ctx is {cell.pool.n_ctx:,}"
+        memory = self.memory(cell.model, cell.pool)
+        if memory is not None and not memory.fits:
+            yield f"needs more memory than there is: {memory.arithmetic}"
+
+    def notes(self, cell: Cell) -> tuple[str, ...]:
+        """What is odd about `cell`, but allowed."""
+        found = []
+        threads = cell.pool.instances * (cell.pool.threads or 1)
+        if threads > num_cores():
+            found.append(f"{threads:,} threads, but this process may use {num_cores():,} cores")
+        file = self.file(cell.model)
+        if isinstance(file, ModelFile) and num_needed(cell.workload) > file.n_ctx_train:
+            found.append(f"longer than the {file.n_ctx_train:,} tokens that the model was trained on")
+        room = cell.pool.instances * cell.pool.parallel
+        if cell.workload.arrival == "users" and cell.workload.users > room:
+            found.append(f"{cell.workload.users:,} users share {room:,} sequences: the others wait")
+        return tuple(found)
+
+
+def num_needed(workload: Workload) -> int:
+    """Tokens of context that the longest request takes; texts reckoned at BYTES_PER_TOKEN."""
+    if workload.asked == "prompts":
+        longest = max(len(prompt.encode()) for prompt in workload.prompts)
+        return longest // BYTES_PER_TOKEN + 1 + workload.num_generated
+    return workload.depth + workload.num_prompt + workload.num_generated
+
+
+def fit_together(cells: Iterable[Cell], feasibility: Feasibility) -> bool:
+    """True when the workers of all these cells can stay loaded at once; shared weights are counted for each of them."""
+    by_worker = {cell.worker_key: feasibility.memory(cell.model, cell.pool) for cell in cells}
+    needed = [memory for memory in by_worker.values() if memory is not None]
+    return sum(memory.total for memory in needed) <= min((memory.available for memory in needed), default=0)
+
+
+def _refusals_of_arm(cell: Cell) -> Iterator[str]:
+    """What only this workbench's own pool can do."""
+    if cell.pool.instances > 1 or cell.pool.parallel > 1 or cell.workload.arrival != "together":
+        yield f"{cell.arm} answers one request at a time: take one process, parallel = 1 and no users or arrivals"
+    if cell.arm == "create_completion" and cell.pool.share_weights:
+        yield "create_completion always repacks the weights: leave share_weights out"
+    if cell.arm != "llama-bench":
+        return
+    if cell.workload.asked == "prompts":
+        yield "llama-bench asks random tokens, no texts"
+    if cell.pool.threads_batch != cell.pool.threads:
+        yield "llama-bench has one number of threads for prompts and generation: leave threads_batch out"
+    if cell.build:
+        yield "llama-bench brings libraries of its own: leave build out"

@@ -1,0 +1,46 @@
+"""First guesses of how long things take on a usual machine; measured seconds take their place once there are any."""
+
+import math
+
+from engine.bench.planning.plan import Cell
+from engine.models.gguf import ModelFile
+from engine.pool.placement import num_cores
+
+SHORTEST_SAMPLE_S = 1.0
+"""A sample repeats its requests until it lasts at least this long."""
+
+# Memory and arithmetic of a processor with two memory channels and 256-bit vectors; start of a worker with its imports.
+_BYTES_PER_S = 30e9
+_BYTES_PER_S_OF_CORE = 15e9
+_OPERATIONS_PER_S_OF_CORE = 100e9
+_STEP_S = 0.5e-3
+_START_S = 0.8
+_READ_PER_S = {"warm": 1e9, "cold": 0.25e9}
+
+
+def guessed_sample_s(cell: Cell, file: ModelFile) -> float:
+    """Seconds of one sample: its requests once, and again until it lasts long enough.
+
+    A step of decoding takes as long as reading the weights once for each process, or as the arithmetic of all its
+    sequences, whichever is longer (the roofline); a prompt as long as its arithmetic.
+    """
+    workload, pool = cell.workload, cell.pool
+    cores = min(pool.instances * (pool.threads or 1), num_cores())
+    room = pool.instances * pool.parallel
+    num_streams = min(workload.users, room) if workload.arrival == "users" else room
+    token_s = 2 * file.num_parameters / (_OPERATIONS_PER_S_OF_CORE * cores)
+    weights_s = pool.instances * file.weights_bytes / min(_BYTES_PER_S, _BYTES_PER_S_OF_CORE * cores)
+    prompt_s = num_streams * workload.num_prompt * token_s
+    decode_s = workload.num_generated * (max(weights_s, num_streams * token_s) + _STEP_S)
+    before_s = num_streams * workload.depth * token_s
+    once_s = max(prompt_s + decode_s, _STEP_S)
+    if workload.arrival != "together":
+        return before_s + workload.duration_s + once_s
+    return before_s + math.ceil(SHORTEST_SAMPLE_S / once_s) * once_s
+
+
+def guessed_load_s(cell: Cell, file: ModelFile, state: str = "warm") -> float:
+    """Seconds until the workers of a cell are ready; `state` of the page cache: "warm" or "cold"."""
+    copies = 1 if cell.pool.share_weights else cell.pool.instances
+    start_s = _START_S * max(1, cell.pool.instances / num_cores())
+    return start_s + copies * file.weights_bytes / _READ_PER_S[state]

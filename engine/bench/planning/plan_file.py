@@ -1,0 +1,67 @@
+"""Plans as JSON, for files and text fields: written to be read and changed by people."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from engine.bench.planning.axes import parse_values
+from engine.bench.planning.plan import Plan
+from engine.errors import ConfigError
+
+_TEXTS = ("name", "model")
+_OBJECTS = ("axes", "pool", "workload", "objective")
+
+
+def plan_to_json(plan: Plan) -> str:
+    """What `plan_from_json` reads back: everything that differs from the defaults."""
+    return json.dumps(plan.to_dict(), indent=1, ensure_ascii=False)
+
+
+def plan_from_json(text: str, source: str = "the plan") -> Plan:
+    """Read a plan. The values of an axis may also be one value, or a text such as "1-8*2", see `parse_values`.
+
+    Raises ConfigError naming `source` and the reason: no JSON (with its line), unknown names, values out of range.
+    """
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{source}: is no JSON ({error})") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f'{source}: must be an object with the fields of a plan, such as "model" and "axes"')
+    try:
+        _check_kinds(values)
+        axes = {name: _values(name, given) for name, given in values.get("axes", {}).items()}
+        return Plan.from_dict({**values, "axes": axes})
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file. Raises ConfigError as plan_from_json does, and where the file cannot be read."""
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error})") from error
+    return plan_from_json(text, str(path))
+
+
+def _check_kinds(values: dict[str, Any]) -> None:
+    """What the specs take for granted."""
+    _check(values, _TEXTS, str, "a text")
+    _check(values, _OBJECTS, dict, "an object")
+    prompts = values.get("workload", {}).get("prompts", [])
+    if not isinstance(prompts, list) or not all(isinstance(prompt, str) for prompt in prompts):
+        raise ConfigError("workload.prompts must be a list of texts")
+
+
+def _check(values: dict[str, Any], names: Iterable[str], kind: type, what: str) -> None:
+    for name in names:
+        if name in values and not isinstance(values[name], kind):
+            raise ConfigError(f"{name} = {values[name]!r}: must be {what}")
+
+
+def _values(name: str, given: Any) -> tuple[Any, ...]:
+    if isinstance(given, str):
+        return parse_values(name, given)
+    return tuple(given) if isinstance(given, list) else (given,)

@@ -1,0 +1,151 @@
+"""Plans made ready: one for each question, one of two minutes, one for comparing machines; and coarser ones."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.bench.planning.axes import axis_of
+from engine.bench.planning.candidates import settings_plan
+from engine.bench.planning.cells import cells_of
+from engine.bench.planning.feasibility import Feasibility
+from engine.bench.planning.guesses import guessed_sample_s
+from engine.bench.planning.plan import ARMS, Plan
+from engine.bench.planning.preview import preview
+from engine.errors import ConfigError
+from engine.models.gguf import ModelFile
+from engine.pool.placement import num_cores
+from engine.stats import fewest_rounds
+
+QUICK_S = 120.0
+"""Seconds that the plan "quick" stays within where it can, reckoned beforehand."""
+
+MOST_USERS = 32
+_QUICK = (
+    (3, (1, 4, 16), 64, 32),
+    (2, (1, 4, 16), 64, 32),
+    (2, (1, 8), 64, 32),
+    (2, (1, 4), 32, 16),
+    (1, (1, 4), 32, 16),
+    (1, (1, 2), 16, 8),
+)
+"""Layouts at most, sequences, tokens of a prompt, tokens generated: the first that fits into the time is taken."""
+
+_USERS_S = 5.0, 60.0
+_TIMEOUT_SAMPLES = 5
+_LONGEST_TIMEOUT_S = 86_400
+
+
+def preset(name: str, model: str | Path, cores: int | None = None) -> Plan:
+    """The plan of that name for a model file; `cores`: those it may use, None: all that this process may use.
+
+    "quick" measures layouts × sequences, as many as two minutes are enough for. "speed", "settings", "python" and
+    "users" ask the four questions; "standard" is the same on every machine except for its layouts. The longest sample
+    may take five times what it is guessed to. Raises ConfigError for other names.
+    """
+    if name not in PRESETS:
+        raise ConfigError(f"there is no preset {name!r}; known: {', '.join(PRESETS)}")
+    plan = PRESETS[name](str(model), cores or num_cores())
+    timeout_s = min(math.ceil(_TIMEOUT_SAMPLES * _longest_s(plan)), _LONGEST_TIMEOUT_S)
+    return replace(plan, timeout_s=max(plan.timeout_s, timeout_s))
+
+
+def coarser(plan: Plan) -> Plan | None:
+    """A plan of fewer cells: every second value of its longest axis of sizes, the first one kept; None without one.
+
+    Rounds are those that so many cells need for a verdict, no more than before; the anchor is the first cell.
+    """
+    sizes = [name for name in plan.axes if axis_of(name).kind in ("layout", "whole", "real")]
+    longest = max(sizes, key=lambda name: len(plan.axes[name]), default="")
+    if not longest or len(plan.axes[longest]) < 2:
+        return None
+    axes = {**plan.axes, longest: plan.axes[longest][::2]}
+    return replace(plan, axes=axes, rounds=min(plan.rounds, _enough_rounds(axes)), anchor=0)
+
+
+def layouts(cores: int, most: int) -> tuple[str, ...]:
+    """At most `most` ways to share out `cores`: one process with all of them, then twice as many, and so on."""
+    return tuple(f"{1 << power}x{cores >> power}" for power in range(min(most, cores.bit_length())))
+
+
+def _quick(model: str, cores: int) -> Plan:
+    for num_layouts, sequences, num_prompt, num_generated in _QUICK:
+        axes = {"layout": layouts(cores, num_layouts), "parallel": sequences}
+        plan = _speed_plan("Two minutes", model, axes, num_prompt=num_prompt, num_generated=num_generated)
+        if preview(plan).seconds <= QUICK_S:
+            break
+    return plan
+
+
+def _speed(model: str, cores: int) -> Plan:
+    axes = {"layout": layouts(cores, 6), "parallel": (1, 2, 4, 8, 16, 32)}
+    return _speed_plan("How fast?", model, axes, num_prompt=128, num_generated=64)
+
+
+def _standard(model: str, cores: int) -> Plan:
+    axes = {"layout": layouts(cores, 4), "parallel": (1, 8, 32)}
+    plan = _speed_plan("Standard", model, axes, num_prompt=128, num_generated=64)
+    return replace(plan, pool={"share_weights": True}, measures_cold=True)
+
+
+def _settings(model: str, cores: int) -> Plan:
+    return settings_plan(model, cores=cores)
+
+
+def _python(model: str, cores: int) -> Plan:
+    return Plan(
+        name="What does Python cost?",
+        question="python",
+        model=model,
+        axes={"arm": ARMS},
+        pool={"instances": 1, "threads": cores, "parallel": 1},
+        workload={"num_prompt": 128, "num_generated": 64},
+        rounds=max(12, fewest_rounds(len(ARMS) - 1)),
+        anchor=ARMS.index("pool"),
+    )
+
+
+def _users(model: str, cores: int) -> Plan:
+    users = tuple(1 << power for power in range(MOST_USERS.bit_length()))
+    workload = {"num_prompt": 128, "num_generated": 64, "arrival": "users", "duration_s": _USERS_S[0]}
+    plan = Plan(
+        name="How many users?",
+        question="users",
+        model=model,
+        axes={"users": users},
+        pool={"instances": 1, "threads": cores, "parallel": MOST_USERS, "share_weights": True},
+        workload=workload,
+        rounds=fewest_rounds(len(users) - 1),
+    )
+    # Long enough for the slowest answers to come twice.
+    answer_s = _longest_s(plan) - _USERS_S[0]
+    duration_s = min(max(2.0 * math.ceil(answer_s), _USERS_S[0]), _USERS_S[1])
+    return replace(plan, workload=workload | {"duration_s": duration_s})
+
+
+def _longest_s(plan: Plan) -> float:
+    """Guessed seconds of the plan's longest sample; 0 when no cell can run."""
+    feasibility = Feasibility()
+    able = [cell for cell in cells_of(plan, feasibility) if not cell.refusal]
+    files = ((cell, feasibility.file(cell.model)) for cell in able)
+    return max((guessed_sample_s(cell, file) for cell, file in files if isinstance(file, ModelFile)), default=0.0)
+
+
+def _speed_plan(name: str, model: str, axes: dict[str, tuple[Any, ...]], **workload: int) -> Plan:
+    return Plan(name=name, question="speed", model=model, axes=axes, workload=workload, rounds=_enough_rounds(axes))
+
+
+def _enough_rounds(axes: Mapping[str, tuple[Any, ...]]) -> int:
+    """Rounds from which on each of the cells can be told from the first."""
+    return fewest_rounds(max(1, math.prod(map(len, axes.values())) - 1))
+
+
+PRESETS: dict[str, Callable[[str, int], Plan]] = {
+    "quick": _quick,
+    "speed": _speed,
+    "settings": _settings,
+    "python": _python,
+    "users": _users,
+    "standard": _standard,
+}

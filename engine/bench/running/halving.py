@@ -1,0 +1,262 @@
+"""Successive halving: which settings to measure next so that the best is found within a time budget.
+
+Short samples of cells spread over the grid come first. Round by round the better half stays, and what lies next to
+the leaders joins it; every cell of a round is measured in the same minutes. When the leaders have no untried
+neighbour, or half the time is used, the best few and llama.cpp's default meet in a final of longer samples, in as many
+interleaved rounds as the time allows. Verdicts rest on the final alone: whoever is chosen for a high figure would else
+keep the luck that was in it.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from engine.bench.planning.candidates import DEFAULT, ENOUGH, METRIC
+from engine.bench.planning.grid import Grid
+from engine.bench.planning.plan import FEWEST_ROUNDS, Cell, Plan
+from engine.bench.planning.schedule import Turn
+from engine.bench.running.effects import Effects, effects
+from engine.samples import FLAGS, Samples, counted
+
+MOST_COARSE = 12
+NUM_LEADERS = 2
+MOST_FINALISTS = 4
+MARGIN = 0.25
+"""Part by which a cell measured once may be behind the best and still stay; √n less after n samples. It is 2.5 standard
+deviations of the ratio of two samples that vary by 7 % each."""
+
+FINAL_MARGIN = 0.15
+SHORT_TOKENS = 6
+"""Tokens generated in the samples before the final."""
+
+SHORT_PROMPT = 2
+FINAL_SHARE = 0.5
+"""Part of the time kept for the final."""
+
+FINAL_ROUNDS = 10
+"""Rounds for which the length of the final's samples is chosen, two of them to warm up."""
+
+LEAST_GROWTH = 1.5
+"""Samples that could only grow by less stay as they are, as another length must be warmed up for."""
+
+OVERHEAD = 1.1
+"""Seconds of a round over the seconds of its samples."""
+
+OVERRUN = 0.15
+"""Part of the time that the final may take in addition where a verdict would else lack rounds."""
+
+SETTLED = 0.01
+"""Standard error of a ratio below which more rounds would not change what to choose."""
+
+
+class Halving:
+    """The strategy of the question "settings"; cells as `candidates` gives them. Times are those of `clock`."""
+
+    def __init__(
+        self, plan: Plan, cells: Sequence[Cell], samples: Samples, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._plan = plan
+        self._cells = cells
+        self._metric = METRIC[plan.goal]
+        self._grid = Grid(cells, plan.axes)
+        self._clock = clock
+        self._began = clock() - float(samples["duration_s"].sum())
+        self._final = final_round(samples)
+        self._finalists: list[int] = []
+        self._length = 1.0
+        self._round = int(samples["round"].max(initial=0)) - 1
+        self._queue: deque[int] = deque()
+
+    def next(self, samples: Samples, out: Collection[int]) -> Turn | None:
+        """The next cell of this round, or the first of the next round; None when the time is used or all is clear."""
+        while True:
+            while self._queue:
+                cell = self._queue.popleft()
+                if cell not in out and not self._is_too_late(cell):
+                    return Turn(cell, self._round, False)
+            if not self._open_round(samples, out):
+                return None
+
+    def asked(self, turn: Turn) -> Cell:
+        """The cell with as many tokens as this stage asks for; a prompt keeps its length where it is what counts."""
+        cell = self._cells[turn.cell]
+        full = cell.workload
+        num_generated = min(full.num_generated, math.floor(SHORT_TOKENS * self._length))
+        num_prompt = min(full.num_prompt, math.floor(SHORT_PROMPT * self._length))
+        if self._plan.goal == "first-token" or full.depth:
+            num_prompt = full.num_prompt
+        return replace(cell, workload=replace(full, num_generated=num_generated, num_prompt=num_prompt))
+
+    def review(self, samples: Samples) -> list[int]:
+        """A disturbed sample is taken once more, before the final; the final's first takes the place of all before."""
+        newest = samples[-1]
+        if self._final is not None:
+            if np.sum(samples["round"] >= self._final) > 1:
+                return []
+            is_old = np.isin(samples["cell"], self._finalists) & (samples["round"] < self._final)
+            return [int(position) for position in samples["position"][is_old & ~samples["is_replaced"]]]
+        is_same = (samples["cell"] == newest["cell"]) & (samples["round"] == newest["round"])
+        cell = int(newest["cell"])
+        if newest["flag"] == FLAGS.index("clean") or np.sum(is_same) > 1 or self._is_too_late(cell):
+            return []
+        self._queue.appendleft(cell)
+        return [int(newest["position"])]
+
+    def ahead(self, samples: Samples, out: Collection[int]) -> list[int]:
+        """The rest of the round, and the final as it would be now."""
+        finalists = self._finalists
+        num_rounds = max(FEWEST_ROUNDS, self._plan.rounds)
+        if self._final is None:
+            ranked = [cell for cell in effects(samples, self._metric).ranked() if cell not in out]
+            finalists = list(dict.fromkeys([DEFAULT, *ranked[:MOST_FINALISTS]]))
+        else:
+            num_rounds = max(0, num_rounds - (self._round - self._final + 1))
+        return [cell for cell in (*self._queue, *(finalists * num_rounds)) if cell not in out]
+
+    @property
+    def says(self) -> str:
+        """The stage."""
+        if self._final is None:
+            return f"Looking through settings with short samples, round {max(self._round, 0) + 1}"
+        others = len(self._finalists) - 1
+        return f"Final: llama.cpp's default against the best {others if others > 1 else 'other setting'}"
+
+    # rounds
+
+    def _open_round(self, samples: Samples, out: Collection[int]) -> bool:
+        """Queue the cells of the next round; False at the end."""
+        self._round += 1
+        before = samples[samples["round"] < self._round]
+        members = self._screened(before, out) if self._final is None else []
+        if not members:
+            if self._final is None:
+                self._final = self._round
+            if not self._finalists:
+                self._choose_final(short_samples(samples, self._final), out)
+            members = [cell for cell in self._finalists if cell not in out]
+            if self._is_over(before, members):
+                return False
+        here = samples[(samples["round"] == self._round) & ~samples["is_replaced"]]
+        left = [cell for cell in members if cell not in here["cell"]]
+        self._queue.extend(self._in_order(left))
+        return True
+
+    def _screened(self, before: Samples, out: Collection[int]) -> list[int]:
+        """Cells of the round: spread over the grid at first, then the better half and the leaders' neighbours; none
+        when there is nothing more to try, or no more time."""
+        if not len(before):
+            return list(dict.fromkeys([DEFAULT, *self._grid.coarse(MOST_COARSE, out)]))
+        if self._spent() > (1 - FINAL_SHARE) * self._plan.budget_s:
+            return []
+        found = effects(before, self._metric)
+        ranked = [cell for cell in found.ranked() if cell not in out]
+        num_before = len(np.unique(before["cell"][before["round"] == self._round - 1]))
+        near = [cell for cell in ranked if found.behind(cell) <= MARGIN / math.sqrt(found.num_samples[cell])]
+        kept = near[: max(NUM_LEADERS, num_before // 2)]
+        beside = [cell for leader in kept[:NUM_LEADERS] for cell in self._grid.neighbours(leader)]
+        new = [cell for cell in dict.fromkeys(beside) if cell not in before["cell"] and cell not in out]
+        return list(dict.fromkeys([DEFAULT, *kept, *new])) if new else []
+
+    def _in_order(self, cells: list[int]) -> list[int]:
+        """Shuffled, the other way round in every second round; at first the cheap ones first, as time may run out."""
+        generator = np.random.default_rng((self._plan.seed, self._round // 2))
+        shuffled: list[int] = generator.permutation(sorted(cells)).tolist()
+        if self._round == 0:
+            return sorted(shuffled, key=self._num_streams)
+        return shuffled[::-1] if self._round % 2 else shuffled
+
+    def _num_streams(self, cell: int) -> int:
+        return self._cells[cell].pool.instances * self._cells[cell].pool.parallel
+
+    def _is_too_late(self, cell: int) -> bool:
+        is_used = self._spent() > (1 - FINAL_SHARE) * self._plan.budget_s
+        return is_used and self._final is None and cell != DEFAULT
+
+    def _spent(self) -> float:
+        return self._clock() - self._began
+
+    # the final
+
+    def _choose_final(self, short: Samples, out: Collection[int]) -> None:
+        """The best, as many as can meet in the fewest rounds of a verdict, and how long their samples may be."""
+        final_s = FINAL_SHARE * self._plan.budget_s
+        found = effects(short, self._metric)
+        chosen = [cell for cell in self._best(short, found) if cell not in out and cell != DEFAULT]
+        if DEFAULT not in out:
+            chosen.insert(0, DEFAULT)
+        seconds = {cell: OVERHEAD * float(short["duration_s"][short["cell"] == cell].mean()) for cell in chosen}
+        while len(chosen) > 2 and FEWEST_ROUNDS * sum(seconds[cell] for cell in chosen) > final_s:
+            chosen.pop()
+        self._finalists = chosen
+        if chosen:
+            length = final_s / (FINAL_ROUNDS * sum(seconds[cell] for cell in chosen))
+            self._length = length if length >= LEAST_GROWTH else 1.0
+
+    def _best(self, short: Samples, found: Effects) -> list[int]:
+        """Cells that may win, the likeliest first."""
+        ranked = found.ranked()
+        if self._plan.goal != "memory":
+            return [cell for cell in ranked if found.behind(cell) <= FINAL_MARGIN][:MOST_FINALISTS]
+        enough = [cell for cell in ranked[1:] if found.behind(cell) <= FINAL_MARGIN - (1 - ENOUGH)]
+        enough.sort(key=lambda cell: median_of(short, cell, "pss_bytes"))
+        return [*ranked[:1], *enough][:MOST_FINALISTS]
+
+    def _is_over(self, before: Samples, members: list[int]) -> bool:
+        """True when no further round fits the time, or the rounds so far have settled what to choose."""
+        rounds = before[before["round"] >= self._final]
+        if not members or not len(rounds):
+            return not members
+        left = self._plan.budget_s - self._spent()
+        needed = OVERHEAD * float(rounds["duration_s"].sum()) / len(np.unique(rounds["round"]))
+        num_common = len(common_rounds(rounds, members))
+        if num_common < FEWEST_ROUNDS:
+            return needed > left + OVERRUN * self._plan.budget_s
+        return needed > left or (num_common >= self._plan.rounds and is_settled(effects(rounds, self._metric)))
+
+
+def final_round(samples: Samples) -> int | None:
+    """The round in which the final began; None before it.
+
+    Known from the default, whose samples of earlier rounds all count no longer then.
+    """
+    default = samples[samples["cell"] == DEFAULT]
+    counting = default["round"][~default["is_replaced"]]
+    if not len(default):
+        return None
+    return int(counting.min() if len(counting) else samples["round"].max()) or None
+
+
+def short_samples(samples: Samples, final: int) -> Samples:
+    """Those before the final as they counted then: of each cell and round the last."""
+    short = samples[samples["round"] < final]
+    last = {(int(sample["cell"]), int(sample["round"])): place for place, sample in enumerate(short)}
+    kept = short[sorted(last.values())]
+    kept["is_replaced"] = False
+    return kept
+
+
+def common_rounds(samples: Samples, cells: Sequence[int]) -> set[int]:
+    """Rounds in which each of `cells` has a sample that counts."""
+    return set.intersection(*(set(counted(samples[samples["cell"] == cell])["round"].tolist()) for cell in cells))
+
+
+def median_of(samples: Samples, cell: int, metric: str) -> float:
+    """Median of a metric over the counted samples of a cell; infinite where it was not measured."""
+    values = counted(samples[samples["cell"] == cell])[metric]
+    values = values[np.isfinite(values)]
+    return float(np.median(values)) if len(values) else math.inf
+
+
+def is_settled(found: Effects) -> bool:
+    """True when the best is known: it leads by two standard errors, or any other would do as well."""
+    leader, *others = found.ranked()
+    for other in others:
+        lead = found.values[leader] - found.values[other]
+        error = found.noise * math.sqrt(1 / found.num_samples[leader] + 1 / found.num_samples[other])
+        if not (lead > 2 * error or error <= SETTLED):
+            return False
+    return True

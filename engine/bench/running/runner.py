@@ -1,0 +1,229 @@
+"""Measures a plan: turn after turn as its strategy says, until done or stopped; a cell that fails does not end it."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from engine.bench.measuring.target import Measured, Target
+from engine.bench.planning.plan import Cell, Plan
+from engine.bench.planning.schedule import Turn, turns_of
+from engine.bench.running.progress import Progress, TurnTimes
+from engine.bench.running.strategies import Rounds, Strategy
+from engine.errors import EngineError, PoolClosed, WorkerDied
+from engine.runs import CellRecord, RunStatus
+from engine.samples import FLAGS, Samples, make_sample, no_samples
+
+MOST_SEEDS = 1 << 31
+
+
+class Reporter(Protocol):
+    """Hears what a run finds, at once and in the thread that runs."""
+
+    def cell(self, record: CellRecord) -> None:
+        """A cell changed: its facts are known, it failed, or it is done."""
+
+    def sample(self, sample: Samples) -> None:
+        """One sample was taken, shape (1,)."""
+
+    def replaced(self, positions: list[int]) -> None:
+        """Samples at these positions count no longer."""
+
+
+class Cells(Protocol):
+    """Where targets come from: `engine.bench.measuring.fleet.Fleet`."""
+
+    def target(self, cell: Cell) -> Target:
+        """The cell's target, opened or still open; raises EngineError."""
+
+    def drop(self, cell: Cell) -> None:
+        """Close its workers, which are dead or hang."""
+
+
+class Runner:
+    """One run, in the thread that calls run(); stop() and progress() may be called from any other.
+
+    Without a strategy it is the plan's schedule of rounds; that raises ConfigError when no cell can run. To continue a
+    run, give the samples and records that it has so far: what they fill is not measured again.
+    `between` is called before each turn and may wait, so that something else can have the machine first.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        cells: Sequence[Cell],
+        fleet: Cells,
+        reporter: Reporter,
+        *,
+        strategy: Strategy | None = None,
+        samples: Samples | None = None,
+        records: Iterable[CellRecord] | None = None,
+        between: Callable[[], object] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._plan = plan
+        self._fleet = fleet
+        self._reporter = reporter
+        self._between = between
+        self._clock = clock
+        self.samples = no_samples() if samples is None else samples.copy()
+        known = {record.number: record for record in records or ()}
+        self._records = {cell.number: known.get(cell.number, first_record(cell)) for cell in cells}
+        self._strategy = strategy or Rounds(turns_of(plan, cells), cells, self.samples)
+        self._out = {record.number for record in self._records.values() if record.status in ("failed", "refused")}
+        self._times = TurnTimes()
+        self._warm: dict[int, Target] = {}
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._busy: Target | None = None
+        self._turn_began: float | None = None
+        self._progress = self._progress_at(None, "running")
+
+    @property
+    def records(self) -> tuple[CellRecord, ...]:
+        """All cells as they are now, in their order."""
+        return tuple(self._records.values())
+
+    def run(self) -> RunStatus:
+        """Measure until the strategy has no more turns or stop() was called.
+
+        "failed" when no cell gave a sample. Defects of ours and errors of the reporter are raised; what was reported
+        by then is kept.
+        """
+        try:
+            while not self._stopping.is_set():
+                turn = self._strategy.next(self.samples, self._out)
+                if turn is None:
+                    return self._end("done" if len(self.samples) else "failed")
+                self._between()
+                if not self._stopping.is_set():
+                    self._take(turn)
+            return self._end("stopped")
+        except BaseException:
+            self._end("failed")
+            raise
+
+    def stop(self) -> None:
+        """End the run at once: the sample being measured is dropped, all others are kept."""
+        self._stopping.set()
+        with self._lock:
+            if self._busy is not None:
+                self._busy.close()
+
+    def progress(self) -> Progress:
+        """Where the run is."""
+        now, began = self._progress, self._turn_began
+        if now.left_s is None or now.turn_left_s is None or began is None:
+            return now
+        gone_s = self._clock() - began
+        return replace(now, left_s=max(0.0, now.left_s - gone_s), turn_left_s=max(0.0, now.turn_left_s - gone_s))
+
+    def _take(self, turn: Turn) -> None:
+        """One turn; where the worker died it is taken a second time with a new one."""
+        cell = self._strategy.asked(turn)
+        self._turn_began = self._clock()
+        for is_last in (False, True):
+            self._progress = self._progress_at(turn.cell, "running")
+            try:
+                measured = self._measured(turn, cell)
+            except EngineError as error:
+                if self._stopping.is_set():
+                    return
+                self._fleet.drop(cell)
+                if isinstance(error, WorkerDied | PoolClosed) and not is_last:
+                    continue
+                self._fail(turn.cell, str(error))
+                return
+            break
+        if not self._stopping.is_set():
+            self._times.add(turn.cell, self._clock() - self._turn_began)
+            self._keep(turn, measured)
+
+    def _measured(self, turn: Turn, cell: Cell) -> Measured:
+        target = self._fleet.target(cell)
+        with self._lock:
+            self._busy = target
+        try:
+            # From here on stop() closes the target, so that whatever waits for it ends.
+            if self._stopping.is_set():
+                raise PoolClosed("the run was stopped")
+            if self._warm.get(turn.cell) is not target:
+                target.warm_up(self._plan.timeout_s)
+                self._warm[turn.cell] = target
+            measured = target.sample((self._plan.seed + turn.round) % MOST_SEEDS, self._plan.timeout_s)
+            self._note_facts(turn.cell, target)
+            return measured
+        finally:
+            with self._lock:
+                self._busy = None
+
+    def _note_facts(self, cell: int, target: Target) -> None:
+        record = self._records[cell]
+        facts = {**record.facts, **target.facts}
+        if facts != record.facts:
+            self._record(replace(record, facts=facts))
+
+    def _keep(self, turn: Turn, measured: Measured) -> None:
+        position = int(self.samples["position"].max(initial=-1)) + 1
+        sample = make_sample(
+            cell=turn.cell,
+            round=turn.round,
+            position=position,
+            started_at=measured.started_at,
+            duration_s=measured.duration_s,
+            flag=FLAGS.index(measured.flag),
+            is_anchor=turn.is_anchor,
+            **measured.metrics,
+            **measured.surroundings,
+        )
+        self.samples = np.concatenate([self.samples, sample])
+        self._reporter.sample(sample)
+        positions = self._strategy.review(self.samples)
+        if positions:
+            self.samples["is_replaced"][np.isin(self.samples["position"], positions)] = True
+            self._reporter.replaced(positions)
+
+    def _fail(self, cell: int, reason: str) -> None:
+        self._out.add(cell)
+        self._record(replace(self._records[cell], status="failed", reason=reason))
+
+    def _record(self, record: CellRecord) -> None:
+        self._records[record.number] = record
+        self._reporter.cell(record)
+
+    def _end(self, status: RunStatus) -> RunStatus:
+        self._turn_began = None
+        if status == "done":
+            for number in np.unique(self.samples["cell"]).tolist():
+                if self._records[number].status == "open":
+                    self._record(replace(self._records[number], status="done"))
+        self._progress = self._progress_at(None, status)
+        return status
+
+    def _progress_at(self, cell: int | None, status: RunStatus) -> Progress:
+        done = int(np.sum(~self.samples["is_replaced"]))
+        ahead = self._strategy.ahead(self.samples, self._out) if status == "running" else []
+        ahead = ahead if cell is None else [cell, *ahead]
+        return Progress(
+            done=done,
+            total=done + len(ahead),
+            cell=cell,
+            left_s=self._times.left_s(ahead) if status == "running" else 0.0,
+            turn_left_s=0.0 if cell is None else self._times.left_s([cell]),
+            status=status,
+            message=self._strategy.says,
+        )
+
+
+def first_record(cell: Cell) -> CellRecord:
+    """The cell before it is measured: open, or refused with its reason."""
+    return CellRecord(
+        number=cell.number,
+        label=cell.label,
+        settings=cell.settings,
+        status="refused" if cell.refusal else "open",
+        reason=cell.refusal,
+    )

@@ -1,0 +1,167 @@
+"""One run of a plan from its first cell to its outcome, told to somebody who keeps what it finds."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from engine.bench.findings.divergence import Answers, answers, divergence
+from engine.bench.findings.summary import summarise
+from engine.bench.findings.tuning import Tuning
+from engine.bench.findings.users import capacity
+from engine.bench.findings.waterfall import waterfall
+from engine.bench.measuring.fleet import Fleet
+from engine.bench.measuring.machine import fingerprint, fingerprint_hash, versions
+from engine.bench.measuring.target import PoolTarget
+from engine.bench.peers.arms import open_target
+from engine.bench.planning.candidates import candidates
+from engine.bench.planning.cells import cells_of
+from engine.bench.planning.plan import Cell, Objective, Plan
+from engine.bench.planning.prompts import sample_prompts
+from engine.bench.running.progress import Progress
+from engine.bench.running.runner import Runner, first_record
+from engine.errors import ConfigError, EngineError
+from engine.pool.job import new_id
+from engine.runs import CellRecord, RunRecord, RunStatus
+from engine.samples import Samples
+
+NUM_COMPARED = 8
+"""Prompts that a cell answers where the plan compares answers."""
+
+
+class Keeper(Protocol):
+    """Keeps a run while it is measured; called from the thread that runs."""
+
+    def begin(self, run: RunRecord) -> None:
+        """The run begins, or goes on with what it has so far."""
+
+    def cell(self, record: CellRecord) -> None:
+        """A cell changed."""
+
+    def sample(self, sample: Samples) -> None:
+        """One sample was taken, shape (1,)."""
+
+    def replaced(self, positions: list[int]) -> None:
+        """Samples at these positions count no longer."""
+
+    def finish(self, status: RunStatus, outcome: Mapping[str, Any]) -> None:
+        """The run ended; outcome["sentence"] is what it found in one sentence."""
+
+
+class Session:
+    """A run that can be watched and stopped from other threads; `run` measures it in the thread that calls.
+
+    `before`: the run to continue, of the same plan or one with more rounds. `between`: see Runner. Raises ConfigError
+    where the plan has no cell that can run.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        keeper: Keeper,
+        *,
+        before: RunRecord | None = None,
+        between: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.plan, self._keeper = plan, keeper
+        self._cells = candidates(plan) if plan.question == "settings" else cells_of(plan)
+        if all(cell.refusal for cell in self._cells):
+            raise ConfigError(f"nothing of this plan can be measured: {self._cells[0].refusal}")
+        self._fleet = Fleet(open_target, measures_cold=plan.measures_cold)
+        self._tuning = Tuning(plan, self._cells) if plan.question == "settings" else None
+        begun = before or _begun(plan, self._cells)
+        self._run = replace(begun, plan=plan.to_dict(), status="running", outcome={})
+        self._compared: dict[int, CellRecord] = {}
+        self._runner = Runner(
+            plan,
+            self._cells,
+            self._fleet,
+            keeper,
+            strategy=self._tuning.strategy(self._run.samples) if self._tuning else None,
+            samples=self._run.samples,
+            records=self._run.cells,
+            between=between,
+        )
+
+    @property
+    def id(self) -> str:
+        """The run's id, a UUIDv7."""
+        return self._run.id
+
+    @property
+    def record(self) -> RunRecord:
+        """The run as it is now, with all samples so far."""
+        cells = tuple(self._compared.get(cell.number, cell) for cell in self._runner.records)
+        return replace(self._run, cells=cells, samples=self._runner.samples)
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run is."""
+        return self._runner.progress()
+
+    def stop(self) -> None:
+        """End at once; the sample being measured is dropped, all others are kept."""
+        self._runner.stop()
+
+    def run(self) -> RunRecord:
+        """Measure, and give the whole run with its outcome; a failure of the keeper is raised when all is closed."""
+        self._keeper.begin(self.record)
+        status: RunStatus = "failed"
+        outcome: dict[str, Any] = {}
+        try:
+            status = self._runner.run()
+            if self.plan.compares_answers and status == "done":
+                self._compare()
+            outcome = self._outcome()
+        finally:
+            self._fleet.close()
+            self._run = replace(self.record, status=status, outcome=outcome)
+            self._keeper.finish(status, outcome)
+        return self._run
+
+    def _compare(self) -> None:
+        """Have every cell answer the same prompts, and note how far its answers are from the first cell's."""
+        prompts = sample_prompts()[:NUM_COMPARED]
+        reference: Answers | None = None
+        for cell, record in zip(self._cells, self._runner.records, strict=True):
+            target = self._fleet.target(cell) if record.status == "done" and cell.arm == "pool" else None
+            if not isinstance(target, PoolTarget):
+                continue
+            try:
+                found = answers(target.pool, reference or prompts, timeout_s=self.plan.timeout_s * NUM_COMPARED)
+            except EngineError as error:
+                self._note(replace(record, reason=f"its answers could not be compared: {error}"))
+                continue
+            reference = reference or found
+            self._note(replace(record, facts={**record.facts, **divergence(reference, found).facts}))
+
+    def _note(self, record: CellRecord) -> None:
+        self._compared[record.number] = record
+        self._keeper.cell(record)
+
+    def _outcome(self) -> dict[str, Any]:
+        run = self.record
+        if not len(run.samples):
+            reasons = [cell.reason for cell in run.cells if cell.reason]
+            return {"sentence": f"Nothing was measured: {reasons[0]}" if reasons else "Nothing was measured."}
+        if self._tuning is not None:
+            return self._tuning.outcome(run.samples)
+        if self.plan.question == "users":
+            return {"sentence": capacity(run, Objective.from_dict(self.plan.objective)).sentence}
+        sentence = waterfall(run).sentence if self.plan.question == "python" else ""
+        return {"sentence": sentence or summarise(run).sentence}
+
+
+def _begun(plan: Plan, cells: list[Cell]) -> RunRecord:
+    machine = fingerprint()
+    return RunRecord(
+        id=new_id(),
+        created_at=datetime.now(UTC),
+        name=plan.name,
+        question=plan.question,
+        status="running",
+        plan=plan.to_dict(),
+        machine={**machine, "hash": fingerprint_hash(machine)},
+        versions=versions(),
+        cells=tuple(map(first_record, cells)),
+    )

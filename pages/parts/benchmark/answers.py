@@ -1,0 +1,124 @@
+"""What each question adds to the view of its run: the first sentence, the figures under it, what can be adjusted."""
+
+from typing import NamedTuple
+
+import streamlit as st
+
+from engine.bench.findings.summary import Summary
+from engine.bench.findings.users import Capacity, capacity
+from engine.bench.findings.waterfall import waterfall
+from engine.bench.planning.plan import Objective
+from engine.errors import EngineError
+from engine.runs import RunRecord
+from engine.samples import METRICS_BY_NAME
+from engine.stats import Interval
+from engine.units import between, quantity
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+
+FIGURES = ("ttft_s", "decode_per_s", "pss_bytes")
+MOST_FIGURES = 4
+
+
+class Figure(NamedTuple):
+    """One figure under the sentence."""
+
+    label: str
+    value: str
+    interval: str
+    help: str
+
+
+class Answer(NamedTuple):
+    """The first line of a run, and its figures."""
+
+    sentence: str
+    figures: list[Figure]
+
+
+def answer(run: RunRecord, summary: Summary, cell: int | None) -> Answer:
+    """The answer to the question of a run; `cell` is the one to use."""
+    if run.question == "users":
+        return _of_users(run, summary)
+    if run.question == "python":
+        pool = next((cell.number for cell in summary.cells if cell.settings.get("arm") == "pool"), None)
+        return Answer(waterfall(run).sentence or summary.sentence, _of_cell(summary, pool))
+    return Answer(summary.sentence, _of_cell(summary, cell))
+
+
+def objective_of(run: RunRecord) -> Objective:
+    """What counts as good enough: as adjusted on the screen, else as the run was planned."""
+    planned = Objective.from_dict(run.plan.get("objective", {}))
+    state = st.session_state
+    return Objective(
+        ttft_s=state.get(_key("ttft_s", run), planned.ttft_s),
+        per_s=state.get(_key("per_s", run), planned.per_s),
+        share=state.get(_key("share", run), round(100 * planned.share)) / 100,
+    )
+
+
+def adjust(run: RunRecord) -> None:
+    """The objective of a run about users, to be tried with other values."""
+    if run.question != "users":
+        return
+    wanted = objective_of(run)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.number_input("First token within, s", 0.001, 3600.0, wanted.ttft_s, 0.5, key=_key("ttft_s", run), width=160)
+        st.number_input("At least, tok/s each", 0.01, 100_000.0, wanted.per_s, 1.0, key=_key("per_s", run), width=160)
+        st.number_input("For, % of requests", 50, 100, round(100 * wanted.share), 1, key=_key("share", run), width=160)
+
+
+def show(found: Answer) -> None:
+    """Draw the sentence and at most four figures."""
+    st.subheader(plain(found.sentence), anchor=False)
+    grid = st.grid(MOST_FIGURES, min_column_width=105, gap="small")
+    for figure in found.figures[:MOST_FIGURES]:
+        with grid.cell(), st.container(gap=None):
+            st.metric(figure.label, figure.value, help=figure.help)
+            st.caption(figure.interval)
+
+
+def _of_cell(summary: Summary, number: int | None) -> list[Figure]:
+    cell = next((cell for cell in summary.cells if cell.number == number), None)
+    if cell is None:
+        return []
+    names = dict.fromkeys([summary.main_metric, *FIGURES])
+    return [_figure(name, cell.metrics[name]) for name in names if name in cell.metrics]
+
+
+def _of_users(run: RunRecord, summary: Summary) -> Answer:
+    try:
+        found = capacity(run, objective_of(run))
+    except EngineError as error:
+        notice(error)
+        return Answer(summary.sentence, [])
+    return Answer(found.sentence, _at_capacity(found))
+
+
+def _at_capacity(found: Capacity) -> list[Figure]:
+    """The users served, and what the nearest measured number that is served gets."""
+    users = f"{'≥ ' * found.is_at_least}{found.users:,}"
+    figures = [Figure("Users served", users, "", "The most for whom enough requests are as wanted")]
+    served = [point for point in found.points if point.users <= found.users]
+    if served:
+        last = served[-1]
+        told = f" at {last.users:,}"
+        intervals = {"ttft_s": last.ttft_s, "decode_per_s": last.per_s, "goodput_per_s": last.goodput_per_s}
+        figures += [
+            figure._replace(label=figure.label + told) for figure in (_figure(*pair) for pair in intervals.items())
+        ]
+    return figures
+
+
+def _figure(name: str, interval: Interval) -> Figure:
+    metric = METRICS_BY_NAME[name]
+    return Figure(
+        metric.label[:1].upper() + metric.label[1:],
+        quantity(interval.value, metric.unit),
+        between(interval.low, interval.high, metric.unit),
+        f"{metric.formula}; median with its 95 % interval",
+    )
+
+
+def _key(name: str, run: RunRecord) -> str:
+    return f"run_{name}_{run.id}"

@@ -1,0 +1,151 @@
+"""The axes of a plan as rows of the screen: each with its values, and what else could vary behind Add axis."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from engine.bench.planning.axes import AXES_BY_NAME, Axis, parse_values
+from engine.bench.planning.layout import parse_layout
+from engine.bench.planning.plan import Workload
+from engine.errors import ConfigError
+from engine.models import embedded_model
+from engine.pool.placement import num_cores
+from engine.specs import PoolSpec
+from pages.parts.benchmark.layout_grid import layout_grid, names
+from pages.parts.plain import plain
+
+SHOWN = "axes_shown"
+ADD = "axes_add"
+GRID = "axes_layout_grid"
+MOST_SHOWN = 8
+
+
+def show() -> None:
+    """Draw a row for each axis that varies, and the list of those that could."""
+    for name in st.session_state[SHOWN]:
+        _row(AXES_BY_NAME[name])
+    rest = [name for name in AXES_BY_NAME if name not in st.session_state[SHOWN]]
+    st.selectbox(
+        "Add axis", rest, index=None, key=ADD, placeholder="Add axis", label_visibility="collapsed", width=220,
+        format_func=lambda name: AXES_BY_NAME[name].label, on_change=_add,
+    )  # fmt: skip
+
+
+def fill(axes: Mapping[str, tuple[Any, ...]]) -> None:
+    """Put axes on the screen; only before the widgets are drawn, or in a callback."""
+    st.session_state[SHOWN] = [name for name in AXES_BY_NAME if name in axes]
+    for name in st.session_state[SHOWN]:
+        _fill(AXES_BY_NAME[name], axes[name])
+
+
+def read() -> dict[str, tuple[Any, ...]]:
+    """The axes on the screen with their values; raises ConfigError naming the text that cannot be read."""
+    return {name: _values(AXES_BY_NAME[name]) for name in st.session_state[SHOWN]}
+
+
+def _row(axis: Axis) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="xsmall"):
+        if _choices(axis):
+            st.pills(
+                axis.label, _choices(axis), selection_mode="multi", key=_key(axis.name), help=_help(axis),
+                persist_state="session",
+            )  # fmt: skip
+        else:
+            label = f"{axis.label}, {axis.unit}" if axis.unit else axis.label
+            st.text_input(label, key=_key(axis.name), help=_help(axis), persist_state="session")
+        st.button(
+            ":material/close:", type="tertiary", key=f"axes_remove_{axis.name}", help=f"Do not vary {axis.label}",
+            on_click=_remove, args=(axis.name,),
+        )  # fmt: skip
+    if axis.name == "layout":
+        layout_grid(_texts(axis), num_cores(), key=GRID, on_pick=_pick)
+    try:
+        values = _values(axis)
+    except ConfigError as error:
+        st.caption(f":orange[{plain(str(error))}]")
+        return
+    resolved = [_resolved(axis, value) for value in values]
+    if not _choices(axis) and resolved != _texts(axis):
+        shown = resolved[:MOST_SHOWN] + ["…"] * (len(resolved) > MOST_SHOWN)
+        st.caption(plain(f"Here: {', '.join(shown)}" + (f" ({len(resolved):,})" if len(resolved) > MOST_SHOWN else "")))
+
+
+def _values(axis: Axis) -> tuple[Any, ...]:
+    typed = st.session_state.get(_key(axis.name))
+    if isinstance(typed, list):
+        if not typed:
+            raise ConfigError(f"{axis.label}: nothing is chosen; choose at least one, or take the axis out")
+        return tuple(_choices(axis)[shown] for shown in typed)
+    return parse_values(axis.name, typed or "")
+
+
+def _fill(axis: Axis, values: tuple[Any, ...]) -> None:
+    choices = _choices(axis)
+    if choices:
+        shown = {value: text for text, value in choices.items()}
+        st.session_state[_key(axis.name)] = [shown[value] for value in values]
+    else:
+        st.session_state[_key(axis.name)] = ", ".join(axis.unset if value is None else str(value) for value in values)
+
+
+def _choices(axis: Axis) -> dict[str, Any]:
+    """What there is to choose from, by what is shown; empty for an axis whose values are typed."""
+    if axis.kind == "switch":
+        found: dict[str, Any] = {axis.choices[True]: True, axis.choices[False]: False}
+    elif axis.kind == "choice":
+        found = {choice: choice for choice in axis.choices}
+    else:
+        return {}
+    return {**found, axis.unset: None} if axis.unset else found
+
+
+def _help(axis: Axis) -> str:
+    return f"{axis.help[:1].upper()}{axis.help[1:]}. Takes {axis.allowed}."
+
+
+def _resolved(axis: Axis, value: Any) -> str:
+    """A value as this machine takes it: the threads of a layout, and the numbers of a range."""
+    if axis.kind == "layout":
+        return parse_layout(value).resolved().text
+    return axis.unset if value is None else str(value)
+
+
+def _texts(axis: Axis) -> list[str]:
+    """The values as typed, whether or not they can be read."""
+    return [text.strip() for text in (st.session_state.get(_key(axis.name)) or "").split(",") if text.strip()]
+
+
+def _pick() -> None:
+    """Take over the layouts of the grid; those that it does not offer stay as they were typed."""
+    picked = st.session_state[GRID].picked
+    if picked is None:
+        return
+    typed = _texts(AXES_BY_NAME["layout"])
+    kept = [text for text in typed if text in picked or text not in names(num_cores())]
+    added = sorted(set(picked) - set(kept), key=lambda text: tuple(map(int, text.split("x"))))
+    st.session_state[_key("layout")] = ", ".join([*kept, *added])
+
+
+def _add() -> None:
+    name = st.session_state[ADD]
+    if name is not None:
+        axis = AXES_BY_NAME[name]
+        st.session_state[SHOWN] = [one for one in AXES_BY_NAME if one in (*st.session_state[SHOWN], name)]
+        st.session_state[ADD] = None
+        _fill(axis, (_usual(axis),))
+
+
+def _usual(axis: Axis) -> Any:
+    """The value that an axis has where no plan says otherwise."""
+    if axis.where == "cell":
+        return {"layout": f"1x{num_cores()}", "model": str(embedded_model()), "arm": "pool"}.get(axis.name)
+    return getattr(PoolSpec if axis.where == "pool" else Workload, axis.name)
+
+
+def _remove(name: str) -> None:
+    st.session_state[SHOWN].remove(name)
+
+
+def _key(name: str) -> str:
+    return f"axis_{name}"

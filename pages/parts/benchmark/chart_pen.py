@@ -1,0 +1,160 @@
+"""What all charts share: an empty one in the look of the workbench, and a pen for medians, intervals and samples."""
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+import plotly.io
+import streamlit  # noqa: F401  registers the template whose colours the browser fills in
+
+from engine.bench.findings.series import Point
+from engine.bench.findings.summary import CellSummary
+from engine.runs import RunRecord
+from engine.samples import METRICS_BY_NAME, counted
+from engine.stats import Interval
+from engine.units import Scale, between, quantity, scale_of
+
+HEIGHT = 340
+GREY, FAINT = "#8B949E", "rgba(139, 148, 158, 0.22)"
+MOST_DOTS = 2_000
+LONGEST_TEXT = 60
+_TEMPLATE = plotly.io.templates["streamlit"].layout
+ACCENT = _TEMPLATE.colorway[0]
+_RAMP = [colour for _, colour in _TEMPLATE.colorscale.sequential]
+
+
+def blank(title: str, x_title: str, *, height: int = HEIGHT) -> go.Figure:
+    """A chart with nothing on it but its title, which is the finding."""
+    figure = go.Figure()
+    style(figure, title, height=height)
+    figure.update_xaxes(title=x_title)
+    return figure
+
+
+def style(figure: go.Figure, title: str, *, height: int = HEIGHT) -> None:
+    """Give a chart its title, and the look of all charts here."""
+    figure.update_layout(
+        title={"text": Pen.text(title, 110), "x": 0, "xanchor": "left", "font": {"size": 15}},
+        height=height,
+        margin={"l": 8, "r": 16, "t": 56, "b": 8},
+        hovermode="closest",
+        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 1, "xanchor": "right"},
+    )
+    figure.update_xaxes(showgrid=False, zeroline=False, automargin=True, separatethousands=True)
+    figure.update_yaxes(gridcolor=FAINT, zeroline=False, automargin=True, separatethousands=True)
+
+
+def legend_below(figure: go.Figure) -> None:
+    """Give a legend that would run into the title the room under the chart."""
+    figure.update_layout(
+        height=figure.layout.height + 60,
+        margin={"b": 84},
+        legend={"yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+    )
+
+
+def bars(intervals: Sequence[Interval], scale: Scale, colour: str) -> dict[str, Any]:
+    """Intervals as thin bars around their values."""
+    return {
+        "type": "data", "symmetric": False, "thickness": 1.4, "width": 0, "color": colour,
+        "array": [(each.high - each.value) * scale.factor for each in intervals],
+        "arrayminus": [(each.value - each.low) * scale.factor for each in intervals],
+    }  # fmt: skip
+
+
+def ramp(count: int) -> list[str]:
+    """`count` colours of the blue ramp, the strongest last; one alone is the accent."""
+    if count <= 1:
+        return [ACCENT] * count
+    return [_RAMP[round(3 + 6 * place / (count - 1))] for place in range(count)]
+
+
+def _beside(places: Sequence[float]) -> list[str]:
+    """Where a text stands beside each point so that it stays on the chart: towards the middle."""
+    return ["middle left" if place > max(places) / 2 else "middle right" for place in places]
+
+
+def legend_text(cell: CellSummary, metric: str) -> str:
+    """What a cell says under the mouse."""
+    interval, unit = cell.metrics[metric], METRICS_BY_NAME[metric].unit
+    told = [
+        Pen.text(cell.label),
+        f"<b>{quantity(interval.value, unit)}</b>",
+        between(interval.low, interval.high, unit),
+    ]
+    return "<br>".join(part for part in told if part)
+
+
+class Pen:
+    """Draws cells on a chart by one metric, in the unit that reads best; lying: values to the right, cells upwards."""
+
+    def __init__(
+        self, figure: go.Figure, run: RunRecord, metric: str, cells: Iterable[CellSummary], *, is_lying: bool = False
+    ) -> None:
+        self._figure, self._run, self._metric, self._is_lying = figure, run, metric, is_lying
+        of_metric = METRICS_BY_NAME[metric]
+        values = [cell.metrics[metric].value for cell in cells]
+        self.scale = scale_of(of_metric.unit, max((value for value in values if math.isfinite(value)), default=0.0))
+        title = f"{of_metric.label}, {self.scale.unit}" if self.scale.unit else of_metric.label
+        if is_lying:
+            figure.update_xaxes(title=title, showgrid=True, gridcolor=FAINT, rangemode="tozero")
+        else:
+            figure.update_yaxes(title=title, rangemode="tozero")
+
+    def line(
+        self, points: Sequence[Point], colour: str, name: str = "", *, marks: Sequence[str] = (), is_joined: bool = True
+    ) -> None:
+        """Medians as dots with their interval as a thin bar, joined or not; marks: a text at each point."""
+        self._figure.add_scatter(
+            **self._placed([point.x for point in points], self._scaled(point.y.value for point in points)),
+            **{"error_x" if self._is_lying else "error_y": bars([point.y for point in points], self.scale, colour)},
+            name=self.text(name),
+            mode="+".join(["lines"] * is_joined + ["markers"] + ["text"] * bool(marks)),
+            text=[self.text(mark) for mark in marks] or None,
+            textposition="top center" if is_joined else _beside([point.x for point in points]),
+            marker={"color": colour, "size": 8},
+            line={"color": colour, "width": 2},
+            hovertext=[legend_text(point.cell, self._metric) for point in points],
+            hoverinfo="text",
+            showlegend=bool(name),
+            cliponaxis=False,
+        )
+
+    def dots(self, points: Sequence[Point], colour: str) -> None:
+        """The samples behind the medians; those that do not count hollow and grey. Left out where there are many."""
+        if len(self._run.samples) > MOST_DOTS:
+            return
+        for is_used, symbol, shade, opacity in ((True, "circle", colour, 0.35), (False, "circle-open", GREY, 0.9)):
+            places: list[float] = []
+            values: list[float] = []
+            for point in points:
+                samples = self._run.samples[self._run.samples["cell"] == point.cell.number]
+                used = counted(samples)["position"].tolist()
+                chosen = [row for row in samples if (row["position"] in used) is is_used]
+                places += [point.x] * len(chosen)
+                values += self._scaled(float(row[self._metric]) for row in chosen)
+            self._figure.add_scatter(
+                **self._placed(places, values), mode="markers", opacity=opacity, showlegend=False, hoverinfo="skip",
+                marker={"color": shade, "size": 5, "symbol": symbol},
+            )  # fmt: skip
+
+    def name_places(self, names: Sequence[str]) -> None:
+        """Put the names of cells at their places, 0 upwards."""
+        self._figure.update_yaxes(
+            tickvals=list(range(len(names))), ticktext=[self.text(name) for name in names], showgrid=False,
+            range=[-0.6, len(names) - 0.4],
+        )  # fmt: skip
+
+    @staticmethod
+    def text(text: str, limit: int = LONGEST_TEXT) -> str:
+        """Text of people and files, where Plotly reads a little HTML: shown as it is, on one line, cut to `limit`."""
+        shown = "".join(character if character.isprintable() else "\ufffd" for character in text)
+        return html.escape(shown if len(shown) <= limit else shown[: limit - 1] + "…", quote=False)
+
+    def _placed(self, places: list[float], values: list[float]) -> dict[str, Any]:
+        return {"x": values, "y": places} if self._is_lying else {"x": places, "y": values}
+
+    def _scaled(self, values: Iterable[float]) -> list[float]:
+        return [value * self.scale.factor for value in values]

@@ -1,0 +1,175 @@
+"""Charts of a run, from its summary: the title is the finding, intervals are thin bars, samples dots, limits dashed.
+
+Colours are those of Streamlit's own Plotly template, which the browser fills in from the theme: a chart turns from
+light to dark without being made again.
+"""
+
+import html
+import math
+
+import numpy as np
+import plotly.graph_objects as go
+import streamlit as st
+
+from engine.bench.findings import series
+from engine.bench.findings.series import Point
+from engine.bench.findings.summary import CellSummary, Summary
+from engine.runs import RunRecord
+from engine.samples import FLAGS, METRICS_BY_NAME
+from engine.units import counted, digits, quantity, scale_of
+from pages.parts.benchmark.chart_pen import ACCENT, GREY, HEIGHT, MOST_DOTS, Pen, blank, legend_below, legend_text, ramp
+
+STRIP_HEIGHT = 200
+MOST_CELLS = 40
+MOST_BESIDE_TITLE = 5
+SYMBOLS = {"clean": "circle", "contended": "circle-open", "throttled": "square-open", "cold": "diamond-open"}
+CONFIG = {"displaylogo": False, "displayModeBar": False}
+
+
+def draw(figure: go.Figure, key: str) -> None:
+    """Put a chart on the page; its title is also what a screen reader says."""
+    st.plotly_chart(figure, key=key, config=CONFIG, alt=html.unescape(figure.layout.title.text))
+
+
+def lines(run: RunRecord, summary: Summary, axis: str, axis_label: str, metric: str) -> go.Figure:
+    """`metric` by a numeric axis, one line for each combination of the rest."""
+    drawn = series.by_axis(summary, axis, metric)
+    best = series.best_of(series.measured(summary, metric), metric)
+    value = quantity(best.metrics[metric].value, METRICS_BY_NAME[metric].unit)
+    figure = blank(f"{value} at most: {best.label}", axis_label)
+    pen = Pen(figure, run, metric, [point.cell for line in drawn for point in line.points])
+    for line, colour in zip(drawn, ramp(len(drawn)), strict=True):
+        pen.dots(line.points, colour)
+        pen.line(line.points, colour, line.label)
+    if len(drawn) > MOST_BESIDE_TITLE:
+        legend_below(figure)
+    places = sorted({point.x for line in drawn for point in line.points})
+    is_doubling = len(places) > 2 and places[0] > 0 and places[-1] / places[0] >= 8
+    figure.update_xaxes(type="log" if is_doubling else "linear", tickvals=places, ticktext=[f"{x:,g}" for x in places])
+    return figure
+
+
+def scaling(run: RunRecord, found: series.Scaling, metric: str, num_cores: int) -> go.Figure:
+    """Speed by the threads of one instance, with the ideal line and the cores of the machine."""
+    figure = blank(found.finding, "threads of one instance")
+    pen = Pen(figure, run, metric, [point.cell for line in found.lines for point in line.points])
+    dashed = {"color": GREY, "dash": "dash", "width": 1.2}
+    for number, (line, ideal) in enumerate(zip(found.lines, found.ideal, strict=True)):
+        figure.add_scatter(
+            x=[point.x for point in line.points], y=[value * pen.scale.factor for value in ideal], mode="lines",
+            line=dashed, name="ideal", hoverinfo="skip", showlegend=number == 0,
+        )  # fmt: skip
+    for line, colour in zip(found.lines, ramp(len(found.lines)), strict=True):
+        pen.dots(line.points, colour)
+        pen.line(line.points, colour, line.label or METRICS_BY_NAME[metric].label)
+    threads = sorted({point.x for line in found.lines for point in line.points})
+    if threads[-1] > num_cores:
+        label = {"text": counted(num_cores, "core"), "font": {"color": GREY}, "textangle": 0, "xanchor": "left"}
+        figure.add_vline(x=num_cores, line={"color": GREY, "dash": "dot", "width": 1.2}, label=label)
+    figure.update_xaxes(tickvals=threads)
+    return figure
+
+
+def layouts(grid: series.Grid, metric: str) -> go.Figure:
+    """Instances down, threads across, the best value of each layout in its field."""
+    figure = blank(grid.finding, "threads of each instance")
+    values = [[cell.metrics[metric].value if cell else math.nan for cell in row] for row in grid.cells]
+    scale = scale_of(METRICS_BY_NAME[metric].unit, float(np.nanmax(values)))
+    figure.add_heatmap(
+        x=[str(each) for each in grid.threads],
+        y=[str(many) for many in grid.instances],
+        z=values,
+        text=[[digits(value * scale.factor) if math.isfinite(value) else "" for value in row] for row in values],
+        texttemplate="%{text}",
+        hovertext=[[legend_text(cell, metric) if cell else "not measured" for cell in row] for row in grid.cells],
+        hoverinfo="text",
+        xgap=3,
+        ygap=3,
+        showscale=False,
+        reversescale=METRICS_BY_NAME[metric].is_more_better is False,
+    )
+    figure.update_yaxes(title="instances", autorange="reversed", type="category", showgrid=False)
+    figure.update_xaxes(title=f"threads of each instance · fields in {scale.unit}", type="category")
+    return figure
+
+
+def trade_off(run: RunRecord, summary: Summary, axis: str, x_metric: str, metric: str) -> go.Figure:
+    """`metric` against another, along an axis whose value stands at each point."""
+    drawn = series.against(summary, axis, x_metric, metric)
+    cells = [point.cell for line in drawn for point in line.points]
+    best, x_unit = series.best_of(cells, metric), METRICS_BY_NAME[x_metric].unit
+    scale = scale_of(x_unit, max(point.x for line in drawn for point in line.points))
+    value = quantity(best.metrics[metric].value, METRICS_BY_NAME[metric].unit)
+    cost = quantity(best.metrics[x_metric].value, x_unit)
+    label = METRICS_BY_NAME[x_metric].label
+    figure = blank(f"{value} comes with {cost} of {label}", f"{label}, {scale.unit}")
+    pen = Pen(figure, run, metric, cells)
+    for line, colour in zip(drawn, ramp(len(drawn)), strict=True):
+        marks = [str(point.cell.settings.get(axis, "")) for point in line.points]
+        pen.line([point._replace(x=point.x * scale.factor) for point in line.points], colour, line.label, marks=marks)
+    figure.update_xaxes(rangemode="tozero")
+    return figure
+
+
+def memory(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
+    """`metric` against the memory of all workers; the fastest cell and the smallest of the nearly as fast are named."""
+    cells = [cell for cell in series.measured(summary, metric) if _memory(cell) > 0]
+    best, least = series.best_of(cells, metric), series.least_memory(cells, metric)
+    scale = scale_of("B", max(map(_memory, cells)))
+    title = f"{best.label}: the best, with {quantity(_memory(best), 'B')}"
+    if least is not best:
+        title = f"{least.label}: within 5 % of the best, with {quantity(_memory(least), 'B')}"
+    figure = blank(title, f"memory of all workers (PSS), {scale.unit}")
+    points = [Point(_memory(cell) * scale.factor, cell.metrics[metric], cell) for cell in cells]
+    marks = [cell.label if cell is best or cell is least else "" for cell in cells]
+    Pen(figure, run, metric, cells).line(points, ACCENT, marks=marks, is_joined=False)
+    figure.update_xaxes(rangemode="tozero")
+    return figure
+
+
+def cells(run: RunRecord, summary: Summary, metric: str, *, title: str = "") -> go.Figure:
+    """Every cell with its median, interval and samples, the best on top, the one compared with as a dashed line."""
+    sign = -1 if METRICS_BY_NAME[metric].is_more_better is False else 1
+    ranked = sorted(series.measured(summary, metric), key=lambda cell: sign * cell.metrics[metric].value)
+    shown = ranked[-MOST_CELLS:]
+    left_out = f"; {len(ranked) - len(shown):,} more are in the table" if len(ranked) > len(shown) else ""
+    figure = blank(title or f"{shown[-1].label} is ahead{left_out}", "", height=max(HEIGHT // 2, 96 + 28 * len(shown)))
+    pen = Pen(figure, run, metric, shown, is_lying=True)
+    points = [Point(place, cell.metrics[metric], cell) for place, cell in enumerate(shown)]
+    base = next((point for point in points if point.cell.number == summary.baseline), None)
+    if base is not None and len(points) > 1:
+        figure.add_vline(x=base.y.value * pen.scale.factor, line={"color": GREY, "dash": "dash", "width": 1.2})
+    pen.dots(points, ACCENT)
+    pen.line(points, ACCENT, is_joined=False)
+    pen.name_places([cell.label for cell in shown])
+    return figure
+
+
+def strip(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
+    """Every sample by time, over the median of its cell: drift and noise at a glance, what is not counted in grey."""
+    found = series.strip(run.samples, metric)
+    figure = blank(found.finding, "minutes of measuring", height=STRIP_HEIGHT)
+    labels = {cell.number: Pen.text(cell.label) + "<br>" for cell in summary.cells}
+    is_labelled = len(found.cell) <= MOST_DOTS
+    for number, flag in enumerate(FLAGS):
+        for is_counted in (True, False):
+            rows = (found.flag == number) & (found.is_counted == is_counted)
+            if not rows.any():
+                continue
+            name = "measured again" if flag == "clean" and not is_counted else flag
+            colour = ACCENT if flag == "clean" and is_counted else GREY
+            symbol = SYMBOLS["contended" if name == "measured again" else flag]
+            figure.add_scattergl(
+                x=found.elapsed_min[rows], y=found.ratio[rows], mode="markers", name=name, opacity=0.75,
+                marker={"color": colour, "size": 6, "symbol": symbol},
+                text=[labels.get(cell, "") for cell in found.cell[rows].tolist()] if is_labelled else None,
+                hovertemplate=f"{'%{text}' * is_labelled}%{{y:.3f}} × its median<extra></extra>",
+            )  # fmt: skip
+    figure.add_hline(y=1, line={"color": GREY, "dash": "dash", "width": 1})
+    figure.update_yaxes(title="× its median")
+    figure.update_layout(showlegend=len(figure.data) > 1)
+    return figure
+
+
+def _memory(cell: CellSummary) -> float:
+    return cell.metrics["pss_bytes"].value if "pss_bytes" in cell.metrics else math.nan

@@ -1,0 +1,72 @@
+"""What this machine can do at most, and how near the cell to use comes to it."""
+
+import math
+
+import streamlit as st
+
+from engine.bench.findings.limits import Limits
+from engine.bench.findings.shares import Shares, shares
+from engine.bench.findings.summary import CellSummary
+from engine.bench.planning.candidates import candidates
+from engine.bench.planning.cells import cells_of
+from engine.bench.planning.plan import Plan
+from engine.errors import EngineError
+from engine.models import read_model
+from engine.runs import RunRecord
+from engine.units import counted, digits
+from engine.workbench import Workbench
+from pages.parts.benchmark import sweep
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+from pages.parts.units import size
+
+SHAPE, SHAPE_TOLD = "llama-1.1b-32k", "Measure a 1.1 B shape (636 MiB, no download)"
+
+
+def show(bench: Workbench, run: RunRecord, cell: CellSummary | None) -> None:
+    """Draw the limits and the share that a cell reaches; before they are known, what measures them."""
+    st.subheader("What limits it", anchor=False)
+    try:
+        limits = bench.bench.limits()
+        share = _share(run, cell, limits) if limits is not None and cell is not None and run.plan else None
+    except EngineError as error:
+        notice(error)
+        return
+    is_free = bench.bench.running is None
+    if limits is None:
+        st.caption("How fast this machine reads memory and multiplies is not known yet.")
+        st.button(
+            "Measure this machine · a few seconds", icon=":material/straighten:", key="limits_measure",
+            disabled=not is_free, on_click=sweep.act, args=(bench.bench.measure_limits,),
+        )  # fmt: skip
+        return
+    if share is not None:
+        st.markdown(plain(share.says))
+        if share.fits_in_cache:
+            st.button(
+                SHAPE_TOLD, icon=":material/straighten:", key="limits_shape", disabled=not is_free,
+                on_click=sweep.act, args=(lambda: sweep.show_run(bench.bench.start_shape(SHAPE, run.id)),),
+                help="Writes a model of random weights of that size and asks the same of it",
+            )  # fmt: skip
+    st.caption(plain(machine_limits(limits)))
+
+
+def _share(run: RunRecord, measured: CellSummary, limits: Limits) -> Shares | None:
+    """Of the limits, for a cell of a run that was planned here."""
+    plan = Plan.from_dict(run.plan)
+    planned = candidates(plan) if plan.question == "settings" else cells_of(plan)
+    cell = next((one for one in planned if one.number == measured.number), None)
+    if cell is None:
+        return None
+    speeds = {
+        name: measured.metrics[name].value if name in measured.metrics else math.nan
+        for name in ("tokens_per_s", "prefill_per_s")
+    }
+    return shares(cell, read_model(cell.model), limits, **speeds)
+
+
+def machine_limits(limits: Limits) -> str:
+    """The limits of a machine in one line."""
+    reads = [f"{digits(rate / 1e9)} GB/s with {counted(num, 'thread')}" for num, rate in limits.bandwidth]
+    cache = f" · last-level cache {size(limits.cache_bytes)}" if limits.cache_bytes else ""
+    return f"This machine reads {', '.join(reads)} · multiplies {digits(limits.flops / 1e9)} GFLOP/s{cache}"

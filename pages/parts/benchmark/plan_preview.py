@@ -1,0 +1,76 @@
+"""What a plan will take, beside it before launch: time, memory, what it can tell apart, and what is refused."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from engine.bench.planning.plan import Cell, Plan
+from engine.bench.planning.preview import Preview
+from engine.errors import EngineError
+from engine.units import counted, duration, quantity
+from engine.workbench import Workbench
+from pages.parts.benchmark import sweep
+from pages.parts.plain import plain
+
+
+def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
+    """Draw the estimate and the one primary button; None where something has to be mended first, which is said."""
+    try:
+        plan = read()
+        preview = bench.bench.preview(plan)
+    except EngineError as error:
+        st.caption(f":orange[{plain(str(error))}]")
+        st.button("Run", type="primary", icon=":material/play_arrow:", key="plan_run", disabled=True)
+        return None
+    _figures(plan, preview)
+    running = bench.bench.running
+    st.button(
+        f"Run · about {duration(preview.seconds)}", type="primary", icon=":material/play_arrow:", key="plan_run",
+        shortcut="Ctrl+Enter", disabled=running is not None or len(preview.refused) == len(preview.cells),
+        on_click=sweep.start, args=(bench, read),
+    )  # fmt: skip
+    if running is not None:
+        st.caption("Another benchmark is running; this one can start when it has ended.")
+    st.caption(plain(preview.sentence))
+    return preview
+
+
+def _figures(plan: Plan, preview: Preview) -> None:
+    num_able = len(preview.cells) - len(preview.refused)
+    memory = max((preview.memory_by_cell.get(cell.number, 0) for cell in preview.cells if not cell.refusal), default=0)
+    with st.grid(4, min_column_width=90, gap="small"):
+        st.metric("Time", f"≈ {duration(preview.seconds)}", help="A guess that is refined while the run goes on")
+        st.metric(
+            "Samples", f"{preview.num_samples:,}",
+            help=f"{counted(num_able, 'cell')} × {counted(plan.rounds, 'round')}, and the anchor again and again",
+        )  # fmt: skip
+        st.metric("Memory", quantity(memory, "B") if memory else "–", help="What the largest cell takes")
+        st.metric(
+            "Finds from", _least(preview.smallest_ratio),
+            help="The smallest difference that four of five such runs would find, at the noise usual here",
+        )  # fmt: skip
+
+
+def _least(ratio: float) -> str:
+    return f"{math.ceil(100 * (ratio - 1) - 1e-9)} %" if math.isfinite(ratio) else "nothing"
+
+
+def cells(preview: Preview) -> None:
+    """One line a cell; what is refused says why, what is odd but allowed says so."""
+    has_remarks = any(cell.refusal or cell.notes for cell in preview.cells)
+    rows = [_row(cell, preview, has_remarks) for cell in preview.cells]
+    config = {"remark": st.column_config.TextColumn(width="large")}
+    st.dataframe(rows, hide_index=True, column_config=config, alt="Cells of the plan")
+
+
+def _row(cell: Cell, preview: Preview, has_remarks: bool) -> dict[str, Any]:
+    memory = preview.memory_by_cell.get(cell.number)
+    seconds = preview.seconds_by_cell.get(cell.number)
+    row = {
+        "cell": cell.label,
+        "memory": "–" if memory is None else quantity(memory, "B"),
+        "time": "refused" if cell.refusal else "–" if seconds is None else duration(seconds),
+    }
+    return {**row, "remark": cell.refusal or "; ".join(cell.notes)} if has_remarks else row

@@ -1,0 +1,83 @@
+"""Plans by name: keep the one on the screen, open another, write one into a file or read it from one."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from engine.bench.planning.plan import Plan
+from engine.bench.planning.plan_file import plan_from_json, plan_to_json
+from engine.errors import EngineError
+from engine.workbench import Workbench
+from pages.parts.benchmark import sweep
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+
+FILE = "shelf_file"
+Fill = Callable[[Plan], None]
+Read = Callable[[], Plan]
+
+
+def show(bench: Workbench, read: Read, fill: Fill) -> None:
+    """A popover with the plans that were kept."""
+    with st.popover("Plans", icon=":material/bookmarks:", key="shelf"):
+        try:
+            kept = bench.bench.plans()
+        except EngineError as error:
+            notice(error)
+            kept = {}
+        if not kept:
+            st.caption("None was kept yet. Give this one a name under More, then keep it.")
+        for name, values in kept.items():
+            _line(bench, name, values, fill)
+        _this_one(bench, read)
+        st.file_uploader("Open a plan from a file", "json", key=FILE, max_upload_size=10)
+        st.button(
+            "Open the file",
+            key="shelf_read",
+            disabled=st.session_state.get(FILE) is None,
+            on_click=_open_file,
+            args=(fill,),
+        )
+
+
+def _line(bench: Workbench, name: str, values: dict[str, object], fill: Fill) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
+        st.button(
+            plain(name, 40), key=f"shelf_open_{name}", type="tertiary", width="stretch", on_click=_open,
+            args=(values, fill),
+        )  # fmt: skip
+        st.button(
+            ":material/delete:", key=f"shelf_delete_{name}", type="tertiary", help="Delete this plan",
+            on_click=sweep.act, args=(lambda: bench.bench.delete_plan(name),),
+        )  # fmt: skip
+
+
+def _this_one(bench: Workbench, read: Read) -> None:
+    try:
+        plan = read()
+    except EngineError:
+        return
+    with st.container(horizontal=True, gap="small"):
+        st.button(
+            "Keep this plan", icon=":material/bookmark_add:", key="shelf_keep", disabled=not plan.name,
+            on_click=sweep.act, args=(lambda: bench.bench.save_plan(plan.name, plan),),
+        )  # fmt: skip
+        st.download_button(
+            "As a file", plan_to_json(plan), f"{plan.name or plan.question}.plan.json",
+            "application/json", key="shelf_write", icon=":material/download:", on_click="ignore",
+        )  # fmt: skip
+
+
+def _open(values: dict[str, object], fill: Fill) -> None:
+    sweep.act(lambda: _put(Plan.from_dict(values), fill))
+
+
+def _open_file(fill: Fill) -> None:
+    uploaded = st.session_state[FILE]
+    text = uploaded.getvalue().decode("utf-8", "replace")
+    sweep.act(lambda: _put(plan_from_json(text, uploaded.name), fill))
+
+
+def _put(plan: Plan, fill: Fill) -> None:
+    fill(plan)
+    sweep.show_plan(plan.question)

@@ -1,0 +1,72 @@
+"""The charts that say something about a run, the one that answers its question first."""
+
+from collections.abc import Callable
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from engine.bench.findings import series
+from engine.bench.findings.summary import Summary
+from engine.bench.findings.users import capacity
+from engine.bench.findings.waterfall import waterfall
+from engine.bench.planning.axes import AXES_BY_NAME
+from engine.pool.placement import num_cores
+from engine.runs import RunRecord
+from pages.parts.benchmark import answer_charts, answers, charts
+
+CHART = "run_chart"
+Make = Callable[[], go.Figure]
+
+
+def show(run: RunRecord, summary: Summary, metric: str) -> None:
+    """Draw one of them, chosen by tabs, and the samples by time under it; only what is open is made."""
+    found = available(run, summary, metric)
+    if not found:
+        return
+    for name, tab in zip(found, st.tabs(list(found), key=CHART, on_change="rerun"), strict=True):
+        if tab.open:
+            with tab:
+                charts.draw(found[name](), f"run_chart_{name}")
+    charts.draw(charts.strip(run, summary, metric), "run_strip")
+
+
+def available(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
+    """Names of tabs with what makes each chart, in the order of their use for this run; none without samples."""
+    cells = series.measured(summary, metric)
+    if not cells:
+        return {}
+    found: dict[str, Make] = {**_answers(run)}
+    axes = series.numeric_axes(cells)
+    grid, threads = series.layouts(summary, metric), series.scaling(summary, metric)
+    for axis in axes:
+        label = _label(axis)
+        found[f"By {label.lower()}"] = lambda axis=axis, label=label: charts.lines(run, summary, axis, label, metric)
+    if threads is not None:
+        found["Threads"] = lambda: charts.scaling(run, threads, metric, num_cores())
+    if grid is not None:
+        found["Layouts"] = lambda: charts.layouts(grid, metric)
+    for name, x_metric in (("Against latency", "tpot_s"), ("Against first token", "ttft_s")):
+        if axes and metric not in ("tpot_s", "ttft_s") and any(x_metric in cell.metrics for cell in cells):
+            found[name] = lambda x=x_metric: charts.trade_off(run, summary, axes[0], x, metric)
+    if len(cells) > 1 and any("pss_bytes" in cell.metrics for cell in cells):
+        found["Memory"] = lambda: charts.memory(run, summary, metric)
+    found["All cells"] = lambda: charts.cells(run, summary, metric)
+    return {**found, **_bars(run)}
+
+
+def _answers(run: RunRecord) -> dict[str, Make]:
+    """The chart of a question that has one of its own."""
+    if run.question == "users":
+        wanted = answers.objective_of(run)
+        found = capacity(run, wanted)
+        return {"Users": lambda: answer_charts.users(found, wanted)}
+    return _bars(run) if run.question == "python" else {}
+
+
+def _bars(run: RunRecord) -> dict[str, Make]:
+    found = waterfall(run)
+    return {"Where the time goes": lambda: answer_charts.waterfall(found)} if found.bars else {}
+
+
+def _label(axis: str) -> str:
+    return AXES_BY_NAME[axis].label if axis in AXES_BY_NAME else axis

@@ -1,0 +1,72 @@
+"""The newest runs: opens any, offers a new plan, and takes in files of other tools."""
+
+import streamlit as st
+
+from engine.bench.planning.plan import Question
+from engine.runs import RunRecord, RunSummary
+from engine.units import counted
+from engine.workbench import Workbench
+from pages.parts.benchmark import sweep
+from pages.parts.plain import plain
+from pages.parts.units import moment
+
+FILE = "run_file"
+KINDS = ("zip", "json", "jsonl", "csv", "sql", "log", "txt")
+NAME_WIDTH, SENTENCE_WIDTH = 20, 44
+
+
+def show(bench: Workbench, question: Question, run: RunRecord | None) -> None:
+    """Draw the list, and what begins a new entry of it."""
+    runs = sweep.recent(bench)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption("Recent runs" if runs else "Nothing was measured here yet.", width="content")
+        if run is not None:
+            st.button(
+                "New plan", icon=":material/add:", type="tertiary", key="run_new", on_click=sweep.show_plan,
+                args=(question,),
+            )  # fmt: skip
+        _import(bench)
+    with st.container(gap=None):
+        for one in runs:
+            is_shown = run is not None and run.id == one.id
+            st.button(
+                _label(one), key=f"run_open_{one.id}", type="secondary" if is_shown else "tertiary",
+                on_click=sweep.show_run, args=(one.id,),
+            )  # fmt: skip
+
+
+def interrupted(bench: Workbench, run: RunRecord | None) -> None:
+    """Runs that ended with the program, which can go on where they were."""
+    for one in sweep.interrupted(bench):
+        if run is None or run.id != one.id:
+            name = plain(one.name or sweep.ASKED.get(one.question, one.question), NAME_WIDTH)
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                told = f"{name} was interrupted after {counted(one.num_samples, 'sample')} and can be continued."
+                st.caption(told, width="content")
+                st.button(
+                    "Open it", key=f"run_interrupted_{one.id}", type="tertiary", on_click=sweep.show_run,
+                    args=(one.id,),
+                )  # fmt: skip
+
+
+def _label(one: RunSummary) -> str:
+    """The name, and in grey the sentence, how it ended and when."""
+    name = plain(one.name or sweep.ASKED.get(one.question, one.question), NAME_WIDTH)
+    status = "" if one.status == "done" else one.status
+    facts = [plain(one.sentence, SENTENCE_WIDTH), status, moment(one.created_at)]
+    return f"{name} :gray[{' · '.join(fact for fact in facts if fact)}]"
+
+
+def _import(bench: Workbench) -> None:
+    with st.popover("Import", icon=":material/upload:", key="run_import", type="tertiary"):
+        st.caption("A run made elsewhere, results of llama-bench, or a timing log.")
+        st.file_uploader("File", KINDS, key=FILE, label_visibility="collapsed")
+        st.button(
+            "Take it in", key="run_take_in", disabled=st.session_state.get(FILE) is None, on_click=_take_in,
+            args=(bench,),
+        )  # fmt: skip
+
+
+def _take_in(bench: Workbench) -> None:
+    file = st.session_state[FILE]
+    sweep.act(lambda: sweep.show_run(bench.bench.import_file(file.name, file.getvalue())))

@@ -1,0 +1,116 @@
+"""What the Benchmark page holds between reruns: the question, the run on the screen or none, and what buttons do."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from engine.bench.planning.plan import QUESTIONS, Plan, Question
+from engine.errors import ConfigError, EngineError
+from engine.runs import RunRecord, RunSummary
+from engine.workbench import Workbench
+
+QUESTION, RUN, ERROR = "sweep_question", "sweep_run", "sweep_error"
+RECENT = 10
+ASKED: dict[Question, str] = {
+    "speed": "How fast?",
+    "settings": "Best settings?",
+    "python": "What does Python cost?",
+    "users": "How many users?",
+}
+
+
+def open_run(bench: Workbench) -> RunRecord | None:
+    """The run on the screen: of the address, else the one this tab showed before, else the newest.
+
+    None where the plan of a question is on the screen instead, or the run is not there: the reason is in the session.
+    """
+    state, address = st.session_state, st.query_params
+    run_id, question = address.get("run"), address.get("question")
+    if not run_id and not question:
+        run_id = state[RUN] if RUN in state else bench.bench.newest_id()
+        question = state.get(QUESTION)
+    run = _found(bench, run_id) if run_id else None
+    if run is not None:
+        question = run.question
+    state[QUESTION] = question if question in QUESTIONS else QUESTIONS[0]
+    _remember(run.id if run else None, state[QUESTION])
+    return run
+
+
+def question_control(bench: Workbench) -> Question:
+    """The four questions; choosing one opens its newest run, or its plan where it has none."""
+    question: Question = st.segmented_control(
+        "Question", QUESTIONS, format_func=ASKED.__getitem__, key=QUESTION, required=True, on_change=_choose,
+        args=(bench,), label_visibility="collapsed", persist_state="session",
+    )  # fmt: skip
+    return question
+
+
+def _choose(bench: Workbench) -> None:
+    question = st.session_state[QUESTION]
+    newest = [one.id for one in recent(bench) if one.question == question]
+    show_run(newest[0]) if newest else show_plan(question)
+
+
+def show_run(run_id: str) -> None:
+    """Open a run; in a callback."""
+    st.session_state[ERROR] = None
+    _remember(run_id, st.session_state.get(QUESTION, QUESTIONS[0]))
+
+
+def show_plan(question: str) -> None:
+    """Open the plan of a question; in a callback."""
+    st.session_state[ERROR] = None
+    _remember(None, question)
+
+
+def start(bench: Workbench, read: Callable[[], Plan]) -> None:
+    """Start what `read` gives and watch it; in a callback. A failure is shown on the page."""
+    act(lambda: show_run(bench.bench.start(read())))
+
+
+def act(action: Callable[[], object]) -> None:
+    """Run what a button does; a failure is shown on the page."""
+    st.session_state[ERROR] = None
+    try:
+        action()
+    except EngineError as error:
+        st.session_state[ERROR] = error
+
+
+def recent(bench: Workbench) -> list[RunSummary]:
+    """The newest runs."""
+    return _listed(bench.bench.recent)[:RECENT]
+
+
+def interrupted(bench: Workbench) -> list[RunSummary]:
+    """The runs that can be continued because the program ended before them."""
+    return _listed(bench.bench.interrupted)
+
+
+def _listed(read: Callable[[], list[RunSummary]]) -> list[RunSummary]:
+    """None where the history cannot be read: the reason is in the session."""
+    try:
+        return read()
+    except EngineError as error:
+        st.session_state[ERROR] = error
+        return []
+
+
+def _found(bench: Workbench, run_id: str) -> RunRecord | None:
+    try:
+        run = bench.bench.run(run_id)
+        if run is None:
+            raise ConfigError("The address names a run that is not here: it was deleted, or never kept. Plan it again.")
+    except EngineError as error:
+        st.session_state[ERROR] = error
+        return None
+    return run
+
+
+def _remember(run_id: str | None, question: str) -> None:
+    """Make this the view of the tab and its address."""
+    st.session_state[RUN] = run_id
+    address = {"run": run_id} if run_id else {"question": question}
+    if st.query_params.to_dict() != address:
+        st.query_params.from_dict(address)

@@ -1,0 +1,77 @@
+"""A run while it is measured: how far it is, the cell at work, samples as they come, and how quiet the machine is."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import streamlit as st
+
+from engine.bench.findings.summary import summarise
+from engine.bench.measuring.surroundings import OTHER_SHARE, STEAL_SHARE
+from engine.pool.placement import num_cores
+from engine.runs import RunRecord
+from engine.units import counted
+from engine.workbench import Workbench
+from pages.parts.benchmark import charts, sweep
+from pages.parts.job_tray import share, time_left
+from pages.parts.plain import plain
+
+# None faster: whatever is drawn takes processor time from what is measured.
+REFRESH_S = 2.0
+REDRAW_S = 5.0
+DRAWN = "watch_drawn"
+LIGHTS = (
+    ("stolen", "steal_share", 100.0, "%", STEAL_SHARE, "Processor time that the hypervisor gave to others"),
+    ("pressure", "pressure_share", 100.0, "%", math.inf, "Time in which somebody waited for a processor"),
+    ("throttled", "throttled_s", 1.0, "s", 0.0, "Seconds in which the quota of this container stopped everything"),
+    ("other programs", "other_cores", 1.0, "cores", OTHER_SHARE * num_cores(), "Cores that other programs used"),
+)
+
+
+def show(bench: Workbench, run: RunRecord) -> None:
+    """Draw a running benchmark and follow it; once it has ended the whole page is drawn again."""
+    st.caption(plain(" · ".join(part for part in (run.name, Path(run.plan.get("model", "")).name) if part)))
+    _follow(bench, run.id, {cell.number: cell.label for cell in run.cells})
+    st.button(
+        "Stop", type="primary", icon=":material/stop:", key="watch_stop", on_click=sweep.act, args=(bench.bench.stop,),
+        help="At once; what was measured so far is kept, and the run can be continued",
+    )  # fmt: skip
+    st.caption("While it measures, the model in the model bar waits: a trial may run after the current sample.")
+    _samples(bench, run.id)
+
+
+@st.fragment(run_every=REFRESH_S)
+def _follow(bench: Workbench, run_id: str, labels: Mapping[int, str]) -> None:
+    running = bench.bench.running
+    if running is None or running.run_id != run_id:
+        st.rerun()
+    progress = running.progress
+    st.progress(share(progress), f"{progress.done:,} of {counted(progress.total, 'sample')} · {time_left(progress)}")
+    now = [labels.get(progress.cell, "") if progress.cell is not None else "", progress.message]
+    st.caption(plain(" · ".join(part for part in now if part)) or "Starting")
+    _lights(running.lights)
+
+
+@st.fragment(run_every=REDRAW_S)
+def _samples(bench: Workbench, run_id: str) -> None:
+    """The samples of each cell so far; made anew only where one has come."""
+    running = bench.bench.running
+    if running is None or running.progress.done == 0:
+        st.caption("The first sample comes once the model is loaded and warm.")
+        return
+    key = (run_id, running.progress.done)
+    if st.session_state.get(DRAWN, (None, None))[0] != key:
+        run = bench.bench.run(run_id)
+        summary = summarise(run)
+        st.session_state[DRAWN] = key, charts.cells(run, summary, summary.main_metric, title="So far, by median")
+    charts.draw(st.session_state[DRAWN][1], "watch_cells")
+
+
+def _lights(lights: Mapping[str, float]) -> None:
+    """What else the machine did during the last sample, each with a light: green is quiet, grey only told."""
+    with st.container(horizontal=True, gap="medium"):
+        for label, name, factor, unit, limit, told in LIGHTS:
+            value = lights.get(name, math.nan)
+            colour = "gray" if math.isnan(value) or math.isinf(limit) else "green" if value <= limit else "orange"
+            figure = "not measured here" if math.isnan(value) else f"{value * factor:.2g} {unit}"
+            st.caption(f":{colour}[●] {label} {figure}", help=told, width="content")
