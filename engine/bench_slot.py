@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from engine.background import Background
 from engine.bench.exchange import files as exchange
+from engine.bench.findings.ceiling import ceiling_key, prefill_ceiling
 from engine.bench.findings.limits import Limits, measure_limits
 from engine.bench.measuring.machine import fingerprint, fingerprint_hash
 from engine.bench.peers.llama_bench_program import build_llama_bench
@@ -21,10 +23,10 @@ from engine.bench.planning.preview import Preview, preview
 from engine.bench.running.progress import Progress
 from engine.bench.running.session import Session
 from engine.bench_keeping import HistoryKeeper
-from engine.errors import ConfigError, EngineError, HistoryError
+from engine.errors import ConfigError, HistoryError
 from engine.history import History, run_bytes, run_from_bytes
 from engine.model_slot import ModelSlot
-from engine.models import model_hash
+from engine.models import model_hash, read_model
 from engine.models.synthetic import write_synthetic
 from engine.runs import RunRecord, RunSummary
 from engine.samples import SAMPLE, SURROUNDINGS
@@ -65,8 +67,7 @@ class BenchSlot:
         self._unkept: dict[str, RunRecord] = {}
         self._limits: Limits | None = None
         self._is_stopping = False
-        self._building: float | None = None
-        self.build_error: EngineError | None = None
+        self.background = Background()
 
     # one run
 
@@ -95,17 +96,22 @@ class BenchSlot:
         plan = Plan.from_dict(run.plan)
         return self._start(replace(plan, rounds=plan.rounds + more), run)
 
-    def start_shape(self, shape: str, run_id: str) -> str:
-        """Ask of a synthetic model what a run asked of its own; the file is written where models lie, once.
+    def start_shape(self, shape: str, run_id: str) -> None:
+        """Ask of a synthetic model what a run asked of its own; the file is written in the background, once.
 
-        Raises ConfigError for an unknown shape, ModelError where it cannot be written.
+        Raises ConfigError where something is being done already.
         """
         plan = Plan.from_dict(self._existing(run_id).plan)
         path = self._settings.models / f"{shape}-Q4_K_M.gguf"
-        if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_synthetic(shape, path)
-        return self._start(replace(plan, model=str(path), name=f"{plan.name} {shape}".strip()))
+        plan = replace(plan, model=str(path), name=f"{plan.name} {shape}".strip())
+
+        def write_and_start(tell: Callable[[float], None]) -> None:
+            if not path.is_file():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_synthetic(shape, path, progress=tell)
+            self._start(plan)
+
+        self.background.start(f"Writing {path.name}", write_and_start)
 
     def stop(self) -> None:
         """End the run that is measured, at once; nothing happens where none is."""
@@ -168,28 +174,9 @@ class BenchSlot:
 
     # what a question may lack
 
-    @property
-    def building(self) -> float | None:
-        """How far llama-bench is compiled, 0 to 1; None while it is not."""
-        return self._building
-
     def build_llama_bench(self) -> None:
-        """Compile llama-bench in the background, which takes minutes; a failure is in `build_error`."""
-        with self._lock:
-            if self._building is None:
-                self._building, self.build_error = 0.0, None
-                threading.Thread(target=self._build, name="logitbench-build", daemon=True).start()
-
-    def _build(self) -> None:
-        def tell(share: float) -> None:
-            self._building = share
-
-        try:
-            build_llama_bench(tell)
-        except EngineError as error:
-            self.build_error = error
-        finally:
-            self._building = None
+        """Compile llama-bench in the background, which takes minutes."""
+        self.background.start("Building llama-bench", build_llama_bench)
 
     # runs that were kept
 
@@ -231,10 +218,13 @@ class BenchSlot:
         return run.id
 
     def export(self, run_id: str, kind: str) -> bytes:
-        """A run as a file: "run" (everything, for another workbench), "csv" (samples), "llama-bench" (JSONL)."""
+        """A run as a file: "run" (everything, for another workbench), "csv" (samples), "llama-bench" (JSONL), "sidecar"
+        (JSON: what those rows leave out)."""
         run = self._existing(run_id)
         if kind == "llama-bench":
             return exchange.write_run(run, "jsonl").encode()
+        if kind == "sidecar":
+            return exchange.sidecar(run).encode()
         return run_bytes(run) if kind == "run" else _samples_csv(run)
 
     def _existing(self, run_id: str) -> RunRecord:
@@ -305,13 +295,27 @@ class BenchSlot:
             self._limits = Limits.from_dict(found) if found else None
         return self._limits
 
-    def measure_limits(self) -> Limits:
-        """Measure that now, in a few seconds, and keep it."""
-        self._limits = measure_limits()
+    def measure_limits(self, model: str = "", num_prompt: int = 512) -> None:
+        """Measure that in the background, a few seconds, and keep it.
+
+        With a model file also the best prefill of prompts of `num_prompt` tokens that this machine could reach with it:
+        10 to 60 seconds more. Raises ConfigError where a benchmark runs or something is being done already.
+        """
+        if self._session is not None:
+            raise ConfigError("A benchmark is running. Wait for it, or stop it, then measure the limits.")
+        self.background.start("Measuring this machine", lambda tell: self._measure_limits(model, num_prompt, tell))
+
+    def _measure_limits(self, model: str, num_prompt: int, tell: Callable[[float], None]) -> None:
+        known = self.limits()
+        limits = known or measure_limits(on_progress=lambda share: tell(0.3 * share if model else share))
+        if model:
+            file = read_model(Path(model))
+            best = prefill_ceiling(file, num_prompt, lambda share: tell(0.3 + 0.7 * share))
+            limits = limits.with_prefill(ceiling_key(file, num_prompt), best)
+        self._limits = limits
         history = self._history()
         if history is not None:
-            history.runs.save_limits(self._limits.machine_hash, self._limits.to_dict())
-        return self._limits
+            history.runs.save_limits(limits.machine_hash, limits.to_dict())
 
 
 def _samples_csv(run: RunRecord) -> bytes:

@@ -171,6 +171,28 @@ def test_a_run_goes_out_and_comes_in(bench: Workbench, shared: tuple[Workbench, 
         bench.bench.import_file("nonsense.jsonl", b"{broken")
 
 
+def test_limits_are_measured_and_kept(bench: Workbench) -> None:
+    assert bench.bench.limits() is None
+    bench.bench.measure_limits()
+    until(lambda: bench.bench.background.task is None)
+    limits = bench.bench.limits()
+    assert limits is not None
+    assert limits.bandwidth_bytes_per_s > 1e8
+    assert bench.history is not None
+    assert bench.history.runs.limits(limits.machine_hash) == limits.to_dict()
+
+
+def test_a_shape_is_written_and_asked_the_same(shared: tuple[Workbench, RunRecord]) -> None:
+    bench, run = shared
+    bench.bench.start_shape("tiny", run.id)
+    until(lambda: bench.bench.running)
+    assert bench.bench.running is not None
+    assert bench.bench.running.plan.model.endswith("tiny-Q4_K_M.gguf")
+    assert bench.bench.running.plan.axes == Plan.from_dict(run.plan).axes
+    bench.bench.stop()
+    bench.bench.wait(30)
+
+
 def test_without_a_history_a_run_is_shown_all_the_same(home: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = home / "folder.duckdb"
     taken.mkdir()

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from engine.background import Background, Task
 from engine.bench.findings.summary import summarise
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import Preview, preview
 from engine.bench.running.progress import Progress
-from engine.errors import EngineError
 from engine.pool.job import new_id
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
 from engine.samples import FLAGS, Samples, make_sample
@@ -105,8 +105,7 @@ class ScriptedSlot:
         self.kept: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[Any, ...]] = []
         self.machine: Any = None
-        self.building: float | None = None
-        self.build_error: EngineError | None = None
+        self.background = Background()
 
     def begin(self, run: RunRecord, plan: Plan, done: int = 14, total: int = 36, left_s: float | None = 372.0) -> None:
         """Let a run be measured."""
@@ -169,16 +168,15 @@ class ScriptedSlot:
     def limits(self) -> Any:
         return self.machine
 
-    def measure_limits(self) -> None:
-        self.calls.append(("measure_limits",))
+    def measure_limits(self, model: str = "", num_prompt: int = 512) -> None:
+        self.calls.append(("measure_limits", model, num_prompt))
 
-    def start_shape(self, shape: str, run_id: str) -> str:
+    def start_shape(self, shape: str, run_id: str) -> None:
         self.calls.append(("start_shape", shape, run_id))
-        return run_id
 
     def build_llama_bench(self) -> None:
         self.calls.append(("build_llama_bench",))
-        self.building = 0.0
+        self.background.task = Task("Building llama-bench", 0.0)
 
     def import_file(self, name: str, content: bytes) -> str:
         self.calls.append(("import_file", name, content))

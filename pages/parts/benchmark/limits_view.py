@@ -9,13 +9,13 @@ from engine.bench.findings.shares import Shares, shares
 from engine.bench.findings.summary import CellSummary
 from engine.bench.planning.candidates import candidates
 from engine.bench.planning.cells import cells_of
-from engine.bench.planning.plan import Plan
+from engine.bench.planning.plan import Plan, Workload
 from engine.errors import EngineError
 from engine.models import read_model
 from engine.runs import RunRecord
 from engine.units import counted, digits
 from engine.workbench import Workbench
-from pages.parts.benchmark import sweep
+from pages.parts.benchmark import doing
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.units import size
@@ -32,23 +32,34 @@ def show(bench: Workbench, run: RunRecord, cell: CellSummary | None) -> None:
     except EngineError as error:
         notice(error)
         return
-    is_free = bench.bench.running is None
     if limits is None:
         st.caption("How fast this machine reads memory and multiplies is not known yet.")
-        st.button(
-            "Measure this machine · a few seconds", icon=":material/straighten:", key="limits_measure",
-            disabled=not is_free, on_click=sweep.act, args=(bench.bench.measure_limits,),
+        doing.button(
+            bench, "Measure this machine · a few seconds", "straighten", "limits_measure", bench.bench.measure_limits
+        )
+    else:
+        if share is not None:
+            _told(bench, run, share)
+        st.caption(plain(machine_limits(limits)))
+    doing.show(bench)
+
+
+def _told(bench: Workbench, run: RunRecord, share: Shares) -> None:
+    """What limits the cell, and what would tell more."""
+    st.markdown(plain(share.says))
+    if share.fits_in_cache:
+        doing.button(
+            bench, SHAPE_TOLD, "straighten", "limits_shape", lambda: bench.bench.start_shape(SHAPE, run.id),
+            "Writes a model of random weights of that size and asks the same of it",
         )  # fmt: skip
-        return
-    if share is not None:
-        st.markdown(plain(share.says))
-        if share.fits_in_cache:
-            st.button(
-                SHAPE_TOLD, icon=":material/straighten:", key="limits_shape", disabled=not is_free,
-                on_click=sweep.act, args=(lambda: sweep.show_run(bench.bench.start_shape(SHAPE, run.id)),),
-                help="Writes a model of random weights of that size and asks the same of it",
-            )  # fmt: skip
-    st.caption(plain(machine_limits(limits)))
+    elif math.isnan(share.prefill):
+        plan = Plan.from_dict(run.plan)
+        num_prompt = Workload.from_dict(plan.workload).num_prompt
+        doing.button(
+            bench, "Measure the best prefill · about a minute", "straighten", "limits_prefill",
+            lambda: bench.bench.measure_limits(plan.model, num_prompt),
+            "Times single layers of random weights of this model's shape; no configuration can be faster",
+        )  # fmt: skip
 
 
 def _share(run: RunRecord, measured: CellSummary, limits: Limits) -> Shares | None:

@@ -16,12 +16,10 @@ from engine.bench.planning.prompts import read_prompts, sample_prompts
 from engine.models import ModelFile, embedded_model, list_models
 from engine.pool.placement import num_cores
 from engine.workbench import Workbench
-from pages.parts.benchmark import axis_rows, plan_preview, plan_shelf, sweep
-from pages.parts.notice import notice
+from pages.parts.benchmark import axis_rows, doing, plan_preview, plan_shelf
 from pages.parts.plain import plain
 
 PREFIX = "plan_"
-BUILD_S = 2.0
 OF, REST, KEPT = "plan_of", "plan_rest", "plan_kept"
 WORKLOAD = ("num_prompt", "num_generated", "duration_s")
 OWN = ("rounds", "seed", "timeout_s", "measures_cold", "compares_answers", "goal", "may_change_answers")
@@ -152,25 +150,10 @@ def _file_name(path: str, file: ModelFile | None) -> str:
 
 def _arms(bench: Workbench) -> None:
     """What would bring the ways of calling that cannot run here."""
-    if bench.bench.building is not None:
-        _building(bench)
-        return
     for arm, told in missing_arms().items():
         st.caption(f"{arm} is not here, so it is left out.")
-        st.button(
-            told, icon=":material/build:", key=f"plan_build_{arm}", on_click=sweep.act,
-            args=(bench.bench.build_llama_bench,),
-        )  # fmt: skip
-    if bench.bench.build_error is not None:
-        notice(bench.bench.build_error)
-
-
-@st.fragment(run_every=BUILD_S)
-def _building(bench: Workbench) -> None:
-    share = bench.bench.building
-    if share is None:
-        st.rerun()
-    st.progress(share, "Building llama-bench")
+        doing.button(bench, told, "build", f"plan_build_{arm}", bench.bench.build_llama_bench)
+    doing.show(bench)
 
 
 def _goal() -> None:

@@ -26,6 +26,7 @@ DOWNLOADS = {
     "run": ("Everything", "run.zip", "application/zip"),
     "csv": ("Samples, CSV", "csv", "text/csv"),
     "llama-bench": ("llama-bench, JSONL", "jsonl", "application/jsonl"),
+    "sidecar": ("What those rows leave out, JSON", "json", "application/json"),
 }
 
 
