@@ -54,15 +54,18 @@ class Summary:
     sentence: str
 
     def to_markdown(self) -> str:
-        """The sentence and a table of the cells with their main metrics, intervals and units."""
+        """The sentence and a table of the cells that were measured, failed or refused: main metrics with intervals."""
         names = [
             name for name in (self.main_metric, *TABLE_METRICS) if any(name in cell.metrics for cell in self.cells)
         ]
         names = list(dict.fromkeys(names))
         head = ["cell", "rounds", *(METRICS_BY_NAME[name].label for name in names), "verdict"]
-        lines = [_row(head), _row(["---"] * len(head)), *(_row(self._columns(cell, names)) for cell in self.cells)]
+        told = [cell for cell in self.cells if cell.metrics or cell.status in ("failed", "refused")]
+        lines = [_row(head), _row(["---"] * len(head)), *(_row(self._columns(cell, names)) for cell in told)]
         few = any(cell.metrics and _num_rounds(cell) < FEWEST_ROUNDS for cell in self.cells)
         note = "Median over rounds (95 % interval" + ("; the range below six rounds)." if few else ").")
+        num_untried = len(self.cells) - len(told)
+        note += f" {counted(num_untried, 'cell')} not measured." if num_untried else ""
         return "\n".join([_escaped(self.sentence), "", *lines, "", note, ""])
 
     def _columns(self, cell: CellSummary, names: list[str]) -> list[str]:

@@ -193,9 +193,10 @@ def test_the_table_shows_hostile_names_as_they_are() -> None:
 def test_the_table_says_what_failed_and_what_few_rounds_mean() -> None:
     run = run_of(no_samples(), ["a"], status="refused", reason="Too large.")
     assert "| a | 0 | refused: Too large. |" in summarise(run).to_markdown()
-    few = summarise(run_of(measured([30, 41], num_rounds=3), ["a", "b"])).to_markdown()
+    few = summarise(run_of(measured([30, 41], num_rounds=3), ["a", "b", "c"])).to_markdown()
     assert "not enough data: 3 more rounds" in few
-    assert few.endswith("the range below six rounds).\n")
+    assert few.endswith("the range below six rounds). 1 cell not measured.\n")
+    assert "| c |" not in few
 
 
 def test_seconds_of_a_round_are_not_those_of_a_pause() -> None:
