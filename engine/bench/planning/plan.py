@@ -15,8 +15,6 @@ Arm = Literal["pool", "loop", "create_completion", "llama-bench"]
 ARMS: tuple[Arm, ...] = ("llama-bench", "loop", "pool", "create_completion")
 Goal = Literal["stream", "throughput", "first-token", "memory"]
 GOALS: tuple[Goal, ...] = ("stream", "throughput", "first-token", "memory")
-FEWEST_ROUNDS = 6
-"""Below this no verdict is given."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,11 @@ import numpy as np
 
 from engine.bench.planning.candidates import DEFAULT, ENOUGH, METRIC
 from engine.bench.planning.grid import Grid
-from engine.bench.planning.plan import FEWEST_ROUNDS, Cell, Plan
+from engine.bench.planning.plan import Cell, Plan
 from engine.bench.planning.schedule import Turn
 from engine.bench.running.effects import Effects, effects
 from engine.samples import FLAGS, Samples, counted
+from engine.stats import FEWEST_ROUNDS
 
 MOST_COARSE = 12
 NUM_LEADERS = 2

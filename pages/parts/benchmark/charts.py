@@ -15,7 +15,7 @@ from engine.bench.findings import series
 from engine.bench.findings.series import Point
 from engine.bench.findings.summary import CellSummary, Summary
 from engine.runs import RunRecord
-from engine.samples import FLAGS, METRICS_BY_NAME
+from engine.samples import FLAGS, METRICS_BY_NAME, Flag
 from engine.units import counted, digits, quantity, scale_of
 from pages.parts.benchmark.chart_pen import ACCENT, GREY, HEIGHT, MOST_DOTS, Pen, blank, legend_below, legend_text, ramp
 
@@ -156,7 +156,7 @@ def strip(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
             rows = (found.flag == number) & (found.is_counted == is_counted)
             if not rows.any():
                 continue
-            name = "measured again" if flag == "clean" and not is_counted else flag
+            name = _strip_name(flag, is_counted)
             colour = ACCENT if flag == "clean" and is_counted else GREY
             symbol = SYMBOLS["contended" if name == "measured again" else flag]
             figure.add_scattergl(
@@ -169,6 +169,13 @@ def strip(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
     figure.update_yaxes(title="× its median")
     figure.update_layout(showlegend=len(figure.data) > 1)
     return figure
+
+
+def _strip_name(flag: Flag, is_counted: bool) -> str:
+    """What the legend of the strip calls samples of a flag; the disturbed count only where a cell has no others."""
+    if flag == "clean":
+        return "clean" if is_counted else "measured again"
+    return f"{flag}, counted" if is_counted else flag
 
 
 def _memory(cell: CellSummary) -> float:

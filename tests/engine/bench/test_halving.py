@@ -10,12 +10,13 @@ import pytest
 from engine.bench.findings.tuning import FLAT, Tuning
 from engine.bench.planning.candidates import DEFAULT
 from engine.bench.planning.grid import Grid
-from engine.bench.planning.plan import FEWEST_ROUNDS, Cell, Plan
+from engine.bench.planning.plan import Cell, Plan
 from engine.bench.running.effects import effects
 from engine.bench.running.halving import MOST_COARSE, OVERRUN, SHORT_TOKENS, Halving, final_round
 from engine.bench.running.runner import Runner
 from engine.errors import MemoryRefused
 from engine.samples import Samples, make_sample, no_samples
+from engine.stats import FEWEST_ROUNDS
 from tests.engine.bench.fakes import Clock, FakeFleet, Kept, cell
 
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128)

@@ -19,9 +19,10 @@ from engine.bench.measuring.fleet import Fleet
 from engine.bench.measuring.target import PoolTarget, Target, open_pool_target
 from engine.bench.planning.candidates import DEFAULT, candidates
 from engine.bench.planning.cells import cells_of
-from engine.bench.planning.plan import FEWEST_ROUNDS, Cell, Plan
+from engine.bench.planning.plan import Cell, Plan
 from engine.bench.running.halving import final_round
 from engine.bench.running.runner import Runner
+from engine.stats import FEWEST_ROUNDS
 from tests.engine.bench.fakes import Kept
 
 SAMPLE_S = 0.02
