@@ -16,8 +16,7 @@ from engine.bench.findings.ceiling import ceiling_key, prefill_ceiling
 from engine.bench.findings.limits import Limits, measure_limits
 from engine.bench.measuring.machine import fingerprint, fingerprint_hash
 from engine.bench.peers.llama_bench_program import build_llama_bench
-from engine.bench.planning.candidates import candidates
-from engine.bench.planning.cells import cells_of
+from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.planning.preview import Preview, preview
 from engine.bench.running.progress import Progress
@@ -274,7 +273,7 @@ class BenchSlot:
 
     def _planned(self, run_id: str, number: int) -> Cell:
         plan = Plan.from_dict(self._existing(run_id).plan)
-        planned = candidates(plan) if plan.question == "settings" else cells_of(plan)
+        planned = planned_cells(plan)
         chosen = next((one for one in planned if one.number == number), None)
         if chosen is None:
             raise ConfigError(f"the plan of this run has no cell {number}")

@@ -20,10 +20,10 @@ from engine import errors
 from engine.errors import EngineError, ModelError, WorkerDied
 from engine.pool import messages as m
 from engine.pool.job import Job
+from engine.pool.launch import environment_for
 from engine.vocabulary import Vocabulary
 
 _LOG_TAIL = 2000
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 class Startup(NamedTuple):
@@ -57,13 +57,6 @@ class Member:
         self._last_words = ""
         self._num_oom = _num_oom_kills()
         ours, theirs = socket.socketpair()
-        environment = os.environ | {
-            "GGML_NO_BACKTRACE": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))),
-        }
-        if build:
-            environment["LLAMA_CPP_LIB_PATH"] = build
         self._opened_at = time.monotonic()
         with theirs:
             self.process = subprocess.Popen(
@@ -72,7 +65,7 @@ class Member:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env=environment,
+                env=environment_for(build),
             )
         self.channel = m.Channel(ours, _TO_POOL)
         threading.Thread(target=_write, args=(self.channel, self._outbox), daemon=True).start()

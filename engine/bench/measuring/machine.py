@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import os
 import platform
 import subprocess
 import sys
@@ -17,10 +16,10 @@ from typing import Any
 import psutil
 
 from engine.errors import ConfigError
+from engine.pool.launch import environment_for
 from engine.pool.placement import allowed_cores, cpu_quota
 
 _PACKAGES = ("logitbench", "llama-cpp-python", "numpy", "msgspec", "psutil")
-_ROOT = Path(__file__).resolve().parents[3]
 _PATIENCE_S = 60
 
 
@@ -66,15 +65,12 @@ def about_llama(build: str = "") -> dict[str, str]:
 
     Raises ConfigError where they cannot be loaded.
     """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))}
-    if build:
-        environment["LLAMA_CPP_LIB_PATH"] = build
     done = subprocess.run(
         [sys.executable, "-P", "-m", "engine.llama.about"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        env=environment,
+        env=environment_for(build),
         timeout=_PATIENCE_S,
         check=False,
     )

@@ -10,14 +10,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from engine import errors
 from engine.bench.measuring.clients import Deadline
 from engine.errors import BenchTimeout, EngineError, WorkerDied
+from engine.pool.launch import environment_for
 
-_ROOT = Path(__file__).resolve().parents[3]
 _CHUNK = 1 << 16
 _LOG_TAIL = 2000
 
@@ -29,13 +28,6 @@ class Program:
     """
 
     def __init__(self, module: str, build: str = "") -> None:
-        environment = os.environ | {
-            "GGML_NO_BACKTRACE": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))),
-        }
-        if build:
-            environment["LLAMA_CPP_LIB_PATH"] = build
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the program writes to it as long as it lives
         self._name = module
         self._received = self._last_words = b""
@@ -46,7 +38,7 @@ class Program:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=environment,
+            env=environment_for(build),
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

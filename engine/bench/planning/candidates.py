@@ -7,6 +7,7 @@ from typing import Any
 import psutil
 
 from engine.bench.planning.cells import cells_of
+from engine.bench.planning.feasibility import Feasibility
 from engine.bench.planning.plan import Cell, Goal, Plan
 from engine.pool.placement import num_cores
 
@@ -71,6 +72,11 @@ def settings_plan(
         may_change_answers=may_change_answers,
         seed=seed,
     )
+
+
+def planned_cells(plan: Plan, feasibility: Feasibility | None = None) -> list[Cell]:
+    """The cells of any plan, whatever its question. Raises ConfigError as cells_of does."""
+    return candidates(plan) if plan.question == "settings" else cells_of(plan, feasibility)
 
 
 def candidates(plan: Plan) -> list[Cell]:

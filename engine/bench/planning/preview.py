@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from engine.bench.planning.candidates import candidates
-from engine.bench.planning.cells import cells_of
+from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.feasibility import Feasibility, fit_together
 from engine.bench.planning.guesses import guessed_load_s, guessed_sample_s
 from engine.bench.planning.plan import Cell, Plan
@@ -84,7 +83,7 @@ def preview(plan: Plan, *, sample_s: Mapping[int, float] | None = None, noise_sd
     """
     is_search = plan.question == "settings"
     feasibility = Feasibility()
-    cells = candidates(plan) if is_search else cells_of(plan, feasibility)
+    cells = planned_cells(plan, feasibility)
     able = [cell for cell in cells if not cell.refusal]
     fits = fit_together(able, feasibility)
     num_turns = Counter(turn.cell for turn in turns_of(plan, cells, feasibility)) if able else Counter[int]()

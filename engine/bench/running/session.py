@@ -14,8 +14,7 @@ from engine.bench.measuring.fleet import Fleet
 from engine.bench.measuring.machine import fingerprint, fingerprint_hash, versions
 from engine.bench.measuring.target import PoolTarget
 from engine.bench.peers.arms import open_target
-from engine.bench.planning.candidates import candidates
-from engine.bench.planning.cells import cells_of
+from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Cell, Objective, Plan
 from engine.bench.planning.prompts import sample_prompts
 from engine.bench.running.progress import Progress
@@ -64,7 +63,7 @@ class Session:
         between: Callable[[], object] = lambda: None,
     ) -> None:
         self.plan, self._keeper = plan, keeper
-        self._cells = candidates(plan) if plan.question == "settings" else cells_of(plan)
+        self._cells = planned_cells(plan)
         if all(cell.refusal for cell in self._cells):
             raise ConfigError(f"nothing of this plan can be measured: {self._cells[0].refusal}")
         self._fleet = Fleet(open_target, measures_cold=plan.measures_cold)

@@ -7,8 +7,7 @@ import streamlit as st
 from engine.bench.findings.limits import Limits
 from engine.bench.findings.shares import Shares, shares
 from engine.bench.findings.summary import CellSummary
-from engine.bench.planning.candidates import candidates
-from engine.bench.planning.cells import cells_of
+from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Plan, Workload
 from engine.errors import EngineError
 from engine.models import read_model
@@ -65,7 +64,7 @@ def _told(bench: Workbench, run: RunRecord, share: Shares) -> None:
 def _share(run: RunRecord, measured: CellSummary, limits: Limits) -> Shares | None:
     """Of the limits, for a cell of a run that was planned here."""
     plan = Plan.from_dict(run.plan)
-    planned = candidates(plan) if plan.question == "settings" else cells_of(plan)
+    planned = planned_cells(plan)
     cell = next((one for one in planned if one.number == measured.number), None)
     if cell is None:
         return None
