@@ -13,11 +13,12 @@ _NOTHING_SELECTED = -1
 class Candidates:
     """A llama_token_data_array with room for `size` rows of CANDIDATE.
 
-    Fill what `take` gives, hand `pointer` to a sampler, then read `kept` and `selected`.
+    Fill it or what `take` gives, hand `pointer` to a sampler, then read `kept` and `selected`.
     """
 
     def __init__(self, size: int) -> None:
         self._rows = np.zeros(size, CANDIDATE)
+        self._ids, self._logits = self._rows["id"], self._rows["logit"]
         self._start: int = self._rows.ctypes.data
         # the struct as four words: data, size, selected, sorted
         self._words = np.zeros(4, np.int64)
@@ -27,6 +28,15 @@ class Candidates:
         """The first `size` rows, to be filled; nothing selected, not sorted."""
         self._words[:] = (self._start, size, _NOTHING_SELECTED, 0)
         return self._rows[:size]
+
+    def fill(self, ids: npt.NDArray[np.intp], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Take as many rows as there are ids and fill them; gives their logits, which may still be changed."""
+        size = len(ids)
+        self._words[:] = (self._start, size, _NOTHING_SELECTED, 0)
+        self._ids[:size] = ids
+        filled = self._logits[:size]
+        filled[:] = logits
+        return filled
 
     @property
     def kept(self) -> npt.NDArray[np.void]:

@@ -3,14 +3,14 @@
 import math
 import struct
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.errors import ModelError
 from engine.llama.candidates import Candidates
-from engine.llama.distribution import Distribution, Figures, Ids, Row, largest
+from engine.llama.distribution import Distribution, Figures, Row, Top, largest
 from engine.llama.sampler import Sampler
 from engine.results import INSPECTED, RECORD, RESAMPLED, FinishReason
 from engine.specs import Request
@@ -76,6 +76,22 @@ class Generation:
         self.sampler.choose(row, top, scratch.room)
         self.sampler.accept(token)
 
+    def draw(self, row: Row, context: Any, index: int, now: float, scratch: Scratch) -> Recorded:
+        """Draw the next token without a look at the row, which is the context's at `index`; else as `step`."""
+        began = time.perf_counter()
+        try:
+            choice = self.sampler.draw(row, context, index)
+        except ModelError as error:
+            raise self._at_this_token(error) from error
+        scratch.sample_s += time.perf_counter() - began
+        drawn = (choice.p_final, choice.draw, choice.num_kept)
+        recorded = self._record(row, choice.token, None, None, None, now, scratch, 0, drawn)
+        self._take(choice.token, now)
+        return recorded
+
+    def _at_this_token(self, error: ModelError) -> ModelError:
+        return ModelError(f"generated token {self.num_generated + 1}: {error}")
+
     def step(self, row: Row, now: float, scratch: Scratch) -> Recorded:
         """Draw the next token from a row of logits; raises ModelError naming the step for a row that is not finite."""
         k = self.request.top_k
@@ -83,11 +99,11 @@ class Generation:
         try:
             top = scratch.distribution.top(row, max(k, self.sampler.num_presorted, 1))
         except ModelError as error:
-            raise ModelError(f"generated token {self.num_generated + 1}: {error}") from error
-        figures = scratch.distribution.measure(row, float(row[top[0]])) if k else None
+            raise self._at_this_token(error) from error
+        figures = scratch.distribution.measure(row, float(top.logits[0])) if k else None
         measured = time.perf_counter()
         choice = self.sampler.choose(row, top, scratch.room)
-        p_final = self.sampler.p_final(top[:k], scratch.p_by_id) if k else None
+        p_final = self.sampler.p_final(top.ids[:k], scratch.p_by_id) if k else None
         self.sampler.accept(choice.token)
         scratch.distribution_s += measured - began
         scratch.sample_s += time.perf_counter() - measured
@@ -111,7 +127,7 @@ class Generation:
         row: Row,
         token: int,
         figures: Figures | None,
-        top: Ids | None,
+        top: Top | None,
         p_final: npt.NDArray[np.float32] | None,
         now: float,
         scratch: Scratch,
@@ -123,13 +139,15 @@ class Generation:
         if figures is None:
             return Recorded(_RECORD.pack(token, 0, _NAN, _NAN, _NAN, _NAN, draw, elapsed, flags, num_kept))
         normaliser, entropy = figures
-        logprob = float(row[token]) - normaliser
-        rank = scratch.distribution.rank(row, token)
+        logit = float(row[token])
+        logprob = logit - normaliser
+        is_among = top is not None and logit >= top.logits[-1]
+        rank = top.rank(logit) if top is not None and is_among else scratch.distribution.rank(row, token)
         flags |= INSPECTED
         record = _RECORD.pack(token, rank, logprob, entropy, normaliser, probability, draw, elapsed, flags, num_kept)
         if top is None:
             return Recorded(record)
-        return Recorded(record, *_candidates(row, top, normaliser, p_final, self.request.top_k))
+        return Recorded(record, *_candidates(top, normaliser, p_final, self.request.top_k))
 
     def _take(self, token: int, now: float) -> None:
         """Count the drawn token and see whether it ends the job."""
@@ -171,14 +189,13 @@ class Generation:
 
 
 def _candidates(
-    row: Row, top: Ids, normaliser: float, p_final: npt.NDArray[np.float32] | None, k: int
+    top: Top, normaliser: float, p_final: npt.NDArray[np.float32] | None, k: int
 ) -> tuple[bytes, bytes, bytes]:
-    top = top[:k]
-    ids = top.astype(np.int32)
-    logprobs = (row[top] - np.float64(normaliser)).astype(np.float32)
-    finals = np.full(len(top), math.nan, np.float32) if p_final is None else p_final
-    if len(top) < k:
-        missing = (0, k - len(top))
+    ids = top.ids[:k].astype(np.int32)
+    logprobs = (top.logits[:k] - np.float64(normaliser)).astype(np.float32)
+    finals = np.full(len(ids), math.nan, np.float32) if p_final is None else p_final
+    if len(ids) < k:
+        missing = (0, k - len(ids))
         ids = np.pad(ids, missing, constant_values=-1)
         logprobs, finals = np.pad(logprobs, missing), np.pad(finals, missing)
     return ids.tobytes(), logprobs.tobytes(), finals.tobytes()

@@ -112,11 +112,18 @@ class Runner:
         ids = self._prompt_ids(order)
         request = order.request
         seed = random.getrandbits(31) if order.sampling.seed is None else order.sampling.seed
-        sampler = Sampler(order.sampling, seed, self.model.vocab, self.model.num_vocab, self.context.n_ctx)
+        is_exact = not (request.reuse_prefix or request.prompt_logprobs) and request.generated > 0
+        sampler = Sampler(
+            order.sampling,
+            seed,
+            self.model.vocab,
+            self.model.num_vocab,
+            self.context.n_ctx,
+            is_direct=request.top_k == 0 and not is_exact,
+        )
         generation = Generation(
             order.job, ids, request, sampler, self.model.vocabulary, Clock(order.submitted, started)
         )
-        is_exact = not (request.reuse_prefix or request.prompt_logprobs) and request.generated > 0
         if not is_exact:
             try:
                 sampler.advance(ids[len(ids) - request.generated :])
@@ -208,16 +215,18 @@ class Runner:
             self._cache.extend(chunk.sequence, chunk.ids)
             if chunk.num_rows and rows is not None:
                 try:
-                    self._read_chunk(chunk, rows[first : first + chunk.num_rows])
+                    self._read_chunk(chunk, rows, first)
                 except EngineError as error:
                     self._fail(chunk.sequence, error)
             elif self.scheduler.tracks[chunk.sequence].is_generating:
                 self._finish_prompt(chunk.sequence)
             first += chunk.num_rows
 
-    def _read_chunk(self, chunk: Chunk, rows: Row) -> None:
-        """Score or replay the prompt tokens that these rows predict, then draw where the prompt is complete."""
+    def _read_chunk(self, chunk: Chunk, all_rows: Row, first: int) -> None:
+        """Score or replay the prompt tokens that its rows predict, then draw where the prompt is complete."""
         sequence = chunk.sequence
+        end_row = first + chunk.num_rows
+        rows = all_rows[first:end_row]
         generation, track = self._running[sequence], self.scheduler.tracks[sequence]
         end = chunk.position + len(chunk.ids)
         known = range(end - len(rows) + 1, min(end + 1, generation.num_prompt))
@@ -236,7 +245,11 @@ class Runner:
         if generation.request.max_tokens == 0:
             self._finish_prompt(sequence)
             return
-        step = generation.step(rows[-1], time.monotonic(), self.scratch)
+        now = time.monotonic()
+        if generation.sampler.is_direct:
+            step = generation.draw(rows[-1], self.context.handle, end_row - 1 - len(all_rows), now, self.scratch)
+        else:
+            step = generation.step(rows[-1], now, self.scratch)
         self._reporter.steps(generation.job, (step,), is_prompt=False)
         if generation.finish_reason is None and end >= self.context.n_ctx:
             generation.finish_reason = "length"

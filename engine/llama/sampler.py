@@ -1,6 +1,7 @@
 """From a row of logits to the next token: bias, llama.cpp's sampler chain, the grammar, and the draw that decided."""
 
 import ctypes
+import math
 import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,11 +12,12 @@ import numpy.typing as npt
 
 from engine.errors import ConfigError
 from engine.llama.candidates import CANDIDATE, Candidates
-from engine.llama.distribution import Ids, Row
+from engine.llama.distribution import Ids, Row, Top, checked
 from engine.llama.grammar import Grammar, gbnf_of
 from engine.llama.library import not_null
 from engine.specs import Sampling
 
+NOTHING_LEFT = "logit_bias leaves no token to choose"
 _PRESORTED_MOST = 1024
 
 
@@ -47,19 +49,26 @@ class Draws:
 
 
 class Sampler:
-    """One request's chain. Call choose(), then accept(); last_kept() tells what stood before the draw.
+    """One request's chain. Call choose(), then accept(); where it `is_direct`, draw() instead.
 
-    Raises ConfigError for a grammar, bias or stage that llama.cpp refuses.
+    is_direct: nobody asks what stood before the draw, so that llama.cpp does the whole step by itself; not with a
+    grammar. Raises ConfigError for a grammar, bias or stage that llama.cpp refuses.
     """
 
-    def __init__(self, sampling: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx: int) -> None:
+    def __init__(
+        self, sampling: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx: int, *, is_direct: bool = False
+    ) -> None:
         self._num_vocab = num_vocab
         self._is_mirostat = sampling.mirostat > 0
         self._draws = Draws(seed)
         self._bias_ids, self._bias = _bias(sampling, num_vocab)
+        self._banned = frozenset(token for token, bias in sampling.logit_bias if bias == -math.inf)
         grammar = gbnf_of(sampling)
         self._grammar = Grammar(vocab, grammar) if grammar else None
+        self.is_direct = is_direct and not grammar
         stages = _stages(sampling, seed, vocab, num_vocab, n_ctx)
+        if self.is_direct and len(self._bias_ids):
+            stages.insert(0, ("logit_bias", _bias_stage(sampling, num_vocab)))
         self._chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
         for _name, stage in stages:
             llama.llama_sampler_chain_add(self._chain, stage)
@@ -70,13 +79,13 @@ class Sampler:
         self._kept: npt.NDArray[np.void] = np.zeros(0, CANDIDATE)
         self._two = Candidates(2)
 
-    def choose(self, row: Row, top: Ids, room: Candidates) -> Choice:
+    def choose(self, row: Row, top: Top, room: Candidates) -> Choice:
         """Run the chain on a row of logits (vocab,); `room` has as many rows.
 
-        `top` holds at least `num_presorted` ids, largest logit first.
+        `top` holds at least `num_presorted` of them.
         """
         if self.num_presorted:
-            self._presorted(row, top[: self.num_presorted], room)
+            self._presorted(row, top, room)
         else:
             self._all(row, room)
         choice = self._run(room)
@@ -88,31 +97,47 @@ class Sampler:
             raise ConfigError("the grammar leaves no token to choose: it may need an end that logit_bias bans")
         return self._run(room)._replace(is_resampled=True)
 
-    def _presorted(self, row: Row, ids: Ids, room: Candidates) -> None:
+    def draw(self, row: Row, context: Any, index: int) -> Choice:
+        """Draw from the logits (vocab,) that `context` has at `index`, and count the token as taken.
+
+        Raises ModelError for a row that is not finite, ConfigError where the bias leaves nothing of it.
+        """
+        best = int(row.argmax())
+        checked(float(row[best]))
+        if best in self._banned and not np.isfinite(np.delete(row, [*self._banned]).max(initial=-np.inf)):
+            raise ConfigError(NOTHING_LEFT)
+        token = llama.llama_sampler_sample(self._chain, context, index)
+        return Choice(token, float("nan"), self._next_draw(), 0, False)
+
+    def _next_draw(self) -> float:
+        return float("nan") if self._is_mirostat else self._draws.next()
+
+    def _presorted(self, row: Row, top: Top, room: Candidates) -> None:
         """All that a first stage of top_k can leave: the top_k best beside the biased ids, and these."""
-        if len(self._bias_ids):
-            ids = np.concatenate((ids[~(ids[:, None] == self._bias_ids).any(axis=1)], self._bias_ids))
-        rows = room.take(len(ids))
-        rows["id"], rows["logit"] = ids, row[ids]
-        self._add_bias(rows, slice(len(ids) - len(self._bias_ids), None))
+        num = self.num_presorted
+        if not len(self._bias_ids):
+            room.fill(top.ids[:num], top.logits[:num])
+            return
+        others = top.ids[:num]
+        others = others[~(others[:, None] == self._bias_ids).any(axis=1)]
+        ids = np.concatenate((others, self._bias_ids))
+        self._add_bias(room.fill(ids, row[ids]), slice(len(others), None))
 
     def _all(self, row: Row, room: Candidates) -> None:
-        rows = room.take(self._num_vocab)
-        rows["id"], rows["logit"] = np.arange(self._num_vocab), row
-        self._add_bias(rows, self._bias_ids)
-
-    def _add_bias(self, rows: npt.NDArray[np.void], where: slice | Ids) -> None:
+        logits = room.fill(np.arange(self._num_vocab), row)
         if len(self._bias_ids):
-            rows["logit"][where] += self._bias
-            if not np.isfinite(rows["logit"].max()):
-                raise ConfigError("logit_bias leaves no token to choose")
+            self._add_bias(logits, self._bias_ids)
+
+    def _add_bias(self, logits: Row, where: slice | Ids) -> None:
+        logits[where] += self._bias
+        if not np.isfinite(logits.max()):
+            raise ConfigError(NOTHING_LEFT)
 
     def _run(self, room: Candidates) -> Choice:
         llama.llama_sampler_apply(self._chain, room.pointer)
         self._kept = room.kept
         token, _logit, p_final = self._kept[room.selected].item()
-        draw = float("nan") if self._is_mirostat else self._draws.next()
-        return Choice(token, p_final, draw, int(np.count_nonzero(self._kept["p"])), False)
+        return Choice(token, p_final, self._next_draw(), int(np.count_nonzero(self._kept["p"])), False)
 
     def p_final(self, ids: Ids, scratch: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Probability just before the last draw of each id, 0 where cut; `scratch` (vocab,) is and stays zero."""
@@ -151,6 +176,13 @@ def _bias(sampling: Sampling, num_vocab: int) -> tuple[npt.NDArray[np.intp], npt
     if len(ids) and ids.max() >= num_vocab:
         raise ConfigError(f"logit_bias names token {ids.max():,}; this vocabulary ends at {num_vocab - 1:,}")
     return ids, np.array([bias for _, bias in sampling.logit_bias], np.float32)
+
+
+def _bias_stage(sampling: Sampling, num_vocab: int) -> Any:
+    biases = (llama.llama_logit_bias * len(sampling.logit_bias))(*sampling.logit_bias)
+    return not_null(
+        llama.llama_sampler_init_logit_bias(num_vocab, len(biases), biases), "logit_bias", "llama.cpp refuses it"
+    )
 
 
 def _stages(sampling: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx: int) -> list[tuple[str, Any]]:

@@ -39,13 +39,17 @@ def test_figures_equal_float64(size: int) -> None:
 def test_top_equals_a_full_sort(size: int, k: int) -> None:
     distribution = Distribution(size)
     for name, row in rows(size).items():
-        assert distribution.top(row, k).tolist() == np.argsort(-row, kind="stable")[:k].tolist(), name
+        top = distribution.top(row, k)
+        assert top.ids.tolist() == np.argsort(-row, kind="stable")[:k].tolist(), name
+        assert top.logits.tolist() == row[top.ids].tolist(), name
 
 
 def test_rank_counts_ties_at_the_better_place() -> None:
     row = np.array([1, 3, 3, 2], np.float32)
     distribution = Distribution(4)
     assert [distribution.rank(row, token) for token in range(4)] == [4, 1, 1, 3]
+    top = distribution.top(row, 4)
+    assert [top.rank(float(row[token])) for token in range(4)] == [4, 1, 1, 3]
 
 
 @pytest.mark.parametrize("wrong", [[np.nan, 1.0], [np.inf, 1.0], [-np.inf, -np.inf]])

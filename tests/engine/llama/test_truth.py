@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 from scipy.special import log_softmax
 
+from engine.errors import ConfigError
 from engine.llama.context import Chunk, Context
 from engine.llama.model import Model
 from engine.pool.pool import Pool
@@ -120,3 +121,32 @@ def test_timings_add_up(pool: Pool) -> None:
     per_token = t.decode_s / (t.num_generated - 1)
     assert t.ttft_s + per_token * (t.num_generated - 1) == pytest.approx(t.ttft_s + t.decode_s)
     assert sum(step.elapsed_s for step in done.steps) == pytest.approx(t.ttft_s + t.decode_s, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(seed=5),
+        Sampling(seed=5, logit_bias={13: -np.inf, 20: 2.0, 400: 4.0}),
+        Sampling(seed=5, repeat_penalty=1.3, xtc_probability=0.5, xtc_threshold=0.05),
+        Sampling(seed=5, top_k=0, temperature=1.0),
+        Sampling(seed=5, mirostat=2),
+        Sampling(seed=5, grammar="root ::= [a-z ]+"),
+    ],
+    ids=["defaults", "bias", "penalties and xtc", "no top_k", "mirostat", "grammar"],
+)
+def test_without_inspection_the_same_tokens_are_drawn(pool: Pool, sampling: Sampling) -> None:
+    looked_at, plain = (
+        pool.submit(PROMPT, sampling, max_tokens=40, top_k=top_k, reuse_prefix=False).result(60) for top_k in (10, 0)
+    )
+    assert [step.id for step in plain.steps] == [step.id for step in looked_at.steps]
+    assert all(step.logprob is None and step.rank is None and not step.top for step in plain.steps)
+    draws = [step.draw for step in looked_at.steps]
+    assert [step.draw for step in plain.steps] == draws
+
+
+def test_a_bias_that_bans_everything_is_refused_without_inspection(pool: Pool) -> None:
+    nothing = Sampling(logit_bias=dict.fromkeys(range(len(pool.vocabulary)), -np.inf))
+    for top_k in (0, 10):
+        with pytest.raises(ConfigError, match="leaves no token"):
+            pool.submit(PROMPT, nothing, max_tokens=4, top_k=top_k).result(60)
