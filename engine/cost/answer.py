@@ -1,0 +1,158 @@
+"""Which configuration to take, in a sentence: the fastest beside the cheapest, or what a deadline or budget allows."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from engine.cost.estimate import HOUR_S, Estimate
+from engine.errors import ConfigError
+from engine.units import digits, dollars, duration
+
+_MISSING = {"prompt": "prefill", "embedding": "embedding"}
+"""What is not known where a part has no speed."""
+
+
+class Answer(NamedTuple):
+    """chosen: the estimate to take, None where none is fit; without a goal the fastest."""
+
+    sentence: str
+    chosen: Estimate | None
+
+
+def answer(
+    estimates: Sequence[Estimate], *, deadline_h: float | None = None, budget_usd: float | None = None
+) -> Answer:
+    """What to take of estimates of one job, counted one way.
+
+    With a deadline the cheapest that ends by it; with a budget the fastest that costs no more; with both the cheapest
+    that keeps both; else the fastest against the cheapest. Where no hours are known, what bounds tell. Raises
+    ConfigError for a goal that is not above 0.
+    """
+    for name, goal in (("deadline_h", deadline_h), ("budget_usd", budget_usd)):
+        if goal is not None and not goal > 0:
+            raise ConfigError(f"{name} = {goal!r}: must be above 0")
+    known = fastest_first(estimate for estimate in estimates if math.isfinite(estimate.hours.value))
+    if not estimates:
+        return Answer("There is nothing to reckon with: measure a model, or choose a reference machine.", None)
+    if not known:
+        return Answer(_at_most(estimates), None)
+    priced = [estimate for estimate in known if math.isfinite(estimate.dollars.value)]
+    if budget_usd is not None and not priced:
+        return Answer("No machine here has a price, so nothing can be said of a budget. Add prices to the table.", None)
+    if deadline_h is not None:
+        return _by_deadline(known, priced, deadline_h, budget_usd)
+    if budget_usd is not None:
+        return _under_budget(priced, budget_usd)
+    return _fastest_and_cheapest(known, priced)
+
+
+def fastest_first(estimates: Iterable[Estimate]) -> list[Estimate]:
+    """Estimates by their hours, of equal ones the cheaper first; those whose hours are not known last, by bound."""
+    return sorted(estimates, key=lambda one: (_last(one.hours.value), _last(one.hours.high), _last(one.dollars.value)))
+
+
+def _by_deadline(known: list[Estimate], priced: list[Estimate], deadline_h: float, budget_usd: float | None) -> Answer:
+    limit, names = f"within {_limit(deadline_h)}", _names(known)
+    in_time = [one for one in known if one.hours.value <= deadline_h]
+    if not in_time:
+        return Answer(
+            f"Nothing ends {limit}: the fastest, {_aside(known[0], names)}. {_help(known[0], deadline_h)}", None
+        )
+    fit = [one for one in priced if one.hours.value <= deadline_h]
+    if not fit and budget_usd is None:
+        return Answer(f"{_told(in_time[0], names)}; no machine that ends {limit} has a price.", in_time[0])
+    if budget_usd is not None:
+        limit += f" for at most {dollars(budget_usd)}"
+        fit = [one for one in fit if one.dollars.value <= budget_usd]
+    if not fit:
+        return Answer(f"Nothing ends {limit}: the fastest, {_aside(known[0], names)}.", None)
+    chosen = _cheapest(fit)
+    doubt = f", though its interval reaches {_hours(chosen.hours.high)}" if chosen.hours.high > deadline_h else ""
+    return Answer(f"{_told(chosen, names)}: the cheapest that ends {limit}{doubt}.", chosen)
+
+
+def _help(fastest: Estimate, deadline_h: float) -> str:
+    """What would help where even the fastest is too slow."""
+    num = math.ceil(fastest.hours.value / deadline_h)
+    shared = f", or share the documents between {num:,} of them" if num < 10_000 else ""
+    return f"Allow {_hours(fastest.hours.value - deadline_h)} more{shared}."
+
+
+def _under_budget(priced: list[Estimate], budget_usd: float) -> Answer:
+    names = _names(priced)
+    fit = [one for one in priced if one.dollars.value <= budget_usd]
+    if fit:
+        return Answer(f"{_told(fit[0], names)}: the fastest for at most {dollars(budget_usd)}.", fit[0])
+    cheapest = _aside(_cheapest(priced), names)
+    return Answer(f"Nothing costs {dollars(budget_usd)} or less: the cheapest, {cheapest}.", None)
+
+
+def _fastest_and_cheapest(known: list[Estimate], priced: list[Estimate]) -> Answer:
+    names = _names(known)
+    if not priced:
+        return Answer(f"{_told(known[0], names)}; no machine here has a price.", known[0])
+    fastest, cheapest = priced[0], _cheapest(priced)
+    if fastest is cheapest:
+        praise = ": the fastest and the cheapest" if len(priced) > 1 else ""
+        return Answer(f"{_told(fastest, names)}{praise}.", fastest)
+    sooner = _hours(cheapest.hours.value - fastest.hours.value)
+    more = dollars(fastest.dollars.value - cheapest.dollars.value)
+    doubt = ", though their intervals overlap" if fastest.hours.high >= cheapest.hours.low else ""
+    sentence = f"{names[id(fastest)]} ends {sooner} sooner than {names[id(cheapest)]} for {more} more{doubt}."
+    return Answer(sentence, fastest)
+
+
+def _at_most(estimates: Sequence[Estimate]) -> str:
+    """What bounds tell where no time is known."""
+    missing = sorted({_MISSING[part.name] for one in estimates for part in one.parts if part.speed is None})
+    why = f"the speed of {' and '.join(missing)} is not known"
+    bounded = [one for one in estimates if math.isfinite(one.hours.high)]
+    if not bounded:
+        return f"The time cannot be told: {why}."
+    fastest = min(bounded, key=lambda one: one.hours.high)
+    cost = f" and costs at most {dollars(fastest.dollars.high)}" if math.isfinite(fastest.dollars.high) else ""
+    return f"{_names(bounded)[id(fastest)]} takes at most {_hours(fastest.hours.high)}{cost}: {why}."
+
+
+def _cheapest(priced: list[Estimate]) -> Estimate:
+    return min(priced, key=lambda one: (one.dollars.value, one.hours.value))
+
+
+def _names(estimates: Iterable[Estimate]) -> dict[int, str]:
+    """What to call each: its machine, with what sets it apart where the machine comes more than once."""
+    listed = list(estimates)
+    names = {}
+    for one in listed:
+        alike = [other for other in listed if other.rate.machine == one.rate.machine]
+        apart = [one.rate.machine]
+        if len({other.rate.label for other in alike}) > 1:
+            apart.append(one.rate.label)
+        if one.price is not None and len({other.price.region for other in alike if other.price}) > 1:
+            apart.append(one.price.region or "no region")
+        names[id(one)] = " · ".join(apart)
+    return names
+
+
+def _told(one: Estimate, names: dict[int, str]) -> str:
+    return f"{names[id(one)]} {_takes(one)}"
+
+
+def _aside(one: Estimate, names: dict[int, str]) -> str:
+    return f"{names[id(one)]}, {_takes(one)}"
+
+
+def _takes(one: Estimate) -> str:
+    cost = f" and costs {dollars(one.dollars.value)}" if math.isfinite(one.dollars.value) else ""
+    return f"takes {_hours(one.hours.value)}{cost}"
+
+
+def _limit(hours: float) -> str:
+    return f"{hours:g} h" if hours >= 1 else duration(hours * HOUR_S)
+
+
+def _hours(hours: float) -> str:
+    return f"{digits(hours)} h" if hours >= 1 else duration(hours * HOUR_S)
+
+
+def _last(figure: float) -> float:
+    return figure if math.isfinite(figure) else math.inf

@@ -1,0 +1,137 @@
+"""How many words and tokens real documents have: a folder's, or files that were brought."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.errors import ConfigError
+
+MOST_BYTES = 8 << 20
+"""Of one document: more is not a text that somebody would ask about in one piece."""
+
+MOST_BYTES_IN_ALL = 256 << 20
+MOST_DOCUMENTS = 10_000
+MOST_FOLDERS = 5_000
+
+CountTokens = Callable[[str], int]
+
+
+class Document(NamedTuple):
+    """A document that was counted; name: its path within the folder."""
+
+    name: str
+    num_words: int
+    num_tokens: int
+
+
+class Skipped(NamedTuple):
+    """What was not counted, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Documents in the order of their names. is_complete: False where a bound was reached before the last file."""
+
+    documents: tuple[Document, ...]
+    skipped: tuple[Skipped, ...]
+    is_complete: bool = True
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all documents together."""
+        return sum(document.num_tokens for document in self.documents)
+
+    @property
+    def num_words(self) -> int:
+        """Words of all documents together."""
+        return sum(document.num_words for document in self.documents)
+
+
+def count_folder(folder: str | Path, count: CountTokens) -> Counted:
+    """Words and tokens of every text file in `folder` and below; `count` gives the tokens of a text.
+
+    Hidden files and folders are passed over. Files that are empty, binary, larger than 8 MiB or unreadable, and links
+    that lead out of the folder, are listed with the reason. Up to 10,000 documents and 256 MiB are read. Raises
+    ConfigError where the folder cannot be read, and what `count` raises.
+    """
+    root = Path(folder).expanduser()
+    try:
+        root = root.resolve(strict=True)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"{folder}: there is no such folder ({error}): give the path of one") from None
+    if not root.is_dir():
+        raise ConfigError(f"{folder}: is a file, not a folder: give the folder that it lies in")
+    return _count(((str(path.relative_to(root)), _reader(path, root)) for path in _files(root)), count)
+
+
+def count_texts(files: Iterable[tuple[str, bytes]], count: CountTokens) -> Counted:
+    """The same of files that were brought, as names and contents."""
+    return _count(((name, _giver(content)) for name, content in files), count)
+
+
+class _Unfit(Exception):
+    """A document cannot be counted; the text says why."""
+
+
+def _count(files: Iterable[tuple[str, Callable[[], bytes]]], count: CountTokens) -> Counted:
+    documents: list[Document] = []
+    skipped: list[Skipped] = []
+    num_bytes = 0
+    for name, read in files:
+        if len(documents) == MOST_DOCUMENTS or len(skipped) == MOST_DOCUMENTS or num_bytes >= MOST_BYTES_IN_ALL:
+            return Counted(tuple(documents), tuple(skipped), is_complete=False)
+        try:
+            content = read()
+            text = _text(content)
+        except _Unfit as error:
+            skipped.append(Skipped(name, str(error)))
+            continue
+        num_bytes += len(content)
+        documents.append(Document(name, len(text.split()), count(text)))
+    return Counted(tuple(documents), tuple(skipped))
+
+
+def _text(content: bytes) -> str:
+    if len(content) > MOST_BYTES:
+        raise _Unfit(f"larger than {MOST_BYTES >> 20} MiB")
+    if b"\0" in content:
+        raise _Unfit("binary, not text")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _Unfit(f"not text in UTF-8 (byte {error.start:,})") from None
+    if not text.strip():
+        raise _Unfit("empty")
+    return text
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Every file that is not hidden, by name; links to folders are not followed."""
+    for num_folders, (folder, folders, names) in enumerate(os.walk(root), 1):
+        folders[:] = sorted(name for name in folders if not name.startswith(".")) if num_folders < MOST_FOLDERS else []
+        yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
+
+
+def _reader(path: Path, root: Path) -> Callable[[], bytes]:
+    def read() -> bytes:
+        try:
+            real = path.resolve(strict=True)
+            if not real.is_relative_to(root):
+                raise _Unfit("a link that leads out of the folder")
+            if not real.is_file():
+                raise _Unfit("not a regular file")
+            with real.open("rb") as file:
+                return file.read(MOST_BYTES + 1)
+        except (OSError, RuntimeError) as error:
+            raise _Unfit(f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
+
+    return read
+
+
+def _giver(content: bytes) -> Callable[[], bytes]:
+    return lambda: content

@@ -1,0 +1,108 @@
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from engine.cost import CostJob, Estimate, Price, answer, best_by_machine, estimate, fastest_first
+from engine.errors import ConfigError
+from tests.engine.cost.maker import make_rate, speed
+
+JOB = CostJob(documents=1, tokens_per_document=36_000, output_tokens=0)
+
+
+def on(machine: str, per_s: float, usd_per_h: float | None, **changes: Any) -> Estimate:
+    """36,000 tokens, that is 10 / per_s hours."""
+    price = None if usd_per_h is None else Price(machine=machine, usd_per_h=usd_per_h)
+    return estimate(JOB, make_rate(machine, per_s, **changes), price, counted_as="notes")
+
+
+FAST, MIDDLE, SLOW = on("fast", 10, 1.2), on("middle", 5, 0.5), on("slow", 1, 0.05)
+THREE = (SLOW, FAST, MIDDLE)
+
+
+@pytest.mark.parametrize(
+    ("goals", "machine", "sentence"),
+    [
+        ({}, "fast", "fast ends 9.00 h sooner than slow for $0.70 more."),
+        ({"deadline_h": 3}, "middle", "middle takes 2.00 h and costs $1.00: the cheapest that ends within 3 h."),
+        ({"deadline_h": 20}, "slow", "slow takes 10.0 h and costs $0.50: the cheapest that ends within 20 h."),
+        (
+            {"deadline_h": 0.5},
+            None,
+            "Nothing ends within 30 min: the fastest, fast, takes 1.00 h and costs $1.20. "
+            "Allow 30 min more, or share the documents between 2 of them.",
+        ),
+        ({"budget_usd": 1.1}, "middle", "middle takes 2.00 h and costs $1.00: the fastest for at most $1.10."),
+        ({"budget_usd": 0.1}, None, "Nothing costs $0.10 or less: the cheapest, slow, takes 10.0 h and costs $0.50."),
+        ({"deadline_h": 3, "budget_usd": 1.1}, "middle", "within 3 h for at most $1.10."),
+        ({"deadline_h": 1.5, "budget_usd": 1.1}, None, "Nothing ends within 1.5 h for at most $1.10"),
+    ],
+)
+def test_goals(goals: dict[str, float], machine: str | None, sentence: str) -> None:
+    told = answer(THREE, **goals)
+    assert told.sentence.endswith(sentence) or told.sentence.startswith(sentence)
+    assert (told.chosen and told.chosen.rate.machine) == machine
+
+
+def test_one_that_is_both_says_so() -> None:
+    assert (
+        answer([FAST, on("dear", 5, 9)]).sentence == "fast takes 1.00 h and costs $1.20: the fastest and the cheapest."
+    )
+    assert answer([FAST]).sentence == "fast takes 1.00 h and costs $1.20."
+
+
+@pytest.mark.parametrize("goals", [{"deadline_h": 0}, {"deadline_h": math.nan}, {"budget_usd": -1}])
+def test_goals_are_above_zero(goals: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="must be above 0"):
+        answer(THREE, **goals)
+
+
+def test_intervals_that_overlap_are_told() -> None:
+    near = [on("one", 10, 1, generation=speed(10, 7, 13)), on("other", 9, 0.5, generation=speed(9, 6, 12))]
+    assert answer(near).sentence.endswith("more, though their intervals overlap.")
+
+
+def test_an_interval_past_the_deadline_is_told() -> None:
+    told = answer([on("noisy", 10, 1, generation=speed(10, 5, 12))], deadline_h=1.5)
+    assert told.sentence.endswith("within 1.5 h, though its interval reaches 2.00 h.")
+
+
+def test_machines_without_a_price_take_part_where_time_is_asked() -> None:
+    free = on("home", 20, None)
+    assert answer([free]).sentence == "home takes 30 min; no machine here has a price."
+    assert answer([free, FAST]).sentence == "fast takes 1.00 h and costs $1.20."
+    told = answer([free, SLOW], deadline_h=1)
+    assert told.sentence == "home takes 30 min; no machine that ends within 1 h has a price."
+    assert told.chosen is free
+    assert answer([free, FAST], deadline_h=2).chosen is FAST
+    assert answer([free], budget_usd=5).chosen is None
+    assert answer([free], deadline_h=1, budget_usd=5).chosen is None
+
+
+def test_what_cannot_be_told_says_why() -> None:
+    unknown = estimate(JOB, make_rate("noted", 10), Price(machine="noted", usd_per_h=1))
+    assert answer([unknown]) == (
+        "noted takes at most 1.00 h and costs at most $1.00: the speed of prefill is not known.",
+        None,
+    )
+    assert answer([unknown, FAST]).chosen is FAST
+    assert answer([]).chosen is None
+
+
+def test_two_prices_or_settings_of_one_machine_are_told_apart() -> None:
+    def priced(region: str, usd: float) -> Estimate:
+        price = Price(machine="fast", region=region, usd_per_h=usd)
+        return estimate(JOB, make_rate("fast", usd), price, counted_as="notes")
+
+    assert answer([priced("east", 2), priced("west", 1)]).sentence.startswith("fast · east takes 5.00 h")
+    two: Sequence[Estimate] = [on("fast", 10, 2), on("fast", 5, 0.5, label="1x4")]
+    assert answer(two).sentence == "fast · 2x8 ends 1.00 h sooner than fast · 1x4 for $1.00 more."
+
+
+def test_order_and_best() -> None:
+    unknown = estimate(JOB, make_rate("noted", 100))
+    assert math.isnan(unknown.hours.value)
+    assert fastest_first([unknown, *THREE]) == [FAST, MIDDLE, SLOW, unknown]
+    rates = [make_rate("a", 1), make_rate("b", 3), make_rate("a", 2), make_rate("a", 1, model="other")]
+    assert best_by_machine(rates) == [rates[2], rates[1], rates[3]]
