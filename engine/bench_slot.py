@@ -23,10 +23,12 @@ from engine.bench.running.progress import Progress
 from engine.bench.running.session import Session
 from engine.bench_keeping import HistoryKeeper
 from engine.errors import ConfigError, HistoryError
-from engine.history import History, run_bytes, run_from_bytes
+from engine.history import History, run_bytes
+from engine.import_door import take_in
 from engine.model_slot import ModelSlot
 from engine.models import model_hash, read_model
 from engine.models.synthetic import write_synthetic
+from engine.reference import reference_run
 from engine.runs import RunRecord, RunSummary
 from engine.samples import SAMPLE, SURROUNDINGS
 from engine.settings import Settings
@@ -156,7 +158,9 @@ class BenchSlot:
             self._release()
 
     def _let_others_go_first(self) -> None:
-        """Between two samples: whatever a person asked of the interactive pool runs now, alone."""
+        """Between two samples: whatever a person asked of the interactive pool runs now, alone; a load is waited for."""
+        while self._slot.state.is_loading and not self._is_stopping:
+            time.sleep(POLL_S)
         pool = self._slot.state.pool
         if pool is None:
             return
@@ -180,13 +184,13 @@ class BenchSlot:
     # runs that were kept
 
     def run(self, run_id: str) -> RunRecord | None:
-        """A run with all its samples, measured or being measured; None where there is none."""
+        """A run with all its samples: measured, being measured, or of the notes that ship; None where there is none."""
         session = self._session
         if session is not None and session.id == run_id:
             return session.record
         history = self._history()
         unkept = self._unkept.get(run_id)
-        return unkept or (history.runs.run(run_id) if history else None)
+        return unkept or (history.runs.run(run_id) if history else None) or reference_run(run_id)
 
     def recent(self) -> list[RunSummary]:
         """The latest runs that are kept, newest first."""
@@ -206,15 +210,32 @@ class BenchSlot:
         history = self._history()
         return history.runs.interrupted() if history else []
 
+    def rename(self, run_id: str, name: str) -> None:
+        """Give a kept run another name. Raises ConfigError for an empty or endless name, HistoryError without the run."""
+        self._kept_in().runs.rename(run_id, name)
+
+    def delete(self, run_id: str) -> None:
+        """Hide a run until `restore`. Raises ConfigError where it is being measured, or is not there."""
+        session = self._session
+        if session is not None and session.id == run_id:
+            raise ConfigError("This run is being measured. Stop it first, then delete it.")
+        if not self._kept_in().runs.delete(run_id):
+            raise ConfigError("There is no such run to delete: it is gone already, or was never kept.")
+
+    def restore(self, run_id: str) -> None:
+        """Undo `delete`. Raises ConfigError where the run is gone for good."""
+        if not self._kept_in().runs.restore(run_id):
+            raise ConfigError("The run cannot be restored: it was purged when the history was opened again.")
+
     def import_file(self, name: str, content: bytes) -> str:
-        """Keep the run that a file holds: one of ours, rows of llama-bench, or a log of timed blocks; gives its id.
+        """Keep the run that a file holds, of any kind that `engine.import_door` knows; gives its id.
 
         Raises ConfigError or HistoryError with line and reason; nothing is kept then.
         """
-        is_ours = content[:2] == b"PK"
-        run = run_from_bytes(content, name) if is_ours else exchange.read_run(content, name)
-        self._kept_in().runs.keep(replace(run, origin=name) if is_ours else run)
-        return run.id
+        taken = take_in(self._kept_in(), name, content)
+        if not taken.run_ids:
+            raise ConfigError(f"{name} holds no run to show here. {taken.sentence} The History page has the rest.")
+        return taken.run_ids[0]
 
     def export(self, run_id: str, kind: str) -> bytes:
         """A run as a file: "run" (everything, for another workbench), "csv" (samples), "llama-bench" (JSONL), "sidecar"

@@ -1,5 +1,6 @@
 """What a benchmark run leaves behind, as plain values: the run, its cells, its samples."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,6 +10,8 @@ from engine.samples import Samples, no_samples
 
 RunStatus = Literal["running", "done", "stopped", "interrupted", "failed"]
 CellStatus = Literal["open", "done", "failed", "refused"]
+
+_QUANTISATION = re.compile(r"(?i)(?<![a-z0-9])(i?q\d(?:_[a-z0-9]+)*|b?f16|f32|tq\d_\d|mxfp4|nvfp4)(?![a-z0-9])")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,3 +66,37 @@ class RunSummary:
     num_cells: int
     num_samples: int
     sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrendPoint:
+    """One configuration in one run, as a point of its trend: the median over rounds with its 95 % interval.
+
+    by_round: the median of each round. machine, versions: as in RunRecord; machine_hash: the fingerprint's hash, empty
+    where the run has none.
+    """
+
+    run_id: str
+    created_at: datetime
+    machine_hash: str
+    versions: Mapping[str, str]
+    value: float
+    low: float
+    high: float
+    by_round: Mapping[int, float]
+    machine: Mapping[str, Any] = field(default_factory=dict)
+
+
+def machine_label(machine: Mapping[str, Any]) -> str:
+    """A machine in words: its name where it has one, else its processor and the cores that could be used."""
+    name = str(machine.get("name") or machine.get("cpu") or machine.get("architecture") or "")
+    cores = machine.get("allowed_cores")
+    if not name or not isinstance(cores, list):
+        return name
+    return f"{name}, {len(cores)} of {machine.get('threads', len(cores))} cores"
+
+
+def quantisation_in(text: str) -> str:
+    """The quantisation that a model's name tells, such as Q4_K_M; empty where it tells none."""
+    found = _QUANTISATION.search(text)
+    return found[0].upper() if found else ""

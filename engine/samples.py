@@ -45,6 +45,9 @@ METRICS = (
 )
 METRICS_BY_NAME = {metric.name: metric for metric in METRICS}
 
+MAIN_METRICS = ("tokens_per_s", "decode_per_s", "prefill_per_s", "end_to_end_per_s")
+"""A run is judged by the first of these that it has."""
+
 SURROUNDINGS = (
     "steal_share",
     "pressure_share",

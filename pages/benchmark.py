@@ -19,6 +19,7 @@ st.title("Benchmark", anchor=False)
 run = sweep.open_run(bench)
 question = sweep.question_control(bench)
 failures()
+run_list.undo(bench)
 run_list.interrupted(bench, run)
 running = bench.bench.running
 if run is None:

@@ -9,8 +9,15 @@ from pages.parts import job_tray, model_bar
 ICON = Path(__file__).parent / "parts" / "icon.svg"
 BENCHMARK = st.Page("benchmark.py", title="Benchmark", icon=":material/speed:")
 SECTIONS = {
-    "Explore": [st.Page("prompt_lab.py", title="Prompt lab", icon=":material/edit_note:", default=True)],
-    "Measure": [BENCHMARK],
+    "Explore": [
+        st.Page("prompt_lab.py", title="Prompt lab", icon=":material/edit_note:", default=True),
+        st.Page("compare.py", title="Compare", icon=":material/compare_arrows:"),
+    ],
+    "Measure": [
+        BENCHMARK,
+        st.Page("history.py", title="History", icon=":material/history:"),
+        st.Page("cost.py", title="Cost", icon=":material/payments:"),
+    ],
 }
 
 st.set_page_config(page_title="Logitbench", page_icon=str(ICON), layout="wide")

@@ -179,10 +179,10 @@ def _bias(sampling: Sampling, num_vocab: int) -> tuple[npt.NDArray[np.intp], npt
 
 
 def _bias_stage(sampling: Sampling, num_vocab: int) -> Any:
-    biases = (llama.llama_logit_bias * len(sampling.logit_bias))(*sampling.logit_bias)
-    return not_null(
-        llama.llama_sampler_init_logit_bias(num_vocab, len(biases), biases), "logit_bias", "llama.cpp refuses it"
-    )
+    biases = [llama.llama_logit_bias(token, bias) for token, bias in sampling.logit_bias]
+    array = (llama.llama_logit_bias * len(biases))(*biases)
+    stage = llama.llama_sampler_init_logit_bias(num_vocab, len(biases), array)
+    return not_null(stage, "logit_bias", "llama.cpp refuses it")
 
 
 def _stages(sampling: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx: int) -> list[tuple[str, Any]]:

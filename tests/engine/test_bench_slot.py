@@ -14,6 +14,7 @@ import pytest
 from engine import Pool, Sampling
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError, HistoryError
+from engine.pool.job import new_id
 from engine.runs import RunRecord
 from engine.settings import PREFIX, Settings
 from engine.specs import Request
@@ -98,6 +99,35 @@ def test_stopped_in_a_sample_and_continued(bench: Workbench, plan: Plan) -> None
     assert done is not None
     assert done.status == "done"
     np.testing.assert_array_equal(done.samples["started_at"][: len(before)], before["started_at"])
+
+
+def test_a_run_is_renamed_deleted_and_restored(bench: Workbench, shared: tuple[Workbench, RunRecord]) -> None:
+    run = replace(shared[1], id=new_id())
+    assert bench.history is not None
+    bench.history.runs.keep(run)
+    bench.bench.rename(run.id, "quiet evening")
+    assert [one.name for one in bench.bench.recent()] == ["quiet evening"]
+    with pytest.raises(ConfigError, match="1 to 200 characters"):
+        bench.bench.rename(run.id, " ")
+    bench.bench.delete(run.id)
+    assert bench.bench.run(run.id) is None and bench.bench.recent() == []
+    with pytest.raises(ConfigError, match="no such run"):
+        bench.bench.delete("01a1fab9-91c7-7816-819a-8fcdffdfbaff")
+    bench.bench.restore(run.id)
+    restored = bench.bench.run(run.id)
+    assert restored is not None and len(restored.samples) == len(run.samples)
+    with pytest.raises(ConfigError, match="purged"):
+        bench.bench.restore("01a1fab9-91c7-7816-819a-8fcdffdfbaff")
+
+
+def test_a_run_being_measured_is_not_deleted(bench: Workbench, plan: Plan) -> None:
+    run_id = bench.bench.start(replace(plan, rounds=50))
+    with pytest.raises(ConfigError, match="being measured"):
+        bench.bench.delete(run_id)
+    bench.bench.stop()
+    bench.bench.wait(60)
+    bench.bench.delete(run_id)
+    assert bench.bench.run(run_id) is None
 
 
 def test_more_rounds_are_added_to_the_same_run(bench: Workbench, plan: Plan) -> None:

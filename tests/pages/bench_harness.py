@@ -14,6 +14,7 @@ from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import Preview, preview
 from engine.bench.running.progress import Progress
 from engine.pool.job import new_id
+from engine.reference import reference_run
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
 from engine.samples import FLAGS, Samples, make_sample
 
@@ -101,6 +102,7 @@ class ScriptedSlot:
 
     def __init__(self, *runs: RunRecord) -> None:
         self.runs = {run.id: run for run in runs}
+        self.deleted: dict[str, RunRecord] = {}
         self.running: ScriptedRunning | None = None
         self.kept: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[Any, ...]] = []
@@ -142,7 +144,19 @@ class ScriptedSlot:
         self.calls.append(("use", run_id, cell))
 
     def run(self, run_id: str) -> RunRecord | None:
-        return self.runs.get(run_id)
+        return self.runs.get(run_id) or reference_run(run_id)
+
+    def rename(self, run_id: str, name: str) -> None:
+        self.runs[run_id] = replace(self.runs[run_id], name=name)
+
+    def delete(self, run_id: str) -> None:
+        self.deleted[run_id] = self.runs.pop(run_id)
+
+    def restore(self, run_id: str) -> None:
+        self.runs[run_id] = self.deleted.pop(run_id)
+
+    def profile(self, run_id: str, cell: int) -> bytes:
+        return f"{run_id} {cell}".encode()
 
     def recent(self) -> list[RunSummary]:
         return [_line(run) for run in reversed(self.runs.values())]

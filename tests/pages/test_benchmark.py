@@ -12,10 +12,12 @@ from engine.bench.planning.plan import Plan
 from engine.bench.planning.plan_file import plan_to_json
 from engine.errors import ProgramFailed
 from engine.models import embedded_model
+from engine.reference import reference_runs
 from engine.runs import RunRecord
 from engine.units import counted
 from engine.workbench import Workbench
 from pages.parts.benchmark import plan_editor, run_table
+from pages.parts.benchmark.run_facts import facts
 from pages.parts.plain import plain
 from tests.pages.bench_harness import ScriptedSlot, make_run
 
@@ -387,6 +389,99 @@ def test_a_run_is_copied_and_taken_away(slot: ScriptedSlot, plan: Plan) -> None:
     at = opened(slot, run)
     assert at.main.code[0].value == summarise(run).to_markdown().rstrip()
     assert len(at.get("download_button")) == 4
+
+
+def test_a_run_is_renamed(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    at = opened(slot, run)
+    at.text_input(key=f"run_name_{run.id}").set_value("Quiet evening").run()
+    press(at, "run_rename")
+    assert slot.runs[run.id].name == "Quiet evening"
+    assert "Quiet evening · " in said(at)
+
+
+def test_a_deleted_run_gives_way_to_the_newest_and_comes_back(slot: ScriptedSlot, plan: Plan) -> None:
+    older, newer = make_run(plan), make_run(plan)
+    slot.runs = {older.id: older, newer.id: newer}
+    at = press(page(run=newer.id), "run_delete")
+    assert set(slot.deleted) == {newer.id}
+    assert address(at) == {"run": older.id} and "The run was deleted." in said(at)
+    press(at, "run_undo")
+    assert address(at) == {"run": newer.id} and "The run was deleted." not in said(at)
+
+
+def test_the_last_run_deleted_leaves_the_plan_of_its_question(slot: ScriptedSlot, plan: Plan) -> None:
+    at = press(opened(slot, make_run(plan)), "run_delete")
+    assert address(at) == {"question": "speed"} and not at.main.error
+    assert primary(at)[0].startswith("Run · about")
+
+
+def test_the_address_holds_chart_metric_and_baseline(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    slot.runs[run.id] = run
+    at = page(run=run.id, metric="ttft_s", baseline="5", chart="Memory")
+    assert at.selectbox(key=f"run_metric_{run.id}").value == "ttft_s"
+    assert at.selectbox(key=f"run_baseline_{run.id}").value == 5
+    assert at.session_state["run_chart"] == "Memory"
+    at.selectbox(key=f"run_baseline_{run.id}").set_value(1).run()
+    assert address(at) == {"run": run.id, "metric": "ttft_s", "baseline": "1", "chart": "Memory"}
+    press(at, "run_new")
+    assert address(at) == {"question": "speed"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("metric", "goodness"), ("baseline", "99"), ("baseline", "x"), ("chart", "?")]
+)
+def test_an_address_that_asks_for_what_is_not_there_shows_the_run(
+    slot: ScriptedSlot, plan: Plan, name: str, value: str
+) -> None:
+    run = make_run(plan)
+    slot.runs[run.id] = run
+    at = page(run=run.id, **{name: value})
+    assert at.main.subheader[0].value == plain(summarise(run).sentence)
+    assert at.session_state["run_chart"] == "By sequences"
+
+
+def test_what_a_search_never_tried_is_shown_on_request(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    untried = replace(run, samples=run.samples[run.samples["cell"] < 4])
+    at = opened(slot, untried)
+    assert len(at.main.dataframe[0].value) == 4
+    (switch,) = at.main.toggle
+    assert switch.label == "Show 2 cells not measured"
+    switch.set_value(True).run()
+    assert len(at.main.dataframe[0].value) == 6
+    assert not opened(slot, run).main.toggle
+
+
+def test_the_settings_of_a_chosen_cell_are_used_or_taken_away(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    at = opened(slot, run)
+    at.session_state["run_table"] = {"selection": {"rows": [2], "columns": [], "cells": []}}
+    press(at.run(), "run_use_False")
+    assert slot.calls == [("use", run.id, 2)]
+    assert "Profile, JSON" in [button.label for button in at.get("download_button")]
+
+
+def test_a_reference_machine_has_no_name_to_change(slot: ScriptedSlot) -> None:
+    at = page(run=reference_runs()[0].id)
+    keys = [button.key for button in at.main.button]
+    assert at.main.subheader and "run_delete" not in keys and "run_rename" not in keys
+
+
+def test_the_machine_is_told_in_words(slot: ScriptedSlot, plan: Plan) -> None:
+    machine = {
+        "cpu": "Two cores",
+        "memory_bytes": 16e9,
+        "allowed_cores": [0, 1],
+        "llama": {"commit": "abc"},
+        "quota": None,
+    }
+    told = facts(make_run(plan, machine=machine))
+    assert told == {
+        "cpu": "Two cores", "memory": "16.0 GB", "allowed_cores": "0, 1", "llama commit": "abc",
+        "llama-cpp-python": "0.3.36",
+    }  # fmt: skip
 
 
 def test_limits_are_measured_and_a_cached_model_is_told_as_that(slot: ScriptedSlot, plan: Plan) -> None:

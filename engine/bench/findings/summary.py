@@ -1,20 +1,17 @@
 """What a run says: each cell's figures with intervals, the verdict on it, and one sentence that can be acted on."""
 
 import math
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.bench.findings.rounds import Rounds, round_s
+from engine.bench.findings.wording import escaped, figure, row, times, told
 from engine.runs import CellStatus, RunRecord
-from engine.samples import METRICS_BY_NAME, Metric, Samples
+from engine.samples import MAIN_METRICS, METRICS_BY_NAME, Metric, Samples
 from engine.stats import FEWEST_ROUNDS, Interval, Verdict, compare_many
 from engine.stats.verdicts import SAME_WITHIN, Word
-from engine.units import counted, digits, duration, quantity, scale_of
-
-MAIN_METRICS = ("tokens_per_s", "decode_per_s", "prefill_per_s", "end_to_end_per_s")
-"""A run is judged by the first of these that it has."""
+from engine.units import counted, duration
 
 TABLE_METRICS = ("tokens_per_s", "prefill_per_s", "decode_per_s", "ttft_s", "tpot_s", "goodput_per_s", "pss_bytes")
 """Columns of the table, where measured."""
@@ -60,24 +57,24 @@ class Summary:
         ]
         names = list(dict.fromkeys(names))
         head = ["cell", "rounds", *(METRICS_BY_NAME[name].label for name in names), "verdict"]
-        told = [cell for cell in self.cells if cell.metrics or cell.status in ("failed", "refused")]
-        lines = [_row(head), _row(["---"] * len(head)), *(_row(self._columns(cell, names)) for cell in told)]
+        shown = [cell for cell in self.cells if cell.metrics or cell.status in ("failed", "refused")]
+        lines = [row(head), row(["---"] * len(head)), *(row(self._columns(cell, names)) for cell in shown)]
         few = any(cell.metrics and _num_rounds(cell) < FEWEST_ROUNDS for cell in self.cells)
         note = "Median over rounds (95 % interval" + ("; the range below six rounds)." if few else ").")
-        num_untried = len(self.cells) - len(told)
+        num_untried = len(self.cells) - len(shown)
         note += f" {counted(num_untried, 'cell')} not measured." if num_untried else ""
-        return "\n".join([_escaped(self.sentence), "", *lines, "", note, ""])
+        return "\n".join([escaped(self.sentence), "", *lines, "", note, ""])
 
     def _columns(self, cell: CellSummary, names: list[str]) -> list[str]:
-        figures = [_figure(cell.metrics.get(name), METRICS_BY_NAME[name].unit) for name in names]
-        return [_escaped(cell.label), str(_num_rounds(cell)), *figures, self._verdict(cell)]
+        figures = [figure(cell.metrics.get(name), METRICS_BY_NAME[name].unit) for name in names]
+        return [escaped(cell.label), str(_num_rounds(cell)), *figures, self._verdict(cell)]
 
     def _verdict(self, cell: CellSummary) -> str:
         if cell.status in ("failed", "refused"):
-            return _escaped(f"{cell.status}: {cell.reason}")
+            return escaped(f"{cell.status}: {cell.reason}")
         if cell.verdict is None:
             return "baseline" if cell.number == self.baseline else ""
-        return _told(cell.verdict)
+        return told(cell.verdict)
 
 
 def summarise(run: RunRecord, *, main_metric: str | None = None, baseline: int | None = None) -> Summary:
@@ -87,13 +84,22 @@ def summarise(run: RunRecord, *, main_metric: str | None = None, baseline: int |
     for their number (Holm).
     """
     rounds = Rounds.of(run.samples)
-    metrics = rounds.intervals()
-    main = main_metric or _first_measured(metrics)
-    measured = [cell.number for cell in run.cells if main in metrics.get(cell.number, {})]
+    cells = medians_of(run, rounds)
+    main = main_metric or first_measured(cells)
+    measured = [cell.number for cell in cells if main in cell.metrics]
     wanted = 0 if baseline is None else baseline
     base = wanted if wanted in measured else next(iter(measured), None)
     verdicts = _verdicts(rounds, [number for number in measured if number != base], base, METRICS_BY_NAME[main])
-    cells = tuple(
+    cells = tuple(replace(cell, verdict=verdicts.get(cell.number)) for cell in cells)
+    best = proven_best(cells, main, base)
+    sentence = run.outcome.get("sentence") or sentence_of(cells, main, base, best, round_s(run.samples))
+    return Summary(cells=cells, main_metric=main, baseline=base, best=best, sentence=sentence)
+
+
+def medians_of(run: RunRecord, rounds: Rounds) -> tuple[CellSummary, ...]:
+    """Every cell of a run with its medians, as yet without a verdict; `rounds`: those of its samples."""
+    metrics = rounds.intervals()
+    return tuple(
         CellSummary(
             number=cell.number,
             label=cell.label,
@@ -104,13 +110,9 @@ def summarise(run: RunRecord, *, main_metric: str | None = None, baseline: int |
             metrics=metrics.get(cell.number, {}),
             num_counted=rounds.num_counted.get(cell.number, 0),
             num_flagged=rounds.num_flagged.get(cell.number, 0),
-            verdict=verdicts.get(cell.number),
         )
         for cell in run.cells
     )
-    best = _best(cells, main, base)
-    sentence = run.outcome.get("sentence") or _sentence(cells, main, base, best, round_s(run.samples))
-    return Summary(cells=cells, main_metric=main, baseline=base, best=best, sentence=sentence)
 
 
 def by_round(samples: Samples, cell: int, metric: str) -> dict[int, float]:
@@ -125,8 +127,9 @@ def words_of(metric: Metric) -> tuple[Word, Word]:
     return ("less", "more") if metric.is_more_better is False else ("more", "less")
 
 
-def _first_measured(metrics: Mapping[int, Mapping[str, Interval]]) -> str:
-    present = {name for found in metrics.values() for name in found}
+def first_measured(cells: Sequence[CellSummary]) -> str:
+    """The first of MAIN_METRICS, else of METRICS, that a cell has."""
+    present = {name for cell in cells for name in cell.metrics}
     names = (*MAIN_METRICS, *METRICS_BY_NAME)
     return next((name for name in names if name in present), MAIN_METRICS[0])
 
@@ -140,8 +143,8 @@ def _verdicts(rounds: Rounds, numbers: list[int], base: int | None, metric: Metr
     return dict(zip(numbers, found, strict=True))
 
 
-def _best(cells: tuple[CellSummary, ...], main: str, base: int | None) -> int | None:
-    """The best median among the cells whose verdict is the better word; else the baseline."""
+def proven_best(cells: Sequence[CellSummary], main: str, base: int | None) -> int | None:
+    """Number of the cell with the best median among the cells whose verdict is the better word; else the baseline."""
     metric = METRICS_BY_NAME[main]
     if metric.is_more_better is None:
         return base
@@ -151,19 +154,29 @@ def _best(cells: tuple[CellSummary, ...], main: str, base: int | None) -> int | 
     return max(proven, key=lambda cell: sign * cell.metrics[main].value).number if proven else base
 
 
-def _sentence(
-    cells: tuple[CellSummary, ...], main: str, base: int | None, best: int | None, seconds_of_round: float
+def sentence_of(
+    cells: Sequence[CellSummary],
+    main: str,
+    base: int | None,
+    best: int | None,
+    seconds_of_round: float = math.nan,
+    *,
+    nothing: str = "No setting",
 ) -> str:
+    """The best cell and by how much it is better, or why none is known to be.
+
+    nothing: what the sentence begins with where no cell is better.
+    """
     by_number = {cell.number: cell for cell in cells}
     if base is None or best is None:
         return _nothing(cells)
     metric, theirs, chosen = METRICS_BY_NAME[main], by_number[base], by_number[best]
-    given = f"{_name(chosen)}: {_figure(chosen.metrics[main], metric.unit)} {metric.label}"
+    given = f"{_name(chosen)}: {figure(chosen.metrics[main], metric.unit)} {metric.label}"
     verdicts = {cell.number: cell.verdict for cell in cells if cell.verdict is not None}
     if not verdicts or metric.is_more_better is None:
         return f"{given}."
     if best in verdicts:
-        return f"{given}, {_times(verdicts[best].ratio)} that of {_name(theirs)}."
+        return f"{given}, {times(verdicts[best].ratio)} that of {_name(theirs)}."
     better, _ = words_of(metric)
     is_better = f"is {better}" if better == "faster" else f"has {better} {metric.label}"
     sign = 1 if metric.is_more_better else -1
@@ -176,11 +189,11 @@ def _sentence(
         return f"Not enough data to tell {question}: {counted(more, 'more round')}{time} would."
     num_same = sum(verdict.word == "same" for verdict in verdicts.values())
     alike = f" ({num_same} of {len(verdicts)} the same within ±{100 * SAME_WITHIN:.0f} %)" if num_same else ""
-    kept = f"keep it, at {_figure(theirs.metrics[main], metric.unit)} {metric.label}"
-    return f"No setting {is_better} than {_name(theirs)}{alike}: {kept}."
+    kept = f"keep it, at {figure(theirs.metrics[main], metric.unit)} {metric.label}"
+    return f"{nothing} {is_better} than {_name(theirs)}{alike}: {kept}."
 
 
-def _nothing(cells: tuple[CellSummary, ...]) -> str:
+def _nothing(cells: Sequence[CellSummary]) -> str:
     reason = next((cell.reason for cell in cells if cell.status in ("failed", "refused") and cell.reason), "")
     return f"Nothing could be measured: {reason}" if reason else "Nothing was measured yet."
 
@@ -197,39 +210,3 @@ def _name(cell: CellSummary) -> str:
 
 def _num_rounds(cell: CellSummary) -> int:
     return max((interval.num for interval in cell.metrics.values()), default=0)
-
-
-def _figure(interval: Interval | None, unit: str) -> str:
-    """41.0 tok/s (38.9 to 43.0); a dash where not measured."""
-    if interval is None:
-        return quantity(math.nan, unit)
-    factor, _ = scale_of(unit, abs(interval.value))
-    return f"{quantity(interval.value, unit)}{_bounds(interval, factor)}"
-
-
-def _times(ratio: Interval) -> str:
-    return f"{ratio.value:.2f} times{_bounds(ratio, 1.0, '.2f')}"
-
-
-def _bounds(interval: Interval, factor: float, form: str = "") -> str:
-    if not math.isfinite(interval.low + interval.high):
-        return ""
-    low, high = (format(bound, form) if form else digits(bound * factor) for bound in (interval.low, interval.high))
-    return f" ({low} to {high})"
-
-
-def _told(verdict: Verdict) -> str:
-    if verdict.word == "not enough data":
-        return f"not enough data: {counted(verdict.more_rounds, 'more round')}"
-    word = f"same within ±{100 * SAME_WITHIN:.0f} %" if verdict.word == "same" else verdict.word
-    return f"{word}: {_times(verdict.ratio)}"
-
-
-def _row(columns: list[str]) -> str:
-    return f"| {' | '.join(columns)} |"
-
-
-def _escaped(text: str) -> str:
-    """Text of people and models on one line that Markdown shows as it is."""
-    line = "".join(mark if mark.isprintable() else " " for mark in text)
-    return re.sub(r"([\\`*_\[\]<>|~#$!&])", r"\\\1", line)

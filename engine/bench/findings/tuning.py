@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.bench.findings.summary import by_round
+from engine.bench.findings.wording import times
 from engine.bench.planning.candidates import DEFAULT, DEFAULT_LABEL, ENOUGH, METRIC
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.running.effects import Effects, effects
 from engine.bench.running.halving import Halving, final_round, median_of, short_samples
 from engine.samples import METRICS_BY_NAME, Samples, no_samples
-from engine.stats import Interval, Verdict, compare
+from engine.stats import Verdict, compare
 from engine.units import counted, quantity
 
 FLAT = 0.02
@@ -114,15 +115,15 @@ class Tuning:
             return (
                 f"{label}: {memory[0]} for {figure}, {ENOUGH:.0%} of the best or more; the default takes {memory[1]}."
             )
-        times = f"{ratio.value:.2f} times{_bounds(ratio)} {DEFAULT_LABEL}"
+        gain = f"{times(ratio)} {DEFAULT_LABEL}"
         if answer.winner == DEFAULT and answer.verdict.word == "not enough data":
             more = counted(answer.verdict.more_rounds, "more round")
             return (
-                f"{label} may be better, {times}, but that is not shown yet: {more} would. Till then keep the default."
+                f"{label} may be better, {gain}, but that is not shown yet: {more} would. Till then keep the default."
             )
         if answer.winner == DEFAULT:
             return f"Nothing tried is better than {DEFAULT_LABEL} by more than {FLAT:.0%}: keep it."
-        return f"{label}: {figure}, {times}." if ratio.num else f"{label}: {figure}; the default could not be measured."
+        return f"{label}: {figure}, {gain}." if ratio.num else f"{label}: {figure}; the default could not be measured."
 
     def _label(self, cell: int) -> str:
         return self._cells[cell].label
@@ -147,7 +148,3 @@ def _plain(verdict: Verdict) -> dict[str, float | None]:
     """The ratio for JSON, which has no NaN."""
     bounds = zip(("value", "low", "high"), verdict.ratio[:3], strict=True)
     return {name: bound if math.isfinite(bound) else None for name, bound in bounds}
-
-
-def _bounds(ratio: Interval) -> str:
-    return f" ({ratio.low:.2f} to {ratio.high:.2f})" if math.isfinite(ratio.low + ratio.high) else ""

@@ -21,8 +21,11 @@ GREY, FAINT = "#8B949E", "rgba(139, 148, 158, 0.22)"
 MOST_DOTS = 2_000
 LONGEST_TEXT = 60
 _TEMPLATE = plotly.io.templates["streamlit"].layout
-ACCENT = _TEMPLATE.colorway[0]
-_RAMP = [colour for _, colour in _TEMPLATE.colorscale.sequential]
+COLOURS = _TEMPLATE.colorway[:6]
+"""As many as the theme has."""
+
+ACCENT = COLOURS[0]
+RAMP = [colour for _, colour in _TEMPLATE.colorscale.sequential]
 
 
 def blank(title: str, x_title: str, *, height: int = HEIGHT) -> go.Figure:
@@ -55,6 +58,13 @@ def legend_below(figure: go.Figure) -> None:
     )
 
 
+def ticks_at(figure: go.Figure, places: Iterable[float]) -> None:
+    """Give the horizontal axis a tick at each of these numbers; those that grow by factors stand equally far apart."""
+    at = sorted(set(places))
+    is_growing = len(at) > 2 and at[0] > 0 and at[-1] / at[0] >= 8
+    figure.update_xaxes(type="log" if is_growing else "linear", tickvals=at, ticktext=[f"{x:,g}" for x in at])
+
+
 def bars(intervals: Sequence[Interval], scale: Scale, colour: str) -> dict[str, Any]:
     """Intervals as thin bars around their values."""
     return {
@@ -68,12 +78,13 @@ def ramp(count: int) -> list[str]:
     """`count` colours of the blue ramp, the strongest last; one alone is the accent."""
     if count <= 1:
         return [ACCENT] * count
-    return [_RAMP[round(3 + 6 * place / (count - 1))] for place in range(count)]
+    return [RAMP[round(3 + 6 * place / (count - 1))] for place in range(count)]
 
 
-def _beside(places: Sequence[float]) -> list[str]:
+def beside(places: Sequence[float]) -> list[str]:
     """Where a text stands beside each point so that it stays on the chart: towards the middle."""
-    return ["middle left" if place > max(places) / 2 else "middle right" for place in places]
+    middle = max(places, default=0.0) / 2
+    return ["middle left" if place > middle else "middle right" for place in places]
 
 
 def legend_text(cell: CellSummary, metric: str) -> str:
@@ -113,7 +124,7 @@ class Pen:
             name=self.text(name),
             mode="+".join(["lines"] * is_joined + ["markers"] + ["text"] * bool(marks)),
             text=[self.text(mark) for mark in marks] or None,
-            textposition="top center" if is_joined else _beside([point.x for point in points]),
+            textposition="top center" if is_joined else beside([point.x for point in points]),
             marker={"color": colour, "size": 8},
             line={"color": colour, "width": 2},
             hovertext=[legend_text(point.cell, self._metric) for point in points],

@@ -17,7 +17,18 @@ from engine.bench.findings.summary import CellSummary, Summary
 from engine.runs import RunRecord
 from engine.samples import FLAGS, METRICS_BY_NAME, Flag
 from engine.units import counted, digits, quantity, scale_of
-from pages.parts.benchmark.chart_pen import ACCENT, GREY, HEIGHT, MOST_DOTS, Pen, blank, legend_below, legend_text, ramp
+from pages.parts.benchmark.chart_pen import (
+    ACCENT,
+    GREY,
+    HEIGHT,
+    MOST_DOTS,
+    Pen,
+    blank,
+    legend_below,
+    legend_text,
+    ramp,
+    ticks_at,
+)
 
 STRIP_HEIGHT = 200
 MOST_CELLS = 40
@@ -43,9 +54,7 @@ def lines(run: RunRecord, summary: Summary, axis: str, axis_label: str, metric: 
         pen.line(line.points, colour, line.label)
     if len(drawn) > MOST_BESIDE_TITLE:
         legend_below(figure)
-    places = sorted({point.x for line in drawn for point in line.points})
-    is_doubling = len(places) > 2 and places[0] > 0 and places[-1] / places[0] >= 8
-    figure.update_xaxes(type="log" if is_doubling else "linear", tickvals=places, ticktext=[f"{x:,g}" for x in places])
+    ticks_at(figure, (point.x for line in drawn for point in line.points))
     return figure
 
 

@@ -12,6 +12,7 @@ from engine.bench.findings.waterfall import waterfall
 from engine.bench.planning.axes import AXES_BY_NAME
 from engine.pool.placement import num_cores
 from engine.runs import RunRecord
+from pages.parts import address
 from pages.parts.benchmark import answer_charts, answers, charts
 
 CHART = "run_chart"
@@ -23,7 +24,9 @@ def show(run: RunRecord, summary: Summary, metric: str) -> None:
     found = available(run, summary, metric)
     if not found:
         return
-    for name, tab in zip(found, st.tabs(list(found), key=CHART, on_change="rerun"), strict=True):
+    asked = st.query_params.get("chart")
+    opened = address.bound("chart", CHART, asked if asked in found else next(iter(found)))
+    for name, tab in zip(found, st.tabs(list(found), **opened), strict=True):
         if tab.open:
             with tab:
                 charts.draw(found[name](), f"run_chart_{name}")

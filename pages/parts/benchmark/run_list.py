@@ -49,6 +49,16 @@ def interrupted(bench: Workbench, run: RunRecord | None) -> None:
                 )  # fmt: skip
 
 
+def undo(bench: Workbench) -> None:
+    """The way back for the run that this tab deleted last."""
+    if st.session_state.get(sweep.DELETED):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption("The run was deleted.", width="content")
+            st.button(
+                "Undo", icon=":material/undo:", type="tertiary", key="run_undo", on_click=sweep.undelete, args=(bench,)
+            )
+
+
 def _label(one: RunSummary) -> str:
     """The name, and in grey the sentence, how it ended and when."""
     name = plain(one.name or sweep.ASKED.get(one.question, one.question), NAME_WIDTH)

@@ -1,15 +1,17 @@
 """The cells of a run as a table: medians with intervals, and the verdict as an arrow and a word in its colour."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from engine.bench.findings.summary import CellSummary, Summary, words_of
+from engine.bench.findings.summary import CellSummary, Summary
 from engine.samples import METRICS_BY_NAME
-from engine.stats import Interval, Verdict
-from engine.units import counted, digits, scale_of
+from engine.units import counted
+from pages.parts import address, number_columns
+from pages.parts.benchmark import verdict_columns
 
 GROUPS = {
     "Speed": ("tokens_per_s", "prefill_per_s", "decode_per_s", "ttft_s", "tpot_s", "e2e_s"),
@@ -35,29 +37,38 @@ FACTS = {
 }
 """Of each group the facts of a cell, with words and unit."""
 
-GROUP, TABLE = "run_table_group", "run_table"
-COLOURS = {"light": {"good": "#1A7F37", "bad": "#9A6700"}, "dark": {"good": "#3FB950", "bad": "#D29922"}}
-ARROWS = {"good": "↑", "bad": "↓", "same": "=", "open": "?"}
+GROUP, UNTRIED, TABLE = "run_table_group", "run_table_untried", "run_table"
 MOST_ROWS_AUTO, MOST_ROWS_SHOWN, ROW_HEIGHT = 9, 15, 35
 
 
 def show(summary: Summary) -> int | None:
     """Draw the table; gives the number of the cell that a person chose in it."""
     groups = [name for name in (*GROUPS, *FACTS) if _columns_of(name, summary)]
-    if len(groups) > 1:
-        st.segmented_control(
-            "Columns", groups, default=groups[0], key=GROUP, required=True, label_visibility="collapsed"
-        )
-    group = st.session_state.get(GROUP, groups[0] if groups else "Speed")
-    table = frame(summary, group if group in groups else "Speed")
+    asked = st.query_params.get("columns")
+    group = asked if asked in groups else next(iter(groups), "Speed")
+    tried = [cell for cell in summary.cells if is_tried(cell)]
+    num_untried = len(summary.cells) - len(tried)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if len(groups) > 1:
+            st.segmented_control(
+                "Columns", groups, required=True, label_visibility="collapsed", **address.bound("columns", GROUP, group)
+            )
+        if tried and num_untried and not st.toggle(f"Show {counted(num_untried, 'cell')} not measured", key=UNTRIED):
+            summary = replace(summary, cells=tuple(tried))
+    table = frame(summary, group)
     shown = table.style.apply(_colours(summary), subset=["verdict"]) if "verdict" in table else table
     height = "auto" if len(table) <= MOST_ROWS_AUTO else ROW_HEIGHT * (min(len(table), MOST_ROWS_SHOWN) + 1) + 3
     event = st.dataframe(
         shown, hide_index=True, height=height, key=TABLE, on_select="rerun", selection_mode="single-row",
-        column_config=_config(table), alt="Cells of the run",
+        column_config=verdict_columns.config(table, "cell"), alt="Cells of the run",
     )  # fmt: skip
     rows = event.selection.rows
-    return summary.cells[rows[0]].number if rows else None
+    return summary.cells[rows[0]].number if rows and rows[0] < len(summary.cells) else None
+
+
+def is_tried(cell: CellSummary) -> bool:
+    """False where nothing was measured of a cell and nothing went wrong with it: a search left it out."""
+    return bool(cell.metrics) or cell.status in ("failed", "refused")
 
 
 def frame(summary: Summary, group: str) -> pd.DataFrame:
@@ -78,27 +89,13 @@ def verdict_of(cell: CellSummary, summary: Summary) -> str:
         return cell.status
     if cell.verdict is None:
         return "compared with" if cell.number == summary.baseline else ""
-    kind, verdict = _kind(cell.verdict, summary), cell.verdict
-    if kind == "open":
-        more = f": {counted(verdict.more_rounds, 'more round')}" if verdict.more_rounds else ""
-        return f"{ARROWS[kind]} not enough data{more}"
-    return (
-        f"{ARROWS[kind]} same within 2 %"
-        if kind == "same"
-        else f"{ARROWS[kind]} {verdict.word} {verdict.ratio.value:.2f} ×"
-    )
-
-
-def _kind(verdict: Verdict, summary: Summary) -> str:
-    better, worse = words_of(METRICS_BY_NAME[summary.main_metric])
-    return {better: "good", worse: "bad", "same": "same"}.get(verdict.word, "open")
+    return verdict_columns.words(cell.verdict, METRICS_BY_NAME[summary.main_metric])
 
 
 def _colours(summary: Summary) -> Any:
-    """Styles of the verdict column, in the colours of the theme that the browser shows."""
-    shades = COLOURS[st.context.theme.type or "light"]
-    kinds = [_kind(cell.verdict, summary) if cell.verdict else "" for cell in summary.cells]
-    return lambda _column: [f"color: {shades[kind]}" if kind in shades else "" for kind in kinds]
+    """Styles of the verdict column."""
+    found = verdict_columns.styles([cell.verdict for cell in summary.cells], METRICS_BY_NAME[summary.main_metric])
+    return lambda _column: found
 
 
 def _columns_of(group: str, summary: Summary) -> dict[str, list[Any]]:
@@ -106,44 +103,8 @@ def _columns_of(group: str, summary: Summary) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {}
     if group in FACTS:
         for name, (label, unit) in FACTS[group].items():
-            columns |= _scaled(label, unit, [cell.facts.get(name, math.nan) for cell in summary.cells])
+            columns |= number_columns.scaled(label, unit, [cell.facts.get(name, math.nan) for cell in summary.cells])
         return columns
     for name in dict.fromkeys([summary.main_metric, *GROUPS[group]]):
-        metric = METRICS_BY_NAME[name]
-        intervals = [cell.metrics.get(name) for cell in summary.cells]
-        values = [interval.value if interval else math.nan for interval in intervals]
-        column = _scaled(metric.label, metric.unit, values)
-        columns |= column
-        if column:
-            columns[f"{metric.label}, 95 %"] = [_bounds(one, metric.unit, values) for one in intervals]
+        columns |= verdict_columns.measured(METRICS_BY_NAME[name], [cell.metrics.get(name) for cell in summary.cells])
     return columns
-
-
-def _bounds(interval: Interval | None, unit: str, values: list[float]) -> str:
-    """Both ends of an interval, in the unit of its column."""
-    if interval is None or not math.isfinite(interval.low + interval.high):
-        return ""
-    factor = scale_of(unit, max(abs(value) for value in values if math.isfinite(value))).factor
-    return f"{digits(interval.low * factor)} – {digits(interval.high * factor)}"
-
-
-def _scaled(label: str, unit: str, values: list[float]) -> dict[str, list[Any]]:
-    """One column in the unit that reads best; nothing where no cell has a value."""
-    known = [abs(value) for value in values if math.isfinite(value)]
-    if not known:
-        return {}
-    scale = scale_of(unit, max(known))
-    return {f"{label}, {scale.unit}" if scale.unit else label: [value * scale.factor for value in values]}
-
-
-def _config(table: pd.DataFrame) -> dict[str, Any]:
-    """Formats of the number columns, and the formula of a metric behind its heading."""
-    formulas = {metric.label: metric.formula for metric in METRICS_BY_NAME.values()}
-    config: dict[str, Any] = {"cell": st.column_config.TextColumn(pinned=True)}
-    for column in table.columns:
-        if table[column].dtype == float:
-            decimals = 0 if table[column].abs().max() >= 100 else 1 if table[column].abs().max() >= 10 else 2
-            config[column] = st.column_config.NumberColumn(
-                format=f"%,.{decimals}f", help=formulas.get(column.rsplit(", ", 1)[0])
-            )
-    return config

@@ -9,7 +9,10 @@ from engine.errors import ConfigError, EngineError
 from engine.runs import RunRecord, RunSummary
 from engine.workbench import Workbench
 
-QUESTION, RUN, ERROR = "sweep_question", "sweep_run", "sweep_error"
+QUESTION, RUN, ERROR, DELETED = "sweep_question", "sweep_run", "sweep_error", "sweep_deleted"
+VIEW = ("chart", "metric", "baseline", "columns")
+"""What the address says of the view of a run, beside its id."""
+
 RECENT = 10
 ASKED: dict[Question, str] = {
     "speed": "How fast?",
@@ -47,7 +50,10 @@ def question_control(bench: Workbench) -> Question:
 
 
 def _choose(bench: Workbench) -> None:
-    question = st.session_state[QUESTION]
+    _open_newest(bench, st.session_state[QUESTION])
+
+
+def _open_newest(bench: Workbench, question: str) -> None:
     newest = [one.id for one in recent(bench) if one.question == question]
     show_run(newest[0]) if newest else show_plan(question)
 
@@ -76,6 +82,28 @@ def act(action: Callable[[], object]) -> None:
         action()
     except EngineError as error:
         st.session_state[ERROR] = error
+
+
+def delete(bench: Workbench, run: RunRecord) -> None:
+    """Delete a run and open the newest of its question; in a callback."""
+
+    def delete_it() -> None:
+        bench.bench.delete(run.id)
+        st.session_state[DELETED] = run.id
+        _open_newest(bench, run.question)
+
+    act(delete_it)
+
+
+def undelete(bench: Workbench) -> None:
+    """Take the last deletion back and open the run; in a callback."""
+
+    def restore() -> None:
+        run_id = st.session_state.pop(DELETED)
+        bench.bench.restore(run_id)
+        show_run(run_id)
+
+    act(restore)
 
 
 def recent(bench: Workbench) -> list[RunSummary]:
@@ -109,8 +137,11 @@ def _found(bench: Workbench, run_id: str) -> RunRecord | None:
 
 
 def _remember(run_id: str | None, question: str) -> None:
-    """Make this the view of the tab and its address."""
+    """Make this the view of the tab and its address; how a run is looked at stays while it is the same run."""
     st.session_state[RUN] = run_id
+    shown = st.query_params.to_dict()
     address = {"run": run_id} if run_id else {"question": question}
-    if st.query_params.to_dict() != address:
+    if run_id and shown.get("run") == run_id:
+        address |= {name: shown[name] for name in VIEW if name in shown}
+    if shown != address:
         st.query_params.from_dict(address)

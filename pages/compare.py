@@ -1,0 +1,38 @@
+"""Compare: prompts under several settings, or benchmark runs, side by side; the address says which."""
+
+import streamlit as st
+
+from engine.workbench import current
+from pages.parts.compare import run_view, trial_view
+
+KIND, SHOWN = "compare_kind", "compare_shown"
+PROMPTS, RUNS = "Prompts", "Runs"
+
+
+def open_kind() -> str:
+    """What the address compares, else what this tab compared before, else prompts."""
+    state, address = st.session_state, st.query_params
+    if "runs" in address:
+        state[SHOWN] = RUNS
+    elif "trials" in address or "comparison" in address:
+        state[SHOWN] = PROMPTS
+    state[KIND] = state.setdefault(SHOWN, PROMPTS)
+    return state[KIND]
+
+
+def choose() -> None:
+    """Go to the other kind, as this tab left it."""
+    st.session_state[SHOWN] = st.session_state[KIND]
+    st.query_params.clear()
+
+
+bench = current()
+st.title("Compare", anchor=False)
+kind = open_kind()
+st.segmented_control(
+    "What to compare", [PROMPTS, RUNS], key=KIND, required=True, on_change=choose, label_visibility="collapsed"
+)
+if kind == RUNS:
+    run_view.show(bench)
+else:
+    trial_view.show(bench)

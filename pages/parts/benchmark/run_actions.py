@@ -1,0 +1,125 @@
+"""What can be done with a run that has ended: use it, go on with it, compare, copy, take away, rename, delete."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from engine.bench.findings import series
+from engine.bench.findings.rounds import round_s
+from engine.bench.findings.summary import CellSummary, Summary
+from engine.bench.planning.plan import Plan
+from engine.reference import REFERENCE
+from engine.runs import RunRecord
+from engine.units import counted, duration
+from engine.workbench import Workbench
+from pages.parts.benchmark import sweep
+from pages.parts.plain import plain
+
+NAME = "run_name_"
+NAME_CHARACTERS = 200
+DOWNLOADS = {
+    "run": ("Everything", "run.zip", "application/zip"),
+    "csv": ("Samples, CSV", "csv", "text/csv"),
+    "llama-bench": ("llama-bench, JSONL", "jsonl", "application/jsonl"),
+    "sidecar": ("What those rows leave out, JSON", "json", "application/json"),
+}
+Edit = Callable[[Plan], None]
+
+
+def show(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Advice, edit: Edit) -> None:
+    """Draw the row of buttons; the first of them is the page's one primary button. `edit` shows a plan."""
+    is_free = bench.bench.running is None
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        _next(bench, run, advice, is_free)
+        if run.plan:
+            st.button(
+                "Change the plan", icon=":material/tune:", key="run_edit", on_click=sweep.act,
+                args=(lambda: _edit(run, edit),),
+            )  # fmt: skip
+            st.button(
+                "Run again", icon=":material/replay:", key="run_again", disabled=not is_free, on_click=sweep.start,
+                args=(bench, lambda: Plan.from_dict(run.plan)),
+            )  # fmt: skip
+        st.page_link(
+            "compare.py", label="Compare with…", icon=":material/compare_arrows:", query_params={"runs": run.id}
+        )
+        with st.popover("Copy as Markdown", icon=":material/content_copy:", key="run_markdown"):
+            st.code(summary.to_markdown().rstrip(), language="markdown", wrap_lines=True)
+        with st.popover("Download", icon=":material/download:", key="run_download"):
+            _downloads(bench, run)
+        if run.origin != REFERENCE:
+            with st.popover("More", icon=":material/more_horiz:", key="run_manage"):
+                _manage(bench, run)
+
+
+def of_cell(bench: Workbench, run: RunRecord, cell: CellSummary) -> None:
+    """What can be done with a cell that was chosen in the table."""
+    if not run.plan or not cell.metrics:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(plain(cell.label), width="content")
+        if run.origin == "measured":
+            _use(bench, run, cell.number, "Use this one")
+        st.download_button(
+            "Profile, JSON", lambda: bench.bench.profile(run.id, cell.number), f"profile-{run.id}-{cell.number}.json",
+            "application/json", key="run_profile", icon=":material/download:", type="tertiary", on_click="ignore",
+            help="These settings as a file that Pool.from_profile takes",
+        )  # fmt: skip
+
+
+def _next(bench: Workbench, run: RunRecord, advice: series.Advice, is_free: bool) -> None:
+    """What most people do next with a run that was measured here."""
+    if run.origin != "measured":
+        return
+    if run.status in ("stopped", "interrupted"):
+        st.button(
+            "Continue", type="primary", icon=":material/play_arrow:", key="run_resume", disabled=not is_free,
+            on_click=sweep.act, args=(lambda: bench.bench.resume(run.id),), help="What was measured stays",
+        )  # fmt: skip
+    elif advice.more_rounds:
+        _more_rounds(bench, run, advice.more_rounds, is_free)
+    elif advice.cell is not None:
+        _use(bench, run, advice.cell, "Use these settings", is_primary=True)
+
+
+def _more_rounds(bench: Workbench, run: RunRecord, more: int, is_free: bool) -> None:
+    """Run as many rounds as would probably tell."""
+    time = more * round_s(run.samples)
+    label = f"Run {counted(more, 'more round')}" + (f" · about {duration(time)}" if time == time else "")
+    st.button(
+        label, type="primary", icon=":material/add:", key="run_more", disabled=not is_free, on_click=sweep.act,
+        args=(lambda: bench.bench.add_rounds(run.id, more),),
+    )  # fmt: skip
+
+
+def _use(bench: Workbench, run: RunRecord, cell: int, label: str, *, is_primary: bool = False) -> None:
+    st.button(
+        label, type="primary" if is_primary else "secondary", icon=":material/check:", key=f"run_use_{is_primary}",
+        on_click=sweep.act, args=(lambda: bench.bench.use(run.id, cell),),
+        help="Keeps them as a profile of this model, and loads it with them",
+    )  # fmt: skip
+
+
+def _downloads(bench: Workbench, run: RunRecord) -> None:
+    for kind, (label, ending, mime) in DOWNLOADS.items():
+        st.download_button(
+            label, lambda kind=kind: bench.bench.export(run.id, kind), f"run-{run.id}.{ending}", mime,
+            key=f"run_download_{kind}", type="tertiary", on_click="ignore",
+        )  # fmt: skip
+
+
+def _manage(bench: Workbench, run: RunRecord) -> None:
+    """Another name, and the way out."""
+    key = NAME + run.id
+    st.text_input("Name", run.name, key=key, max_chars=NAME_CHARACTERS)
+    st.button(
+        "Rename", icon=":material/edit:", key="run_rename", on_click=sweep.act,
+        args=(lambda: bench.bench.rename(run.id, st.session_state[key]),),
+    )  # fmt: skip
+    st.button("Delete", icon=":material/delete:", key="run_delete", on_click=sweep.delete, args=(bench, run))
+
+
+def _edit(run: RunRecord, edit: Edit) -> None:
+    plan = Plan.from_dict(run.plan)
+    edit(plan)
+    sweep.show_plan(plan.question)

@@ -1,0 +1,24 @@
+"""Where and with what a run was measured, as words: one fact a name, sizes with their unit."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from engine.runs import RunRecord
+from pages.parts.units import size
+
+
+def facts(run: RunRecord) -> dict[str, str]:
+    """The machine's fingerprint and the versions by name; a fact within another stands behind its name."""
+    return dict(_told({**run.machine, **run.versions}))
+
+
+def _told(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if name == "hash":
+            continue
+        if isinstance(value, Mapping):
+            yield from _told(value, f"{before}{name} ")
+        elif name.endswith("_bytes") and isinstance(value, int | float):
+            yield before + name.removesuffix("_bytes"), size(value)
+        elif value is not None:
+            yield before + name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,119 @@
+"""What is compared as a table: the settings that differ, metrics with intervals and verdicts, and what to know."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from engine.bench.findings.comparison import Comparison
+from engine.bench.findings.entries import Entry, label_of, shown
+from engine.samples import METRICS_BY_NAME
+from engine.stats import Verdict
+from pages.parts import address
+from pages.parts.benchmark import verdict_columns
+from pages.parts.benchmark.run_facts import facts
+from pages.parts.benchmark.run_table import GROUPS, MOST_ROWS_AUTO, MOST_ROWS_SHOWN, ROW_HEIGHT
+from pages.parts.compare import run_pen
+from pages.parts.labels import distinct
+
+GROUP, TABLE, NAME = "compare_group", "compare_table", "configuration"
+BASELINE = "compared with"
+
+
+def show(comparison: Comparison) -> Entry | None:
+    """Draw the table; gives the entry that a person chose in it."""
+    groups = [name for name, metrics in GROUPS.items() if set(metrics) & set(comparison.measured)]
+    asked = st.query_params.get("columns")
+    group = asked if asked in groups else next(iter(groups), "")
+    if len(groups) > 1:
+        st.segmented_control(
+            "Columns", groups, required=True, label_visibility="collapsed", **address.bound("columns", GROUP, group)
+        )
+    metrics = metrics_of(comparison, group)
+    table = frame(comparison, metrics)
+    shades = {_heading(comparison, name): _styles(comparison, name) for name in _judged(comparison, metrics)}
+    styled = table.style.apply(lambda column: shades[column.name], subset=list(shades)) if shades else table
+    height = "auto" if len(table) <= MOST_ROWS_AUTO else ROW_HEIGHT * (min(len(table), MOST_ROWS_SHOWN) + 1) + 3
+    event = st.dataframe(
+        styled, hide_index=True, height=height, key=TABLE, on_select="rerun", selection_mode="single-row",
+        column_config=verdict_columns.config(table, NAME), alt="Configurations beside each other",
+    )  # fmt: skip
+    rows = event.selection.rows
+    return comparison.entries[rows[0]] if rows and rows[0] < len(comparison.entries) else None
+
+
+def metrics_of(comparison: Comparison, group: str) -> list[str]:
+    """The metric that decides, then those of a group of columns that an entry has."""
+    names = (comparison.main_metric, *GROUPS.get(group, ()))
+    return [name for name in dict.fromkeys(names) if name in comparison.measured]
+
+
+def frame(comparison: Comparison, metrics: list[str]) -> pd.DataFrame:
+    """One row an entry: the verdict that decides, marks, what differs, then each metric with its own verdict."""
+    entries = comparison.entries
+    table: dict[str, list[Any]] = {NAME: [entry.label for entry in entries]}
+    judged = _judged(comparison, metrics)
+    if comparison.main_metric in judged:
+        table[_heading(comparison, comparison.main_metric)] = _words(comparison, comparison.main_metric)
+    if any(entry.marks for entry in entries):
+        table["to know"] = [", ".join(entry.marks) for entry in entries]
+    for name in comparison.differing:
+        table[label_of(name)] = _setting(entries, name)
+    for name in metrics:
+        table |= verdict_columns.measured(METRICS_BY_NAME[name], [entry.cell.metrics.get(name) for entry in entries])
+        if name in judged and name != comparison.main_metric:
+            table[_heading(comparison, name)] = _words(comparison, name)
+    return pd.DataFrame(table)
+
+
+def same(comparison: Comparison) -> str:
+    """The settings that all entries have, as a sentence; empty where nothing is the same."""
+    told = [
+        f"{label_of(name)} {shown(name, value)}"
+        for name, value in comparison.same.items()
+        if value != "" and all(name in entry.settings for entry in comparison.entries)
+    ]
+    return f"The same in all: {' · '.join(told)}." if told else ""
+
+
+def machines(comparison: Comparison) -> pd.DataFrame:
+    """Where and with what each run was measured: a row for each fact, a column for each run."""
+    runs = {entry.run.id: entry.run for entry in comparison.entries}
+    labels = distinct({run.id: run.name or run.question for run in runs.values()})
+    told = {labels[run.id]: facts(run) for run in runs.values()}
+    names = list(dict.fromkeys(name for of_run in told.values() for name in of_run))
+    columns = {label: [of_run.get(name, "") for name in names] for label, of_run in told.items()}
+    return pd.DataFrame({"what": names, **columns})
+
+
+def _setting(entries: Sequence[Entry], name: str) -> list[Any]:
+    """Numbers as they are, so that the table can be sorted by them; else words, none where an entry does not tell."""
+    values = [entry.settings.get(name, "") for entry in entries]
+    return values if all(map(run_pen.is_number, values)) else [shown(name, value) for value in values]
+
+
+def _judged(comparison: Comparison, metrics: list[str]) -> list[str]:
+    """The metrics on which there is a verdict."""
+    judged = {name for _, name in comparison.verdicts}
+    return [name for name in metrics if name in judged]
+
+
+def _heading(comparison: Comparison, name: str) -> str:
+    return "verdict" if name == comparison.main_metric else f"{METRICS_BY_NAME[name].label}, verdict"
+
+
+def _verdicts(comparison: Comparison, name: str) -> list[Verdict | None]:
+    return [comparison.verdicts.get((entry.key, name)) for entry in comparison.entries]
+
+
+def _words(comparison: Comparison, name: str) -> list[str]:
+    metric = METRICS_BY_NAME[name]
+    return [
+        verdict_columns.words(verdict, metric) if verdict else BASELINE * (entry.key == comparison.baseline)
+        for entry, verdict in zip(comparison.entries, _verdicts(comparison, name), strict=True)
+    ]
+
+
+def _styles(comparison: Comparison, name: str) -> list[str]:
+    return verdict_columns.styles(_verdicts(comparison, name), METRICS_BY_NAME[name])

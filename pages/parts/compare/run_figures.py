@@ -1,0 +1,152 @@
+"""Charts of what is compared: the samples behind the medians, who is beaten by none, and everything at once."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
+
+from engine.bench.findings.comparison import Comparison
+from engine.bench.findings.entries import Entry, label_of, shown
+from engine.bench.findings.front import pareto
+from engine.samples import counted
+from pages.parts.benchmark.chart_pen import ACCENT, FAINT, GREY, HEIGHT, Pen, beside, blank, ramp
+from pages.parts.compare import run_pen
+
+MOST_ROWS, MOST_POINTS, MOST_DIMENSIONS, SHADES = 40, 20_000, 10, 7
+LARGEST_MARK, ROW_HEIGHT = 34, 34
+SPEED = ("tokens_per_s", "end_to_end_per_s", "requests_per_s")
+LATENCY = ("ttft_s", "tpot_s", "e2e_s")
+MEMORY = "pss_bytes"
+
+
+def samples(comparison: Comparison) -> go.Figure:
+    """Every sample of each entry with its box; those that do not count hollow and grey, the many thinned."""
+    metric = comparison.main_metric
+    drawn = run_pen.having(comparison, metric)[:MOST_ROWS]
+    scale, most = run_pen.scale(drawn, metric), MOST_POINTS // max(1, 2 * len(drawn))
+    num_out = num_all = 0
+    figure = blank("", run_pen.titled(metric, scale.unit), height=max(HEIGHT // 2, 96 + ROW_HEIGHT * len(drawn)))
+    for place, entry in enumerate(reversed(drawn)):
+        taken = entry.samples[np.isfinite(entry.samples[metric])]
+        is_counted = np.isin(taken["position"], counted(taken)["position"])
+        num_out, num_all = num_out + int((~is_counted).sum()), num_all + len(taken)
+        values = taken[metric] * scale.factor
+        _strip(figure, place, _thinned(values[is_counted], most), _thinned(values[~is_counted], most), entry)
+    told = f"{num_out:,} of {num_all:,} samples do not count" if num_out else f"All {num_all:,} samples count"
+    figure.update_layout(title={"text": told})
+    figure.update_xaxes(showgrid=True, gridcolor=FAINT, rangemode="tozero")
+    figure.update_yaxes(
+        tickvals=list(range(len(drawn))), ticktext=[Pen.text(entry.label, 50) for entry in reversed(drawn)],
+        showgrid=False, range=[-0.6, len(drawn) - 0.4],
+    )  # fmt: skip
+    return figure
+
+
+def front_metrics(comparison: Comparison) -> tuple[str, ...]:
+    """Speed, latency and memory as far as two entries have them together; empty without speed and latency."""
+    for pair in ((speed, latency) for speed in SPEED for latency in LATENCY):
+        if len(run_pen.having(comparison, *pair)) > 1:
+            return (*pair, MEMORY) if len(run_pen.having(comparison, *pair, MEMORY)) > 1 else pair
+    return ()
+
+
+def front(comparison: Comparison, metrics: tuple[str, ...]) -> go.Figure:
+    """Speed against latency, memory as the size of the mark; what another beats in everything is hollow and grey.
+
+    The best in each of the metrics is named.
+    """
+    speed, latency, *memory = metrics
+    drawn = run_pen.having(comparison, *metrics)
+    best = set(pareto(drawn, metrics))
+    named = {pareto([entry for entry in drawn if entry.key in best], [name])[0] for name in metrics}
+    x_scale, y_scale = run_pen.scale(drawn, latency), run_pen.scale(drawn, speed)
+    beaten_in = "speed, latency and memory" if memory else "speed and latency"
+    title = f"{len(best):,} of {len(drawn):,} are beaten by none in {beaten_in}"
+    figure = blank(title, run_pen.titled(latency, x_scale.unit))
+    for is_best in (False, True):
+        chosen = [entry for entry in drawn if (entry.key in best) is is_best]
+        places = run_pen.medians(chosen, latency, x_scale.factor)
+        figure.add_scatter(
+            x=places,
+            y=run_pen.medians(chosen, speed, y_scale.factor),
+            mode="markers+text",
+            text=[Pen.text(entry.label, 44) if entry.key in named else "" for entry in chosen],
+            textposition=beside(places),
+            marker={
+                "color": ACCENT if is_best else GREY, "symbol": "circle" if is_best else "circle-open",
+                "line": {"width": 0 if is_best else 1.5},
+            },
+            name="beaten by none" if is_best else "beaten",
+            hovertext=[run_pen.told_of(entry, metrics) for entry in chosen],
+            hoverinfo="text",
+            cliponaxis=False,
+        )  # fmt: skip
+        figure.data[-1].marker.update(_sizes(chosen, drawn) if memory else {"size": 10})
+    figure.update_layout(legend={"itemsizing": "constant"})
+    figure.update_xaxes(rangemode="tozero")
+    figure.update_yaxes(title=run_pen.titled(speed, y_scale.unit), rangemode="tozero")
+    return figure
+
+
+def parallel(comparison: Comparison) -> go.Figure:
+    """One line for each entry through the settings that differ and the metrics that all of them have."""
+    drawn = run_pen.having(comparison, comparison.main_metric)
+    settings = comparison.differing[: MOST_DIMENSIONS // 2]
+    metrics = [name for name in comparison.metrics if all(name in entry.cell.metrics for entry in drawn)]
+    axes = [_setting_axis(drawn, name) for name in settings]
+    axes += [_metric_axis(drawn, name) for name in metrics[: MOST_DIMENSIONS - len(axes)]]
+    shades = [[number / (SHADES - 1), shade] for number, shade in enumerate(ramp(SHADES))]
+    figure = blank("Each line is a configuration; drag along an axis to choose", "", height=HEIGHT + 60)
+    figure.add_parcoords(
+        dimensions=axes, line={"color": run_pen.medians(drawn, comparison.main_metric, 1), "colorscale": shades}
+    )
+    figure.update_layout(margin={"l": 90, "r": 60, "t": 110})
+    return figure
+
+
+def _strip(
+    figure: go.Figure, place: int, used: npt.NDArray[np.float64], left_out: npt.NDArray[np.float64], entry: Entry
+) -> None:
+    """The samples of one entry on its row."""
+    figure.add_box(
+        x=used, y=[place] * len(used), orientation="h", width=0.5, boxpoints="all", pointpos=0, jitter=0.5,
+        fillcolor="rgba(0,0,0,0)", line={"color": ACCENT, "width": 1.3}, hoverinfo="x", showlegend=False,
+        marker={"color": ACCENT, "size": 5, "opacity": 0.35, "symbol": run_pen.symbol(entry)},
+    )  # fmt: skip
+    figure.add_scatter(
+        x=left_out, y=[place] * len(left_out), mode="markers", hoverinfo="skip", showlegend=False,
+        marker={"color": GREY, "size": 5, "symbol": "circle-open"},
+    )  # fmt: skip
+
+
+def _thinned(values: npt.NDArray[np.float64], most: int) -> npt.NDArray[np.float64]:
+    """At most `most` of the values, at equal steps of rank, so that the box stays where it is."""
+    ranks = np.linspace(0, len(values) - 1, min(len(values), most)).round().astype(np.intp)
+    return np.sort(values)[ranks]
+
+
+def _sizes(entries: list[Entry], among: list[Entry]) -> dict[str, Any]:
+    """Marks whose area is the memory."""
+    largest = max(run_pen.medians(among, MEMORY, 1))
+    sizes = run_pen.medians(entries, MEMORY, 1)
+    return {"size": sizes, "sizemode": "area", "sizeref": 2 * largest / LARGEST_MARK**2, "sizemin": 4}
+
+
+def _setting_axis(entries: list[Entry], name: str) -> dict[str, Any]:
+    values, label = run_pen.values_of(entries, name), Pen.text(label_of(name), 24)
+    if all(map(run_pen.is_number, values)):
+        return {"label": label, "values": [run_pen.setting_of(entry, name) for entry in entries], "tickvals": values}
+    return {
+        "label": label,
+        "values": [values.index(run_pen.setting_of(entry, name)) for entry in entries],
+        "tickvals": list(range(len(values))),
+        "ticktext": [Pen.text(shown(name, value), 20) for value in values],
+    }
+
+
+def _metric_axis(entries: list[Entry], name: str) -> dict[str, Any]:
+    scale = run_pen.scale(entries, name)
+    values = run_pen.medians(entries, name, scale.factor)
+    decimals = 0 if max(values) >= 100 else 1 if max(values) >= 10 else 2
+    return {"label": run_pen.titled(name, scale.unit), "values": values, "tickformat": f",.{decimals}f"}

@@ -1,0 +1,84 @@
+"""What the charts of compared runs share: where an entry stands, in which unit, and what it says under the mouse."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from engine.bench.findings.comparison import Comparison
+from engine.bench.findings.entries import Entry
+from engine.samples import METRICS_BY_NAME
+from engine.units import Scale, between, quantity, scale_of
+from pages.parts.benchmark import verdict_columns
+from pages.parts.benchmark.chart_pen import Pen
+
+UNTOLD = "not told"
+
+
+def having(comparison: Comparison, *metrics: str) -> list[Entry]:
+    """The entries that have all these metrics."""
+    return [
+        entry
+        for entry in comparison.entries
+        if all(name in entry.cell.metrics and math.isfinite(entry.cell.metrics[name].value) for name in metrics)
+    ]
+
+
+def is_number(value: Any) -> bool:
+    """True for what has a place on an axis of numbers; on and off have none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def setting_of(entry: Entry, name: str) -> Any:
+    """The value of a setting, in words where the entry does not tell it."""
+    return entry.settings.get(name, UNTOLD)
+
+
+def values_of(entries: Sequence[Entry], name: str) -> list[Any]:
+    """The values that a setting takes, numbers first, in their order."""
+    values = {setting_of(entry, name) for entry in entries}
+    return sorted(values, key=lambda value: (not is_number(value), value if is_number(value) else 0, str(value)))
+
+
+def scale(entries: Sequence[Entry], metric: str) -> Scale:
+    """The unit in which a metric of the entries is read best."""
+    largest = max((entry.cell.metrics[metric].value for entry in entries if metric in entry.cell.metrics), default=0.0)
+    return scale_of(METRICS_BY_NAME[metric].unit, largest)
+
+
+def medians(entries: Sequence[Entry], metric: str, factor: float) -> list[float]:
+    """The medians of a metric in a unit."""
+    return [entry.cell.metrics[metric].value * factor for entry in entries]
+
+
+def titled(metric: str, unit: str) -> str:
+    """The title of a metric's axis."""
+    label = METRICS_BY_NAME[metric].label
+    return f"{label}, {unit}" if unit else label
+
+
+def symbol(entry: Entry) -> str:
+    """The mark of an entry: a diamond for a figure from notes."""
+    return "diamond-open" if entry.is_noted else "circle"
+
+
+def told(comparison: Comparison, entry: Entry) -> str:
+    """What an entry says under the mouse: its metric that decides, the verdict, and what to know."""
+    metric = METRICS_BY_NAME[comparison.main_metric]
+    interval, verdict = entry.cell.metrics[metric.name], comparison.verdicts.get((entry.key, metric.name))
+    lines = [
+        Pen.text(entry.label),
+        f"<b>{quantity(interval.value, metric.unit)}</b>",
+        between(interval.low, interval.high, metric.unit),
+        verdict_columns.words(verdict, metric) if verdict else "",
+        Pen.text(", ".join(entry.marks)),
+    ]
+    return "<br>".join(filter(None, lines))
+
+
+def told_of(entry: Entry, metrics: Sequence[str]) -> str:
+    """The same of several metrics."""
+    figures = [
+        f"{METRICS_BY_NAME[name].label} {quantity(entry.cell.metrics[name].value, METRICS_BY_NAME[name].unit)}"
+        for name in metrics
+    ]
+    return "<br>".join([Pen.text(entry.label), *figures])

@@ -1,0 +1,27 @@
+"""Texts of people and files for lists to choose from, which Streamlit shows as they are and tells apart by text."""
+
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    """The text without line breaks, control and direction characters; cut to `limit` characters with an ellipsis."""
+    shown = "".join(character if character.isprintable() else "\ufffd" for character in text)
+    return shown if limit is None or len(shown) <= limit else shown[: limit - 1].rstrip() + "…"
+
+
+def distinct(labels: Mapping[K, str]) -> dict[K, str]:
+    """The labels on one line each; those that repeat are numbered."""
+    found: dict[K, str] = {}
+    taken: set[str] = set()
+    for key, label in labels.items():
+        shown = text = one_line(label)
+        number = 1
+        while shown in taken:
+            number += 1
+            shown = f"{text} ({number})"
+        taken.add(shown)
+        found[key] = shown
+    return found

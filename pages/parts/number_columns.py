@@ -1,0 +1,32 @@
+"""Columns of numbers in tables: in the unit that reads best, with as many decimals as say something."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from engine.units import scale_of
+
+
+def scaled(label: str, unit: str, values: Sequence[float | None]) -> dict[str, list[float]]:
+    """One column under its label with the unit behind it; nothing where no row has a value."""
+    numbers = [math.nan if value is None else float(value) for value in values]
+    known = [abs(value) for value in numbers if math.isfinite(value)]
+    if not known:
+        return {}
+    scale = scale_of(unit, max(known))
+    return {f"{label}, {scale.unit}" if scale.unit else label: [value * scale.factor for value in numbers]}
+
+
+def formats(table: pd.DataFrame, helps: Mapping[str, str]) -> dict[str, Any]:
+    """How the number columns of a table are shown; helps: what stands behind a heading, by label without unit."""
+    config: dict[str, Any] = {}
+    for column in table.select_dtypes(float).columns:
+        largest = table[column].abs().max()
+        decimals = 0 if largest >= 100 else 1 if largest >= 10 else 2
+        config[column] = st.column_config.NumberColumn(
+            format=f"%,.{decimals}f", help=helps.get(column.rsplit(", ", 1)[0])
+        )
+    return config
