@@ -65,7 +65,8 @@ def show_plan(plan: Plan, *, is_json: bool) -> None:
             for cell in told.cells
         ]
         ratio = figure(told.smallest_ratio)
-        _print_json({"sentence": told.sentence, "seconds": told.seconds, "smallest_ratio": ratio, "cells": cells})
+        seconds = {"seconds": told.seconds, "most_seconds": told.most_seconds}
+        print_json({"sentence": told.sentence, **seconds, "smallest_ratio": ratio, "cells": cells})
         return
     print(told.sentence)
     for cell in told.cells:
@@ -88,7 +89,7 @@ def measure(
             write_inbox(settings.home / INBOX, done)
     if given.out is not None:
         write_run(given.out, done)
-    _print_run(done, is_json=given.is_json)
+    print_run(done, is_json=given.is_json)
     if is_interrupted:
         print(f"Stopped; go on with: python -m engine bench resume {done.id}", file=sys.stderr)
         raise KeyboardInterrupt
@@ -114,7 +115,7 @@ def show_limits(given: words_of.LimitsArguments) -> None:
         if history is not None and is_measured:
             history.runs.save_limits(limits.machine_hash, limits.to_dict())
     if given.is_json:
-        _print_json(limits.to_dict())
+        print_json(limits.to_dict())
         return
     for num, rate in limits.bandwidth:
         print(f"reads {rate / 1e9:6.1f} GB/s with {num} thread{'s' if num > 1 else ''}")
@@ -129,7 +130,7 @@ def synthesise(given: words_of.SynthArguments) -> None:
     file = read_model(given.path)
     facts = {"path": str(file.path), "bytes": file.size, "parameters": file.num_parameters}
     if given.is_json:
-        _print_json({**facts, "seconds": time.monotonic() - began})
+        print_json({**facts, "seconds": time.monotonic() - began})
     else:
         print(
             f"{file.path}: {quantity(file.size, 'B')}, {file.num_parameters / 1e9:,.2f} B parameters of random weights"
@@ -187,13 +188,14 @@ def _teller(doing: str) -> Callable[[float], None]:
     return tell
 
 
-def _print_run(done: RunRecord, *, is_json: bool) -> None:
+def print_run(done: RunRecord, *, is_json: bool) -> None:
+    """A run as a table of its cells, or as JSON."""
     summary = summarise(done)
     sentence = done.outcome.get("sentence") or summary.sentence
     if is_json:
         cells = [_cell(cell) for cell in summary.cells]
         told = {"id": done.id, "status": done.status, "sentence": sentence, "outcome": dict(done.outcome)}
-        _print_json({**told, "machine": dict(done.machine), "versions": dict(done.versions), "cells": cells})
+        print_json({**told, "machine": dict(done.machine), "versions": dict(done.versions), "cells": cells})
     else:
         print(summary.to_markdown())
         print(f"run {done.id}")
@@ -216,5 +218,6 @@ def _cell(cell: CellSummary) -> Mapping[str, Any]:
     }
 
 
-def _print_json(values: Mapping[str, Any]) -> None:
+def print_json(values: Mapping[str, Any]) -> None:
+    """Plain values, indented."""
     print(json.dumps(values, ensure_ascii=False, indent=1, default=asdict))

@@ -7,7 +7,7 @@
     ├── PromptTooLong    prompt longer than the context; both numbers are in the text. Shorten it or raise n_ctx.
     ├── QueueFull        too many jobs wait in this pool. Wait, then submit again.
     ├── JobTimeout       `result(timeout=…)` ran out of time; the job goes on. Also a TimeoutError.
-    ├── BenchTimeout     a sample of a benchmark took too long: a worker hangs or is far too slow. The run goes on.
+    ├── BenchTimeout     a sample or a load of a benchmark took too long: a worker hangs or is slow. The run goes on.
     ├── ProgramFailed    a program beside ours (llama-bench, the compiler) gave up; its last words are in the text.
     ├── WorkerDied       the process that ran this job ended; the pool starts another. Submit again.
     ├── PoolClosed       the pool was closed, or could not keep a worker alive. Open another.
@@ -48,7 +48,7 @@ class JobTimeout(EngineError, TimeoutError):
 
 
 class BenchTimeout(EngineError, TimeoutError):
-    """A sample was not finished in the time that the plan allows; its workers are ended, the other cells go on."""
+    """A sample was not finished, or a model not loaded, in the time allowed; its workers are ended, others go on."""
 
 
 class ProgramFailed(EngineError):

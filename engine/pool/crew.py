@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
-from engine.errors import EngineError
+from engine.errors import EngineError, PoolClosed
 from engine.pool import messages as m
 from engine.pool.member import Member
 
@@ -38,6 +38,7 @@ class Crew:
         self._load, self._owner, self._on_progress, self._build = load, weakref.ref(owner), on_progress, build
         self._fractions = [0.0] * size
         self._members: list[Member | None] = [None] * size
+        self._is_aborted = False
         self.close = weakref.finalize(self, _close, self._members)
 
     @property
@@ -46,7 +47,7 @@ class Crew:
         return [member for member in self._members if member is not None and member.is_alive]
 
     def start_all(self) -> None:
-        """Load all at the same time; the first failure ends the others and is raised."""
+        """Load all at the same time; the first failure ends the others and is raised, PoolClosed after abort()."""
         failures: list[Exception] = []
 
         def start(index: int) -> None:
@@ -60,9 +61,19 @@ class Crew:
             starter.start()
         for starter in starters:
             starter.join()
+        if self._is_aborted:
+            raise PoolClosed("the load was ended before the model was ready: open the pool again")
         if failures:
             self.close()
             raise failures[0]
+
+    def abort(self) -> None:
+        """End a load from another thread at once, also where its workers hang."""
+        self._is_aborted = True
+        for member in self._members:
+            if member is not None:
+                member.process.kill()
+        self.close()
 
     def start(self, index: int) -> None:
         """Start one worker, or another in the place of a dead one; returns when it is ready. Raises ModelError."""
@@ -74,9 +85,10 @@ class Crew:
 
         member = Member(self._load(index), progress, self._build)
         self._members[index] = member
-        member.start()
+        if self.close.alive:
+            member.start()
         if not self.close.alive:
-            member.close()
+            member.close(patience_s=0.0)
             return
         threading.Thread(target=_listen, args=(self._owner, member, index), daemon=True).start()
 

@@ -55,6 +55,7 @@ class Member:
         self._outbox: queue.SimpleQueue[m.Message | None] = queue.SimpleQueue()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the worker writes to it as long as it lives
         self._last_words = ""
+        self._closing = threading.Lock()
         self._num_oom = _num_oom_kills()
         ours, theirs = socket.socketpair()
         self._opened_at = time.monotonic()
@@ -151,9 +152,10 @@ class Member:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        if not self._log.closed:
-            self._last_words = self._tail()
-            self._log.close()
+        with self._closing:
+            if not self._log.closed:
+                self._last_words = self._tail()
+                self._log.close()
 
     def reason_of_death(self) -> str:
         """How the process ended, in words, with the end of its log."""

@@ -40,7 +40,8 @@ class Pool:
     """One model in several processes; n_ctx counts tokens of one sequence, PoolSpec has the meaning of each parameter.
 
     `build` is a folder of llama.cpp libraries, of the version that the Python package binds, to use instead of its own.
-    The constructor returns when every worker has loaded the model; `on_progress` meanwhile gets 0 to 1. Raises
+    The constructor returns when every worker has loaded the model; `on_progress` meanwhile gets 0 to 1. `on_opening` is
+    given, before that, a function that ends the load from any thread: the constructor then raises PoolClosed. Raises
     ModelError, MemoryRefused or ConfigError. Use as a context manager or close() it. All methods may be called from
     any thread.
     """
@@ -65,6 +66,7 @@ class Pool:
         load: LoadMode = "mmap",
         build: str = "",
         on_progress: Callable[[float], object] | None = None,
+        on_opening: Callable[[Callable[[], None]], object] = lambda _abort: None,
     ) -> None:
         self.spec = PoolSpec(
             instances=instances,
@@ -95,6 +97,7 @@ class Pool:
         self._num_deaths = 0
         orders = partial(_load, self.model, self.spec, self.threads, self._settings.prefill_share)
         self._crew = Crew(instances, orders, self, on_progress or (lambda _fraction: None), build)
+        on_opening(self._crew.abort)
         self._crew.start_all()
         member = self._crew.alive[0]
         self.vocabulary = member.vocabulary()

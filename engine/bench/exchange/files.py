@@ -35,14 +35,19 @@ def read_run(data: bytes, name: str = "") -> RunRecord:
 
     Raises ConfigError with line and reason for a file that holds neither, or only in parts.
     """
+    text = text_of(data)
+    return read_timing_log(text, name) if is_timing_log(text) else run_of(read_rows(text), name)
+
+
+def text_of(data: bytes) -> str:
+    """The text of a file; raises ConfigError with the line where it is none, and for a file that is too large."""
     if len(data) > MOST_BYTES:
         raise ConfigError(f"the file has {len(data):,} bytes; up to {MOST_BYTES:,} are read: split it")
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"line {line}: not text in UTF-8: byte {data[error.start]:#04x}") from error
-    return read_timing_log(text, name) if is_timing_log(text) else run_of(read_rows(text), name)
 
 
 def run_of(rows: Sequence[Row], name: str = "") -> RunRecord:

@@ -1,11 +1,14 @@
 """The workers of a run: opened on first use, kept loaded and idle while memory allows, shared where cells can."""
 
 import math
+import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from engine.bench.measuring.target import PoolTarget, Target, load_cold, open_pool_target
+from engine.bench.measuring.opening import Opening, patience_s
+from engine.bench.measuring.target import COLD_TIMEOUT_S, PoolTarget, Target, load_cold, open_pool_target
 from engine.bench.planning.plan import Cell, Workload
 from engine.errors import MemoryRefused, ModelError
 from engine.models.available import available_memory
@@ -28,7 +31,7 @@ class _Loaded:
 
 
 class Fleet:
-    """Gives each cell its target; used from one thread. Cells with the same worker_key share one pool.
+    """Gives each cell its target; used from one thread but for stop(). Cells with the same worker_key share one pool.
 
     memory_bytes: what all workers together may take; None: what this machine has available. measures_cold: before
     the first use of a pool its model is loaded once from the disk, which adds load_cold_s to the facts.
@@ -36,7 +39,7 @@ class Fleet:
 
     def __init__(
         self,
-        open_target: Callable[[Cell], Target] = open_pool_target,
+        open_target: Callable[[Cell, Opening], Target] = open_pool_target,
         memory_bytes: int | None = None,
         *,
         measures_cold: bool = False,
@@ -45,9 +48,16 @@ class Fleet:
         self._memory_bytes = math.inf if memory_bytes is None else memory_bytes
         self._loaded: OrderedDict[WorkerKey, _Loaded] = OrderedDict()
         self._cold: dict[WorkerKey, dict[str, float]] = {}
+        self._opening: Opening | None = None
+        self._lock = threading.Lock()
+        self._is_stopped = False
 
     def target(self, cell: Cell) -> Target:
-        """The cell's target, opened now if it is not. Raises EngineError where it cannot be opened."""
+        """The cell's target, opened now if it is not.
+
+        Raises EngineError where it cannot be opened; BenchTimeout where its model does not get loaded, PoolClosed after
+        stop().
+        """
         key = cell.worker_key
         if key not in self._loaded:
             self._load(cell)
@@ -56,7 +66,7 @@ class Fleet:
         asked = cell.number, cell.workload
         if asked not in targets:
             shared = next((target for target in targets.values() if isinstance(target, PoolTarget)), None)
-            targets[asked] = shared.beside(cell) if shared else self._open_target(cell)
+            targets[asked] = shared.beside(cell) if shared else self._open(cell)
         return targets[asked]
 
     def drop(self, cell: Cell) -> None:
@@ -70,12 +80,20 @@ class Fleet:
         while self._loaded:
             self._loaded.popitem()[1].close()
 
+    def stop(self) -> None:
+        """Load nothing any more, and end a load in progress; from any thread."""
+        with self._lock:
+            self._is_stopped, opening = True, self._opening
+        if opening is not None:
+            opening.stop()
+
     def _load(self, cell: Cell) -> None:
         need = _need(cell)
         self._make_room(need)
         if self._measures_cold and cell.arm == "pool" and cell.worker_key not in self._cold:
             self._close_all_of(cell.model)
-            self._cold[cell.worker_key] = load_cold(cell)
+            with self._opening_of(cell, COLD_TIMEOUT_S) as opening:
+                self._cold[cell.worker_key] = load_cold(cell, opening)
         target = self._open(cell)
         if isinstance(target, PoolTarget):
             target.facts |= self._cold.get(cell.worker_key, {})
@@ -85,11 +103,25 @@ class Fleet:
         """Open, and where that is refused for want of memory close the workers longest unused, one after the other."""
         while True:
             try:
-                return self._open_target(cell)
+                with self._opening_of(cell) as opening:
+                    return self._open_target(cell, opening)
             except MemoryRefused:
                 if not self._loaded:
                     raise
                 self._close_oldest()
+
+    @contextmanager
+    def _opening_of(self, cell: Cell, more_s: float = 0.0) -> Iterator[Opening]:
+        """A load that stop() ends. more_s: what it may take beyond loading."""
+        with self._lock:
+            self._opening = opening = Opening(patience_s(_size(cell)) + more_s)
+            if self._is_stopped:
+                opening.stop()
+        try:
+            with opening:
+                yield opening
+        finally:
+            self._opening = None
 
     def _make_room(self, need: int) -> None:
         while self._loaded and need > self._left():
@@ -106,6 +138,14 @@ class Fleet:
         """A file that a process has mapped stays in the page cache."""
         for key in [key for key in self._loaded if key[0] == model]:
             self._loaded.pop(key).close()
+
+
+def _size(cell: Cell) -> int:
+    """Bytes of the cell's model; 0 where it cannot be read."""
+    try:
+        return read_model(cell.model).size
+    except ModelError:
+        return 0
 
 
 def _need(cell: Cell) -> int:

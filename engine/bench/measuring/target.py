@@ -13,6 +13,7 @@ from engine.bench.measuring import page_cache
 from engine.bench.measuring.clients import Deadline
 from engine.bench.measuring.load import Load
 from engine.bench.measuring.metrics import Repetition, metrics_of, seconds_of
+from engine.bench.measuring.opening import Opening
 from engine.bench.measuring.surroundings import Watch
 from engine.bench.planning.plan import Cell
 from engine.errors import BenchTimeout, JobTimeout, ModelError, WorkerDied
@@ -148,15 +149,17 @@ class PoolTarget:
         self.pool.close()
 
 
-def open_pool_target(cell: Cell, pool: Pool | None = None, *, sample_s: float = SAMPLE_S) -> PoolTarget:
+def open_pool_target(
+    cell: Cell, opening: Opening | None = None, *, pool: Pool | None = None, sample_s: float = SAMPLE_S
+) -> PoolTarget:
     """A target on `pool`, else on a new one, whose file is read into the page cache first.
 
-    Raises ModelError, MemoryRefused or ConfigError.
+    Raises ModelError, MemoryRefused or ConfigError, and what ends the `opening`.
     """
     if pool is not None:
         return PoolTarget(cell, pool, sample_s=sample_s)
     _warm(cell.model)
-    opened = _open_pool(cell)
+    opened = _open_pool(cell, opening)
     facts = {
         "load_warm_s": opened.startup.load_s,
         "interpreter_s": opened.startup.interpreter_s,
@@ -169,7 +172,7 @@ def open_pool_target(cell: Cell, pool: Pool | None = None, *, sample_s: float = 
         raise
 
 
-def load_cold(cell: Cell) -> dict[str, float]:
+def load_cold(cell: Cell, opening: Opening | None = None) -> dict[str, float]:
     """Load the cell's model once with its file out of the page cache; load_cold_s, first_token_cold_s, resident_share.
 
     resident_share is what the page cache held nevertheless, as it must where another process has the file mapped.
@@ -180,7 +183,7 @@ def load_cold(cell: Cell) -> dict[str, float]:
         page_cache.drop(file)
     sizes = [file.stat().st_size for file in files]
     shares = [page_cache.resident_share(file) for file in files]
-    with _open_pool(cell) as pool:
+    with _open_pool(cell, opening) as pool:
         return {
             "load_cold_s": pool.startup.load_s,
             "first_token_cold_s": Load(pool, cell.workload).first_token_s(Deadline(COLD_TIMEOUT_S)),
@@ -188,8 +191,8 @@ def load_cold(cell: Cell) -> dict[str, float]:
         }
 
 
-def _open_pool(cell: Cell) -> Pool:
-    return Pool(cell.model, **asdict(cell.pool), build=cell.build)
+def _open_pool(cell: Cell, opening: Opening | None) -> Pool:
+    return Pool(cell.model, **asdict(cell.pool), build=cell.build, on_opening=(opening or Opening()).begins)
 
 
 def _warm(model: str) -> None:

@@ -16,6 +16,7 @@ import psutil
 from engine.bench.findings.waterfall import PartTotals
 from engine.bench.measuring.clients import Deadline, Prompt
 from engine.bench.measuring.metrics import RequestTimes, metrics_of
+from engine.bench.measuring.opening import Opening
 from engine.bench.measuring.surroundings import Watch
 from engine.bench.measuring.target import (
     COLD_TIMEOUT_S,
@@ -38,11 +39,11 @@ PROGRAMS: dict[Arm, str] = {"loop": "engine.llama.bare_loop", "create_completion
 _PREFIX_SEED = 1
 
 
-def open_target(cell: Cell) -> Target:
+def open_target(cell: Cell, opening: Opening | None = None) -> Target:
     """The cell's target, with its model loaded, whatever its arm. Raises EngineError."""
     if cell.arm == "pool":
-        return open_pool_target(cell)
-    return LlamaBench(cell) if cell.arm == "llama-bench" else ProgramTarget(cell)
+        return open_pool_target(cell, opening)
+    return LlamaBench(cell) if cell.arm == "llama-bench" else ProgramTarget(cell, opening)
 
 
 def missing_arms() -> dict[Arm, str]:
@@ -55,12 +56,15 @@ def missing_arms() -> dict[Arm, str]:
     return {"llama-bench": f"Build llama-bench (about {build_minutes()} min)"}
 
 
-def open_program(arm: Arm, model: str, pool: PoolSpec, build: str = "") -> tuple[Program, dict[str, Any]]:
+def open_program(
+    arm: Arm, model: str, pool: PoolSpec, build: str = "", opening: Opening | None = None
+) -> tuple[Program, dict[str, Any]]:
     """The program of an arm with the model loaded, and what it says of it (`engine.llama.arm.Ready`).
 
     Raises BenchTimeout, WorkerDied or ModelError; nothing is left running then.
     """
     program = Program(PROGRAMS[arm], build)
+    (opening or Opening()).begins(program.close)
     threads = pool.threads or threads_for(pool.instances)
     load = {
         "model": model,
@@ -82,9 +86,9 @@ class ProgramTarget:
     Its facts keep the parts of the time per token (see `waterfall`) over all samples so far.
     """
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Cell, opening: Opening | None = None) -> None:
         self._cell = cell
-        self._program, ready = open_program(cell.arm, cell.model, cell.pool, cell.build)
+        self._program, ready = open_program(cell.arm, cell.model, cell.pool, cell.build, opening)
         controls = set(ready["controls"])
         self._words = np.array([token for token in range(ready["num_vocab"]) if token not in controls])
         self._bos = ready["bos"]

@@ -10,7 +10,7 @@ from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.feasibility import Feasibility, fit_together
 from engine.bench.planning.guesses import guessed_load_s, guessed_sample_s
 from engine.bench.planning.plan import Cell, Plan
-from engine.bench.planning.schedule import turns_of
+from engine.bench.planning.schedule import MOST_REPEATS, turns_of
 from engine.models.gguf import ModelFile
 from engine.stats import fewest_rounds, smallest_ratio
 from engine.units import counted, duration
@@ -26,16 +26,18 @@ _NUM_WARM_UPS = 2
 class Preview:
     """A plan before its launch.
 
-    seconds: of the whole run with all loading; seconds_by_cell, and memory_by_cell (bytes of all its processes), by
-    number. fits_together: the workers of all cells can stay loaded; else they are loaded anew each round.
-    smallest_ratio: 1.05 means that a difference of 5 % from the first cell is found in four of five runs; inf: that no
-    difference can be told.
+    seconds: of the whole run with all loading; most_seconds: where the anchor drifts so often that everything is
+    measured as many times as it may be. seconds_by_cell, and memory_by_cell (bytes of all its processes), by number.
+    fits_together: the workers of all cells can stay loaded; else they are loaded anew each round. smallest_ratio: 1.05
+    means that a difference of 5 % from the first cell is found in four of five runs; inf: that no difference can be
+    told.
     """
 
     plan: Plan
     cells: tuple[Cell, ...]
     num_samples: int
     seconds: float
+    most_seconds: float
     seconds_by_cell: Mapping[int, float]
     memory_by_cell: Mapping[int, int]
     fits_together: bool
@@ -70,7 +72,8 @@ class Preview:
             return f"{counted(num_able, 'candidate')}, the better ones measured again, in {duration(self.seconds)}."
         return (
             f"{counted(num_able, 'cell')} × {counted(self.plan.rounds, 'round')}: "
-            f"{counted(self.num_samples, 'sample')} with the anchor's, about {duration(self.seconds)}."
+            f"{counted(self.num_samples, 'sample')} with the anchor's, about {duration(self.seconds)}, "
+            f"up to {duration(self.most_seconds)} if the machine is noisy."
         )
 
 
@@ -97,6 +100,7 @@ def preview(plan: Plan, *, sample_s: Mapping[int, float] | None = None, noise_sd
         cells=tuple(cells),
         num_samples=num_samples,
         seconds=total,
+        most_seconds=total if is_search else (1 + MOST_REPEATS) * total,
         seconds_by_cell=seconds,
         memory_by_cell={number: needed.total for number, needed in memory.items() if needed is not None},
         fits_together=fits,

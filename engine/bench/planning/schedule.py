@@ -10,6 +10,8 @@ from engine.bench.planning.plan import Cell, Plan
 from engine.errors import ConfigError
 
 ANCHOR_EVERY = 6
+MOST_REPEATS = 2
+"""Times that what was measured since the last good anchor is measured again before the machine counts as changed."""
 MAX_SAMPLES = 1_000_000
 
 

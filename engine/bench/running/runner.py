@@ -42,6 +42,9 @@ class Cells(Protocol):
     def drop(self, cell: Cell) -> None:
         """Close its workers, which are dead or hang."""
 
+    def stop(self) -> None:
+        """End a load in progress, and open nothing any more; called from another thread."""
+
 
 class Runner:
     """One run, in the thread that calls run(); stop() and progress() may be called from any other.
@@ -109,6 +112,7 @@ class Runner:
     def stop(self) -> None:
         """End the run at once: the sample being measured is dropped, all others are kept."""
         self._stopping.set()
+        self._fleet.stop()
         with self._lock:
             if self._busy is not None:
                 self._busy.close()

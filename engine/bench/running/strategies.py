@@ -8,14 +8,11 @@ from typing import Protocol
 import numpy as np
 
 from engine.bench.planning.plan import Cell
-from engine.bench.planning.schedule import Turn
+from engine.bench.planning.schedule import MOST_REPEATS, Turn
 from engine.samples import Samples
 
 ALLOWED_DRIFT = 0.10
 """Part of its median by which the anchor may deviate before what was measured since is measured again."""
-
-MOST_REPEATS = 2
-"""Times that the same stretch is measured again before the machine counts as changed."""
 
 SPEEDS = ("tokens_per_s", "prefill_per_s", "requests_per_s", "end_to_end_per_s")
 """What may tell the speed of the machine: the first that a sample has."""

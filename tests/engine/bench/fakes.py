@@ -87,6 +87,8 @@ class FakeFleet:
         self._loaded.discard(cell.number)
         self.targets = {key: target for key, target in self.targets.items() if key[0] != cell.number}
 
+    def stop(self) -> None: ...
+
     def seconds(self, cell: Cell) -> float:
         """How long one repetition takes: prompts at four times the speed of the tokens, and those."""
         streams = cell.pool.instances * cell.pool.parallel

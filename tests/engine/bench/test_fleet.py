@@ -8,6 +8,7 @@ import pytest
 
 from engine import MemoryRefused, ModelError
 from engine.bench.measuring.fleet import Fleet
+from engine.bench.measuring.opening import Opening
 from engine.bench.measuring.target import Measured, PoolTarget, Target
 from engine.bench.planning.plan import Cell
 from engine.models.gguf import read_model
@@ -40,7 +41,7 @@ class Opener:
         self.opened: list[tuple[int, Empty]] = []
         self.num_refusals = num_refusals
 
-    def __call__(self, cell: Cell) -> Target:
+    def __call__(self, cell: Cell, opening: Opening) -> Target:
         if self.num_refusals:
             self.num_refusals -= 1
             raise MemoryRefused("no room")

@@ -13,10 +13,11 @@ from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import ARMS, Plan
 from engine.bench.planning.presets import PRESETS, QUICK_S, coarser, layouts, preset
 from engine.bench.planning.preview import preview
-from engine.bench.planning.schedule import turns_of
+from engine.bench.planning.schedule import MOST_REPEATS, turns_of
 from engine.errors import ConfigError
 from engine.specs import PoolSpec
 from engine.stats import smallest_ratio
+from engine.units import duration
 from tests.engine.models.headers import array, gguf, key, tensor, text, u32
 
 TEXT, U32 = 8, 4
@@ -52,6 +53,14 @@ def test_it_counts_what_the_schedule_has(story_model: Path) -> None:
     assert found.seconds > found.num_samples
     assert found.smallest_ratio == smallest_ratio(0.07, 8, num_comparisons=2)
     assert found.sentence.startswith("3 cells × 8 rounds: 29 samples with the anchor's, about ")
+
+
+def test_what_a_noisy_machine_takes_at_most_is_told(story_model: Path) -> None:
+    found = preview(Plan(model=str(story_model), axes={"parallel": (1, 2, 4)}, rounds=8))
+    assert found.most_seconds == (1 + MOST_REPEATS) * found.seconds
+    assert f", up to {duration(found.most_seconds)} if the machine is noisy." in found.sentence
+    search = preview(preset("settings", story_model, 4))
+    assert search.most_seconds == search.seconds
 
 
 def test_memory_is_the_estimate_of_each_pool(story_model: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from engine.bench.findings.tuning import Tuning
 from engine.bench.measuring.fleet import Fleet
+from engine.bench.measuring.opening import Opening
 from engine.bench.measuring.target import PoolTarget, Target, open_pool_target
 from engine.bench.planning.candidates import DEFAULT, candidates
 from engine.bench.planning.cells import cells_of
@@ -43,8 +44,8 @@ def plan(story_model: Path) -> Plan:
 def fleet_of(opened: list[PoolTarget]) -> Iterator[Fleet]:
     """A fleet that notes the targets it opens."""
 
-    def open_one(cell: Cell) -> Target:
-        opened.append(open_pool_target(cell, sample_s=SAMPLE_S))
+    def open_one(cell: Cell, opening: Opening) -> Target:
+        opened.append(open_pool_target(cell, opening, sample_s=SAMPLE_S))
         return opened[-1]
 
     with closing(Fleet(open_one)) as fleet:

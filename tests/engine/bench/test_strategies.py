@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 
 from engine.bench.planning.plan import Plan
-from engine.bench.planning.schedule import rounds_of
+from engine.bench.planning.schedule import MOST_REPEATS, rounds_of
 from engine.bench.running.runner import Runner
-from engine.bench.running.strategies import MOST_REPEATS, Rounds
+from engine.bench.running.strategies import Rounds
 from engine.samples import Samples, no_samples
 from tests.engine.bench.fakes import Clock, FakeFleet, Kept, cells
 

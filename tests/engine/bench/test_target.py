@@ -83,7 +83,7 @@ def test_a_cell_beside_it_shares_workers_and_load_facts(target: PoolTarget, stor
 
 
 def test_a_pool_of_somebody_else_has_no_load_facts(pool: Pool, story_model: Path) -> None:
-    given = open_pool_target(make_cell(story_model), pool, sample_s=0.1)
+    given = open_pool_target(make_cell(story_model), pool=pool, sample_s=0.1)
     given.warm_up(60)
     assert set(given.facts) == {"repetitions"}
     assert given.sample(0, 60).metrics["tokens_per_s"] > 0
