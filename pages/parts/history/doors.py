@@ -1,0 +1,109 @@
+"""The one door in, for files and pasted lines, which shows what it sees before it takes it in; and the way out."""
+
+import io
+from collections.abc import Iterable
+
+import streamlit as st
+
+from engine import import_door
+from engine.errors import EngineError
+from engine.history import History
+from engine.history.archive import export_history
+from engine.history.finding import Found
+from engine.import_door import Recognised
+from engine.units import NOT_MEASURED, counted
+from pages.parts.history import noted, tables, view
+from pages.parts.history.tables import Column
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+
+FILE, PASTED, PASTED_NAME = "history_file", "history_pasted", "pasted lines"
+"""The first counts the files taken in."""
+
+ENDINGS = ("zip", "json", "jsonl", "csv", "sql", "log", "txt", "parquet", "trial")
+MOST_MB = 200
+COLUMNS = {
+    "run": Column("run"), "cell": Column("configuration"), "samples": Column("samples"), "id": Column("id"),
+    **noted.COLUMNS,
+}  # fmt: skip
+
+
+def show(history: History) -> None:
+    """Draw both: choose or paste, look at it, take it in; and everything as one file."""
+    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
+        st.download_button(
+            "Export all", lambda: archive_of(history), "logitbench-history.zip", "application/zip",
+            key="history_export_all", icon=":material/download:", type="tertiary", on_click="ignore",
+            help="Every run and trial for another workbench, as Parquet and JSON in one file",
+        )  # fmt: skip
+        _import(history)
+
+
+def _import(history: History) -> None:
+    with st.popover("Import", icon=":material/upload:", key="history_import", width="content"):
+        st.caption(
+            "Runs and trials of another workbench, rows of llama-bench, timing logs, candidate lists, Parquet, "
+            "or lines such as 235 tokens in 80s."
+        )
+        st.file_uploader("File", ENDINGS, key=_key(), label_visibility="collapsed", max_upload_size=MOST_MB)
+        st.text_area("Or paste lines", key=PASTED, height=96)
+        name, data = _given()
+        if data:
+            _preview(history, name, data)
+
+
+def archive_of(
+    history: History, *, run_ids: Iterable[str] | None = None, trial_ids: Iterable[str] | None = None
+) -> bytes:
+    """These runs and trials as one file for another workbench; everything where neither is given."""
+    file = io.BytesIO()
+    export_history(history, file, run_ids=run_ids, trial_ids=trial_ids)
+    return file.getvalue()
+
+
+def told() -> None:
+    """What the door took in last."""
+    sentence = st.session_state.get(view.TOLD)
+    if sentence:
+        st.caption(plain(sentence))
+
+
+def _given() -> tuple[str, bytes]:
+    """The file, else what was pasted."""
+    file = st.session_state.get(_key())
+    if file is not None:
+        return file.name, file.getvalue()
+    return PASTED_NAME, st.session_state.get(PASTED, "").encode()
+
+
+def _key() -> str:
+    """The uploader's; a new one empties it."""
+    return f"{FILE}_{st.session_state.get(FILE, 0)}"
+
+
+def _preview(history: History, name: str, data: bytes) -> None:
+    try:
+        found = _recognised(name, data)
+    except EngineError as error:
+        notice(error)
+        return
+    st.caption(f"{plain(found.label)} · {counted(found.num, 'row')}")
+    rows = Found.of(found.preview, found.num)
+    table = tables.frame(rows.rows, tables.columns_of(rows, COLUMNS, has_all=True))
+    st.dataframe(table, hide_index=True, placeholder=NOT_MEASURED, alt="The first rows of what is to be imported")
+    st.button("Take it in", key="history_take_in", on_click=view.act, args=(lambda: _take_in(history, name, data),))
+
+
+@st.cache_data(max_entries=4, show_spinner=False)
+def _recognised(name: str, data: bytes) -> Recognised:
+    return import_door.recognise(name, data)
+
+
+def _take_in(history: History, name: str, data: bytes) -> None:
+    taken = import_door.take_in(history, name, data)
+    if taken.trial_ids and not taken.run_ids:
+        view.show("trials")
+    elif taken.run_ids:
+        view.show("runs")
+    st.session_state[view.TOLD] = taken.sentence
+    st.session_state[FILE], st.session_state[PASTED] = st.session_state.get(FILE, 0) + 1, ""

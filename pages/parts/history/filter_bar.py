@@ -1,0 +1,163 @@
+"""The filter bar: free text and what is chosen most at once, the rest in a popover; what it asks for is the address."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Any, Literal
+
+import streamlit as st
+
+from engine.errors import ConfigError
+from engine.history import History
+from engine.history.choices import Choices
+from engine.history.filters import Filter
+from engine.history.finding import EVERYTHING
+from engine.units import digits
+from pages.parts.benchmark.sweep import ASKED
+from pages.parts.history import tables, view
+from pages.parts.labels import distinct
+from pages.parts.notice import notice
+
+KEY, RANGED = "history_filter_", "history_ranged"
+SHOWN, HIDDEN = ("models", "machines", "tags"), ("quantisations", "questions", "origins", "statuses")
+DATES = {"since": "From", "until": "To"}
+SWITCHES = {"is_starred": "Starred only", "has_archived": "With the archive", "only_archived": "The archive alone"}
+LABELS = {
+    "models": "Model",
+    "machines": "Machine",
+    "tags": "Tag",
+    "quantisations": "Quantisation",
+    "questions": "Question",
+    "origins": "Origin",
+    "statuses": "How it ended",
+}
+STATUSES = {
+    "run": ("done", "stopped", "interrupted", "failed", "running"),
+    "trial": ("stop", "length", "cancelled"),
+}
+ENDS = ("from", "to")
+LAST_DAY = date(2999, 12, 31)
+
+
+def show(history: History, kind: Literal["run", "trial"]) -> Filter:
+    """Draw the bar for runs or trials, every change of it opens another address; gives what is asked for.
+
+    Where the address cannot be read that is said, and everything is asked for.
+    """
+    try:
+        wanted = view.asked()
+    except ConfigError as error:
+        notice(error)
+        wanted = EVERYTHING
+    bar = _Bar(wanted, history.find.choices(kind), STATUSES[kind])
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        bar.first()
+        with st.popover(bar.more, icon=":material/tune:", key="history_more", width="content"):
+            bar.rest()
+        if wanted != EVERYTHING:
+            st.button("Clear", type="tertiary", key="history_clear", on_click=view.ask, args=(EVERYTHING,))
+    return wanted
+
+
+def nothing(wanted: Filter) -> None:
+    """What is said where the filter leaves nothing over."""
+    st.caption("All of them lie in the archive; see More." if wanted == EVERYTHING else "Nothing fits this filter.")
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """The widgets, each showing one field of the filter."""
+
+    wanted: Filter
+    choices: Choices
+    statuses: tuple[str, ...]
+
+    def first(self) -> None:
+        """What stands in the bar itself."""
+        self._widget("text", lambda key, change: st.text_input(
+            "Search", key=key, on_change=change, placeholder="Search", label_visibility="collapsed",
+            icon=":material/search:", help="In names, sentences, notes and tags; of trials in prompts and answers",
+        ))  # fmt: skip
+        for name in SHOWN:
+            self._several(name, width=190)
+
+    def rest(self) -> None:
+        """What stands in the popover."""
+        for name in HIDDEN:
+            self._several(name)
+        with st.container(horizontal=True, gap="small"):
+            for name, label in DATES.items():
+                self._widget(name, lambda key, change, label=label: st.date_input(
+                    label, value=None, key=key, on_change=change, width=150, max_value=LAST_DAY
+                ))  # fmt: skip
+        for name, label in SWITCHES.items():
+            self._widget(name, lambda key, change, label=label: st.toggle(label, key=key, on_change=change))
+        self._ranges()
+
+    @property
+    def more(self) -> str:
+        """What the popover is called: with how many of the fields in it are set."""
+        inside = (*HIDDEN, *DATES, *SWITCHES)
+        number = sum(getattr(self.wanted, name) != getattr(EVERYTHING, name) for name in inside)
+        number += len(self.wanted.ranges)
+        return f"More ({number})" if number else "More"
+
+    def _several(self, name: str, width: int | Literal["stretch"] = "stretch") -> None:
+        """A choice of several; left out where there is nothing to choose between."""
+        known, chosen = self._known(name), getattr(self.wanted, name)
+        if len(known) < 2 and not chosen:
+            return
+        self._widget(name, lambda key, change: st.multiselect(
+            LABELS[name], list(dict.fromkeys([*known, *chosen])), key=key, on_change=change, width=width,
+            format_func=lambda each: known.get(each, each), placeholder=LABELS[name], label_visibility="collapsed",
+        ))  # fmt: skip
+
+    def _known(self, name: str) -> Mapping[str, str]:
+        """What there is to choose from, with its label."""
+        found = self.statuses if name == "statuses" else getattr(self.choices, name)
+        return distinct(found if isinstance(found, Mapping) else {each: ASKED.get(each, each) for each in found})
+
+    def _widget(self, name: str, draw: Callable[[str, Callable[[], None]], object]) -> None:
+        """Draw the widget of a field as it is set; a change asks for something else."""
+        value = getattr(self.wanted, name)
+        st.session_state[KEY + name] = list(value) if isinstance(value, tuple) else value
+        draw(KEY + name, lambda: self._ask(**{name: st.session_state[KEY + name]}))
+
+    def _ask(self, **changes: Any) -> None:
+        view.act(lambda: view.ask(replace(self.wanted, **changes)))
+
+    def _ranges(self) -> None:
+        """From where to where a setting or a figure may lie, for those that a person picked."""
+        chosen = list(dict.fromkeys([*self.wanted.ranges, *st.session_state.get(RANGED, [])]))
+        names = list(dict.fromkeys([*self.choices.ranges, *chosen]))
+        if not names:
+            return
+        st.session_state[RANGED] = chosen
+        labels = distinct({name: tables.label_of(name) for name in names})
+        st.multiselect(
+            "Range of", names, key=RANGED, format_func=labels.__getitem__, label_visibility="collapsed",
+            placeholder="Range of a setting or figure", on_change=self._drop_ranges,
+        )  # fmt: skip
+        for name in chosen:
+            with st.container(horizontal=True, gap="small"):
+                for end, word in enumerate(ENDS):
+                    self._end(name, end, f"{labels[name]} {word}")
+
+    def _end(self, name: str, end: int, label: str) -> None:
+        key = f"{KEY}{name}_{ENDS[end]}"
+        st.session_state[key] = self.wanted.ranges.get(name, (None, None))[end]
+        hint = self.choices.ranges.get(name)
+        st.number_input(
+            label, value=None, key=key, placeholder=digits(hint[end]) if hint else "", width=160,
+            format="%g", on_change=self._set_range, args=(name,),
+        )  # fmt: skip
+
+    def _set_range(self, name: str) -> None:
+        ends = tuple(st.session_state[f"{KEY}{name}_{word}"] for word in ENDS)
+        others = {each: pair for each, pair in self.wanted.ranges.items() if each != name}
+        self._ask(ranges=others if ends == (None, None) else {**others, name: ends})
+
+    def _drop_ranges(self) -> None:
+        """Those that a person took out of the choice no longer hold."""
+        kept = {name: ends for name, ends in self.wanted.ranges.items() if name in st.session_state[RANGED]}
+        self._ask(ranges=kept)

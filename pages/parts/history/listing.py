@@ -1,0 +1,87 @@
+"""One list with its order, its columns and its pages: of runs, of their configurations, of trials."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from engine.history.filters import Filter
+from engine.history.finding import Found
+from pages.parts.history import tables, view
+from pages.parts.history.tables import Column
+from pages.parts.plain import plain
+
+PAGE, LONGEST_PAGE = 200, 6
+"""Rows of a page, and digits of its number."""
+
+ORDER, ALL = "history_order", "history_all"
+
+
+class Listing(NamedTuple):
+    """What is listed: how it is found, its columns, the orders it may stand in (label by column, with a minus where it
+    descends), and the columns that tell one row from all others."""
+
+    noun: str
+    find: Callable[..., Found]
+    columns: Mapping[str, Column]
+    orders: Mapping[str, str]
+    identity: tuple[str, ...] = ("id",)
+
+
+def show(listing: Listing, wanted: Filter) -> tuple[int, list[dict[str, Any]]]:
+    """Draw the list; gives how many there are, and the rows that a person chose."""
+    order = view.part("order") if view.part("order") in listing.orders else next(iter(listing.orders))
+    page = max(int(view.part("page")[:LONGEST_PAGE]), 1) if view.part("page").isdecimal() else 1
+    found = _find(listing, wanted, order, page)
+    if not found.rows and page > 1:
+        page = 1
+        found = _find(listing, wanted, order, page)
+    if not found.rows:
+        return 0, []
+    has_all = view.part("columns") == "all"
+    columns = tables.columns_of(found, listing.columns, has_all=has_all)
+    table = tables.frame(found.rows, columns)
+    chosen = tables.draw(table, columns, _key(listing, found), f"{listing.noun}s found")
+    _below(listing, found, order, page, has_all)
+    return found.total, [found.rows[row] for row in chosen]
+
+
+def _find(listing: Listing, wanted: Filter, order: str, page: int) -> Found:
+    column, is_descending = order.removeprefix("-"), order.startswith("-")
+    return listing.find(wanted, limit=PAGE, offset=PAGE * (page - 1), order=column, is_descending=is_descending)
+
+
+def _key(listing: Listing, found: Found) -> str:
+    """A choice belongs to the rows that were on the screen when it was made, never to others in their places."""
+    ids = " ".join(str(row[name]) for row in found.rows for name in listing.identity)
+    return f"history_{listing.noun}_{hashlib.sha256(ids.encode()).hexdigest()[:12]}"
+
+
+def _below(listing: Listing, found: Found, order: str, page: int, has_all: bool) -> None:
+    """How many there are and which of them are shown, what they share, their order and columns."""
+    first = PAGE * (page - 1)
+    last = first + len(found.rows)
+    shown = f"{found.total:,} {listing.noun}s" if found.total > 1 else f"1 {listing.noun}"
+    if found.total > len(found.rows):
+        shown = f"{first + 1:,}–{last:,} of {shown}"
+    shared = tables.same(found, listing.columns) if len(found.rows) > 1 else ""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(shown + (f" · all of them: {plain(shared)}" if shared else ""), width="stretch")
+        if found.total > PAGE:
+            _turn("chevron_left", "Earlier rows", page - 1, is_enabled=page > 1)
+            _turn("chevron_right", "Further rows", page + 1, is_enabled=last < found.total)
+        st.session_state[ORDER], st.session_state[ALL] = order, has_all
+        st.selectbox(
+            "Order", list(listing.orders), key=ORDER, label_visibility="collapsed", width=180,
+            format_func=listing.orders.__getitem__,
+            on_change=lambda: view.put(order=st.session_state[ORDER], page=""),
+        )  # fmt: skip
+        st.toggle("All columns", key=ALL, on_change=lambda: view.put(columns="all" if st.session_state[ALL] else ""))
+
+
+def _turn(icon: str, told: str, page: int, *, is_enabled: bool) -> None:
+    st.button(
+        f":material/{icon}:", key=f"history_{icon}", type="tertiary", help=told, disabled=not is_enabled,
+        on_click=lambda: view.put(page=str(page) if page > 1 else ""),
+    )  # fmt: skip

@@ -1,0 +1,75 @@
+"""The reference machines with this one beside them, their figures as they were noted, and notes of one's own."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from engine.history import History
+from engine.reference import TABLES, table
+from engine.runs import machine_label
+from pages.parts.history import noted, standing, tables
+from pages.parts.history.standing import MEASURED, METRIC, Point
+from pages.parts.history.tables import Column
+
+COLUMNS = {
+    "machine": Column("machine"),
+    "layout": Column("instances × threads"),
+    "model": Column("model"),
+    "quantisation": Column("quantisation"),
+    "engine": Column("engine"),
+    "variant": Column("variant"),
+    METRIC.name: Column(METRIC.label, METRIC.unit, METRIC.formula),
+    "noted_per_s": Column("as noted", "tok/s", "the speed as the note rounds it"),
+    "num_tokens": Column("tokens"),
+    "noted_memory_gb": Column("memory as noted", "GB", "by a method that was not noted: not a figure of PSS"),
+    "noted": Column("noted in"),
+    "source": Column("source"),
+}
+NAMES = {
+    "generation": "Generation",
+    "throughput": "Throughput by price",
+    "loads": "Load and inference time",
+    "embeddings": "Embeddings",
+    "candidates": "Candidates of one step",
+}
+
+
+def show(history: History) -> None:
+    """Draw the view."""
+    found = standing.show(history)
+    _machines(found)
+    noted.show(history)
+    with st.expander("The tables as they ship", key="history_tables"):
+        name = st.selectbox(
+            "Table", TABLES, key="history_shipped", format_func=lambda each: NAMES.get(each, each), width=280,
+            label_visibility="collapsed",
+        )  # fmt: skip
+        st.dataframe(table(name), hide_index=True, alt=NAMES.get(name, name))
+
+
+def _machines(found: Sequence[Point]) -> None:
+    """Every configuration of the references, to be compared with the best of ours."""
+    rows = _rows()
+    chosen = tables.draw(tables.frame(rows, COLUMNS), COLUMNS, "history_reference", "Reference timings")
+    best = next((point.run_id for point in found if point.group == MEASURED), None)
+    ids = list(dict.fromkeys([*([best] if best else []), *(rows[row]["run_id"] for row in chosen)]))
+    if not chosen:
+        st.caption("Choose rows to compare their machines" + (" with the best run." if best else "."))
+    elif st.button("Compare", type="primary", icon=":material/compare_arrows:", key="history_compare_reference"):
+        st.switch_page("compare.py", query_params={"runs": ",".join(ids)})
+
+
+def _rows() -> list[dict[str, Any]]:
+    return [
+        {
+            **cell.facts,
+            "run_id": run.id,
+            "machine": machine_label(run.machine),
+            **cell.settings,
+            METRIC.name: cell.metrics[METRIC.name].value,
+            "noted": run.machine["noted"],
+            "source": run.machine["source"],
+        }
+        for run, cell in standing.reference_cells()
+    ]

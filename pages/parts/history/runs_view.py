@@ -1,0 +1,57 @@
+"""Runs, or their configurations one by one; one over time; how this machine stands beside the references."""
+
+from functools import partial
+from typing import Any
+
+import streamlit as st
+
+from engine.bench.findings.entries import key_of
+from engine.history import History
+from engine.samples import MAIN_METRICS, METRICS_BY_NAME
+from engine.workbench import Workbench
+from pages.parts.history import filter_bar, listing, selection, standing, tables, trend, view
+from pages.parts.history.listing import Listing
+from pages.parts.history.selection import Chosen
+
+ROWS = {"runs": "Runs", "cells": "Configurations"}
+BY_TIME = {"-created_at": "Newest first", "created_at": "Oldest first"}
+
+
+def show(bench: Workbench, history: History) -> None:
+    """Draw the view; without any run the reference machines stand there."""
+    if view.part("trend"):
+        trend.show(bench, history)
+        return
+    wanted = filter_bar.show(history, "run")
+    rows = view.rows_control(ROWS)
+    num_found, chosen = listing.show(_listing(history, rows), wanted)
+    selection.undo(bench)
+    if num_found:
+        selection.show(bench, history, Chosen("run", chosen))
+        _one(chosen)
+        standing.line(history)
+    elif history.runs.newest_id() is None:
+        st.caption("Nothing was measured here yet. These are the timings that come with the workbench.")
+        standing.show(history)
+    else:
+        filter_bar.nothing(wanted)
+
+
+def _listing(history: History, rows: str) -> Listing:
+    if rows == "cells":
+        orders = BY_TIME | {f"-{name}": f"By {METRICS_BY_NAME[name].label}" for name in MAIN_METRICS}
+        return Listing("configuration", history.find.cells, tables.CELL, orders, ("run_id", "cell"))
+    orders = BY_TIME | {"-best": "Best first", "name": "By name", "model_name": "By model"}
+    return Listing("run", history.find.runs, tables.RUN, orders)
+
+
+def _one(chosen: list[dict[str, Any]]) -> None:
+    """Of a single configuration: how it did over time."""
+    if len(chosen) == 1:
+        (row,) = chosen
+        key = key_of(row.get("run_id") or row["id"], row.get("cell", 0))
+        st.button(
+            "Over time", icon=":material/timeline:", type="tertiary", key="history_trend",
+            help="Every run of the same configuration, with the versions of llama.cpp marked",
+            on_click=partial(view.put, trend=key, metric=row.get("best_metric") or ""),
+        )  # fmt: skip

@@ -1,0 +1,164 @@
+"""What can be done with the rows that a person chose: open, compare, mark, take away, delete."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from engine.bench.findings.entries import key_of
+from engine.history import History
+from engine.history.marks import Kind
+from engine.units import counted
+from engine.workbench import Workbench
+from pages.parts.history import doors, view
+
+KEY = "history_do_"
+
+
+class Chosen(NamedTuple):
+    """Rows that were chosen, of runs, of their configurations or of trials; kind: run or trial."""
+
+    kind: Kind
+    rows: Sequence[dict[str, Any]]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of the runs or trials, each once."""
+        return tuple(dict.fromkeys(str(row.get("id") or row["run_id"]) for row in self.rows))
+
+    @property
+    def key(self) -> str:
+        """A name of this very choice, for the widgets that belong to it."""
+        return hashlib.sha256(" ".join(self.ids).encode()).hexdigest()[:12]
+
+
+def show(bench: Workbench, history: History, chosen: Chosen) -> None:
+    """Draw the buttons; with nothing chosen they are named in a caption."""
+    if not chosen.rows:
+        st.caption("Choose rows to open, compare, tag, export or delete them.")
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        _open(chosen)
+        _compare(chosen)
+        _mark(history, chosen, "is_starred", history.marks.star, ("Star", "star"), ("Unstar", "star_border"))
+        _tags(history, chosen)
+        _note(history, chosen)
+        _mark(history, chosen, "is_archived", history.marks.archive, ("Archive", "archive"), ("Unarchive", "unarchive"))
+        _export(history, chosen)
+        _delete(bench, chosen)
+
+
+def undo(bench: Workbench) -> None:
+    """What was deleted last, and its way back."""
+    deleted: view.Deleted | None = st.session_state.get(view.DELETED)
+    if deleted is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        verb = "was" if len(deleted.ids) == 1 else "were"
+        st.caption(f"{counted(len(deleted.ids), deleted.kind)} {verb} deleted.", width="content")
+        st.button(
+            "Undo", icon=":material/undo:", type="tertiary", key="history_undo", on_click=view.act,
+            args=(lambda: _restore(bench),),
+        )  # fmt: skip
+
+
+def _open(chosen: Chosen) -> None:
+    if len(chosen.ids) != 1:
+        return
+    label = f"Open the {chosen.kind}"
+    if st.button(label, type="primary", icon=":material/open_in_new:", key=f"{KEY}open"):
+        page = {"run": "benchmark.py", "trial": "prompt_lab.py"}[chosen.kind]
+        st.switch_page(page, query_params={chosen.kind: chosen.ids[0]})
+
+
+def _compare(chosen: Chosen) -> None:
+    """Runs, or the very configurations that were chosen, or trials side by side."""
+    if len(chosen.rows) < 2:
+        return
+    keys = [key_of(row["run_id"], row["cell"]) for row in chosen.rows if "cell" in row]
+    asked = {f"{chosen.kind}s": ",".join(chosen.ids)} | ({"cells": ",".join(keys)} if keys else {})
+    kind = "primary" if len(chosen.ids) > 1 else "secondary"
+    if st.button("Compare", type=kind, icon=":material/compare_arrows:", key=f"{KEY}compare"):
+        st.switch_page("compare.py", query_params=asked)
+
+
+def _mark(
+    history: History,
+    chosen: Chosen,
+    name: str,
+    mark: Callable[[Kind, Sequence[str], bool], object],
+    on: tuple[str, str],
+    off: tuple[str, str],
+) -> None:
+    """A button that marks all of them, or takes the mark off where all have it."""
+    is_on = all(row.get(name) for row in chosen.rows)
+    label, icon = off if is_on else on
+    st.button(
+        label, icon=f":material/{icon}:", key=KEY + name, on_click=view.act,
+        args=(lambda: mark(chosen.kind, chosen.ids, not is_on),),
+    )  # fmt: skip
+
+
+def _tags(history: History, chosen: Chosen) -> None:
+    """Tags that all of them have; one added or removed there is added to or removed from each."""
+    common = set.intersection(*(set(row.get("tags") or ()) for row in chosen.rows))
+    with st.popover("Tags", icon=":material/sell:", key=f"{KEY}tags_of"):
+        key = f"{KEY}tags_{chosen.key}"
+        st.session_state[key] = sorted(common)
+        st.multiselect(
+            "Tags", sorted({*history.marks.tags(), *common}), key=key, accept_new_options=True,
+            on_change=_retag, args=(history, chosen, common, key), placeholder="Choose or write a tag",
+        )  # fmt: skip
+
+
+def _retag(history: History, chosen: Chosen, before: set[str], key: str) -> None:
+    after = set(st.session_state[key])
+    view.act(
+        lambda: history.marks.tag(chosen.kind, chosen.ids, add=sorted(after - before), remove=sorted(before - after))
+    )
+
+
+def _note(history: History, chosen: Chosen) -> None:
+    if len(chosen.ids) != 1:
+        return
+    (note_of,) = chosen.ids
+    with st.popover("Note", icon=":material/notes:", key=f"{KEY}note_of"):
+        key = f"{KEY}note_{note_of}"
+        st.text_area(
+            "Note", value=chosen.rows[0].get("note") or "", key=key, width=360, on_change=view.act,
+            args=(lambda: history.marks.note(chosen.kind, note_of, st.session_state[key]),),
+        )  # fmt: skip
+
+
+def _export(history: History, chosen: Chosen) -> None:
+    of_kind = {f"{chosen.kind}_ids": chosen.ids}
+    st.download_button(
+        "Export", lambda: doors.archive_of(history, **of_kind),
+        f"logitbench-{chosen.kind}s.zip", "application/zip", key=f"{KEY}export", icon=":material/download:",
+        on_click="ignore", help="For another workbench: Parquet and JSON in one file",
+    )  # fmt: skip
+
+
+def _delete(bench: Workbench, chosen: Chosen) -> None:
+    """Asks first; what is deleted can be taken back until the history is next opened."""
+    what = counted(len(chosen.ids), chosen.kind)
+    with st.popover("Delete", icon=":material/delete:", key=f"{KEY}delete_of"):
+        st.caption(f"Delete {what}? It can be undone until the program is next started.")
+        st.button(f"Delete {what}", key=f"{KEY}delete", on_click=view.act, args=(lambda: _remove(bench, chosen),))
+
+
+def _remove(bench: Workbench, chosen: Chosen) -> None:
+    deleted: list[str] = []
+    try:
+        for each in chosen.ids:
+            bench.bench.delete(each) if chosen.kind == "run" else bench.delete(each)
+            deleted.append(each)
+    finally:
+        st.session_state[view.DELETED] = view.Deleted(chosen.kind, tuple(deleted)) if deleted else None
+
+
+def _restore(bench: Workbench) -> None:
+    deleted: view.Deleted = st.session_state.pop(view.DELETED)
+    for each in deleted.ids:
+        bench.bench.restore(each) if deleted.kind == "run" else bench.restore(each)

@@ -1,0 +1,152 @@
+"""Questions in SQL: an editor, ready-made ones, the tables there are, and what was found as table, chart and file."""
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.history import History
+from engine.history.console import MOST_ROWS, READY, Result
+from engine.units import counted, quantity
+from pages.parts import address
+from pages.parts.benchmark import charts
+from pages.parts.history import sql_chart, view
+from pages.parts.labels import distinct
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+
+EDITOR, SHOWN, READY_MADE, TABLE, CHART, RESULT = (
+    f"history_sql_{name}" for name in ("editor", "shown", "ready", "table", "chart", "result")
+)
+TIMEOUT_S = 2
+
+
+def show(history: History) -> None:
+    """Draw the view; an address with a question in it is answered at once."""
+    asked = view.part("query")
+    if EDITOR not in st.session_state or st.session_state.get(SHOWN) != asked:
+        st.session_state[EDITOR] = asked or st.session_state.get(EDITOR) or READY[0][1]
+        st.session_state[SHOWN] = asked
+    editor, browser = st.columns([7, 3], gap="medium")
+    with editor:
+        _editor()
+    with browser:
+        _tables(history)
+    if asked:
+        _answer(history, asked)
+
+
+def _editor() -> None:
+    st.text_area(
+        "SQL", key=EDITOR, height=200, label_visibility="collapsed", placeholder="SELECT …", persist_state="session"
+    )
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.button(
+            "Run", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter", key="history_sql_run",
+            on_click=_ask,
+        )  # fmt: skip
+        st.selectbox(
+            "Ready-made", [name for name, _ in READY], index=None, key=READY_MADE, placeholder="Ready-made questions",
+            label_visibility="collapsed", width=280, on_change=_ask_ready,
+        )  # fmt: skip
+        st.caption(f"Reads only, {MOST_ROWS:,} rows and {TIMEOUT_S} s at most.", width="content")
+
+
+def _ask() -> None:
+    st.session_state.pop(RESULT, None)
+    view.put(query=st.session_state[EDITOR].strip(), x="", y="")
+
+
+def _ask_ready() -> None:
+    sql = dict(READY).get(st.session_state[READY_MADE])
+    if sql:
+        st.session_state[EDITOR] = sql
+        _ask()
+
+
+def _tables(history: History) -> None:
+    """The tables and views that can be asked, with the columns of one of them."""
+    schema = history.console.schema()
+    name = st.selectbox("Table", list(schema), key=TABLE, label_visibility="collapsed")
+    columns = [{"column": column, "type": kind, "meaning": comment or ""} for column, kind, comment in schema[name]]
+    st.dataframe(columns, hide_index=True, height=210, alt=f"Columns of {name}")
+
+
+def _answer(history: History, asked: str) -> None:
+    result = _result(history, asked)
+    if isinstance(result, EngineError):
+        notice(result)
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        told = f"{counted(result.num_rows, 'row')} in {quantity(result.elapsed_s, 's')}. {result.why_truncated}"
+        st.caption(plain(told.strip()), width="stretch")
+        drawn = _drawn(result.table)
+        _downloads(result)
+    if drawn is not None:
+        charts.draw(sql_chart.chart(result.table, *drawn), "history_sql_figure")
+    st.dataframe(result.table, hide_index=True, alt="What the question found")
+
+
+def _result(history: History, asked: str) -> Result | EngineError:
+    """What was found, or why not: asked once, and not at every touch of the page."""
+    kept = st.session_state.get(RESULT)
+    if kept is None or kept[0] != asked:
+        kept = asked, _asked(history, asked)
+        st.session_state[RESULT] = kept
+    return kept[1]
+
+
+def _asked(history: History, sql: str) -> Result | EngineError:
+    try:
+        result = history.console.run(sql, timeout_s=TIMEOUT_S)
+    except EngineError as error:
+        return error
+    names = distinct(dict(enumerate(result.table.column_names)))
+    return result._replace(table=result.table.rename_columns(list(names.values())))
+
+
+def _drawn(table: pa.Table) -> tuple[str, str] | None:
+    """The two columns of the chart, across and upwards; None where none is wanted, or there is no column of numbers."""
+    numbers = sql_chart.upwards(table)
+    is_wanted = view.part("chart") == "1" and bool(numbers)
+    st.session_state[CHART] = is_wanted
+    if is_wanted:
+        places = sql_chart.across(table)
+        across = _column("x", places, next((name for name in places if name != numbers[0]), places[-1]))
+        upwards = _column("y", numbers, numbers[0])
+    st.toggle(
+        "Chart", key=CHART, disabled=not numbers, help=None if numbers else "Needs a column of numbers",
+        on_change=lambda: view.put(chart="1" if st.session_state[CHART] else "", x="", y=""),
+    )  # fmt: skip
+    return (across, upwards) if is_wanted else None
+
+
+def _column(axis: str, names: list[str], default: str) -> str:
+    """Choose the column of an axis; the address holds it."""
+    shown = view.part(axis) if view.part(axis) in names else default
+    return st.selectbox(
+        axis, names, format_func=lambda name: f"{axis}: {name}", label_visibility="collapsed", width=180,
+        **address.bound(axis, f"history_sql_{axis}", shown),
+    )  # fmt: skip
+
+
+def _downloads(result: Result) -> None:
+    for kind, mime, make in (("CSV", "text/csv", as_csv), ("Parquet", "application/vnd.apache.parquet", as_parquet)):
+        st.download_button(
+            kind, lambda make=make: make(result.table), f"answer.{kind.lower()}", mime, key=f"history_sql_{kind}",
+            icon=":material/download:", type="tertiary", on_click="ignore",
+        )  # fmt: skip
+
+
+def as_csv(table: pa.Table) -> bytes:
+    """The rows as CSV; lists as Python writes them."""
+    return table.to_pandas().to_csv(index=False).encode()
+
+
+def as_parquet(table: pa.Table) -> bytes:
+    """The rows as Parquet."""
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(table, file)
+    return file.getvalue()

@@ -1,0 +1,174 @@
+"""What was found as tables: the columns that differ, or all; figures in the unit that reads best."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import pandas as pd
+import streamlit as st
+
+from engine.bench.findings import entries
+from engine.history.finding import Found
+from engine.samples import METRICS_BY_NAME
+from engine.units import NOT_MEASURED, quantity
+from pages.parts import number_columns
+from pages.parts.benchmark.sweep import ASKED
+from pages.parts.labels import distinct
+
+MOST_ROWS_AUTO, ROW_HEIGHT, MOST_HEIGHT, WHEN_WIDTH = 9, 35, 440, 150
+
+
+class Column(NamedTuple):
+    """Heading of a column; unit: that of its figures, None where it holds words or counts; width: most pixels, None as
+    wide as its words are."""
+
+    label: str
+    unit: str | None = None
+    help: str | None = None
+    width: int | None = None
+
+
+STAR = {"is_starred": Column("★")}
+MARKS = {"is_archived": Column("archive"), "tags": Column("tags"), "note": Column("note")}
+MODEL = {"model_name": Column("model"), "quantisation": Column("quantisation"), "machine": Column("machine")}
+RUN = {
+    **STAR, "created_at": Column("when"), "name": Column("name"), "question": Column("question"),
+    "best": Column("best"), "sentence": Column("what it says", width=420), "status": Column("ended"),
+    "origin": Column("origin"), **MODEL, "num_cells": Column("configurations"),
+    "num_samples": Column("samples"), **MARKS,
+}  # fmt: skip
+CELL = {
+    **STAR, "created_at": Column("when"), "name": Column("run"), "label": Column("configuration"),
+    "question": Column("question"), "status": Column("ended"), "reason": Column("remark"), "origin": Column("origin"),
+    **MODEL, "num_counted": Column("samples counted"),
+}  # fmt: skip
+TRIAL = {
+    **STAR, "created_at": Column("when"), "title": Column("prompt"), "output_start": Column("answer", width=280),
+    **MODEL, "temperature": Column("temperature"), "seed": Column("seed"), "num_generated": Column("tokens"),
+    "decode_per_s": Column("decode", "tok/s", METRICS_BY_NAME["decode_per_s"].formula),
+    "ttft_s": Column("first token", "s", METRICS_BY_NAME["ttft_s"].formula),
+    "mean_surprise_bits": Column("surprise", "bits", "mean of -log2 p over the tokens"),
+    "lowest_p": Column("least p", "", "probability of the least expected token"),
+    "slowest_s": Column("slowest token", "s"), "num_prompt": Column("prompt tokens"),
+    "num_cached": Column("of them reused"),
+    "prefill_per_s": Column("prefill", "tok/s", METRICS_BY_NAME["prefill_per_s"].formula),
+    "label": Column("made by"), **MARKS,
+}  # fmt: skip
+TOKEN = {
+    "title": Column("trial"), "position": Column("position"), "text": Column("token"),
+    "p": Column("p", "", "probability the model gave it, before any sampler"), "elapsed_s": Column("time", "s"),
+}  # fmt: skip
+INNER = ("id", "run_id", "trial_id", "cell", "model", "best_metric")
+FLAGS = {"is_starred": "★", "is_archived": "archived"}
+ALWAYS = ("created_at", "name", "best", "sentence", "label", "title", "output_start")
+
+
+def columns_of(found: Found, known: Mapping[str, Column], *, has_all: bool) -> dict[str, Column]:
+    """The columns to show, in their order: those that differ within what was found, or every one with a value."""
+    rest = {name: _other(name) for name in _names(found) if name not in {**known, **MARKS} and not _is_inner(name)}
+    columns = {**known, **rest, **MARKS}
+    shown = {name: column for name, column in columns.items() if _is_shown(name, found, has_all=has_all)}
+    labels = distinct({name: column.label for name, column in shown.items()})
+    return {name: column._replace(label=labels[name]) for name, column in shown.items()}
+
+
+def frame(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> pd.DataFrame:
+    """The rows as a table under the headings of its columns."""
+    table: dict[str, Any] = {}
+    for name, column in columns.items():
+        values = [row.get(name) for row in rows]
+        if column.unit is not None:
+            table |= number_columns.scaled(column.label, column.unit, values)
+        elif name == "best":
+            table[column.label] = [_best(row) for row in rows]
+        elif name in FLAGS:
+            table[column.label] = [FLAGS[name] if value else "" for value in values]
+        else:
+            table[column.label] = _of_one_kind([_shown(name, value) for value in values])
+    return pd.DataFrame(table)
+
+
+def draw(
+    table: pd.DataFrame, columns: Mapping[str, Column], key: str, alt: str, *, is_single: bool = False
+) -> list[int]:
+    """Put a table on the page; gives the places of the rows that a person chose in it."""
+    helps = {column.label: column.help for column in columns.values() if column.help}
+    config = number_columns.formats(table, helps)
+    config |= {each.label: st.column_config.TextColumn(width=each.width) for each in columns.values() if each.width}
+    if "when" in table:
+        config["when"] = st.column_config.DatetimeColumn(format="D MMM YYYY, HH:mm", pinned=True, width=WHEN_WIDTH)
+    height = "auto" if len(table) <= MOST_ROWS_AUTO else min(ROW_HEIGHT * (len(table) + 1) + 3, MOST_HEIGHT)
+    event = st.dataframe(
+        table, hide_index=True, height=height, key=key, on_select="rerun", column_config=config, alt=alt,
+        placeholder=NOT_MEASURED,
+        selection_mode="single-row" if is_single else "multi-row",
+    )  # fmt: skip
+    return [row for row in event.selection.rows if row < len(table)]
+
+
+def same(found: Found, known: Mapping[str, Column]) -> str:
+    """What all that was found share, as one line."""
+    named = [name for name in found.same if name in (*MODEL, "temperature")]
+    told = {known.get(name, _other(name)).label: _shown(name, found.same[name]) for name in named}
+    return " · ".join(f"{label} {value}" for label, value in told.items() if value not in (None, ""))
+
+
+def label_of(name: str) -> str:
+    """What a setting or a figure is called."""
+    return TRIAL.get(name, _other(name)).label
+
+
+def _names(found: Found) -> list[str]:
+    return list(dict.fromkeys(name for row in found.rows for name in row))
+
+
+def _is_inner(name: str) -> bool:
+    """Ids, hashes and numbers of cells, which say nothing to a person."""
+    return name.endswith("_hash") or name in INNER
+
+
+def _is_shown(name: str, found: Found, *, has_all: bool) -> bool:
+    has_value = any(
+        value is not None and value is not False and value not in ("", []) for value in _column(name, found)
+    )
+    return has_value and (has_all or name in ALWAYS or name in found.differing)
+
+
+def _column(name: str, found: Found) -> list[Any]:
+    return [row.get(name) for row in found.rows]
+
+
+def _other(name: str) -> Column:
+    """The column of a metric or of a setting."""
+    if name in METRICS_BY_NAME:
+        metric = METRICS_BY_NAME[name]
+        return Column(metric.label, metric.unit, metric.formula)
+    label = entries.label_of(name)
+    return Column(label[:1].lower() + label[1:])
+
+
+def _best(row: Mapping[str, Any]) -> str:
+    """A run's best figure with the metric that it is of: metrics differ from run to run."""
+    metric = METRICS_BY_NAME.get(row.get("best_metric") or "")
+    return f"{quantity(row['best'], metric.unit)} {metric.label}" if metric and row.get("best") is not None else ""
+
+
+def _of_one_kind(values: list[Any]) -> Any:
+    """Values that a column can hold together: whole numbers with gaps, or words where there is no one kind of them."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int}:
+        return pd.array(values, dtype="Int64")
+    is_one_kind = len(kinds) <= 1 or kinds == {int, float}
+    return values if is_one_kind else ["" if value is None else str(value) for value in values]
+
+
+def _shown(name: str, value: Any) -> Any:
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone()
+    if name == "output_start":
+        return value.strip()
+    if name == "text":
+        return value.replace(" ", "␣").replace("\n", "↵")
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return ASKED.get(value, value) if name == "question" else value

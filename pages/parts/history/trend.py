@@ -1,0 +1,146 @@
+"""One configuration over time: its figure in every run, and where llama.cpp or the workbench changed."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from engine.bench.findings import trends
+from engine.bench.findings.trends import Trend
+from engine.errors import ConfigError, EngineError
+from engine.history import History
+from engine.runs import RunRecord, TrendPoint
+from engine.samples import METRICS_BY_NAME
+from engine.stats import Interval
+from engine.units import Scale, between, quantity, scale_of
+from engine.workbench import Workbench
+from pages.parts import address
+from pages.parts.benchmark import charts
+from pages.parts.benchmark.chart_pen import ACCENT, GREY, Pen, bars, blank
+from pages.parts.history import tables, view
+from pages.parts.labels import distinct
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+
+METRIC, CELL, DEFAULT = "history_metric", "history_cell", "tokens_per_s"
+
+
+def show(bench: Workbench, history: History) -> None:
+    """Draw the trend that the address names: the sentence first, then the chart, then its figures."""
+    metric = view.part("metric") if view.part("metric") in METRICS_BY_NAME else DEFAULT
+    try:
+        run, cell = _configuration(bench, view.part("trend"))
+        points = history.find.trend(run.id, cell, metric)
+    except EngineError as error:
+        _controls(None, 0, metric)
+        notice(error)
+        return
+    _controls(run, cell, metric)
+    if not points:
+        st.caption(f"{METRICS_BY_NAME[metric].label.capitalize()} was not measured of this configuration.")
+        return
+    found = trends.trend(points, metric)
+    st.subheader(plain(found.sentence), anchor=False)
+    charts.draw(chart(found, metric), "history_trend_chart")
+    _points(found, metric)
+
+
+def _configuration(bench: Workbench, text: str) -> tuple[RunRecord, int]:
+    """The run and the number of its cell that `text` names, such as "0199….3"."""
+    run_id, _, number = text.rpartition(".")
+    run = bench.bench.run(run_id)
+    if run is None:
+        raise ConfigError(
+            "The address names a run that is not here: it was deleted, or never kept. Choose another one."
+        )
+    if number not in [str(cell.number) for cell in run.cells]:
+        raise ConfigError(f"This run has no configuration {number[:20]!r}: choose one of its {len(run.cells)}.")
+    return run, int(number)
+
+
+def _controls(run: RunRecord | None, cell: int, metric: str) -> None:
+    """The way back; which configuration of the run, and by which metric."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.button(
+            "All runs", icon=":material/arrow_back:", type="tertiary", key="history_back",
+            on_click=lambda: view.put(trend="", metric=""),
+        )  # fmt: skip
+        if run is None:
+            return
+        st.session_state[CELL] = cell
+        labels = distinct({each.number: each.label or "the one configuration" for each in run.cells})
+        st.selectbox(
+            "Configuration", list(labels), key=CELL, label_visibility="collapsed", width=320,
+            format_func=labels.__getitem__, on_change=lambda: view.put(trend=f"{run.id}.{st.session_state[CELL]}"),
+        )  # fmt: skip
+        st.selectbox(
+            "Metric", list(METRICS_BY_NAME), label_visibility="collapsed", width=240,
+            format_func=lambda name: METRICS_BY_NAME[name].label, **address.bound("metric", METRIC, metric),
+        )  # fmt: skip
+
+
+def chart(found: Trend, metric: str) -> go.Figure:
+    """Every run as a dot with its interval, those of other machines grey; dashed where a version changed."""
+    unit = METRICS_BY_NAME[metric].unit
+    scale = scale_of(unit, max(point.value for point in found.points))
+    newest = found.points[-1]
+    figure = blank(f"{quantity(newest.value, unit)} in the newest of {len(found.points):,} runs", "", height=360)
+    figure.update_yaxes(title=f"{METRICS_BY_NAME[metric].label}, {scale.unit}", rangemode="tozero")
+    for name, colour, is_same in (("other machines", GREY, False), ("this fingerprint", ACCENT, True)):
+        points = [point for point in found.points if (point.machine_hash == newest.machine_hash) is is_same]
+        if points:
+            _line(figure, points, scale, unit, name, colour)
+    for change in filter(lambda each: each.what, found.changes):
+        figure.add_vline(
+            x=change.when.astimezone(), line={"color": GREY, "dash": "dash", "width": 1.2},
+            label={
+                "text": Pen.text(change.what), "font": {"color": GREY}, "textangle": -90, "textposition": "top right",
+            },
+        )  # fmt: skip
+    figure.update_layout(showlegend=len(figure.data) > 1)
+    return figure
+
+
+def _line(figure: go.Figure, points: Sequence[TrendPoint], scale: Scale, unit: str, name: str, colour: str) -> None:
+    intervals = [Interval(point.value, point.low, point.high, len(point.by_round)) for point in points]
+    figure.add_scatter(
+        x=[point.created_at.astimezone() for point in points],
+        y=[point.value * scale.factor for point in points],
+        error_y=bars(intervals, scale, colour),
+        mode="lines+markers" if colour == ACCENT else "markers",
+        name=name, marker={"color": colour, "size": 8}, line={"color": colour, "width": 2},
+        hovertext=[_told(point, unit) for point in points], hoverinfo="text", cliponaxis=False,
+    )  # fmt: skip
+
+
+def _told(point: TrendPoint, unit: str) -> str:
+    """What a run says under the mouse."""
+    versions = ", ".join(f"{name} {version}" for name, version in point.versions.items())
+    lines = [
+        f"<b>{quantity(point.value, unit)}</b>",
+        between(point.low, point.high, unit),
+        f"{point.created_at.astimezone():%-d %b %Y %H:%M}",
+        Pen.text(versions, 120),
+    ]
+    return "<br>".join(line for line in lines if line)
+
+
+def _points(found: Trend, metric: str) -> None:
+    """The runs of the chart as a table, which opens any."""
+    unit = METRICS_BY_NAME[metric].unit
+    newest_first = found.points[::-1]
+    rows = [
+        {
+            "when": point.created_at.astimezone(),
+            METRICS_BY_NAME[metric].label: quantity(point.value, unit),
+            "95 %": between(point.low, point.high, unit),
+            "rounds": len(point.by_round),
+            "versions": ", ".join(f"{name} {version}" for name, version in point.versions.items()),
+        }
+        for point in newest_first
+    ]
+    table = pd.DataFrame(rows)
+    for row in tables.draw(table, {}, "history_trend_runs", "Runs of this configuration", is_single=True):
+        if st.button("Open the run", type="primary", icon=":material/open_in_new:", key="history_trend_open"):
+            st.switch_page("benchmark.py", query_params={"run": newest_first[row].run_id})

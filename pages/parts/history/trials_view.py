@@ -1,0 +1,53 @@
+"""Trials of the Prompt lab and of comparisons, and over all that were found the tokens that stand out."""
+
+import streamlit as st
+
+from engine.history import History
+from engine.history.filters import Filter
+from engine.history.finding import Found
+from engine.workbench import Workbench
+from pages.parts.history import filter_bar, listing, selection, tables, view
+from pages.parts.history.listing import Listing
+from pages.parts.history.selection import Chosen
+
+ROWS = {"trials": "Trials", "unsure": "Least confident tokens", "slow": "Slowest tokens"}
+MOST_TOKENS = 50
+ORDERS = {
+    "-created_at": "Newest first",
+    "created_at": "Oldest first",
+    "-mean_surprise_bits": "Most surprise",
+    "decode_per_s": "Slowest",
+    "-num_generated": "Longest",
+}
+
+
+def show(bench: Workbench, history: History) -> None:
+    """Draw the view."""
+    wanted = filter_bar.show(history, "trial")
+    rows = view.rows_control(ROWS)
+    if rows != "trials":
+        _tokens(history, wanted, rows)
+        return
+    num_found, chosen = listing.show(Listing("trial", history.find.trials, tables.TRIAL, ORDERS), wanted)
+    selection.undo(bench)
+    if num_found:
+        selection.show(bench, history, Chosen("trial", chosen))
+    elif not history.recent(1):
+        st.caption("No trial was kept yet.")
+        st.page_link("prompt_lab.py", label="Run the first one in the Prompt lab", icon=":material/edit_note:")
+    else:
+        filter_bar.nothing(wanted)
+
+
+def _tokens(history: History, wanted: Filter, rows: str) -> None:
+    """Tokens of all trials found, each with the trial that it can be seen in."""
+    find = history.find.unsure_tokens if rows == "unsure" else history.find.slow_tokens
+    tokens = find(wanted, MOST_TOKENS)
+    if not tokens:
+        st.caption("No token of these trials was inspected." if rows == "unsure" else "There is no token to show.")
+        return
+    found = Found.of(tokens, len(tokens))
+    columns = tables.columns_of(found, tables.TOKEN, has_all=True)
+    chosen = tables.draw(tables.frame(tokens, columns), columns, f"history_{rows}", ROWS[rows], is_single=True)
+    if chosen and st.button("Open its trial", type="primary", icon=":material/open_in_new:", key="history_open_token"):
+        st.switch_page("prompt_lab.py", query_params={"trial": str(tokens[chosen[0]]["trial_id"])})
