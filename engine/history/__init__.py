@@ -1,5 +1,6 @@
 """The history of trials and benchmark runs in DuckDB: store, migrations, inbox, files. The only package with duckdb."""
 
+from engine.history.archive import Imported, export_history, import_archive
 from engine.history.inbox import take_inbox, write_inbox
 from engine.history.run_file import read_run, run_bytes, run_from_bytes, write_run
 from engine.history.runs import Profile, Runs
@@ -8,11 +9,14 @@ from engine.history.trials import ModelIdentity, TrialRecord, TrialSummary
 
 __all__ = [
     "History",
+    "Imported",
     "ModelIdentity",
     "Profile",
     "Runs",
     "TrialRecord",
     "TrialSummary",
+    "export_history",
+    "import_archive",
     "read_run",
     "run_bytes",
     "run_from_bytes",

@@ -128,4 +128,5 @@ def _plain(value: Any) -> Any:
 def _model_name(run: RunRecord) -> str:
     """Names of the model files that the cells, or else the plan, speak of."""
     paths = [cell.settings["model"] for cell in run.cells if cell.settings.get("model")] or [run.plan.get("model", "")]
-    return ", ".join(dict.fromkeys(Path(str(path)).stem for path in paths))[:MODEL_CHARACTERS]
+    names = (Path(str(path)).name.removesuffix(".gguf") for path in paths)
+    return ", ".join(dict.fromkeys(names))[:MODEL_CHARACTERS]

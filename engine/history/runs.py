@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import ConfigError, HistoryError
-from engine.history import run_columns
+from engine.history import marks, run_columns
 from engine.history.owned_file import Cursor, OwnedFile, fetch, insert_row, insert_rows, is_changed
 from engine.history.trials import as_uuid
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
@@ -235,6 +235,7 @@ def _profile_of(row: dict[str, Any]) -> Profile:
 def purge(cursor: Cursor) -> int:
     """Remove deleted runs with their cells and samples; gives their number."""
     doomed = [id for (id,) in cursor.execute("SELECT id FROM runs WHERE deleted_at IS NOT NULL").fetchall()]
+    marks.purge(cursor, "run")
     for table, column in (("samples", "run_id"), ("cells", "run_id"), ("runs", "id")) if doomed else ():
         cursor.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT id FROM runs WHERE deleted_at IS NOT NULL)")
     return len(doomed)

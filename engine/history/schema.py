@@ -176,7 +176,34 @@ def runs(connection: duckdb.DuckDBPyConnection) -> None:
         )""")
 
 
-MIGRATIONS: list[Migration] = [trials, runs]
+def library(connection: duckdb.DuckDBPyConnection) -> None:
+    """What people say about runs, trials and comparisons, and comparisons of trials under one name.
+
+    A row of `marks` stands for the run, trial or comparison (`kind`) with this id; without a row nothing was said.
+    Times are UTC; `spec` (what was compared) and `trials` (their ids) are JSON.
+    """
+    connection.execute("""
+        CREATE TABLE marks (
+            kind VARCHAR NOT NULL,
+            id UUID NOT NULL,
+            is_starred BOOLEAN NOT NULL DEFAULT false,
+            is_archived BOOLEAN NOT NULL DEFAULT false,
+            note VARCHAR NOT NULL DEFAULT '',
+            tags VARCHAR[] NOT NULL DEFAULT [],
+            PRIMARY KEY (kind, id)
+        )""")
+    connection.execute("""
+        CREATE TABLE comparisons (
+            id UUID PRIMARY KEY,
+            created_at TIMESTAMP NOT NULL,
+            deleted_at TIMESTAMP,
+            name VARCHAR NOT NULL,
+            spec VARCHAR NOT NULL,
+            trials VARCHAR NOT NULL
+        )""")
+
+
+MIGRATIONS: list[Migration] = [trials, runs, library]
 
 
 def names() -> list[str]:

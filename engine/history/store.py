@@ -7,27 +7,33 @@ from pathlib import Path
 from typing import Self
 
 from engine.errors import HistoryError
-from engine.history import columns, export, runs
+from engine.history import columns, comparisons, export, marks, runs
+from engine.history.console import Console
+from engine.history.finding import Finder
 from engine.history.owned_file import Cursor, OwnedFile, fetch, insert_row, insert_rows, is_changed
-from engine.history.trials import TrialRecord, TrialSummary, as_uuid
+from engine.history.trials import OUTPUT_CHARACTERS, TrialRecord, TrialSummary, as_uuid
 from engine.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
-
-OUTPUT_CHARACTERS = 200
 
 
 class History:
     """Trials and benchmark runs kept in one DuckDB file, which this process owns until `close`.
 
     All methods may be called from any thread. `record` returns at once; what it was given is on disk when its future is
-    done, and is kept whole or not at all. A trial that is already kept is not kept again. `runs` has the benchmarks.
+    done, and is kept whole or not at all. A trial that is already kept is not kept again. `runs` has the benchmarks,
+    `comparisons` which trials belong together, `find` looks through all of it, `marks` has what people say about it,
+    `console` runs their SQL, `file` is what the rest of this package reads and writes by.
     """
 
     def __init__(self, file: OwnedFile) -> None:
         self.path = file.path
+        self.file = file
         self.runs = runs.Runs(file)
-        self._file = file
+        self.marks = marks.Marks(file)
+        self.find = Finder(file, self._vocabulary)
+        self.comparisons = comparisons.Comparisons(file)
+        self.console = Console(file)
         self._vocabularies: dict[str, Vocabulary] = {}
 
     @classmethod
@@ -48,7 +54,7 @@ class History:
 
     def close(self) -> None:
         """Write what is queued, then let go of the file. Closing twice does nothing more."""
-        self._file.close()
+        self.file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -58,7 +64,7 @@ class History:
 
     def record(self, trial: TrialRecord) -> Future[None]:
         """Queue a trial to be kept; the future fails with HistoryError when the disk is full or the file unusable."""
-        return self._file.write(lambda cursor: _insert(cursor, trial))
+        return self.file.write(lambda cursor: _insert(cursor, trial))
 
     def delete(self, id: str) -> bool:
         """Hide a trial until `restore`, or until the next open purges it; False when there is no such trial."""
@@ -69,17 +75,17 @@ class History:
         return self._set_deleted(id, None)
 
     def gc(self) -> int:
-        """Purge deleted trials and runs, and tokenizers that no trial needs; gives how many of the first two."""
-        return self._file.write(lambda cursor: _purge(cursor) + runs.purge(cursor)).result()
+        """Purge deleted trials, runs and comparisons, and tokenizers without a trial; gives how many of the first three."""
+        return self.file.write(lambda cursor: _purge(cursor) + runs.purge(cursor) + comparisons.purge(cursor)).result()
 
-    def recent(self, limit: int = 20) -> list[TrialSummary]:
-        """The latest trials, newest first."""
-        with self._file.reading() as cursor:
+    def recent(self, limit: int = 20, *, without_label: str | None = None) -> list[TrialSummary]:
+        """The latest trials, newest first; those with one label can be left out."""
+        with self.file.reading() as cursor:
             rows = fetch(
                 cursor.execute(
                     "SELECT * REPLACE (text[1:?] AS text) FROM trials WHERE deleted_at IS NULL "
-                    "ORDER BY created_at DESC, id DESC LIMIT ?",
-                    [OUTPUT_CHARACTERS, limit],
+                    "AND label IS DISTINCT FROM ? ORDER BY created_at DESC, id DESC LIMIT ?",
+                    [OUTPUT_CHARACTERS, without_label, limit],
                 )
             )
         return [columns.summary_of(row) for row in rows]
@@ -89,7 +95,7 @@ class History:
         uuid = as_uuid(id)
         if uuid is None:
             return None
-        with self._file.reading() as cursor:
+        with self.file.reading() as cursor:
             rows = fetch(cursor.execute("SELECT * FROM trials WHERE id = ? AND deleted_at IS NULL", [uuid]))
             if not rows:
                 return None
@@ -129,7 +135,7 @@ class History:
 
     def _set_deleted(self, id: str, when: datetime | None) -> bool:
         change = "UPDATE trials SET deleted_at = ? WHERE id = ?"
-        return self._file.write(lambda cursor: is_changed(cursor.execute(change, [when, as_uuid(id)]))).result()
+        return self.file.write(lambda cursor: is_changed(cursor.execute(change, [when, as_uuid(id)]))).result()
 
 
 def _insert(cursor: Cursor, trial: TrialRecord) -> None:
@@ -146,6 +152,7 @@ def _insert(cursor: Cursor, trial: TrialRecord) -> None:
 def _purge(cursor: Cursor) -> int:
     doomed = [id for (id,) in cursor.execute("SELECT id FROM trials WHERE deleted_at IS NOT NULL").fetchall()]
     if doomed:
+        marks.purge(cursor, "trial")
         cursor.execute("DELETE FROM steps WHERE trial_id IN (SELECT id FROM trials WHERE deleted_at IS NOT NULL)")
         cursor.execute("DELETE FROM trials WHERE deleted_at IS NOT NULL")
         cursor.execute("DELETE FROM tokenizers WHERE hash NOT IN (SELECT tokenizer FROM trials)")

@@ -10,6 +10,7 @@ from engine.results import INSPECTED, Completion
 from engine.specs import PoolSpec, Request, Sampling
 
 TITLE_CHARACTERS = 200
+OUTPUT_CHARACTERS = 200  # of the output's start, in lists
 
 
 @dataclass(frozen=True)

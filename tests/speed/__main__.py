@@ -20,7 +20,21 @@ from pathlib import Path
 
 from tests.speed.common import MODELS, Row
 
-PROGRAMS = ("single", "many", "vocabulary", "prefix", "memory", "cpu", "joining", "browser", "verdicts", "tuning")
+PROGRAMS = (
+    "single",
+    "many",
+    "vocabulary",
+    "prefix",
+    "memory",
+    "cpu",
+    "joining",
+    "browser",
+    "verdicts",
+    "tuning",
+    "history",
+    "appending",
+    "crashes",
+)
 
 
 def main() -> int:

@@ -104,7 +104,7 @@ def test_a_migration_that_fails_leaves_everything_as_it_was(path: Path, monkeypa
             History.open(path)
     with History.open(path) as history:
         assert history.trial(id) is not None
-        with history._file._connection.cursor() as cursor:
+        with history.file._connection.cursor() as cursor:
             columns = cursor.execute("SELECT column_name FROM duckdb_columns() WHERE table_name = 'trials'").fetchall()
     assert not {("mood",), ("half",)} & set(columns)
 

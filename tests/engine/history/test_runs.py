@@ -42,7 +42,7 @@ def test_a_run_comes_back_as_it_was(history: History) -> None:
 
 
 def test_every_field_of_a_sample_has_a_column_of_its_type(history: History) -> None:
-    with history._file.reading() as cursor:
+    with history.file.reading() as cursor:
         rows = cursor.execute(
             "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 'samples' ORDER BY column_index"
         ).fetchall()
@@ -54,7 +54,7 @@ def test_every_field_of_a_sample_has_a_column_of_its_type(history: History) -> N
 def test_what_was_not_measured_is_null_in_the_table(history: History) -> None:
     id = started(history)
     history.runs.add(id, make_sample(ttft_s=0.5, flag=FLAGS.index("contended"))).result(60)
-    with history._file.reading() as cursor:
+    with history.file.reading() as cursor:
         row = cursor.execute("SELECT ttft_s, tpot_s, steal_share, flag FROM samples").fetchone()
     assert row == (0.5, None, None, "contended")
     (sample,) = found(history, id).samples

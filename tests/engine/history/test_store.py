@@ -253,7 +253,7 @@ def test_a_step_takes_less_than_two_kilobytes(path: Path) -> None:
 
 
 def test_the_file_is_locked_down_and_readable_by_older_versions(history: History) -> None:
-    with history._file._connection.cursor() as cursor:
+    with history.file._connection.cursor() as cursor:
         with pytest.raises(duckdb.Error, match="disabled by configuration"):
             cursor.execute("SELECT * FROM read_text('/etc/hostname')")
         with pytest.raises(duckdb.Error, match="locked"):

@@ -1,0 +1,107 @@
+"""What people say about runs, trials and comparisons: star, archive, note and tags."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, get_args
+
+from engine.errors import ConfigError
+from engine.history.checks import checked_text
+from engine.history.owned_file import Cursor, OwnedFile
+from engine.history.trials import as_uuid
+
+Kind = Literal["run", "trial", "comparison"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+NOTE_CHARACTERS = 10_000
+TAG_CHARACTERS = 50
+MOST_TAGS = 50
+MOST_IDS = 10_000
+
+_OWNERS = {"run": "runs", "trial": "trials", "comparison": "comparisons"}
+
+
+class Marks:
+    """Marks by kind and id; each method is one change, on disk when it returns. May be called from any thread.
+
+    All raise ConfigError for an unknown kind, an id that is no UUID, and text that is too long. An id need not be in
+    this history: reference timings can be marked too.
+    """
+
+    def __init__(self, file: OwnedFile) -> None:
+        self._file = file
+
+    def star(self, kind: Kind, ids: Iterable[str], is_starred: bool) -> None:
+        """Give stars, or take them away."""
+        self._set(kind, ids, "is_starred", is_starred)
+
+    def archive(self, kind: Kind, ids: Iterable[str], is_archived: bool) -> None:
+        """Put away what lists then leave out unless asked, or bring it back."""
+        self._set(kind, ids, "is_archived", is_archived)
+
+    def note(self, kind: Kind, id: str, text: str) -> None:
+        """Write a note in place of the one before; an empty one removes it."""
+        self._set(kind, [id], "note", checked_text("note", text, NOTE_CHARACTERS))
+
+    def tag(self, kind: Kind, ids: Iterable[str], *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
+        """Add tags and take others away; each is kept once, in alphabetical order.
+
+        Raises ConfigError for an empty tag, one with a comma, and where something would have more than 50.
+        """
+        chosen, added, removed = _ids(kind, ids), set(map(_tag, add)), set(map(_tag, remove))
+
+        def change(cursor: Cursor) -> None:
+            for id in chosen:
+                row = cursor.execute("SELECT tags FROM marks WHERE kind = ? AND id = ?", [kind, id]).fetchone()
+                tags = sorted({*(row[0] if row else ()), *added} - removed)
+                if len(tags) > MOST_TAGS:
+                    raise ConfigError(f"tags: this {kind} would have {len(tags)}; up to {MOST_TAGS} are allowed")
+                _upsert(cursor, kind, [id], "tags", tags)
+
+        self._write(change)
+
+    def tags(self) -> list[str]:
+        """Every tag in use, in alphabetical order."""
+        with self._file.reading() as cursor:
+            rows = cursor.execute("SELECT DISTINCT unnest(tags) AS tag FROM marks ORDER BY tag").fetchall()
+        return [tag for (tag,) in rows]
+
+    def _set(self, kind: Kind, ids: Iterable[str], column: str, value: Any) -> None:
+        chosen = _ids(kind, ids)
+        self._write(lambda cursor: _upsert(cursor, kind, chosen, column, value))
+
+    def _write(self, change: Callable[[Cursor], None]) -> None:
+        self._file.write(change).result()
+
+
+def purge(cursor: Cursor, kind: Kind) -> None:
+    """Remove the marks of what is about to be purged."""
+    cursor.execute(
+        f"DELETE FROM marks WHERE kind = ? AND id IN (SELECT id FROM {_OWNERS[kind]} WHERE deleted_at IS NOT NULL)",
+        [kind],
+    )
+
+
+def _upsert(cursor: Cursor, kind: Kind, ids: list[str], column: str, value: Any) -> None:
+    cursor.execute(
+        f"INSERT INTO marks (kind, id, {column}) SELECT ?, unnest(?::UUID[]), ? "
+        f"ON CONFLICT (kind, id) DO UPDATE SET {column} = excluded.{column}",
+        [kind, ids, value],
+    )
+
+
+def _ids(kind: Kind, ids: Iterable[str]) -> list[str]:
+    if kind not in KINDS:
+        raise ConfigError(f"kind = {kind!r}: must be one of {', '.join(KINDS)}")
+    chosen = list(dict.fromkeys(ids))
+    wrong = next((id for id in chosen if as_uuid(id) is None), None)
+    if wrong is not None:
+        raise ConfigError(f"id = {wrong!r}: must be a UUID as text")
+    if len(chosen) > MOST_IDS:
+        raise ConfigError(f"ids: there are {len(chosen):,}; up to {MOST_IDS:,} can be marked at once")
+    return chosen
+
+
+def _tag(text: str) -> str:
+    tag = checked_text("tag", text.strip(), TAG_CHARACTERS)
+    if not tag or "," in tag:
+        raise ConfigError(f"tag = {text!r}: must have 1 to {TAG_CHARACTERS} characters and no comma")
+    return tag

@@ -1,0 +1,90 @@
+"""Comparisons in the history: kept, changed, hidden, purged."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from engine.arms import Arm, ComparisonPlan, ComparisonRecord, planned_answers
+from engine.errors import ConfigError
+from engine.history import History
+from tests.engine.history.trial_maker import NASTY, make_trial, uuid7
+
+PLAN = ComparisonPlan(prompt=f"{{{{x}}}} {NASTY}", arms=(Arm(), Arm(label=NASTY[:40])), rows=({"x": NASTY},))
+
+
+def made(**changes: object) -> ComparisonRecord:
+    record = ComparisonRecord(
+        id=uuid7(), created_at=datetime.now(UTC), name="", plan=PLAN, answers=tuple(planned_answers(PLAN))
+    )
+    return replace(record, **changes)
+
+
+def test_what_is_kept_is_read_back_the_same(history: History) -> None:
+    record = made(name=NASTY)
+    history.comparisons.save(record)
+    assert history.comparisons.comparison(record.id) == record
+    (line,) = history.comparisons.recent()
+    assert (line.id, line.name, line.num_arms, line.num_trials) == (record.id, NASTY, 2, 2)
+
+
+def test_answers_are_entered_as_they_come_and_leave_the_name_alone(history: History) -> None:
+    record = made()
+    history.comparisons.save(record)
+    assert history.comparisons.rename(record.id, "  Warm or cold ")
+    first, second = record.answers
+    later = replace(record, answers=(first._replace(trial_id=uuid7(), is_shared=True), second._replace(error="no")))
+    history.comparisons.save(later)
+    assert history.comparisons.comparison(record.id) == replace(later, name="Warm or cold")
+
+
+def test_delete_restore_and_purge(path: Path) -> None:
+    record = made()
+    with History.open(path) as history:
+        history.comparisons.save(record)
+        assert history.comparisons.delete(record.id)
+        history.comparisons.save(record)
+        assert history.comparisons.comparison(record.id) is None and history.comparisons.recent() == []
+        assert history.comparisons.restore(record.id)
+        assert history.comparisons.comparison(record.id) == record
+        history.comparisons.delete(record.id)
+    with History.open(path) as history:
+        assert not history.comparisons.restore(record.id)
+
+
+def test_the_newest_comes_first_and_the_list_ends(history: History) -> None:
+    now = datetime.now(UTC)
+    for days in range(5):
+        history.comparisons.save(made(name=str(days), created_at=now - timedelta(days=days)))
+    assert [one.name for one in history.comparisons.recent(3)] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("id", ["", "nonsense", "01a1fab9-91c7-7816-819a-8fcdffdfbaff"])
+def test_what_is_not_there_is_not_found(history: History, id: str) -> None:
+    assert history.comparisons.comparison(id) is None
+    assert not history.comparisons.rename(id, "x") and not history.comparisons.delete(id)
+
+
+def test_a_name_too_long_and_an_id_that_is_none_are_refused(history: History) -> None:
+    record = made()
+    with pytest.raises(ConfigError, match="name"):
+        history.comparisons.save(replace(record, name="x" * 201))
+    with pytest.raises(ConfigError, match="UUID"):
+        history.comparisons.save(replace(record, id=""))
+    assert history.comparisons.recent() == []
+
+
+def test_outcomes_are_read_without_steps(history: History) -> None:
+    trials = [make_trial(4, seed=seed) for seed in range(3)]
+    for trial in trials:
+        history.record(trial).result()
+    history.delete(trials[2].id)
+    found = {one.trial_id: one for one in history.comparisons.outcomes([trial.id for trial in trials] + ["nonsense"])}
+    assert set(found) == {trials[0].id, trials[1].id}
+    for trial in trials[:2]:
+        outcome, completion = found[trial.id], trial.completion
+        assert (outcome.text, outcome.seed) == (completion.text, completion.seed)
+        assert outcome.decode_per_s == pytest.approx(completion.timings.decode_per_s)
+        assert outcome.mean_surprise_bits == pytest.approx(trial.mean_surprise_bits)
+        assert (outcome.model_name, outcome.quantisation) == (trial.model.name, trial.model.quantisation)

@@ -1,0 +1,19 @@
+"""Kills in the middle of writing, and appending while others read: the programs of tests/speed, short."""
+
+from pathlib import Path
+
+from tests.speed.appending import append
+from tests.speed.crashes import crash_once
+
+
+def test_killed_at_random_moments_nothing_committed_is_lost_and_nothing_is_halved(path: Path) -> None:
+    crashes = [crash_once(path, seed=seed) for seed in range(3)]
+    assert [crash.wrong for crash in crashes] == [""] * 3
+    assert sum(crash.num_rows for crash in crashes) > 0
+
+
+def test_appending_while_a_page_reads(path: Path) -> None:
+    found = append(path, seconds=3)
+    assert found.errors == []
+    assert found.num_samples > 0
+    assert found.num_reads > 0
