@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.bench_slot import BenchSlot
+from engine.compare_run import COMPARED
+from engine.compare_slot import CompareSlot
 from engine.errors import ConfigError, HistoryError
 from engine.history import History, TrialRecord, TrialSummary, take_inbox, write_inbox
 from engine.history.export import to_csv, to_json
@@ -58,6 +60,15 @@ class Workbench:
         self._closed = threading.Event()
         self.slot = ModelSlot()
         self.bench = BenchSlot(settings, self.slot, lambda: self.history, self._history_failed)
+        self.compare = CompareSlot(
+            settings,
+            self.slot,
+            begin=self._begin,
+            watch=self.watch,
+            history=lambda: self.history,
+            on_history_error=self._history_failed,
+            is_measuring=lambda: self.bench.running is not None,
+        )
         self._trials: dict[str, LiveTrial] = {}
         self._read: dict[str, StoredTrial] = {}
         self._bin: dict[str, LiveTrial] = {}
@@ -247,10 +258,14 @@ class Workbench:
             return self._recorded
 
     def recent(self, limit: int) -> list[TrialSummary]:
-        """The newest trials, those that run or were not kept among them; of trials stepped one by one only the last."""
-        stored = self.history.recent(STEPS_PER_LINE * limit) if self.history else []
+        """The newest trials, those that run or were not kept among them; of trials stepped one by one only the last.
+
+        Arms of comparisons are left out: the comparison has them.
+        """
+        stored = self.history.recent(STEPS_PER_LINE * limit, without_label=COMPARED) if self.history else []
         with self._lock:
-            live = [trial for trial in self._trials.values() if trial.completion or not trial.done()]
+            shown = [trial for trial in self._trials.values() if trial.label != COMPARED]
+        live = [trial for trial in shown if trial.completion or not trial.done()]
         by_id = {summary.id: summary for summary in stored} | {trial.id: _summary(trial) for trial in live}
         newest_first = sorted(by_id.values(), key=lambda summary: summary.created_at, reverse=True)
         lines = [one for newer, one in pairwise([None, *newest_first]) if one and not _is_stepped_over(one, newer)]
@@ -315,6 +330,7 @@ class Workbench:
         """End every worker, store what waits to be stored, close the history. Safe to call twice."""
         self._closed.set()
         self.bench.close()
+        self.compare.close()
         self.slot.close()
         if self.history is not None:
             self.history.close()

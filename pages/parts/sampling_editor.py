@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from engine.errors import ConfigError
 from engine.specs import DEFAULT_SAMPLERS, MAX_RECORDED, Request, Sampling
@@ -66,132 +67,142 @@ GROUPS: tuple[tuple[str, tuple[Field, ...]], ...] = (
 NUMBERS = ("temperature", *(field.name for _, group in GROUPS for field in group))
 
 
-def parameter_row(recorded_top_k: int) -> None:
-    """Draw temperature, max tokens, seed and More; what is typed lies in the session."""
+def parameter_row(recorded_top_k: int | None, prefix: str = PREFIX) -> None:
+    """Draw temperature, max tokens, seed and More; what is typed lies in the session under `prefix`.
+
+    recorded_top_k: how many candidates are recorded unless changed; None leaves out how a trial is recorded.
+    """
     st.number_input(
-        "Temperature", 0.0, 100.0, step=0.1, key=PREFIX + "temperature", width=WIDTH, persist_state="session",
+        "Temperature", 0.0, 100.0, step=0.1, key=prefix + "temperature", width=WIDTH, persist_state="session",
         help="0 takes the most probable token; higher flattens the distribution before the draw.",
     )  # fmt: skip
     st.number_input(
-        "Max tokens", 0, step=16, key=PREFIX + "max_tokens", width=WIDTH, persist_state="session",
+        "Max tokens", 0, step=16, key=prefix + "max_tokens", width=WIDTH, persist_state="session",
         help="At most this many new tokens; 0 only scores the prompt.",
     )  # fmt: skip
     st.number_input(
-        "Seed", 0, 0xFFFFFFFE, value=None, step=1, key=PREFIX + "seed", width=SEED_WIDTH, persist_state="session",
+        "Seed", 0, 0xFFFFFFFE, value=None, step=1, key=prefix + "seed", width=SEED_WIDTH, persist_state="session",
         placeholder="random", help="Empty: a new one each time; the one in use stands with the result.",
     )  # fmt: skip
-    num_changed = _num_changed(recorded_top_k)
+    num_changed = _num_changed(recorded_top_k, prefix)
     label = f"More · {num_changed} changed" if num_changed else "More"
-    with st.popover(label, key=PREFIX + "more"):
-        _more()
+    with st.popover(label, key=prefix + "more"):
+        _more(prefix, has_recording=recorded_top_k is not None)
 
 
-def _more() -> None:
+def _more(prefix: str, *, has_recording: bool) -> None:
     """Everything else, in tabs, so that nobody has to scroll for it."""
-    keeping, *sampling = st.tabs(["Stop and record", *(title for title, _ in GROUPS)])
+    first = "Stop and record" if has_recording else "Stop"
+    keeping, *sampling = st.tabs([first, *(title for title, _ in GROUPS)])
     with keeping:
-        _stop_and_record()
+        left, right = st.columns(2, gap="medium")
+        with left:
+            _stop(prefix)
+        if has_recording:
+            _record(left, right, prefix)
     for tab, (title, group) in zip(sampling, GROUPS, strict=True):
         with tab:
-            _numbers(group)
+            _numbers(group, prefix)
             if title == REPETITION:
                 st.text_area(
-                    "DRY breakers", key=PREFIX + "breakers", height=110, persist_state="session",
+                    "DRY breakers", key=prefix + "breakers", height=110, persist_state="session",
                     help="One a line, \\n a line break, \\t a tabulator; a repetition ends at these.",
                 )  # fmt: skip
     with sampling[-1]:
         st.multiselect(
-            "Order of the stages", DEFAULT_SAMPLERS, key=PREFIX + "samplers", persist_state="session",
+            "Order of the stages", DEFAULT_SAMPLERS, key=prefix + "samplers", persist_state="session",
             help="The stages run from left to right; one left out does nothing.",
         )  # fmt: skip
 
 
-def _numbers(group: tuple[Field, ...]) -> None:
+def _numbers(group: tuple[Field, ...], prefix: str) -> None:
     with st.grid(4, min_column_width=130, gap="small"):
         for field in group:
             st.number_input(
-                field.label, step=type(getattr(Sampling, field.name))(field.step), key=PREFIX + field.name,
+                field.label, step=type(getattr(Sampling, field.name))(field.step), key=prefix + field.name,
                 help=field.help, persist_state="session",
             )  # fmt: skip
 
 
-def _stop_and_record() -> None:
-    left, right = st.columns(2, gap="medium")
+def _stop(prefix: str) -> None:
+    st.text_area(
+        "Stop strings", key=prefix + "stop", height=110, persist_state="session", placeholder="One a line",
+        help="The text ends before the first that occurs; \\n is a line break, \\t a tabulator.",
+    )  # fmt: skip
+
+
+def _record(left: DeltaGenerator, right: DeltaGenerator, prefix: str) -> None:
     with left:
-        st.text_area(
-            "Stop strings", key=PREFIX + "stop", height=110, persist_state="session", placeholder="One a line",
-            help="The text ends before the first that occurs; \\n is a line break, \\t a tabulator.",
-        )  # fmt: skip
         st.number_input(
-            "Candidates recorded", 1, MAX_RECORDED, step=1, key=PREFIX + "recorded", persist_state="session",
+            "Candidates recorded", 1, MAX_RECORDED, step=1, key=prefix + "recorded", persist_state="session",
             help="The most probable tokens kept with each step; how many are shown is chosen at the strip.",
         )  # fmt: skip
     with right:
         st.toggle(
-            "Repeatable", key=PREFIX + "repeatable", persist_state="session",
+            "Repeatable", key=prefix + "repeatable", persist_state="session",
             help="Computes the prompt anew: on an idle pool the same seed and parameters then give the same tokens.",
         )  # fmt: skip
         st.toggle(
-            "Score the prompt", key=PREFIX + "scored", persist_state="session",
+            "Score the prompt", key=prefix + "scored", persist_state="session",
             help="The prompt's own tokens get their probabilities too, and a perplexity.",
         )  # fmt: skip
         st.toggle(
-            "Don't keep", key=UNKEPT, persist_state="session",
+            "Don't keep", key=prefix + "unkept", persist_state="session",
             help="The next trials stay out of the history; they can be seen and downloaded for ten minutes.",
         )  # fmt: skip
 
 
-def fill(sampling: Sampling, request: Request) -> None:
+def fill(sampling: Sampling, request: Request, prefix: str = PREFIX) -> None:
     """Put parameters on the screen; only before the widgets are drawn, or in a callback."""
     state = st.session_state
     for name in NUMBERS:
-        state[PREFIX + name] = type(getattr(Sampling, name))(getattr(sampling, name))
-    state[PREFIX + "seed"] = sampling.seed
-    state[PREFIX + "samplers"] = list(sampling.samplers)
-    state[PREFIX + "breakers"] = _lines(sampling.dry_sequence_breakers)
-    state[PREFIX + "stop"] = _lines(request.stop)
-    state[PREFIX + "max_tokens"] = request.max_tokens or MAX_TOKENS
-    state[PREFIX + "scored"] = request.prompt_logprobs
-    state[PREFIX + "repeatable"] = not request.reuse_prefix
-    state[PREFIX + "recorded"] = max(request.top_k, 1)
-    state.setdefault(UNKEPT, False)
+        state[prefix + name] = type(getattr(Sampling, name))(getattr(sampling, name))
+    state[prefix + "seed"] = sampling.seed
+    state[prefix + "samplers"] = list(sampling.samplers)
+    state[prefix + "breakers"] = _lines(sampling.dry_sequence_breakers)
+    state[prefix + "stop"] = _lines(request.stop)
+    state[prefix + "max_tokens"] = request.max_tokens or MAX_TOKENS
+    state[prefix + "scored"] = request.prompt_logprobs
+    state[prefix + "repeatable"] = not request.reuse_prefix
+    state[prefix + "recorded"] = max(request.top_k, 1)
+    state.setdefault(prefix + "unkept", False)
 
 
-def read_sampling() -> Sampling:
+def read_sampling(prefix: str = PREFIX) -> Sampling:
     """The sampling on the screen; raises ConfigError for values out of range."""
     state = st.session_state
     for name in NUMBERS:
-        if state[PREFIX + name] is None:
+        if state[prefix + name] is None:
             raise ConfigError(f"{name} is empty: give a number")
-    values = {name: state[PREFIX + name] for name in NUMBERS}
+    values = {name: state[prefix + name] for name in NUMBERS}
     return Sampling(
         **values,
-        seed=state[PREFIX + "seed"],
-        samplers=tuple(state[PREFIX + "samplers"]),
-        dry_sequence_breakers=_strings(state[PREFIX + "breakers"]),
+        seed=state[prefix + "seed"],
+        samplers=tuple(state[prefix + "samplers"]),
+        dry_sequence_breakers=_strings(state[prefix + "breakers"]),
     )
 
 
-def read_request() -> Request:
+def read_request(prefix: str = PREFIX) -> Request:
     """The request on the screen; raises ConfigError for values out of range."""
     state = st.session_state
     return Request(
-        max_tokens=state[PREFIX + "max_tokens"],
-        top_k=state[PREFIX + "recorded"],
-        stop=_strings(state[PREFIX + "stop"]),
-        prompt_logprobs=state[PREFIX + "scored"],
-        reuse_prefix=not state[PREFIX + "repeatable"],
+        max_tokens=state[prefix + "max_tokens"],
+        top_k=state[prefix + "recorded"],
+        stop=_strings(state[prefix + "stop"]),
+        prompt_logprobs=state[prefix + "scored"],
+        reuse_prefix=not state[prefix + "repeatable"],
     )
 
 
-def _num_changed(recorded_top_k: int) -> int:
+def _num_changed(recorded_top_k: int | None, prefix: str) -> int:
     """How many parameters behind More differ from their defaults."""
     state, defaults = st.session_state, Sampling()
-    changed = [state[PREFIX + name] != getattr(defaults, name) for name in NUMBERS[1:]]
-    changed += [tuple(state[PREFIX + "samplers"]) != DEFAULT_SAMPLERS]
-    changed += [_strings(state[PREFIX + "breakers"]) != defaults.dry_sequence_breakers]
-    changed += [bool(state[PREFIX + name]) for name in ("stop", "scored", "repeatable", "unkept")]
-    changed += [state[PREFIX + "recorded"] != recorded_top_k]
+    changed = [state[prefix + name] != getattr(defaults, name) for name in NUMBERS[1:]]
+    changed += [tuple(state[prefix + "samplers"]) != DEFAULT_SAMPLERS]
+    changed += [_strings(state[prefix + "breakers"]) != defaults.dry_sequence_breakers]
+    changed += [bool(state[prefix + name]) for name in ("stop", "scored", "repeatable", "unkept")]
+    changed += [recorded_top_k not in (None, state[prefix + "recorded"])]
     return sum(changed)
 
 

@@ -183,7 +183,9 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>Strip</title><link rel="ic
   window.ended = [];
   const setTriggerValue = (name, value) => window.ended.push([name, value]);
   const data = {{ trial: options.get("trial"), socket: "{socket}", token: "{token}", k: 10, mode: "surprise", unit: "p",
-    inspector: true, height: Number(options.get("height")) || null }};
+    inspector: true, height: Number(options.get("height")) || null,
+    shared: options.has("shared") ? Number(options.get("shared")) : null }};
+  window.update = (changes) => {{ mount({{ data: {{ ...data, ...changes }}, parentElement, setTriggerValue }}); }};
   sheet.onload = () => {{ window.unmount = mount({{ data, parentElement, setTriggerValue }}); }};
 </script>"""
 THEMES = {

@@ -42,11 +42,15 @@ def token_strip(
     mode: Mode = "surprise",
     unit: Unit = "p",
     inspector: bool = True,
+    controls: bool = True,
+    num_shared: int | None = None,
 ) -> Any:
     """Show a trial's tokens, live while it runs; None shows an empty strip.
 
     k, mode and unit are where a reader begins; what they choose then stays in their browser. height limits the text,
-    in pixels. The result's `ended` is the trial's id in the one rerun after it ended before the reader's eyes.
+    in pixels. controls False leaves out the choice of colour and unit: it follows that of another strip of the page.
+    num_shared: how many generated tokens this trial has in common with those beside it; where they part is marked and
+    pinned. The result's `ended` is the trial's id in the one rerun after it ended before the reader's eyes.
     """
     return _component(
         key=key,
@@ -59,6 +63,8 @@ def token_strip(
             "mode": mode,
             "unit": unit,
             "inspector": inspector,
+            "controls": controls,
+            "shared": num_shared,
         },
         on_ended_change=_nothing,
     )

@@ -61,8 +61,7 @@ export default function (component) {
   const strip = mounted.get(parentElement);
   strip.update(component);
   return () => {
-    strip.close();
-    strip.root.remove();
+    strip.unmount();
     mounted.delete(parentElement);
   };
 }

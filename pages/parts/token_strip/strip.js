@@ -1,6 +1,7 @@
 // The token strip: tokens are appended as they arrive, never drawn again; colours, pin and tooltip are classes on them.
 
 const STORE = "logitbench.strip";
+const PINNED = "logitbench.strip.pinned";
 const HOVER_MS = 70;
 const FIGURES_MS = 200;
 const NUM_CHIPS = 5;
@@ -35,6 +36,7 @@ class Strip {
     this.settings = remembered(STORE, {});
     this.trial = null;
     this.pinned = null;
+    this.medianMs = null;
     this.root = element("div", "root");
     this.figures = new Figures();
     this.modes = new Choice("Colour", MODES, (mode) => this.setting("mode", mode));
@@ -60,6 +62,8 @@ class Strip {
     this.root.append(this.figures.root, bar, body, this.tooltip);
     parent.append(this.root);
     listen(this);
+    addEventListener(STORE, this);
+    addEventListener(PINNED, this);
   }
 
   /** Take the data of a rerun; the same trial goes on undisturbed. */
@@ -67,14 +71,41 @@ class Strip {
     this.trigger = setTriggerValue;
     this.settings = { mode: data.mode, unit: data.unit, k: data.k, ...this.settings };
     this.root.classList.toggle("without-inspector", !data.inspector);
+    this.root.classList.toggle("without-controls", data.controls === false);
+    this.root.classList.toggle("without-trial", !data.trial);
+    this.numShared = data.shared ?? null;
     this.text.style.maxHeight = data.height ? `${data.height}px` : "";
     this.readTheme();
-    if (this.trial?.id === data.trial || (!this.trial && !data.trial)) return this.showSettings();
+    if (this.trial?.id === data.trial || (!this.trial && !data.trial)) {
+      this.markShared();
+      return this.showSettings();
+    }
     this.close();
     this.reset(data.trial ? new Trial(data.trial) : null);
     if (!this.trial) return;
     this.live = liveAt(data.socket, data.token);
     this.live.follow(this.trial.id, this);
+  }
+
+  /** A strip of this page was given another setting: all show it. Or a token was pinned: strips beside it follow. */
+  handleEvent({ type, detail }) {
+    if (type === PINNED) return this.followPin(detail);
+    this.settings = { ...this.settings, ...detail };
+    this.showSettings();
+  }
+
+  /** Up to where the answers part, the same place holds the same token. */
+  followPin({ place, numPrompt, numShared }) {
+    if (numShared === null || numShared !== this.numShared || numPrompt !== this.trial?.prompt.length) return;
+    const isAlike = place <= numPrompt + numShared && place < this.spans.length;
+    if (isAlike && place !== this.pinned) this.suggest(place);
+  }
+
+  unmount() {
+    this.close();
+    removeEventListener(STORE, this);
+    removeEventListener(PINNED, this);
+    this.root.remove();
   }
 
   readTheme() {
@@ -99,6 +130,8 @@ class Strip {
     this.flow.clear();
     this.ending.replaceChildren();
     this.chips.replaceChildren();
+    this.markedShared = null;
+    this.isSuggested = false;
     this.pinned = null;
     this.wantedPin = trial ? remembered(`${STORE}.pin.${trial.id}`, { place: null }).place : null;
     this.figures.show(trial);
@@ -186,6 +219,7 @@ class Strip {
     }
     this.flow.flush();
     this.refreshMedian();
+    this.markShared();
     if (this.wantedPin !== null && this.wantedPin < trial.length) this.pin(this.wantedPin, !this.isLive);
     else if (this.pinned !== null) this.inspector.showTitle(this.pinned);
   }
@@ -235,7 +269,21 @@ class Strip {
     this.refreshMedian();
     this.showChips();
     const [surprising] = trial.greatest((steps, index) => -steps.logprob[index], 1);
-    if (!this.isLive && this.pinned === null && surprising !== undefined) this.pin(surprising, true);
+    if (!this.isLive && this.pinned === null && surprising !== undefined) this.suggest(surprising);
+  }
+
+  /** Mark what the answers beside this one begin with too, and pin the token at which they part. */
+  markShared() {
+    if (!this.trial || this.numShared === this.markedShared) return;
+    const first = this.trial.prompt.length;
+    const parting = this.numShared === null ? null : first + this.numShared;
+    for (const [place, span] of this.spans.entries()) {
+      span.classList.toggle("shared", parting !== null && place >= first && place < parting);
+      span.classList.toggle("parting", place === parting);
+    }
+    if (parting === null || parting < this.spans.length) this.markedShared = this.numShared;
+    const isFree = this.isSuggested || (this.wantedPin ?? this.pinned) === null;
+    if (parting !== null && parting < this.spans.length && isFree) this.suggest(parting);
   }
 
   /** Grey what belongs to the stop string, and show what never became a character. */
@@ -300,9 +348,8 @@ class Strip {
   // Settings, pin and walking.
 
   setting(name, value) {
-    this.settings = { ...this.settings, [name]: value };
-    remember(STORE, this.settings);
-    this.showSettings();
+    remember(STORE, { ...this.settings, [name]: value });
+    dispatchEvent(new CustomEvent(STORE, { detail: { [name]: value } }));
   }
 
   showSettings() {
@@ -316,9 +363,22 @@ class Strip {
     if (this.trial?.end) this.showChips();
   }
 
-  /** Pin the token at this place, or none; `scroll` brings it into view. */
-  pin(place, scroll = false) {
+  tellPin(place) {
+    remember(`${STORE}.pin.${this.trial.id}`, { place });
+    if (place === null) return;
+    const detail = { place, numPrompt: this.trial.prompt.length, numShared: this.numShared };
+    dispatchEvent(new CustomEvent(PINNED, { detail }));
+  }
+
+  /** Pin a token that is worth a look, until the reader pins one. */
+  suggest(place) {
+    this.pin(place, true, true);
+  }
+
+  /** Pin the token at this place, or none; `scroll` brings it into view. What a reader pins is remembered. */
+  pin(place, scroll = false, isSuggested = false) {
     this.wantedPin = null;
+    this.isSuggested = isSuggested;
     if (this.pinned !== null) this.spans[this.pinned]?.classList.remove("pinned");
     this.spans[this.pinned]?.removeAttribute("aria-selected");
     this.pinned = place;
@@ -328,7 +388,7 @@ class Strip {
     if (span) this.text.setAttribute("aria-activedescendant", span.id);
     else this.text.removeAttribute("aria-activedescendant");
     if (span && scroll) this.bringIntoView(span);
-    remember(`${STORE}.pin.${this.trial.id}`, { place });
+    if (!isSuggested) this.tellPin(place);
     this.inspector.show(place);
   }
 

@@ -87,7 +87,8 @@ class Trial {
     const [steps, offset] = this.subject();
     const places = [];
     for (let index = 0; index < steps.length; index++) {
-      if (steps.logprob[index] !== null && !(steps.flags[index] & FORCED)) places.push(index);
+      const isKnown = steps.logprob[index] !== null && figure(steps, index) !== null;
+      if (isKnown && !(steps.flags[index] & FORCED)) places.push(index);
     }
     places.sort((a, b) => figure(steps, b) - figure(steps, a));
     return places.slice(0, count).map((index) => index + offset);

@@ -1,0 +1,118 @@
+"""Comparisons of trials in the history: the plan and the ids of its trials, which are kept like any other trial."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from engine.arms import Answer, ComparisonPlan, ComparisonRecord, ComparisonSummary, Outcome
+from engine.errors import ConfigError
+from engine.history.checks import checked_text
+from engine.history.owned_file import Cursor, OwnedFile, fetch, insert_row, is_changed
+from engine.history.trials import as_uuid
+
+NAME_CHARACTERS = 200
+PROMPT_CHARACTERS = 200
+_SET_DELETED = "UPDATE comparisons SET deleted_at = ? WHERE id = ?"
+
+
+class Comparisons:
+    """The comparisons of a history file. All methods may be called from any thread and wait for the disk."""
+
+    def __init__(self, file: OwnedFile) -> None:
+        self._file = file
+
+    def save(self, record: ComparisonRecord) -> None:
+        """Keep a comparison; of one that is kept only the answers change.
+
+        Raises ConfigError unless its id is a UUID and its name fits.
+        """
+        if as_uuid(record.id) is None:
+            raise ConfigError(f"id = {record.id!r}: must be a UUID as text")
+        row = {
+            "id": record.id,
+            "created_at": record.created_at.astimezone(UTC).replace(tzinfo=None),
+            "name": checked_text("name", record.name, NAME_CHARACTERS),
+            "spec": msgspec.json.encode(record.plan.to_dict()).decode(),
+            "trials": msgspec.json.encode([answer._asdict() for answer in record.answers]).decode(),
+        }
+
+        def save(cursor: Cursor) -> None:
+            change = "UPDATE comparisons SET trials = ? WHERE id = ?"
+            if not is_changed(cursor.execute(change, [row["trials"], row["id"]])):
+                insert_row(cursor, "comparisons", row)
+
+        self._file.write(save).result()
+
+    def comparison(self, id: str) -> ComparisonRecord | None:
+        """A comparison; None when there is none, or it is deleted."""
+        rows = self._fetch("SELECT * FROM comparisons WHERE id = ? AND deleted_at IS NULL", as_uuid(id))
+        return record_of(rows[0]) if rows else None
+
+    def recent(self, limit: int = 20) -> list[ComparisonSummary]:
+        """The latest comparisons, newest first."""
+        rows = self._fetch(
+            "SELECT * FROM comparisons WHERE deleted_at IS NULL ORDER BY created_at DESC, id DESC LIMIT ?", limit
+        )
+        return [_summary_of(record_of(row)) for row in rows]
+
+    def outcomes(self, trial_ids: Sequence[str]) -> list[Outcome]:
+        """What came of these trials, without their steps; of one that is deleted or was never kept, nothing."""
+        rows = self._fetch(
+            "SELECT id AS trial_id, text, model_name, model_quantisation AS quantisation, seed, num_generated, ttft_s, "
+            "CASE WHEN decode_s > 0 AND num_generated > 1 THEN (num_generated - 1) / decode_s END AS decode_per_s, "
+            "mean_surprise_bits FROM trials WHERE id IN (SELECT unnest(?::UUID[])) AND deleted_at IS NULL",
+            [id for id in trial_ids if as_uuid(id)],
+        )
+        return [Outcome(**{**row, "trial_id": str(row["trial_id"])}) for row in rows]
+
+    def rename(self, id: str, name: str) -> bool:
+        """Give a comparison another name, or none; False when there is no such one.
+
+        Raises ConfigError where the name is too long.
+        """
+        checked = checked_text("name", name, NAME_CHARACTERS).strip()
+        return self._changes("UPDATE comparisons SET name = ? WHERE id = ?", checked, as_uuid(id))
+
+    def delete(self, id: str) -> bool:
+        """Hide a comparison, not its trials, until `restore`, or until the history is next opened."""
+        return self._changes(_SET_DELETED, datetime.now(UTC).replace(tzinfo=None), as_uuid(id))
+
+    def restore(self, id: str) -> bool:
+        """Undo `delete`; False when there is no such comparison any more."""
+        return self._changes(_SET_DELETED, None, as_uuid(id))
+
+    def _fetch(self, query: str, *values: object) -> list[dict[str, Any]]:
+        with self._file.reading() as cursor:
+            return fetch(cursor.execute(query, list(values)))
+
+    def _changes(self, statement: str, *values: object) -> bool:
+        return self._file.write(lambda cursor: is_changed(cursor.execute(statement, list(values)))).result()
+
+
+def purge(cursor: Cursor) -> int:
+    """Remove deleted comparisons; gives their number."""
+    return len(cursor.execute("DELETE FROM comparisons WHERE deleted_at IS NOT NULL RETURNING id").fetchall())
+
+
+def record_of(row: Mapping[str, Any]) -> ComparisonRecord:
+    """The comparison of a row of `comparisons`; raises ConfigError where its plan is none."""
+    return ComparisonRecord(
+        id=str(row["id"]),
+        created_at=row["created_at"].replace(tzinfo=UTC),
+        name=row["name"],
+        plan=ComparisonPlan.from_dict(msgspec.json.decode(row["spec"])),
+        answers=tuple(Answer(**answer) for answer in msgspec.json.decode(row["trials"])),
+    )
+
+
+def _summary_of(record: ComparisonRecord) -> ComparisonSummary:
+    return ComparisonSummary(
+        id=record.id,
+        created_at=record.created_at,
+        name=record.name,
+        prompt=record.plan.prompt[:PROMPT_CHARACTERS],
+        num_arms=len(record.plan.arms),
+        num_trials=record.plan.num_trials,
+    )

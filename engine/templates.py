@@ -1,0 +1,27 @@
+"""Prompts with {{variables}}, filled from a row of a small table."""
+
+import re
+from collections.abc import Mapping
+
+from engine.errors import ConfigError
+
+_VARIABLE = re.compile(r"\{\{[ \t]*([^\W\d]\w*)[ \t]*\}\}")
+
+
+def variables(template: str) -> tuple[str, ...]:
+    """Names of the variables in the order in which they first occur; other braces are text."""
+    return tuple(dict.fromkeys(_VARIABLE.findall(template)))
+
+
+def render(template: str, values: Mapping[str, str]) -> str:
+    """The template with each variable replaced by its value, as it is: braces within a value stay text.
+
+    Raises ConfigError naming the first variable that has no value.
+    """
+    for name in variables(template):
+        if name not in values:
+            raise ConfigError(
+                f"The prompt has {{{{{name}}}}}, but there is no value for it. Give {name!r} one in the table, or "
+                "take it out of the prompt."
+            )
+    return _VARIABLE.sub(lambda found: values[found[1]], template)

@@ -1,0 +1,44 @@
+"""Every answer of a comparison as one table, to be read, sorted and downloaded."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+import streamlit as st
+
+from engine.arms import Answer, ComparisonRecord, Outcome, labels
+from pages.parts.number_columns import formats, scaled
+
+HELPS = {
+    "Decode": "Tokens after the first over the time since the first",
+    "First token": "First token decoded − submit: queue and prefill",
+    "Surprise": "Mean of -log2 of the model's probability over the generated tokens",
+}
+
+
+def show(record: ComparisonRecord, outcomes: Mapping[str, Outcome]) -> None:
+    """Draw the table: a row for each trial, by row of the prompt's table, arm and repeat."""
+    answers = sorted(record.answers, key=lambda answer: (answer.row, answer.arm, answer.repeat))
+    found = [outcomes.get(answer.trial_id) for answer in answers]
+    called = labels(record.plan.arms)
+    table = pd.DataFrame({
+        **{f"{{{{{name}}}}}": [_value(record, answer, name) for answer in answers] for name in record.plan.variables},
+        "Arm": [called[answer.arm] for answer in answers],
+        "Repeat": [answer.repeat + 1 for answer in answers],
+        "Answer": [one.text if one else answer.error for one, answer in zip(found, answers, strict=True)],
+        "Tokens": [one.num_generated if one else None for one in found],
+        **scaled("Decode", "tok/s", [one.decode_per_s if one else None for one in found]),
+        **scaled("First token", "s", [one.ttft_s if one else None for one in found]),
+        **scaled("Surprise", "bits", [one.mean_surprise_bits if one else None for one in found]),
+        "Shared machine": [answer.is_shared for answer in answers],
+        "Seed": [one.seed if one else None for one in found],
+        "Model": [f"{one.model_name} {one.quantisation}" if one else "" for one in found],
+    })  # fmt: skip
+    whole = {name: st.column_config.NumberColumn(format="%d") for name in ("Tokens", "Seed")}
+    st.dataframe(
+        table, hide_index=True, column_config=formats(table, HELPS) | whole, alt="All answers of the comparison"
+    )
+
+
+def _value(record: ComparisonRecord, answer: Answer, name: str) -> str:
+    own = record.plan.arms[answer.arm].variables
+    return own.get(name, record.plan.rows[answer.row].get(name, ""))

@@ -1,0 +1,100 @@
+"""The comparisons that were kept: opens any, gives it a name, deletes it with undo."""
+
+import streamlit as st
+
+from engine.arms import ComparisonRecord, ComparisonSummary
+from engine.errors import EngineError
+from engine.units import counted
+from engine.workbench import Workbench
+from pages.parts.compare import trial_state
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+from pages.parts.units import moment
+
+SHOWN = 10
+TITLE_WIDTH = 32
+NAME = "arms_name"
+
+
+def show(bench: Workbench, record: ComparisonRecord | None, *, is_running: bool) -> None:
+    """Draw what can be done with the comparison on the screen, and the list."""
+    if record is not None:
+        _actions(bench, record, is_running=is_running)
+    try:
+        recent = bench.compare.recent(SHOWN)
+    except EngineError as error:
+        notice(error)
+        recent = []
+    if recent:
+        st.caption("Recent comparisons")
+        with st.container(horizontal=True, gap="xsmall", key="arms_recent"):
+            for one in recent:
+                is_shown = record is not None and record.id == one.id
+                st.button(
+                    _label(one), key=f"arms_open_{one.id}", type="secondary" if is_shown else "tertiary",
+                    on_click=_open, args=(one.id,),
+                )  # fmt: skip
+    if st.session_state.get(trial_state.DELETED):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption("The comparison was deleted; its trials are still in the history.", width="content")
+            st.button("Undo", icon=":material/undo:", type="tertiary", key="arms_undo", on_click=_undo, args=(bench,))
+
+
+def _actions(bench: Workbench, record: ComparisonRecord, *, is_running: bool) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if record.id:
+            st.session_state[NAME] = record.name
+            st.text_input(
+                "Name", key=NAME, placeholder="Give it a name", label_visibility="collapsed", width=240,
+                on_change=_rename, args=(bench, record.id),
+            )  # fmt: skip
+            st.button(
+                "Delete", icon=":material/delete:", type="tertiary", key="arms_delete", on_click=_delete,
+                args=(bench, record.id), disabled=is_running,
+            )  # fmt: skip
+        else:
+            ids = [answer.trial_id for answer in record.answers]
+            st.button(
+                "Keep as a comparison", icon=":material/bookmark:", key="arms_keep", on_click=_keep, args=(bench, ids)
+            )
+        st.button(
+            "New comparison", icon=":material/add:", type="tertiary", key="arms_new", on_click=trial_state.begin_anew
+        )
+
+
+def _label(one: ComparisonSummary) -> str:
+    """The name or the prompt, and in grey how many arms and trials, and when."""
+    title = plain(one.name or one.prompt.strip(), TITLE_WIDTH) or "(empty)"
+    facts = [counted(one.num_arms, "arm"), counted(one.num_trials, "trial"), moment(one.created_at)]
+    return f"{title} :gray[{' · '.join(facts)}]"
+
+
+def _open(comparison_id: str) -> None:
+    st.session_state[trial_state.ERROR] = None
+    st.query_params.from_dict({"comparison": comparison_id})
+
+
+def _keep(bench: Workbench, trial_ids: list[str]) -> None:
+    trial_state.act(lambda: trial_state.show({"comparison": bench.compare.keep_trials(trial_ids)}))
+
+
+def _rename(bench: Workbench, comparison_id: str) -> None:
+    trial_state.act(lambda: bench.compare.rename(comparison_id, st.session_state[NAME]))
+
+
+def _delete(bench: Workbench, comparison_id: str) -> None:
+    def delete() -> None:
+        bench.compare.delete(comparison_id)
+        trial_state.show(None)
+        st.session_state[trial_state.DELETED] = comparison_id
+
+    trial_state.act(delete)
+
+
+def _undo(bench: Workbench) -> None:
+    def restore() -> None:
+        comparison_id = st.session_state.pop(trial_state.DELETED)
+        bench.compare.restore(comparison_id)
+        trial_state.show({"comparison": comparison_id})
+
+    trial_state.act(restore)

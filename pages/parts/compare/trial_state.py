@@ -1,0 +1,117 @@
+"""What the comparison of prompts holds between reruns: the one on the screen, its plan, and what buttons do."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import streamlit as st
+
+from engine.arms import Arm, ComparisonPlan, ComparisonRecord
+from engine.errors import ConfigError, EngineError
+from engine.specs import Sampling
+from engine.templates import variables
+from engine.workbench import Workbench
+from pages.parts import lab
+from pages.parts.compare import trial_arms, trial_table
+
+PROMPT, CHAT, BEFORE, REPEATS, APART = "arms_prompt", "arms_chat", "arms_before", "arms_repeats", "arms_apart"
+SHOWN, ERROR, DELETED = "arms_shown", "arms_error", "arms_deleted"
+NAMED = ("comparison", "trials")
+MAX_TOKENS = 64
+SEED = 144  # at both temperatures the model that ships then begins alike before it parts
+OPENING = ComparisonPlan(
+    prompt=lab.OPENING,
+    arms=tuple(Arm(sampling=Sampling(temperature=t, seed=SEED), max_tokens=MAX_TOKENS) for t in (0.0, 1.0)),
+)
+
+
+def open_comparison(bench: Workbench) -> ComparisonRecord | None:
+    """The comparison of the address, else the one that this tab showed before; fills the editor from a new one.
+
+    None where there is none, or it is not there: the reason is then in the session.
+    """
+    state = st.session_state
+    if PROMPT not in state:
+        _fill(OPENING)
+    asked = {name: value for name in NAMED if (value := st.query_params.get(name))} or state.get(SHOWN)
+    if not asked:
+        return None
+    try:
+        record = _found(bench, asked)
+    except EngineError as error:
+        state[ERROR] = error
+        return None
+    if asked != state.get(SHOWN):
+        _fill(record.plan)
+        state[SHOWN], state[ERROR] = asked, None
+    for name, value in asked.items():
+        st.query_params[name] = value
+    return record
+
+
+def _found(bench: Workbench, asked: Mapping[str, str]) -> ComparisonRecord:
+    if "comparison" in asked:
+        return bench.compare.comparison(asked["comparison"])
+    return bench.compare.of_trials([id for id in asked["trials"].split(",") if id])
+
+
+def show(asked: Mapping[str, str] | None) -> None:
+    """Make this the comparison of the tab and its address; None shows the plan alone. The editor stays as it is."""
+    st.session_state[SHOWN] = dict(asked) if asked else None
+    st.session_state[ERROR] = None
+    if st.query_params.to_dict() != (asked or {}):
+        st.query_params.from_dict(asked or {})
+
+
+def plan() -> ComparisonPlan:
+    """What the editor says; raises ConfigError where it cannot be run."""
+    state = st.session_state
+    if state[REPEATS] is None:
+        raise ConfigError("repeats is empty: give a number")
+    names = variables(state[PROMPT])
+    return ComparisonPlan(
+        prompt=state[PROMPT],
+        arms=trial_arms.read(names),
+        rows=trial_table.read(names),
+        repeats=state[REPEATS],
+        is_chat=state[CHAT],
+        before=state[BEFORE] if state[CHAT] else (),
+        is_apart=state[APART],
+    )
+
+
+def is_edited(record: ComparisonRecord) -> bool:
+    """True where the editor asks for something else than the comparison did."""
+    try:
+        return plan() != record.plan
+    except EngineError:
+        return True
+
+
+def run(bench: Workbench) -> None:
+    """Start what the editor says; in a callback."""
+    act(lambda: show({"comparison": bench.compare.start(plan())}))
+
+
+def begin_anew() -> None:
+    """The two arms of the beginning; in a callback."""
+    _fill(OPENING)
+    show(None)
+
+
+def act(action: Callable[[], object]) -> None:
+    """Run what a button does; a failure is shown on the page."""
+    st.session_state[ERROR] = None
+    try:
+        action()
+    except EngineError as error:
+        st.session_state[ERROR] = error
+
+
+def _fill(plan: ComparisonPlan) -> None:
+    """Put a plan on the screen; only before the widgets are drawn, or in a callback."""
+    values: dict[str, Any] = {
+        PROMPT: plan.prompt, CHAT: plan.is_chat, BEFORE: plan.before, REPEATS: plan.repeats, APART: plan.is_apart,
+    }  # fmt: skip
+    st.session_state.update(values)
+    trial_table.fill(plan.rows)
+    trial_arms.fill(plan.arms)

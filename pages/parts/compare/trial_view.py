@@ -1,0 +1,86 @@
+"""One prompt under several arms: what is asked, the answers beside each other, and the comparisons that were kept."""
+
+import streamlit as st
+
+from engine.arms import MAX_REPEATS, ComparisonRecord
+from engine.compare_run import Progress
+from engine.errors import EngineError
+from engine.templates import variables
+from engine.units import counted
+from engine.workbench import Workbench
+from pages.parts.compare import trial_arms, trial_list, trial_results, trial_state, trial_table
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+
+
+def show(bench: Workbench) -> None:
+    """Draw the comparison of the address, or the two arms of the beginning, ready to run."""
+    running = bench.compare.running  # before the record, which is then whole where nothing runs
+    record = trial_state.open_comparison(bench)
+    is_running = record is not None and running is not None and running.comparison_id == record.id
+    _prompt(bench)
+    names = variables(st.session_state[trial_state.PROMPT])
+    trial_table.show(names)
+    trial_arms.show(bench, names)
+    _buttons(bench, record, running, is_running=is_running)
+    _failures(bench)
+    if record is not None:
+        trial_results.show(bench, record, is_running=is_running)
+    trial_list.show(bench, record, is_running=is_running)
+
+
+def _prompt(bench: Workbench) -> None:
+    state = st.session_state
+    st.text_area(
+        "Prompt", key=trial_state.PROMPT, height=96, label_visibility="collapsed", persist_state="session",
+        placeholder="Write a prompt; {{name}} stands for a value of a table",
+    )  # fmt: skip
+    pool = bench.model.pool
+    if state[trial_state.CHAT] or (pool is not None and pool.chat_template):
+        st.toggle(
+            "As a message of a chat", key=trial_state.CHAT, persist_state="session",
+            help="Each model answers it in its own template",
+        )  # fmt: skip
+        if state[trial_state.BEFORE]:
+            st.caption(f"It follows {counted(len(state[trial_state.BEFORE]), 'earlier message')}.")
+
+
+def _buttons(bench: Workbench, record: ComparisonRecord | None, running: Progress | None, *, is_running: bool) -> None:
+    """Run or Stop, how often, and whether the arms share the machine."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        if is_running:
+            st.button("Stop", type="primary", icon=":material/stop:", key="arms_stop", on_click=bench.compare.stop)
+        else:
+            st.button(
+                "Run", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter", key="arms_run",
+                disabled=running is not None or bench.model.is_loading, on_click=trial_state.run, args=(bench,),
+            )  # fmt: skip
+        st.number_input(
+            "Repeats", 1, MAX_REPEATS, key=trial_state.REPEATS, width=112, persist_state="session",
+            help="How often each arm answers, each time with a seed of its own: the arm's, counted up",
+        )  # fmt: skip
+        st.toggle(
+            "One at a time", key=trial_state.APART, persist_state="session",
+            help="Slower, but each has the machine to itself, so that their speeds can be compared",
+        )  # fmt: skip
+    st.caption(plain(_told(bench, record)))
+
+
+def _told(bench: Workbench, record: ComparisonRecord | None) -> str:
+    """What Run would do, and whether that is what is shown."""
+    try:
+        plan = trial_state.plan()
+    except EngineError as error:
+        return str(error)
+    told = [f"{counted(plan.num_trials, 'trial')} of up to {max(arm.max_tokens for arm in plan.arms):,} tokens"]
+    if bench.bench.running is not None:
+        told.append("a benchmark is measuring: they start between its samples")
+    if record is not None and trial_state.is_edited(record):
+        told.append("edited since this comparison")
+    return " · ".join(told)
+
+
+def _failures(bench: Workbench) -> None:
+    for error in (st.session_state.get(trial_state.ERROR), bench.history_error):
+        if error is not None:
+            notice(error)

@@ -1,0 +1,252 @@
+"""The comparison of prompts without a browser: what it opens with, what Run starts, what stands beside what."""
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.alignment import Segment
+from engine.arms import Arm, ComparisonPlan, ComparisonRecord
+from engine.specs import Request, Sampling
+from engine.trials import Draft
+from engine.workbench import Workbench
+from pages.parts.compare.trial_file import as_file
+from pages.parts.compare.trial_text import as_html
+from pages.parts.plain import plain
+from tests.pages.conftest import wait_for_model
+
+ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
+HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
+COLD, HOT = (Arm(sampling=Sampling(temperature=t, seed=7), max_tokens=6) for t in (0.0, 1.5))
+
+
+@pytest.fixture(autouse=True)
+def idle(bench: Workbench) -> None:
+    """Begin each test when the comparison of the one before has ended."""
+    bench.compare.wait(60)
+    wait_for_model(bench)
+
+
+def page(**query: str) -> AppTest:
+    at = AppTest.from_file(str(ROUTER), default_timeout=60)
+    for name, value in query.items():
+        at.query_params[name] = value
+    at = at.switch_page("compare.py").run()
+    assert not at.exception, at.exception
+    assert [title.value for title in at.title] == ["Compare"]
+    return at
+
+
+def press(at: AppTest, key: str) -> AppTest:
+    at.button(key=key).click().run()
+    assert not at.exception, at.exception
+    return at
+
+
+def address(at: AppTest) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}
+
+
+def captions(at: AppTest) -> str:
+    return "\n".join(caption.value for caption in at.main.caption)
+
+
+def primary(at: AppTest) -> list[str]:
+    return [button.label for button in at.main.button if button.proto.type == "primary"]
+
+
+def temperatures(at: AppTest) -> list[float]:
+    return [field.value for field in at.main.number_input if field.label == "Temperature"]
+
+
+def key(at: AppTest, name: str, position: int = 0) -> str:
+    """The key of the field with this name in the arm at this position."""
+    keys = [field.key for kind in ("number_input", "text_input", "selectbox", "button") for field in getattr(at, kind)]
+    return [one for one in keys if one and one.startswith("arm_") and one.endswith(f"_{name}")][position]
+
+
+def after(at: AppTest, bench: Workbench) -> ComparisonRecord:
+    """The comparison of the address, once it has ended and the page shows it."""
+    bench.compare.wait(60)
+    at.run()
+    assert not at.exception, at.exception
+    return bench.compare.comparison(address(at)["comparison"])
+
+
+def compared(bench: Workbench, plan: ComparisonPlan) -> ComparisonRecord:
+    id = bench.compare.start(plan)
+    bench.compare.wait(60)
+    return bench.compare.comparison(id)
+
+
+def test_it_opens_on_two_arms_ready_to_run(bench: Workbench) -> None:
+    at = page()
+    assert temperatures(at) == [0.0, 1.0]
+    assert len({field.value for field in at.main.number_input if field.label == "Seed"}) == 1
+    assert at.text_area(key="arms_prompt").value == "Once upon a time"
+    assert primary(at) == ["Run"] and not at.button(key="arms_run").disabled
+    assert "2 trials" in captions(at)
+
+
+def test_run_writes_the_address_and_puts_the_answers_side_by_side(bench: Workbench) -> None:
+    at = page()
+    for position in (0, 1):
+        at.number_input(key=key(at, "max_tokens", position)).set_value(8)
+    record = after(press(at, "arms_run"), bench)
+    assert [arm.max_tokens for arm in record.plan.arms] == [8, 8]
+    assert all(answer.trial_id for answer in record.answers)
+    assert at.main.subheader[0].value.startswith(("The first", "They part", "Only the first", "All 2"))
+    assert plain("tok/s") in captions(at) and "bits a token" in captions(at)
+    assert captions(at).count("shared machine") == 2
+    assert at.get("download_button")
+    assert "edited" not in captions(at)
+    at.text_area(key="arms_prompt").set_value("Far away").run()
+    assert "edited since this comparison" in captions(at)
+
+
+def test_while_it_runs_there_is_stop_and_progress(bench: Workbench) -> None:
+    at = page()
+    for position in (0, 1):
+        at.number_input(key=key(at, "max_tokens", position)).set_value(400)
+    at.number_input(key="arms_repeats").set_value(20)
+    press(at, "arms_run")
+    assert primary(at) == ["Stop"]
+    assert "of 40 trials" in at.get("progress")[0].proto.text
+    record = after(press(at, "arms_stop"), bench)
+    assert primary(at) == ["Run"]
+    assert not all(answer.trial_id for answer in record.answers)
+
+
+def test_the_address_opens_a_comparison_with_its_plan_view_and_row(bench: Workbench) -> None:
+    plan = ComparisonPlan(
+        prompt="The {{who}} said", arms=(COLD, HOT), rows=({"who": "king"}, {"who": "fox"}), repeats=3, is_apart=True
+    )
+    record = compared(bench, plan)
+    at = page(comparison=record.id, view="Texts", row="2")
+    assert temperatures(at) == [0.0, 1.5]
+    assert at.text_area(key="arms_prompt").value == plan.prompt
+    assert at.number_input(key="arms_repeats").value == 3 and at.toggle(key="arms_apart").value
+    assert "edited" not in captions(at)
+    assert at.selectbox(key="arms_row").value == "2"
+    assert address(at) == {"comparison": record.id, "view": "Texts", "row": "2"}
+    outcomes = bench.compare.outcomes(record)
+    shown = "".join(element.proto.body for element in at.main.get("html"))
+    assert outcomes[record.of(0, 1)[0].trial_id].text.strip()[:20].split()[0] in shown
+    assert "different answers in 3 repeats" in captions(at) and "the same 3 times" in captions(at)
+    table = at.main.dataframe[-1].value
+    assert len(table) == 12 and set(table["{{who}}"]) == {"king", "fox"}
+
+
+def test_equal_repeats_are_folded_and_one_can_be_chosen(bench: Workbench) -> None:
+    plan = ComparisonPlan(prompt="Once", arms=(COLD, HOT), repeats=4, is_apart=True)
+    record = compared(bench, plan)
+    at = page(comparison=record.id)
+    cold, hot = at.selectbox(key="arms_answer_0"), at.selectbox(key="arms_answer_1")
+    assert [option.startswith("4 of 4") for option in cold.options] == [True]
+    assert len(hot.options) > 1
+    hot.select_index(1).run()
+    assert not at.exception
+    assert at.selectbox(key="arms_answer_1").index == 1
+
+
+def test_differences_are_against_the_first_arm(bench: Workbench) -> None:
+    record = compared(bench, ComparisonPlan(prompt="Once upon a time", arms=(COLD, HOT)))
+    at = page(comparison=record.id, view="Differences")
+    first, second = (element.proto.body for element in at.main.get("html"))
+    assert "<ins>" not in first and "<ins>" in second and "<del>" in second
+
+
+def test_trials_of_the_address_become_arms(bench: Workbench) -> None:
+    drafts = [Draft(text, sampling=Sampling(seed=4), request=Request(max_tokens=3)) for text in ("A king", HOSTILE)]
+    trials = [bench.submit(draft) for draft in drafts]
+    for trial in trials:
+        trial.job.result(60)
+    at = page(trials=",".join(trial.id for trial in trials))
+    assert at.text_area(key="arms_prompt").value == "{{prompt}}"
+    assert len(temperatures(at)) == 2
+    press(at, "arms_keep")
+    record = bench.compare.comparison(address(at)["comparison"])
+    assert [answer.trial_id for answer in record.answers] == [trial.id for trial in trials]
+    assert HOSTILE not in "".join(element.value for element in at.main.markdown)
+
+
+def test_variables_of_the_prompt_ask_for_a_table(bench: Workbench) -> None:
+    at = page()
+    at.text_area(key="arms_prompt").set_value("The {{who}} met {{whom}}").run()
+    assert not at.exception
+    assert list(at.main.get("data_editor") or at.main.get("arrow_data_frame"))
+    assert plain("{{who}}") in captions(at)
+    for position, name in enumerate(("fox", "wolf")):
+        at.text_input(key=key(at, "value_who", position)).set_value(name)
+        at.text_input(key=key(at, "value_whom", position)).set_value("Anna")
+    record = after(press(at.run(), "arms_run"), bench)
+    assert record.plan.variables == ("who", "whom")
+    assert [bench.trial(record.of(arm, 0)[0].trial_id).draft.prompt for arm in (0, 1)] == [
+        "The fox met Anna",
+        "The wolf met Anna",
+    ]
+
+
+def test_arms_are_added_like_the_last_and_removed(bench: Workbench) -> None:
+    at = page()
+    at.number_input(key=key(at, "temperature", 1)).set_value(0.4)
+    press(at, "arms_add")
+    assert temperatures(at) == [0.0, 0.4, 0.4]
+    press(at, key(at, "remove", 0))
+    assert temperatures(at) == [0.4, 0.4]
+
+
+def test_what_cannot_be_run_is_said_in_place(bench: Workbench) -> None:
+    at = page()
+    at.number_input(key=key(at, "top_p")).set_value(7.0)
+    press(at, "arms_run")
+    assert plain("top_p") in at.main.error[0].value
+    assert "comparison" not in address(at)
+
+
+def test_an_unknown_address_says_so(bench: Workbench) -> None:
+    for query in ({"comparison": "01a1fab9-91c7-7816-819a-8fcdffdfbaff"}, {"trials": "nonsense"}):
+        at = page(**query)
+        assert "not here" in at.main.error[0].value
+        assert temperatures(at)
+
+
+def test_name_delete_and_undo(bench: Workbench) -> None:
+    record = compared(bench, ComparisonPlan(prompt="Once", arms=(COLD,)))
+    at = page(comparison=record.id)
+    at.text_input(key="arms_name").set_value(HOSTILE).run()
+    assert bench.compare.comparison(record.id).name == HOSTILE.strip()
+    assert any(plain(HOSTILE)[:20] in button.label for button in at.main.button)
+    press(at, "arms_delete")
+    assert "comparison" not in address(at)
+    assert record.id not in {one.id for one in bench.compare.recent()}
+    press(at, "arms_undo")
+    assert address(at)["comparison"] == record.id
+
+
+def test_a_deleted_trial_is_told(bench: Workbench) -> None:
+    record = compared(bench, ComparisonPlan(prompt="Once", arms=(COLD, HOT)))
+    bench.delete(record.answers[0].trial_id)
+    at = page(comparison=record.id)
+    assert "its trial was deleted" in captions(at)
+    bench.restore(record.answers[0].trial_id)
+
+
+def test_a_comparison_is_one_file_without_script(bench: Workbench) -> None:
+    trial = bench.submit(Draft(HOSTILE, request=Request(max_tokens=4, top_k=5)))
+    trial.job.result(60)
+    page_ = as_file(HOSTILE, [(HOSTILE, "shared machine", trial)]).decode()
+    assert "<script" not in page_ and "default-src 'none'" in page_
+    assert (
+        page_.count("<section>") == 1
+        and "shared machine" in page_
+        and "&lt;script&gt;" in page_
+        and "\u202e" not in page_
+    )
+
+
+def test_text_is_never_markup() -> None:
+    shown = as_html([Segment("same", "<b>&amp;\n\t"), Segment("added", HOSTILE), Segment("missing", '"\x1b[31m')])
+    assert "<script>" not in shown and "&lt;script&gt;" in shown and "&lt;b&gt;&amp;amp;\n\t" in shown
+    assert "\u202e" not in shown and "\x1b" not in shown
+    assert shown.count("<ins>") == shown.count("<del>") == 1
