@@ -24,12 +24,22 @@ def main(words: list[str] | None = None) -> int:
     """Run one command; gives the exit status: 0, 2 for an error told on standard error, 130 after Ctrl+C."""
     words = sys.argv[1:] if words is None else words
     try:
-        if words and words[0] in MEASURING:
-            from engine import bench_commands  # with it comes all that measures, which nothing else needs
+        # Each command brings only what it needs.
+        match words:
+            case [command, *_] if command in MEASURING:
+                from engine import bench_commands
 
-            bench_commands.run(words)
-        else:
-            generate(parse(words))
+                bench_commands.run(words)
+            case ["cost", *_]:
+                from engine import cost_commands
+
+                cost_commands.run(words)
+            case ["history", *_]:
+                from engine import history_commands
+
+                history_commands.run(words)
+            case _:
+                generate(parse(words))
     except EngineError as error:
         print(f"error: {error}", file=sys.stderr)
         return ERROR

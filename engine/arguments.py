@@ -13,6 +13,9 @@ from engine.specs import PoolSpec, Request, Sampling
 MEASURING = ("bench", "tune", "reconcile", "limits", "models")
 """Commands whose words engine.bench_arguments reads."""
 
+OTHERS = ("cost", "history")
+"""Commands that read their own words."""
+
 SAMPLING_HELP = {
     "temperature": "0 takes the most probable token",
     "top_k": "keep the K most probable candidates; 0: all",
@@ -90,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(
         prog="python -m engine",
         description="Logitbench without a screen.",
-        epilog=f"Also {', '.join(MEASURING)}: each with --help.",
+        epilog=f"Also {', '.join((*MEASURING, *OTHERS))}: each with --help.",
     )
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
     # Flags are never guessed from their beginnings, so that a new one breaks no script.

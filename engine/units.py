@@ -58,3 +58,12 @@ def duration(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """1 sample, 36 samples."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def dollars(value: float) -> str:
+    """Money: $5.25, $1,234.50, and three digits of less than ten cents: $0.00123."""
+    if not math.isfinite(value):
+        return NOT_MEASURED
+    sign, size = "−" if value < 0 else "", abs(value)
+    decimals = 2 if size >= 0.1 or size == 0 else min(2 - math.floor(math.log10(size)), 8)
+    return f"{sign}${size:,.{decimals}f}"

@@ -154,7 +154,7 @@ def insert_row(cursor: Cursor, table: str, row: dict[str, Any], *, replaces: boo
     cursor.execute(f"{_INSERT[replaces]} INTO {table} ({names}) VALUES ({marks})", list(row.values()))
 
 
-def insert_rows(cursor: Cursor, table: str, rows: pa.Table, *, replaces: bool = False) -> None:
+def insert_rows(cursor: Cursor, table: str, rows: pa.Table | pa.RecordBatchReader, *, replaces: bool = False) -> None:
     """Insert Arrow rows by the names of their columns; `replaces` as in `insert_row`."""
     cursor.register("arriving", rows)
     cursor.execute(f"{_INSERT[replaces]} INTO {table} BY NAME SELECT * FROM arriving")

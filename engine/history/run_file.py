@@ -7,6 +7,7 @@ import io
 import uuid
 import zipfile
 import zlib
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +34,7 @@ LATEST_S = datetime.max.replace(tzinfo=UTC).timestamp()
 
 _TYPES = {"i4": pa.int32(), "f8": pa.float64(), "i1": pa.string(), "b1": pa.bool_()}
 COLUMNS = {name: _TYPES[SAMPLE[name].str[1:]] for name in SAMPLE.names or ()}
-_ALWAYS = [name for name in COLUMNS if name not in METRICS_BY_NAME and name not in SURROUNDINGS]
+ALWAYS = [name for name in COLUMNS if name not in METRICS_BY_NAME and name not in SURROUNDINGS]
 
 _UNREADABLE = (
     ValueError,
@@ -87,17 +88,29 @@ class _Run(_Part, frozen=True):
         numbers = [cell.number for cell in self.cells]
         if len(set(numbers)) != len(numbers):
             raise ValueError("two cells have the same number")
-        _refuse(~np.isin(samples["cell"], numbers), "there is no such cell")
+        is_lost = ~np.isin(samples["cell"], numbers)
+        if is_lost.any():
+            raise ValueError(f"{_line(int(is_lost.argmax()))}: there is no such cell")
         values = {name: getattr(self, name) for name in self.__struct_fields__ if name != "format"}
         cells = tuple(cell.read() for cell in self.cells)
         changed = {"id": str(self.id), "created_at": self.created_at.astimezone(UTC), "cells": cells}
         return RunRecord(**{**values, **changed, "samples": samples})
 
 
+def run_to_json(run: RunRecord) -> str:
+    """All of a run but its samples, as JSON on one line."""
+    values = {name: value for name, value in vars(run).items() if name != "samples"}
+    return to_json({"format": FORMAT, **values, "cells": [vars(cell) for cell in run.cells]})
+
+
+def run_from_json(content: bytes, samples: Samples) -> RunRecord:
+    """The run that `run_to_json` wrote, with these samples; raises ValueError or msgspec.MsgspecError."""
+    return msgspec.json.decode(content, type=_Run).read(samples)
+
+
 def run_bytes(run: RunRecord) -> bytes:
     """The content of a run's file."""
-    values = {name: value for name, value in vars(run).items() if name != "samples"}
-    plain = to_json({"format": FORMAT, **values, "cells": [vars(cell) for cell in run.cells]})
+    plain = run_to_json(run)
     table = io.BytesIO()
     csv.write_csv(sample_table(run.samples), table)
     content = io.BytesIO()
@@ -112,7 +125,7 @@ def run_from_bytes(content: bytes, name: str = "The file") -> RunRecord:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             plain, table = _members(archive)
-        return msgspec.json.decode(plain, type=_Run).read(_samples(table))
+        return run_from_json(plain, _samples(table))
     except _UNREADABLE as error:
         raise HistoryError(
             f"{name} cannot be read as a run of this workbench: {error}. Nothing of it was taken in; export the run "
@@ -168,24 +181,42 @@ def _samples(content: bytes) -> Samples:
         csv.ParseOptions(ignore_empty_lines=False),
         csv.ConvertOptions(column_types=COLUMNS, null_values=[""]),
     )
-    for name in _ALWAYS:
-        _refuse(table[name].is_null(nan_is_null=True).to_numpy(), f"there is no {name}")
-    _refuse(~pc.is_in(table["flag"], pa.array(FLAGS)).to_numpy(), f"the flag is none of {', '.join(FLAGS)}")
+    samples = checked_samples(table, _line)
+    is_repeated = _is_repeated(samples["position"])
+    if is_repeated.any():
+        raise ValueError(f"{_line(int(is_repeated.argmax()))}: there is another sample of this position")
+    return samples
+
+
+def checked_samples(table: pa.Table, where: Callable[[int], str]) -> Samples:
+    """The samples of a table in the types of COLUMNS; raises ValueError with `where` of the first row that is wrong."""
+
+    def refuse(is_wrong: npt.NDArray[np.bool_], reason: str) -> None:
+        if is_wrong.any():
+            raise ValueError(f"{where(int(is_wrong.argmax()))}: {reason}")
+
+    for name in ALWAYS:
+        refuse(table[name].is_null(nan_is_null=True).to_numpy(), f"there is no {name}")
+    refuse(~pc.is_in(table["flag"], pa.array(FLAGS)).to_numpy(), f"the flag is none of {', '.join(FLAGS)}")
     samples = samples_of(table)
     for name in COLUMNS:
         if samples.dtype[name].kind == "f":
-            _refuse(np.isinf(samples[name]), f"{name} is infinite")
+            refuse(np.isinf(samples[name]), f"{name} is infinite")
     for name in ("cell", "round", "position", "started_at", "duration_s"):
-        _refuse(~(samples[name] >= 0), f"{name} is less than 0")
-    _refuse(~(samples["started_at"] <= LATEST_S), "started_at is after the year 9999")
-    _refuse(_is_repeated(samples["position"]), "there is another sample of this position")
+        refuse(~(samples[name] >= 0), f"{name} is less than 0")
+    refuse(~(samples["started_at"] <= LATEST_S), "started_at is after the year 9999")
     return samples
+
+
+def _line(row: int) -> str:
+    """Where a sample stands in the CSV: the table has one line above the first."""
+    return f"{SAMPLES}, line {row + 2}"
 
 
 def _check_columns(header: str) -> None:
     names = header.strip().replace('"', "").split(",")
     unknown = [name for name in names if name not in COLUMNS]
-    missing = [name for name in _ALWAYS if name not in names]
+    missing = [name for name in ALWAYS if name not in names]
     if unknown or missing or len(set(names)) != len(names):
         wrong = f"unknown: {', '.join(unknown[:5]) or 'none'}; missing: {', '.join(missing) or 'none'}"
         raise ValueError(f"{SAMPLES} has other columns than a table of samples ({wrong}), or one twice")
@@ -196,9 +227,3 @@ def _is_repeated(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     is_repeated = np.ones(len(values), np.bool_)
     is_repeated[firsts] = False
     return is_repeated
-
-
-def _refuse(is_wrong: npt.NDArray[np.bool_], reason: str) -> None:
-    """Raise ValueError for the first sample that is wrong, by its line: the table has one line above the first."""
-    if is_wrong.any():
-        raise ValueError(f"{SAMPLES}, line {int(is_wrong.argmax()) + 2}: {reason}")

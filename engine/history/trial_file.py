@@ -21,11 +21,13 @@ FORMAT = 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
 
 
-class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of the parts of a file."""
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of what a file is made of; reading one raises ValueError, TypeError or OverflowError for what is wrong."""
 
 
-class _Tokenizer(_Part, frozen=True):
+class TokenizerPart(Part, frozen=True):
+    """A Vocabulary."""
+
     pieces: tuple[bytes, ...]
     kinds: bytes
     names: dict[int, str]
@@ -35,15 +37,17 @@ class _Tokenizer(_Part, frozen=True):
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Self:
+        """The part that says everything about a vocabulary."""
         return cls(**{name: getattr(vocabulary, name) for name in cls.__struct_fields__})
 
     def read(self) -> Vocabulary:
+        """The vocabulary."""
         if len(self.kinds) != len(self.pieces):
             raise ValueError(f"the tokenizer has {len(self.pieces):,} pieces and {len(self.kinds):,} kinds")
         return Vocabulary(**msgspec.structs.asdict(self))
 
 
-class _Steps(_Part, frozen=True):
+class _Steps(Part, frozen=True):
     """A StepTable: RECORD rows, and (n, k) matrices of int32, float32, float32, all little-endian."""
 
     k: Count
@@ -68,7 +72,7 @@ class _Steps(_Part, frozen=True):
         return StepTable.of(vocabulary, records, ids, logprobs, p_final, is_prompt=is_prompt)
 
 
-class _Model(_Part, frozen=True):
+class _Model(Part, frozen=True):
     name: str
     path: str
     hash: str
@@ -76,7 +80,7 @@ class _Model(_Part, frozen=True):
     num_parameters: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
 
-class _Timings(_Part, frozen=True):
+class _Timings(Part, frozen=True):
     queue_s: float
     load_s: float
     prefill_s: float
@@ -87,7 +91,9 @@ class _Timings(_Part, frozen=True):
     num_generated: Count
 
 
-class _File(_Part, frozen=True):
+class TrialPart(Part, frozen=True):
+    """All of a trial but its tokens and its tokenizer."""
+
     format: int
     id: str
     created_at: datetime
@@ -100,17 +106,15 @@ class _File(_Part, frozen=True):
     versions: dict[str, str]
     parent: str | None
     label: str
-    tokenizer: _Tokenizer
     prompt_ids: tuple[int, ...]
-    prompt_steps: _Steps
-    steps: _Steps
     text: str
     finish_reason: FinishReason
     timings: _Timings
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
 
     @classmethod
-    def of(cls, trial: TrialRecord) -> Self:
+    def of(cls, trial: TrialRecord, **further: Any) -> Self:
+        """The part of a trial; `further` are the fields that a subclass adds."""
         completion = trial.completion
         return cls(
             format=FORMAT,
@@ -125,25 +129,22 @@ class _File(_Part, frozen=True):
             versions=trial.versions,
             parent=trial.parent,
             label=trial.label,
-            tokenizer=_Tokenizer.of(completion.steps.vocabulary),
             prompt_ids=completion.prompt_ids,
-            prompt_steps=_Steps.of(completion.prompt_steps),
-            steps=_Steps.of(completion.steps),
             text=completion.text,
             finish_reason=completion.finish_reason,
             timings=_Timings(**completion.timings._asdict()),
             seed=completion.seed,
+            **further,
         )
 
-    def read(self) -> TrialRecord:
+    def read(self, prompt_steps: StepTable, steps: StepTable) -> TrialRecord:
+        """The trial with these steps."""
         if self.format != FORMAT:
             raise ValueError(f"format {self.format}; this version reads format {FORMAT}")
-        vocabulary = self.tokenizer.read()
-        _check_ids(np.asarray(self.prompt_ids, np.int64), 0, vocabulary)
         completion = Completion(
             text=self.text,
-            steps=self.steps.read(vocabulary, is_prompt=False),
-            prompt_steps=self.prompt_steps.read(vocabulary, is_prompt=True),
+            steps=steps,
+            prompt_steps=prompt_steps,
             prompt_ids=self.prompt_ids,
             finish_reason=self.finish_reason,
             timings=Timings(**msgspec.structs.asdict(self.timings)),
@@ -166,17 +167,38 @@ class _File(_Part, frozen=True):
         )
 
 
+class _File(TrialPart, frozen=True):
+    tokenizer: TokenizerPart
+    prompt_steps: _Steps
+    steps: _Steps
+
+    def trial(self) -> TrialRecord:
+        vocabulary = self.tokenizer.read()
+        _check_ids(np.asarray(self.prompt_ids, np.int64), 0, vocabulary)
+        return self.read(
+            self.prompt_steps.read(vocabulary, is_prompt=True), self.steps.read(vocabulary, is_prompt=False)
+        )
+
+
 def trial_bytes(trial: TrialRecord) -> bytes:
     """The content of a trial's file."""
-    return msgspec.msgpack.encode(_File.of(trial))
+    completion = trial.completion
+    parts = _Steps.of(completion.prompt_steps), _Steps.of(completion.steps)
+    tokenizer = TokenizerPart.of(completion.steps.vocabulary)
+    return msgspec.msgpack.encode(_File.of(trial, tokenizer=tokenizer, prompt_steps=parts[0], steps=parts[1]))
+
+
+def trial_from_bytes(content: bytes) -> TrialRecord:
+    """The trial that `trial_bytes` wrote; raises ValueError, TypeError or OverflowError for anything else."""
+    try:
+        return msgspec.msgpack.decode(content, type=_File).trial()
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
 
 
 def read_trial(path: Path) -> TrialRecord:
-    """The trial in a file that `trial_bytes` made; raises ValueError, TypeError, OverflowError or OSError otherwise."""
-    try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=_File).read()
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from error
+    """The trial in a file; raises as `trial_from_bytes`, and OSError."""
+    return trial_from_bytes(path.read_bytes())
 
 
 def _check_ids(ids: Any, lowest: int, vocabulary: Vocabulary) -> None:

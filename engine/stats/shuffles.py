@@ -7,13 +7,14 @@ from itertools import combinations, islice
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.stats.intervals import Floats
 
 MOST_EXACT = 20_000
 """With no more ways than this to share out the values, all of them are tried; else NUM_SHUFFLES random ones, or fewer
 where there are very many values."""
-NUM_SHUFFLES = 9_999
+NUM_SHUFFLES = 4_999
 _FEWEST_SHUFFLES = 999
 _MOST_DRAWN = 1 << 23
 _CHUNK = 1 << 21
@@ -97,14 +98,19 @@ def _ways(num_ours: int, num_theirs: int, seed: int) -> Iterator[Floats]:
         return
     num_values = num_ours + num_theirs
     num_ways = max(_FEWEST_SHUFFLES, min(NUM_SHUFFLES, _MOST_DRAWN // num_values))
-    random = np.random.default_rng(seed)
     num_rows = max(1, _CHUNK // num_values)
     for start in range(0, num_ways, num_rows):
-        drawn = random.random((min(num_rows, num_ways - start), num_values))
-        chosen = np.argpartition(drawn, num_ours - 1, axis=1)[:, :num_ours]
-        rows = np.zeros(drawn.shape)
-        np.put_along_axis(rows, chosen, 1.0, axis=1)
-        yield rows
+        yield _random_ways(num_ours, num_theirs, min(num_rows, num_ways - start), seed + start).astype(np.float64)
+
+
+@lru_cache(maxsize=16)
+def _random_ways(num_ours: int, num_theirs: int, num_ways: int, seed: int) -> npt.NDArray[np.bool_]:
+    """Kept for the next metric of the same cells: at most 2 MB each."""
+    drawn = np.random.default_rng(seed).random((num_ways, num_ours + num_theirs))
+    chosen = np.argpartition(drawn, num_ours - 1, axis=1)[:, :num_ours]
+    rows = np.zeros(drawn.shape, np.bool_)
+    np.put_along_axis(rows, chosen, True, axis=1)
+    return rows
 
 
 @lru_cache(maxsize=8)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from engine.units import between, counted, digits, duration, quantity
+from engine.units import between, counted, digits, dollars, duration, quantity
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,20 @@ def test_a_duration_is_said_as_people_do(seconds: float, text: str) -> None:
 
 def test_one_of_a_thing_is_singular() -> None:
     assert (counted(1, "sample"), counted(1200, "sample")) == ("1 sample", "1,200 samples")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (5.246, "$5.25"),
+        (8, "$8.00"),
+        (1234.5, "$1,234.50"),
+        (0.00123, "$0.00123"),
+        (0.099, "$0.0990"),
+        (0, "$0.00"),
+        (-2.75, "−$2.75"),
+        (math.nan, "–"),
+    ],
+)
+def test_money_has_cents_and_three_digits_below_them(value: float, text: str) -> None:
+    assert dollars(value) == text

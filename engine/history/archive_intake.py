@@ -1,0 +1,277 @@
+"""Taking in an archive: all of it or nothing, nothing twice, nothing in place of what is here.
+
+It was written anywhere: sizes, names, types and figures are checked before anything of it is kept.
+"""
+
+import io
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from engine.history import columns, comparisons, run_columns
+from engine.history.archive_members import lines_of, manifest_of, tables_of, telling
+from engine.history.archive_parts import (
+    COMPARISONS,
+    IDS_AT_ONCE,
+    MANIFEST,
+    MARKS,
+    RUNS,
+    SAMPLES,
+    STEPS,
+    TOKENIZERS,
+    TRIALS,
+    ArchivedComparison,
+    ArchivedTrial,
+    Manifest,
+    Mark,
+    no_steps,
+    stem,
+)
+from engine.history.arriving_rows import Arriving
+from engine.history.owned_file import Cursor, insert_rows
+from engine.history.run_file import ALWAYS, COLUMNS, checked_samples, run_from_json
+from engine.history.step_checks import STEP_COLUMNS, checked_steps
+from engine.history.store import History
+from engine.history.trial_file import TokenizerPart
+from engine.history.trials import as_uuid
+from engine.runs import RunRecord
+from engine.samples import no_samples
+
+_tokenizer = msgspec.json.Decoder(TokenizerPart).decode
+_trial = msgspec.json.Decoder(ArchivedTrial).decode
+_mark = msgspec.json.Decoder(Mark).decode
+_comparison = msgspec.json.Decoder(ArchivedComparison).decode
+
+_FAULTS = {
+    "a sample belongs to a cell that its run does not have": """
+        SELECT 1 FROM samples ANTI JOIN cells ON cells.run_id = samples.run_id AND cells.number = samples.cell
+        WHERE samples.run_id IN (SELECT id::UUID FROM arrived WHERE size IS NULL)""",
+    "two samples of one run have the same position": """
+        SELECT 1 FROM samples WHERE run_id IN (SELECT id::UUID FROM arrived WHERE size IS NULL)
+        GROUP BY run_id, position HAVING count(*) > 1""",
+    "two steps of one trial have the same position": """
+        SELECT 1 FROM steps WHERE trial_id IN (SELECT id::UUID FROM arrived WHERE size IS NOT NULL)
+        GROUP BY trial_id, is_prompt, position HAVING count(*) > 1""",
+    "a step has a token that its tokenizer does not have": """
+        SELECT 1 FROM steps JOIN arrived ON steps.trial_id = arrived.id::UUID
+        WHERE greatest(steps.id, list_max(steps.top_ids)) >= arrived.size""",
+}
+
+
+class Imported(NamedTuple):
+    """What came in: ids of the runs and trials that are new here, and how many were known, which stay as they are."""
+
+    run_ids: tuple[str, ...]
+    trial_ids: tuple[str, ...]
+    num_known: int
+
+    @property
+    def num_runs(self) -> int:
+        """Runs that are new here."""
+        return len(self.run_ids)
+
+    @property
+    def num_trials(self) -> int:
+        """Trials that are new here."""
+        return len(self.trial_ids)
+
+
+def import_archive(history: History, source: bytes | Path, name: str = "archive.zip") -> Imported:
+    """Keep what an archive of `export_history` holds and is not here yet; what was deleted here is restored.
+
+    A run that was measured elsewhere has `name` as its origin here. Raises HistoryError that says what is wrong with
+    the archive; nothing of it is kept then.
+    """
+    with telling(name), zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as content:
+        manifest = manifest_of(content)
+
+        def take_in(cursor: Cursor) -> Imported:
+            with telling(name):
+                return _Intake(cursor, content, name).take_in(manifest)
+
+        return history.file.write(take_in).result()
+
+
+class _Intake:
+    """One archive on its way into one transaction."""
+
+    def __init__(self, cursor: Cursor, content: zipfile.ZipFile, name: str) -> None:
+        self._cursor, self._content, self._name = cursor, content, name
+        self._sizes: dict[str, int] = {}  # tokens of each tokenizer, by hash
+        self._new: dict[str, dict[str, int | None]] = {"runs": {}, "trials": {}}  # ids, of a trial with that size
+        self._known: dict[str, set[str]] = {"runs": set(), "trials": set()}
+        self._restored: dict[str, list[str]] = {"runs": [], "trials": []}
+
+    def take_in(self, manifest: Manifest) -> Imported:
+        parts: dict[str, Callable[[], int]] = {
+            TOKENIZERS: self._tokenizers,
+            RUNS: self._runs,
+            TRIALS: self._trials,
+            SAMPLES: self._samples,
+            STEPS: self._steps,
+            MARKS: self._marks,
+            COMPARISONS: self._comparisons,
+        }
+        for name, take in parts.items():
+            found, said = take(), manifest.counts.get(stem(name))
+            if found != said:
+                raise ValueError(f"{name} has {found:,} entries, and {MANIFEST} speaks of {said}")
+        self._check()
+        run_ids, trial_ids = ((*self._new[table], *self._restored[table]) for table in ("runs", "trials"))
+        num_known = sum(len(self._known[table]) - len(self._restored[table]) for table in ("runs", "trials"))
+        return Imported(run_ids, trial_ids, num_known)
+
+    # lines
+
+    def _tokenizers(self) -> int:
+        for part in lines_of(self._content, TOKENIZERS, _tokenizer):
+            vocabulary = part.read()
+            self._sizes[vocabulary.hash] = len(vocabulary)
+            self._keep_unless_there("tokenizers", [columns.tokenizer_row(vocabulary)])
+        return len(self._sizes)
+
+    def _runs(self) -> int:
+        runs = lines_of(self._content, RUNS, lambda line: run_from_json(line, no_samples()))
+        while piece := list(islice(runs, IDS_AT_ONCE)):
+            wanted = self._unknown("runs", [(run.id, None) for run in piece])
+            new = [_from_elsewhere(run, self._name) for run in piece if run.id in wanted]
+            self._insert("runs", map(run_columns.run_row, new))
+            cells = [run_columns.cell_rows(run.id, run.cells) for run in new]
+            if cells:
+                insert_rows(self._cursor, "cells", pa.concat_tables(cells))
+        return self._num("runs")
+
+    def _trials(self) -> int:
+        lines = lines_of(self._content, TRIALS, _trial)
+        while piece := list(islice(lines, IDS_AT_ONCE)):
+            rows = list(map(self._trial_row, piece))
+            wanted = self._unknown("trials", [(row["id"], self._sizes[row["tokenizer"]]) for row in rows])
+            self._insert("trials", (row for row in rows if row["id"] in wanted))
+        return self._num("trials")
+
+    def _trial_row(self, part: ArchivedTrial) -> dict[str, Any]:
+        size = self._sizes.get(part.tokenizer)
+        if size is None:
+            raise ValueError(f"{TRIALS}: the tokenizer of trial {part.id} is not in {TOKENIZERS}")
+        if part.prompt_ids and not 0 <= min(part.prompt_ids) <= max(part.prompt_ids) < size:
+            raise ValueError(f"{TRIALS}: the prompt of trial {part.id} has a token that its tokenizer does not have")
+        row = columns.trial_row(part.read(no_steps(), no_steps()))
+        changed = {"id": str(as_uuid(part.id)), "mean_surprise_bits": part.mean_surprise_bits}
+        return {**row, **changed, "tokenizer": part.tokenizer}
+
+    def _marks(self) -> int:
+        rows = (msgspec.structs.asdict(mark) for mark in lines_of(self._content, MARKS, _mark))
+        return self._keep_unless_there("marks", ({**row, "tags": list(row["tags"])} for row in rows))
+
+    def _comparisons(self) -> int:
+        rows = map(_comparison_row, lines_of(self._content, COMPARISONS, _comparison))
+        return self._keep_unless_there("comparisons", rows)
+
+    # tables
+
+    def _samples(self) -> int:
+        def arriving() -> Iterator[pa.Table]:
+            for table in tables_of(self._content, SAMPLES, {"run_id": pa.string(), **COLUMNS}, ("run_id", *ALWAYS)):
+                samples = checked_samples(table, partial(_row, arrived.num_rows))
+                rows = run_columns.sample_table(samples).append_column("run_id", table["run_id"])
+                yield arrived.counted(rows, self._is_new("runs", table["run_id"], SAMPLES))
+
+        schema = run_columns.sample_table(no_samples()).schema.append(pa.field("run_id", pa.string()))
+        arrived = Arriving(schema, arriving)
+        return arrived.insert(self._cursor, "samples")
+
+    def _steps(self) -> int:
+        def arriving() -> Iterator[pa.Table]:
+            for table in tables_of(self._content, STEPS, STEP_COLUMNS, STEP_COLUMNS):
+                rows = checked_steps(table, f"{STEPS}, rows {arrived.num_rows} to {arrived.num_rows + len(table)}")
+                yield arrived.counted(rows, self._is_new("trials", table["trial_id"], STEPS))
+
+        arrived = Arriving(pa.schema(STEP_COLUMNS), arriving)
+        return arrived.insert(self._cursor, "steps")
+
+    def _is_new(self, kind: str, ids: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+        """For each row whether it is to be kept; raises ValueError for one that belongs to nothing in the archive."""
+        is_new = pc.is_in(ids, pa.array(self._new[kind], pa.string()))
+        is_known = pc.is_in(ids, pa.array(self._known[kind], pa.string()))
+        if not pc.all(pc.or_(is_new, is_known), min_count=0).as_py():
+            raise ValueError(f"{name} has a row that belongs to none of its {kind}")
+        return is_new
+
+    # what is here already
+
+    def _unknown(self, table: str, arriving: list[tuple[str, int | None]]) -> set[str]:
+        """Which of these ids are new here; one that was deleted here is restored."""
+        ids = [id for id, _ in arriving]
+        if len(set(ids)) < len(ids) or set(ids) & (self._new[table].keys() | self._known[table]):
+            raise ValueError(f"one of its {table} is there twice")
+        found = self._cursor.execute(
+            f"SELECT id, deleted_at FROM {table} WHERE id IN (SELECT unnest(?::UUID[]))", [ids]
+        ).fetchall()
+        known = {str(id) for id, _ in found}
+        restored = [str(id) for id, deleted_at in found if deleted_at is not None]
+        self._cursor.execute(f"UPDATE {table} SET deleted_at = NULL WHERE id IN (SELECT unnest(?::UUID[]))", [restored])
+        self._known[table] |= known
+        self._restored[table] += restored
+        self._new[table] |= {id: size for id, size in arriving if id not in known}
+        return set(ids) - known
+
+    def _num(self, table: str) -> int:
+        return len(self._new[table]) + len(self._known[table])
+
+    def _insert(self, table: str, rows: Iterable[dict[str, Any]]) -> None:
+        arriving = list(rows)
+        if arriving:
+            insert_rows(self._cursor, table, pa.Table.from_pylist(arriving))
+
+    def _keep_unless_there(self, table: str, rows: Iterable[dict[str, Any]]) -> int:
+        """Insert rows, each unless one with its key is there; gives how many were seen."""
+        num_rows = 0
+        for row in rows:
+            places = ", ".join("?" * len(row))
+            self._cursor.execute(
+                f"INSERT OR IGNORE INTO {table} ({', '.join(row)}) VALUES ({places})", list(row.values())
+            )
+            num_rows += 1
+        return num_rows
+
+    def _check(self) -> None:
+        """What only all members together can tell."""
+        arrived = {id: size for ids in self._new.values() for id, size in ids.items()}
+        self._cursor.register(
+            "arrived", pa.table({"id": pa.array(arrived, pa.string()), "size": pa.array(arrived.values(), pa.int64())})
+        )
+        for fault, query in _FAULTS.items():
+            if self._cursor.execute(f"{query} LIMIT 1").fetchone():
+                raise ValueError(fault)
+        self._cursor.unregister("arrived")
+
+
+def _comparison_row(one: ArchivedComparison) -> dict[str, Any]:
+    row = {
+        "id": one.id,
+        "created_at": one.created_at.astimezone(UTC).replace(tzinfo=None),
+        "name": one.name,
+        "spec": bytes(one.spec).decode(),
+        "trials": bytes(one.trials).decode(),
+    }
+    comparisons.record_of(row)
+    return row
+
+
+def _from_elsewhere(run: RunRecord, name: str) -> RunRecord:
+    """A run that was measured is not one measured here, and one that was being measured then no longer is."""
+    origin = name if run.origin == "measured" else run.origin
+    return replace(run, origin=origin, status="interrupted" if run.status == "running" else run.status)
+
+
+def _row(before: int, row: int) -> str:
+    return f"{SAMPLES}, row {before + row}"

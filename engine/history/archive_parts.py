@@ -1,0 +1,74 @@
+"""What an archive is made of: the names of its members and the forms of their lines; docs/formats.md describes it."""
+
+import uuid
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from engine.history import marks
+from engine.history.trial_file import Part, TrialPart
+from engine.results import StepTable
+from engine.vocabulary import Vocabulary
+
+FORMAT: Literal["logitbench-archive"] = "logitbench-archive"
+VERSION = 1
+MANIFEST = "manifest.json"
+RUNS, TRIALS, TOKENIZERS = "runs.jsonl", "trials.jsonl", "tokenizers.jsonl"
+MARKS, COMPARISONS = "marks.jsonl", "comparisons.jsonl"
+SAMPLES, STEPS = "samples.parquet", "steps.parquet"
+MEMBERS = (MANIFEST, RUNS, TRIALS, TOKENIZERS, MARKS, COMPARISONS, SAMPLES, STEPS)
+
+IDS_AT_ONCE = 200
+
+_NO_VOCABULARY = Vocabulary((), b"", {}, None, False, False)
+
+
+class Manifest(Part, frozen=True):
+    """What an archive says of itself: lines and rows of its members, by their names without endings."""
+
+    format: Literal["logitbench-archive"]
+    version: int
+    created_at: datetime
+    counts: dict[str, int]
+
+
+class ArchivedTrial(TrialPart, frozen=True):
+    """A trial whose steps and tokenizer lie in members of their own. tokenizer: the hash of its Vocabulary."""
+
+    tokenizer: str
+    mean_surprise_bits: float | None
+
+
+class Mark(Part, frozen=True):
+    """What a person said of a run, a trial or a comparison."""
+
+    kind: marks.Kind
+    id: uuid.UUID
+    is_starred: bool
+    is_archived: bool
+    note: Annotated[str, msgspec.Meta(max_length=marks.NOTE_CHARACTERS)]
+    tags: Annotated[
+        tuple[Annotated[str, msgspec.Meta(max_length=marks.TAG_CHARACTERS)], ...],
+        msgspec.Meta(max_length=marks.MOST_TAGS),
+    ]
+
+
+class ArchivedComparison(Part, frozen=True):
+    """A comparison: `spec` what was compared, `trials` the ids of the answers, both as its table has them."""
+
+    id: uuid.UUID
+    created_at: datetime
+    name: str
+    spec: msgspec.Raw
+    trials: msgspec.Raw
+
+
+def no_steps() -> StepTable:
+    """A table without steps: those of an archived trial lie elsewhere."""
+    return StepTable(_NO_VOCABULARY, 0)
+
+
+def stem(name: str) -> str:
+    """The name of a member without its ending, under which the manifest counts it."""
+    return name.partition(".")[0]

@@ -1,0 +1,143 @@
+"""What the tables of the history hold, in words, and queries ready to be run."""
+
+from typing import NamedTuple
+
+from engine.samples import METRICS
+
+
+class Ready(NamedTuple):
+    """A query with the name under which it is offered."""
+
+    name: str
+    sql: str
+
+
+COMMENTS: dict[tuple[str, str], str] = {
+    ("runs", "created_at"): "UTC",
+    ("runs", "deleted_at"): "UTC; set while a deletion can still be undone",
+    ("runs", "origin"): "measured, or where it came from",
+    ("runs", "machine_hash"): "hash of the machine's fingerprint",
+    ("runs", "sentence"): "what the run found, in one line",
+    ("runs", "plan"): "JSON",
+    ("runs", "machine"): "JSON: the fingerprint",
+    ("runs", "versions"): "JSON",
+    ("runs", "outcome"): "JSON",
+    ("cells", "number"): "of the configuration within its run, samples.cell",
+    ("cells", "settings"): "JSON: by name of the axis",
+    ("cells", "facts"): "JSON: what is measured once",
+    ("samples", "cell"): "cells.number",
+    ("samples", "round"): "from 0",
+    ("samples", "position"): "place in the run, from 0",
+    ("samples", "started_at"): "Unix seconds",
+    ("samples", "flag"): "clean, contended, throttled or cold",
+    ("samples", "is_anchor"): "one of the samples that watch for drift",
+    ("samples", "is_replaced"): "measured again, so not counted",
+    **{
+        ("samples", metric.name): f"{metric.label}{metric.unit and f', {metric.unit}'}: {metric.formula}"
+        for metric in METRICS
+    },
+    ("trials", "created_at"): "UTC",
+    ("trials", "deleted_at"): "UTC; set while a deletion can still be undone",
+    ("trials", "parent"): "the trial that this one continues or repeats",
+    ("trials", "label"): "why it was made, empty for an ordinary run",
+    ("trials", "messages"): "JSON: the conversation, empty for a completion",
+    ("trials", "sampling"): "JSON",
+    ("trials", "request"): "JSON",
+    ("trials", "pool"): "JSON",
+    ("trials", "tokenizer"): "tokenizers.hash",
+    ("trials", "mean_surprise_bits"): "mean of -log2 of the model's probabilities",
+    ("steps", "is_prompt"): "a token of the prompt, not a generated one",
+    ("steps", "id"): "of the token; its bytes are tokenizers.pieces[id + 1]",
+    ("steps", "logprob"): "nats, of the model's own distribution",
+    ("steps", "entropy"): "nats",
+    ("steps", "p_final"): "probability just before the draw",
+    ("steps", "elapsed_s"): "seconds since the step before",
+    ("steps", "num_kept"): "candidates that the samplers left",
+    ("steps", "top_ids"): "the candidates, most probable first",
+    ("steps", "top_p_final"): "up to the last candidate that was not cut",
+    ("marks", "kind"): "run, trial or comparison",
+    ("marks", "id"): "runs.id, trials.id or comparisons.id",
+}
+
+_COUNTED = "runs.deleted_at IS NULL AND samples.flag = 'clean' AND NOT samples.is_replaced"
+_MEASURED = """FROM samples
+    JOIN cells ON cells.run_id = samples.run_id AND cells.number = samples.cell
+    JOIN runs ON runs.id = samples.run_id"""
+
+READY = (
+    Ready(
+        "Fastest configurations of each model",
+        f"""SELECT runs.model_name, cells.label, median(samples.tokens_per_s) AS median_tokens_per_s,
+    count(*) AS num_samples, runs.created_at, runs.id AS run_id
+{_MEASURED}
+WHERE {_COUNTED} AND samples.tokens_per_s IS NOT NULL
+GROUP BY runs.id, runs.model_name, runs.created_at, cells.number, cells.label
+QUALIFY row_number() OVER (PARTITION BY runs.model_name ORDER BY median(samples.tokens_per_s) DESC) <= 5
+ORDER BY runs.model_name, median_tokens_per_s DESC""",
+    ),
+    Ready(
+        "Memory against speed",
+        f"""SELECT cells.label, runs.model_name, median(samples.pss_bytes) / 1e9 AS pss_gb,
+    median(samples.tokens_per_s) AS median_tokens_per_s, runs.id AS run_id
+{_MEASURED}
+WHERE {_COUNTED} AND samples.pss_bytes IS NOT NULL AND samples.tokens_per_s IS NOT NULL
+GROUP BY ALL
+ORDER BY pss_gb""",
+    ),
+    Ready(
+        "Runs by week",
+        """SELECT date_trunc('week', created_at) AS week, count(*) AS num_runs, count(DISTINCT model_name) AS num_models
+FROM runs
+WHERE deleted_at IS NULL
+GROUP BY week
+ORDER BY week""",
+    ),
+    Ready(
+        "Disturbed samples by run",
+        """SELECT runs.created_at, runs.name, count(*) AS num_samples,
+    count(*) FILTER (samples.flag = 'contended') AS contended,
+    count(*) FILTER (samples.flag = 'throttled') AS throttled,
+    count(*) FILTER (samples.flag = 'cold') AS cold
+FROM samples JOIN runs ON runs.id = samples.run_id
+WHERE runs.deleted_at IS NULL
+GROUP BY runs.id, runs.created_at, runs.name
+ORDER BY runs.created_at DESC""",
+    ),
+    Ready(
+        "Most surprising tokens",
+        """WITH picked AS (
+    SELECT steps.position, steps.id, steps.logprob, trials.title, trials.tokenizer, trials.id AS trial_id
+    FROM steps JOIN trials ON trials.id = steps.trial_id
+    WHERE trials.deleted_at IS NULL AND NOT steps.is_prompt AND steps.logprob IS NOT NULL
+    ORDER BY steps.logprob
+    LIMIT 50
+)
+SELECT title, position, CAST(pieces[picked.id + 1] AS VARCHAR) AS token, -logprob / ln(2) AS surprise_bits,
+    exp(logprob) AS p, trial_id
+FROM picked JOIN tokenizers ON tokenizers.hash = picked.tokenizer
+ORDER BY surprise_bits DESC""",
+    ),
+    Ready(
+        "Ten slowest tokens",
+        """WITH picked AS (
+    SELECT steps.position, steps.id, steps.elapsed_s, trials.title, trials.tokenizer, trials.id AS trial_id
+    FROM steps JOIN trials ON trials.id = steps.trial_id
+    WHERE trials.deleted_at IS NULL AND NOT steps.is_prompt AND steps.position > 0
+    ORDER BY steps.elapsed_s DESC NULLS LAST
+    LIMIT 10
+)
+SELECT title, position, CAST(pieces[picked.id + 1] AS VARCHAR) AS token, 1000 * elapsed_s AS ms, trial_id
+FROM picked JOIN tokenizers ON tokenizers.hash = picked.tokenizer
+ORDER BY ms DESC""",
+    ),
+    Ready(
+        "Trials by model",
+        """SELECT model_name, count(*) AS num_trials, sum(num_generated) AS num_tokens,
+    avg(mean_surprise_bits) AS mean_surprise_bits,
+    median((num_generated - 1) / decode_s) FILTER (decode_s > 0 AND num_generated > 1) AS decode_per_s
+FROM trials
+WHERE deleted_at IS NULL
+GROUP BY model_name
+ORDER BY num_tokens DESC""",
+    ),
+)

@@ -1,0 +1,162 @@
+"""The words of `history list|show|compare|export|import|sql|gc`, read into what to do."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, Literal
+
+from engine.errors import ConfigError
+from engine.history.console import MOST_ROWS
+from engine.history.filters import Filter
+
+Kind = Literal["runs", "trials"]
+SHOWN = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Base of the commands; `is_json` prints JSON instead of text."""
+
+    is_json: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListArguments(Command):
+    """Which runs or trials to list, the newest first."""
+
+    kind: Kind
+    wanted: Filter
+    limit: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowArguments(Command):
+    """A run or a trial, by its id."""
+
+    id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareArguments(Command):
+    """Runs by their ids; baseline: key RUN.CELL, empty for the first."""
+
+    runs: tuple[str, ...]
+    baseline: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportArguments(Command):
+    """An archive to write, of these runs and trials; of everything where neither is given."""
+
+    path: Path
+    runs: tuple[str, ...]
+    trials: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportArguments(Command):
+    """Files to take in."""
+
+    paths: tuple[Path, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlArguments(Command):
+    """A query, and how many rows of its result at most."""
+
+    query: str
+    limit: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GcArguments(Command):
+    """Purge what was deleted."""
+
+
+def parse(words: Sequence[str]) -> Command:
+    """Read one of these commands. Raises ConfigError for values out of range, SystemExit (2) for unknown flags."""
+    whole = argparse.ArgumentParser(prog="python -m engine")
+    history = whole.add_subparsers(required=True, metavar="COMMAND").add_parser(
+        "history", help="what was measured and tried before", allow_abbrev=False
+    )
+    commands = history.add_subparsers(required=True, metavar="list|show|compare|export|import|sql|gc")
+    for name, told, add, read in (
+        ("list", "runs or trials, the newest first", _add_list, _list),
+        ("show", "one run or trial", _add_show, ShowArguments),
+        ("compare", "runs against each other", _add_compare, _compare),
+        ("export", "write runs and trials as one file for another workbench", _add_export, _export),
+        ("import", "take in files of this and of other programs", _add_import, _import),
+        ("sql", "run one query that only reads", _add_sql, SqlArguments),
+        ("gc", "purge what was deleted", _add_nothing, GcArguments),
+    ):
+        # Flags are never guessed from their beginnings, so that a new one breaks no script.
+        parser = commands.add_parser(name, help=told, allow_abbrev=False)
+        add(parser)
+        parser.add_argument("--json", dest="is_json", action="store_true", help="print JSON")
+        parser.set_defaults(read=read)
+    values = vars(whole.parse_args(words))
+    command: Command = values.pop("read")(**values)
+    return command
+
+
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kind", choices=("runs", "trials"), default="runs", help="default: runs")
+    parser.add_argument("--model", action="append", default=[], metavar="NAME", help="only of this model; several: any")
+    parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="only with this tag; several: all")
+    parser.add_argument("--since", metavar="DAY", help="only from this day on, such as 2026-11-21")
+    parser.add_argument("--text", default="", help="only with these words, of prompts and outputs too")
+    parser.add_argument("--limit", type=int, default=SHOWN, metavar="N", help=f"default: {SHOWN}")
+
+
+def _add_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="of a run or a trial")
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="ids of runs")
+    parser.add_argument("--baseline", default="", metavar="RUN.CELL", help="default: the first cell of the first run")
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, metavar="FILE.zip")
+    parser.add_argument("--run", dest="runs", action="append", default=[], metavar="RUN", help="left out: all")
+    parser.add_argument("--trial", dest="trials", action="append", default=[], metavar="TRIAL", help="left out: all")
+
+
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", type=Path, metavar="FILE")
+
+
+def _add_sql(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("query", metavar="SELECT", help="one SELECT, EXPLAIN or DESCRIBE")
+    parser.add_argument("--limit", type=int, default=MOST_ROWS, metavar="N", help=f"default: {MOST_ROWS:,}")
+
+
+def _add_nothing(_: argparse.ArgumentParser) -> None:
+    """This command has no words of its own."""
+
+
+def _list(*, model: list[str], tag: list[str], since: str | None, text: str, **others: Any) -> ListArguments:
+    wanted = Filter(models=tuple(model), tags=tuple(tag), since=_day(since), text=text)
+    return ListArguments(wanted=wanted, **others)
+
+
+def _day(text: str | None) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        raise ConfigError(f"--since {text}: must be a day such as 2026-11-21") from None
+
+
+def _compare(*, runs: list[str], **others: Any) -> CompareArguments:
+    return CompareArguments(runs=tuple(runs), **others)
+
+
+def _export(*, runs: list[str], trials: list[str], **others: Any) -> ExportArguments:
+    return ExportArguments(runs=tuple(runs), trials=tuple(trials), **others)
+
+
+def _import(*, paths: list[Path], **others: Any) -> ImportArguments:
+    return ImportArguments(paths=tuple(paths), **others)

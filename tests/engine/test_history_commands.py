@@ -1,0 +1,127 @@
+"""`history` on the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine import __main__ as shell
+from engine.history import History
+from engine.settings import Settings
+from tests.engine.bench.test_logs import CANDIDATES
+from tests.engine.history.run_maker import make_run
+from tests.engine.history.trial_maker import make_trial, uuid7
+
+Told = pytest.CaptureFixture[str]
+
+
+def told(capsys: Told, *words: str) -> str:
+    assert shell.main(["history", *words]) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def refused(capsys: Told, *words: str) -> str:
+    assert shell.main(["history", *words]) == shell.ERROR
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err
+
+
+@pytest.fixture
+def ids(home: Path) -> tuple[str, str, str]:
+    """Two runs and a trial, the second run with a tag."""
+    runs, trial = [make_run(48, 2, name="first"), make_run(48, 2, name="second")], make_trial(5, 3)
+    with History.open(Settings.from_environment().history) as history:
+        for run in runs:
+            history.runs.keep(run)
+        history.record(trial).result()
+        history.marks.tag("run", [runs[1].id], add=["good"])
+    return runs[0].id, runs[1].id, trial.id
+
+
+def test_runs_and_trials_are_listed(capsys: Told, ids: tuple[str, str, str]) -> None:
+    lines = told(capsys, "list").splitlines()
+    assert [line.split()[0] for line in lines[:2]] == [ids[1], ids[0]]
+    assert lines[2] == "2 of 2 runs"
+    rows = json.loads(told(capsys, "list", "--tag", "good", "--json"))
+    assert (rows["total"], [row["id"] for row in rows["rows"]]) == (1, [ids[1]])
+    assert json.loads(told(capsys, "list", "--text", "first", "--limit", "1", "--json"))["rows"][0]["id"] == ids[0]
+    assert json.loads(told(capsys, "list", "--kind", "trials", "--model", "story", "--json"))["rows"][0]["id"] == ids[2]
+    assert json.loads(told(capsys, "list", "--since", "2999-01-01", "--json")) == {"total": 0, "rows": []}
+
+
+def test_a_run_and_a_trial_are_shown(capsys: Told, ids: tuple[str, str, str]) -> None:
+    assert f"run {ids[0]}" in told(capsys, "show", ids[0])
+    assert json.loads(told(capsys, "show", ids[0], "--json"))["id"] == ids[0]
+    assert len(told(capsys, "show", ids[2]).splitlines()) > 5
+    assert json.loads(told(capsys, "show", ids[2], "--json"))["id"] == ids[2]
+
+
+def test_runs_are_compared(capsys: Told, ids: tuple[str, str, str]) -> None:
+    found = json.loads(told(capsys, "compare", ids[0], ids[1], "--json"))
+    assert {entry["key"].partition(".")[0] for entry in found["entries"]} == {ids[0], ids[1]}
+    assert found["baseline"] in {entry["key"] for entry in found["entries"]}
+    assert any(entry["verdicts"] for entry in found["entries"])
+    assert found["sentence"] in told(capsys, "compare", ids[0], ids[1]).replace("\\", "")
+
+
+def test_everything_goes_out_and_comes_in_once(
+    capsys: Told, ids: tuple[str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "all.zip")
+    counts = json.loads(told(capsys, "export", path, "--json"))["counts"]
+    assert (counts["runs"], counts["trials"]) == (2, 1)
+    assert "1 run, 0 trials" in told(capsys, "export", str(tmp_path / "one.zip"), "--run", ids[0])
+    monkeypatch.setenv("LOGITBENCH_HOME", str(tmp_path / "elsewhere"))
+    assert "2 runs and 1 trial taken in" in told(capsys, "import", path)
+    (file,) = json.loads(told(capsys, "import", path, "--json"))["files"]
+    assert (file["kind"], file["run_ids"]) == ("archive", [])
+    assert json.loads(told(capsys, "list", "--json"))["total"] == 2
+
+
+def test_while_the_history_is_in_use_an_import_goes_to_its_inbox(capsys: Told, home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "candidates.log"
+    path.write_text(CANDIDATES)
+    with History.open(Settings.from_environment().history) as history:
+        assert "inbox" in told(capsys, "import", str(path))
+        assert "in use by process" in refused(capsys, "list")
+        assert history.recent() == []
+    assert len(list((home / "inbox").glob("*.trial"))) == 1
+
+
+def test_a_query_gives_lines_or_json(capsys: Told, ids: tuple[str, str, str]) -> None:
+    query = "SELECT id, created_at, [1.5, NULL] AS list, 'nan'::DOUBLE AS nan FROM trials"
+    (row,) = json.loads(told(capsys, "sql", query, "--json"))["rows"]
+    assert (row["id"], row["list"], row["nan"]) == (ids[2], [1.5, None], None)
+    head, line = told(capsys, "sql", "SELECT count(*) AS num, 'a\x1b[2J' AS text FROM runs").splitlines()
+    assert (head, line) == ("num\ttext", "2\ta\\x1b[2J")
+    assert shell.main(["history", "sql", "SELECT * FROM range(50)", "--limit", "10"]) == 0
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 11
+    assert "first 10 rows" in captured.err
+
+
+def test_what_was_deleted_is_purged(capsys: Told, ids: tuple[str, str, str]) -> None:
+    with History.open(Settings.from_environment().history) as history:
+        history.runs.delete(ids[0])
+    assert json.loads(told(capsys, "gc", "--json")) == {"num_purged": 1}
+    assert json.loads(told(capsys, "gc", "--json")) == {"num_purged": 0}
+    assert json.loads(told(capsys, "list", "--json"))["total"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("show", "nonsense"), "There is no run or trial 'nonsense'"),
+        (("show", uuid7()), "There is no run or trial"),
+        (("compare", uuid7()), "There is no run or trial"),
+        (("export", "nowhere/all.zip"), "could not be written"),
+        (("export", "all.zip", "--run", uuid7()), "There is no run"),
+        (("import", "nowhere.zip"), "nowhere.zip"),
+        (("sql", "DELETE FROM runs"), "only reads"),
+        (("list", "--since", "yesterday"), "--since yesterday"),
+        (("list", "--limit", "0"), "limit"),
+    ],
+)
+def test_what_cannot_be_done_is_told(capsys: Told, words: tuple[str, ...], reason: str) -> None:
+    assert reason in refused(capsys, *words)
