@@ -4,6 +4,8 @@
     ├── ConfigError      a parameter, name or grammar is wrong; nothing was started. Mend the call and go on.
     ├── ModelError       a model file cannot be used, or the model gave no usable numbers. Choose another file.
     │   └── MemoryRefused    weights and KV cache do not fit this machine; the arithmetic is in the text.
+    ├── DownloadError    a model could not be fetched from the hub; the text says why, and what had come is kept.
+    │   └── NetworkError     the hub does not answer, or the connection broke. Everything local still works; try again.
     ├── PromptTooLong    prompt longer than the context; both numbers are in the text. Shorten it or raise n_ctx.
     ├── QueueFull        too many jobs wait in this pool. Wait, then submit again.
     ├── JobTimeout       `result(timeout=…)` ran out of time; the job goes on. Also a TimeoutError.
@@ -33,6 +35,14 @@ class ModelError(EngineError):
 
 class MemoryRefused(ModelError):
     """Weights and KV cache would not fit; refused before anything was loaded."""
+
+
+class DownloadError(EngineError):
+    """A model could not be fetched from the hub: not found, not allowed, no room, or not what was promised."""
+
+
+class NetworkError(DownloadError):
+    """The hub cannot be reached or broke off; the same download, started again, goes on where it stopped."""
 
 
 class PromptTooLong(EngineError, ValueError):

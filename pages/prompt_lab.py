@@ -6,9 +6,9 @@ from typing import NamedTuple
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.trials import Trial, perplexity
 from engine.units import duration
 from engine.workbench import RECORDED, Workbench, current
+from engine.workbench.trials import Trial, perplexity
 from pages.parts import chat_editor, lab, recent, sampling_editor, snippets
 from pages.parts.notice import notice
 from pages.parts.plain import plain

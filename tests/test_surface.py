@@ -12,8 +12,8 @@ import engine
 from engine.settings import SETTINGS
 
 ROOT = Path(__file__).parents[1]
-FIXED = {"Candidate", "Completion", "EngineError", "Pool", "Sampling", "TokenStep", "complete"}
-HEAVY = ("duckdb", "llama_cpp", "plotly", "streamlit", "torch")
+FIXED = {"Candidate", "Completion", "EngineError", "Pool", "Sampling", "TokenStep", "complete", "embed"}
+HEAVY = ("duckdb", "llama_cpp", "plotly", "sentence_transformers", "streamlit", "torch")
 
 
 def test_the_public_names_are_those_that_are_listed() -> None:
@@ -64,9 +64,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_the_wheel_carries_engine_and_model_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_carries_engine_model_and_tables_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "engine/_data/demo/story.gguf" in names
+    assert {"engine/_data/reference/generation.csv", "engine/_data/prices/prices.csv"} <= set(names)
     assert "engine/__main__.py" in names
     folders = {name.split("/")[0] for name in names}
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"engine"}

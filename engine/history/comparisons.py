@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from engine.arms import Answer, ComparisonPlan, ComparisonRecord, ComparisonSummary, Outcome
+from engine.comparing.arms import Answer, ComparisonPlan, ComparisonRecord, ComparisonSummary, Outcome
 from engine.errors import ConfigError
 from engine.history.checks import checked_text
 from engine.history.owned_file import Cursor, OwnedFile, fetch, insert_row, is_changed

@@ -75,7 +75,7 @@ class History:
         return self._set_deleted(id, None)
 
     def gc(self) -> int:
-        """Purge deleted trials, runs and comparisons, and tokenizers without a trial; gives how many of the first three."""
+        """Purge what was deleted, and tokenizers without a trial; gives how many trials, runs, comparisons it was."""
         return self.file.write(lambda cursor: _purge(cursor) + runs.purge(cursor) + comparisons.purge(cursor)).result()
 
     def recent(self, limit: int = 20, *, without_label: str | None = None) -> list[TrialSummary]:

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from engine.errors import ModelError
@@ -21,13 +22,13 @@ def model_hash(path: str | Path, folder: str | Path | None = None) -> str:
     the model file cannot be read.
     """
     path = Path(path).resolve()
-    store = Path(folder or Settings.from_environment().home, "models", "hashes.json")
+    store = _store(folder)
     try:
         before = _state(path)
         known = _load(store)
-        entry = known.get(str(path))
-        if isinstance(entry, list) and entry[:2] == before and isinstance(entry[-1], str):
-            return entry[-1]
+        kept = _kept(known, path, before)
+        if kept is not None:
+            return kept
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if _state(path) == before:
@@ -35,6 +36,37 @@ def model_hash(path: str | Path, folder: str | Path | None = None) -> str:
         return digest
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def known_hashes(paths: Iterable[Path], folder: str | Path | None = None) -> dict[Path, str]:
+    """Hashes of those files that `model_hash` has read in their present state; nothing is read now."""
+    known = _load(_store(folder))
+    found = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            resolved = path.resolve()
+            kept = _kept(known, resolved, _state(resolved))
+            if kept is not None:
+                found[path] = kept
+    return found
+
+
+def keep_hash(path: Path, digest: str, folder: str | Path | None = None) -> None:
+    """Remember the SHA-256 that a file was just found to have, so that `model_hash` need not read it."""
+    store = _store(folder)
+    with contextlib.suppress(OSError):
+        _save(store, _load(store) | {str(path.resolve()): [*_state(path), digest]})
+
+
+def _store(folder: str | Path | None) -> Path:
+    return Path(folder or Settings.from_environment().home, "models", "hashes.json")
+
+
+def _kept(known: dict[str, object], path: Path, state: list[int]) -> str | None:
+    entry = known.get(str(path))
+    if isinstance(entry, list) and entry[:2] == state and isinstance(entry[-1], str):
+        return entry[-1]
+    return None
 
 
 def _state(path: Path) -> list[int]:

@@ -6,7 +6,7 @@ import streamlit as st
 
 from engine.errors import ConfigError, EngineError
 from engine.pool.pool import Pool
-from engine.trials import Message
+from engine.workbench.trials import Message
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 

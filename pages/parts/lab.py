@@ -7,8 +7,8 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.specs import Request, Sampling
-from engine.trials import Draft, Trial
 from engine.workbench import Workbench
+from engine.workbench.trials import Draft, Trial
 from pages.parts import chat_editor, sampling_editor
 
 PROMPT, MODE, TRIAL, ERROR, ANSWERED = "lab_prompt", "lab_mode", "lab_trial", "lab_error", "lab_answered"

@@ -7,12 +7,12 @@ import streamlit as st
 
 from engine.bench.measuring.machine import fingerprint
 from engine.errors import EngineError
-from engine.model_slot import ModelState, default_spec
 from engine.models import BrokenFile, ModelFile, embedded_model, estimate, list_models, read_model
 from engine.pool.pool import Pool
 from engine.specs import PoolSpec
 from engine.units import counted
 from engine.workbench import Workbench, current
+from engine.workbench.model_slot import ModelState, default_spec
 from pages.parts.benchmark.limits_view import machine_limits
 from pages.parts.notice import notice
 from pages.parts.plain import plain

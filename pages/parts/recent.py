@@ -6,8 +6,8 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.history import TrialSummary
-from engine.trials import Trial
 from engine.workbench import RECORDED, Workbench
+from engine.workbench.trials import Trial
 from pages.parts import lab
 from pages.parts.notice import notice
 from pages.parts.plain import plain

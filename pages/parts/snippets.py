@@ -7,7 +7,7 @@ from dataclasses import fields
 import streamlit as st
 
 from engine.specs import PoolSpec, Sampling
-from engine.trials import Draft
+from engine.workbench.trials import Draft
 
 WIDTH = 100
 

@@ -9,14 +9,21 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from engine.bench.planning.plan import Plan
+from engine.history import History
+from engine.models import embedded_model
 from engine.models.shapes import Shape
 from engine.models.synthetic import write_synthetic
+from engine.runs import RunRecord
+from tests.pages.bench_harness import START, make_run
 
 ROOT = Path(__file__).parents[2]
 # Slow enough to be watched: about a tenth of a second for a token while tests run beside it.
@@ -24,6 +31,9 @@ SLOW = Shape(
     architecture="llama", n_vocab=8192, n_ctx_train=2048, n_embd=1024, n_layer=12, n_head=16, n_head_kv=16, n_ff=2816,
     norm_eps=1e-5, rope_base=10_000,
 )  # fmt: skip
+
+# Tests run beside each other: what is slow is not wrong.
+expect.set_options(timeout=60_000)
 
 
 class Server:
@@ -101,6 +111,30 @@ def slow(tmp_path_factory: pytest.TempPathFactory, slow_model: Path) -> Iterator
         yield server
 
 
+@pytest.fixture(scope="session")
+def runs() -> list[RunRecord]:
+    """Two runs with known figures, as if they had been measured a day apart."""
+    plan = Plan(model=str(embedded_model()), axes={"layout": ("1x1", "1x2"), "parallel": (1, 4)}, rounds=8)
+    return [
+        replace(
+            make_run(replace(plan, name=name), seed=day), created_at=START + timedelta(days=day),
+            machine={"name": "The attic"},
+        )
+        for day, name in enumerate(("Morning", "Evening"))
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory, runs: list[RunRecord]) -> Iterator[Server]:
+    """A server with the model that ships, and those runs in its history."""
+    home = tmp_path_factory.mktemp("kept")
+    with History.open(home / "history.duckdb") as history:
+        for run in runs:
+            history.runs.keep(run)
+    with running(home) as server:
+        yield server
+
+
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """A fresh profile, in which a defect of the page fails the test."""
@@ -119,8 +153,19 @@ def open_page(context: BrowserContext) -> Iterator[Callable[..., Page]]:
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(url)
-        page.get_by_role("heading", name=title).wait_for()
+        page.get_by_role("heading", name=title, exact=True).wait_for()
         return page
 
     yield open_
     assert not errors
+
+
+def is_settled(page: Page) -> None:
+    """Wait until the script has drawn the whole page."""
+    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
+
+
+def choose_row(page: Page, number: int, *, table: int = 0) -> None:
+    """Click the box before a row of a table, which is drawn on a canvas."""
+    page.get_by_test_id("stDataFrame").nth(table).click(position={"x": 18, "y": 35 * (number + 1) + 18})
+    is_settled(page)

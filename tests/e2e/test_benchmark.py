@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.e2e.conftest import Server
+from tests.e2e.conftest import Server, is_settled
 
 OpenPage = Callable[..., Page]
 RUN = re.compile(r"\?run=[0-9a-f-]{36}$")
@@ -17,10 +17,6 @@ def field(page: Page, label: str, value: str) -> None:
     box.fill(value)
     box.press("Enter")
     is_settled(page)
-
-
-def is_settled(page: Page) -> None:
-    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning", timeout=60_000)
 
 
 def test_from_a_plan_to_a_sentence(shipped: Server, open_page: OpenPage) -> None:

@@ -10,7 +10,8 @@ from engine.settings import SETTINGS, Settings, is_checkout, shipped_folder, wri
 
 
 def test_the_table_names_every_field_of_settings() -> None:
-    assert {setting.name for setting in SETTINGS} == {field.name for field in fields(Settings)}
+    named = {field.name for field in fields(Settings)} - {"model_folders"} | {"models"}
+    assert {setting.name for setting in SETTINGS} == named
     assert all(setting.help for setting in SETTINGS)
 
 
@@ -19,7 +20,7 @@ def test_defaults_of_a_checkout() -> None:
     assert is_checkout()
     assert settings.home == writable_folder() == shipped_folder() == Path(__file__).resolve().parents[2] / "data"
     assert settings.history == settings.home / "history.duckdb"
-    assert settings.models == settings.home / "models"
+    assert settings.model_folders == (settings.models,) == (settings.home / "models",)
     assert settings.model is None
     assert (settings.recorded_top_k, settings.shown_top_k) == (256, 10)
     assert (settings.prefill_share, settings.max_queue) == (32, 256)
@@ -39,6 +40,12 @@ def test_a_path_may_be_given_alone(tmp_path: Path) -> None:
     assert settings.history == tmp_path / "h.duckdb"
     assert settings.model == Path.home() / "model.gguf"
     assert settings.home == writable_folder()
+
+
+def test_several_folders_of_models(tmp_path: Path) -> None:
+    settings = Settings.from_environment({"LOGITBENCH_MODELS": f"{tmp_path / 'first'}: :~/second:"})
+    assert settings.model_folders == (tmp_path / "first", Path.home() / "second")
+    assert settings.models == tmp_path / "first"
 
 
 @pytest.mark.parametrize("text", ["0", "1025", "-1", "many", "1.5"])

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from engine.background import Background, Task
 from engine.bench.findings.summary import summarise
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Plan
@@ -17,6 +16,7 @@ from engine.pool.job import new_id
 from engine.reference import reference_run
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
 from engine.samples import FLAGS, Samples, make_sample
+from engine.workbench.background import Background, Task
 
 START = datetime(2026, 11, 20, 9, 30, tzinfo=UTC)
 

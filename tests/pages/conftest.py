@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine import workbench
-from engine.workbench import Workbench
+from engine.workbench import Workbench, workbench
 
 
 def wait_for_model(bench: Workbench) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from engine.alignment import Segment
-from engine.arms import Arm, ComparisonPlan, ComparisonRecord
+from engine.comparing.alignment import Segment
+from engine.comparing.arms import Arm, ComparisonPlan, ComparisonRecord
 from engine.specs import Request, Sampling
-from engine.trials import Draft
 from engine.workbench import Workbench
+from engine.workbench.trials import Draft
 from pages.parts.compare.trial_file import as_file
 from pages.parts.compare.trial_text import as_html
 from pages.parts.plain import plain

@@ -22,8 +22,8 @@ from engine.models import embedded_model
 from engine.reference import NOTED_BY_HAND, reference_runs
 from engine.runs import RunRecord
 from engine.specs import Request, Sampling
-from engine.trials import Draft
 from engine.workbench import Workbench
+from engine.workbench.trials import Draft
 from pages.parts.history import doors, sql_chart, sql_view
 from pages.parts.plain import plain
 from tests.pages.bench_harness import make_run

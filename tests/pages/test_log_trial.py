@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from engine.bench.exchange.logs import read_candidate_log
-from engine.candidate_trial import trial_of_log
-from engine.trials import StoredTrial
+from engine.workbench.candidate_trial import trial_of_log
+from engine.workbench.trials import StoredTrial
 from tests.engine.bench.test_logs import CANDIDATES
 from tests.engine.history.trial_maker import uuid7
 from tests.pages.harness import ScriptedBench, serving

@@ -11,8 +11,8 @@ from streamlit.testing.v1 import AppTest
 
 from engine.models import embedded_model
 from engine.specs import PoolSpec, Request, Sampling
-from engine.trials import Draft, Trial
 from engine.workbench import Workbench
+from engine.workbench.trials import Draft, Trial
 from pages.parts.plain import plain
 from pages.parts.snippets import as_python, as_shell
 from tests.pages.conftest import wait_for_model

@@ -34,6 +34,7 @@ PROGRAMS = (
     "history",
     "appending",
     "crashes",
+    "library",
 )
 
 

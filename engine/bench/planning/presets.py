@@ -46,7 +46,11 @@ def preset(name: str, model: str | Path, cores: int | None = None) -> Plan:
     """
     if name not in PRESETS:
         raise ConfigError(f"there is no preset {name!r}; known: {', '.join(PRESETS)}")
-    plan = PRESETS[name](str(model), cores or num_cores())
+    return with_timeout(PRESETS[name](str(model), cores or num_cores()))
+
+
+def with_timeout(plan: Plan) -> Plan:
+    """The plan with as much time for a sample as five of its longest ones are guessed to take."""
     timeout_s = min(math.ceil(_TIMEOUT_SAMPLES * _longest_s(plan)), _LONGEST_TIMEOUT_S)
     return replace(plan, timeout_s=max(plan.timeout_s, timeout_s))
 

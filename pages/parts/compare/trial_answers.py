@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pandas as pd
 import streamlit as st
 
-from engine.arms import Answer, ComparisonRecord, Outcome, labels
+from engine.comparing.arms import Answer, ComparisonRecord, Outcome, labels
 from pages.parts.number_columns import formats, scaled
 
 HELPS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from engine.arms import MAX_ARMS, Arm, labels
+from engine.comparing.arms import MAX_ARMS, Arm, labels
 from engine.errors import ConfigError, EngineError
 from engine.models import ModelFile, embedded_model, list_models
 from engine.specs import Request

@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 
 from engine.notebook import to_html
-from engine.trials import Trial
+from engine.workbench.trials import Trial
 from pages.parts.labels import one_line
 
 STYLE = Path(__file__).with_name("offline.css")

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from engine.arms import ComparisonRecord, ComparisonSummary
+from engine.comparing.arms import ComparisonRecord, ComparisonSummary
 from engine.errors import EngineError
 from engine.units import counted
 from engine.workbench import Workbench

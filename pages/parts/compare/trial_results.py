@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from engine.alignment import Fold, Segment, diff, fold, parting, parting_sentence
-from engine.arms import Answer, ComparisonRecord, Outcome, labels
-from engine.compare_slot import figures
+from engine.comparing.alignment import Fold, Segment, diff, fold, parting, parting_sentence
+from engine.comparing.arms import Answer, ComparisonRecord, Outcome, labels
 from engine.errors import EngineError
-from engine.trials import Trial
 from engine.units import counted, duration, quantity
 from engine.workbench import Workbench
+from engine.workbench.compare_slot import figures
+from engine.workbench.trials import Trial
 from pages.parts import address
 from pages.parts.compare import trial_answers
 from pages.parts.compare.trial_file import as_file

@@ -5,10 +5,10 @@ from typing import Any
 
 import streamlit as st
 
-from engine.arms import Arm, ComparisonPlan, ComparisonRecord
+from engine.comparing.arms import Arm, ComparisonPlan, ComparisonRecord
+from engine.comparing.templates import variables
 from engine.errors import ConfigError, EngineError
 from engine.specs import Sampling
-from engine.templates import variables
 from engine.workbench import Workbench
 from pages.parts import lab
 from pages.parts.compare import trial_arms, trial_table

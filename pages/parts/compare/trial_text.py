@@ -4,7 +4,7 @@ import html
 import unicodedata
 from collections.abc import Iterable
 
-from engine.alignment import Segment, SegmentKind
+from engine.comparing.alignment import Segment, SegmentKind
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co"})
 _TAGS: dict[SegmentKind, str] = {"same": "span", "added": "ins", "missing": "del"}

@@ -2,12 +2,12 @@
 
 import streamlit as st
 
-from engine.arms import MAX_REPEATS, ComparisonRecord
-from engine.compare_run import Progress
+from engine.comparing.arms import MAX_REPEATS, ComparisonRecord
+from engine.comparing.templates import variables
 from engine.errors import EngineError
-from engine.templates import variables
 from engine.units import counted
 from engine.workbench import Workbench
+from engine.workbench.compare_run import Progress
 from pages.parts.compare import trial_arms, trial_list, trial_results, trial_state, trial_table
 from pages.parts.notice import notice
 from pages.parts.plain import plain

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 
 import streamlit as st
 
-from engine import import_door
 from engine.errors import EngineError
 from engine.history import History
 from engine.history.archive import export_history
 from engine.history.finding import Found
-from engine.import_door import Recognised
 from engine.units import NOT_MEASURED, counted
+from engine.workbench import import_door
+from engine.workbench.import_door import Recognised
 from pages.parts.history import noted, tables, view
 from pages.parts.history.tables import Column
 from pages.parts.notice import notice

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.arms import Arm, ComparisonPlan, ComparisonRecord, planned_answers
+from engine.comparing.arms import Arm, ComparisonPlan, ComparisonRecord, planned_answers
 from engine.errors import ConfigError
 from engine.history import History
 from tests.engine.history.trial_maker import NASTY, make_trial, uuid7

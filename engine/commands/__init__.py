@@ -1,0 +1,1 @@
+"""The command line behind `python -m engine`: the words of each command, and what it does."""

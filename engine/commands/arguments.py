@@ -1,0 +1,186 @@
+"""The words of a command line, read into specs: a flag for each field of Sampling, few for the machine."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from engine.errors import ConfigError
+from engine.specs import PoolSpec, Request, Sampling
+
+MEASURING = ("bench", "tune", "reconcile", "limits", "models")
+"""Commands whose words engine.commands.bench_arguments reads."""
+
+OTHERS = ("cost", "history")
+"""Commands that read their own words."""
+
+SAMPLING_HELP = {
+    "temperature": "0 takes the most probable token",
+    "top_k": "keep the K most probable candidates; 0: all",
+    "top_p": "keep the most probable candidates up to this mass; 1: all",
+    "min_p": "drop candidates below this share of the best one's probability; 0: none",
+    "typical_p": "keep candidates of typical surprise up to this mass; 1: all",
+    "top_n_sigma": "keep candidates within N standard deviations of the best logit; -1: all",
+    "xtc_probability": "how often all but the least of the probable candidates are dropped; 0: never",
+    "xtc_threshold": "what counts as probable for that",
+    "repeat_penalty": "divide the logits of tokens seen lately; 1: no penalty",
+    "frequency_penalty": "subtract this for each time a token was seen lately",
+    "presence_penalty": "subtract this once from tokens seen lately",
+    "penalty_last_n": "tokens that count as lately; -1: the whole context",
+    "dry_multiplier": "strength of the penalty on repeated sequences; 0: off",
+    "dry_base": "growth of that penalty with the length of the repetition",
+    "dry_allowed_length": "longest repetition that is free",
+    "dry_penalty_last_n": "tokens searched for repetitions; -1: the whole context",
+    "dry_sequence_breakers": "strings that end a repetition",
+    "mirostat": "1 or 2 steers to a constant surprise instead; 0: off",
+    "mirostat_tau": "that surprise, bits",
+    "mirostat_eta": "how fast it is reached",
+    "logit_bias": "add VALUE to the logit of a token id, -inf bans it; may be given several times",
+    "grammar": "GBNF that the text must follow, or @FILE",
+    "json_schema": "JSON schema that the text must follow, or @FILE",
+    "seed": "of the draws; left out: a random one, reported",
+    "samplers": "the stages in their order",
+}
+_META = {
+    "logit_bias": "ID=VALUE",
+    "grammar": "TEXT",
+    "json_schema": "TEXT",
+    "dry_sequence_breakers": "TEXT",
+    "samplers": "STAGE",
+}
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What `generate` was asked; `model` empty: the setting's, else the one that ships."""
+
+    prompt: str
+    model: str
+    sampling: Sampling
+    request: Request
+    pool: PoolSpec
+    is_json: bool
+    is_stream: bool
+    is_kept: bool
+
+
+def parse(words: Sequence[str] | None) -> Arguments:
+    """Read the words of a command line, sys.argv's where None.
+
+    Raises ConfigError for a value out of range or a file that cannot be read, SystemExit (2) for unknown flags.
+    """
+    given = vars(_parser().parse_args(words))
+    sampling = {field.name: given[f"sampling_{field.name}"] for field in fields(Sampling)}
+    if sampling["logit_bias"] is not None:
+        sampling["logit_bias"] = tuple(map(_bias, sampling["logit_bias"]))
+    for name in ("grammar", "json_schema"):
+        sampling[name] = _text(name, sampling[name]) if sampling[name] is not None else None
+    return Arguments(
+        prompt=_prompt(given["prompt"]),
+        model=given["model"],
+        sampling=Sampling(**_present(sampling)),
+        request=Request(**_present({field.name: given.get(field.name) for field in fields(Request)})),
+        pool=PoolSpec(**_present({name: given[name] for name in ("n_ctx", "threads", "instances")})),
+        is_json=given["json"],
+        is_stream=given["stream"],
+        is_kept=given["keep"],
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    whole = argparse.ArgumentParser(
+        prog="python -m engine",
+        description="Logitbench without a screen.",
+        epilog=f"Also {', '.join((*MEASURING, *OTHERS))}: each with --help.",
+    )
+    commands = whole.add_subparsers(required=True, metavar="COMMAND")
+    # Flags are never guessed from their beginnings, so that a new one breaks no script.
+    parser = commands.add_parser("generate", help="complete a prompt", allow_abbrev=False)
+    parser.add_argument("--prompt", required=True, help="text to complete; - reads standard input, as it is")
+    parser.add_argument("--model", default="", help="GGUF file; left out: LOGITBENCH_MODEL, else the one that ships")
+    _add_request(parser)
+    _add_sampling(parser.add_argument_group("sampling", "The defaults are llama.cpp's."))
+    pool = parser.add_argument_group("machine")
+    pool.add_argument("--n-ctx", type=int, metavar="N", help=f"tokens of the context (default: {PoolSpec.n_ctx})")
+    pool.add_argument("--threads", type=int, metavar="N", help="default: the cores this process may use")
+    pool.add_argument("--instances", type=int, metavar="N", help="processes with the model")
+    return whole
+
+
+def _add_request(parser: argparse.ArgumentParser) -> None:
+    asked = parser.add_argument_group("what is asked")
+    asked.add_argument("--max-tokens", type=int, metavar="N", help=f"default: {Request.max_tokens}; 0 only scores")
+    asked.add_argument("--top-k", type=int, metavar="K", help="candidates to record with each token (default: 0, none)")
+    asked.add_argument(
+        "--stop", action="append", metavar="TEXT", help="end before this text; may be given several times"
+    )
+    asked.add_argument(
+        "--prompt-logprobs", action="store_true", default=None, help="figures for the prompt's tokens too"
+    )
+    asked.add_argument(
+        "--no-reuse-prefix", dest="reuse_prefix", action="store_false", default=None, help="compute the whole prompt"
+    )
+    shown = parser.add_argument_group("what is shown and kept").add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="print the whole completion with its steps as JSON")
+    shown.add_argument("--stream", action="store_true", help="print the text as it comes")
+    parser.add_argument(
+        "--keep", action=argparse.BooleanOptionalAction, default=True, help="keep the trial in the history"
+    )
+
+
+def _add_sampling(group: argparse._ArgumentGroup) -> None:
+    for field in fields(Sampling):
+        # --top-k is the number of recorded candidates, as in Pool.submit.
+        flag = "--sampler-top-k" if field.name == "top_k" else "--" + field.name.replace("_", "-")
+        options: dict[str, Any] = {"dest": f"sampling_{field.name}", "help": _help(field.name, field.default)}
+        if field.name == "logit_bias":
+            options |= {"action": "append", "metavar": _META[field.name]}
+        elif isinstance(field.default, tuple):
+            options |= {"nargs": "+", "metavar": _META[field.name]}
+        elif isinstance(field.default, str):
+            options |= {"metavar": _META[field.name]}
+        else:
+            is_real = isinstance(field.default, float)
+            options |= {"type": float if is_real else int, "metavar": "X" if is_real else "N"}
+        group.add_argument(flag, **options)
+
+
+def _help(name: str, default: Any) -> str:
+    text = SAMPLING_HELP[name].replace("%", "%%")
+    is_worth = default not in (None, "", ())
+    shown = " ".join(map(repr, default)) if isinstance(default, tuple) else default
+    return f"{text} (default: {shown})" if is_worth else text
+
+
+def _present(values: dict[str, Any]) -> dict[str, Any]:
+    """Only what was given: the specs have the defaults."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _prompt(given: str) -> str:
+    if given != "-":
+        return given
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"standard input is not text in {error.encoding}: {error.reason} at {error.start}") from error
+
+
+def _text(name: str, given: str) -> str:
+    """A value, or what the file after @ holds."""
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--{name.replace('_', '-')} {given}: the file cannot be read ({error})") from error
+
+
+def _bias(given: str) -> tuple[int, float]:
+    token, _, bias = given.partition("=")
+    try:
+        return int(token), float(bias)
+    except ValueError:
+        raise ConfigError(f"--logit-bias {given}: must be a token id and a number, such as 13=-inf") from None

@@ -1,0 +1,227 @@
+"""The commands that measure: `bench`, `tune`, `reconcile`, `limits`, `models synth`."""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any
+
+from engine.bench.findings.limits import Limits, measure_limits
+from engine.bench.findings.summary import CellSummary, summarise
+from engine.bench.measuring.machine import fingerprint, fingerprint_hash
+from engine.bench.peers.llama_bench_program import build_llama_bench, find_llama_bench
+from engine.bench.planning.plan import Plan
+from engine.bench.planning.preview import preview
+from engine.bench.running.session import Session
+from engine.commands import bench_arguments as words_of
+from engine.commands.keeping import INBOX
+from engine.commands.progress_line import ProgressLine
+from engine.errors import ConfigError, HistoryError, HistoryLocked
+from engine.history import History, write_inbox, write_run
+from engine.jsonable import figure
+from engine.models import read_model
+from engine.models.synthetic import write_synthetic
+from engine.runs import RunRecord
+from engine.settings import Settings
+from engine.units import duration, quantity
+from engine.workbench.bench_keeping import HistoryKeeper
+
+SHOWN_EVERY_S = 1.0
+
+
+def run(words: Sequence[str]) -> None:
+    """Run one of these commands. Raises EngineError, SystemExit for unknown flags, KeyboardInterrupt after Ctrl+C."""
+    match words_of.parse(words):
+        case words_of.BenchArguments() as given if given.is_dry_run:
+            show_plan(given.plan, is_json=given.is_json)
+        case words_of.BenchArguments() as given:
+            if given.builds_llama_bench and not find_llama_bench():
+                build_llama_bench(_teller("building llama-bench"))
+            measure(given.plan, given)
+        case words_of.ResumeArguments() as given:
+            resume(given)
+        case words_of.LimitsArguments() as given:
+            show_limits(given)
+        case words_of.SynthArguments() as given:
+            synthesise(given)
+
+
+def show_plan(plan: Plan, *, is_json: bool) -> None:
+    """What a plan would measure, how long it would take, and what it would need."""
+    told = preview(plan)
+    if is_json:
+        cells = [
+            {
+                "number": cell.number,
+                "label": cell.label,
+                "settings": dict(cell.settings),
+                "seconds": told.seconds_by_cell.get(cell.number),
+                "memory_bytes": told.memory_by_cell.get(cell.number),
+                "notes": list(cell.notes),
+                "refusal": cell.refusal,
+            }
+            for cell in told.cells
+        ]
+        ratio = figure(told.smallest_ratio)
+        seconds = {"seconds": told.seconds, "most_seconds": told.most_seconds}
+        print_json({"sentence": told.sentence, **seconds, "smallest_ratio": ratio, "cells": cells})
+        return
+    print(told.sentence)
+    for cell in told.cells:
+        memory = quantity(told.memory_by_cell.get(cell.number, float("nan")), "B")
+        print(f"  {cell.label or 'one cell'}: {cell.refusal or memory}", *cell.notes, sep="; ")
+
+
+def measure(
+    plan: Plan, given: words_of.BenchArguments | words_of.ResumeArguments, before: RunRecord | None = None
+) -> None:
+    """Measure a plan, keep it, print what was found. After Ctrl+C what was measured is kept and can be continued."""
+    settings = Settings.from_environment()
+    with ExitStack() as closing:
+        history = _history(settings, closing)
+        keeper = HistoryKeeper(history, lambda error: print(f"not kept: {error}", file=sys.stderr))
+        session = Session(plan, keeper, before=before)
+        is_interrupted = _watched(session)
+        done = session.record
+        if history is None:
+            write_inbox(settings.home / INBOX, done)
+    if given.out is not None:
+        write_run(given.out, done)
+    print_run(done, is_json=given.is_json)
+    if is_interrupted:
+        print(f"Stopped; go on with: python -m engine bench resume {done.id}", file=sys.stderr)
+        raise KeyboardInterrupt
+
+
+def resume(given: words_of.ResumeArguments) -> None:
+    """Go on with a run of the history."""
+    with History.open(Settings.from_environment().history) as history:
+        before = history.runs.run(given.run)
+    if before is None:
+        raise ConfigError(f"there is no run {given.run!r} in the history")
+    measure(Plan.from_dict(before.plan), given, before)
+
+
+def show_limits(given: words_of.LimitsArguments) -> None:
+    """Memory bandwidth and matrix throughput of this machine; measured where they are not known."""
+    settings = Settings.from_environment()
+    with ExitStack() as closing:
+        history = _history(settings, closing)
+        kept = history.runs.limits(fingerprint_hash(fingerprint())) if history else None
+        is_measured = given.is_measured_again or kept is None
+        limits = measure_limits(on_progress=_teller("measuring")) if is_measured else Limits.from_dict(kept or {})
+        if history is not None and is_measured:
+            history.runs.save_limits(limits.machine_hash, limits.to_dict())
+    if given.is_json:
+        print_json(limits.to_dict())
+        return
+    for num, rate in limits.bandwidth:
+        print(f"reads {rate / 1e9:6.1f} GB/s with {num} thread{'s' if num > 1 else ''}")
+    print(f"multiplies {limits.flops / 1e9:,.0f} GFLOP/s (32 bits)")
+    print(f"last-level cache {limits.cache_bytes / (1 << 20):,.0f} MiB")
+
+
+def synthesise(given: words_of.SynthArguments) -> None:
+    """Write a model of random weights."""
+    began = time.monotonic()
+    write_synthetic(given.shape, given.path, given.quantisation, given.seed, _teller("writing"))
+    file = read_model(given.path)
+    facts = {"path": str(file.path), "bytes": file.size, "parameters": file.num_parameters}
+    if given.is_json:
+        print_json({**facts, "seconds": time.monotonic() - began})
+    else:
+        print(
+            f"{file.path}: {quantity(file.size, 'B')}, {file.num_parameters / 1e9:,.2f} B parameters of random weights"
+        )
+
+
+def _history(settings: Settings, closing: ExitStack) -> History | None:
+    """The history, or None where another process owns it or it cannot be used; the reason is told."""
+    try:
+        return closing.enter_context(History.open(settings.history))
+    except HistoryLocked:
+        return None
+    except HistoryError as error:
+        print(f"not kept: {error}", file=sys.stderr)
+        return None
+
+
+def _watched(session: Session) -> bool:
+    """Run the session and tell its progress; True where a person stopped it."""
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            session.run()
+        except BaseException as error:
+            failures.append(error)
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    line, is_interrupted = ProgressLine(), False
+    while worker.is_alive():
+        try:
+            worker.join(SHOWN_EVERY_S)
+            _show_progress(session, line)
+        except KeyboardInterrupt:
+            is_interrupted = True
+            session.stop()
+    line.end()
+    if failures:
+        raise failures[0]
+    return is_interrupted
+
+
+def _show_progress(session: Session, line: ProgressLine) -> None:
+    progress = session.progress
+    left = "" if progress.left_s is None else f", {duration(progress.left_s)} left"
+    line.show(f"{progress.done} of {progress.total} samples{left}", step=progress.done)
+
+
+def _teller(doing: str) -> Callable[[float], None]:
+    line = ProgressLine()
+
+    def tell(fraction: float) -> None:
+        line.show(f"{doing}: {fraction:.0%}", step=int(10 * fraction))
+        if fraction >= 1:
+            line.end()
+
+    return tell
+
+
+def print_run(done: RunRecord, *, is_json: bool) -> None:
+    """A run as a table of its cells, or as JSON."""
+    summary = summarise(done)
+    sentence = done.outcome.get("sentence") or summary.sentence
+    if is_json:
+        cells = [_cell(cell) for cell in summary.cells]
+        told = {"id": done.id, "status": done.status, "sentence": sentence, "outcome": dict(done.outcome)}
+        print_json({**told, "machine": dict(done.machine), "versions": dict(done.versions), "cells": cells})
+    else:
+        print(summary.to_markdown())
+        print(f"run {done.id}")
+
+
+def _cell(cell: CellSummary) -> Mapping[str, Any]:
+    verdict = cell.verdict
+    return {
+        "number": cell.number,
+        "label": cell.label,
+        "settings": dict(cell.settings),
+        "status": cell.status,
+        "reason": cell.reason,
+        "facts": {name: figure(value) for name, value in cell.facts.items()},
+        "metrics": {
+            name: {key: figure(value) for key, value in interval._asdict().items()}
+            for name, interval in cell.metrics.items()
+        },
+        "verdict": None if verdict is None else {"word": verdict.word, "ratio": figure(verdict.ratio.value)},
+    }
+
+
+def print_json(values: Mapping[str, Any]) -> None:
+    """Plain values, indented."""
+    print(json.dumps(values, ensure_ascii=False, indent=1, default=asdict))

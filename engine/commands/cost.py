@@ -1,0 +1,236 @@
+"""`python -m engine cost`: what a job takes and costs on each machine that is known."""
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from engine.commands.table import printable
+from engine.cost import (
+    WAYS,
+    Answer,
+    CostJob,
+    Estimate,
+    Rate,
+    Way,
+    answer,
+    best_by_machine,
+    estimates,
+    fastest_first,
+)
+from engine.errors import ConfigError, HistoryError
+from engine.history import History
+from engine.jsonable import figure
+from engine.models.library import embedded_model
+from engine.pool.pool import Pool
+from engine.settings import Settings
+from engine.stats import Interval
+from engine.units import NOT_MEASURED, counted, digits, dollars
+from engine.workbench.costing import NUM_RUNS, count_with, load_prices, rates_of, read_price_file, reference_rates
+
+_TOLD: dict[Way, str] = {"notes": "as the notes counted", "apart": "prefill apart"}
+_HOURS = {"": 1.0, "h": 1.0, "min": 1 / 60, "m": 1 / 60, "d": 24.0}
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(h|min|m|d|)")
+_FLAGS = {
+    "documents": ("N", "how many there are"),
+    "words_per_document": ("N", "words of each"),
+    "tokens_per_word": ("X", "of a word"),
+    "tokens_per_document": ("N", "tokens of each, instead of words"),
+    "output_tokens": ("N", "tokens generated for each document"),
+    "embedding_sentences": ("N", "sentences to embed, in all"),
+    "concurrency": ("N", "documents worked on together; 0: as many as were measured"),
+    "utilisation": ("SHARE", "of the paid time that is work"),
+    "startup_s": ("S", "seconds before the work begins, paid once"),
+}
+_SHORT = {"words_per_document": "--words", "tokens_per_document": "--tokens", "output_tokens": "--output"}
+
+_HEAD = f"  {'machine':<39} {'tok/s':>9}{'ktokens/$':>11}{'hours':>9}{'cost':>12}  speed"
+
+Given = Mapping[str, Any]
+Ways = dict[Way, tuple[Answer, list[Estimate]]]
+
+
+def run(words: Sequence[str]) -> None:
+    """Run the command. Raises EngineError, SystemExit for unknown flags."""
+    given = vars(_parser().parse_args(words[1:]))
+    settings = Settings.from_environment()
+    job = _job(given, settings)
+    prices = read_price_file(Path(given["prices"])) if given["prices"] else load_prices(settings.home)
+    goals = {"deadline_h": _deadline(given["deadline"]), "budget_usd": _budget(given["budget"])}
+    found: dict[str, Ways] = {}
+    for model, rates in _by_model([*_measured(settings), *reference_rates()], given["model"]).items():
+        by_way = {way: estimates(job, rates, prices, counted_as=way) for way in reversed(WAYS)}
+        found[model] = {way: (answer(own, **goals), fastest_first(own)) for way, own in by_way.items()}
+    if given["json"]:
+        print(json.dumps(_plain(job, found), ensure_ascii=False, allow_nan=False, indent=1))
+    else:
+        print(printable(_text(job, found), is_terminal=sys.stdout.isatty()))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m engine cost", description="What a job takes and costs on each machine.", allow_abbrev=False
+    )
+    job = parser.add_argument_group("the job")
+    for field in fields(CostJob):
+        metavar, told = _FLAGS[field.name]
+        flag = _SHORT.get(field.name, "--" + field.name.replace("_", "-"))
+        kind = int if isinstance(field.default, int) else float
+        default = f" (default: {field.default:g})"
+        job.add_argument(flag, dest=field.name, type=kind, metavar=metavar, help=told + default)
+    job.add_argument("--folder", metavar="DIR", help="count the documents of this folder instead")
+    job.add_argument("--gguf", metavar="FILE", help="with the tokenizer of this model; left out: the one in use")
+    wanted = parser.add_argument_group("what is wanted")
+    wanted.add_argument("--deadline", metavar="TIME", help="such as 12h, 90min, 2d: the cheapest that ends by it")
+    wanted.add_argument("--budget", metavar="USD", help="the fastest that costs no more")
+    wanted.add_argument("--model", default="", metavar="TEXT", help="only models whose names have this in them")
+    parser.add_argument("--prices", metavar="FILE", help="table of prices as CSV; left out: the one kept here")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _job(given: Given, settings: Settings) -> CostJob:
+    values = {field.name: given[field.name] for field in fields(CostJob) if given[field.name] is not None}
+    if given["folder"] is None:
+        return CostJob.from_dict(values)
+    if clash := values.keys() & {"documents", "words_per_document", "tokens_per_document"}:
+        raise ConfigError(f"--folder counts the documents, so {' and '.join(sorted(clash))} cannot be given as well")
+    with Pool(given["gguf"] or settings.model or embedded_model(), parallel=1) as pool:
+        found = count_with(pool, given["folder"])
+    for skipped in found.skipped:
+        print(f"not counted: {printable(skipped.name, is_terminal=True)}: {skipped.reason}", file=sys.stderr)
+    if not found.documents:
+        raise ConfigError(f"{given['folder']}: has no document that could be counted")
+    num = len(found.documents)
+    return CostJob.from_dict({**values, "documents": num, "tokens_per_document": found.num_tokens / num})
+
+
+def _measured(settings: Settings) -> list[Rate]:
+    """Speeds of the history's latest runs; none, with the reason on standard error, where it cannot be read."""
+    if not settings.history.exists():
+        return []
+    try:
+        with History.open(settings.history) as history:
+            runs = (history.runs.run(summary.id) for summary in history.runs.recent(NUM_RUNS))
+            return rates_of(run for run in runs if run is not None)
+    except HistoryError as error:
+        print(f"without what was measured here: {error}", file=sys.stderr)
+        return []
+
+
+def _by_model(rates: Sequence[Rate], wanted: str) -> dict[str, list[Rate]]:
+    """The best rate of each machine, by model. Raises ConfigError where no model is left."""
+    found: dict[str, list[Rate]] = {}
+    for rate in best_by_machine(rates):
+        if wanted.casefold() in rate.model.casefold():
+            found.setdefault(rate.model, []).append(rate)
+    if not found:
+        known = ", ".join(dict.fromkeys(rate.model for rate in rates))
+        raise ConfigError(f"--model {wanted}: no speed of such a model is known; known: {known}")
+    return found
+
+
+def _deadline(given: str | None) -> float | None:
+    if given is None:
+        return None
+    match = _LENGTH.fullmatch(given.strip().lower())
+    if match is None or float(match[1]) == 0:
+        raise ConfigError(f"--deadline {given}: must be a time such as 12h, 90min or 2d")
+    return float(match[1]) * _HOURS[match[2]]
+
+
+def _budget(given: str | None) -> float | None:
+    if given is None:
+        return None
+    try:
+        value = float(given.strip().removeprefix("$"))
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ConfigError(f"--budget {given}: must be dollars above 0")
+    return value
+
+
+def _text(job: CostJob, found: Mapping[str, Ways]) -> str:
+    lines = [f"{counted(job.documents, 'document')}, {job.num_tokens:,.0f} tokens"]
+    for model, ways in found.items():
+        for way, (told, own) in ways.items():
+            lines += ["", f"{model}, {_TOLD[way]}: {told.sentence}", _HEAD, *map(_line, own)]
+    return "\n".join(lines)
+
+
+def _line(one: Estimate) -> str:
+    speed = one.rate.generation
+    name = " · ".join(filter(None, _name(one).values()))
+    per_usd = _span(one.ktokens_per_usd, lambda value: f"{value:,.1f}")
+    figures = (
+        f"{digits(speed.per_s.value):>9}{per_usd:>11}{_span(one.hours, digits):>9}{_span(one.dollars, dollars):>12}"
+    )
+    return f"  {name:<39.39} {figures}  {speed.provenance}"
+
+
+def _span(interval: Interval, show: Callable[[float], str]) -> str:
+    """The value, its upper bound where that alone is known, else a dash."""
+    if math.isfinite(interval.value):
+        return show(interval.value)
+    return f"≤ {show(interval.high)}" if math.isfinite(interval.high) else NOT_MEASURED
+
+
+def _plain(job: CostJob, found: Mapping[str, Ways]) -> dict[str, Any]:
+    models = [
+        {
+            "model": model,
+            **{
+                way: {
+                    "sentence": told.sentence,
+                    "chosen": told.chosen and _name(told.chosen),
+                    "estimates": [_estimate(one) for one in own],
+                }
+                for way, (told, own) in ways.items()
+            },
+        }
+        for model, ways in found.items()
+    ]
+    return {"documents": job.documents, "num_prompt": job.num_prompt, "num_output": job.num_output, "models": models}
+
+
+def _name(one: Estimate) -> dict[str, str]:
+    region = one.price.region if one.price else ""
+    return {"machine": one.rate.machine, "label": one.rate.label, "region": region}
+
+
+def _estimate(one: Estimate) -> dict[str, Any]:
+    rate, price = one.rate, one.price
+    return {
+        **_name(one),
+        "quantisation": rate.quantisation,
+        "usd_per_h": price.hourly_usd if price else None,
+        "hours": _interval(one.hours),
+        "dollars": _interval(one.dollars),
+        "ktokens_per_usd": _interval(one.ktokens_per_usd),
+        "noted_ktokens_per_usd": rate.noted_ktokens_per_usd,
+        "tokens_per_s": _interval(rate.generation.per_s),
+        "provenance": rate.generation.provenance,
+        "divergence": rate.divergence,
+        "parts": [
+            {
+                "name": part.name,
+                "amount": part.amount,
+                "unit": part.unit,
+                "provenance": part.speed and part.speed.provenance,
+                "remark": part.speed and part.speed.remark,
+                "hours": _interval(part.hours),
+            }
+            for part in one.parts
+        ],
+        "assumptions": list(one.assumptions),
+    }
+
+
+def _interval(interval: Interval) -> dict[str, Any]:
+    return {name: figure(value) for name, value in interval._asdict().items()}

@@ -1,0 +1,62 @@
+"""`python -m engine generate`: complete one prompt, print it, keep it."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from engine.commands.arguments import Arguments, parse
+from engine.commands.table import printable, table
+from engine.errors import HistoryError
+from engine.jsonable import completion_to_dict
+from engine.models.library import embedded_model
+from engine.pool.job import Job
+from engine.pool.pool import Pool
+from engine.results import TokenStep
+from engine.settings import Settings
+
+
+def run(words: Sequence[str]) -> None:
+    """Complete one prompt. Raises EngineError, SystemExit for unknown flags, KeyboardInterrupt after Ctrl+C."""
+    generate(parse(words))
+
+
+def generate(arguments: Arguments) -> None:
+    """Complete one prompt, print it as asked, keep it. Raises EngineError."""
+    settings = Settings.from_environment()
+    model = arguments.model or settings.model or embedded_model()
+    with Pool(model, **arguments.pool.to_dict()) as pool:
+        created_at = datetime.now(UTC)
+        job = pool.submit(arguments.prompt, arguments.sampling, **arguments.request.to_dict())
+        show(job, arguments)
+        if arguments.is_kept:
+            from engine.commands.keeping import keep  # with it comes DuckDB, which nothing before needs
+
+            try:
+                keep(job, pool, created_at, settings)
+            except HistoryError as error:
+                print(f"not kept: {error}", file=sys.stderr)
+
+
+def show(job: Job, arguments: Arguments) -> None:
+    """Print the job as text while it comes, as JSON, as a table of candidates or as plain text."""
+    if arguments.is_stream:
+        stream(job)
+        return
+    completion = job.result()
+    if arguments.is_json:
+        print(json.dumps(completion_to_dict(completion), ensure_ascii=False, allow_nan=False, indent=1))
+    elif arguments.request.top_k or arguments.request.prompt_logprobs:
+        print(table(completion))
+    else:
+        print(printable(completion.text, is_terminal=sys.stdout.isatty()))
+
+
+def stream(job: Iterable[TokenStep]) -> None:
+    """Print the text of each step when it is decoded, and a newline at the end, also after Ctrl+C."""
+    is_terminal = sys.stdout.isatty()
+    with contextlib.ExitStack() as at_end:
+        at_end.callback(print)
+        for step in job:
+            print(printable(step.text, is_terminal=is_terminal), end="", flush=True)

@@ -1,0 +1,218 @@
+"""The commands on what was kept: `history list|show|compare|export|import|sql|gc`."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from engine.bench.findings.comparison import Comparison, compare_runs
+from engine.commands import history_arguments as words_of
+from engine.commands.bench import print_json, print_run
+from engine.commands.keeping import INBOX
+from engine.commands.table import printable, table
+from engine.errors import ConfigError, HistoryLocked
+from engine.history import History, TrialRecord, write_inbox
+from engine.history.archive import export_history
+from engine.history.console import Result
+from engine.history.export import to_json
+from engine.history.owned_file import OwnedFile
+from engine.jsonable import figure
+from engine.reference import reference_run
+from engine.runs import RunRecord
+from engine.settings import Settings
+from engine.units import counted
+from engine.workbench.import_door import read_arrival, take_in
+
+WIDTH = 48
+
+
+def run(words: Sequence[str]) -> None:
+    """Run one of these commands. Raises EngineError, SystemExit for unknown flags."""
+    settings = Settings.from_environment()
+    given = words_of.parse(words)
+    match given:
+        case words_of.ImportArguments():
+            import_files(settings, given)
+        case words_of.GcArguments():
+            purge(settings, given)
+        case _:
+            with History.open(settings.history) as history:
+                _read(history, given)
+
+
+def _read(history: History, given: words_of.Command) -> None:
+    match given:
+        case words_of.ListArguments():
+            list_found(history, given)
+        case words_of.ShowArguments():
+            show(history, given)
+        case words_of.CompareArguments():
+            compare(history, given)
+        case words_of.ExportArguments():
+            export(history, given)
+        case words_of.SqlArguments():
+            query(history, given)
+
+
+def list_found(history: History, given: words_of.ListArguments) -> None:
+    """A line for each run or trial."""
+    find = history.find.runs if given.kind == "runs" else history.find.trials
+    found = find(given.wanted, limit=given.limit)
+    if given.is_json:
+        print_json({"total": found.total, "rows": _plain(found.rows)})
+        return
+    for row in found.rows:
+        said = row["sentence"] or row["name"] if given.kind == "runs" else row["title"]
+        print(f"{row['id']}  {row['created_at']:%Y-%m-%d %H:%M}  {row['model_name']:<20.20}  {_shown(said)}")
+    print(f"{len(found.rows):,} of {counted(found.total, given.kind[:-1])}")
+
+
+def show(history: History, given: words_of.ShowArguments) -> None:
+    """A run as `bench` prints it, a trial as `generate` does."""
+    kept = _kept(history, given.id)
+    if isinstance(kept, RunRecord):
+        print_run(kept, is_json=given.is_json)
+    elif given.is_json:
+        print(to_json(kept).decode())
+    else:
+        print(table(kept.completion))
+
+
+def compare(history: History, given: words_of.CompareArguments) -> None:
+    """Cells of runs against a baseline, with the verdicts of the benchmark."""
+    runs = [_run(history, id) for id in given.runs]
+    comparison = compare_runs(runs, baseline=given.baseline or None)
+    if given.is_json:
+        print_json(_compared(comparison))
+    else:
+        print(comparison.to_markdown())
+
+
+def export(history: History, given: words_of.ExportArguments) -> None:
+    """An archive of everything, or of what was named."""
+    is_whole = not given.runs and not given.trials
+    ids = {} if is_whole else {"run_ids": given.runs, "trial_ids": given.trials}
+    counts = export_history(history, given.path, **ids).counts
+    sentence = f"{given.path}: {counted(counts['runs'], 'run')}, {counted(counts['trials'], 'trial')}"
+    _tell({"path": str(given.path), "counts": counts}, sentence, is_json=given.is_json)
+
+
+def import_files(settings: Settings, given: words_of.ImportArguments) -> None:
+    """Take files in; while another process owns the history, its inbox takes what an archive does not hold."""
+    told: list[dict[str, Any]] = []
+    try:
+        with History.open(settings.history) as history:
+            for path in given.paths:
+                taken = take_in(history, path.name, path)
+                told.append({"path": str(path), **taken._asdict()})
+    except HistoryLocked as locked:
+        for path in given.paths:
+            arrival = read_arrival(path.name, path)
+            if arrival.kind == "archive":
+                raise ConfigError(
+                    f"{path} is an archive, which only its own workbench can take in. {locked}"
+                ) from locked
+            arrived: list[RunRecord | TrialRecord] = [*arrival.runs, *arrival.trials]
+            for kept in arrived:
+                write_inbox(settings.home / INBOX, kept)
+            sentence = "Left in the inbox of the workbench that is open."
+            told.append({"path": str(path), "kind": arrival.kind, "sentence": sentence})
+    lines = "\n".join(f"{one['path']}: {one['sentence']}" for one in told)
+    _tell({"files": told}, lines, is_json=given.is_json)
+
+
+def query(history: History, given: words_of.SqlArguments) -> None:
+    """The rows of a query, tab by tab; why rows are missing goes to standard error."""
+    result = history.console.run(given.query, limit=given.limit)
+    if given.is_json:
+        about = {"columns": result.columns, "types": result.types, "why_truncated": result.why_truncated}
+        print_json({**about, "rows": _plain(result.table.to_pylist())})
+        return
+    print("\t".join(result.columns))
+    for row in _rows(result):
+        print("\t".join("" if value is None else printable(str(value), is_terminal=True) for value in row))
+    if result.is_truncated:
+        print(result.why_truncated, file=sys.stderr)
+
+
+def purge(settings: Settings, given: words_of.GcArguments) -> None:
+    """Remove for good what was deleted. Opening the history does that too, so it is opened without."""
+    with History(OwnedFile.open(settings.history)) as history:
+        num_purged = history.gc()
+    _tell({"num_purged": num_purged}, f"{num_purged:,} deleted runs and trials purged", is_json=given.is_json)
+
+
+def _rows(result: Result) -> Sequence[Sequence[Any]]:
+    return list(zip(*(column.to_pylist() for column in result.table.columns), strict=True))
+
+
+def _kept(history: History, id: str) -> RunRecord | TrialRecord:
+    found = history.runs.run(id) or history.trial(id) or reference_run(id)
+    if found is None:
+        raise ConfigError(f"There is no run or trial {id!r} here. The command history list has their ids.")
+    return found
+
+
+def _run(history: History, id: str) -> RunRecord:
+    found = _kept(history, id)
+    if not isinstance(found, RunRecord):
+        raise ConfigError(f"{id} is a trial; only runs can be compared here.")
+    return found
+
+
+def _compared(comparison: Comparison) -> dict[str, Any]:
+    entries = [
+        {
+            "key": entry.key,
+            "label": entry.label,
+            "settings": dict(entry.settings),
+            "marks": entry.marks,
+            "metrics": {name: _finite(interval) for name, interval in entry.cell.metrics.items()},
+            "verdicts": {
+                name: {"word": verdict.word, "ratio": _finite(verdict.ratio), "p_value": figure(verdict.p_value)}
+                for (key, name), verdict in comparison.verdicts.items()
+                if key == entry.key
+            },
+        }
+        for entry in comparison.entries
+    ]
+    about = {name: getattr(comparison, name) for name in ("sentence", "baseline", "best", "differing", "warnings")}
+    return {**about, "same": dict(comparison.same), "entries": entries}
+
+
+def _finite(interval: Any) -> dict[str, Any]:
+    return {name: figure(value) for name, value in interval._asdict().items()}
+
+
+def _shown(text: str) -> str:
+    line = printable(" ".join(text.split()), is_terminal=True)
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
+
+
+def _tell(values: Mapping[str, Any], sentence: str, *, is_json: bool) -> None:
+    if is_json:
+        print_json(values)
+    else:
+        print(sentence)
+
+
+def _plain(value: Any) -> Any:
+    """Values of the database as JSON has them: times and ids as text, figures that are not finite by their names."""
+    match value:
+        case Mapping():
+            return {str(key): _plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case bool() | int() | str() | None:
+            return value
+        case float():
+            return figure(value)
+        case bytes():
+            return value.hex()
+        case Decimal():
+            return float(value)
+        case date():
+            return value.isoformat()
+        case _:
+            return str(value)

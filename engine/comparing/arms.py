@@ -1,0 +1,236 @@
+"""One prompt and several arms that answer it: what is asked of each, and which trials came of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from engine.comparing.templates import render, variables
+from engine.errors import ConfigError
+from engine.jsonable import spec_from_dict, spec_to_dict
+from engine.specs import Sampling, Spec
+
+MAX_ARMS, MAX_ROWS, MAX_REPEATS, MAX_TRIALS = 8, 100, 100, 400
+MAX_CHARACTERS = 1_000_000
+LABEL_CHARACTERS = 80
+NUM_SEEDS = 0xFFFFFFFF
+ROLES = ("system", "user", "assistant")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm(Spec):
+    """One way of answering. model: path of a GGUF file, "" for the one that is loaded; stop: strings that end the text.
+
+    variables go before those of a row. label "": named after what sets it apart.
+    """
+
+    label: str = ""
+    model: str = ""
+    sampling: Sampling = field(default_factory=Sampling)
+    max_tokens: int = 128
+    stop: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stop", tuple(self.stop))
+        object.__setattr__(self, "variables", _checked_row("variables", self.variables))
+        self._whole("max_tokens", 1, 1 << 24)
+        if len(self.label) > LABEL_CHARACTERS:
+            raise ConfigError(f"label = {self.label[:20]!r}…: must have at most {LABEL_CHARACTERS} characters")
+
+    def for_repeat(self, repeat: int) -> Sampling:
+        """The sampling of one repeat: each draws with a seed of its own, counted up from the arm's where it has one."""
+        if self.sampling.seed is None:
+            return self.sampling
+        return replace(self.sampling, seed=(self.sampling.seed + repeat) % NUM_SEEDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonPlan(Spec):
+    """A prompt with {{variables}}, rows of their values, and arms; each arm answers each row `repeats` times.
+
+    is_chat: the prompt is a message to answer in each model's own template, behind the messages of `before`.
+    is_apart: one trial at a time, so that speeds can be compared; else arms on one model share the machine.
+    Raises ConfigError for a variable without a value, and for more than 400 trials.
+    """
+
+    prompt: str
+    arms: tuple[Arm, ...]
+    rows: tuple[Mapping[str, str], ...] = ({},)
+    repeats: int = 1
+    is_chat: bool = False
+    before: tuple[Mapping[str, str], ...] = ()
+    is_apart: bool = False
+
+    def __post_init__(self) -> None:
+        rows = tuple(_checked_row(f"row {number}", row) for number, row in enumerate(self.rows, 1))
+        object.__setattr__(self, "rows", rows or ({},))
+        object.__setattr__(self, "arms", tuple(self.arms))
+        object.__setattr__(self, "before", tuple(map(dict, self.before)))
+        if not 1 <= len(self.arms) <= MAX_ARMS:
+            raise ConfigError(f"{len(self.arms)} arms: must be 1 to {MAX_ARMS}")
+        if len(self.rows) > MAX_ROWS:
+            raise ConfigError(f"{len(self.rows):,} rows: must be at most {MAX_ROWS}")
+        self._whole("repeats", 1, MAX_REPEATS)
+        for name in ("is_chat", "is_apart"):
+            self._one_of(name, (True, False))
+        if self.num_trials > MAX_TRIALS:
+            raise ConfigError(
+                f"{len(self.arms)} arms × {len(self.rows)} rows × {self.repeats} repeats are {self.num_trials:,} "
+                f"trials: must be at most {MAX_TRIALS}. Take fewer of one."
+            )
+        self._check_messages()
+        for arm in self.arms:
+            for row in self.rows:
+                self.text(arm, row)
+
+    def _check_messages(self) -> None:
+        if self.before and not self.is_chat:
+            raise ConfigError("before: earlier messages are only for a chat")
+        for message in self.before:
+            if set(message) != {"role", "content"} or message["role"] not in ROLES:
+                known = ", ".join(ROLES)
+                raise ConfigError(f"before: {dict(message)!r} is no message: needs content and a role, one of {known}")
+
+    @property
+    def num_trials(self) -> int:
+        """Arms times rows times repeats."""
+        return len(self.arms) * len(self.rows) * self.repeats
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the prompt's variables."""
+        return variables(self.prompt)
+
+    def text(self, arm: Arm, row: Mapping[str, str]) -> str:
+        """The prompt as this arm gets it for this row; raises ConfigError where a variable has no value."""
+        text = render(self.prompt, {**row, **arm.variables})
+        if len(text) > MAX_CHARACTERS:
+            raise ConfigError(f"The prompt has {len(text):,} characters: must be at most {MAX_CHARACTERS:,}")
+        return text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, the defaults too, so that a later change of defaults does not change what was kept."""
+        arms = [
+            {**vars(arm), "sampling": spec_to_dict(arm.sampling), "variables": dict(arm.variables)} for arm in self.arms
+        ]
+        return {**vars(self), "arms": arms}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The plan that `to_dict` wrote; raises ConfigError for unknown names and values out of range."""
+        arms = [
+            {**arm, "sampling": spec_from_dict(Sampling, arm.get("sampling", {}))} for arm in values.get("arms", ())
+        ]
+        return cls(**{**values, "arms": tuple(Arm(**arm) for arm in arms)})
+
+
+class Answer(NamedTuple):
+    """One trial of a comparison, by the positions of arm, row and repeat.
+
+    trial_id "": it has not run; error then says why, where it failed. is_shared: others ran beside it, so that its
+    speed is not its own.
+    """
+
+    arm: int
+    row: int
+    repeat: int
+    trial_id: str = ""
+    error: str = ""
+    is_shared: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonRecord:
+    """A comparison and the trials that came of it. id: a UUID as text, "" where it is not kept; created_at is aware."""
+
+    id: str
+    created_at: datetime
+    name: str
+    plan: ComparisonPlan
+    answers: tuple[Answer, ...]
+
+    def of(self, arm: int, row: int) -> list[Answer]:
+        """The answers of an arm to a row, by repeat."""
+        return sorted(answer for answer in self.answers if (answer.arm, answer.row) == (arm, row))
+
+
+class ComparisonSummary(NamedTuple):
+    """One line of the list of comparisons."""
+
+    id: str
+    created_at: datetime
+    name: str
+    prompt: str
+    num_arms: int
+    num_trials: int
+
+
+class Outcome(NamedTuple):
+    """What came of one trial: its text, and its figures (tokens per second, seconds, bits per token)."""
+
+    trial_id: str
+    text: str
+    model_name: str
+    quantisation: str
+    seed: int | None
+    num_generated: int
+    decode_per_s: float | None
+    ttft_s: float | None
+    mean_surprise_bits: float | None
+
+
+def labels(arms: Sequence[Arm]) -> list[str]:
+    """What to call the arms: by their labels, else by what sets them apart; numbered where they repeat."""
+    differing = _differing(arms)
+    names = [arm.label or _described(arm, differing) or f"arm {n}" for n, arm in enumerate(arms, 1)]
+    return [
+        name if names.count(name) == 1 else f"{name} ({names[: n + 1].count(name)})" for n, name in enumerate(names)
+    ]
+
+
+def planned_answers(plan: ComparisonPlan) -> list[Answer]:
+    """All trials of a plan before they ran: the arms take turns."""
+    return [
+        Answer(arm, row, repeat)
+        for repeat in range(plan.repeats)
+        for row in range(len(plan.rows))
+        for arm in range(len(plan.arms))
+    ]
+
+
+def _checked_row(where: str, row: Mapping[str, str]) -> dict[str, str]:
+    for name, value in row.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ConfigError(f"{where}: {name!r} = {value!r}: names and values must be text")
+    return dict(row)
+
+
+def _settings(arm: Arm) -> dict[str, Any]:
+    """What may set an arm apart, by name."""
+    sampling = {field.name: getattr(arm.sampling, field.name) for field in fields(Sampling)}
+    own = {"model": Path(arm.model).stem if arm.model else "loaded model"}
+    return {**own, **sampling, "max_tokens": arm.max_tokens, "stop": arm.stop, **arm.variables}
+
+
+def _differing(arms: Sequence[Arm]) -> list[str]:
+    """Names of the settings in which arms differ."""
+    settings = [_settings(arm) for arm in arms]
+    names = dict.fromkeys(name for one in settings for name in one)
+    return [name for name in names if any(one.get(name) != settings[0].get(name) for one in settings)]
+
+
+def _described(arm: Arm, names: Sequence[str]) -> str:
+    settings = _settings(arm)
+    told = [_told(name, settings[name]) for name in names if name in settings]
+    return " · ".join(told)[:LABEL_CHARACTERS]
+
+
+def _told(name: str, value: object) -> str:
+    if name == "model":
+        return str(value)
+    if name == "seed" and value is None:
+        return "random seed"
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{name.replace('_', ' ')} {shown}"

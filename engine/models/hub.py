@@ -1,0 +1,240 @@
+"""What the Hugging Face hub says and sends: the only place that imports huggingface_hub.
+
+Its own download throws away what had come when it is stopped, and checks no hash of what came by plain HTTP; so only
+its names, headers, login, mirror (HF_ENDPOINT) and session are used here, and engine.models.download keeps the files.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import httpx2
+from huggingface_hub import HfApi, constants, get_token, hf_hub_url
+from huggingface_hub.errors import (
+    DisabledRepoError,
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    OIDCError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.hf_api import ModelInfo, RepoSibling
+from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+
+from engine.errors import ConfigError, DownloadError, NetworkError
+
+MOST_FILES = 10_000
+LARGEST_FILE = constants.MAX_HTTP_DOWNLOAD_SIZE
+"""Bytes of the largest file that the hub sends by plain HTTP."""
+
+_BUSY = (408, 429, 500, 502, 503, 504)
+_LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN"
+_HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+_ADDRESS = re.compile(
+    r"(?:https?://[^/\s]+/|hf://)?(?P<name>[^/\s@?]+/[^/\s@?]+)"
+    r"(?:@(?P<revision>[^\s@]+)|/(?:tree|blob|resolve)/(?P<of_page>[^/\s?]+)(?:/(?P<file>[^\s?]*))?|/)?(?:\?\S*)?"
+)
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """One file of a repository; `size` in bytes. sha256 is empty for small files that lie in git itself, by git_id."""
+
+    path: str
+    size: int
+    sha256: str
+    git_id: str
+
+    @property
+    def digest(self) -> str:
+        """What `hasher` has to come to, in hexadecimal digits."""
+        return self.sha256 or self.git_id
+
+    def hasher(self) -> "hashlib._Hash":
+        """A hash to be fed with the bytes of the file: SHA-256, or git's SHA-1 of a blob, whose header it has seen."""
+        if self.sha256:
+            return hashlib.sha256()
+        return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository as it is at one commit.
+
+    is_gated: its owner lets in only those who asked. endpoint: empty, or a hub other than that of HF_ENDPOINT.
+    """
+
+    name: str
+    commit: str
+    license: str
+    is_gated: bool
+    files: tuple[RemoteFile, ...]
+    endpoint: str = ""
+
+
+class Address(NamedTuple):
+    """What a person wrote; revision and file are empty where it does not name them."""
+
+    name: str
+    revision: str
+    file: str
+
+
+def parse_address(text: str) -> Address:
+    """Read owner/name, owner/name@revision, or the address of a page of the hub.
+
+    Raises ConfigError for what can be neither.
+    """
+    parts = _ADDRESS.fullmatch(text.strip())
+    if parts is None:
+        raise ConfigError(f"{text!r} is not the name of a repository: write owner/name, as on its page on the hub")
+    return Address(parts["name"], unquote(parts["revision"] or parts["of_page"] or ""), unquote(parts["file"] or ""))
+
+
+def read_repository(address: str, endpoint: str = "") -> Repository:
+    """Ask the hub what a repository holds; `address` as `parse_address` reads it.
+
+    Asks once, so that a missing network is said within seconds. Raises ConfigError for a name that none can have,
+    NetworkError, and DownloadError where the hub refuses or does not know it.
+    """
+    name, revision, _file_named = parse_address(address)
+    _check_login()
+    with _failures_said(name):
+        try:
+            info = HfApi(endpoint=endpoint or None).model_info(
+                name, revision=revision or None, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
+            )
+            return _repository(name, info, endpoint)
+        except HFValidationError as error:
+            raise ConfigError(f"{name!r} is not the name of a repository: {_first_line(error)}") from error
+        except (AttributeError, KeyError, TypeError, ValueError, httpx2.InvalidURL) as error:
+            raise DownloadError(
+                f"What answers at {endpoint or constants.ENDPOINT} is no Hugging Face hub: {_first_line(error)}. "
+                "Check HF_ENDPOINT, and whether this network asks for a login of its own."
+            ) from error
+
+
+@contextmanager
+def opened(repository: Repository, file: RemoteFile, offset: int) -> Iterator[tuple[int, Iterator[bytes]]]:
+    """Open a file on the hub to be read from byte `offset`: where the answer begins (0 where the server cannot begin
+    in the middle), and its bytes as they come.
+
+    Raises NetworkError when the connection fails or breaks, also while the bytes are read; DownloadError where the hub
+    refuses, or answers with something of another size.
+    """
+    _check_login()
+    endpoint = repository.endpoint or None
+    headers = build_hf_headers() | {"Accept-Encoding": "identity"}
+    if offset:
+        headers["Range"] = f"bytes={offset}-"
+    with (
+        _failures_said(f"{repository.name}, {file.path}"),
+        get_session().stream(
+            "GET",
+            hf_hub_url(repository.name, file.path, revision=repository.commit, endpoint=endpoint),
+            headers=headers,
+            timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
+            follow_redirects=True,
+        ) as response,
+    ):
+        hf_raise_for_status(response)
+        begins = offset if response.status_code == httpx2.codes.PARTIAL_CONTENT else 0
+        said = response.headers.get("Content-Range", f"bytes {begins}-")
+        length = response.headers.get("Content-Length", "")
+        if not said.startswith(f"bytes {begins}-") or (length.isdigit() and begins + int(length) != file.size):
+            raise DownloadError(
+                f"{response.url.host} sends {length or 'other'} bytes from {said.removeprefix('bytes ')} in place of "
+                f"{file.path} with {file.size:,} from {begins:,}. Check HF_ENDPOINT, and whether this network asks for "
+                "a login of its own."
+            )
+        yield begins, response.iter_bytes()
+
+
+def _repository(name: str, info: ModelInfo, endpoint: str) -> Repository:
+    siblings = info.siblings or []
+    if len(siblings) > MOST_FILES:
+        raise DownloadError(f"{name} has {len(siblings):,} files; up to {MOST_FILES:,} are looked at")
+    if not info.sha:
+        raise ValueError("the answer names no commit")
+    licence = info.card_data.get("license", "") if info.card_data else ""
+    return Repository(
+        name=name,
+        commit=info.sha,
+        license=licence if isinstance(licence, str) else "",
+        is_gated=bool(info.gated),
+        files=tuple(_file(sibling) for sibling in siblings),
+        endpoint=endpoint,
+    )
+
+
+def _file(sibling: RepoSibling) -> RemoteFile:
+    size = sibling.lfs.size if sibling.lfs else sibling.size
+    sha256 = sibling.lfs.sha256 if sibling.lfs else ""
+    file = RemoteFile(str(sibling.rfilename), size or 0, sha256, sibling.blob_id or "")
+    if not isinstance(size, int) or size < 0 or not _HASH.fullmatch(file.digest):
+        raise ValueError(f"the answer gives no size or hash of {file.path!r}")
+    return file
+
+
+@contextmanager
+def _failures_said(asked: str) -> Iterator[None]:
+    """Turns the failures of huggingface_hub and of the connection into ours, in words that say what to do next."""
+    try:
+        yield
+    except OfflineModeIsEnabled as error:
+        raise NetworkError("HF_HUB_OFFLINE is set, so the hub is not asked. Unset it to download models.") from error
+    except HfHubHTTPError as error:
+        raise _refusal(asked, error) from error
+    except httpx2.HTTPError as error:
+        raise NetworkError(
+            f"No connection to the hub for {asked}: {_first_line(error)}. Models that are already here work without it."
+        ) from error
+
+
+def _check_login() -> None:
+    """Raises DownloadError where huggingface_hub's login is there but cannot be read; none at all is no failure."""
+    try:
+        get_token()
+    except (OSError, ValueError, OIDCError) as error:
+        raise DownloadError(f"The login of the hub cannot be read: {_first_line(error)}. {_LOG_IN}.") from error
+
+
+def _refusal(asked: str, error: HfHubHTTPError) -> DownloadError:
+    status = error.response.status_code
+    if isinstance(error, GatedRepoError):
+        page = f"{constants.ENDPOINT}/{error.repo_id}"
+        if get_token():
+            return DownloadError(f"{asked} is gated, and your login is not let in yet. Ask for access at {page}.")
+        return DownloadError(f"{asked} is gated. Ask for access at {page}, then: {_LOG_IN}.")
+    if isinstance(error, RevisionNotFoundError):
+        return DownloadError(f"{asked} has no such revision. Leave it out to get the newest.")
+    if isinstance(error, RemoteEntryNotFoundError):
+        return DownloadError(f"The hub has no {asked}. It may have been removed; list the repository again.")
+    if isinstance(error, RepositoryNotFoundError) or (status == httpx2.codes.NOT_FOUND):
+        return DownloadError(
+            f"The hub has no {asked}, or it is private. Check the spelling. If it is private: {_LOG_IN}."
+        )
+    if isinstance(error, DisabledRepoError):
+        return DownloadError(f"The hub has closed {asked} to everyone. Choose another.")
+    if status in (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN):
+        return DownloadError(f"The hub refuses {asked} to this login ({status}: {_server_says(error)}). {_LOG_IN}.")
+    if status in _BUSY:
+        return NetworkError(f"The hub is busy ({status}: {_server_says(error)}). Try again in some minutes.")
+    return DownloadError(f"The hub answers {status} for {asked}: {_server_says(error)}.")
+
+
+def _server_says(error: HfHubHTTPError) -> str:
+    return _first_line(error.server_message or error.response.reason_phrase or "no reason given")
+
+
+def _first_line(said: object) -> str:
+    """The first line of a message, no longer than is read."""
+    lines = str(said).strip().splitlines()
+    return lines[0][:200].rstrip(".") if lines else type(said).__name__

@@ -1,0 +1,113 @@
+"""One file as it comes from the hub: written and hashed at once.
+
+It lies beside its place under a hidden name that ends in .partial and holds the start of its hash, and gets its own
+name only when all of it has come and the hash is right. What had come before is read again, not fetched again.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from engine.errors import DownloadError
+from engine.models.hub import RemoteFile
+
+_BLOCK = 1 << 20
+
+Tell = Callable[[int], None]
+"""Gets the bytes that have been read so far."""
+
+
+class Incoming:
+    """A file of which some has come, perhaps nothing; `kept` is what `locked` gave. `tell` gets bytes read of it."""
+
+    def __init__(self, file: RemoteFile, kept: BinaryIO, tell: Tell) -> None:
+        self.num_bytes = 0
+        self._file, self._kept = file, kept
+        self._hasher = file.hasher()
+        there = os.fstat(kept.fileno()).st_size
+        if there > file.size:
+            kept.truncate(there := 0)
+        for block in _blocks(kept, there):
+            self._hasher.update(block)
+            self.num_bytes += len(block)
+            tell(self.num_bytes)
+
+    def start_over(self) -> None:
+        """Forget what had come."""
+        self._kept.seek(0)
+        self._kept.truncate()
+        self.num_bytes, self._hasher = 0, self._file.hasher()
+
+    def take(self, block: bytes) -> None:
+        """Add what came; raises DownloadError, and forgets all, when that is more than the file has."""
+        if self.num_bytes + len(block) > self._file.size:
+            self.start_over()
+            raise DownloadError(
+                f"More came for {self._file.path} than its {self._file.size:,} bytes; it was thrown away. Try again."
+            )
+        rest = memoryview(block)
+        while rest:
+            rest = rest[self._kept.write(rest) :]
+        self._hasher.update(block)
+        self.num_bytes += len(block)
+
+    def finish(self, path: Path) -> None:
+        """Put the file in its place; raises DownloadError, and forgets all, when its hash is another."""
+        came = self._hasher.hexdigest()
+        if came != self._file.digest:
+            self.start_over()
+            raise DownloadError(
+                f"{self._file.path} has come with the wrong checksum ({came[:12]}…, not {self._file.digest[:12]}…), so "
+                "it was thrown away. Try again; if it comes wrong again, another mirror or network may do better."
+            )
+        os.fsync(self._kept.fileno())
+        os.replace(partial_path(path, self._file), path)
+
+
+def partial_path(path: Path, file: RemoteFile) -> Path:
+    """Where a file lies until it is complete; `path` is its place."""
+    return path.with_name(f".{path.name}.{file.digest[:12]}.partial")
+
+
+@contextmanager
+def locked(path: Path, file: RemoteFile) -> Iterator[BinaryIO]:
+    """What has come of a file, unbuffered, for this download alone; removed afterwards where it is empty.
+
+    Raises DownloadError while another download of the same file, of any program, has it.
+    """
+    kept_at = partial_path(path, file)
+    with open(os.open(kept_at, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0) as kept:
+        try:
+            fcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DownloadError(
+                f"{path} is being fetched by another download. Wait for that one, or stop it."
+            ) from error
+        try:
+            yield kept
+        finally:
+            if os.fstat(kept.fileno()).st_size == 0:
+                kept_at.unlink(missing_ok=True)
+
+
+def is_complete(path: Path, file: RemoteFile, tell: Tell) -> bool:
+    """True when the file lies in its place already, with the right hash."""
+    if not path.is_file() or path.stat().st_size != file.size:
+        return False
+    hasher, num_bytes = file.hasher(), 0
+    with path.open("rb") as there:
+        for block in _blocks(there, file.size):
+            hasher.update(block)
+            num_bytes += len(block)
+            tell(num_bytes)
+    return hasher.hexdigest() == file.digest
+
+
+def _blocks(file: BinaryIO, num_bytes: int) -> Iterator[bytes]:
+    """The next `num_bytes` of a file, or fewer where it ends before."""
+    while num_bytes and (block := file.read(min(_BLOCK, num_bytes))):
+        yield block
+        num_bytes -= len(block)

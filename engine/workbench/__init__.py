@@ -1,0 +1,5 @@
+"""What pages and commands stand on: one object that owns model, trials, benchmark, comparison and history."""
+
+from engine.workbench.workbench import RECORDED, Workbench, current
+
+__all__ = ["RECORDED", "Workbench", "current"]

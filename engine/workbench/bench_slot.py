@@ -1,0 +1,347 @@
+"""The one benchmark that may run in a workbench: started, watched, stopped, continued; and the runs that were kept."""
+
+import csv
+import io
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from engine.bench.exchange import files as exchange
+from engine.bench.findings.ceiling import ceiling_key, prefill_ceiling
+from engine.bench.findings.limits import Limits, measure_limits
+from engine.bench.measuring.machine import fingerprint, fingerprint_hash
+from engine.bench.peers.llama_bench_program import build_llama_bench
+from engine.bench.planning.candidates import planned_cells
+from engine.bench.planning.plan import Cell, Plan
+from engine.bench.planning.preview import Preview, preview
+from engine.bench.running.progress import Progress
+from engine.bench.running.session import Session
+from engine.errors import ConfigError, HistoryError
+from engine.history import History, run_bytes
+from engine.models import model_hash, read_model
+from engine.models.synthetic import write_synthetic
+from engine.reference import reference_run
+from engine.runs import RunRecord, RunSummary
+from engine.samples import SAMPLE, SURROUNDINGS
+from engine.settings import Settings
+from engine.specs import PoolSpec
+from engine.workbench.background import Background
+from engine.workbench.bench_keeping import HistoryKeeper
+from engine.workbench.import_door import take_in
+from engine.workbench.model_slot import ModelSlot
+
+POLL_S = 0.05
+FIELDS = SAMPLE.names or ()
+NO_HISTORY = "The history cannot be used, so nothing can be kept. Mend that first; the reason stands on the page."
+
+
+class Running(NamedTuple):
+    """The run that is being measured. lights: surroundings of its last sample, by name in SURROUNDINGS."""
+
+    run_id: str
+    plan: Plan
+    progress: Progress
+    lights: Mapping[str, float]
+
+
+class BenchSlot:
+    """Runs one benchmark at a time in a thread of its own. Any thread may call it.
+
+    While one runs, the interactive pool is held: what a person asks of it starts between two samples.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        slot: ModelSlot,
+        history: Callable[[], History | None],
+        on_history_error: Callable[[HistoryError], object],
+    ) -> None:
+        self._settings, self._slot, self._history, self._on_error = settings, slot, history, on_history_error
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._thread: threading.Thread | None = None
+        self._unkept: dict[str, RunRecord] = {}
+        self._limits: Limits | None = None
+        self._is_stopping = False
+        self.background = Background()
+
+    # one run
+
+    @property
+    def running(self) -> Running | None:
+        """The run that is being measured, if one is."""
+        session = self._session
+        if session is None:
+            return None
+        samples = session.record.samples
+        lights = {name: float(samples[-1][name]) for name in SURROUNDINGS} if len(samples) else {}
+        return Running(session.id, session.plan, session.progress, lights)
+
+    def start(self, plan: Plan) -> str:
+        """Measure a plan in the background; gives the run's id. Raises ConfigError, ModelError, MemoryRefused."""
+        return self._start(plan)
+
+    def resume(self, run_id: str) -> str:
+        """Go on with a run that was stopped or interrupted: what it has is not measured again."""
+        run = self._existing(run_id)
+        return self._start(Plan.from_dict(run.plan), run)
+
+    def add_rounds(self, run_id: str, more: int) -> str:
+        """Measure `more` further rounds of a run."""
+        run = self._existing(run_id)
+        plan = Plan.from_dict(run.plan)
+        return self._start(replace(plan, rounds=plan.rounds + more), run)
+
+    def start_shape(self, shape: str, run_id: str) -> None:
+        """Ask of a synthetic model what a run asked of its own; the file is written in the background, once.
+
+        Raises ConfigError where something is being done already.
+        """
+        plan = Plan.from_dict(self._existing(run_id).plan)
+        path = self._settings.models / f"{shape}-Q4_K_M.gguf"
+        plan = replace(plan, model=str(path), name=f"{plan.name} {shape}".strip())
+
+        def write_and_start(tell: Callable[[float], None]) -> None:
+            if not path.is_file():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_synthetic(shape, path, progress=tell)
+            self._start(plan)
+
+        self.background.start(f"Writing {path.name}", write_and_start)
+
+    def stop(self) -> None:
+        """End the run that is measured, at once; nothing happens where none is."""
+        self._is_stopping = True
+        session = self._session
+        if session is not None:
+            session.stop()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until nothing is measured."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+
+    def close(self) -> None:
+        """Stop, and wait for the workers to end."""
+        self.stop()
+        self.wait()
+
+    def _start(self, plan: Plan, before: RunRecord | None = None) -> str:
+        keeper = HistoryKeeper(self._history(), self._on_error)
+        with self._lock:
+            if self._session is not None:
+                raise ConfigError("A benchmark is running already. Wait for it, or stop it, then start this one.")
+            self._is_stopping = False
+            session = Session(plan, keeper, before=before, between=self._let_others_go_first)
+            self._session = session
+            self._unkept[session.id] = session.record
+            self._thread = threading.Thread(
+                target=self._run, args=(session, keeper), name="logitbench-benchmark", daemon=True
+            )
+            self._thread.start()
+        return session.id
+
+    def _run(self, session: Session, keeper: HistoryKeeper) -> None:
+        try:
+            self._unkept[session.id] = session.run()
+            if keeper.is_keeping:
+                del self._unkept[session.id]
+        finally:
+            with self._lock:
+                self._session = None
+            self._release()
+
+    def _let_others_go_first(self) -> None:
+        """Between two samples: what a person asked of the interactive pool runs now, alone; a load is waited for."""
+        while self._slot.state.is_loading and not self._is_stopping:
+            time.sleep(POLL_S)
+        pool = self._slot.state.pool
+        if pool is None:
+            return
+        if pool.num_open:
+            pool.resume()
+            while pool.num_open and not self._is_stopping:
+                time.sleep(POLL_S)
+        pool.pause()
+
+    def _release(self) -> None:
+        pool = self._slot.state.pool
+        if pool is not None:
+            pool.resume()
+
+    # what a question may lack
+
+    def build_llama_bench(self) -> None:
+        """Compile llama-bench in the background, which takes minutes."""
+        self.background.start("Building llama-bench", build_llama_bench)
+
+    # runs that were kept
+
+    def run(self, run_id: str) -> RunRecord | None:
+        """A run with all its samples: measured, being measured, or of the notes that ship; None where there is none."""
+        session = self._session
+        if session is not None and session.id == run_id:
+            return session.record
+        history = self._history()
+        unkept = self._unkept.get(run_id)
+        return unkept or (history.runs.run(run_id) if history else None) or reference_run(run_id)
+
+    def recent(self) -> list[RunSummary]:
+        """The latest runs that are kept, newest first."""
+        history = self._history()
+        return history.runs.recent() if history else []
+
+    def newest_id(self) -> str | None:
+        """The run that a page opens on: the one being measured, else the newest."""
+        session = self._session
+        if session is not None:
+            return session.id
+        history = self._history()
+        return (history.runs.newest_id() if history else None) or next(reversed(self._unkept), None)
+
+    def interrupted(self) -> list[RunSummary]:
+        """Runs whose program ended before they did."""
+        history = self._history()
+        return history.runs.interrupted() if history else []
+
+    def rename(self, run_id: str, name: str) -> None:
+        """Give a kept run another name. Raises ConfigError for an empty or endless one, HistoryError without a run."""
+        self._kept_in().runs.rename(run_id, name)
+
+    def delete(self, run_id: str) -> None:
+        """Hide a run until `restore`. Raises ConfigError where it is being measured, or is not there."""
+        session = self._session
+        if session is not None and session.id == run_id:
+            raise ConfigError("This run is being measured. Stop it first, then delete it.")
+        if not self._kept_in().runs.delete(run_id):
+            raise ConfigError("There is no such run to delete: it is gone already, or was never kept.")
+
+    def restore(self, run_id: str) -> None:
+        """Undo `delete`. Raises ConfigError where the run is gone for good."""
+        if not self._kept_in().runs.restore(run_id):
+            raise ConfigError("The run cannot be restored: it was purged when the history was opened again.")
+
+    def import_file(self, name: str, content: bytes) -> str:
+        """Keep the run that a file holds, of any kind that `engine.workbench.import_door` knows; gives its id.
+
+        Raises ConfigError or HistoryError with line and reason; nothing is kept then.
+        """
+        taken = take_in(self._kept_in(), name, content)
+        if not taken.run_ids:
+            raise ConfigError(f"{name} holds no run to show here. {taken.sentence} The History page has the rest.")
+        return taken.run_ids[0]
+
+    def export(self, run_id: str, kind: str) -> bytes:
+        """A run as a file: "run" (everything, for another workbench), "csv" (samples), "llama-bench" (JSONL), "sidecar"
+        (JSON: what those rows leave out)."""
+        run = self._existing(run_id)
+        if kind == "llama-bench":
+            return exchange.write_run(run, "jsonl").encode()
+        if kind == "sidecar":
+            return exchange.sidecar(run).encode()
+        return run_bytes(run) if kind == "run" else _samples_csv(run)
+
+    def _existing(self, run_id: str) -> RunRecord:
+        run = self.run(run_id)
+        if run is None:
+            raise ConfigError("The address names a run that is not here: it was deleted, or never kept. Plan it again.")
+        return run
+
+    def _kept_in(self) -> History:
+        history = self._history()
+        if history is None:
+            raise HistoryError(NO_HISTORY)
+        return history
+
+    # plans, profiles, limits
+
+    def preview(self, plan: Plan) -> Preview:
+        """What a plan takes, before its launch. Raises ConfigError."""
+        return preview(plan)
+
+    def plans(self) -> dict[str, dict[str, Any]]:
+        """Plans that were kept, by name, as plain values."""
+        history = self._history()
+        return history.runs.plans() if history else {}
+
+    def save_plan(self, name: str, plan: Plan) -> None:
+        """Keep a plan under a name."""
+        self._kept_in().runs.save_plan(name, plan.to_dict())
+
+    def delete_plan(self, name: str) -> None:
+        """Forget a plan."""
+        self._kept_in().runs.delete_plan(name)
+
+    def use(self, run_id: str, cell: int) -> None:
+        """Keep a cell's settings as a profile of its model, and load the model with them."""
+        chosen = self._planned(run_id, cell)
+        history = self._history()
+        if history is not None:
+            digest = model_hash(chosen.model, self._settings.home)
+            history.runs.save_profile(chosen.label, digest, chosen.pool.to_dict(), run_id)
+        self._slot.load(Path(chosen.model), chosen.pool)
+
+    def profile(self, run_id: str, cell: int) -> bytes:
+        """A cell's settings as the JSON that `Pool.from_profile` takes."""
+        chosen = self._planned(run_id, cell)
+        return json.dumps({"model": chosen.model, "pool": chosen.pool.to_dict()}, indent=1).encode()
+
+    def _planned(self, run_id: str, number: int) -> Cell:
+        plan = Plan.from_dict(self._existing(run_id).plan)
+        planned = planned_cells(plan)
+        chosen = next((one for one in planned if one.number == number), None)
+        if chosen is None:
+            raise ConfigError(f"the plan of this run has no cell {number}")
+        return chosen
+
+    def profiles(self, model: Path) -> dict[str, PoolSpec]:
+        """Settings that were kept for a model file, by name, the latest first."""
+        history = self._history()
+        kept = history.runs.profiles() if history else []
+        digest = model_hash(model, self._settings.home) if kept else ""
+        return {one.name: PoolSpec.from_dict(one.pool) for one in kept if one.model_hash == digest}
+
+    def limits(self) -> Limits | None:
+        """What this machine can do at most, where that was measured."""
+        history = self._history()
+        if self._limits is None and history is not None:
+            found = history.runs.limits(fingerprint_hash(fingerprint()))
+            self._limits = Limits.from_dict(found) if found else None
+        return self._limits
+
+    def measure_limits(self, model: str = "", num_prompt: int = 512) -> None:
+        """Measure that in the background, a few seconds, and keep it.
+
+        With a model file also the best prefill of prompts of `num_prompt` tokens that this machine could reach with it:
+        10 to 60 seconds more. Raises ConfigError where a benchmark runs or something is being done already.
+        """
+        if self._session is not None:
+            raise ConfigError("A benchmark is running. Wait for it, or stop it, then measure the limits.")
+        self.background.start("Measuring this machine", lambda tell: self._measure_limits(model, num_prompt, tell))
+
+    def _measure_limits(self, model: str, num_prompt: int, tell: Callable[[float], None]) -> None:
+        known = self.limits()
+        limits = known or measure_limits(on_progress=lambda share: tell(0.3 * share if model else share))
+        if model:
+            file = read_model(Path(model))
+            best = prefill_ceiling(file, num_prompt, lambda share: tell(0.3 + 0.7 * share))
+            limits = limits.with_prefill(ceiling_key(file, num_prompt), best)
+        self._limits = limits
+        history = self._history()
+        if history is not None:
+            history.runs.save_limits(limits.machine_hash, limits.to_dict())
+
+
+def _samples_csv(run: RunRecord) -> bytes:
+    labels = {cell.number: cell.label for cell in run.cells}
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["label", *FIELDS])
+    writer.writerows([labels.get(row[0], ""), *row] for row in run.samples.tolist())
+    return text.getvalue().encode()

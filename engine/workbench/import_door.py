@@ -1,0 +1,242 @@
+"""The one door for what comes from elsewhere: it recognises a file or pasted text, shows what is in it, keeps it."""
+
+import re
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from engine.bench.exchange import files as exchange
+from engine.bench.exchange.logs import LoggedStep, is_timing_log, read_candidate_log
+from engine.bench.findings.summary import summarise
+from engine.content_ids import content_id
+from engine.errors import ConfigError, HistoryError
+from engine.history import History, TrialRecord, run_from_bytes
+from engine.history.archive import import_archive
+from engine.history.archive_members import manifest_of, telling
+from engine.history.archive_parts import MANIFEST
+from engine.history.trial_file import trial_from_bytes
+from engine.reference.lines import read_lines
+from engine.reference.machines import noted_run
+from engine.runs import RunRecord
+from engine.units import counted
+from engine.workbench.candidate_trial import trial_of_log
+from engine.workbench.parquet_runs import runs_of_parquet
+
+Kind = Literal["run", "trial", "archive", "llama-bench", "timing log", "candidates", "parquet", "lines"]
+LABELS: dict[Kind, str] = {
+    "run": "a run of this workbench",
+    "trial": "a trial of this workbench",
+    "archive": "runs and trials of this workbench",
+    "llama-bench": "rows of llama-bench",
+    "timing log": "a log of timed blocks",
+    "candidates": "a log of candidates",
+    "parquet": "a Parquet table",
+    "lines": "timings noted by hand",
+}
+MOST_BYTES = 512 << 20
+PREVIEWED = 50
+SHOWN = 40
+
+_CANDIDATE = re.compile(r"\[\d{1,12}\] +(?:- +\d|sampled token:)")
+_OF_LLAMA_BENCH = re.compile(r"[\[{]|CREATE|INSERT|BEGIN|PRAGMA|--|.*\bn_prompt\b", re.IGNORECASE)
+_NOTED = re.compile(r"\d.*?\b(?:tok|tkn|t/s|tps)", re.IGNORECASE)
+_HINTS = {
+    "| model ": "it is llama-bench's table for people, without samples: use its option -o jsonl",
+    "label,cell,round,": "it is a table of samples for other programs: export the run as a file",
+    "part,position,id,": "it is a table of steps for other programs: export the trial as an archive",
+}
+
+
+class Arrival(NamedTuple):
+    """What a file holds. Of an archive only `counts` is known before it is taken in; num: rows of any kind."""
+
+    kind: Kind
+    num: int
+    rows: list[dict[str, Any]]
+    runs: tuple[RunRecord, ...] = ()
+    trials: tuple[TrialRecord, ...] = ()
+
+
+class Recognised(NamedTuple):
+    """What a file is, in words, how many rows it has, and the first of them as they are shown before it is kept."""
+
+    kind: Kind
+    label: str
+    num: int
+    preview: list[dict[str, Any]]
+
+
+class Taken(NamedTuple):
+    """What is kept now: ids of the runs and trials in the file (of an archive: those new here), and a sentence."""
+
+    kind: Kind
+    run_ids: tuple[str, ...]
+    trial_ids: tuple[str, ...]
+    sentence: str
+
+
+def recognise(name: str, data: bytes | Path) -> Recognised:
+    """Look at a file, or at pasted text, without keeping anything.
+
+    Raises ConfigError or HistoryError that says why it cannot be read.
+    """
+    arrival = read_arrival(name, data)
+    return Recognised(arrival.kind, LABELS[arrival.kind], arrival.num, arrival.rows[:PREVIEWED])
+
+
+def take_in(history: History, name: str, data: bytes | Path) -> Taken:
+    """Keep what a file holds; what is here already stays as it is, and what was deleted is restored.
+
+    What has no id of its own gets one made of its content, so that the same file twice is one run. Raises as
+    `recognise`, and HistoryError where the history takes no more.
+    """
+    arrival = read_arrival(name, data)
+    if arrival.kind == "archive":
+        taken = import_archive(history, data, name)
+        return Taken(
+            "archive", taken.run_ids, taken.trial_ids, _told(taken.num_runs, taken.num_trials, taken.num_known)
+        )
+    new_runs = [history.runs.keep(run) for run in arrival.runs]
+    new_trials = [_keep(history, trial) for trial in arrival.trials]
+    num_known = (new_runs + new_trials).count(False)
+    run_ids, trial_ids = (tuple(one.id for one in kept) for kept in (arrival.runs, arrival.trials))
+    return Taken(arrival.kind, run_ids, trial_ids, _told(sum(new_runs), sum(new_trials), num_known))
+
+
+def read_arrival(name: str, data: bytes | Path) -> Arrival:
+    """What a file holds, read and checked, with nothing kept. Raises as `recognise`."""
+    if _is_archive(data):
+        return _archive(name, data)
+    content = _content(name, data)
+    if content.startswith(b"PK"):
+        return _of_runs("run", [replace(run_from_bytes(content, name), origin=name)])
+    if content.startswith(b"PAR1"):
+        return _of_runs("parquet", runs_of_parquet(content, name))
+    if content.startswith(b"\xde\x00"):  # the map that a trial's file is, and no text
+        return _trial(name, content)
+    return _of_text(name, content)
+
+
+def _of_text(name: str, content: bytes) -> Arrival:
+    text = exchange.text_of(content)
+    start = text.lstrip()
+    if hint := _hint(start):
+        raise ConfigError(f"{name} cannot be taken in: {hint}.")
+    id = content_id(content)
+    if is_timing_log(text):
+        return _of_runs("timing log", [replace(exchange.read_run(content, name), id=id)])
+    if _CANDIDATE.match(start):
+        steps = read_candidate_log(text)
+        rows = _candidate_rows(steps)
+        return Arrival("candidates", len(rows), rows, trials=(trial_of_log(steps, id, name),))
+    if _OF_LLAMA_BENCH.match(start):
+        return _of_runs("llama-bench", [replace(exchange.read_run(content, name), id=id)])
+    if _NOTED.search(text):
+        timings = read_lines(text)
+        rows = [timing._asdict() for timing in timings]
+        return Arrival("lines", len(rows), rows, runs=(noted_run(timings, machine=Path(name).stem),))
+    raise ConfigError(
+        f"{name} is nothing that is known here: it begins with {start[:SHOWN]!r}. Known are "
+        f"{', '.join(LABELS.values())}."
+    )
+
+
+def _hint(start: str) -> str:
+    """Why a file of a known kind cannot be taken in, and what can; empty for any other."""
+    if start.startswith("{") and '"completion":' in start:
+        return "it is a trial for other programs, without its tokenizer: export the trial as an archive"
+    return next((told for beginning, told in _HINTS.items() if start.startswith(beginning)), "")
+
+
+def _content(name: str, data: bytes | Path) -> bytes:
+    try:
+        num_bytes = len(data) if isinstance(data, bytes) else data.stat().st_size
+        if num_bytes > MOST_BYTES:
+            raise ConfigError(
+                f"{name} has {num_bytes:,} bytes; up to {MOST_BYTES:,} are read, unless it is an archive."
+            )
+        return data if isinstance(data, bytes) else data.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{name} cannot be read: {error}. Check that it is there and may be read.") from error
+
+
+# what each kind holds
+
+
+def _is_archive(data: bytes | Path) -> bool:
+    try:
+        with zipfile.ZipFile(BytesIO(data) if isinstance(data, bytes) else data) as content:
+            return MANIFEST in content.namelist()
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile):
+        return False
+
+
+def _archive(name: str, data: bytes | Path) -> Arrival:
+    with telling(name), zipfile.ZipFile(BytesIO(data) if isinstance(data, bytes) else data) as content:
+        counts = manifest_of(content).counts
+    rows: list[dict[str, Any]] = [{"what": what, "number": number} for what, number in counts.items()]
+    return Arrival("archive", sum(counts.values()), rows)
+
+
+def _trial(name: str, content: bytes) -> Arrival:
+    try:
+        trial = trial_from_bytes(content)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise HistoryError(
+            f"{name} cannot be read as a trial of this workbench: {error}. Nothing was taken in."
+        ) from error
+    steps = trial.completion.steps
+    rows = [
+        {"position": number, "text": step.text, "logprob": step.logprob}
+        for number, step in enumerate(steps[:PREVIEWED])
+    ]
+    return Arrival("trial", len(steps), rows, trials=(trial,))
+
+
+def _of_runs(kind: Kind, runs: Sequence[RunRecord]) -> Arrival:
+    rows = list(_cell_rows(runs))
+    names = dict.fromkeys(name for row in rows for name in row)
+    whole = [{name: row.get(name) for name in names} for row in rows]
+    return Arrival(kind, sum(len(run.samples) for run in runs), whole, runs=tuple(runs))
+
+
+def _cell_rows(runs: Sequence[RunRecord]) -> Iterable[dict[str, Any]]:
+    """A row for each cell: its medians by metric."""
+    for run in runs:
+        for cell in summarise(run).cells:
+            medians = {name: interval.value for name, interval in cell.metrics.items()}
+            yield {"run": run.name, "cell": cell.label, "samples": cell.num_counted, **medians}
+
+
+def _candidate_rows(steps: Sequence[LoggedStep]) -> list[dict[str, Any]]:
+    return [
+        {
+            "step": number,
+            "at": step.at,
+            "id": one.id,
+            "text": one.text,
+            "p": one.p,
+            "is_sampled": step.sampled is not None and one.id == step.sampled.id,
+        }
+        for number, step in enumerate(steps)
+        for one in step.candidates
+    ]
+
+
+def _keep(history: History, trial: TrialRecord) -> bool:
+    """Keep a trial; False where it is here already."""
+    is_known = history.trial(trial.id) is not None
+    history.record(trial).result()
+    history.restore(trial.id)
+    return not is_known
+
+
+def _told(num_runs: int, num_trials: int, num_known: int) -> str:
+    kept = [counted(num, noun) for num, noun in ((num_runs, "run"), (num_trials, "trial")) if num]
+    told = [f"{' and '.join(kept)} taken in"] if kept else []
+    if num_known:
+        told.append(f"{num_known:,} {'was' if num_known == 1 else 'were'} here already")
+    return f"{'; '.join(told) or 'It holds neither runs nor trials'}."

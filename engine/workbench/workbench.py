@@ -1,0 +1,399 @@
+"""The one object behind the pages: the pool and its model, the trials that run, and the history they are kept in."""
+
+import atexit
+import random
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine.errors import ConfigError, HistoryError
+from engine.history import History, TrialRecord, TrialSummary, take_inbox, write_inbox
+from engine.history.export import to_csv, to_json
+from engine.history.trial_file import read_trial
+from engine.models.library import embedded_model, shipped
+from engine.pool.pool import Pool
+from engine.settings import Settings
+from engine.specs import Sampling
+from engine.workbench.bench_slot import BenchSlot
+from engine.workbench.compare_run import COMPARED
+from engine.workbench.compare_slot import CompareSlot
+from engine.workbench.model_slot import ModelSlot, ModelState
+from engine.workbench.trials import Draft, LiveTrial, StoredTrial, Trial
+
+KEPT_S = 600
+READ_KEPT = 16
+INBOX_S = 5
+INBOX = "inbox"
+TITLE_CHARACTERS = 200
+STEPS_PER_LINE = 8
+RECORDED = "recorded"
+VERSIONS = ("llama-cpp-python", "logitbench", "numpy")
+
+
+class Shift(NamedTuple):
+    """By how much log-probabilities moved, in nats, when the same tokens were computed anew and alone."""
+
+    largest: float
+    p99: float
+    num_tokens: int
+
+
+class Workbench:
+    """Owns pool, running trials and history. Any thread may call it; `close` ends everything it started.
+
+    A history that cannot be used does not stop trials: they run unsaved and `history_error` says why.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.history: History | None = None
+        self.history_error: HistoryError | None = None
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self.slot = ModelSlot()
+        self.bench = BenchSlot(settings, self.slot, lambda: self.history, self._history_failed)
+        self.compare = CompareSlot(
+            settings,
+            self.slot,
+            begin=self._begin,
+            watch=self.watch,
+            history=lambda: self.history,
+            on_history_error=self._history_failed,
+            is_measuring=lambda: self.bench.running is not None,
+        )
+        self._trials: dict[str, LiveTrial] = {}
+        self._read: dict[str, StoredTrial] = {}
+        self._bin: dict[str, LiveTrial] = {}
+        self._recorded: StoredTrial | None = None
+        try:
+            self.history = History.open(settings.history)
+        except HistoryError as error:
+            self.history_error = error
+        threading.Thread(target=self._take_in_inbox, name="logitbench-inbox", daemon=True).start()
+
+    def _history_failed(self, error: HistoryError) -> None:
+        self.history_error = error
+
+    @property
+    def model(self) -> ModelState:
+        """A snapshot of the model that is loaded, or loading."""
+        return self.slot.state
+
+    def load_default(self) -> None:
+        """Load the setting's model, else the one that ships, in the background."""
+        self.slot.load(self.settings.model or embedded_model())
+
+    # trials
+
+    def submit(self, draft: Draft) -> LiveTrial:
+        """Start a trial of `draft`. Raises EngineError where it cannot start."""
+        return self._begin(draft)
+
+    def step(self, draft: Draft, trial: Trial | None) -> LiveTrial:
+        """One token more of `trial`, or the first of `draft`."""
+        if trial is not None:
+            return self.continue_trial(trial, 1, label="step")
+        return self._begin(replace(draft, request=replace(draft.request, max_tokens=1)), "step")
+
+    def continue_trial(self, trial: Trial, num_tokens: int, label: str = "continue") -> LiveTrial:
+        """Go on from the ids of `trial` with its own parameters and seed, as if more had been asked for at once.
+
+        Raises ConfigError where it still runs or ended of its own accord.
+        """
+        if not trial.can_continue:
+            raise ConfigError("This trial cannot go on: it still runs, or it ended of its own accord. Run it again.")
+        self._pool_of(trial)
+        total = len(trial.steps) + num_tokens
+        draft = replace(trial.draft, request=replace(trial.draft.request, max_tokens=total))
+        return self._start(draft, [*trial.prompt_ids, *trial.steps.ids], before=trial, label=label)
+
+    def regenerate(self, trial: Trial) -> LiveTrial:
+        """The same prompt ids and parameters with a new seed."""
+        self._pool_of(trial)
+        again = replace(trial.draft, sampling=replace(trial.draft.sampling, seed=random.getrandbits(31)))
+        return self._start(again, list(trial.prompt_ids), label="regenerate", parent=trial.id)
+
+    def score(self, draft: Draft) -> LiveTrial:
+        """The probabilities of the prompt's own tokens; nothing is generated."""
+        request = replace(draft.request, max_tokens=0, prompt_logprobs=True)
+        return self._begin(replace(draft, request=request), "score")
+
+    def stop(self, trial: Trial) -> None:
+        """End a trial at the next decode step; nothing happens where it has ended."""
+        if isinstance(trial, LiveTrial):
+            trial.job.cancel()
+
+    def measure_shift(self, trial: Trial) -> Shift:
+        """Compute the tokens of `trial` again without reuse and compare; waits for the result.
+
+        Raises EngineError where that cannot run.
+        """
+        pool = self._pool_of(trial)
+        ids = [*trial.prompt_ids, *trial.steps.ids]
+        job = pool.submit(ids, Sampling(), max_tokens=0, top_k=1, prompt_logprobs=True, reuse_prefix=False)
+        anew = job.result(timeout=KEPT_S).prompt_steps.records["logprob"][len(trial.prompt_ids) :]
+        moved = np.abs(anew - trial.steps.records["logprob"][: len(anew)])
+        return Shift(float(moved.max()), float(np.percentile(moved, 99)), len(moved))
+
+    def _pool_of(self, trial: Trial) -> Pool:
+        """The pool, where its model is the trial's: ids mean nothing to another. Raises ConfigError."""
+        pool, identity = self.model.loaded()
+        if identity.hash != trial.model.hash:
+            raise ConfigError(
+                f"This trial was run by {trial.model.name}, which is not the model that is loaded, so its tokens "
+                "cannot be used. Load that model, or press Run to start again from the text."
+            )
+        return pool
+
+    def _begin(self, draft: Draft, label: str = "") -> LiveTrial:
+        """Start from the beginning; a conversation becomes the ids that the model's own template makes of it."""
+        if not draft.messages:
+            return self._start(draft, draft.prompt, label=label)
+        text, ids = self.model.loaded()[0].render_chat(list(draft.messages))
+        return self._start(replace(draft, prompt=text), ids, label=label)
+
+    def _start(
+        self,
+        draft: Draft,
+        prompt: str | list[int],
+        *,
+        before: Trial | None = None,
+        label: str = "",
+        parent: str | None = None,
+    ) -> LiveTrial:
+        """Submit a job and enter it as a trial; `prompt` ends with the tokens of `before`, which count as generated."""
+        pool, identity = self.model.loaded()
+        num_before = len(before.steps) if before else 0
+        submitted = datetime.now(UTC)
+        job = pool.submit(
+            prompt,
+            replace(draft.sampling, seed=before.seed) if before else draft.sampling,
+            max_tokens=draft.request.max_tokens - num_before,
+            top_k=before.steps.k if before else draft.request.top_k,
+            stop=draft.request.stop,
+            prompt_logprobs=draft.request.prompt_logprobs and before is None,
+            reuse_prefix=draft.request.reuse_prefix,
+            generated=num_before,
+        )
+        trial = LiveTrial(
+            draft, job, pool.spec, identity, created_at=submitted, before=before, label=label, parent=parent
+        )
+        with self._lock:
+            self._forget_old()
+            neighbours = [other for other in self._trials.values() if not other.done()]
+            for one in [*neighbours, trial] if neighbours else []:
+                one.has_neighbours = True
+            self._trials[trial.id] = trial
+        job.add_done_callback(lambda _: self._ended(trial))
+        return trial
+
+    def _ended(self, trial: LiveTrial) -> None:
+        """Hand a trial that ended to the history; runs on the pool's thread and waits for nothing."""
+        trial.end()
+        if self.history is None or not trial.draft.is_kept or trial.completion is None:
+            return
+        try:
+            self.history.record(_record(trial)).add_done_callback(lambda done: self._stored(trial, done))
+        except HistoryError as error:
+            self.history_error = error
+
+    def _stored(self, trial: LiveTrial, done: "Future[Any]") -> None:
+        error = done.exception()
+        trial.is_stored = error is None
+        if isinstance(error, HistoryError):
+            self.history_error = error
+
+    def _forget_old(self) -> None:
+        """Drop trials ten minutes after they ended, once they are stored or where they are not to be."""
+        for trial in list(self._trials.values()):
+            is_settled = trial.is_stored or not trial.draft.is_kept or trial.error is not None
+            if is_settled and trial.age_s > KEPT_S:
+                del self._trials[trial.id]
+
+    # what can be looked at
+
+    def watch(self, trial_id: str) -> Trial | None:
+        """A trial by its id: running, stored, or the one that ships; None where there is none.
+
+        Raises HistoryError where the history cannot be read.
+        """
+        with self._lock:
+            live = self._trials.get(trial_id)
+            read = self._read.get(trial_id)
+        if live or read:
+            return live or read
+        recorded = self.recorded()
+        if recorded is not None and recorded.id == trial_id:
+            return recorded
+        record = self.history.trial(trial_id) if self.history else None
+        if record is None:
+            return None
+        with self._lock:
+            self._read[trial_id] = trial = StoredTrial(record)
+            while len(self._read) > READ_KEPT:
+                del self._read[next(iter(self._read))]
+        return trial
+
+    def trial(self, trial_id: str) -> Trial:
+        """As `watch`, but raises ConfigError where there is no such trial."""
+        trial = self.watch(trial_id)
+        if trial is None:
+            raise ConfigError("The address names a trial that is not here: it was deleted, or not kept. Run it again.")
+        return trial
+
+    def recorded(self) -> StoredTrial | None:
+        """The trial that ships, for a first look before anything ran here."""
+        with self._lock:
+            if self._recorded is None:
+                for path in shipped("demo").glob("*.trial"):
+                    self._recorded = StoredTrial(read_trial(path))
+            return self._recorded
+
+    def recent(self, limit: int) -> list[TrialSummary]:
+        """The newest trials, those that run or were not kept among them; of trials stepped one by one only the last.
+
+        Arms of comparisons are left out: the comparison has them.
+        """
+        stored = self.history.recent(STEPS_PER_LINE * limit, without_label=COMPARED) if self.history else []
+        with self._lock:
+            shown = [trial for trial in self._trials.values() if trial.label != COMPARED]
+        live = [trial for trial in shown if trial.completion or not trial.done()]
+        by_id = {summary.id: summary for summary in stored} | {trial.id: _summary(trial) for trial in live}
+        newest_first = sorted(by_id.values(), key=lambda summary: summary.created_at, reverse=True)
+        lines = [one for newer, one in pairwise([None, *newest_first]) if one and not _is_stepped_over(one, newer)]
+        return lines[:limit]
+
+    def newest_id(self) -> str | None:
+        """The trial that a page opens on: the newest here, else the one that ships."""
+        newest = self.recent(1)
+        if newest:
+            return newest[0].id
+        recorded = self.recorded()
+        return recorded.id if recorded else None
+
+    def delete(self, trial_id: str) -> None:
+        """Delete a trial; `restore` takes that back."""
+        with self._lock:
+            live = self._trials.pop(trial_id, None)
+            self._read.pop(trial_id, None)
+            if live is not None:
+                self._bin[trial_id] = live
+        if self.history is not None:
+            self.history.delete(trial_id)
+
+    def restore(self, trial_id: str) -> None:
+        """Take the deletion of a trial back."""
+        with self._lock:
+            live = self._bin.pop(trial_id, None)
+            if live is not None:
+                self._trials[trial_id] = live
+        if self.history is not None:
+            self.history.restore(trial_id)
+
+    def as_json(self, trial: Trial) -> bytes:
+        """All of an ended trial as JSON, kept or not. Raises ConfigError where it has no result."""
+        return to_json(_record(trial))
+
+    def as_csv(self, trial: Trial) -> bytes:
+        """The steps of an ended trial as CSV, kept or not. Raises ConfigError where it has no result."""
+        return to_csv(_record(trial))
+
+    def record_example(self, folder: Path, draft: Draft) -> Path:
+        """Run `draft` and write it to `folder` as the trial that ships; waits for the model and the result."""
+        while self.model.is_loading:
+            time.sleep(0.1)
+        trial = self.submit(replace(draft, is_kept=False))
+        trial.job.result()
+        record = _record(trial)
+        model = replace(record.model, path=Path(record.model.path).name)
+        return write_inbox(folder, replace(record, label=RECORDED, model=model))
+
+    # the end
+
+    def _take_in_inbox(self) -> None:
+        while self.history is not None and not self._closed.wait(INBOX_S):
+            try:
+                take_inbox(self.history, self.settings.home / INBOX)
+            except HistoryError as error:
+                self.history_error = error
+                return
+
+    def close(self) -> None:
+        """End every worker, store what waits to be stored, close the history. Safe to call twice."""
+        self._closed.set()
+        self.bench.close()
+        self.compare.close()
+        self.slot.close()
+        if self.history is not None:
+            self.history.close()
+
+
+def _summary(trial: Trial) -> TrialSummary:
+    """One line for the list of recent trials, of a trial that the history does not have yet."""
+    return TrialSummary(
+        id=trial.id,
+        created_at=trial.created_at,
+        title=_title(trial.draft),
+        output_start=trial.steps.text[:TITLE_CHARACTERS],
+        model_name=trial.model.name,
+        num_generated=len(trial.steps),
+        decode_per_s=trial.timings.decode_per_s,
+        mean_surprise_bits=None,
+        label=trial.label,
+    )
+
+
+def _is_stepped_over(one: TrialSummary, newer: TrialSummary | None) -> bool:
+    """True where `newer` is the same text a step further, so that it holds all of `one`."""
+    if newer is None or one.label != "step" or newer.label not in ("step", "continue"):
+        return False
+    return newer.title == one.title and newer.num_generated > one.num_generated
+
+
+def _title(draft: Draft) -> str:
+    text = draft.messages[-1]["content"] if draft.messages else draft.prompt
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:TITLE_CHARACTERS]
+
+
+def _record(trial: Trial) -> TrialRecord:
+    completion = trial.completion
+    if completion is None:
+        raise ConfigError("This trial has no result to keep or to download: it still runs, or it failed.")
+    draft = trial.draft
+    return TrialRecord(
+        id=trial.id,
+        created_at=trial.created_at,
+        prompt=draft.prompt,
+        messages=draft.messages,
+        sampling=draft.sampling,
+        request=draft.request,
+        pool=trial.pool,
+        model=trial.model,
+        versions={name: version(name) for name in VERSIONS},
+        completion=completion,
+        parent=trial.parent,
+        label=trial.label,
+    )
+
+
+_opening = threading.Lock()
+_opened: list[Workbench] = []
+
+
+def current() -> Workbench:
+    """The workbench of this process, made at the first call, when its model begins to load; closed at exit."""
+    with _opening:
+        if not _opened:
+            bench = Workbench(Settings.from_environment())
+            atexit.register(bench.close)
+            bench.load_default()
+            _opened.append(bench)
+        return _opened[0]

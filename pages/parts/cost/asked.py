@@ -1,0 +1,71 @@
+"""What is asked of the Cost page, which is its address: the job, the deadline and the budget."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from engine.cost import CostJob
+from engine.errors import ConfigError
+
+KEPT = "cost_address"
+GOALS = ("deadline_h", "budget_usd")
+DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(CostJob)} | dict.fromkeys(GOALS)
+
+
+class Asked(NamedTuple):
+    """values: the numbers of job and goals by name, as they are shown; job is None where they make none: see error."""
+
+    values: Mapping[str, Any]
+    job: CostJob | None
+    error: ConfigError | None
+
+    @property
+    def goals(self) -> dict[str, float | None]:
+        """Deadline in hours and budget in dollars, None where there is none."""
+        return {name: self.values[name] for name in GOALS}
+
+
+def read() -> Asked:
+    """What the address asks for, else what this tab asked before; what cannot be read is the preset."""
+    if not st.query_params and KEPT in st.session_state:
+        st.query_params.from_dict(st.session_state[KEPT])
+    st.session_state[KEPT] = st.query_params.to_dict()
+    values, error = dict(DEFAULTS), None
+    for name in DEFAULTS:
+        if name in st.query_params:
+            try:
+                values[name] = _number(name, st.query_params[name])
+            except ConfigError as unreadable:
+                error = unreadable
+    try:
+        job = CostJob.from_dict({name: value for name, value in values.items() if name not in GOALS})
+    except ConfigError as refused:
+        return Asked(values, None, refused)
+    return Asked(values, job, error)
+
+
+def ask(**values: float) -> None:
+    """Change numbers of the job; in a callback."""
+    for name, value in values.items():
+        st.query_params[name] = str(value)
+
+
+def begin_anew() -> None:
+    """Ask what the page opens with; in a callback."""
+    st.session_state[KEPT] = {}
+    st.query_params.clear()
+
+
+def _number(name: str, text: str) -> float | None:
+    if name in GOALS and not text:
+        return None
+    try:
+        value = int(text) if isinstance(DEFAULTS[name], int) else float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or (name in GOALS and value <= 0):
+        raise ConfigError(f"{name} = {text[:40]!r} in the address: must be a number{' above 0' * (name in GOALS)}")
+    return value

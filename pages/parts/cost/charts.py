@@ -1,0 +1,183 @@
+"""Charts of what a job costs: tokens for a dollar, time against money, and how long real documents are."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from engine.cost import PROVENANCES, Counted, Estimate, Provenance, Way, fastest_first
+from engine.stats import Interval
+from engine.units import Scale, between, counted, digits, dollars
+from pages.parts.benchmark.chart_pen import ACCENT, GREY, HEIGHT, Pen, bars, blank, legend_below, ramp
+
+MOST_BARS, FEWEST_ROWS = 40, 5
+MOST_NAMED = 12
+MOST_BINS = 60
+WAYS: dict[Way, str] = {"notes": "generation speed for all tokens", "apart": "prefill apart"}
+PLACES = ("top center", "bottom center")
+_AS_IT_IS = Scale(1, "")
+_PATTERNS: dict[Provenance, str] = {"measured here": "", "imported": "", "noted": "", "assumed": "/"}
+
+
+def per_dollar(estimates: Sequence[Estimate]) -> go.Figure:
+    """Thousands of generated tokens for a dollar, the most on top; colour and hatching say where the speed is from."""
+    ranked = sorted(
+        (one for one in estimates if math.isfinite(one.ktokens_per_usd.value)),
+        key=lambda one: one.ktokens_per_usd.value,
+    )
+    shown = ranked[-MOST_BARS:]
+    best = shown[-1]
+    left_out = f"; {len(ranked) - len(shown):,} more are in the table" if len(ranked) > len(shown) else ""
+    figure = blank(
+        f"{name(best, shown)} gives the most for a dollar{left_out}", "ktokens generated for $1",
+        height=max(HEIGHT, 96 + 28 * len(shown)),
+    )  # fmt: skip
+    for provenance, colour in zip(PROVENANCES, reversed(ramp(len(PROVENANCES))), strict=True):
+        rows = [(place, one) for place, one in enumerate(shown) if one.rate.generation.provenance == provenance]
+        if rows:
+            _bars(figure, rows, shown, provenance, colour)
+    figure.update_xaxes(showgrid=False, rangemode="tozero")
+    top = len(shown) - 0.4
+    figure.update_yaxes(
+        tickvals=list(range(len(shown))), ticktext=[Pen.text(name(one, shown), 40) for one in shown], showgrid=False,
+        range=[min(-0.6, top - FEWEST_ROWS), top],
+    )  # fmt: skip
+    figure.update_layout(bargap=0.35, showlegend=True)
+    legend_below(figure)
+    return figure
+
+
+def _bars(
+    figure: go.Figure, rows: list[tuple[int, Estimate]], shown: Sequence[Estimate], provenance: Provenance, colour: str
+) -> None:
+    intervals = [one.ktokens_per_usd for _, one in rows]
+    figure.add_bar(
+        x=[interval.value for interval in intervals],
+        y=[place for place, _ in rows],
+        error_x=bars(intervals, _AS_IT_IS, GREY),
+        orientation="h", name=provenance, cliponaxis=False,
+        marker={"color": colour, "pattern": {"shape": _PATTERNS[provenance]}},
+        text=[_ktokens(one) for _, one in rows], textposition="outside",
+        hovertext=[_told(one, shown) for _, one in rows], hoverinfo="text",
+    )  # fmt: skip
+
+
+def _ktokens(one: Estimate) -> str:
+    """The figure, with what the notes say of it where that is another."""
+    told, noted = f"{one.ktokens_per_usd.value:,.1f}", one.rate.noted_ktokens_per_usd
+    return told if noted is None or f"{noted:,.1f}" == told else f"{told} (noted {noted:,.1f})"
+
+
+def time_and_money(
+    ways: dict[Way, Sequence[Estimate]],
+    chosen: Estimate | None,
+    *,
+    deadline_h: float | None = None,
+    budget_usd: float | None = None,
+) -> go.Figure:
+    """Dollars against hours, the first way filled, the other hollow; intervals as thin bars, what is wanted dashed."""
+    first = next(iter(ways))
+    told = [one for one in fastest_first(ways[first]) if _is_placed(one)]
+    figure = blank(_finding(told, chosen), "hours")
+    for way, estimates in ways.items():
+        placed = [one for one in told if _is_placed(one)] if way == first else list(filter(_is_placed, estimates))
+        _intervals(figure, estimates, "" if placed else f"{WAYS[way]}: somewhere on the line", is_filled=way == first)
+        if placed:
+            _points(figure, placed, chosen, WAYS[way], is_filled=way == first)
+    wanted = {"line": {"color": GREY, "dash": "dash", "width": 1.2}}
+    label = {"font": {"color": GREY}, "textangle": 0, "textposition": "end"}
+    if deadline_h is not None:
+        figure.add_vline(x=deadline_h, label={"text": "deadline", **label}, **wanted)
+    if budget_usd is not None:
+        figure.add_hline(y=budget_usd, label={"text": "budget", **label}, **wanted)
+    figure.update_xaxes(rangemode="tozero")
+    figure.update_yaxes(title="dollars", rangemode="tozero")
+    figure.update_layout(showlegend=True)
+    legend_below(figure)
+    return figure
+
+
+def _finding(told: list[Estimate], chosen: Estimate | None) -> str:
+    if not told:
+        return "No machine has both a speed and a price for this"
+    best = chosen or told[0]
+    return f"{best.rate.machine}: {digits(best.hours.value)} h for {dollars(best.dollars.value)}"
+
+
+def _is_placed(one: Estimate) -> bool:
+    return math.isfinite(one.hours.value) and math.isfinite(one.dollars.value)
+
+
+def _intervals(figure: go.Figure, estimates: Iterable[Estimate], label: str, *, is_filled: bool) -> None:
+    """Time and money of one machine move together, so their interval is one slanting bar; label: for the legend."""
+    places: list[float | None] = []
+    costs: list[float | None] = []
+    for one in estimates:
+        if math.isfinite(one.hours.low + one.dollars.low):
+            places += [one.hours.low, one.hours.high, None]
+            costs += [one.dollars.low, one.dollars.high, None]
+    if places:
+        figure.add_scatter(
+            x=places, y=costs, mode="lines", hoverinfo="skip", showlegend=bool(label), name=label,
+            line={"color": ACCENT if is_filled else GREY, "width": 1.4, "dash": "solid" if is_filled else "dot"},
+        )  # fmt: skip
+
+
+def _points(
+    figure: go.Figure, placed: Sequence[Estimate], chosen: Estimate | None, label: str, *, is_filled: bool
+) -> None:
+    is_named = is_filled and len(placed) <= MOST_NAMED
+    figure.add_scatter(
+        x=[one.hours.value for one in placed],
+        y=[one.dollars.value for one in placed],
+        mode="markers+text" if is_named else "markers", name=label, cliponaxis=False,
+        text=[Pen.text(name(one, placed), 40) for one in placed] if is_named else None,
+        textposition=[PLACES[number % 2] for number in range(len(placed))],
+        marker={
+            "color": ACCENT if is_filled else GREY,
+            "symbol": "circle" if is_filled else "circle-open",
+            "size": [12 if one is chosen else 8 for one in placed],
+        },
+        hovertext=[_told(one, placed) for one in placed], hoverinfo="text",
+    )  # fmt: skip
+
+
+def lengths(found: Counted) -> go.Figure:
+    """How many documents have how many tokens; the mean, which the job takes over, dashed."""
+    tokens = np.array([document.num_tokens for document in found.documents])
+    mean = float(tokens.mean())
+    figure = blank(
+        f"{counted(len(tokens), 'document')}, {digits(mean)} tokens each on average", "tokens of a document",
+        height=HEIGHT - 60,
+    )  # fmt: skip
+    figure.add_histogram(x=tokens, nbinsx=MOST_BINS, marker={"color": ACCENT}, hovertemplate="%{y} of %{x} tokens")
+    figure.add_vline(x=mean, line={"color": GREY, "dash": "dash", "width": 1.2})
+    figure.update_yaxes(title="documents")
+    figure.update_layout(bargap=0.08)
+    return figure
+
+
+def name(one: Estimate, among: Iterable[Estimate]) -> str:
+    """The machine, with its configuration where several of that machine are shown."""
+    is_alone = sum(other.rate.machine == one.rate.machine for other in among) == 1
+    return one.rate.machine if is_alone else f"{one.rate.machine} · {one.rate.label}"
+
+
+def _told(one: Estimate, shown: Iterable[Estimate]) -> str:
+    """What an estimate says under the mouse."""
+    speed = one.rate.generation
+    lines = [
+        f"<b>{Pen.text(name(one, shown))}</b>",
+        f"{digits(one.hours.value)} h, {dollars(one.dollars.value)}",
+        _bounds(one.hours),
+        f"{_ktokens(one)} ktokens for $1",
+        f"{digits(speed.per_s.value)} tok/s, {speed.provenance}",
+        Pen.text(one.rate.model),
+        f"answers diverge by {digits(one.rate.divergence)} nats a token" if one.rate.divergence is not None else "",
+    ]
+    return "<br>".join(line for line in lines if line)
+
+
+def _bounds(hours: Interval) -> str:
+    return f"95 %: {between(hours.low, hours.high, 'h')}" if math.isfinite(hours.low) else ""

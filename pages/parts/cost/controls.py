@@ -1,0 +1,36 @@
+"""Which speeds are looked at, until when it must be done and for how much, and how tokens are counted."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from engine.cost import WAYS, Rate
+from pages.parts import address
+from pages.parts.cost import asked, job_form
+from pages.parts.cost.reckoning import EVERY_MODEL, Looked
+from pages.parts.cost.results import SHORT
+
+
+def show(known: Sequence[Rate], looked: Looked, values: Mapping[str, Any]) -> None:
+    """One row of controls; each stands in the address."""
+    models = [*dict.fromkeys(rate.model for rate in known), EVERY_MODEL]
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.selectbox(
+            "Model", models, width=240, help="Speeds of different models are no choice between machines",
+            **address.bound("model", "cost_model", looked.model),
+        )  # fmt: skip
+        job_form.goals(values)
+        st.segmented_control(
+            "Tokens counted", tuple(reversed(WAYS)), format_func=SHORT.__getitem__, required=True,
+            help="As the notes counted: all tokens at the speed of generation. Prefill apart: prompt tokens at its own",
+            **address.bound("counted", "cost_counted", looked.way),
+        )  # fmt: skip
+        st.toggle(
+            "Every configuration", help="Off: of each machine the fastest",
+            **address.bound("every", "cost_every", looked.is_every),
+        )  # fmt: skip
+        if st.query_params:
+            st.button("The notes' example", icon=":material/undo:", type="tertiary", on_click=asked.begin_anew)
+    if looked.model == EVERY_MODEL:
+        st.caption("These are different models: what a token is worth differs as well.")

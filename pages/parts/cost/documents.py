@@ -1,0 +1,82 @@
+"""Real documents: a folder or files, counted with the loaded model's own tokenizer, and taken over as the job."""
+
+import math
+from typing import NamedTuple
+
+import streamlit as st
+
+from engine.cost import CostJob, Counted
+from engine.errors import EngineError
+from engine.units import counted, digits
+from engine.workbench import Workbench, costing
+from pages.parts.benchmark.charts import draw
+from pages.parts.cost import asked, charts
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+
+FOLDER, FILES, FOUND = "cost_folder", "cost_files", "cost_found"
+MOST_UPLOADED_MB = 8
+
+
+class Found(NamedTuple):
+    """What was counted last, and by which model's tokenizer."""
+
+    counted: Counted
+    model: str
+
+    @property
+    def job(self) -> dict[str, float]:
+        """The job that these documents are."""
+        number = len(self.counted.documents)
+        return {"documents": number, "tokens_per_document": self.counted.num_tokens / number}
+
+
+def origin(job: CostJob) -> str:
+    """What is said of the job's tokens where they are those that were counted; else nothing."""
+    found: Found | None = st.session_state.get(FOUND)
+    if found is None or not found.counted.documents:
+        return ""
+    is_same = all(math.isclose(getattr(job, name), value, rel_tol=1e-9) for name, value in found.job.items())
+    return f"tokens of {counted(job.documents, 'document')}, by {found.model}'s tokenizer" if is_same else ""
+
+
+def show(bench: Workbench) -> None:
+    """Where documents are given and counted, and what was found."""
+    with st.expander("Count real documents", key="cost_documents_real"):
+        st.text_input("Folder", key=FOLDER, placeholder="/home/me/documents", persist_state="session")
+        st.file_uploader(
+            "Or files", key=FILES, accept_multiple_files=True, max_upload_size=MOST_UPLOADED_MB,
+        )  # fmt: skip
+        folder, files = st.session_state[FOLDER].strip(), st.session_state[FILES]
+        if st.button("Count", key="cost_count", icon=":material/calculate:", disabled=not folder and not files):
+            try:
+                with st.spinner("Counting"):
+                    documents = [(file.name, file.getvalue()) for file in files] if files else folder
+                    model = bench.model.loaded()[1].name
+                    st.session_state[FOUND] = Found(costing.count_with_model(bench, documents), model)
+            except EngineError as error:
+                notice(error)
+        if FOUND in st.session_state:
+            _found(st.session_state[FOUND])
+
+
+def _found(found: Found) -> None:
+    documents, skipped = found.counted.documents, found.counted.skipped
+    if documents:
+        draw(charts.lengths(found.counted), "cost_lengths")
+        per_word = found.counted.num_tokens / max(found.counted.num_words, 1)
+        told = f"{found.counted.num_tokens:,} tokens in all, {digits(per_word)} a word, by {found.model}'s tokenizer."
+        st.caption(plain(told))
+        st.button(
+            "Take these as the job", key="cost_take", icon=":material/check:", on_click=asked.ask, kwargs=found.job
+        )
+    else:
+        st.caption("No document could be counted.")
+    if not found.counted.is_complete:
+        st.caption("There are more documents than are counted at once: these are the first of them.")
+    if skipped:
+        st.caption(f"{counted(len(skipped), 'file')} left out")
+        st.dataframe(
+            [{"file": one.name, "why": one.reason} for one in skipped], hide_index=True, key="cost_skipped",
+            alt="Files that were not counted",
+        )  # fmt: skip

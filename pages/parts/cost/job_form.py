@@ -1,0 +1,76 @@
+"""The job in numbers: documents, what is written for each, what is embedded, and how the machine is used."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from pages.parts import address
+
+PREFIX = "cost_"
+
+
+class Field(NamedTuple):
+    """One number of the job: its range on the screen, and what it means."""
+
+    label: str
+    low: float
+    high: float
+    step: float
+    help: str
+
+
+FIELDS = {
+    "documents": Field("Documents", 0, 10**12, 10, "How many are read"),
+    "words_per_document": Field("Words in each", 0.0, 1e9, 500.0, "On average; not used where tokens are given"),
+    "tokens_per_word": Field("Tokens a word", 0.01, 100.0, 0.1, "1.5 is what the notes assume for English"),
+    "tokens_per_document": Field("Tokens in each", 0.0, 1e9, 500.0, "Empty: words × tokens a word"),
+    "output_tokens": Field("Output tokens", 0.0, 1e9, 50.0, "Generated for each document"),
+    "embedding_sentences": Field("Sentences to embed", 0, 10**12, 1000, "In all"),
+    "concurrency": Field("At once", 0, 4096, 1, "Documents worked on together; empty: as many as were measured"),
+    "startup_s": Field("Start-up, s", 0.0, 1e7, 60.0, "Until the machine works: booting, copying, loading; paid once"),
+}
+UNSET = {"tokens_per_document": "by words", "concurrency": "as measured"}
+"""What stands in fields that are empty where they are 0."""
+
+GOALS = {
+    "deadline_h": Field("Deadline, h", 0.0, 1e9, 1.0, "The cheapest machine that ends by then; empty: none"),
+    "budget_usd": Field("Budget, $", 0.0, 1e12, 1.0, "The fastest machine that costs no more; empty: none"),
+}
+
+
+def goals(values: Mapping[str, Any]) -> None:
+    """Deadline and budget, each may stay empty; to be drawn inside a row."""
+    for name, field in GOALS.items():
+        _number(name, field, values[name], value=None, placeholder="none", width=128)
+
+
+def show(values: Mapping[str, Any]) -> None:
+    """All numbers of the job."""
+    with st.grid(5, min_column_width=150, gap="small"):
+        for name, field in FIELDS.items():
+            if name in UNSET:
+                _number(name, field, values[name] or None, value=None, placeholder=UNSET[name])
+            else:
+                _number(name, field, values[name])
+        st.slider(
+            "Utilisation", 0.01, 1.0, step=0.01, format="percent", help="Share of the paid time that is work",
+            **address.bound("utilisation", PREFIX + "utilisation", _within(values["utilisation"], 0.01, 1.0)),
+        )  # fmt: skip
+
+
+def _number(name: str, field: Field, wanted: Any, **more: Any) -> None:
+    shown = None if wanted is None else _within(wanted, field.low, field.high)
+    st.number_input(
+        field.label, field.low, field.high, step=field.step, help=field.help, format=_format(field), **more,
+        **address.bound(name, PREFIX + name, shown),
+    )  # fmt: skip
+
+
+def _within(value: Any, low: Any, high: Any) -> Any:
+    """The nearest value that the widget can show; the engine says what is wrong with one that it cannot."""
+    return min(max(value, low), high)
+
+
+def _format(field: Field) -> str:
+    return "%d" if isinstance(field.step, int) else "%.2f" if field.step < 1 else "%.10g"

@@ -1,0 +1,156 @@
+"""The table of prices: edited in place and kept when it holds, as CSV in and out, one's own machine by power."""
+
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from engine.cost import PRICE_FIELDS, Price, Rate, price_from_row, prices_for, read_prices, write_prices
+from engine.cost.prices import KINDS
+from engine.errors import ConfigError, EngineError
+from engine.units import dollars
+from engine.workbench import Workbench, costing
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+
+EDITOR, FILE, OWN = "cost_prices_", "cost_price_file", "cost_own_"
+SHOWN, VERSION, ERROR = "cost_prices_shown", "cost_prices_version", "cost_prices_error"
+TEXTS = ("machine", "region", "kind", "dated", "source")
+NUMBERS = {
+    "usd_per_h": ("$ an hour", "Of a rented machine"),
+    "power_w": ("Power, W", "What an own machine draws while it works"),
+    "usd_per_kwh": ("$ a kWh", "Of the power of an own machine"),
+    "purchase_usd": ("Bought for, $", "What an own machine cost"),
+    "lifetime_h": ("Hours of work", "Over which what an own machine cost is spread"),
+}
+USUAL = {"power_w": 120.0, "usd_per_kwh": 0.3, "purchase_usd": 1200.0, "lifetime_h": 20_000.0}
+DATED = "Day, month or year that the price is of: 2024-05-31, 2024-05 or 2024"
+
+
+def kept(bench: Workbench) -> tuple[Price, ...]:
+    """The prices to reckon with; none where the table cannot be read, which is said."""
+    try:
+        return costing.load_prices(bench.settings.home)
+    except EngineError as error:
+        notice(error)
+        return ()
+
+
+def show(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate], *, is_open: bool) -> None:
+    """The table in an expander; what does not hold is said under it and not kept. rates: those that are looked at."""
+    with st.expander("Prices", key="cost_prices", expanded=is_open):
+        _edit(bench, prices)
+        error = st.session_state.pop(ERROR, None)
+        if error is not None:
+            notice(error)
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            _own_machine(bench, prices, rates)
+            st.download_button(
+                "As CSV", write_prices(prices), "prices.csv", "text/csv", key="cost_prices_csv",
+                icon=":material/download:", type="tertiary", on_click="ignore",
+            )  # fmt: skip
+            with st.popover("From CSV", icon=":material/upload:", type="tertiary", key="cost_prices_in"):
+                st.caption(plain(f"Its first line names the columns: {', '.join(PRICE_FIELDS)}."))
+                st.file_uploader("File", "csv", key=FILE, label_visibility="collapsed", max_upload_size=4)
+                st.button(
+                    "Take these prices", key="cost_prices_take", disabled=st.session_state.get(FILE) is None,
+                    on_click=_act, args=(lambda: _take(bench),), help="In place of the table",
+                )  # fmt: skip
+            st.button(
+                "The prices that ship", icon=":material/undo:", type="tertiary", key="cost_prices_shipped",
+                on_click=_act, args=(lambda: costing.forget_prices(bench.settings.home),),
+            )  # fmt: skip
+
+
+def _edit(bench: Workbench, prices: Sequence[Price]) -> None:
+    """The editor; it starts anew where the table was changed by something else."""
+    state = st.session_state
+    if state.get(SHOWN) != prices:
+        state[SHOWN], state[VERSION] = prices, state.get(VERSION, 0) + 1
+        state[EDITOR] = frame(prices)
+    edited = st.data_editor(
+        state[EDITOR], num_rows="dynamic", hide_index=True, key=f"{EDITOR}{state[VERSION]}", column_config=_config(),
+        placeholder="–", alt="Prices of machines",
+    )  # fmt: skip
+    try:
+        changed = prices_of(edited)
+        if changed != prices:
+            costing.save_prices(bench.settings.home, changed)
+            state[SHOWN] = changed
+            st.rerun()
+    except EngineError as error:
+        st.caption(f":orange[{plain(f'Not kept yet. {error}')}]")
+
+
+def frame(prices: Sequence[Price]) -> pd.DataFrame:
+    """Prices as rows, in columns that may be empty."""
+    types = {name: "string" if name in TEXTS else "Float64" for name in PRICE_FIELDS}
+    return pd.DataFrame([vars(price) for price in prices], columns=PRICE_FIELDS).astype(types)
+
+
+def prices_of(table: pd.DataFrame) -> tuple[Price, ...]:
+    """The prices of an edited table. Raises ConfigError naming the row."""
+    prices = []
+    for number, row in enumerate(table.to_dict("records"), 1):
+        try:
+            prices.append(price_from_row({name: None if pd.isna(value) else value for name, value in row.items()}))
+        except ConfigError as error:
+            raise ConfigError(f"Row {number}: {error}") from None
+    return tuple(prices)
+
+
+def _config() -> dict[str, object]:
+    columns: dict[str, object] = {
+        name: st.column_config.NumberColumn(label.lower(), help=told) for name, (label, told) in NUMBERS.items()
+    }
+    return {
+        **columns,
+        "machine": st.column_config.TextColumn(required=True, pinned=True),
+        "kind": st.column_config.SelectboxColumn(options=KINDS, required=True, default=KINDS[0]),
+        "dated": st.column_config.TextColumn(help=DATED),
+    }
+
+
+def _own_machine(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate]) -> None:
+    """A price that follows from power and purchase, for a machine that has none yet."""
+    with st.popover("Own machine", icon=":material/add:", key="cost_own"):
+        machines = list(dict.fromkeys(rate.machine for rate in rates if not prices_for(rate.machine, prices)))
+        st.selectbox(
+            "Machine", machines, key=OWN + "machine", accept_new_options=True, placeholder="Name it",
+            index=0 if machines else None,
+        )  # fmt: skip
+        with st.grid(2, min_column_width=130, gap="small"):
+            for name, usual in USUAL.items():
+                label, told = NUMBERS[name]
+                st.number_input(label, 0.0, None, usual, key=OWN + name, help=told)
+        try:
+            price = _own_price()
+        except ConfigError as error:
+            st.caption(f":orange[{plain(str(error))}]")
+            return
+        st.caption(plain(f"{dollars(price.hourly_usd)} an hour"))
+        st.button("Add", key="cost_own_add", on_click=_act, args=(lambda: _add(bench, prices),))
+
+
+def _own_price() -> Price:
+    """What is typed; a pair of zeros counts as not given. Raises ConfigError."""
+    state = st.session_state
+    numbers = {name: state[OWN + name] or None for name in USUAL}
+    return Price(machine=state[OWN + "machine"] or "", kind="own", source="typed here", **numbers)
+
+
+def _add(bench: Workbench, prices: Sequence[Price]) -> None:
+    costing.save_prices(bench.settings.home, [*prices, _own_price()])
+
+
+def _take(bench: Workbench) -> None:
+    text = st.session_state[FILE].getvalue().decode("utf-8-sig", "replace")
+    costing.save_prices(bench.settings.home, read_prices(text))
+
+
+def _act(action: Callable[[], object]) -> None:
+    """Run what a button does; a failure is shown under the table."""
+    try:
+        action()
+    except EngineError as error:
+        st.session_state[ERROR] = error

@@ -1,0 +1,146 @@
+"""What a job takes: the sentence first, what it rests on, and a table of every configuration, counted both ways."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from engine.cost import PROVENANCES, Estimate, Provenance, Way
+from engine.stats import Interval
+from engine.units import between
+from pages.parts import number_columns
+from pages.parts.benchmark.charts import draw
+from pages.parts.cost import charts
+from pages.parts.cost.reckoning import Reckoned
+from pages.parts.plain import plain
+
+MOST_NAMED = 6
+OTHERWISE: dict[Way, str] = {"notes": "As the notes counted", "apart": "With prefill apart"}
+SHORT: dict[Way, str] = {"notes": "as the notes", "apart": "prefill apart"}
+SPEEDS = {"tokens": "generation", "output": "generation", "prompt": "prefill"}
+PER_DOLLAR, NOTED, HOURLY = "ktokens for $1", "ktokens for $1, noted", "$ an hour"
+HELPS = {
+    "generation": "tokens generated a second by all streams together",
+    PER_DOLLAR: "generation × 3,600 / 1,000 / dollars an hour",
+    "divergence": "KL of the answers from those of the run's baseline, nats a token",
+}
+
+
+def sentence(found: Reckoned) -> None:
+    """The answer by the way that was asked for, and what the other says beside it."""
+    (_, first), (other, beside) = found.answers.items()
+    st.subheader(plain(first.sentence), anchor=False)
+    st.caption(plain(f"{OTHERWISE[other]}: {beside.sentence}"))
+
+
+def drawn(found: Reckoned, goals: Mapping[str, float | None]) -> None:
+    """Time against money, and beside it tokens for a dollar; which machines have no price."""
+    way, shown = next(iter(found.estimates.items()))
+    if has_prices(found):
+        grid = st.grid(2, min_column_width=420, gap="large")
+        with grid.cell():
+            draw(charts.time_and_money(found.estimates, found.answers[way].chosen, **goals), "cost_time")
+        with grid.cell():
+            draw(charts.per_dollar(shown), "cost_per_dollar")
+    without = [one.rate.machine for one in shown if one.price is None]
+    if without:
+        st.caption(plain(f"Without a price: {_listed(without, '; ')}. Prices can be added below."))
+
+
+def has_prices(found: Reckoned) -> bool:
+    """Whether any machine that is looked at has a price."""
+    return any(one.price is not None for one in next(iter(found.estimates.values())))
+
+
+def rests_on(found: Reckoned, counted: str) -> None:
+    """Which figures were measured here, which noted, which assumed, a line each; counted: what tokens were counted."""
+    estimates = next(iter(found.estimates.values()))
+    told: dict[Provenance, list[str]] = {provenance: [] for provenance in PROVENANCES}
+    if counted:
+        told["measured here"].append(counted)
+    for (provenance, speed, remark), machines in _speeds(estimates).items():
+        told[provenance].append(f"{speed} of {_listed(machines, ', ')}{f' ({remark})' if remark else ''}")
+    prices = [_origin(one) for one in estimates if one.price is not None]
+    if prices:
+        told["noted"].append(f"prices ({_listed(prices, '; ')})")
+    told["assumed"] += [text for one in estimates for text in one.assumptions]
+    for provenance, texts in told.items():
+        if texts:
+            st.caption(f"**{provenance.capitalize()}:** {plain(_listed(texts, '; '))}")
+
+
+def _speeds(estimates: Iterable[Estimate]) -> dict[tuple[Provenance, str, str], list[str]]:
+    """The machines whose speeds come from the same place, by provenance, kind of speed and remark."""
+    found: dict[tuple[Provenance, str, str], list[str]] = {}
+    for one in estimates:
+        for part in one.parts:
+            if part.speed is not None:
+                key = part.speed.provenance, SPEEDS.get(part.name, part.name), part.speed.remark
+                found.setdefault(key, []).append(one.rate.machine)
+    return found
+
+
+def _origin(one: Estimate) -> str:
+    price = one.price
+    told = [price.source, price.dated] if price else []
+    return ", ".join(text for text in told if text) or "your table"
+
+
+def _listed(texts: Iterable[str], separator: str) -> str:
+    """Each once, the first few by name."""
+    each = list(dict.fromkeys(texts))
+    more = len(each) - MOST_NAMED
+    return separator.join(each[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def table(found: Reckoned) -> None:
+    """Every configuration with both ways of counting beside each other."""
+    shown = frame(found)
+    formats = {
+        **number_columns.formats(shown, HELPS),
+        **{name: st.column_config.NumberColumn(format="%.3g") for name in shown if name.endswith(", h")},
+        **{name: st.column_config.NumberColumn(format=_money(shown[name])) for name in shown if name.endswith(", $")},
+        **{name: st.column_config.NumberColumn(format="%,.1f", help=HELPS[PER_DOLLAR]) for name in (PER_DOLLAR, NOTED)},
+        HOURLY: st.column_config.NumberColumn(format="$%,.4f"),
+        "machine": st.column_config.TextColumn(pinned=True),
+    }
+    st.dataframe(
+        shown, hide_index=True, column_config=formats, key="cost_table", placeholder="–",
+        alt="Time and cost of the job",
+    )  # fmt: skip
+
+
+def frame(found: Reckoned) -> pd.DataFrame:
+    """One row an estimate: its machine, speed and price, then hours and dollars by each way of counting."""
+    shown = next(iter(found.estimates.values()))
+    columns: dict[str, list[Any]] = {
+        "machine": [one.rate.machine for one in shown],
+        "configuration": [one.rate.label for one in shown],
+    }
+    for way, estimates in found.estimates.items():
+        columns[f"{SHORT[way]}, h"] = [one.hours.value for one in estimates]
+        columns[f"{SHORT[way]}, from – to"] = [_bounds(one.hours, "h") for one in estimates]
+        columns[f"{SHORT[way]}, $"] = [one.dollars.value for one in estimates]
+    columns |= {
+        "divergence": [one.rate.divergence for one in shown],
+        PER_DOLLAR: [one.ktokens_per_usd.value for one in shown],
+        NOTED: [one.rate.noted_ktokens_per_usd for one in shown],
+        "generation, tok/s": [one.rate.generation.per_s.value for one in shown],
+        "generation, 95 %": [_bounds(one.rate.generation.per_s, "tok/s") for one in shown],
+        "generation is": [one.rate.generation.provenance for one in shown],
+        HOURLY: [one.price.hourly_usd if one.price else None for one in shown],
+        "region": [one.price.region or None if one.price else None for one in shown],
+        "model": [" ".join(filter(None, (one.rate.model, one.rate.quantisation))) for one in shown],
+    }
+    return pd.DataFrame(columns).dropna(axis="columns", how="all")
+
+
+def _bounds(interval: Interval, unit: str) -> str | None:
+    return between(interval.low, interval.high, unit) or None
+
+
+def _money(column: pd.Series) -> str:
+    """Cents, or as many decimals as the smallest amount needs."""
+    smallest = column[column > 0].min()
+    return "$%,.4f" if smallest < 0.1 else "$%,.2f"

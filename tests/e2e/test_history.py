@@ -1,0 +1,80 @@
+"""The History page in a real browser: find, choose, delete with a way back, import, ask in SQL."""
+
+import re
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+from engine.runs import RunRecord
+from tests.e2e.conftest import Server, choose_row, is_settled
+
+OpenPage = Callable[..., Page]
+ROWS = re.compile(r"^[\d,]+ rows? in ")
+
+
+def caption(page: Page, text: str):  # type: ignore[no-untyped-def]
+    return page.get_by_test_id("stCaptionContainer").filter(has_text=text).first
+
+
+def test_a_search_is_the_address_and_the_run_found_opens(
+    kept: Server, runs: list[RunRecord], open_page: OpenPage
+) -> None:
+    page = open_page(f"{kept.url}/history", "History")
+    expect(page).to_have_url(re.compile(r"view=runs"))
+    box = page.get_by_role("textbox", name="Search")
+    box.fill("Evening")
+    box.press("Enter")
+    expect(caption(page, "1 run")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"text=Evening"))
+    is_settled(page)
+    choose_row(page, 0)
+    page.get_by_role("button", name="Open the run").click()
+    expect(page).to_have_url(re.compile(rf"/benchmark\?run={runs[1].id}"))
+    expect(page.get_by_role("heading", name="Benchmark")).to_be_visible()
+
+
+def test_a_deleted_run_is_said_in_another_tab_and_comes_back(
+    kept: Server, runs: list[RunRecord], open_page: OpenPage
+) -> None:
+    page = open_page(f"{kept.url}/history?view=runs&text=Morning", "History")
+    expect(caption(page, "1 run")).to_be_visible()
+    is_settled(page)
+    choose_row(page, 0)
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Delete 1 run").click()
+    expect(page.get_by_text("1 run was deleted.")).to_be_visible()
+    address = f"{kept.url}/benchmark?run={runs[0].id}"
+    other = open_page(address, "Benchmark")
+    expect(other.get_by_text("it was deleted, or never kept")).to_be_visible()
+    page.get_by_role("button", name="Undo").click()
+    expect(caption(page, "1 run")).to_be_visible()
+    other.goto(address)
+    expect(other.get_by_role("heading", level=3).first).to_be_visible()
+    expect(other.get_by_text("it was deleted, or never kept")).to_have_count(0)
+
+
+def test_pasted_lines_are_seen_before_they_are_taken_in(kept: Server, open_page: OpenPage) -> None:
+    page = open_page(f"{kept.url}/history?view=runs", "History")
+    page.get_by_role("button", name="Import").click()
+    box = page.get_by_label("Or paste lines")
+    box.fill("235 tokens in 80s = 2.93 tokens/s (4 threads)")
+    box.press("Control+Enter")
+    page.get_by_role("button", name="Take it in").click()
+    expect(caption(page, "3 runs")).to_be_visible()
+
+
+def test_references_in_a_chart_then_sql_that_answers_and_refuses(kept: Server, open_page: OpenPage) -> None:
+    page = open_page(f"{kept.url}/history?view=reference", "History")
+    chart = page.locator(".js-plotly-plot").first
+    expect(chart).to_contain_text("c7i.4xlarge")
+    expect(chart).to_contain_text("tok/s")
+    page.get_by_text("SQL", exact=True).click()
+    expect(page).to_have_url(re.compile(r"view=sql"))
+    is_settled(page)
+    page.get_by_role("button", name=re.compile("^Run")).click()
+    expect(page.get_by_text(ROWS)).to_be_visible()
+    box = page.get_by_role("textbox", name="SQL")
+    box.fill("DELETE FROM runs")
+    box.press("Control+Enter")
+    expect(page.get_by_test_id("stAlert")).to_be_visible()
+    expect(page.get_by_text(ROWS)).to_have_count(0)

@@ -1,0 +1,194 @@
+"""The command line, as a person meets it: in a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.commands.arguments import SAMPLING_HELP, parse
+from engine.commands.keeping import INBOX
+from engine.commands.table import printable, table
+from engine.errors import ConfigError
+from engine.history import History, take_inbox
+from engine.pool.pool import Pool
+from engine.specs import PoolSpec, Request, Sampling
+
+COMMAND = [sys.executable, "-m", "engine", "generate"]
+
+
+def generate(*words: str, given: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*COMMAND, *words], input=given, capture_output=True, text=True, check=False, timeout=120)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def arguments(*words: str) -> Sampling:
+    return parse(["generate", "--prompt", "x", *words]).sampling
+
+
+# What is read.
+
+
+def test_defaults_are_those_of_the_specs() -> None:
+    read = parse(["generate", "--prompt", "Once"])
+    assert (read.sampling, read.request, read.pool) == (Sampling(), Request(), PoolSpec())
+    assert (read.prompt, read.model, read.is_kept) == ("Once", "", True)
+
+
+def test_every_field_of_sampling_has_a_flag() -> None:
+    assert set(SAMPLING_HELP) == {field.name for field in fields(Sampling)}
+
+
+def test_fields_of_all_kinds() -> None:
+    read = arguments("--min-p", "0.1", "--sampler-top-k", "7", "--samplers", "top_k", "temperature", "--seed", "5")
+    assert read == Sampling(min_p=0.1, top_k=7, samplers=("top_k", "temperature"), seed=5)
+    assert arguments("--logit-bias", "5=-inf", "--logit-bias", "6=1.5").logit_bias == ((5, float("-inf")), (6, 1.5))
+
+
+def test_top_k_counts_recorded_candidates() -> None:
+    read = parse(["generate", "--prompt", "x", "--top-k", "3", "--stop", "a", "--stop", "b", "--no-reuse-prefix"])
+    assert read.request == Request(top_k=3, stop=("a", "b"), reuse_prefix=False)
+    assert read.sampling.top_k == Sampling().top_k
+
+
+def test_grammar_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "yes.gbnf"
+    path.write_text('root ::= "yes"', encoding="utf-8")
+    assert arguments("--grammar", f"@{path}").grammar == 'root ::= "yes"'
+    with pytest.raises(ConfigError, match="--json-schema @nowhere: the file cannot be read"):
+        arguments("--json-schema", "@nowhere")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--temperature", "-1"], "temperature = -1.0"),
+        (["--logit-bias", "word"], "must be a token id and a number"),
+        (["--samplers", "top_q"], "unknown stage 'top_q'"),
+        (["--n-ctx", "3"], "n_ctx = 3"),
+        (["--max-tokens", "-2"], "max_tokens = -2"),
+    ],
+)
+def test_values_out_of_range_are_refused(words: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        parse(["generate", "--prompt", "x", *words])
+
+
+# What is printed.
+
+
+def test_json_holds_the_completion_with_its_steps() -> None:
+    words = ["--prompt", "Once upon a time", "--json", "--top-k", "3", "--max-tokens", "6", "--seed", "4"]
+    read = json.loads(generate(*words).stdout, parse_constant=pytest.fail)
+    assert read["seed"] == 4
+    assert len(read["steps"]) == 6
+    assert all(len(step["top"]) == 3 for step in read["steps"])
+    assert "".join(step["text"] for step in read["steps"]) == read["text"]
+
+
+def test_streamed_text_is_the_whole_text() -> None:
+    words = ["--prompt", "-", "--max-tokens", "12", "--seed", "4", "--no-keep"]
+    streamed = generate(*words, "--stream", given="Once upon a time").stdout
+    assert streamed == generate(*words, given="Once upon a time").stdout
+    assert streamed.strip()
+
+
+def test_the_table_has_a_line_for_each_token(pool: Pool) -> None:
+    completion = pool.submit("Once", Sampling(temperature=0), max_tokens=5, top_k=4, prompt_logprobs=True).result()
+    lines = table(completion).splitlines()
+    numbered = [line for line in lines if line[:5].strip().isdigit()]
+    assert len(numbered) == len(completion.prompt_steps) + len(completion.steps)
+    for step, line in zip(completion.steps, numbered[len(completion.prompt_steps) :], strict=True):
+        assert repr(step.text) in line
+        assert all(repr(candidate.text) in line for candidate in step.top)
+
+
+def test_a_terminal_is_not_steered_by_a_model() -> None:
+    assert printable("a\x1b[2J\u202eb\n", is_terminal=True) == "a\\x1b[2J\\u202eb\n"
+    assert printable("a\x1b[2J", is_terminal=False) == "a\x1b[2J"
+    assert printable("👩\u200d🚀", is_terminal=True) == "👩\u200d🚀"
+
+
+# What is kept.
+
+
+def test_a_trial_is_kept_unless_told_otherwise(home: Path) -> None:
+    generate("--prompt", "Once", "--max-tokens", "3", "--top-k", "2", "--temperature", "0.5")
+    generate("--prompt", "Twice", "--max-tokens", "3", "--no-keep")
+    with History.open(home / "history.duckdb") as history:
+        (summary,) = history.recent()
+        trial = history.trial(summary.id)
+    assert trial is not None
+    assert (trial.prompt, trial.sampling.temperature) == ("Once", 0.5)
+    assert len(trial.completion.steps) == 3
+    assert len(trial.completion.steps[0].top) == 2
+
+
+def test_a_trial_goes_through_the_inbox_while_another_process_owns_the_history(home: Path) -> None:
+    with History.open(home / "history.duckdb") as history:
+        generate("--prompt", "Once", "--max-tokens", "3")
+        assert history.recent() == []
+        (taken,) = take_inbox(history, home / INBOX)
+        assert history.recent()[0].id == taken
+
+
+def test_a_history_that_cannot_be_used_costs_only_the_keeping(home: Path) -> None:
+    (home / "history.duckdb").write_bytes(b"no database" * 1000)
+    done = generate("--prompt", "Once", "--max-tokens", "3", "--seed", "1")
+    assert done.stdout.strip()
+    assert done.stderr.startswith("not kept: ")
+
+
+# Bad days.
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--prompt", "x", "--model", "nowhere.gguf"], "nowhere.gguf"),
+        (["--prompt", "word " * 2000], "the prompt has"),
+        (["--prompt", "x", "--seed", "-1"], "seed = -1"),
+        (["--prompt", "x", "--grammar", "root ::= ("], "grammar"),
+        (["--prompt", "x", "--temprature", "1"], "--temprature"),
+    ],
+)
+def test_errors_are_told_on_standard_error(words: list[str], reason: str) -> None:
+    done = generate(*words, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("stopping", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_worker_outlives_the_command(stopping: signal.Signals) -> None:
+    words = ["--prompt", "Once upon a time", "--max-tokens", "400", "--stream", "--no-keep", "--logit-bias", "2=-inf"]
+    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(20)
+        workers = psutil.Process(process.pid).children(recursive=True)
+        assert workers
+        process.send_signal(stopping)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == (130 if stopping == signal.SIGINT else -stopping)
+    assert b"Traceback" not in errors
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert alive == []
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    words = ["--prompt", "Once upon a time", "--max-tokens", "200", "--stream", "--no-keep"]
+    reading, writing = os.pipe()
+    with subprocess.Popen([*COMMAND, *words], stdout=writing, stderr=subprocess.PIPE) as process:
+        os.close(writing)
+        os.read(reading, 4)
+        os.close(reading)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 141
+    assert errors == b""

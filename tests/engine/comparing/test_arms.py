@@ -1,0 +1,83 @@
+"""What a comparison asks: checked once, kept as plain values, named by what sets the arms apart."""
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.comparing.arms import Arm, ComparisonPlan, labels, planned_answers
+from engine.errors import ConfigError
+from engine.specs import Sampling
+
+COLD, HOT = Arm(sampling=Sampling(temperature=0, seed=3)), Arm(sampling=Sampling(temperature=1, seed=3))
+
+
+def plan(**changes: Any) -> ComparisonPlan:
+    return ComparisonPlan(**{"prompt": "Once", "arms": (COLD, HOT), **changes})
+
+
+def test_a_plan_survives_json_whole() -> None:
+    arm = Arm(
+        label="mine", model="m.gguf", max_tokens=7, stop=("\n",), variables={"who": "x"},
+        sampling=Sampling(logit_bias=((5, float("-inf")),), top_n_sigma=1.5),
+    )  # fmt: skip
+    made = plan(
+        prompt="{{who}} {{what}}", arms=(arm, HOT), rows=({"who": "a", "what": "b"},), repeats=3, is_chat=True,
+        before=({"role": "system", "content": "short"},), is_apart=True,
+    )  # fmt: skip
+    assert ComparisonPlan.from_dict(json.loads(json.dumps(made.to_dict(), allow_nan=False))) == made
+
+
+def test_arms_take_turns_so_that_none_has_the_quiet_minute_alone() -> None:
+    answers = planned_answers(plan(rows=({"a": "1"}, {"a": "2"}), repeats=2))
+    assert [answer[:3] for answer in answers[:4]] == [(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0)]
+    assert len(set(answers)) == plan(rows=({}, {}), repeats=2).num_trials == 8
+
+
+def test_repeats_count_the_seed_up() -> None:
+    assert [COLD.for_repeat(repeat).seed for repeat in range(3)] == [3, 4, 5]
+    assert Arm(sampling=Sampling(seed=0xFFFFFFFE)).for_repeat(1).seed == 0
+    assert Arm().for_repeat(5).seed is None
+
+
+def test_an_arm_overrules_the_row() -> None:
+    made = plan(prompt="{{a}}{{b}}", arms=(Arm(variables={"b": "own"}), Arm()), rows=({"a": "1", "b": "2"},))
+    assert [made.text(arm, made.rows[0]) for arm in made.arms] == ["1own", "12"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"arms": ()}, "0 arms"),
+        ({"arms": (COLD,) * 9}, "9 arms"),
+        ({"repeats": 0}, "repeats"),
+        ({"repeats": True}, "repeats"),
+        ({"rows": ({"a": "x"},) * 101}, "101 rows"),
+        ({"rows": ({"a": "x"},) * 10, "repeats": 50}, "1,000 trials"),
+        ({"prompt": "{{who}}"}, "{{who}}"),
+        ({"rows": ({"a": 1},)}, "must be text"),
+        ({"before": ({"role": "user", "content": "x"},)}, "only for a chat"),
+        ({"is_chat": True, "before": ({"role": "robot", "content": "x"},)}, "no message"),
+        ({"prompt": "{{a}}", "rows": ({"a": "x" * 1_000_001},)}, "1,000,001 characters"),
+        ({"temperature": 1}, "no parameter 'temperature'"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_its_reason(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        plan(**changes)
+    assert told in str(refusal.value)
+
+
+@pytest.mark.parametrize("changes", [{"max_tokens": 0}, {"label": "x" * 81}, {"variables": {"a": None}}])
+def test_an_arm_is_checked_too(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Arm(**changes)
+
+
+def test_arms_are_called_by_what_sets_them_apart() -> None:
+    assert labels([COLD, HOT]) == ["temperature 0", "temperature 1"]
+    quick = Arm(model="/models/quick-Q4_K_M.gguf", sampling=Sampling(temperature=0), label="")
+    assert labels([COLD, quick]) == ["loaded model · seed 3", "quick-Q4_K_M · random seed"]
+    assert labels([COLD, COLD]) == ["arm 1", "arm 2"]
+    assert labels([COLD, HOT, HOT]) == ["temperature 0", "temperature 1 (1)", "temperature 1 (2)"]
+    assert labels([COLD]) == ["arm 1"]

@@ -1,0 +1,199 @@
+"""A server of our own that speaks the Hugging Face hub's protocol, with the faults that tests ask it for.
+
+Files of at least LARGE bytes are kept as the hub keeps LFS files: known by SHA-256, and sent by another origin to which
+it redirects. Smaller ones are known by git's hash of a blob and come from the hub itself.
+"""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+LARGE = 1024
+BLOCK = 16 << 10
+
+
+class Asked(NamedTuple):
+    """One request for the bytes of a file; range and authorization are empty where the header was not sent."""
+
+    origin: str
+    path: str
+    range: str
+    authorization: str
+
+
+class Hub:
+    """Repositories by name, each with its files by path.
+
+    needs_token: the token that a request has to carry, empty for none. refusal: status and error code of every answer.
+    breaks: after how many bytes the next answers break off. takes_ranges: False sends every file from the beginning.
+    told_sizes and told_hash: what the listing claims instead of what is true. is_corrupt: bytes come changed. extra:
+    bytes that come after the end, unannounced. shift: added to where an answer says it begins. is_page: every answer
+    is a page for people. pace: waited for after each block of the storage; sent: the first block has gone out. asked:
+    every request for the bytes of a file.
+    """
+
+    def __init__(self) -> None:
+        self.repositories: dict[str, dict[str, bytes]] = {}
+        self.gated: set[str] = set()
+        self.needs_token = ""
+        self.refusal: tuple[int, str] | None = None
+        self.breaks: list[int] = []
+        self.takes_ranges = True
+        self.told_sizes: dict[str, int] = {}
+        self.told_hash = ""
+        self.is_corrupt = False
+        self.is_page = False
+        self.extra = b""
+        self.shift = 0
+        self.pace = threading.Event()
+        self.pace.set()
+        self.sent = threading.Event()
+        self.asked: list[Asked] = []
+        self.endpoint = self.storage = ""
+
+    @property
+    def ranges(self) -> list[str]:
+        """The ranges that the storage was asked for, in order."""
+        return [asked.range for asked in self.asked if asked.origin == "storage"]
+
+    def commit(self, name: str) -> str:
+        """The commit of a repository: another one whenever its files change."""
+        return hashlib.sha1(repr(sorted(self.repositories[name].items())).encode()).hexdigest()
+
+
+@contextmanager
+def serving() -> Iterator[Hub]:
+    """A hub and its storage on two ports of this machine."""
+    hub = Hub()
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub, origin)) for origin in ("hub", "storage")]
+    hub.endpoint, hub.storage = (f"http://127.0.0.1:{server.server_port}" for server in servers)
+    for server in servers:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield hub
+    finally:
+        hub.pace.set()
+        for server in servers:
+            server.shutdown()
+            server.server_close()
+
+
+def _handler(hub: Hub, origin: str) -> type[BaseHTTPRequestHandler]:
+    return type("Handler", (_Answers,), {"hub": hub, "origin": origin})
+
+
+class _Answers(BaseHTTPRequestHandler):
+    hub: Hub
+    origin: str
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def _answer(self) -> None:
+        path = unquote(urlsplit(self.path).path).removeprefix("/")
+        if self.origin == "storage":
+            return self._send_from_storage(path)
+        if self.hub.is_page:
+            return self._send(200, b"<html>Please log in to this network</html>", {"Content-Type": "text/html"})
+        if self.hub.refusal:
+            return self._refuse(*self.hub.refusal)
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if self.hub.needs_token and token != self.hub.needs_token:
+            return self._refuse(401, "" if token else "RepoNotFound")
+        if path.startswith("api/models/"):
+            return self._send_listing(path.removeprefix("api/models/").split("/revision/"))
+        name, _, rest = path.partition("/resolve/")
+        return self._send_file(name, *rest.split("/", 1), is_let_in=bool(token) or name not in self.hub.gated)
+
+    def _send_listing(self, parts: list[str]) -> None:
+        name = parts[0]
+        if name not in self.hub.repositories:
+            return self._refuse(404, "RepoNotFound")
+        if parts[1:] not in ([], ["main"], [self.hub.commit(name)]):
+            return self._refuse(404, "RevisionNotFound")
+        listing = {
+            "id": name,
+            "sha": self.hub.commit(name),
+            "gated": "auto" if name in self.hub.gated else False,
+            "cardData": {"license": "mit"},
+            "siblings": [self._sibling(path, data) for path, data in self.hub.repositories[name].items()],
+        }
+        return self._send(200, json.dumps(listing).encode(), {"Content-Type": "application/json"})
+
+    def _sibling(self, path: str, data: bytes) -> dict[str, object]:
+        size = self.hub.told_sizes.get(path, len(data))
+        sibling: dict[str, object] = {"rfilename": path, "size": size, "blobId": git_hash(data)}
+        if len(data) >= LARGE:
+            sha256 = self.hub.told_hash or hashlib.sha256(data).hexdigest()
+            sibling["lfs"] = {"sha256": sha256, "size": size, "pointerSize": 134}
+        return sibling
+
+    def _send_file(self, name: str, revision: str, path: str, *, is_let_in: bool) -> None:
+        self._note(path)
+        if not is_let_in:
+            return self._refuse(401, "GatedRepo")
+        data = self.hub.repositories.get(name, {}).get(path)
+        if data is None or revision not in ("main", self.hub.commit(name)):
+            return self._refuse(404, "EntryNotFound")
+        facts = {"X-Repo-Commit": self.hub.commit(name), "ETag": f'"{git_hash(data)}"'}
+        if len(data) < LARGE:
+            return self._send(200, data, facts)
+        sha256 = hashlib.sha256(data).hexdigest()
+        facts |= {"X-Linked-Etag": f'"{sha256}"', "X-Linked-Size": str(len(data))}
+        return self._send(302, b"", facts | {"Location": f"{self.hub.storage}/{name}/{path}"})
+
+    def _send_from_storage(self, path: str) -> None:
+        self._note(path)
+        owner, name, file = path.split("/", 2)
+        data = self.hub.repositories[f"{owner}/{name}"][file]
+        asked = self.headers.get("Range", "")
+        if not asked or not self.hub.takes_ranges:
+            return self._send(200, data, {})
+        begin = int(asked.removeprefix("bytes=").removesuffix("-"))
+        said = f"bytes {begin + self.hub.shift}-{len(data) - 1}/{len(data)}"
+        return self._send(206, data[begin:], {"Content-Range": said})
+
+    def _note(self, path: str) -> None:
+        if self.command == "GET":
+            headers = self.headers
+            self.hub.asked.append(Asked(self.origin, path, headers.get("Range", ""), headers.get("Authorization", "")))
+
+    def _refuse(self, status: int, code: str) -> None:
+        said = {"X-Error-Code": code} if code else {"X-Error-Message": "Invalid credentials in Authorization header"}
+        self._send(status, b"", said)
+
+    def _send(self, status: int, data: bytes, headers: dict[str, str]) -> None:
+        is_stored = self.origin == "storage"
+        self.send_response(status)
+        if not (is_stored and self.hub.extra):
+            self.send_header("Content-Length", str(len(data)))
+        for key, value in headers.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        last = self.hub.breaks.pop(0) if is_stored and self.hub.breaks else len(data)
+        if is_stored:
+            data = bytes(byte ^ 1 for byte in data) if self.hub.is_corrupt else data + self.hub.extra
+            last += len(self.hub.extra)
+        for start in range(0, min(last, len(data)), BLOCK):
+            self.wfile.write(data[start : min(start + BLOCK, last)])
+            if is_stored:
+                self.hub.sent.set()
+                self.hub.pace.wait()
+
+
+def git_hash(data: bytes) -> str:
+    """What git calls a blob of these bytes."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()

@@ -1,0 +1,436 @@
+"""Downloads from a server of our own that speaks the hub's protocol: whole, broken, resumed, refused, wrong."""
+
+import fcntl
+import hashlib
+import math
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from huggingface_hub import constants
+from huggingface_hub.utils import close_session
+
+from engine.errors import ConfigError, DownloadError, JobTimeout, NetworkError
+from engine.models.catalogue import choose, look_up
+from engine.models.download import Download
+from engine.models.hub import LARGEST_FILE, RemoteFile, Repository, parse_address, read_repository
+from engine.models.identity import known_hashes
+from tests.engine.models.hub_server import Hub, serving
+
+NAME = "somebody/little-GGUF"
+FILE = "little.Q4_K_M.gguf"
+DATA = random.Random(1).randbytes(300_000)
+NO_WAIT = (0.0, 0.0)
+NOBODY = "http://127.0.0.1:9"
+
+Get = Callable[[], Download]
+
+
+@pytest.fixture(autouse=True)
+def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where huggingface_hub looks for its token: a file that is not there. No login of this machine is used."""
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_OIDC_RESOURCE"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "login" / "token"
+    path.parent.mkdir()
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(path))
+    return path
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serving() as served:
+        served.repositories[NAME] = {FILE: DATA, "README.md": b"# Little"}
+        yield served
+        close_session()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def get(hub: Hub, folder: Path) -> Get:
+    """A download of the little model, as the hub lists it now; it has begun."""
+
+    def started() -> Download:
+        repository = read_repository(NAME, hub.endpoint)
+        return Download(repository, choose(repository).files, folder, waits_s=NO_WAIT).start()
+
+    return started
+
+
+def partials(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.partial"))
+
+
+def test_a_file_comes_whole_to_a_place_of_its_repository(get: Get, folder: Path) -> None:
+    download = get()
+    assert download.result(30) == (folder / NAME / FILE,)
+    assert (folder / NAME / FILE).read_bytes() == DATA
+    assert partials(folder) == []
+    assert download.progress[:3] == ("done", len(DATA), len(DATA)) and download.progress.share == 1
+
+
+def test_its_hash_is_known_from_then_on(get: Get, folder: Path) -> None:
+    get().result(30)
+    path = folder / NAME / FILE
+    assert known_hashes([path]) == {path: hashlib.sha256(DATA).hexdigest()}
+
+
+def test_the_server_of_these_tests_serves_the_library_too(hub: Hub, tmp_path: Path) -> None:
+    path = huggingface_hub.hf_hub_download(NAME, FILE, endpoint=hub.endpoint, local_dir=tmp_path / "theirs")
+    assert Path(path).read_bytes() == DATA
+
+
+def test_a_repository_is_described_with_commit_licence_sizes_and_hashes(hub: Hub) -> None:
+    repository = read_repository(NAME, hub.endpoint)
+    assert (repository.name, repository.license, repository.is_gated) == (NAME, "mit", False)
+    assert repository.commit == hub.commit(NAME)
+    assert {file.path: file.size for file in repository.files} == {FILE: len(DATA), "README.md": 8}
+
+
+def test_several_files_come_one_after_the_other_the_small_ones_by_gits_hash(hub: Hub, folder: Path) -> None:
+    hub.repositories[NAME] |= {"sub/second.gguf": DATA[::-1], "empty.txt": b""}
+    repository = read_repository(NAME, hub.endpoint)
+    paths = Download(repository, repository.files, folder).start().result(30)
+    assert [path.relative_to(folder / NAME).as_posix() for path in paths] == list(hub.repositories[NAME])
+    assert [path.read_bytes() for path in paths] == list(hub.repositories[NAME].values())
+
+
+def test_a_stopped_download_goes_on_where_it_stopped(hub: Hub, get: Get, folder: Path) -> None:
+    hub.pace.clear()
+    download = get()
+    assert hub.sent.wait(30)
+    with pytest.raises(JobTimeout):
+        download.result(0.01)
+    download.cancel()
+    hub.pace.set()
+    with pytest.raises(DownloadError, match="stopped. What has come is kept"):
+        download.result(30)
+    (kept,) = partials(folder)
+    num_kept = kept.stat().st_size
+    assert download.progress.state == "stopped" and math.isnan(download.progress.bytes_per_s)
+    assert 0 < num_kept < len(DATA) and DATA.startswith(kept.read_bytes())
+    again = get()
+    assert again.result(30)[0].read_bytes() == DATA
+    assert hub.ranges == ["", f"bytes={num_kept}-"]
+
+
+def test_a_new_download_tells_what_had_come_and_can_throw_it_away(hub: Hub, get: Get, folder: Path) -> None:
+    hub.breaks = [40_000] + [0] * 3
+    with pytest.raises(NetworkError):
+        get().result(30)
+    (kept,) = partials(folder)
+    repository = read_repository(NAME, hub.endpoint)
+    download = Download(repository, choose(repository).files, folder)
+    assert download.progress[:3] == ("waiting", kept.stat().st_size, len(DATA))
+    download.discard()
+    assert partials(folder) == []
+
+
+def test_a_broken_connection_is_taken_up_again(hub: Hub, get: Get) -> None:
+    hub.breaks = [100_000, 50_000]
+    assert get().result(30)[0].read_bytes() == DATA
+    first, *others = hub.ranges
+    assert first == "" and len(others) == 2 and all(asked.startswith("bytes=") for asked in others)
+
+
+def test_a_connection_that_keeps_breaking_is_said_and_what_came_is_kept(hub: Hub, get: Get, folder: Path) -> None:
+    hub.breaks = [100_000, 0, 0]
+    with pytest.raises(NetworkError, match="of 300 kB|of 0.300 MB") as failure:
+        get().result(30)
+    assert "are kept; start it again" in str(failure.value)
+    assert get().result(30)[0].read_bytes() == DATA
+
+
+def test_a_server_that_cannot_begin_in_the_middle_sends_all_again(hub: Hub, get: Get) -> None:
+    hub.breaks, hub.takes_ranges = [100_000], False
+    assert get().result(30)[0].read_bytes() == DATA
+
+
+def test_a_wrong_checksum_leaves_nothing_behind(hub: Hub, get: Get, folder: Path) -> None:
+    hub.is_corrupt = True
+    with pytest.raises(DownloadError, match="wrong checksum"):
+        get().result(30)
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
+
+
+def test_what_had_come_is_not_trusted(hub: Hub, get: Get, folder: Path) -> None:
+    hub.breaks = [100_000, 0, 0]
+    with pytest.raises(NetworkError):
+        get().result(30)
+    (kept,) = partials(folder)
+    with kept.open("r+b") as file:
+        file.write(b"something else")
+    with pytest.raises(DownloadError, match="wrong checksum"):
+        get().result(30)
+    assert partials(folder) == []
+    assert get().result(30)[0].read_bytes() == DATA
+
+
+def test_more_than_was_announced_is_thrown_away(hub: Hub, get: Get, folder: Path) -> None:
+    hub.extra = b"and more"
+    with pytest.raises(DownloadError, match="More came for .* than its 300,000 bytes"):
+        get().result(30)
+    assert partials(folder) == []
+
+
+def test_an_answer_that_begins_elsewhere_is_not_mixed_in(hub: Hub, get: Get) -> None:
+    hub.breaks, hub.shift = [100_000], 1
+    with pytest.raises(DownloadError, match="sends .* in place of"):
+        get().result(30)
+    hub.shift = 0
+    assert get().result(30)[0].read_bytes() == DATA
+
+
+def test_what_lies_there_whole_is_not_fetched_again(hub: Hub, get: Get) -> None:
+    get().result(30)
+    hub.asked.clear()
+    assert get().result(30)[0].read_bytes() == DATA
+    assert hub.asked == []
+
+
+def test_a_newer_file_takes_the_place_of_the_older(hub: Hub, get: Get) -> None:
+    get().result(30)
+    hub.repositories[NAME][FILE] = DATA[::-1]
+    assert get().result(30)[0].read_bytes() == DATA[::-1]
+
+
+def test_two_downloads_of_one_file_do_not_mix(hub: Hub, get: Get, folder: Path) -> None:
+    hub.pace.clear()
+    first = get()
+    assert hub.sent.wait(30)
+    with pytest.raises(DownloadError, match="another download"):
+        get().result(30)
+    hub.pace.set()
+    assert first.result(30)[0].read_bytes() == DATA
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        ((404, "RepoNotFound"), "Check the spelling"),
+        ((401, "RepoNotFound"), "If it is private: Log in"),
+        ((401, ""), "refuses .* to this login"),
+        ((403, "Other"), "refuses"),
+        ((403, "GatedRepo"), "is gated"),
+        ((404, "RevisionNotFound"), "no such revision"),
+        ((418, "Other"), "answers 418"),
+    ],
+)
+def test_a_refusal_says_what_to_do(hub: Hub, refusal: tuple[int, str], said: str) -> None:
+    hub.refusal = refusal
+    with pytest.raises(DownloadError, match=said) as failure:
+        read_repository(NAME, hub.endpoint)
+    assert not isinstance(failure.value, NetworkError)
+
+
+def test_a_busy_hub_counts_as_a_broken_connection(hub: Hub, get: Get) -> None:
+    hub.refusal = (503, "Other")
+    with pytest.raises(NetworkError, match="busy"):
+        read_repository(NAME, hub.endpoint)
+
+
+def test_a_file_that_went_away_meanwhile_is_said(hub: Hub, folder: Path) -> None:
+    repository = read_repository(NAME, hub.endpoint)
+    del hub.repositories[NAME][FILE]
+    with pytest.raises(DownloadError, match=f"The hub has no {NAME}, {FILE}"):
+        Download(repository, choose(repository).files, folder).start().result(30)
+
+
+def test_a_gated_file_needs_the_librarys_own_login_which_stays_with_the_hub(hub: Hub, get: Get, login: Path) -> None:
+    hub.gated.add(NAME)
+    assert read_repository(NAME, hub.endpoint).is_gated
+    with pytest.raises(DownloadError, match="is gated.*hf auth login"):
+        get().result(30)
+    login.write_text("hf_of_this_test\n")
+    hub.needs_token = "hf_of_this_test"
+    assert get().result(30)[0].read_bytes() == DATA
+    sent = {asked.origin: asked.authorization for asked in hub.asked}
+    assert sent == {"hub": "Bearer hf_of_this_test", "storage": ""}
+
+
+def test_a_login_that_does_not_hold_any_more_is_said(hub: Hub, login: Path) -> None:
+    login.write_text("hf_old")
+    hub.needs_token = "hf_new"
+    with pytest.raises(DownloadError, match="refuses .* Invalid credentials"):
+        read_repository(NAME, hub.endpoint)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_said(get: Get, hub: Hub, folder: Path) -> None:
+    hub.breaks = [40_000] + [0] * 2
+    with pytest.raises(NetworkError):
+        get().result(30)
+    (kept,) = partials(folder)
+    kept.unlink()
+    kept.symlink_to("/dev/full")
+    with pytest.raises(DownloadError, match="is full.*free some room"):
+        get().result(30)
+
+
+def test_too_little_room_is_said_before_anything_is_fetched(hub: Hub, folder: Path) -> None:
+    hub.repositories[NAME] = {f"part{number}.gguf": b"" for number in range(1000)}
+    hub.told_sizes = dict.fromkeys(hub.repositories[NAME], LARGEST_FILE)
+    repository = read_repository(NAME, hub.endpoint)
+    with pytest.raises(DownloadError, match="are free. Nothing was fetched"):
+        Download(repository, repository.files, folder).start().result(30)
+    assert hub.asked == []
+
+
+def test_a_folder_that_cannot_be_written_is_said(hub: Hub, folder: Path) -> None:
+    folder.write_text("a file in its place")
+    repository = read_repository(NAME, hub.endpoint)
+    with pytest.raises(DownloadError, match="cannot be written"):
+        Download(repository, repository.files, folder).start().result(30)
+
+
+def test_a_file_larger_than_the_hub_sends_is_refused_with_the_way_that_works(folder: Path) -> None:
+    repository = Repository(NAME, "0" * 40, "", False, ())
+    with pytest.raises(DownloadError, match=f"`hf download {NAME} huge.gguf`"):
+        Download(repository, [RemoteFile("huge.gguf", LARGEST_FILE + 1, "ab" * 32, "")], folder)
+
+
+def test_no_network_is_said() -> None:
+    with pytest.raises(NetworkError, match="already here work without it"):
+        read_repository(NAME, NOBODY)
+
+
+def test_offline_mode_is_said(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(NetworkError, match="HF_HUB_OFFLINE is set"):
+        read_repository(NAME, hub.endpoint)
+    assert hub.asked == []
+
+
+def test_what_is_no_hub_is_said(hub: Hub, folder: Path) -> None:
+    repository = read_repository(NAME, hub.endpoint)
+    hub.is_page = True
+    with pytest.raises(DownloadError, match="is no Hugging Face hub"):
+        read_repository(NAME, hub.endpoint)
+    with pytest.raises(DownloadError, match="in place of"):
+        Download(repository, choose(repository).files, folder).start().result(30)
+    assert partials(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (NAME, (NAME, "", "")),
+        (f" {NAME}@v1 ", (NAME, "v1", "")),
+        (f"https://huggingface.co/{NAME}", (NAME, "", "")),
+        (f"https://hf-mirror.com/{NAME}/tree/main", (NAME, "main", "")),
+        (f"https://huggingface.co/{NAME}/resolve/main/a%20b/{FILE}?download=true", (NAME, "main", f"a b/{FILE}")),
+        (f"hf://{NAME}", (NAME, "", "")),
+    ],
+)
+def test_an_address_is_read_as_it_stands_in_a_browser(text: str, address: tuple[str, str, str]) -> None:
+    assert parse_address(text) == address
+
+
+def test_what_a_person_names_is_looked_up(hub: Hub) -> None:
+    hub.repositories["TheBloke/phi-2-GGUF"] = {"phi-2.Q4_K_M.gguf": DATA, "phi-2.Q8_0.gguf": DATA}
+    repository, choice = look_up("phi-2", endpoint=hub.endpoint)
+    assert (repository.name, choice.name) == ("TheBloke/phi-2-GGUF", "phi-2.Q4_K_M.gguf")
+    assert look_up("phi-2", "q8_0", endpoint=hub.endpoint)[1].name == "phi-2.Q8_0.gguf"
+    page = "https://huggingface.co/TheBloke/phi-2-GGUF/blob/main/phi-2.Q8_0.gguf"
+    assert look_up(page, endpoint=hub.endpoint)[1].name == "phi-2.Q8_0.gguf"
+    with pytest.raises(ConfigError, match="Write owner/name for any repository"):
+        look_up("phi-9", endpoint=hub.endpoint)
+
+
+def test_a_login_that_cannot_be_read_is_said(hub: Hub, login: Path) -> None:
+    login.mkdir()
+    with pytest.raises(DownloadError, match="cannot be read.*hf auth login"):
+        read_repository(NAME, hub.endpoint)
+
+
+@pytest.mark.parametrize("told", ["../../../tmp/x", "A" * 64, "ab"])
+def test_a_hash_that_is_none_is_refused(hub: Hub, told: str) -> None:
+    hub.told_hash = told
+    with pytest.raises(DownloadError, match="no size or hash of 'little"):
+        read_repository(NAME, hub.endpoint)
+
+
+@pytest.mark.parametrize("name", ["", "alone", "a/b/c", "../etc/passwd", "a b/c", "-x-/--y", "a/" + "b" * 200])
+def test_a_name_that_no_repository_has_is_refused_unasked(hub: Hub, name: str) -> None:
+    with pytest.raises(ConfigError, match="not the name of a repository"):
+        read_repository(name, hub.endpoint)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../up.gguf", "/etc/x.gguf", "a/../../../x.gguf", "a\\b.gguf", "a\nb.gguf", "a\u202eb.gguf", ".", "ä" * 101],
+)
+def test_a_file_name_that_leads_out_or_hides_is_refused(folder: Path, path: str) -> None:
+    repository = Repository(NAME, "0" * 40, "", False, ())
+    with pytest.raises(DownloadError, match="cannot be kept in"):
+        Download(repository, [RemoteFile(path, 1, "ab" * 32, "")], folder)
+
+
+def test_a_link_out_of_the_folder_is_not_followed(hub: Hub, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    folder.mkdir()
+    (folder / "somebody").symlink_to(tmp_path / "elsewhere")
+    repository = read_repository(NAME, hub.endpoint)
+    with pytest.raises(DownloadError, match="cannot be kept in"):
+        Download(repository, repository.files, folder)
+
+
+@contextmanager
+def another_program(hub: Hub, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that downloads all of the little repository; it knows the hub from its environment."""
+    program = (
+        "import sys; from engine.models.hub import read_repository; from engine.models.download import Download\n"
+        "repository = read_repository(sys.argv[1])\n"
+        "Download(repository, repository.files, sys.argv[2]).start().result(60)"
+    )
+    command = [sys.executable, "-c", program, NAME, str(folder)]
+    with subprocess.Popen(command, env=os.environ | {"HF_ENDPOINT": hub.endpoint}) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def test_a_mirror_is_taken_from_the_librarys_own_variable(hub: Hub, folder: Path) -> None:
+    with another_program(hub, folder) as running:
+        assert running.wait(60) == 0
+    assert (folder / NAME / FILE).read_bytes() == DATA
+
+
+def test_a_program_that_was_killed_leaves_what_had_come(hub: Hub, get: Get, folder: Path) -> None:
+    hub.pace.clear()
+    with another_program(hub, folder) as running:
+        assert hub.sent.wait(60)
+        for _turn in range(6000):
+            if partials(folder) and partials(folder)[0].stat().st_size:
+                break
+            time.sleep(0.01)
+        running.kill()
+        running.wait(60)
+    hub.pace.set()
+    (kept,) = partials(folder)
+    num_kept = kept.stat().st_size
+    assert get().result(30)[0].read_bytes() == DATA
+    assert num_kept > 0 and hub.ranges[-1] == f"bytes={num_kept}-"
+
+
+def test_a_partial_file_is_locked_for_other_programs(hub: Hub, get: Get, folder: Path) -> None:
+    hub.pace.clear()
+    download = get()
+    assert hub.sent.wait(30)
+    (kept,) = partials(folder)
+    with kept.open("rb") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    hub.pace.set()
+    download.result(30)

@@ -1,0 +1,200 @@
+"""The workbench with the model that ships: trials, their continuation, what is kept, what happens when it cannot be."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.errors import ConfigError, HistoryLocked, ModelError
+from engine.settings import Settings
+from engine.specs import Request, Sampling
+from engine.workbench import Workbench, workbench
+from engine.workbench.trials import Draft, LiveTrial, perplexity
+
+SEEDED = Sampling(seed=7)
+
+
+def opened(home: Path) -> Workbench:
+    bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(home)}))
+    bench.load_default()
+    return bench
+
+
+def wait(condition: Callable[[], object], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    bench = opened(tmp_path_factory.mktemp("home"))
+    wait(lambda: bench.model.pool)
+    yield bench
+    bench.close()
+
+
+def ended(trial: LiveTrial) -> LiveTrial:
+    trial.job.result(60)
+    return trial
+
+
+def request(max_tokens: int, **others: object) -> Request:
+    return Request.from_dict({"max_tokens": max_tokens, "top_k": 10, "reuse_prefix": False, **others})
+
+
+def test_two_halves_are_one_whole(bench: Workbench) -> None:
+    first = ended(bench.submit(Draft("Once upon a time", sampling=SEEDED, request=request(12))))
+    both = ended(bench.continue_trial(first, 12))
+    whole = ended(bench.submit(Draft("Once upon a time", sampling=SEEDED, request=request(24))))
+    assert both.completion is not None and whole.completion is not None
+    assert both.completion.ids == whole.completion.ids
+    assert both.completion.text == whole.completion.text
+    assert both.draft == whole.draft
+    assert both.parent == first.id and both.prompt_ids == first.prompt_ids
+
+
+def test_steps_are_a_run_taken_slowly(bench: Workbench) -> None:
+    draft = Draft("The king said", sampling=SEEDED, request=request(3))
+    trial = ended(bench.step(draft, None))
+    for _ in range(2):
+        trial = ended(bench.step(draft, trial))
+    assert trial.steps.ids == ended(bench.submit(draft)).steps.ids
+
+
+def test_regenerate_keeps_the_prompt_and_changes_the_seed(bench: Workbench) -> None:
+    trial = ended(bench.submit(Draft("In the wood", sampling=SEEDED, request=request(8))))
+    again = ended(bench.regenerate(trial))
+    assert again.prompt_ids == trial.prompt_ids
+    assert again.seed != trial.seed
+    assert again.parent == trial.id
+
+
+def test_scoring_gives_the_prompt_its_figures_and_generates_nothing(bench: Workbench) -> None:
+    trial = ended(bench.score(Draft("Once upon a time there was a king.", request=request(64))))
+    assert len(trial.steps) == 0
+    assert all(step.logprob is not None for step in trial.prompt_steps[1:])
+    found = perplexity(trial.prompt_steps)
+    assert found is not None and 1 < found < 4096
+    assert trial.ending()["sentence"] == "Only the prompt was scored."
+
+
+def test_the_shift_of_an_exact_repetition_is_small(bench: Workbench) -> None:
+    trial = ended(bench.submit(Draft("Once upon a time", sampling=SEEDED, request=request(16))))
+    shift = bench.measure_shift(trial)
+    assert shift.num_tokens == 16
+    assert 0 <= shift.p99 <= shift.largest < 1
+
+
+def test_a_trial_is_kept_and_read_back_the_same(bench: Workbench) -> None:
+    trial = ended(bench.submit(Draft("A little girl", sampling=SEEDED, request=request(8))))
+    wait(lambda: trial.is_stored)
+    assert bench.history is not None
+    kept = bench.history.trial(trial.id)
+    assert kept is not None and trial.completion is not None
+    assert kept.completion.ids == trial.completion.ids
+    assert kept.completion.steps.records["logprob"].tolist() == trial.steps.records["logprob"].tolist()
+    assert bench.recent(1)[0].id == trial.id == bench.newest_id()
+
+
+def test_delete_and_restore(bench: Workbench) -> None:
+    trial = ended(bench.submit(Draft("A boy", request=request(2))))
+    wait(lambda: trial.is_stored)
+    bench.delete(trial.id)
+    assert bench.watch(trial.id) is None
+    assert trial.id not in {one.id for one in bench.recent(50)}
+    bench.restore(trial.id)
+    assert bench.watch(trial.id) is not None
+
+
+def test_what_is_not_to_be_kept_is_not_stored_but_can_be_downloaded(bench: Workbench) -> None:
+    trial = ended(bench.submit(Draft("A secret", request=request(4), is_kept=False)))
+    assert bench.watch(trial.id) is trial
+    assert bench.history is not None and bench.history.trial(trial.id) is None
+    assert b"A secret" in bench.as_json(trial)
+    assert bench.as_csv(trial).count(b"\n") == 1 + len(trial.prompt_ids) + len(trial.steps)
+
+
+def test_a_cancelled_trial_says_so_and_can_go_on(bench: Workbench) -> None:
+    trial = bench.submit(Draft("Once upon a time", request=request(400)))
+    wait(lambda: len(trial.steps) > 2)
+    bench.stop(trial)
+    ended(trial)
+    assert trial.ending()["sentence"] == "You stopped it."
+    assert trial.can_continue
+
+
+def test_running_side_by_side_is_noticed(bench: Workbench) -> None:
+    trials = [bench.submit(Draft("Once upon a time", request=request(60))) for _ in range(2)]
+    assert all(ended(trial).has_neighbours for trial in trials)
+
+
+def test_tokens_of_another_model_are_refused(bench: Workbench) -> None:
+    trial = ended(bench.submit(Draft("Once", request=request(2))))
+    trial.model = type(trial.model)("Other", "other.gguf", "0" * 64, "F16", 1)
+    with pytest.raises(ConfigError, match="run by Other"):
+        bench.continue_trial(trial, 4)
+
+
+def test_an_address_without_a_trial_is_said_plainly(bench: Workbench) -> None:
+    for wrong in ("01a1fab9-91c7-7816-819a-8fcdffdfbaff", "nonsense"):
+        with pytest.raises(ConfigError, match="not here"):
+            bench.trial(wrong)
+
+
+def test_without_a_model_nothing_runs_and_the_reason_is_given(tmp_path: Path) -> None:
+    bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(tmp_path)}))
+    with pytest.raises(ModelError, match="No model is loaded"):
+        bench.submit(Draft("Once"))
+    bench.slot.load(tmp_path / "missing.gguf")
+    wait(lambda: bench.model.error)
+    with pytest.raises(ModelError, match=r"missing\.gguf"):
+        bench.submit(Draft("Once"))
+    bench.close()
+
+
+def test_a_load_that_is_abandoned_leaves_no_worker(tmp_path: Path) -> None:
+    bench = opened(tmp_path)
+    bench.slot.eject()
+    bench.close()
+    assert bench.model.pool is None and not bench.model.is_loading
+
+
+def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, time; from engine.history import History;"
+        f"h = History.open(pathlib.Path({str(tmp_path / 'history.duckdb')!r})); print(1, flush=True); time.sleep(60)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    try:
+        assert owner.stdout is not None and owner.stdout.readline()
+        bench = opened(tmp_path)
+        wait(lambda: bench.model.pool)
+        assert isinstance(bench.history_error, HistoryLocked)
+        assert str(owner.pid) in str(bench.history_error)
+        trial = ended(bench.submit(Draft("Once", request=request(4))))
+        assert bench.newest_id() == trial.id
+        assert bench.as_csv(trial)
+        bench.close()
+    finally:
+        owner.kill()
+        owner.communicate()
+
+
+def test_the_example_that_ships_opens_where_nothing_ran_yet(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.record_example(tmp_path, Draft("Once upon a time", sampling=SEEDED, request=request(8)))
+    monkeypatch.setattr(workbench, "shipped", tmp_path.joinpath)
+    tmp_path.joinpath("demo").symlink_to(tmp_path)
+    fresh = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(tmp_path / "home")}))
+    newest = fresh.newest_id()
+    assert newest is not None
+    example = fresh.trial(newest)
+    assert example.label == "recorded" and example.done() and len(example.steps) == 8
+    assert fresh.recent(5) == []
+    fresh.close()

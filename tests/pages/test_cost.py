@@ -1,0 +1,328 @@
+"""The Cost page without a browser: the notes' example, what the address opens, prices, and real documents."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.bench.planning.plan import Plan
+from engine.cost import CostJob, Price, answer, best_by_machine, count_texts, estimate, prices_for, read_prices
+from engine.errors import ConfigError
+from engine.models import embedded_model
+from engine.runs import RunRecord
+from engine.workbench import Workbench, costing
+from pages.parts.cost import charts, price_table
+from pages.parts.plain import plain
+from tests.pages.bench_harness import ScriptedSlot, make_run
+
+ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
+HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
+NOTES = "c7i.4xlarge ends 18.2 h sooner than c7i.xlarge for $2.75 more."
+HOME = "Two cores"
+
+
+@pytest.fixture
+def slot(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> ScriptedSlot:
+    scripted = ScriptedSlot()
+    monkeypatch.setattr(bench, "bench", scripted, raising=False)
+    return scripted
+
+
+@pytest.fixture(autouse=True)
+def shipped_prices(bench: Workbench) -> Iterator[None]:
+    yield
+    costing.forget_prices(bench.settings.home)
+
+
+@pytest.fixture
+def run(slot: ScriptedSlot) -> RunRecord:
+    """Measured here: two layouts of the model that ships."""
+    run = make_run(Plan(name="Mine", model=str(embedded_model()), axes={"layout": ("1x1", "1x2")}, rounds=8))
+    slot.runs[run.id] = run
+    return run
+
+
+def page(**query: str) -> AppTest:
+    at = AppTest.from_file(str(ROUTER), default_timeout=60)
+    for name, value in query.items():
+        at.query_params[name] = value
+    at = at.switch_page("cost.py").run()
+    assert not at.exception, at.exception
+    assert [title.value for title in at.title] == ["Cost"]
+    return at
+
+
+def address(at: AppTest) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}
+
+
+def sentence(at: AppTest) -> str:
+    (first,) = at.main.subheader
+    return first.value
+
+
+def captions(at: AppTest) -> str:
+    return "\n".join(caption.value for caption in at.main.caption)
+
+
+def table(at: AppTest):  # type: ignore[no-untyped-def]
+    return next(shown.value for shown in at.main.dataframe if "configuration" in shown.value)
+
+
+# the answer
+
+
+def test_it_opens_on_the_example_of_the_notes(slot: ScriptedSlot) -> None:
+    at = page()
+    assert sentence(at) == plain(NOTES)
+    assert address(at) == {}
+    assert len(at.get("plotly_chart")) == 2
+    assert [button.label for button in at.main.button if button.proto.type == "primary"] == []
+
+
+def test_the_table_has_the_figures_of_the_notes_beside_what_follows_from_their_inputs(slot: ScriptedSlot) -> None:
+    shown = table(page()).set_index("machine")
+    per_dollar = shown["ktokens for $1"].round(1).to_dict()
+    expected = {
+        "g4dn.xlarge": 27.4, "inf1.2xlarge": 80.1, "c7i.4xlarge": 94.1, "c7i.2xlarge": 129.8, "c7i.xlarge": 143.0,
+    }  # fmt: skip
+    assert {name: per_dollar[name] for name in expected} == pytest.approx(expected, abs=0.11)
+    assert shown["ktokens for $1, noted"]["g4dn.xlarge"] == 28.2
+    for machine, hours, money in (("c7i.4xlarge", 11.2, 8.0), ("c7i.2xlarge", 16.2, 5.78), ("c7i.xlarge", 29.4, 5.25)):
+        assert shown["as the notes, h"][machine] == hours
+        assert shown["as the notes, $"][machine] == pytest.approx(money, abs=0.006)
+
+
+def test_the_other_way_of_counting_stands_beside_it(slot: ScriptedSlot) -> None:
+    at = page(output_tokens="200")
+    assert "With prefill apart\\:" in captions(at)
+    assert "speed of prefill" in captions(at)
+    at = page(counted="apart", output_tokens="200")
+    assert "speed of prefill" in sentence(at)
+    assert "As the notes counted\\:" in captions(at)
+    assert plain("prefill rate not in the notes") in captions(at)
+
+
+def test_what_is_noted_and_what_is_assumed_is_said(slot: ScriptedSlot) -> None:
+    lines = captions(page()).splitlines()
+    (noted,) = [line for line in lines if line.startswith("**Noted:**")]
+    (assumed,) = [line for line in lines if line.startswith("**Assumed:**")]
+    assert plain("c7i.4xlarge") in noted and plain("prices (note A, 2024)") in noted
+    assert plain("c7i.xlarge (as c7i.4xlarge") in assumed and plain("1.5 tokens a word") in assumed
+    assert not [line for line in lines if line.startswith("**Measured here:**")]
+
+
+def test_a_deadline_and_a_budget_choose(slot: ScriptedSlot) -> None:
+    at = page(deadline_h="20")
+    assert sentence(at).startswith(plain("c7i.2xlarge takes 16.2 h and costs $5.78: the cheapest that ends within 20"))
+    assert at.number_input(key="cost_deadline_h").value == 20
+    at.number_input(key="cost_deadline_h").set_value(None)
+    at.number_input(key="cost_budget_usd").set_value(6.0).run()
+    assert sentence(at).startswith(plain("c7i.2xlarge takes 16.2 h and costs $5.78: the fastest for at most $6.00"))
+    assert address(at) == {"budget_usd": "6.0"}
+
+
+def test_what_is_typed_is_the_address_and_opens_again(slot: ScriptedSlot) -> None:
+    at = page()
+    at.number_input(key="cost_documents").set_value(200).run()
+    at.slider(key="cost_utilisation").set_value(0.5).run()
+    assert address(at) == {"documents": "200", "utilisation": "0.5"}
+    again = page(**address(at))
+    assert sentence(again) == sentence(at) != plain(NOTES)
+    assert again.number_input(key="cost_documents").value == 200
+
+
+def test_the_page_comes_back_as_it_was_left_and_begins_anew(slot: ScriptedSlot) -> None:
+    at = page(documents="200")
+    at.switch_page("benchmark.py").run()
+    at.query_params.clear()
+    at.switch_page("cost.py").run()
+    assert at.number_input(key="cost_documents").value == 200
+    assert address(at) == {"documents": "200"}
+    (anew,) = [button for button in at.main.button if button.label == "The notes' example"]
+    anew.click().run()
+    assert sentence(at) == plain(NOTES) and address(at) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("documents", "-5"),
+        ("documents", "many"),
+        ("documents", "9" * 30),
+        ("documents", "0"),
+        ("tokens_per_word", "nan"),
+        ("utilisation", "7"),
+        ("startup_s", "inf"),
+        ("deadline_h", "-1"),
+    ],
+)
+def test_an_address_that_makes_no_job_is_said_and_can_be_mended(slot: ScriptedSlot, name: str, text: str) -> None:
+    at = page(**{name: text})
+    told = at.main.error[0].value.replace("\\", "")
+    assert name in told or "the job is empty" in told
+    at.query_params[name] = "1"
+    at.run()
+    assert sentence(at) and not at.main.error
+
+
+# measured here
+
+
+def test_a_run_of_this_machine_is_there_with_its_interval(run: RunRecord) -> None:
+    at = page(model="story")
+    assert sentence(at).startswith(HOME) and "no machine here has a price" in sentence(at)
+    assert "**Measured here:**" in captions(at) and "**Noted:**" not in captions(at)
+    shown = table(at)
+    assert shown["generation is"].tolist() == ["measured here"]
+    assert shown["generation, 95 %"].notna().all()
+    assert len(table(page(model="story", every="True"))) == len(run.cells)
+
+
+def test_the_own_machine_gets_a_price_by_power_and_purchase(bench: Workbench, run: RunRecord) -> None:
+    at = page(model="story")
+    at.selectbox(key="cost_own_machine").set_value(HOME).run()
+    at.number_input(key="cost_own_power_w").set_value(100.0)
+    at.number_input(key="cost_own_usd_per_kwh").set_value(0.5)
+    at.number_input(key="cost_own_purchase_usd").set_value(0.0)
+    at.number_input(key="cost_own_lifetime_h").set_value(0.0).run()
+    assert plain("$0.0500 an hour") in captions(at)
+    at.button(key="cost_own_add").click().run()
+    assert not at.exception and not at.main.error
+    (price,) = prices_for(HOME, costing.load_prices(bench.settings.home))
+    assert price.kind == "own" and price.hourly_usd == pytest.approx(0.05)
+    assert "costs" in sentence(at) and "price" not in sentence(at)
+
+
+def test_half_of_a_price_is_refused_in_place(bench: Workbench, run: RunRecord) -> None:
+    at = page()
+    at.number_input(key="cost_own_power_w").set_value(0.0).run()
+    assert plain("belong together") in captions(at)
+    assert "cost_own_add" not in [button.key for button in at.button]
+
+
+def test_hostile_names_stay_text(slot: ScriptedSlot, run: RunRecord) -> None:
+    slot.runs[run.id] = replace(run, name=HOSTILE, machine={"cpu": HOSTILE})
+    at = page(model="story")
+    said = sentence(at) + captions(at)
+    assert "<script>" not in said and "\u202e" not in said and "**bold" not in said
+
+
+# prices
+
+
+def test_prices_come_and_go_as_csv(bench: Workbench, slot: ScriptedSlot) -> None:
+    at = page()
+    csv = b"machine,usd_per_h,dated\nc7i.4xlarge,1.5,2026-11\nc7i.xlarge,0.2,2026-11\n"
+    at.file_uploader(key="cost_price_file").set_value(("mine.csv", csv, "text/csv")).run()
+    at.button(key="cost_prices_take").click().run()
+    assert not at.exception and not at.main.error
+    assert [price.usd_per_h for price in costing.load_prices(bench.settings.home)] == [1.5, 0.2]
+    assert sentence(at) != plain(NOTES) and "c7i.4xlarge" in sentence(at).replace("\\", "")
+    at.button(key="cost_prices_shipped").click().run()
+    assert sentence(at) == plain(NOTES)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"), [("c7i.xlarge,-0.2", "line 2"), ("c7i.xlarge,", "absent"), ("c7i.xlarge,1e9", "100")]
+)
+def test_prices_that_cannot_be_are_refused_and_the_old_ones_stay(slot: ScriptedSlot, line: str, told: str) -> None:
+    at = page()
+    csv = f"machine,usd_per_h\n{line}\n".encode()
+    at.file_uploader(key="cost_price_file").set_value(("mine.csv", csv, "text/csv")).run()
+    at.button(key="cost_prices_take").click().run()
+    assert told in at.main.error[0].value.replace("\\", "")
+    assert sentence(at) == plain(NOTES)
+
+
+def test_a_broken_file_of_prices_is_said_and_the_page_goes_on(bench: Workbench, slot: ScriptedSlot) -> None:
+    (bench.settings.home / costing.PRICES).write_text("machine,usd_per_h\nc7i.xlarge,free\n")
+    at = page()
+    assert "line 2" in at.main.error[0].value
+    assert "no machine here has a price" in sentence(at)
+
+
+def test_an_edited_table_is_prices_again_or_says_which_row_is_wrong() -> None:
+    prices = (
+        Price(machine="rented", usd_per_h=1.25, region="eu", dated="2026"),
+        Price(machine="mine", kind="own", power_w=90.0, usd_per_kwh=0.3),
+    )
+    table = price_table.frame(prices)
+    assert price_table.prices_of(table) == prices
+    table.loc[1, "power_w"] = -3.0
+    with pytest.raises(ConfigError, match="Row 2: power_w"):
+        price_table.prices_of(table)
+    table.loc[1, "power_w"] = None
+    with pytest.raises(ConfigError, match="Row 2: .*belong together"):
+        price_table.prices_of(table)
+
+
+# documents
+
+
+def test_a_folder_is_counted_and_becomes_the_job(bench: Workbench, slot: ScriptedSlot, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("Once upon a time there was a cat. " * (number + 1))
+    (tmp_path / "picture.bin").write_bytes(b"\0\1\2")
+    at = page()
+    at.text_input(key="cost_folder").set_value(str(tmp_path)).run()
+    at.button(key="cost_count").click().run()
+    assert not at.exception and not at.main.error
+    assert len(at.get("plotly_chart")) == 3
+    skipped = next(shown.value for shown in at.main.dataframe if "why" in shown.value)
+    assert skipped["file"].tolist() == ["picture.bin"] and "binary" in skipped["why"][0]
+    at.button(key="cost_take").click().run()
+    found = costing.count_with_model(bench, tmp_path)
+    assert address(at)["documents"] == "3"
+    assert float(address(at)["tokens_per_document"]) == pytest.approx(found.num_tokens / 3)
+    assert plain("tokens of 3 documents, by") in captions(at)
+
+
+def test_files_are_counted_too_and_a_missing_folder_is_said(slot: ScriptedSlot, tmp_path: Path) -> None:
+    at = page()
+    assert at.button(key="cost_count").disabled
+    at.text_input(key="cost_folder").set_value(str(tmp_path / "nowhere")).run()
+    at.button(key="cost_count").click().run()
+    assert "no such folder" in at.main.error[0].value
+    at.file_uploader(key="cost_files").set_value([("tale.txt", b"Once upon a time.", "text/plain")]).run()
+    at.button(key="cost_count").click().run()
+    assert not at.main.error
+    assert len(at.get("plotly_chart")) == 3
+
+
+# charts
+
+
+def figures_of_the_notes(job: CostJob):  # type: ignore[no-untyped-def]
+    rates = best_by_machine(rate for rate in costing.reference_rates() if rate.machine.startswith(("c7i", "g4dn")))
+    prices = read_prices((Path(__file__).parents[2] / "data" / "prices" / "prices.csv").read_text())
+    return [estimate(job, rate, prices_for(rate.machine, prices)[0], counted_as="notes") for rate in rates]
+
+
+def test_the_bars_name_the_best_and_show_both_figures_where_the_notes_differ() -> None:
+    figure = charts.per_dollar(figures_of_the_notes(CostJob()))
+    assert figure.layout.title.text == "c7i.xlarge gives the most for a dollar"
+    texts = [text for bars in figure.data for text in bars.text]
+    assert "27.4 (noted 28.2)" in texts and "143.0" in texts
+    assert {bars.name: bars.marker.pattern.shape for bars in figure.data} == {"noted": "", "assumed": "/"}
+
+
+def test_time_and_money_has_wanted_limits_dashed_and_the_chosen_larger() -> None:
+    found = figures_of_the_notes(CostJob())
+    chosen = answer(found, deadline_h=20.0).chosen
+    figure = charts.time_and_money({"notes": found, "apart": []}, chosen, deadline_h=20.0, budget_usd=6.0)
+    assert figure.layout.title.text == "c7i.2xlarge: 16.2 h for $5.78"
+    assert [shape.line.dash for shape in figure.layout.shapes] == ["dash", "dash"]
+    (points,) = [trace for trace in figure.data if trace.mode and "markers" in trace.mode]
+    sizes = dict(zip(points.text, points.marker.size, strict=True))
+    assert max(sizes, key=sizes.__getitem__) == "c7i.2xlarge"
+
+
+def test_lengths_of_documents_are_a_histogram_with_their_mean() -> None:
+    found = count_texts([("a", b"one two"), ("b", b"one two three four")], lambda text: len(text.split()))
+    figure = charts.lengths(found)
+    assert figure.layout.title.text == "2 documents, 3.00 tokens each on average"
+    assert list(figure.data[0].x) == [2, 4]
+    assert [shape.x0 for shape in figure.layout.shapes] == [3]
