@@ -7,7 +7,7 @@ function draw() {
   for (const source of document.querySelectorAll("script.figure")) {
     const figure = JSON.parse(source.textContent, themed);
     figure.layout.font = { color: text, family: "system-ui, sans-serif" };
-    Plotly.react(source.nextElementSibling, figure.data, figure.layout, { displaylogo: false, responsive: true });
+    Plotly.react(source.nextElementSibling, figure.data, figure.layout, { displaylogo: false, modeBarButtons: [["toImage"]], responsive: true });
   }
 }
 
