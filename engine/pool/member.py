@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from engine import errors
 from engine.errors import EngineError, ModelError, WorkerDied
+from engine.llama.launch import environment_for
 from engine.pool import messages as m
 from engine.pool.job import Job
-from engine.pool.launch import environment_for
 from engine.vocabulary import Vocabulary
 
 _LOG_TAIL = 2000

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from engine.errors import ConfigError
-from engine.pool.launch import environment_for
+from engine.llama.launch import environment_for
 from engine.pool.placement import allowed_cores, cpu_quota
 
 _PACKAGES = ("logitbench", "llama-cpp-python", "numpy", "msgspec", "psutil")

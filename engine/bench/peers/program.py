@@ -15,7 +15,7 @@ from typing import Any
 from engine import errors
 from engine.bench.measuring.clients import Deadline
 from engine.errors import BenchTimeout, EngineError, WorkerDied
-from engine.pool.launch import environment_for
+from engine.llama.launch import environment_for
 
 _CHUNK = 1 << 16
 _LOG_TAIL = 2000
