@@ -1,0 +1,37 @@
+"""The plan that measures all quantisations of a model, at few and at many sequences, with what they answer."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.bench.planning.plan import Plan
+from engine.bench.planning.presets import with_timeout
+from engine.errors import ConfigError
+from engine.pool.placement import num_cores
+from engine.stats import fewest_rounds
+
+SEQUENCES = (1, 2, 4, 8)
+"""Formats of few bits are said to gain most where few sequences share the reading of the weights."""
+
+
+def quantisations_plan(models: Sequence[str | Path], *, cores: int | None = None) -> Plan:
+    """Every file at every number of SEQUENCES, in one process with `cores` threads (None: all it may use).
+
+    models: the original first; the answers of all others are compared with its own, so all need the same vocabulary.
+    Raises ConfigError for fewer than two different files.
+    """
+    files = tuple(dict.fromkeys(str(Path(model).expanduser().resolve()) for model in models))
+    if len(files) < 2:
+        raise ConfigError("one file of a model gives nothing to compare: quantise it first, or name another file of it")
+    axes = {"parallel": SEQUENCES, "model": files}
+    plan = Plan(
+        name="All quantisations",
+        question="speed",
+        model=files[0],
+        axes=axes,
+        pool={"instances": 1, "threads": cores or num_cores()},
+        workload={"num_prompt": 64, "num_generated": 32},
+        rounds=fewest_rounds(math.prod(map(len, axes.values())) - 1),
+        compares_answers=True,
+    )
+    return with_timeout(plan)

@@ -1,0 +1,120 @@
+"""The quantisations of a model: which there may be, how large each would be, and which files are some of them."""
+
+import contextlib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from engine.models.ggml import FILE_TYPES, TYPES_BY_NAME
+from engine.models.gguf import ModelFile
+from engine.models.header import FIRST_PART_NAME
+from engine.models.imatrix import read_imatrix
+from engine.models.quantise_program import QuantiseProgram, told_of
+from engine.runs import quantisation_in
+
+TYPES = {name: number for number, name in FILE_TYPES.items() if name != "NVFP4"}
+"""File types that llama.cpp can make, with their numbers (llama-quant.cpp, llama_ftype_get_default_type)."""
+
+_OF_EXPERTS = "MXFP4_MOE"
+_FOR_TRAINED = ("TQ1_0", "TQ2_0", "Q1_0", "Q2_0")
+_LAST_NORM = "output_norm.weight"
+_ALIGNMENT = 32
+_FLOATS = ("F32", "F16", "BF16")
+
+
+class Offer(NamedTuple):
+    """What quantising a model to one type would make, by llama.cpp's own choice of a type for each tensor.
+
+    num_bytes: of the file, exact but for some bytes of its header; bits_per_weight: over all tensors, those that keep
+    their type included. refusal: why it will not be done, empty when it will. remark: what to know before. Sizes are 0
+    where llama.cpp cannot do it at all.
+    """
+
+    name: str
+    num_bytes: int
+    bits_per_weight: float
+    refusal: str = ""
+    remark: str = ""
+
+
+def offers(source: ModelFile, *, imatrix: str | Path | None = None, may_requantise: bool = False) -> tuple[Offer, ...]:
+    """Every type that this model may be quantised to, the largest first, those that cannot be done last.
+
+    imatrix: file of an importance matrix. may_requantise: see QuantiseJob. Takes up to some seconds where the
+    vocabulary is large, since llama.cpp is asked for each type, in a process of its own. Raises ModelError for an
+    importance matrix that cannot be used, WorkerDied.
+    """
+    matrix = Path(imatrix) if imatrix else None
+    options = told_of(matrix, read_imatrix(matrix, source) if matrix else ())
+    has_experts = source.whole("expert_count") > 0
+    with contextlib.closing(QuantiseProgram()) as program:
+        made = [
+            offer_of(source, name, program.ask(source.path, number, **options), may_requantise)
+            for name, number in TYPES.items()
+            if has_experts or name != _OF_EXPERTS
+        ]
+    return tuple(sorted(made, key=lambda offer: -offer.num_bytes))
+
+
+def target_path(source: ModelFile, type_name: str, folder: str | Path | None = None) -> Path:
+    """Where a quantisation of a model is kept: named after it, in `folder` (None: beside it).
+
+    The quantisation in its name gives way to the new one; a name without one gets it added.
+    """
+    name = FIRST_PART_NAME.sub("", source.path.name).removesuffix(".gguf")
+    old = quantisation_in(name)
+    new = re.sub(re.escape(old), type_name, name, count=1, flags=re.IGNORECASE) if old else f"{name}-{type_name}"
+    return Path(folder or source.path.parent, f"{new}.gguf")
+
+
+def offer_of(source: ModelFile, name: str, answer: Mapping[str, Any], may_requantise: bool) -> Offer:
+    """The offer that llama.cpp's answer for one type makes: an answer of QuantiseProgram without a target."""
+    if "failure" in answer:
+        return Offer(name, 0, 0.0, answer["failure"])
+    types: Mapping[str, str] = answer["types"]
+    sizes = [
+        TYPES_BY_NAME.get(types.get(tensor.name, "").upper(), tensor.type).size_of(tensor.num_values)
+        for tensor in source.tensors
+    ]
+    header = source.tensors[0].offset
+    num_bytes = header + sum(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)
+    remark = "for models that were trained in this type; others lose their sense" if name in _FOR_TRAINED else ""
+    refusal = _refusal(source, answer, may_requantise)
+    return Offer(name, num_bytes, 8 * sum(sizes) / max(source.num_parameters, 1), refusal, remark)
+
+
+def _refusal(source: ModelFile, answer: Mapping[str, Any], may_requantise: bool) -> str:
+    if not answer["types"]:
+        return "nothing would change, it is of this type"
+    if answer["needs_imatrix"]:
+        return "it needs an importance matrix of this model; give the file of one"
+    is_again = any(tensor.name in answer["types"] and tensor.type.name not in _FLOATS for tensor in source.tensors)
+    if is_again and not may_requantise:
+        return (
+            f"the model is quantised already ({source.quantisation}), and from it the result is worse than from the "
+            "original; take that one, or allow quantising again"
+        )
+    return ""
+
+
+def variants(source: ModelFile, files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
+    """`source`, and those of `files` that hold the same model otherwise quantised, the largest first."""
+    mark = _mark(source)
+    others = [file for file in files if file.path != source.path and _mark(file) == mark]
+    return (source, *sorted(others, key=lambda file: -file.size))
+
+
+def _mark(file: ModelFile) -> tuple[object, ...]:
+    """What all quantisations of a model have in common: its dimensions, and a vector that quantising leaves alone.
+
+    Where that cannot be read, the model's name stands for it.
+    """
+    dimensions = (file.architecture, file.n_layer, file.n_embd, file.n_ff, file.n_head, file.n_head_kv, file.n_vocab)
+    norm = next((tensor for tensor in file.tensors if tensor.name == _LAST_NORM), None)
+    if norm is None or norm.type.name != "F32" or file.parts > 1:
+        return (*dimensions, file.name)
+    with contextlib.suppress(OSError), file.path.open("rb") as opened:
+        opened.seek(norm.offset)
+        return (*dimensions, opened.read(norm.num_bytes))
+    return (*dimensions, file.name)

@@ -1,0 +1,405 @@
+"""Quantising: sizes known before, targets whole or not there, and every way in which it can go wrong."""
+
+import json
+import os
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import gguf
+import numpy as np
+import psutil
+import pytest
+
+from engine.errors import ConfigError, EngineError, JobTimeout, ModelError, WorkerDied
+from engine.llama.launch import environment_for
+from engine.models import quantise
+from engine.models.ggml import FILE_TYPES
+from engine.models.gguf import ModelFile, read_model
+from engine.models.header import TensorInfo
+from engine.models.quantisations import TYPES, Offer, offers, target_path, variants
+from engine.models.quantise import QuantiseJob
+from engine.models.quantise_program import QuantiseProgram
+from engine.models.shapes import free_form
+from engine.models.synthetic import write_synthetic
+from tests.engine.models import headers
+
+WITHIN_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> ModelFile:
+    """A small model of 16-bit floats."""
+    path = tmp_path_factory.mktemp("source") / "tiny-F16.gguf"
+    write_synthetic("tiny", path, "F16")
+    return read_model(path)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> ModelFile:
+    """One that takes seconds to quantise to a type that is searched for."""
+    path = tmp_path_factory.mktemp("large") / "large-F32.gguf"
+    write_synthetic(free_form(layers=6, width=1024, vocab=4096), path, "F32")
+    return read_model(path)
+
+
+@pytest.fixture(scope="module")
+def offered(source: ModelFile) -> dict[str, Offer]:
+    return {offer.name: offer for offer in offers(source)}
+
+
+def made(source: ModelFile, type_name: str, folder: Path, imatrix: Path | None = None) -> ModelFile:
+    target = target_path(source, type_name, folder)
+    job = QuantiseJob(source, type_name, target, threads=2, imatrix=imatrix, may_requantise=True).start()
+    assert job.result(WITHIN_S) == target
+    assert job.progress.state == "done"
+    assert job.progress.share == 1
+    assert os.listdir(folder) == [target.name]
+    return read_model(target)
+
+
+def write_imatrix(path: Path, model: ModelFile, *, counts: int = 4, extra: int = 0) -> None:
+    """An importance matrix in GGUF, with twice the weight on each second column; extra: columns too many."""
+    writer = gguf.GGUFWriter(path, "none")
+    writer.add_type("imatrix")
+    for tensor in model.tensors:
+        if len(tensor.shape) == 2 and tensor.name.startswith("blk."):
+            sums = np.tile([1.0, 2.0], tensor.shape[0] // 2 + extra)[: tensor.shape[0] + extra].astype(np.float32)
+            writer.add_tensor(f"{tensor.name}.in_sum2", counts * sums[np.newaxis])
+            writer.add_tensor(f"{tensor.name}.counts", np.full((1, 1), counts, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_old_imatrix(path: Path, model: ModelFile, num_calls: int = 4) -> None:
+    """The same in the older format."""
+    tensors = [tensor for tensor in model.tensors if len(tensor.shape) == 2 and tensor.name.startswith("blk.")]
+    with path.open("wb") as file:
+        file.write(struct.pack("<i", len(tensors)))
+        for tensor in tensors:
+            name = tensor.name.encode()
+            file.write(struct.pack("<i", len(name)) + name + struct.pack("<ii", num_calls, tensor.shape[0]))
+            file.write((num_calls * np.tile([1.0, 2.0], tensor.shape[0] // 2)).astype("<f4").tobytes())
+
+
+def tensor_bytes(path: Path, info: TensorInfo) -> bytes:
+    return path.read_bytes()[info.offset :][: info.num_bytes]
+
+
+def split(model: ModelFile, folder: Path) -> Path:
+    """The same model in two files; the first of them."""
+    raw = model.path.read_bytes()
+    num_keys = struct.unpack_from("<Q", raw, 16)[0]
+    keys = raw[24 : raw.index(headers.text(model.tensors[0].name))]
+    half = len(model.tensors) // 2
+    for number, tensors in enumerate((model.tensors[:half], model.tensors[half:])):
+        start = tensors[0].offset
+        own = [headers.tensor(one.name, one.shape, one.type.number, one.offset - start) for one in tensors]
+        said = [
+            headers.key("split.no", 2, struct.pack("<H", number)),
+            headers.key("split.count", 2, struct.pack("<H", 2)),
+            headers.key("split.tensors.count", 5, struct.pack("<i", len(model.tensors))),
+        ]
+        data = raw[start : tensors[-1].offset + tensors[-1].num_bytes]
+        part = headers.gguf([keys, *said], own, data, num_keys=num_keys + len(said))
+        (folder / f"tiny-F16-{number + 1:05}-of-00002.gguf").write_bytes(part)
+    return folder / "tiny-F16-00001-of-00002.gguf"
+
+
+# what is offered
+
+
+def test_every_type_is_offered_with_its_size_the_largest_first(offered: dict[str, Offer]) -> None:
+    assert set(offered) == set(TYPES) - {"MXFP4_MOE"}
+    bits = [offer.bits_per_weight for offer in offered.values()]
+    assert bits == sorted(bits, reverse=True)
+    assert next(iter(offered)) == "F32"
+    assert 31.9 < offered["F32"].bits_per_weight <= 32
+    assert 8.5 < offered["Q8_0"].bits_per_weight < 8.6
+    assert 4.5 < offered["Q4_K_M"].bits_per_weight < 5.5
+    assert "trained" in offered["TQ1_0"].remark
+
+
+def test_what_cannot_be_done_says_why(offered: dict[str, Offer]) -> None:
+    refused = {name for name, offer in offered.items() if offer.refusal}
+    assert {name for name in refused if "importance matrix" in offered[name].refusal} == {
+        "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "Q2_K_S",
+    }  # fmt: skip
+    assert "nothing would change" in offered["F16"].refusal
+
+
+def test_llama_cpp_makes_all_types_but_one(source: ModelFile) -> None:
+    program = QuantiseProgram()
+    failed = {name for number, name in FILE_TYPES.items() if "failure" in program.ask(source.path, number)}
+    program.close()
+    assert failed == set(FILE_TYPES.values()) - set(TYPES) == {"NVFP4"}
+
+
+def test_a_quantised_model_is_quantised_again_only_on_request(story_model: Path) -> None:
+    file = read_model(story_model)
+    refused = {offer.name: offer.refusal for offer in offers(file)}
+    assert "quantised already (Q8_0)" in refused["Q4_0"]
+    assert not next(offer for offer in offers(file, may_requantise=True) if offer.name == "Q4_0").refusal
+
+
+# what is made
+
+
+@pytest.mark.parametrize("type_name", ["Q4_K_M", "Q8_0", "BF16", "F32", "IQ4_XS", "TQ2_0"])
+def test_a_target_is_as_large_as_was_said(
+    type_name: str, source: ModelFile, offered: dict[str, Offer], tmp_path: Path
+) -> None:
+    file = made(source, type_name, tmp_path)
+    assert file.quantisation == type_name
+    assert file.num_parameters == source.num_parameters
+    assert 8 * file.weights_bytes / file.num_parameters == offered[type_name].bits_per_weight
+    assert abs(file.size - offered[type_name].num_bytes) < 256
+
+
+def test_an_importance_matrix_makes_the_smallest_types(source: ModelFile, tmp_path: Path) -> None:
+    imatrix = tmp_path / "imatrix"
+    write_imatrix(imatrix, source)
+    found = {offer.name: offer for offer in offers(source, imatrix=imatrix)}
+    assert not any("importance" in offer.refusal for offer in found.values())
+    folder = tmp_path / "made"
+    folder.mkdir()
+    file = made(source, "IQ2_XXS", folder, imatrix)
+    assert abs(file.size - found["IQ2_XXS"].num_bytes) < 256
+    assert 8 * file.weights_bytes / file.num_parameters < 4
+    assert file.metadata["quantize.imatrix.file"] == "imatrix"
+    assert file.metadata["quantize.imatrix.entries_count"] == 7 * source.n_layer
+
+
+def test_both_formats_of_an_importance_matrix_mean_the_same(source: ModelFile, tmp_path: Path) -> None:
+    write_imatrix(tmp_path / "new", source, counts=3)
+    write_old_imatrix(tmp_path / "old", source, num_calls=7)
+    targets: list[list[bytes]] = []
+    for name, imatrix in (("plain", None), ("first", tmp_path / "new"), ("second", tmp_path / "old")):
+        target = tmp_path / f"{name}.gguf"
+        QuantiseJob(source, "Q4_K_S", target, threads=2, imatrix=imatrix).start().result(WITHIN_S)
+        targets.append([tensor_bytes(target, tensor) for tensor in read_model(target).tensors])
+    assert targets[1] == targets[2] != targets[0]
+
+
+def test_a_model_in_several_files_becomes_one(source: ModelFile, tmp_path: Path) -> None:
+    first = split(source, tmp_path)
+    file = read_model(first)
+    assert (file.parts, file.weights_bytes) == (2, source.weights_bytes)
+    whole, folder = tmp_path / "whole.gguf", tmp_path / "made"
+    folder.mkdir()
+    QuantiseJob(source, "Q4_0", whole, threads=1).start().result(WITHIN_S)
+    one = made(file, "Q4_0", folder)
+    assert one.path.name == "tiny-Q4_0.gguf"
+    assert one.parts == 1
+    assert one.path.read_bytes() == whole.read_bytes()
+    for part in file.files:
+        with pytest.raises(ConfigError, match="is the model itself"):
+            QuantiseJob(file, "Q4_0", part, threads=1)
+
+
+def test_quantised_again_on_request(story_model: Path, tmp_path: Path) -> None:
+    file = read_model(story_model)
+    smaller = made(file, "Q4_0", tmp_path)
+    assert smaller.size < 0.7 * file.size
+
+
+def test_the_name_of_the_target_has_the_new_quantisation(source: ModelFile, tmp_path: Path) -> None:
+    assert target_path(source, "Q4_K_M") == source.path.with_name("tiny-Q4_K_M.gguf")
+    assert target_path(source, "Q8_0", tmp_path) == tmp_path / "tiny-Q8_0.gguf"
+
+
+def test_names_with_odd_characters(source: ModelFile, tmp_path: Path) -> None:
+    odd = tmp_path / "a b'\"$é\n模型\\.gguf"
+    odd.write_bytes(source.path.read_bytes())
+    file = read_model(odd)
+    target = target_path(file, "Q4_0")
+    QuantiseJob(file, "Q4_0", target, threads=1).start().result(WITHIN_S)
+    assert target.name == "a b'\"$é\n模型\\-Q4_0.gguf"
+    assert read_model(target).quantisation == "Q4_0"
+
+
+def test_variants_are_the_same_model_and_no_other(source: ModelFile, story_model: Path, tmp_path: Path) -> None:
+    small = made(source, "Q4_0", tmp_path)
+    other = tmp_path / "other.gguf"
+    write_synthetic("tiny", other, "Q8_0", seed=1)
+    files = [small, read_model(other), read_model(story_model), source]
+    assert variants(source, files) == (source, small)
+    assert variants(small, files) == (small, source)
+
+
+# what goes wrong
+
+
+def test_the_source_is_never_the_target(source: ModelFile, tmp_path: Path) -> None:
+    before = source.path.read_bytes()
+    link, hard = tmp_path / "link.gguf", tmp_path / "hard.gguf"
+    link.symlink_to(source.path)
+    hard.hardlink_to(source.path)
+    for target in (source.path, link, hard, tmp_path / ".." / source.path.parent.name / source.path.name):
+        with pytest.raises(ConfigError, match="is the model itself"):
+            QuantiseJob(source, "Q4_0", target, threads=1)
+    assert source.path.read_bytes() == before
+
+
+def test_targets_that_cannot_be_one(source: ModelFile, tmp_path: Path) -> None:
+    (tmp_path / "there.gguf").touch()
+    for target, said in (
+        (tmp_path / "there.gguf", "exists already"),
+        (tmp_path / "x" / "y.gguf", "no such folder"),
+        (tmp_path / "y.bin", "must end in .gguf"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            QuantiseJob(source, "Q4_0", target, threads=1)
+    with pytest.raises(ConfigError, match="must be one of F32, F16"):
+        QuantiseJob(source, "Q4_9", tmp_path / "z.gguf", threads=1)
+
+
+def test_cancel_ends_it_at_once_and_leaves_nothing(large: ModelFile, tmp_path: Path) -> None:
+    job = QuantiseJob(large, "Q3_K_L", tmp_path / "target.gguf", threads=1).start()
+    wait_until(lambda: job.progress.num_bytes > 0)
+    assert job.progress.state == "writing"
+    assert 0 < job.progress.share <= 1
+    assert job.progress.left_s >= 0
+    with pytest.raises(JobTimeout, match="quantising goes on"):
+        job.result(0.01)
+    job.cancel()
+    with pytest.raises(EngineError, match="stopped"):
+        job.result(WITHIN_S)
+    assert job.progress.state == "stopped"
+    assert not os.listdir(tmp_path)
+
+
+def test_a_program_that_is_killed_is_said_and_leaves_nothing(large: ModelFile, tmp_path: Path) -> None:
+    job = QuantiseJob(large, "Q3_K_L", tmp_path / "target.gguf", threads=1).start()
+    wait_until(lambda: job.progress.num_bytes > 0)
+    for child in programs():
+        child.send_signal(signal.SIGKILL)
+    with pytest.raises(WorkerDied, match="ended with status -9"):
+        job.result(WITHIN_S)
+    assert job.progress.state == "failed"
+    assert not os.listdir(tmp_path)
+
+
+def test_the_program_leaves_nothing_when_whoever_started_it_is_gone(large: ModelFile, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    job = {"source": str(large.path), "file_type": TYPES["Q3_K_L"], "target": str(target)}
+    command = [sys.executable, "-m", "engine.llama.quantise"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment_for()) as program:
+        assert program.stdin is not None
+        program.stdin.write(json.dumps(job).encode() + b"\n")
+        program.stdin.flush()
+        wait_until(lambda: target.exists() and target.stat().st_size > 0)
+        program.stdin.close()
+        assert program.wait(WITHIN_S) == 0
+    assert not os.listdir(tmp_path)
+
+
+def test_two_jobs_do_not_write_the_same_target(large: ModelFile, tmp_path: Path) -> None:
+    first = QuantiseJob(large, "Q3_K_L", tmp_path / "target.gguf", threads=1).start()
+    wait_until(lambda: first.progress.num_bytes > 0)
+    with pytest.raises(ModelError, match="is being made already"):
+        QuantiseJob(large, "Q4_0", tmp_path / "target.gguf", threads=1).start().result(WITHIN_S)
+    assert first.progress.state == "writing"
+    first.cancel()
+    with pytest.raises(EngineError, match="stopped"):
+        first.result(WITHIN_S)
+
+
+def test_a_disk_without_room_is_said_before_anything_is_written(
+    source: ModelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantise, "SPARE_BYTES", 1 << 60)
+    with pytest.raises(ModelError, match=r"needs 3\.\d+ MB on the disk of .* are free"):
+        QuantiseJob(source, "Q4_K_M", tmp_path / "target.gguf", threads=1).start().result(WITHIN_S)
+    assert not os.listdir(tmp_path)
+
+
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """No process started now writes files beyond a megabyte."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_disk_that_fills_up_leaves_nothing(source: ModelFile, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="could not be made.*may be full"):
+        QuantiseJob(source, "Q4_K_M", tmp_path / "target.gguf", threads=1).start().result(WITHIN_S)
+    assert not os.listdir(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written(source: ModelFile) -> None:
+    with pytest.raises(ModelError, match="cannot be written"):
+        QuantiseJob(source, "Q4_0", "/proc/self/target.gguf", threads=1).start().result(WITHIN_S)
+
+
+def test_a_source_that_is_gone(source: ModelFile, tmp_path: Path) -> None:
+    path = tmp_path / "gone.gguf"
+    path.write_bytes(source.path.read_bytes())
+    file = read_model(path)
+    path.unlink()
+    with pytest.raises(ModelError, match="there is no such file"):
+        QuantiseJob(file, "Q4_0", tmp_path / "target.gguf", threads=1).start().result(WITHIN_S)
+    assert all(offer.refusal for offer in offers(file))
+    assert not os.listdir(tmp_path)
+
+
+def test_what_needs_an_importance_matrix_is_refused_without(source: ModelFile, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="needs an importance matrix"):
+        QuantiseJob(source, "IQ2_XXS", tmp_path / "target.gguf", threads=1).start().result(WITHIN_S)
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda path, model: write_imatrix(path, model, extra=2), "has another size"),
+        (lambda path, model: path.write_bytes(b"no matrix at all"), "is not an importance matrix"),
+        (lambda path, model: path.write_bytes(b""), "is not an importance matrix"),
+        (lambda path, model: path.write_bytes(model.path.read_bytes()), "no tensor has the same name"),
+        (lambda path, model: (write_old_imatrix(path, model), os.truncate(path, 5000)), "truncated within"),
+        (lambda path, model: None, "cannot be read"),
+        (lambda path, model: path.write_bytes(struct.pack("<i", 1 << 30)), "is not an importance matrix"),
+    ],
+)
+def test_files_that_are_no_importance_matrix(
+    spoil: Callable[..., object], said: str, source: ModelFile, tmp_path: Path
+) -> None:
+    path = tmp_path / "imatrix"
+    spoil(path, source)
+    with pytest.raises(ModelError, match=said):
+        offers(source, imatrix=path)
+
+
+def test_an_importance_matrix_of_nan_is_refused_before_writing(source: ModelFile, tmp_path: Path) -> None:
+    path = tmp_path / "imatrix"
+    write_old_imatrix(path, source)
+    raw = bytearray(path.read_bytes())
+    raw[-4:] = struct.pack("<f", float("nan"))
+    path.write_bytes(raw)
+    folder = tmp_path / "made"
+    folder.mkdir()
+    with pytest.raises(ModelError, match="non-finite"):
+        QuantiseJob(source, "Q4_K_M", folder / "x.gguf", threads=1, imatrix=path).start().result(WITHIN_S)
+    assert not os.listdir(folder)
+
+
+def programs() -> list[psutil.Process]:
+    """The quantising programs of this process."""
+    return [child for child in psutil.Process().children() if "engine.llama.quantise" in child.cmdline()]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + WITHIN_S
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.005)
