@@ -19,13 +19,15 @@ _PACKED_DATA = _PACKAGE / "_data"
 
 @dataclass(frozen=True)
 class Setting:
-    """One line of the table; `low` and `high` are the range of a whole number, and mean nothing for a path."""
+    """One line of the table; `low` and `high` are the range of a whole number, and mean nothing for a path. is_many:
+    several paths, separated as in PATH."""
 
     name: str
     default: int | str
     help: str
     low: int = 0
     high: int = 0
+    is_many: bool = False
 
     @property
     def variable(self) -> str:
@@ -37,7 +39,13 @@ SETTINGS = (
     Setting("home", "", "folder of everything written; empty: data/ of a checkout, else the user's data folder"),
     Setting("history", "", "the history database; empty: history.duckdb in the home folder"),
     Setting("model", "", "GGUF file opened at the start; empty: the model that ships"),
-    Setting("models", "", "folder whose GGUF files the picker offers; empty: models/ in the home folder"),
+    Setting(
+        "models",
+        "",
+        f"folders whose GGUF files are listed, separated by {os.pathsep} (new ones go into the first); empty: models/ "
+        "in the home folder",
+        is_many=True,
+    ),
     Setting("llama_bench", "", "llama.cpp's llama-bench; empty: the one built here, else the one in PATH"),
     Setting("recorded_top_k", 256, "candidates kept with each step of a trial", 1, MAX_RECORDED),
     Setting("shown_top_k", 10, "candidates shown for a token until the person chooses another number", 1, 50),
@@ -56,13 +64,14 @@ SETTINGS = (
 class Settings:
     """Every setting with its value; paths are absolute. Made by `from_environment`, which fills the defaults in.
 
-    `model` None stands for the model that ships, `llama_bench` None for the program built here or in PATH.
+    `model_folders` is the setting `models`: at least one. `model` None stands for the model that ships, `llama_bench`
+    None for the program built here or in PATH.
     """
 
     home: Path
     history: Path
     model: Path | None
-    models: Path
+    model_folders: tuple[Path, ...]
     llama_bench: Path | None
     recorded_top_k: int
     shown_top_k: int
@@ -79,8 +88,13 @@ class Settings:
         values: dict[str, Any] = {setting.name: _read(setting, environment) for setting in SETTINGS}
         home = values["home"] = values["home"] or writable_folder()
         values["history"] = values["history"] or home / "history.duckdb"
-        values["models"] = values["models"] or home / "models"
+        values["model_folders"] = values.pop("models") or (home / "models",)
         return cls(**values)
+
+    @property
+    def models(self) -> Path:
+        """The folder of models that what is made or downloaded here goes into."""
+        return self.model_folders[0]
 
 
 def is_checkout() -> bool:
@@ -108,9 +122,11 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
             raise ConfigError(f"There is no setting {variable}; {hint}")
 
 
-def _read(setting: Setting, environment: Mapping[str, str]) -> int | Path | None:
-    """A whole number in its range, an absolute path, or None for a path that is not set."""
+def _read(setting: Setting, environment: Mapping[str, str]) -> int | Path | tuple[Path, ...] | None:
+    """A whole number in its range, an absolute path or several, or None for a path that is not set."""
     text = environment.get(setting.variable, "").strip()
+    if setting.is_many:
+        return tuple(_path(setting, part.strip()) for part in text.split(os.pathsep) if part.strip())
     if isinstance(setting.default, str):
         return _path(setting, text) if text else None
     if not text:

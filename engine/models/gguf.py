@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import ModelError
+from engine.models.budget import Budget
 from engine.models.ggml import FILE_TYPES
 from engine.models.header import FIRST_PART_NAME, Header, TensorInfo, Value, read_header
 
@@ -71,10 +72,11 @@ def read_model(path: str | Path) -> ModelFile:
     Raises ModelError naming file and reason when the file is missing, damaged, truncated, or holds no language model.
     """
     path = Path(path)
-    header = read_header(path)
+    budget = Budget()
+    header = read_header(path, budget)
     facts = _Facts(path, header)
     architecture = facts.architecture()
-    tensors, size, parts = _with_other_parts(path, header)
+    tensors, size, parts = _with_other_parts(path, header, budget)
     if not tensors:
         raise ModelError(f"{path}: holds no weights, only a header")
     n_embd = facts.whole("embedding_length", 1, 1 << 24)
@@ -154,7 +156,7 @@ class _Facts:
         return value
 
 
-def _with_other_parts(path: Path, header: Header) -> tuple[tuple[TensorInfo, ...], int, int]:
+def _with_other_parts(path: Path, header: Header, budget: Budget) -> tuple[tuple[TensorInfo, ...], int, int]:
     """Tensors, bytes and number of files of the whole model."""
     count, index = header.metadata.get("split.count", 0), header.metadata.get("split.no", 0)
     size = path.stat().st_size
@@ -168,7 +170,7 @@ def _with_other_parts(path: Path, header: Header) -> tuple[tuple[TensorInfo, ...
     tensors = list(header.tensors)
     for part in range(2, count + 1):
         other = _part(path, part, count)
-        tensors += read_header(other).tensors
+        tensors += read_header(other, budget).tensors
         size += other.stat().st_size
     return tuple(tensors), size, count
 

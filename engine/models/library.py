@@ -1,18 +1,20 @@
-"""Where model files lie: the one that ships, and those in a person's folder."""
+"""The model files of this machine: those that ship, lie in a person's folders, or belong to other programs."""
 
+import contextlib
+import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from engine.errors import ModelError
-from engine.models.gguf import ModelFile, read_model
-from engine.models.header import OTHER_PART_NAME
+from engine.errors import ConfigError, ModelError
+from engine.models.details import facts, readable
+from engine.models.gguf import ModelFile
+from engine.models.header_cache import HeaderCache, header_cache
+from engine.models.identity import known_hashes
+from engine.models.places import Candidate, Place, candidates, find_places, leads_to, link_refusal
 from engine.settings import shipped_folder
-
-MAX_DEPTH = 3
-MAX_FILES = 500
-MAX_FOLDERS = 5_000
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,39 @@ class BrokenFile:
 
     path: Path
     reason: str
+
+
+@dataclass(frozen=True)
+class LibraryEntry:
+    """A model, or a file that cannot be used as one.
+
+    `labels` is what its place calls it: a path within the folder, owner/name in the hub's cache, name:tag in Ollama's.
+    sha256: of its first file where `model_hash` has read it, else None.
+    """
+
+    place: Place
+    labels: tuple[str, ...]
+    file: ModelFile | BrokenFile
+    sha256: str | None
+
+    @property
+    def label(self) -> str:
+        """What its place calls it, all names in one line where one file has several."""
+        return ", ".join(self.labels)
+
+    @property
+    def name(self) -> str:
+        """What the header says; the label for a model of Ollama, which is known by that, and for a broken file."""
+        if isinstance(self.file, BrokenFile) or self.place.layout == "ollama":
+            return self.label
+        return readable(self.file.name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; of a broken file only where it lies and the reason."""
+        about = {"name": self.name, "place": self.place.name, "label": self.label}
+        if isinstance(self.file, BrokenFile):
+            return {**about, "path": readable(self.file.path), "reason": self.file.reason}
+        return {**about, **facts(self.file), "sha256": self.sha256}
 
 
 def shipped(*parts: str) -> Path:
@@ -34,31 +69,88 @@ def embedded_model() -> Path:
 
 
 def list_models(folder: str | Path) -> list[ModelFile | BrokenFile]:
-    """The GGUF files in `folder` and up to three levels below, by path; the later parts of a split model left out.
+    """The GGUF files in `folder` and up to three levels below, folder by folder, as `read_library` lists them."""
+    return [entry.file for entry in read_library([Place("Folder", Path(folder).absolute())])]
 
-    Stops after 500 files or 5,000 folders. Hidden folders, links to folders and folders that cannot be read are
-    passed over; a folder that does not exist holds no models.
+
+def read_library(
+    places: Sequence[Place] | None = None, on_progress: Callable[[float], None] | None = None
+) -> list[LibraryEntry]:
+    """Every model of these places (None: all of this machine), place by place, folder by folder.
+
+    A file is listed once, whatever the number of its names. Split models count as one. What cannot be used is listed
+    with the reason. `on_progress` gets 0 to 1: a header that was not read before takes 5 to 50 ms.
     """
-    return [_read(path) for path in sorted(_gguf_files(Path(folder)))]
+    offered = list(_offered(find_places() if places is None else places))
+    cache = header_cache()
+    files = []
+    for number, (place, _labels, candidate) in enumerate(offered, 1):
+        files.append(_read(place, candidate, cache))
+        if on_progress is not None:
+            on_progress(number / len(offered))
+    cache.save()
+    hashes = known_hashes(file.path for file in files if isinstance(file, ModelFile))
+    return [
+        LibraryEntry(place, tuple(map(readable, labels)), file, hashes.get(file.path))
+        for (place, labels, _candidate), file in zip(offered, files, strict=True)
+    ]
 
 
-def _read(path: Path) -> ModelFile | BrokenFile:
+def find_model(name: str, places: Sequence[Place] | None = None) -> ModelFile:
+    """The model at this path, or the one that the library lists under this name or label.
+
+    Raises ModelError for a file that cannot be used, ConfigError where no model or more than one is called so.
+    """
+    if os.path.isfile(name):
+        return header_cache().read(Path(name).absolute())
+    entries = read_library(places)
+    found = [entry for entry in entries if name in (entry.name, *entry.labels)]
+    if not found:
+        known = [entry.name for entry in entries]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "`models list` says which there are"
+        raise ConfigError(f"There is no model {name!r} here; {hint}")
+    if len(found) > 1:
+        paths = ", ".join(readable(entry.file.path) for entry in found)
+        raise ConfigError(f"{len(found)} models are called {name!r}: {paths}. Give the path of one of them")
+    if isinstance(found[0].file, BrokenFile):
+        raise ModelError(found[0].file.reason)
+    return found[0].file
+
+
+_Offered = tuple[Place, list[str], Candidate]
+
+
+def _offered(places: Sequence[Place]) -> Iterator[_Offered]:
+    """Candidates with what their place calls them; a file that is found again only adds its name there."""
+    found: dict[object, _Offered] = {}
+    for place in places:
+        for candidate in candidates(place):
+            first, labels, _ = found.setdefault(_identity(candidate), (place, [], candidate))
+            if first == place and candidate.label not in labels:
+                labels.append(candidate.label)
+    yield from found.values()
+
+
+def _identity(candidate: Candidate) -> object:
+    """The same for two names of one file."""
+    if not candidate.refusal:
+        with contextlib.suppress(OSError, ValueError):
+            status = candidate.path.stat()
+            return status.st_dev, status.st_ino
+    return candidate.path
+
+
+def _read(place: Place, candidate: Candidate, cache: HeaderCache) -> ModelFile | BrokenFile:
+    path, refusal = candidate.path, candidate.refusal
+    if refusal:
+        return BrokenFile(path, readable(f"{path}: {refusal}"))
     try:
-        return read_model(path)
+        file = cache.read(path)
     except ModelError as error:
-        return BrokenFile(path, str(error))
-
-
-def _gguf_files(folder: Path) -> Iterator[Path]:
-    num_files = 0
-    for num_folders, (root, folders, names) in enumerate(os.walk(folder), 1):
-        depth = len(Path(root).relative_to(folder).parts)
-        folders[:] = sorted(name for name in folders if not name.startswith(".")) if depth < MAX_DEPTH else []
-        for name in sorted(names):
-            if name.lower().endswith(".gguf") and not OTHER_PART_NAME.search(name):
-                yield Path(root, name)
-                num_files += 1
-                if num_files == MAX_FILES:
-                    return
-        if num_folders == MAX_FOLDERS:
-            return
+        return BrokenFile(path, readable(str(error)))
+    for part in file.files[1:]:
+        target = leads_to(part, place.folder)
+        if target is not None:
+            return BrokenFile(path, readable(f"{part}: {link_refusal(target)}"))
+    return file

@@ -35,6 +35,7 @@ PROGRAMS = (
     "appending",
     "crashes",
     "library",
+    "embedding",
 )
 
 

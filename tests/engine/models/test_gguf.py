@@ -10,7 +10,8 @@ import pytest
 
 from engine.errors import ModelError
 from engine.models.gguf import ModelFile, read_model
-from engine.models.header import MAX_HEADER, MAX_KEYS
+from engine.models.header import MAX_KEYS
+from engine.models.pieces import MAX_HEADER
 from tests.engine.models.headers import KEYS, TENSORS, TEXT, U32, array, gguf, key, tensor, text, u32, write
 
 

@@ -1,0 +1,221 @@
+"""Where model files lie on this machine: the folders of the settings, and what other programs keep. Nothing is written.
+
+The hub's cache keeps files as links, models--owner--name/snapshots/commit/file to blobs (huggingface_hub, "Understand
+caching"); Ollama names each model in a manifest, manifests/host/namespace/name/tag, whose layers are files in blobs.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from engine.models.header import OTHER_PART_NAME
+from engine.settings import Settings, shipped_folder
+
+MAX_DEPTH = 3
+MAX_FILES = 2_000
+MAX_FOLDERS = 5_000
+MAX_MANIFEST = 1 << 20
+
+Layout = Literal["folder", "hub", "ollama"]
+
+_MODEL_LAYER = "application/vnd.ollama.image.model"
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with model files, absolute. is_own: named in the settings; every other is left as it is."""
+
+    name: str
+    folder: Path
+    layout: Layout = "folder"
+    is_own: bool = False
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file that a place offers as a model. `label` is what the place calls it; `refusal` why it is not opened, else
+    empty."""
+
+    path: Path
+    label: str
+    refusal: str = ""
+
+
+def find_places(settings: Settings | None = None, environment: Mapping[str, str] = os.environ) -> list[Place]:
+    """The model that ships, the folders of the settings, and those caches of other programs that are there.
+
+    Their places follow HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and OLLAMA_MODELS as those programs do.
+    """
+    own = (settings or Settings.from_environment()).model_folders
+    home = Path(environment.get("HOME") or Path.home())
+    return [
+        Place("Embedded", shipped_folder() / "demo"),
+        *(Place("Models", folder, is_own=True) for folder in own),
+        *(place for place in _of_other_programs(home, environment) if os.path.isdir(place.folder)),
+    ]
+
+
+def _of_other_programs(home: Path, environment: Mapping[str, str]) -> Iterator[Place]:
+    def named(*variables: str) -> Path | None:
+        text = next(filter(None, map(environment.get, variables)), "")
+        return Path(os.path.expandvars(text)).expanduser().absolute() if text else None
+
+    caches = named("XDG_CACHE_HOME") or home / ".cache"
+    hub = named("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE") or (named("HF_HOME") or caches / "huggingface") / "hub"
+    yield Place("Hugging Face", hub, "hub")
+    for folder in (home / ".lmstudio/models", home / ".cache/lm-studio/models"):
+        yield Place("LM Studio", folder)
+    chosen = named("OLLAMA_MODELS")
+    for folder in (chosen,) if chosen else (home / ".ollama/models", Path("/usr/share/ollama/.ollama/models")):
+        yield Place("Ollama", folder, "ollama")
+
+
+def candidates(place: Place) -> Iterator[Candidate]:
+    """What a place offers, folder by folder; the later parts of a split model left out. A folder that is not there has
+    nothing.
+
+    A link that leads out of the place is refused, and so is what cannot be looked into; where bounds cut the search,
+    the last candidate says so. Nothing is opened but the manifests of Ollama.
+    """
+    for number, candidate in enumerate(_LAYOUTS[place.layout](place.folder)):
+        if number == MAX_FILES:
+            refusal = f"holds more than {MAX_FILES:,} model files; the others are not listed"
+            yield Candidate(place.folder, place.folder.name, refusal)
+            return
+        target = leads_to(candidate.path, place.folder)
+        if target is not None and not candidate.refusal:
+            candidate = replace(candidate, refusal=link_refusal(target))
+        yield candidate
+
+
+def leads_to(path: Path, folder: Path) -> Path | None:
+    """Where a path of a folder ends by way of links when that is outside of the folder, else None."""
+    target = Path(os.path.realpath(path))
+    return None if target.is_relative_to(os.path.realpath(folder)) else target
+
+
+def link_refusal(target: Path) -> str:
+    """Why a link that ends there is not followed."""
+    return (
+        f"is a link to {target}, outside of its folder, and is not followed. To use what lies there, add its folder to "
+        "LOGITBENCH_MODELS"
+    )
+
+
+def _in_folder(folder: Path) -> Iterator[Candidate]:
+    """GGUF files up to three levels below; hidden ones and links to folders are passed over."""
+
+    def offered(path: Path, refusal: str = "") -> Candidate:
+        return Candidate(path, path.relative_to(folder).as_posix(), refusal)
+
+    unread: list[OSError] = []
+    for num_before, (root, names, files) in enumerate(os.walk(folder, onerror=unread.append)):
+        if num_before == MAX_FOLDERS:
+            refusal = f"holds more than {MAX_FOLDERS:,} folders; the others were not looked into"
+            yield Candidate(folder, folder.name, refusal)
+            break
+        here = Path(root)
+        is_deepest = len(here.relative_to(folder).parts) == MAX_DEPTH
+        names[:] = [] if is_deepest else sorted(name for name in names if not name.startswith("."))
+        linked = [here / name for name in names if os.path.islink(here / name)]
+        yield from (offered(path) for path in linked if leads_to(path, folder) is not None)
+        shown = sorted(name for name in files if name.lower().endswith(".gguf") and not name.startswith("."))
+        yield from (offered(here / name) for name in shown if not OTHER_PART_NAME.search(name))
+        yield from (offered(here / name, refusal) for name, refusal in _missing_parts(shown))
+    yield from _not_looked_into(unread)
+
+
+def _missing_parts(files: list[str]) -> Iterator[tuple[str, str]]:
+    """The first parts that are not there although later ones are, and what is said of them."""
+    others = (name for name in files if OTHER_PART_NAME.search(name))
+    firsts = {OTHER_PART_NAME.sub("", name) + f"-00001-of-{name[-10:-5]}.gguf": name for name in others}
+    for first, other in firsts.items():
+        if first not in files:
+            yield first, f"is missing, though {other} lies here; get the missing part of this model"
+
+
+def _not_looked_into(errors: list[OSError]) -> Iterator[Candidate]:
+    for error in errors:
+        if not isinstance(error, FileNotFoundError):
+            folder = Path(error.filename)
+            yield Candidate(folder, folder.name, f"cannot be looked into ({error.strerror})")
+
+
+def _in_hub(folder: Path) -> Iterator[Candidate]:
+    """Every snapshot of every repository, labelled owner/name; two snapshots may share a file."""
+    unread: list[OSError] = []
+    for repository in sorted(next(os.walk(folder, onerror=unread.append), ("", [], []))[1]):
+        kind, *names = repository.split("--")
+        if kind == "models":
+            for candidate in _in_folder(folder / repository / "snapshots"):
+                yield replace(candidate, label="/".join(names))
+    yield from _not_looked_into(unread)
+
+
+class _Layer(msgspec.Struct, rename="camel"):
+    media_type: str = ""
+    digest: str = ""
+
+
+class _Manifest(msgspec.Struct):
+    layers: list[_Layer] | None = None
+
+
+def _in_ollama(folder: Path) -> Iterator[Candidate]:
+    """The model of each manifest, labelled as Ollama lists it."""
+    unread: list[OSError] = []
+    for manifests in (folder / "manifests", folder / "manifests-v2"):
+        for root, names, files in os.walk(manifests, onerror=unread.append):
+            names.sort()
+            for path in (Path(root, name) for name in sorted(files) if not name.startswith(".")):
+                yield from _of_manifest(path, _ollama_name(path.relative_to(manifests).parts), folder)
+    yield from _not_looked_into(unread)
+
+
+def _of_manifest(path: Path, label: str, folder: Path) -> Iterator[Candidate]:
+    if leads_to(path, folder) is not None:
+        yield Candidate(path, label)
+        return
+    try:
+        manifest = msgspec.json.decode(_small_file(path), type=_Manifest)
+    except (OSError, ValueError) as error:
+        yield Candidate(path, label, f"is no manifest of Ollama ({error})")
+        return
+    for layer in manifest.layers or []:
+        if layer.media_type == _MODEL_LAYER:
+            digest = _DIGEST.fullmatch(layer.digest)
+            if digest is None:
+                yield Candidate(path, label, f"names a file {layer.digest!r}; sha256 and 64 digits are needed")
+            else:
+                yield Candidate(folder / "blobs" / f"sha256-{digest[1]}", label)
+
+
+def _small_file(path: Path) -> bytes:
+    if not path.is_file():
+        raise ValueError("it is no regular file")
+    with path.open("rb") as file:
+        content = file.read(MAX_MANIFEST + 1)
+    if len(content) > MAX_MANIFEST:
+        raise ValueError(f"it is longer than {MAX_MANIFEST:,} bytes")
+    return content
+
+
+def _ollama_name(parts: tuple[str, ...]) -> str:
+    """name:tag, with its host and owner where they are not Ollama's own."""
+    names = list(parts)
+    if names[:1] == ["registry.ollama.ai"]:
+        del names[: 2 if names[1:2] == ["library"] else 1]
+    return ":".join(["/".join(names[:-1]), *names[-1:]])
+
+
+_LAYOUTS: dict[Layout, Callable[[Path], Iterator[Candidate]]] = {
+    "folder": _in_folder,
+    "hub": _in_hub,
+    "ollama": _in_ollama,
+}
