@@ -9,7 +9,9 @@ Example::
             print(step.text, step.logprob, step.rank)
 """
 
-from engine.calls import complete
+from engine.calls import complete, embed
+from engine.embedding.pool import EmbeddingPool
+from engine.embedding.specs import EmbedSpec
 from engine.errors import (
     ConfigError,
     EngineError,
@@ -34,6 +36,8 @@ __all__ = [
     "Candidate",
     "Completion",
     "ConfigError",
+    "EmbedSpec",
+    "EmbeddingPool",
     "EngineError",
     "HistoryError",
     "HistoryLocked",
@@ -56,4 +60,5 @@ __all__ = [
     "WorkerDied",
     "WorkerInfo",
     "complete",
+    "embed",
 ]

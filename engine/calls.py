@@ -1,12 +1,14 @@
-"""The one-line form: a pool opened, used and closed."""
+"""The one-line forms: a pool opened, used and closed."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
+from engine.embedding.pool import EmbeddingPool
+from engine.embedding.specs import EmbedSpec
 from engine.models.library import embedded_model
 from engine.pool.pool import Pool
-from engine.results import Completion
+from engine.results import Completion, Floats
 from engine.specs import Sampling
 
 
@@ -41,3 +43,16 @@ def complete(
             opened.map(texts, sampling, max_tokens=max_tokens, top_k=top_k, stop=stop, prompt_logprobs=prompt_logprobs)
         )
     return done[0] if is_one else done
+
+
+def embed(texts: str | Sequence[str], *, model: str | Path = "", **options: Any) -> Floats:
+    """Vectors of length 1 of one text (dim,) or several (n, dim), float32; `options` are the parameters of EmbedSpec.
+
+    model: folder or name; empty: the all-MiniLM-L6-v2 that is installed with the workbench. Loading takes seconds: open
+    an EmbeddingPool to embed again and again. Raises EngineError.
+    """
+    with EmbeddingPool(EmbedSpec(model=str(model), **options)) as opened:
+        if isinstance(texts, str):
+            vector: Floats = opened.embed([texts])[0]
+            return vector
+        return opened.embed(texts)

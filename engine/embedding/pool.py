@@ -1,0 +1,118 @@
+"""Texts to vectors by several workers that share one model: order kept, progress, cancel, bounded queue, recovery."""
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from engine.embedding import messages as m
+from engine.embedding.batching import chunks
+from engine.embedding.crew import Crew, CrewFigures
+from engine.embedding.job import EmbedJob, Piece
+from engine.embedding.models import find_model
+from engine.embedding.specs import EmbedSpec
+from engine.embedding.text_queue import TextQueue
+from engine.errors import ConfigError, JobTimeout
+from engine.results import Floats
+
+_BATCHES_PER_PIECE = 8
+_PIECES_PER_WORKER = 4
+_BYTES_PER_TOKEN = 4
+
+
+class EmbeddingPool:
+    """One embedding model in several processes; EmbedSpec has the meaning of each parameter.
+
+    The constructor returns when the model is loaded, after seconds, most of them for its libraries. Raises ModelError
+    or ConfigError. Use as a context manager or close() it. All methods may be called from any thread. dim: numbers of
+    a vector; max_tokens: the most of a text that counts; load_s: seconds the model and its libraries took.
+    """
+
+    def __init__(self, spec: EmbedSpec | None = None) -> None:
+        self.spec = spec or EmbedSpec()
+        self.model = find_model(self.spec.model)
+        load = m.Load(
+            protocol=m.PROTOCOL,
+            folder=str(self.model.path),
+            backend=self.spec.backend,
+            threads=self.spec.resolved_threads,
+            tokens_per_batch=self.spec.resolved_tokens_per_batch,
+            normalise=self.spec.normalise,
+        )
+        self._queue = TextQueue()
+        self._crew = Crew(load, self.spec.workers, self._queue)
+        self.dim, self.max_tokens = self._crew.loaded.dim, self._crew.loaded.max_tokens
+        self.load_s = self._crew.loaded.load_s
+        self._close = weakref.finalize(self, self._crew.close)
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        is_query: bool | None = None,
+        on_progress: Callable[[float], object] | None = None,
+        timeout: float | None = None,
+    ) -> Floats:
+        """Vectors in the order of the texts, float32 (n, dim). Waits where submit would raise QueueFull.
+
+        is_query None: as the spec says. on_progress gets 0 to 1, from a thread of the pool. Raises JobTimeout after
+        `timeout` seconds of computing, and what submit and EmbedJob.result raise.
+        """
+        job, pieces = self._prepare(texts, is_query, on_progress)
+        self._queue.put(job, pieces, is_patient=True)
+        try:
+            return job.result(timeout).vectors
+        except JobTimeout:
+            job.cancel()
+            raise
+
+    def submit(
+        self,
+        texts: Sequence[str],
+        *,
+        is_query: bool | None = None,
+        on_progress: Callable[[float], object] | None = None,
+    ) -> EmbedJob:
+        """Start a job. Raises ConfigError for what is no list of texts, QueueFull when too many wait, PoolClosed."""
+        job, pieces = self._prepare(texts, is_query, on_progress)
+        self._queue.put(job, pieces, is_patient=False)
+        return job
+
+    def _prepare(
+        self, texts: Sequence[str], is_query: bool | None, on_progress: Callable[[float], object] | None
+    ) -> tuple[EmbedJob, list[Piece]]:
+        """A job and its pieces, the longest texts first, so that all workers end at about the same time."""
+        encoded = _encoded(texts)
+        prefix = self.model.prefix(self.spec.is_query if is_query is None else is_query)
+        sizes = [len(text) // _BYTES_PER_TOKEN + 2 for text in encoded]
+        budget = self.spec.resolved_tokens_per_batch
+        share = sum(sizes) // (self.spec.workers * _PIECES_PER_WORKER)
+        job = EmbedJob(len(encoded), self.dim, self._queue.remove, on_progress)
+        pieces = [
+            Piece(job, places, m.Embed([encoded[place] for place in places], prefix), sum(sizes[p] for p in places))
+            for places in chunks(sizes, max(budget, min(share, _BATCHES_PER_PIECE * budget)))
+        ]
+        return job, pieces
+
+    def measure(self) -> CrewFigures:
+        """Memory, processor time and work of each process; the program holds what its workers share."""
+        return self._crew.measure()
+
+    def close(self) -> None:
+        """End all workers; jobs still open fail with PoolClosed. Safe to call twice."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+def _encoded(texts: Sequence[str]) -> list[bytes]:
+    """Texts in UTF-8; half of a surrogate pair, which has no bytes, becomes a question mark."""
+    if isinstance(texts, str | bytes):
+        raise ConfigError("texts: must be a list of texts, here is a single one")
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise ConfigError(f"text {number:,} of {len(texts):,} is no text but {type(text).__name__}")
+    return [text.encode("utf-8", "replace") for text in texts]

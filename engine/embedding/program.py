@@ -1,0 +1,145 @@
+"""The program that loads a model, from the pool's side: started, asked for workers, and their deaths explained."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import Any
+
+from engine import errors
+from engine.embedding import messages as m
+from engine.errors import ModelError, WorkerDied
+from engine.llama.launch import environment_for
+from engine.pool.messages import Channel
+
+_LOG_TAIL = 2000
+_PATIENCE_S = 3.0
+_FROM_PROGRAM: Any = m.FromProgram
+_FROM_WORKER: Any = m.FromWorker
+
+
+class Link:
+    """One worker, asked by one thread. The totals are of all that it has answered; compute_s in seconds.
+
+    Raises EOFError or OSError when the worker ends before it has begun.
+    """
+
+    def __init__(self, channel: Channel, program: "Program") -> None:
+        self._channel, self._program = channel, program
+        self.pid: int = m.next_message(channel).pid
+        self.num_texts = self.num_tokens = 0
+        self.compute_s = 0.0
+
+    def ask(self, message: m.Embed) -> m.Vectors | m.Unusable:
+        """Have texts embedded; raises EOFError or OSError when the worker has ended."""
+        self._channel.send(message)
+        answer: m.Vectors | m.Unusable = m.next_message(self._channel)
+        if isinstance(answer, m.Vectors):
+            self.num_texts += len(message.texts)
+            self.num_tokens += answer.num_tokens
+            self.compute_s += answer.compute_s
+        return answer
+
+    @property
+    def has_ended(self) -> bool:
+        """True once the worker has hung up, also while it was asked nothing."""
+        try:
+            return not self._channel.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def ending(self) -> str:
+        """How the worker, which has hung up, ended."""
+        return self._program.ending_of(self.pid)
+
+    def close(self) -> None:
+        """Hang up, which ends the worker after the batch it computes."""
+        with contextlib.suppress(OSError):
+            self._channel.socket.shutdown(socket.SHUT_RDWR)
+        self._channel.socket.close()
+
+
+class Program:
+    """A running program of workers. `loaded` is what it said of its model.
+
+    The constructor returns when the model is loaded. Raises ModelError, or what the program reported.
+    """
+
+    def __init__(self, load: m.Load) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the program writes to it as long as it lives
+        self._lock = threading.Lock()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "engine.embedding.worker", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env=environment_for() | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"},
+            )
+        self._channel = Channel(ours, _FROM_PROGRAM)
+        self.loaded = self._load(load)
+
+    def _load(self, load: m.Load) -> m.Loaded:
+        try:
+            self._channel.send(load)
+            message: m.Loaded | m.Failed = m.next_message(self._channel)
+        except (EOFError, OSError) as error:
+            self.process.wait()
+            how = _how(self.process.returncode) + self._tail()
+            self.close()
+            raise ModelError(f"{load.folder}: the program of the workers {how} while it loaded the model") from error
+        if isinstance(message, m.Failed):
+            self.close()
+            raise getattr(errors, message.error, ModelError)(message.text)
+        return message
+
+    def part(self) -> Link:
+        """Another worker. Raises WorkerDied when the program, or the worker at once, has ended."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs, self._lock:
+                socket.send_fds(self._channel.socket, [m.PART], [theirs.fileno()])
+            return Link(Channel(ours, _FROM_WORKER), self)
+        except (EOFError, OSError) as error:
+            ours.close()
+            raise WorkerDied(f"no worker could be started{self._tail()}") from error
+
+    def ending_of(self, pid: int) -> str:
+        """How a worker that has hung up ended, in words, with the end of the program's log."""
+        with self._lock, contextlib.suppress(EOFError, OSError):
+            self._channel.socket.sendall(m.ending_asked(pid))
+            return _how(m.next_message(self._channel).status) + self._tail()
+        return "ended" + self._tail()
+
+    def close(self) -> None:
+        """End the program and all its workers at once; safe to call twice."""
+        with contextlib.suppress(OSError):
+            self._channel.socket.shutdown(socket.SHUT_RDWR)
+        self._channel.socket.close()
+        try:
+            self.process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._log.close()
+
+    def _tail(self) -> str:
+        if self._log.closed:
+            return ""
+        size = os.fstat(self._log.fileno()).st_size
+        tail = os.pread(self._log.fileno(), _LOG_TAIL, max(0, size - _LOG_TAIL)).decode("utf-8", "replace").strip()
+        return f"; the end of its log:\n{tail}" if tail else ""
+
+
+def _how(status: int) -> str:
+    if status == -signal.SIGKILL:
+        return "was killed (SIGKILL), which the system does for want of memory"
+    return f"crashed ({signal.Signals(-status).name})" if status < 0 else f"ended with status {status}"

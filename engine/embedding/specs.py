@@ -1,0 +1,59 @@
+"""How texts are made into vectors: model, backend, workers; frozen and checked once."""
+
+from dataclasses import dataclass
+
+from engine.errors import ConfigError
+from engine.pool.placement import threads_for
+from engine.specs import Spec
+
+BACKENDS = ("torch", "torch-bf16")
+MAX_WORKERS = 256
+
+TOKENS_PER_BATCH = 512
+"""Tokens that each thread computes at a time unless told: their activations stay in its cache.
+
+MiniLM on one core of the reference machine: 256, 512, 1,024, 2,048, 4,096 tokens at 3.1, 3.3, 3.1, 2.9, 2.5 thousand a
+second in float32; in bfloat16 the best is 512 too.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedSpec(Spec):
+    """One embedding model in `workers` processes.
+
+    model: folder, name or file; empty for the all-MiniLM-L6-v2 that is installed with the workbench. threads: of each
+    worker; None: the cores this process may use over workers. tokens_per_batch: padding included, None: 512 a thread;
+    a longer text makes a batch of its own. is_query: texts are questions, of which some models want to be told; else
+    they are documents. normalise: vectors of length 1.
+    """
+
+    model: str = ""
+    backend: str = "torch"
+    workers: int = 1
+    threads: int | None = None
+    tokens_per_batch: int | None = None
+    is_query: bool = False
+    normalise: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "model", str(self.model))
+        if "\0" in self.model:
+            raise ConfigError(f"model = {self.model!r}: must be the name or path of a model")
+        self._one_of("backend", BACKENDS)
+        self._whole("workers", 1, MAX_WORKERS)
+        if self.threads is not None:
+            self._whole("threads", 1, 512)
+        if self.tokens_per_batch is not None:
+            self._whole("tokens_per_batch", 1, 1 << 20)
+        for name in ("is_query", "normalise"):
+            self._one_of(name, (True, False))
+
+    @property
+    def resolved_threads(self) -> int:
+        """Threads of each worker."""
+        return self.threads or threads_for(self.workers)
+
+    @property
+    def resolved_tokens_per_batch(self) -> int:
+        """Tokens of one batch of one worker, padding included."""
+        return self.tokens_per_batch or TOKENS_PER_BATCH * self.resolved_threads

@@ -1,0 +1,86 @@
+"""What waits for a worker: a bounded number of tokens, jobs taken in turn, so that a question need not wait long."""
+
+import threading
+from collections import deque
+
+from engine.embedding.job import EmbedJob, Piece
+from engine.errors import PoolClosed, QueueFull
+
+MOST_TOKENS = 4_000_000
+"""Tokens that may wait, as estimated from the length of the texts: some 16 MB of text, minutes to hours of work."""
+
+
+class TextQueue:
+    """Pieces of jobs. All methods may be called from any thread."""
+
+    def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
+        self._most = most_tokens
+        self._changed = threading.Condition()
+        self._jobs: deque[tuple[EmbedJob, deque[Piece]]] = deque()
+        self._closed_by: PoolClosed | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that wait, estimated."""
+        with self._changed:
+            return sum(piece.size for _job, pieces in self._jobs for piece in pieces)
+
+    def put(self, job: EmbedJob, pieces: list[Piece], *, is_patient: bool) -> None:
+        """Add a job. Where there is no room, wait if `is_patient`; an empty queue takes a job of any size.
+
+        Raises QueueFull, and the error that close() was given.
+        """
+        size = sum(piece.size for piece in pieces)
+        with self._changed:
+            while self._closed_by is None and self._jobs and self.num_tokens + size > self._most:
+                if not is_patient:
+                    raise QueueFull(
+                        f"some {self.num_tokens:,} tokens wait already and {self._most:,} may: wait, then try again"
+                    )
+                self._changed.wait()
+            if self._closed_by is not None:
+                raise self._closed_by
+            job.begin(pieces)
+            if pieces:
+                self._jobs.append((job, deque(pieces)))
+                self._changed.notify_all()
+
+    def put_back(self, piece: Piece) -> None:
+        """Have a piece done first that its worker left behind; in a closed queue it fails its job."""
+        with self._changed:
+            error = self._closed_by
+            if error is None:
+                self._jobs.appendleft((piece.job, deque([piece])))
+                self._changed.notify_all()
+        if error is not None:
+            piece.job.fail(error)
+
+    def take(self) -> Piece | None:
+        """Wait for the next piece; None once the queue is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._closed_by is not None)
+            if self._closed_by is not None:
+                return None
+            job, pieces = self._jobs.popleft()
+            piece = pieces.popleft()
+            if pieces:
+                self._jobs.append((job, pieces))
+            self._changed.notify_all()
+            return piece
+
+    def remove(self, job: EmbedJob) -> None:
+        """Forget what waits of a job."""
+        with self._changed:
+            self._jobs = deque(entry for entry in self._jobs if entry[0] is not job)
+            self._changed.notify_all()
+
+    def close(self, error: PoolClosed) -> None:
+        """Take nothing more; what waits fails with `error`."""
+        with self._changed:
+            if self._closed_by is not None:
+                return
+            self._closed_by = error
+            waiting = [job for job, _pieces in self._jobs]
+            self._changed.notify_all()
+        for job in waiting:
+            job.fail(error)

@@ -1,0 +1,128 @@
+"""A program with one embedding model: `python -m engine.embedding.worker FD`, told what to load over the socket FD.
+
+Then, for each socket that is handed to it, it parts into a worker that serves this socket: workers share weights,
+libraries and everything imported, and one that died is replaced within milliseconds. Program and workers end when the
+other end of their socket is gone.
+"""
+
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from engine.embedding import messages as m
+from engine.embedding.backends import Backend, open_backend
+from engine.embedding.batching import batches
+from engine.errors import ConfigError, EngineError
+from engine.pool.messages import Channel
+
+_SMALLEST_NORM = 1e-12
+_LOAD: Any = m.ToProgram
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])), _LOAD)
+    try:
+        load = m.next_message(channel)
+        backend = _load(channel, load)
+    except EngineError as error:
+        channel.send(m.Failed(type(error).__name__, str(error)))
+        return
+    except (EOFError, OSError):
+        return
+    _part(channel, lambda end: Worker(Channel(end, m.Embed), backend, load).serve())
+
+
+def _load(channel: Channel, load: m.Load) -> Backend:
+    if load.protocol != m.PROTOCOL:
+        raise ConfigError(f"pool speaks protocol {load.protocol}, this worker {m.PROTOCOL}")
+    began = time.monotonic()
+    backend = open_backend(load)
+    gc.collect()
+    gc.freeze()  # a collection in a worker would copy every page that it looks at
+    channel.send(m.Loaded(m.PROTOCOL, os.getpid(), backend.dim, backend.max_tokens, time.monotonic() - began))
+    return backend
+
+
+def _part(channel: Channel, serve: Callable[[socket.socket], None]) -> None:
+    """Fork a worker for each socket that comes, tell how one ended when asked, end them all when nothing can come."""
+    running: set[int] = set()
+    ended: dict[int, int] = {}
+
+    def collect(pid: int, options: int) -> None:
+        found, status = os.waitpid(pid, options)
+        if found:
+            running.remove(found)
+            ended[found] = os.waitstatus_to_exitcode(status)
+
+    while True:
+        asked, ends, _flags, _address = socket.recv_fds(channel.socket, len(m.PART), 1)
+        if not asked:
+            break
+        for pid in tuple(running):
+            collect(pid, os.WNOHANG)
+        if ends:
+            pid = os.fork()
+            if pid == 0:
+                channel.socket.close()
+                serve(socket.socket(fileno=ends[0]))
+                return
+            os.close(ends[0])
+            running.add(pid)
+        else:
+            pid = int.from_bytes(asked, "little")
+            if pid in running:
+                collect(pid, 0)
+            channel.send(m.Ended(pid, ended.pop(pid)))
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
+
+
+class Worker:
+    """Answers each message of texts with their vectors, until its socket closes."""
+
+    def __init__(self, channel: Channel, backend: Backend, load: m.Load) -> None:
+        self._channel, self._backend, self._load = channel, backend, load
+
+    def serve(self) -> None:
+        """Begin, then answer one message after the other."""
+        try:
+            self._backend.begin(self._load.threads)
+            self._channel.send(m.Begun(os.getpid()))
+            while True:
+                for message in self._channel.receive():
+                    self._channel.send(self._answer(message))
+        except (EOFError, BrokenPipeError, ConnectionError):
+            return
+
+    def _answer(self, message: m.Embed) -> m.Vectors | m.Unusable:
+        began = time.perf_counter()
+        backend = self._backend
+        texts = [message.prefix + text.decode("utf-8") for text in message.texts]
+        try:
+            whole = backend.lengths(texts)
+            lengths = [min(length, backend.max_tokens) for length in whole]
+            rows = np.empty((len(texts), backend.dim), np.float32)
+            for places in batches(lengths, self._load.tokens_per_batch):
+                rows[places] = backend.embed([texts[place] for place in places])
+        except Exception as error:
+            return m.Unusable(-1, f"{type(error).__name__}: {error}")
+        norms = np.linalg.norm(rows, axis=1)
+        if not np.isfinite(norms).all():
+            place = int(np.flatnonzero(~np.isfinite(norms))[0])
+            return m.Unusable(place, "its vector has numbers that are not finite")
+        if self._load.normalise:
+            rows /= np.maximum(norms, _SMALLEST_NORM)[:, None]
+        num_cut = sum(length > backend.max_tokens for length in whole)
+        return m.Vectors(rows.tobytes(), sum(lengths), num_cut, time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main()

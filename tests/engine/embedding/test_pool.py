@@ -1,0 +1,174 @@
+"""The pool with the real model: true vectors in order, whatever the texts are and whatever happens to the workers."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import numpy as np
+import psutil
+import pytest
+
+import engine
+from engine.embedding.pool import EmbeddingPool
+from engine.errors import ConfigError, JobTimeout, ModelError, QueueFull, WorkerDied
+from engine.results import Floats
+from tests.engine.embedding.conftest import TEXTS
+
+SIMILARITY = [[1.0, 0.66196, -0.04102], [0.66196, 1.0, -0.10647], [-0.04102, -0.10647, 1.0]]
+"""Of the first three texts, by SentenceTransformer.encode 6.2.0 in float32."""
+
+
+@pytest.fixture(scope="module")
+def vectors(embedder: EmbeddingPool) -> Floats:
+    """The vectors of all texts."""
+    return embedder.embed(TEXTS)
+
+
+@pytest.fixture
+def bounded(embedder: EmbeddingPool) -> Iterator[EmbeddingPool]:
+    """The pool, whatever a test does to its workers: at the end there are two that answer."""
+    yield embedder
+    embedder.embed(TEXTS)
+    assert len(embedder.measure().workers) == 2
+
+
+def kill_workers(pool: EmbeddingPool) -> None:
+    for worker in pool.measure().workers:
+        with suppress(ProcessLookupError):
+            os.kill(worker.pid, signal.SIGKILL)
+
+
+def test_vectors_have_length_one_and_one_row_a_text(embedder: EmbeddingPool, vectors: Floats) -> None:
+    assert vectors.shape == (len(TEXTS), embedder.dim) == (len(TEXTS), 384)
+    assert vectors.dtype == np.float32
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
+    assert embedder.max_tokens == 256
+
+
+def test_vectors_are_those_of_sentence_transformers(vectors: Floats) -> None:
+    assert vectors[:3] @ vectors[:3].T == pytest.approx(np.asarray(SIMILARITY), abs=1e-4)
+
+
+def test_texts_that_mean_the_same_are_near(vectors: Floats) -> None:
+    cat, kitten, bank = vectors[:3]
+    assert cat @ kitten > cat @ bank + 0.3
+
+
+def test_the_order_of_the_texts_is_kept_and_neighbours_do_not_matter(embedder: EmbeddingPool, vectors: Floats) -> None:
+    assert embedder.embed(TEXTS[::-1])[::-1] == pytest.approx(vectors, abs=1e-5)
+    alone = np.concatenate([embedder.embed([text]) for text in TEXTS[:8]])
+    assert alone == pytest.approx(vectors[:8], abs=1e-5)
+
+
+def test_no_texts_give_no_rows(embedder: EmbeddingPool) -> None:
+    assert embedder.embed([]).shape == (0, embedder.dim)
+
+
+def test_what_is_longer_than_the_model_takes_is_cut_and_counted(embedder: EmbeddingPool) -> None:
+    num_words = embedder.max_tokens - 2
+    done = embedder.submit(["word " * num_words, "word " * 1_000, "a b c " * 170_000]).result(60)
+    assert (done.num_cut, done.num_tokens) == (2, 3 * embedder.max_tokens)
+    assert done.vectors[1] == pytest.approx(done.vectors[0], abs=1e-5)
+
+
+def test_odd_characters_are_texts_too(embedder: EmbeddingPool) -> None:
+    odd = ["\0", "half \ud83d of a pair", "a\u202eb", "\x1b[31m", "e\u0301" * 50, "[MASK] [SEP]"]
+    assert np.isfinite(embedder.embed(odd)).all()
+
+
+def test_what_is_no_list_of_texts_is_refused(embedder: EmbeddingPool) -> None:
+    with pytest.raises(ConfigError, match="a single one"):
+        embedder.embed("text")
+    with pytest.raises(ConfigError, match="text 2 of 2 is no text but int"):
+        embedder.embed(["text", 3])  # type: ignore[list-item]
+
+
+def test_progress_goes_to_one(embedder: EmbeddingPool) -> None:
+    heard: list[float] = []
+    embedder.embed(TEXTS * 4, on_progress=heard.append)
+    assert len(heard) > 2
+    assert 0 < heard[0] < 1
+    assert heard[-1] == 1
+
+
+def test_a_cancelled_job_gives_what_it_has(bounded: EmbeddingPool) -> None:
+    begun = threading.Event()
+    job = bounded.submit(TEXTS * 100, on_progress=lambda _share: begun.set())
+    assert begun.wait(60)
+    assert job.cancel()
+    done = job.result(0)
+    computed = np.isfinite(done.vectors).all(axis=1)
+    assert done.is_cancelled
+    assert 0 < computed.sum() < len(TEXTS) * 100
+    assert np.isnan(done.vectors[~computed]).all()
+
+
+def test_a_timeout_ends_what_it_waits_for(bounded: EmbeddingPool) -> None:
+    with pytest.raises(JobTimeout, match="of 6,700 texts"):
+        bounded.embed(TEXTS * 100, timeout=0.05)
+
+
+def test_a_question_does_not_wait_for_a_long_job(bounded: EmbeddingPool) -> None:
+    long = bounded.submit(TEXTS * 100)
+    bounded.embed(["a question"])
+    assert not long.done()
+    long.cancel()
+
+
+def test_too_much_waiting_text_is_refused(bounded: EmbeddingPool) -> None:
+    running = bounded.submit(["word " * 2_000] * 4_000)
+    with pytest.raises(QueueFull, match="tokens wait already"):
+        bounded.submit(["word " * 2_000] * 4_000)
+    running.cancel()
+
+
+def test_a_dead_worker_is_replaced_and_its_texts_are_done_again(bounded: EmbeddingPool, vectors: Floats) -> None:
+    before = {worker.pid for worker in bounded.measure().workers}
+    begun = threading.Event()
+    job = bounded.submit(TEXTS * 4, on_progress=lambda _share: begun.set())
+    assert begun.wait(60)
+    kill_workers(bounded)
+    assert job.result(60).vectors == pytest.approx(np.tile(vectors, (4, 1)), abs=1e-5)
+    assert not before & {worker.pid for worker in bounded.measure().workers}
+
+
+def test_texts_that_end_two_workers_are_given_up(bounded: EmbeddingPool) -> None:
+    job = bounded.submit(["word " * 250] * 4)
+    while not job.done():
+        kill_workers(bounded)
+        time.sleep(0.005)
+    with pytest.raises(WorkerDied, match="killed"):
+        job.result(0)
+
+
+def test_a_worker_has_little_of_its_own(embedder: EmbeddingPool) -> None:
+    weights = (embedder.model.path / "model.safetensors").stat().st_size
+    measured = embedder.measure()
+    assert all(0 < worker.private_bytes < weights for worker in measured.workers)
+    assert measured.pss_bytes > measured.program.pss_bytes
+
+
+def test_a_program_that_ended_is_started_again(bounded: EmbeddingPool, vectors: Floats) -> None:
+    kill_workers(bounded)
+    os.kill(bounded.measure().program.pid, signal.SIGKILL)
+    assert bounded.embed(TEXTS) == pytest.approx(vectors, abs=1e-5)
+
+
+def test_one_text_gives_one_vector_and_nothing_is_left_running(vectors: Floats) -> None:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    found = engine.embed(TEXTS[0], workers=2)
+    assert found == pytest.approx(vectors[0], abs=1e-5)
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+
+
+def test_an_unknown_parameter_is_refused_before_anything_is_loaded() -> None:
+    with pytest.raises(ConfigError, match="did you mean workers"):
+        engine.embed("text", worker=2)
+
+
+def test_a_model_that_is_not_here_is_said_before_anything_is_loaded() -> None:
+    with pytest.raises(ModelError, match="is not on this machine"):
+        engine.embed("text", model="/nowhere")
