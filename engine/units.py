@@ -17,6 +17,8 @@ def scale_of(unit: str, largest: float) -> Scale:
     """The unit in which values up to `largest`, given in the unit of a metric, are read best."""
     if unit == "s" and largest < 1:
         return Scale(1e3, "ms")
+    if unit == "B" and largest >= 1e12:
+        return Scale(1e-12, "TB")
     if unit == "B":
         return Scale(1e-9, "GB") if largest >= 1e9 else Scale(1e-6, "MB")
     return Scale(100, "%") if unit == "" else Scale(1, unit)

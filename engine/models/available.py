@@ -13,10 +13,16 @@ def available_memory(root: Path = Path("/")) -> int:
     The least of what the system has and what is left of each memory limit (control groups, versions 1 and 2) above
     this process. `root` is where /proc and /sys lie.
     """
-    return max(0, min([psutil.virtual_memory().available, *_left_in_groups(root)]))
+    return max(0, min([psutil.virtual_memory().available, *(left for _limit, left in _groups(root))]))
 
 
-def _left_in_groups(root: Path) -> Iterator[int]:
+def memory_limit(root: Path = Path("/")) -> int | None:
+    """The least memory limit, in bytes, of the control groups above this process; None where none is set."""
+    return min((limit for limit, _left in _groups(root)), default=None)
+
+
+def _groups(root: Path) -> Iterator[tuple[int, int]]:
+    """Limit, and what is left of it, of each group that has one."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -24,19 +30,19 @@ def _left_in_groups(root: Path) -> Iterator[int]:
     for line in lines:
         _number, controllers, path = line.split(":", 2)
         if not controllers:
-            yield from _left(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
+            yield from _limits(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):
             base = root / "sys/fs/cgroup/memory"
-            yield from _left(base, path, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            yield from _limits(base, path, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
-def _left(base: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
-    """What each group from the process's own up to the root leaves; inside a container the own path may not exist."""
+def _limits(base: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[tuple[int, int]]:
+    """Each group from the process's own up to the root; inside a container the own path may not exist."""
     group = base / path.lstrip("/")
     for folder in (group, *group.parents):
         with contextlib.suppress(OSError, ValueError):
             total = int((folder / limit).read_text())
             stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            yield total - int((folder / usage).read_text()) + int(stat.get(reclaimable, 0))
+            yield total, total - int((folder / usage).read_text()) + int(stat.get(reclaimable, 0))
         if folder == base:
             return

@@ -6,7 +6,7 @@ from engine.errors import ConfigError
 from engine.models.gguf import MAX_LAYERS
 from engine.specs import Spec
 
-ARCHITECTURES = ("llama", "qwen2", "phi2")
+ARCHITECTURES = ("llama", "qwen2", "phi2", "gemma3")
 _BLOCK = 32
 """Rows of every matrix are a whole number of the blocks of the simplest quantisations."""
 _FEWEST_TOKENS = 512
@@ -19,7 +19,9 @@ class Shape(Spec):
 
     architecture: "llama" has RMS norms and a gated feed-forward net; "qwen2" adds biases to queries, keys and values;
     "phi2" has layer norms, biases everywhere, one matrix for queries, keys and values, and attention and feed-forward
-    net side by side. n_rot: dimensions of a head that rotate, 0 for all. is_tied: the output matrix is the token
+    net side by side; "gemma3" has norms of queries and keys and behind attention and feed-forward net, and five of six
+    layers see only `sliding_window` tokens back (0: all see everything). n_head_width: width of one head, 0 for
+    n_embd / n_head. n_rot: dimensions of a head that rotate, 0 for all. is_tied: the output matrix is the token
     embedding. copies_of: (i, n) gives every layer the types of layer i of n.
     Raises ConfigError for dimensions that llama.cpp or the blocks of a quantisation could not hold.
     """
@@ -35,6 +37,8 @@ class Shape(Spec):
     norm_eps: float = 1e-5
     rope_base: float = 10_000
     n_rot: int = 0
+    n_head_width: int = 0
+    sliding_window: int = 0
     is_tied: bool = False
     add_bos: bool = True
     copies_of: tuple[int, int] | None = None
@@ -48,11 +52,17 @@ class Shape(Spec):
         self._whole("n_head", 1, 1 << 12)
         self._whole("n_head_kv", 1, self.n_head)
         self._whole("n_ff", _BLOCK, 1 << 18)
-        self._whole("n_rot", 0, self.n_embd // self.n_head)
+        self._whole("n_head_width", 0, 1 << 12)
+        self._whole("n_rot", 0, self.n_head_dim)
+        self._whole("sliding_window", 0, self.n_ctx_train)
+        if self.sliding_window and self.architecture != "gemma3":
+            raise ConfigError(f"sliding_window = {self.sliding_window:,}: must be 0 for {self.architecture}")
+        heads = f"{self.n_head} heads of even size"
         for name, divisor, why in (
             ("n_embd", _BLOCK, "blocks of a quantisation"),
             ("n_ff", _BLOCK, "blocks of a quantisation"),
-            ("n_embd", 2 * self.n_head, f"{self.n_head} heads of even size"),
+            ("n_head_width", _BLOCK, "blocks of a quantisation"),
+            ("n_embd", 1 if self.n_head_width else 2 * self.n_head, heads),
             ("n_head", self.n_head_kv, f"{self.n_head_kv} heads of keys and values"),
             ("n_rot", 2, "pairs that rotate"),
         ):
@@ -62,7 +72,12 @@ class Shape(Spec):
     @property
     def n_head_dim(self) -> int:
         """Width of one head."""
-        return self.n_embd // self.n_head
+        return self.n_head_width or self.n_embd // self.n_head
+
+    @property
+    def n_embd_q(self) -> int:
+        """Width of a layer's queries."""
+        return self.n_head_dim * self.n_head
 
     @property
     def n_embd_kv(self) -> int:
@@ -131,6 +146,10 @@ _QWEN_HALF_B = Shape(
     architecture="qwen2", n_vocab=151_936, n_ctx_train=32_768, norm_eps=1e-6, rope_base=1_000_000, add_bos=False,
     n_embd=896, n_layer=24, n_head=14, n_head_kv=2, n_ff=4864, is_tied=True,
 )  # fmt: skip
+_GEMMA_1B = Shape(
+    architecture="gemma3", n_vocab=262_144, n_ctx_train=32_768, norm_eps=1e-6, rope_base=1_000_000,
+    n_embd=1152, n_layer=26, n_head=4, n_head_kv=1, n_ff=6912, n_head_width=256, sliding_window=512, is_tied=True,
+)  # fmt: skip
 _TINY = Shape(
     architecture="llama", n_vocab=1024, n_ctx_train=512,
     n_embd=256, n_layer=8, n_head=4, n_head_kv=2, n_ff=512,
@@ -160,11 +179,21 @@ SHAPES = {
     "qwen2.5-7b": replace(
         _QWEN_HALF_B, n_vocab=152_064, n_embd=3584, n_layer=28, n_head=28, n_head_kv=4, n_ff=18_944, is_tied=False
     ),
+    "gemma-3-270m": replace(_GEMMA_1B, n_embd=640, n_layer=18, n_ff=2048),
+    "gemma-3-1b": _GEMMA_1B,
+    "gemma-3-4b": replace(
+        _GEMMA_1B, n_vocab=262_208, n_ctx_train=131_072,
+        n_embd=2560, n_layer=34, n_head=8, n_head_kv=4, n_ff=10_240, sliding_window=1024,
+    ),
     "tiny": _TINY,
     "tiny-tied": Shape(
         architecture="qwen2", n_vocab=2048, n_ctx_train=1024, norm_eps=1e-6, rope_base=1_000_000, add_bos=False,
         n_embd=224, n_layer=9, n_head=7, n_head_kv=1, n_ff=512, is_tied=True,
     ),
     "tiny-phi": replace(_TINY, architecture="phi2", n_rot=16, add_bos=False, n_head_kv=4, n_ff=1024),
+    "tiny-gemma": replace(
+        _TINY, architecture="gemma3", n_vocab=2048, n_ctx_train=2048, norm_eps=1e-6, rope_base=1_000_000,
+        n_head_kv=1, n_head_width=128, sliding_window=256, is_tied=True,
+    ),
 }  # fmt: skip
 """By name, with the dimensions of each model's own configuration: config.json on the Hugging Face hub."""

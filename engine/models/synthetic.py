@@ -92,11 +92,12 @@ def tensors_of(shape: Shape, quantisation: str) -> list[Tensor]:
 
     Spreads are chosen so that activations keep their size through the layers, the logits spread by about 2.5 nats,
     and the embedding weighs little in the residual stream: with tied weights a model would else repeat its input. In
-    phi2 it weighs as much as a layer, for all tokens share the mean that GELU adds. Raises ConfigError for an unknown
+    phi2 it weighs as much as a layer, for all tokens share the mean that GELU adds; gemma3 multiplies it by the root of
+    its width, and the norms behind attention and feed-forward net are as large. Raises ConfigError for an unknown
     quantisation.
     """
     tensors = _Tensors(shape, quantisation)
-    is_phi = shape.architecture == "phi2"
+    is_phi, is_gemma = shape.architecture == "phi2", shape.architecture == "gemma3"
     output_std = _LOGIT_STD / math.sqrt(shape.n_embd)
     tensors.matrix("token_embd", shape.n_vocab, shape.n_embd, std=1.0 if is_phi else output_std)
     tensors.norm("output_norm")
@@ -107,6 +108,8 @@ def tensors_of(shape: Shape, quantisation: str) -> list[Tensor]:
             tensors.phi_layer(layer)
         else:
             tensors.llama_layer(layer)
+        if is_gemma:
+            tensors.gemma_norms(layer)
     return tensors.found
 
 
@@ -138,20 +141,27 @@ class _Tensors:
         shape, block = self._shape, f"blk.{layer}."
         has_bias = shape.architecture == "qwen2"
         self.norm(f"{block}attn_norm")
-        for name, rows in (("attn_q", shape.n_embd), ("attn_k", shape.n_embd_kv), ("attn_v", shape.n_embd_kv)):
+        for name, rows in (("attn_q", shape.n_embd_q), ("attn_k", shape.n_embd_kv), ("attn_v", shape.n_embd_kv)):
             self.matrix(block + name, rows, shape.n_embd, layer=layer, has_bias=has_bias)
-        self.matrix(f"{block}attn_output", shape.n_embd, shape.n_embd, layer=layer)
+        self.matrix(f"{block}attn_output", shape.n_embd, shape.n_embd_q, layer=layer)
         self.norm(f"{block}ffn_norm")
         self.matrix(f"{block}ffn_gate", shape.n_ff, shape.n_embd, layer=layer)
         self.matrix(f"{block}ffn_up", shape.n_ff, shape.n_embd, layer=layer)
         self.matrix(f"{block}ffn_down", shape.n_embd, shape.n_ff, layer=layer)
 
+    def gemma_norms(self, layer: int) -> None:
+        shape, block = self._shape, f"blk.{layer}."
+        for name in ("attn_q_norm", "attn_k_norm"):
+            self._vector(f"{block}{name}.weight", shape.n_head_dim, 1.0)
+        for name in ("post_attention_norm", "post_ffw_norm"):
+            self._vector(f"{block}{name}.weight", shape.n_embd, math.sqrt(shape.n_embd))
+
     def phi_layer(self, layer: int) -> None:
         shape, block = self._shape, f"blk.{layer}."
         self.norm(f"{block}attn_norm")
         for name, rows, columns in (
-            ("attn_qkv", shape.n_embd + 2 * shape.n_embd_kv, shape.n_embd),
-            ("attn_output", shape.n_embd, shape.n_embd),
+            ("attn_qkv", shape.n_embd_q + 2 * shape.n_embd_kv, shape.n_embd),
+            ("attn_output", shape.n_embd, shape.n_embd_q),
             ("ffn_up", shape.n_ff, shape.n_embd),
             ("ffn_down", shape.n_embd, shape.n_ff),
         ):
@@ -225,6 +235,11 @@ def _write_header(path: Path, name: str, shape: Shape, quantisation: str, tensor
         writer.add_feed_forward_length(shape.n_ff)
         writer.add_head_count(shape.n_head)
         writer.add_head_count_kv(shape.n_head_kv)
+        if shape.n_head_width:
+            writer.add_key_length(shape.n_head_width)
+            writer.add_value_length(shape.n_head_width)
+        if shape.sliding_window:
+            writer.add_sliding_window(shape.sliding_window)
         if shape.architecture == "phi2":
             writer.add_layer_norm_eps(shape.norm_eps)
         else:

@@ -26,6 +26,7 @@ PROGRAMS = (
     "vocabulary",
     "prefix",
     "memory",
+    "fit",
     "cpu",
     "joining",
     "browser",

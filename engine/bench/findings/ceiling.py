@@ -74,7 +74,8 @@ def _length(num_prompt: int) -> int:
 
 def shape_of(model: ModelFile) -> Shape:
     """The shape of a model file; raises ConfigError for what the writer of synthetic models cannot make."""
-    is_plain = model.head_k == model.head_v == model.n_embd // max(model.n_head, 1)
+    usual = model.n_embd // max(model.n_head, 1)
+    is_plain = model.head_k == model.head_v and (model.head_k == usual or model.architecture == "gemma3")
     if model.architecture not in ARCHITECTURES or not is_plain or len(set(model.n_head_kv)) > 1:
         raise ConfigError(
             f"{model.path.name}: no best prefill is known for the architecture {model.architecture}; "
@@ -95,6 +96,7 @@ def shape_of(model: ModelFile) -> Shape:
         n_head_kv=model.n_head_kv[0],
         n_ff=model.n_ff,
         n_rot=model.whole("rope.dimension_count"),
+        n_head_width=0 if model.head_k == usual else model.head_k,
     )
 
 

@@ -3,7 +3,7 @@
 import ctypes
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +30,12 @@ def resident_share(path: str | Path) -> float:
         if libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), ctypes.c_void_p(pages.ctypes.data)):
             return float("nan")
     return float(np.mean(pages & 1))
+
+
+def resident_share_of(paths: Iterable[Path]) -> float:
+    """Share of the pages of several files together, such as those of a split model."""
+    sizes = {path: path.stat().st_size for path in paths}
+    return sum(size * resident_share(path) for path, size in sizes.items()) / max(sum(sizes.values()), 1)
 
 
 def drop(path: str | Path) -> None:

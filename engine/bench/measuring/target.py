@@ -181,13 +181,12 @@ def load_cold(cell: Cell, opening: Opening | None = None) -> dict[str, float]:
     files = read_model(cell.model).files
     for file in files:
         page_cache.drop(file)
-    sizes = [file.stat().st_size for file in files]
-    shares = [page_cache.resident_share(file) for file in files]
+    share = page_cache.resident_share_of(files)
     with _open_pool(cell, opening) as pool:
         return {
             "load_cold_s": pool.startup.load_s,
             "first_token_cold_s": Load(pool, cell.workload).first_token_s(Deadline(COLD_TIMEOUT_S)),
-            "resident_share": sum(size * share for size, share in zip(sizes, shares, strict=True)) / sum(sizes),
+            "resident_share": share,
         }
 
 

@@ -19,10 +19,11 @@ def model_of(shape: str, folder: Path, quantisation: str = "Q4_K_M") -> ModelFil
     return read_model(path)
 
 
-@pytest.mark.parametrize("name", ["tiny", "tiny-tied", "tiny-phi"])
+@pytest.mark.parametrize("name", ["tiny", "tiny-tied", "tiny-phi", "tiny-gemma"])
 def test_the_shape_of_a_file_is_the_one_it_was_made_from(name: str, tmp_path: Path) -> None:
     found, shape = shape_of(model_of(name, tmp_path)), SHAPES[name]
     same = ("architecture", "n_vocab", "n_ctx_train", "n_embd", "n_layer", "n_head", "n_head_kv", "n_ff")
+    same += ("n_head_dim",)
     assert [getattr(found, field) for field in same] == [getattr(shape, field) for field in same]
     assert found.n_rot == (shape.n_rot or shape.n_head_dim)
 
@@ -68,8 +69,8 @@ def test_prompts_of_about_the_same_length_share_a_ceiling(tmp_path: Path) -> Non
 
 def test_models_whose_layers_cannot_be_made_are_refused(tmp_path: Path) -> None:
     model = model_of("tiny", tmp_path)
-    with pytest.raises(ConfigError, match=r"no best prefill is known for the architecture gemma3"):
-        prefill_ceiling(replace(model, architecture="gemma3"))
+    with pytest.raises(ConfigError, match=r"no best prefill is known for the architecture gemma4"):
+        prefill_ceiling(replace(model, architecture="gemma4"))
     with pytest.raises(ConfigError, match=r"no best prefill is known for IQ3_XXS; one layer .* as Q4_K_M"):
         prefill_ceiling(replace(model, quantisation="IQ3_XXS"))
     with pytest.raises(ConfigError, match="architecture"):

@@ -113,6 +113,8 @@ class _Answers(BaseHTTPRequestHandler):
             return self._refuse(401, "" if token else "RepoNotFound")
         if path.startswith("api/models/"):
             return self._send_listing(path.removeprefix("api/models/").split("/revision/"))
+        if "/resolve/" not in path:
+            return self._refuse(404, "")
         name, _, rest = path.partition("/resolve/")
         return self._send_file(name, *rest.split("/", 1), is_let_in=bool(token) or name not in self.hub.gated)
 

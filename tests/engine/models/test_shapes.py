@@ -41,6 +41,15 @@ def test_numbers_that_do_not_go_together_are_refused(numbers: dict[str, int], re
         free_form(**numbers)
 
 
+def test_heads_need_not_make_up_the_width_and_only_gemma_has_windows() -> None:
+    gemma = SHAPES["gemma-3-1b"]
+    assert (gemma.n_head_dim, gemma.n_embd_q, gemma.n_embd_kv) == (256, 1024, 256)
+    with pytest.raises(ConfigError, match="n_head_width = 100: must be a multiple of 32"):
+        replace(gemma, n_head_width=100)
+    with pytest.raises(ConfigError, match="sliding_window = 64: must be 0 for llama"):
+        replace(SHAPES["tiny"], sliding_window=64)
+
+
 def test_layers_alone_keep_all_but_depth_and_vocabulary() -> None:
     whole = SHAPES["qwen2.5-1.5b"]
     cut = layers_like(whole, 5)

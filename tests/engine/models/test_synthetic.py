@@ -16,6 +16,7 @@ from engine.llama.model import Model
 from engine.models.blocks import MAKERS, random_tensor
 from engine.models.ggml import FILE_TYPES, TYPES_BY_NAME, TYPES_BY_NUMBER
 from engine.models.gguf import read_model
+from engine.models.planned import planned_model
 from engine.models.shapes import SHAPES, free_form, layers_like
 from engine.models.synthetic import (
     QUANTISATIONS,
@@ -42,7 +43,7 @@ def logits(path: Path, ids: list[int]) -> np.ndarray:
         model.close()
 
 
-@pytest.fixture(scope="module", params=["tiny", "tiny-tied", "tiny-phi"])
+@pytest.fixture(scope="module", params=["tiny", "tiny-tied", "tiny-phi", "tiny-gemma"])
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("synthetic") / f"{request.param}.gguf"
     write_synthetic(request.param, path)
@@ -76,7 +77,7 @@ def test_text_goes_to_ids_and_back_exactly(synthetic: Path) -> None:
     model.close()
 
 
-@pytest.mark.parametrize("shape", ["tiny", "tiny-tied", "tiny-phi"])
+@pytest.mark.parametrize("shape", ["tiny", "tiny-tied", "tiny-phi", "tiny-gemma"])
 @pytest.mark.parametrize("quantisation", ["Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "Q4_0"])
 def test_types_are_those_of_llama_cpps_own_quantiser(tmp_path: Path, shape: str, quantisation: str) -> None:
     source, target = tmp_path / "f32.gguf", tmp_path / "quantised.gguf"
@@ -133,6 +134,9 @@ def test_tensor_types_are_those_of_the_loaded_ggml() -> None:
         ("qwen2.5-0.5b", 494_032_768),
         ("qwen2.5-1.5b", 1_543_714_304),
         ("qwen2.5-7b", 7_615_616_512),
+        ("gemma-3-270m", 268_098_176),
+        ("gemma-3-1b", 999_885_952),
+        ("gemma-3-4b", 3_880_263_168),
     ],
 )
 def test_shapes_have_the_sizes_of_the_models_they_stand_for(name: str, num_parameters: int) -> None:
@@ -142,6 +146,16 @@ def test_shapes_have_the_sizes_of_the_models_they_stand_for(name: str, num_param
 def test_weights_are_as_large_as_told_before_writing(written: Path) -> None:
     model = read_model(written)
     assert model.weights_bytes == weights_bytes(SHAPES[model.name.removeprefix("Synthetic ")], "Q4_K_M")
+
+
+def test_a_model_that_was_only_planned_is_the_one_that_would_be_written(written: Path) -> None:
+    model = read_model(written)
+    planned = planned_model(model.name, SHAPES[model.name.removeprefix("Synthetic ")], "Q4_K_M")
+    told = ("architecture", "name", "quantisation", "num_parameters", "n_vocab", "n_ctx_train", "n_embd", "n_layer")
+    told += ("n_ff", "n_head", "n_head_kv", "head_k", "head_v", "sliding_window", "weights_bytes")
+    assert [getattr(planned, name) for name in told] == [getattr(model, name) for name in told]
+    begins = model.tensors[0].offset
+    assert [tensor._replace(offset=tensor.offset + begins) for tensor in planned.tensors] == list(model.tensors)
 
 
 def test_layers_alone_have_the_types_of_the_layer_they_stand_for() -> None:

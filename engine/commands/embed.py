@@ -1,0 +1,117 @@
+"""`python -m engine embed`: the texts of a file as vectors, as JSON, as an array of numpy, or by what is near what."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.commands.progress_line import ProgressLine
+from engine.commands.table import printable
+from engine.embedding.job import EmbedResult
+from engine.embedding.models import EMBEDDED_NAME
+from engine.embedding.pool import EmbeddingPool
+from engine.embedding.specs import BACKENDS, EmbedSpec
+from engine.errors import ConfigError
+from engine.units import counted, digits, duration
+from engine.workbench.similarity import nearest
+from engine.workbench.text_files import MOST_BYTES, TextSet, read_texts
+
+DECIMALS = 8
+MOST_SHOWN, WIDTH = 20, 56
+
+
+def run(words: Sequence[str]) -> None:
+    """Run the command. Raises EngineError, SystemExit for unknown flags."""
+    given = _parser().parse_args(words[1:])
+    if given.out is not None and given.out.suffix != ".npy":
+        raise ConfigError(f"--out {given.out}: must end in .npy")
+    found = read_texts(*_file(given.file), column=given.column)
+    spec = EmbedSpec(model=given.model, backend=given.backend, workers=given.workers)
+    line = ProgressLine()
+    with EmbeddingPool(spec) as pool:
+        job = pool.submit(
+            found.texts,
+            is_query=given.query,
+            on_progress=lambda share: line.show(f"embedding: {share:.0%}", step=int(10 * share)),
+        )
+        result = job.result()
+        line.end()
+    if given.out is not None:
+        _write(given.out, result)
+    if given.json:
+        print(json.dumps(_plain(found, result, pool), ensure_ascii=False, allow_nan=False))
+    else:
+        print(printable(_told(found, result, pool), is_terminal=sys.stdout.isatty()))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m engine embed", description="Texts of a file as vectors of length 1.", allow_abbrev=False
+    )
+    parser.add_argument("file", metavar="FILE", help=".csv, .tsv, .jsonl, or plain lines; -: lines of standard input")
+    parser.add_argument("--column", metavar="NAME", help="where the texts stand; left out: chosen by its name")
+    parser.add_argument("--model", default="", metavar="M", help=f"folder or name (default: {EMBEDDED_NAME})")
+    parser.add_argument("--backend", default="torch", choices=BACKENDS, help="how it is computed (default: torch)")
+    parser.add_argument("--workers", default=1, type=int, metavar="N", help="processes that share the model")
+    parser.add_argument("--query", action="store_true", help="the texts are questions, of which some models are told")
+    parser.add_argument("--out", type=Path, metavar="FILE.npy", help="write the vectors there, float32")
+    parser.add_argument(
+        "--json", action="store_true", help=f"print JSON; vectors have {DECIMALS} decimals, exact ones are in --out"
+    )
+    return parser
+
+
+def _file(given: str) -> tuple[str, bytes]:
+    if given == "-":
+        return "standard input", sys.stdin.buffer.read(MOST_BYTES + 1)
+    try:
+        with open(given, "rb") as file:
+            return Path(given).name, file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{given}: cannot be read ({error})") from None
+
+
+def _write(path: Path, result: EmbedResult) -> None:
+    try:
+        with path.open("wb") as file:
+            np.save(file, result.vectors)
+    except OSError as error:
+        raise ConfigError(f"--out {path}: cannot be written ({error})") from None
+
+
+def _plain(found: TextSet, result: EmbedResult, pool: EmbeddingPool) -> dict[str, Any]:
+    vectors = np.round(result.vectors.astype(np.float64), DECIMALS).tolist()
+    return {
+        "model": pool.model.name,
+        "backend": pool.spec.backend,
+        "dim": pool.dim,
+        "max_tokens": pool.max_tokens,
+        "num_tokens": result.num_tokens,
+        "num_cut": result.num_cut,
+        "load_s": pool.load_s,
+        "elapsed_s": result.elapsed_s,
+        "texts": [{"text": text, "vector": vector} for text, vector in zip(found.texts, vectors, strict=True)],
+    }
+
+
+def _told(found: TextSet, result: EmbedResult, pool: EmbeddingPool) -> str:
+    num = len(found.texts)
+    rate = f"{digits(num / result.elapsed_s)} a second" if result.elapsed_s > 0 else duration(result.elapsed_s)
+    cut = f"; {counted(result.num_cut, 'text')} longer than {pool.max_tokens:,} tokens cut" if result.num_cut else ""
+    lines = [f"{counted(num, 'text')}, {pool.dim:,} numbers each, by {pool.model.name} at {rate}{cut}"]
+    for number, text in enumerate(found.texts[:MOST_SHOWN]):
+        lines.append(f"{number + 1:>5}  {_short(text)}")
+        for other, cosine in nearest(result.vectors, result.vectors[number], 1, without=number):
+            lines.append(f"{cosine:>13.3f}  {_short(found.texts[other])}")
+    if num > MOST_SHOWN:
+        lines.append(f"and {num - MOST_SHOWN:,} more; --json and --out have all")
+    return "\n".join(lines)
+
+
+def _short(text: str) -> str:
+    words = " ".join(text[: 4 * WIDTH].split())
+    return words if len(words) <= WIDTH else words[: WIDTH - 1] + "…"

@@ -1,0 +1,90 @@
+"""What is said of one model and this machine: the estimate, and what other contexts and sequences would take."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine.models.fit import SEQUENCES, FitRow, MachineMemory, grid, longest_context, machine_memory
+from engine.models.gguf import ModelFile
+from engine.models.memory import MemoryEstimate, estimate
+from engine.specs import PoolSpec
+from engine.units import quantity
+
+_ABOUT_WINDOWS = (
+    "Some layers see only a window of the last tokens. The pool keeps their whole context all the same, so that a "
+    "prefix can be used again; llama.cpp's own programs keep less unless they are told --swa-full."
+)
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """Everything about one model and one machine. base: the estimate for the sequences and context of `spec`."""
+
+    model: ModelFile
+    spec: PoolSpec
+    base: MemoryEstimate
+    rows: list[FitRow]
+    longest: dict[int, int]
+    machine: MachineMemory
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, in bytes and tokens, for JSON; `longest` by number of sequences."""
+        return {
+            "model": str(self.model.path),
+            "name": self.model.name,
+            "architecture": self.model.architecture,
+            "quantisation": self.model.quantisation,
+            "n_ctx_train": self.model.n_ctx_train,
+            "pool": self.spec.to_dict(),
+            "machine": self.machine._asdict(),
+            "estimate": asdict(self.base) | {"weights": self.base.weights, "total": self.base.total},
+            "fits": self.base.fits,
+            "longest_context": [{"sequences": count, "n_ctx": n_ctx} for count, n_ctx in self.longest.items()],
+            "grid": [asdict(row) for row in self.rows],
+        }
+
+    def __str__(self) -> str:
+        machine = self.machine
+        limit = "" if machine.limit is None else f", {quantity(machine.limit, 'B')} allowed by the control group"
+        verdict = "It fits" if self.base.fits else "It does not fit"
+        lines = [
+            f"{self.model.name}: {self.base.arithmetic}. {verdict}.",
+            f"This machine has {quantity(machine.total, 'B')}{limit}, {quantity(machine.available, 'B')} are free.",
+            "",
+            *_table(self.rows),
+        ]
+        if any(row.kv_windowed < row.kv for row in self.rows):
+            lines += ["", _ABOUT_WINDOWS]
+        return "\n".join(lines)
+
+
+def fit_report(
+    model: ModelFile, spec: PoolSpec | None = None, contexts: Iterable[int] = (), sequences: Sequence[int] = SEQUENCES
+) -> FitReport:
+    """What `models fit` prints: the estimate of `spec`, and the grid around it. Raises ConfigError as grid does."""
+    chosen = spec or PoolSpec()
+    return FitReport(
+        model,
+        chosen,
+        estimate(model, chosen),
+        grid(model, contexts, sequences, chosen),
+        {count: longest_context(model, count, chosen) for count in sequences},
+        machine_memory(),
+    )
+
+
+def _table(rows: Sequence[FitRow]) -> list[str]:
+    """Total bytes, a line for each number of sequences and a column for each context; what does not fit in brackets."""
+    contexts = list(dict.fromkeys(row.n_ctx for row in rows))
+    cells = {(row.sequences, row.n_ctx): row for row in rows}
+    lines = [["sequences", *(f"{n_ctx:,} tokens" for n_ctx in contexts)]]
+    for count in dict.fromkeys(row.sequences for row in rows):
+        shown = [cells[count, n_ctx] for n_ctx in contexts]
+        lines.append([f"{count:,}", *(_shown(row) for row in shown)])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)) for line in lines]
+
+
+def _shown(row: FitRow) -> str:
+    total = quantity(row.total, "B")
+    return total if row.fits else f"({total})"

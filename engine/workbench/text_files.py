@@ -1,0 +1,158 @@
+"""Texts of a file that somebody brings: tables, JSON lines, plain lines; bounded, and read as what they are."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from engine.errors import ConfigError
+from engine.models.library import shipped
+
+MOST_BYTES = 64 << 20
+TABLES, JSON_LINES = (".csv", ".tsv"), (".jsonl", ".ndjson")
+TEXT_NAMES = ("text", "sentence", "prompt", "content", "document", "question", "output")
+GROUP_NAMES = ("group", "label", "category", "topic", "language")
+"""Columns taken for the texts, and for what they are coloured by, unless told; of others, the one with most text."""
+
+_LOOKED_AT = 100
+_MAGIC = {
+    b"PK": "a ZIP archive, as spreadsheets are",
+    b"%PDF": "a PDF",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"\x1f\x8b": "compressed",
+    b"GGUF": "a model",
+    b"PAR1": "a Parquet table",
+}
+
+
+@dataclass(frozen=True)
+class TextSet:
+    """Texts in the order of the file.
+
+    groups: one a text, empty where there are none. columns: those that could be read, `column` the one that was;
+    empty for plain lines. num_left_out: texts after the bound.
+    """
+
+    texts: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    column: str = ""
+    num_left_out: int = 0
+
+
+def shipped_texts() -> TextSet:
+    """The sentences that ship, in several languages; each has its subject as group."""
+    path = shipped("prompts", "sentences.jsonl")
+    return read_texts(path.name, path.read_bytes())
+
+
+def read_texts(name: str, data: bytes, *, column: str | None = None, most: int | None = None) -> TextSet:
+    """The texts of a CSV or TSV table with a header, of JSON lines, or of plain lines, by the ending of `name`.
+
+    column: of a table or of JSON objects; None: chosen by its name, else the one with most text. Blank lines are passed
+    over, empty cells are texts. Raises ConfigError for what is not what its name says, and where there is no text.
+    """
+    text = _decoded(name, data)
+    ending = PurePath(name).suffix.lower()
+    if ending in TABLES or ending in JSON_LINES:
+        rows = list(_table(name, text) if ending in TABLES else _json_rows(name, text))
+        found = _of_rows(name, rows, column)
+    elif column is not None:
+        raise ConfigError(f"{name}: plain lines have no column {column!r}; columns are for .csv, .tsv and .jsonl")
+    else:
+        found = TextSet(tuple(line.strip() for line in text.splitlines() if line.strip()))
+    if not found.texts:
+        raise ConfigError(f"{name}: there is no text in it")
+    return _bounded(found, most)
+
+
+def _bounded(found: TextSet, most: int | None) -> TextSet:
+    if most is None or len(found.texts) <= most:
+        return found
+    num_left_out = len(found.texts) - most
+    return TextSet(found.texts[:most], found.groups[:most], found.columns, found.column, num_left_out)
+
+
+def _decoded(name: str, data: bytes) -> str:
+    if len(data) > MOST_BYTES:
+        raise ConfigError(f"{name}: has {len(data):,} bytes; up to {MOST_BYTES:,} are read")
+    for magic, told in _MAGIC.items():
+        if data.startswith(magic):
+            raise ConfigError(f"{name}: is {told}, whatever its name says: save its texts as .csv, .jsonl or .txt")
+    is_wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    if b"\0" in data and not is_wide:
+        raise ConfigError(f"{name}: is binary, not text")
+    try:
+        return data.decode("utf-16" if is_wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name}: is not text in UTF-8 (byte {error.start:,}): save it as UTF-8") from None
+
+
+def _table(name: str, text: str) -> Iterator[dict[str, Any]]:
+    """Rows under the names of the header; the first of two columns of one name counts."""
+    start = text.lstrip()[:1]
+    if start and start in "{[<":
+        told = "HTML or XML" if start == "<" else "JSON, which is read line by line from .jsonl"
+        raise ConfigError(f"{name}: is no table, it looks like {told}")
+    csv.field_size_limit(MOST_BYTES)
+    header_line = text.splitlines()[0] if text else ""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header_line.count), strict=True)
+    header: list[str] = []
+    try:
+        for row in reader:
+            if not any(row):
+                continue
+            if not header:
+                header = [cell.strip() or f"column {number}" for number, cell in enumerate(row, 1)]
+                continue
+            if len(row) != len(header):
+                raise ConfigError(
+                    f"{name}, line {reader.line_num:,}: has {len(row):,} cells and the header {len(header):,}; "
+                    "a text with commas needs quotation marks around it"
+                )
+            yield dict(zip(reversed(header), reversed(row), strict=True))
+    except csv.Error as error:
+        raise ConfigError(f"{name}, line {reader.line_num:,}: is no row of a table ({error})") from None
+
+
+def _json_rows(name: str, text: str) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict | str):
+            raise ConfigError(
+                f"{name}, line {number:,}: is neither a JSON object nor a JSON text; plain lines belong into .txt"
+            )
+        yield row if isinstance(row, dict) else {"": row}
+
+
+def _of_rows(name: str, rows: Sequence[Mapping[str, Any]], column: str | None) -> TextSet:
+    first = rows[:_LOOKED_AT]
+    amounts: dict[str, int] = {}
+    for key, value in ((key, value) for row in first for key, value in row.items() if isinstance(value, str)):
+        amounts[key] = amounts.get(key, 0) + sum(map(str.isalpha, value[:_LOOKED_AT]))
+    if not amounts:
+        raise ConfigError(f"{name}: there is no text in it")
+    if column is not None and column not in amounts:
+        raise ConfigError(f"{name}: has no column {column!r} with texts; it has {', '.join(map(repr, amounts))}")
+    chosen = column if column is not None else _named(amounts, TEXT_NAMES) or max(amounts, key=amounts.__getitem__)
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row.get(chosen), str):
+            raise ConfigError(f"{name}: text {number:,} of {len(rows):,} has no text under {chosen!r}")
+    group = _named({key: 0 for key in amounts if key != chosen}, GROUP_NAMES)
+    groups = tuple(str(row.get(group, "")) for row in rows) if group else ()
+    return TextSet(tuple(row[chosen] for row in rows), groups, tuple(amounts), chosen)
+
+
+def _named(columns: Mapping[str, int], names: Sequence[str]) -> str:
+    """The first of these names among the columns, whatever its capitals; empty for none."""
+    by_name = {key.strip().lower(): key for key in columns}
+    return next((by_name[name] for name in names if name in by_name), "")

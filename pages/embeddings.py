@@ -1,0 +1,20 @@
+"""Embeddings: texts by meaning, as a heat map of similarity or a map of two dimensions, with neighbours."""
+
+import streamlit as st
+
+from engine.workbench import current
+from pages.parts.embeddings import asked, explore, model_choice, source, waiting
+
+bench = current()
+st.title("Embeddings", anchor=False)
+asked.open_address()
+with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    found = source.choose()
+    spec = model_choice.choose(bench)
+texts = source.read(found)
+if texts is not None and spec is not None:
+    embedded = waiting.vectors(bench, texts.texts, spec)
+    if embedded is None:
+        source.preview(texts)
+    else:
+        explore.show(bench, texts, embedded, spec)

@@ -1,0 +1,154 @@
+"""What vectors say: a heat map or a map, the neighbours of one text, and what is nearest to a question."""
+
+import html
+import io
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+import streamlit as st
+
+from engine.embedding.models import EMBEDDED_NAME
+from engine.embedding.specs import EmbedSpec
+from engine.results import Floats
+from engine.units import counted, digits
+from engine.workbench import Workbench
+from engine.workbench.embedding_slot import Embedded
+from engine.workbench.similarity import nearest
+from engine.workbench.text_files import TextSet
+from pages.parts.address import bound, put
+from pages.parts.benchmark.charts import CONFIG, draw
+from pages.parts.embeddings import asked, charts, waiting
+from pages.parts.labels import one_line
+from pages.parts.plain import plain
+
+NEIGHBOURS, MOST_ON_HEAT_MAP = 10, 120
+LABEL, SHOWN, MOST_ASKED = 90, 600, 1_000
+EMPTY, MAP = "(empty)", "embed_map"
+ENGLISH = (
+    f"{EMBEDDED_NAME} was trained on English: it finds texts in other languages by their words, hardly by meaning."
+)
+
+
+def show(bench: Workbench, texts: TextSet, embedded: Embedded, spec: EmbedSpec) -> None:
+    """Draw everything, the chart left and the neighbours right."""
+    _told(embedded)
+    chosen = asked.number("text", len(texts.texts))
+    drawn, beside = st.columns([3, 2], gap="medium")
+    with drawn:
+        _chart(texts, embedded, chosen)
+    with beside:
+        _neighbours(texts, embedded, chosen)
+        _question(bench, texts, embedded, spec)
+        _downloads(embedded)
+
+
+def _told(embedded: Embedded) -> None:
+    num, elapsed_s = len(embedded.texts), embedded.elapsed_s
+    parts = [f"{counted(num, 'text')} by {embedded.model}", f"{embedded.vectors.shape[1]:,} numbers each"]
+    if elapsed_s > 0:
+        parts.append(f"{digits(num / elapsed_s)} texts/s")
+    if embedded.num_cut:
+        parts.append(f"of {counted(embedded.num_cut, 'text')} only the first {embedded.max_tokens:,} tokens count")
+    st.caption(plain(" · ".join(parts)))
+    if embedded.model == EMBEDDED_NAME and not all(map(str.isascii, embedded.texts)):
+        st.caption(ENGLISH)
+
+
+def _chart(texts: TextSet, embedded: Embedded, chosen: int) -> None:
+    view = asked.choice("view", tuple(asked.VIEWS))
+    st.segmented_control(
+        "Chart", list(asked.VIEWS), **bound("view", "embed_view", view), required=True, format_func=asked.VIEWS.get,
+        label_visibility="collapsed",
+    )  # fmt: skip
+    if view == "map":
+        _map(texts, embedded, chosen)
+        return
+    draw(_heat_map(texts.texts[:MOST_ON_HEAT_MAP], embedded.vectors[:MOST_ON_HEAT_MAP]), "embed_heat_map")
+    if len(texts.texts) > MOST_ON_HEAT_MAP:
+        st.caption(f"The first {MOST_ON_HEAT_MAP:,} of {counted(len(texts.texts), 'text')}; the map has all of them.")
+
+
+def _map(texts: TextSet, embedded: Embedded, chosen: int) -> None:
+    figure = charts.text_map(texts.texts, texts.groups, embedded.projection, chosen)
+    st.plotly_chart(
+        figure, key=MAP, config=CONFIG, selection_mode="points", on_select=_choose_on_map,
+        alt=html.unescape(figure.layout.title.text),
+    )  # fmt: skip
+    st.caption("A click on a point shows its neighbours.")
+
+
+def _choose_on_map() -> None:
+    picked = [point for point in st.session_state[MAP].selection.points if "customdata" in point]
+    if picked:
+        put("text", str(picked[0]["customdata"]))
+
+
+def _neighbours(texts: TextSet, embedded: Embedded, chosen: int) -> None:
+    labels = {str(place): f"{place} · {one_line(text, LABEL) or EMPTY}" for place, text in enumerate(texts.texts, 1)}
+    st.selectbox(
+        "Neighbours of", list(labels), **bound("text", "embed_text", str(chosen + 1)), format_func=labels.__getitem__
+    )
+    if len(texts.texts[chosen]) > LABEL:
+        st.caption(plain(texts.texts[chosen], SHOWN))
+    found = nearest(embedded.vectors, embedded.vectors[chosen], NEIGHBOURS, without=chosen)
+    _table(texts, found, "embed_neighbours", "The texts nearest to the chosen one")
+
+
+def _question(bench: Workbench, texts: TextSet, embedded: Embedded, spec: EmbedSpec) -> None:
+    """Texts by meaning; a model that wants to be told that a text is a question is told."""
+    asked_for = st.query_params.get("find", "")[:MOST_ASKED]
+    st.text_input(
+        "Find by meaning",
+        **bound("find", "embed_find", asked_for),
+        max_chars=MOST_ASKED,
+        placeholder="late for the boat",
+    )
+    if not asked_for.strip():
+        return
+    question = waiting.vectors(bench, (asked_for,), spec, is_query=True)
+    if question is not None:
+        found = nearest(embedded.vectors, question.vectors[0], NEIGHBOURS)
+        _table(texts, found, "embed_found", "The texts nearest to what was asked")
+
+
+def _table(texts: TextSet, found: Sequence[tuple[int, float]], key: str, alt: str) -> None:
+    columns: dict[str, list[float] | list[str]] = {"cosine": [cosine for _place, cosine in found]}
+    if texts.groups:
+        columns["group"] = [one_line(texts.groups[place], LABEL) for place, _cosine in found]
+    columns["text"] = [one_line(texts.texts[place], SHOWN) or EMPTY for place, _cosine in found]
+    cosine = st.column_config.NumberColumn(
+        format="%.3f", width=70, help="1: the same meaning; about 0: nothing in common"
+    )
+    st.dataframe(columns, hide_index=True, key=key, height="content", column_config={"cosine": cosine}, alt=alt)
+
+
+def _downloads(embedded: Embedded) -> None:
+    with st.container(horizontal=True, gap="small"):
+        st.download_button(
+            "Vectors", lambda: _as_array(embedded), "vectors.npy", "application/octet-stream", key="embed_npy",
+            icon=":material/download:", type="tertiary", on_click="ignore", help="A numpy array, float32, a row a text",
+        )  # fmt: skip
+        st.download_button(
+            "Texts and vectors", lambda: _as_lines(embedded), "vectors.jsonl", "application/jsonl", key="embed_jsonl",
+            icon=":material/download:", type="tertiary", on_click="ignore", help="JSON lines, a text with its vector",
+        )  # fmt: skip
+
+
+def _as_array(embedded: Embedded) -> bytes:
+    file = io.BytesIO()
+    np.save(file, embedded.vectors)
+    return file.getvalue()
+
+
+def _as_lines(embedded: Embedded) -> bytes:
+    rows = zip(embedded.texts, embedded.vectors.tolist(), strict=True)
+    return "".join(
+        json.dumps({"text": text, "vector": vector}, ensure_ascii=False) + "\n" for text, vector in rows
+    ).encode("utf-8", "replace")
+
+
+@st.cache_data(max_entries=4, show_spinner=False)
+def _heat_map(texts: Sequence[str], vectors: Floats) -> go.Figure:
+    return charts.heat_map(texts, vectors)

@@ -1,0 +1,96 @@
+"""The embedding slot with the real model: opened by the first texts, let go and opened anew."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from engine.embedding.specs import EmbedSpec
+from engine.errors import ConfigError, ModelError, PoolClosed
+from engine.workbench.embedding_slot import KEPT, Embedded, EmbeddingSlot, Work
+
+TEXTS = ("The cat sleeps in the sun.", "A kitten dozes where it is warm.", "The rent goes up in spring.", "")
+
+
+@pytest.fixture(scope="module")
+def slot() -> Iterator[EmbeddingSlot]:
+    opened = EmbeddingSlot()
+    yield opened
+    opened.close()
+    assert not opened.is_open
+
+
+def ended(work: Work) -> Work:
+    assert work.wait(120)
+    return work
+
+
+def found(work: Work) -> Embedded:
+    embedded = ended(work).found
+    assert embedded is not None, work.error
+    return embedded
+
+
+def test_texts_become_vectors_in_the_background(slot: EmbeddingSlot) -> None:
+    work = slot.embed(TEXTS)
+    embedded = found(work)
+    assert slot.is_open and work.stage == "done" and work.share == 1
+    assert embedded.texts == TEXTS and embedded.vectors.shape == (4, 384)
+    assert embedded.vectors[0] @ embedded.vectors[1] > embedded.vectors[0] @ embedded.vectors[2]
+    assert embedded.projection.points.shape == (4, 2)
+
+
+def test_the_same_texts_are_the_same_work_until_it_is_forgotten(slot: EmbeddingSlot) -> None:
+    work = slot.embed(TEXTS)
+    assert slot.embed((*TEXTS[:2], *TEXTS[2:])) is work
+    slot.forget(work)
+    again = slot.embed(TEXTS)
+    assert again is not work
+    assert np.array_equal(found(again).vectors, found(work).vectors)
+
+
+def test_only_the_latest_are_kept(slot: EmbeddingSlot) -> None:
+    first = slot.embed(TEXTS[:2])
+    found(first)
+    for number in range(KEPT):
+        found(slot.embed((f"number {number}",)))
+    assert slot.embed(TEXTS[:2]) is not first
+
+
+def test_released_memory_is_taken_again_by_the_next_texts(slot: EmbeddingSlot) -> None:
+    before = found(slot.embed(TEXTS))
+    slot.release()
+    assert not slot.is_open
+    assert slot.embed(TEXTS).found is before
+    question = found(slot.embed(("a warm place",), is_query=True))
+    assert slot.is_open and question.vectors.shape == (1, 384)
+
+
+def test_what_was_stopped_has_neither_vectors_nor_error(slot: EmbeddingSlot) -> None:
+    work = slot.embed(tuple(f"{number} " + "a longer text " * 60 for number in range(400)))
+    assert slot.doing == "An embedding of 400 texts"
+    work.stop()
+    assert ended(work).is_stopped
+    assert work.found is None and work.error is None
+
+
+def test_a_model_that_is_not_here_is_told_and_the_next_one_opens(slot: EmbeddingSlot) -> None:
+    found(slot.embed(TEXTS))
+    work = ended(slot.embed(TEXTS, EmbedSpec(model="no/such-model")))
+    assert isinstance(work.error, ModelError) and work.found is None
+    assert slot.is_open and slot.doing == ""
+    assert found(slot.embed(("after it",))).model == "all-MiniLM-L6-v2"
+
+
+def test_nothing_begins_while_a_benchmark_measures() -> None:
+    slot = EmbeddingSlot(lambda: True)
+    with pytest.raises(ConfigError, match="benchmark"):
+        slot.embed(TEXTS)
+    assert not slot.is_open
+
+
+def test_a_closed_slot_takes_nothing() -> None:
+    slot = EmbeddingSlot()
+    slot.close()
+    with pytest.raises(PoolClosed):
+        slot.embed(TEXTS)

@@ -1,0 +1,182 @@
+"""The Embeddings page without a browser: shipped sentences, pasted and uploaded texts, what is refused."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.bench.planning.plan import Plan
+from engine.errors import ConfigError
+from engine.models import embedded_model
+from engine.results import Floats
+from engine.workbench import Workbench
+from engine.workbench.similarity import project
+from engine.workbench.text_files import shipped_texts
+from pages.parts.embeddings import charts
+
+ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
+HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
+
+
+def page(bench: Workbench, **query: str) -> AppTest:
+    """The page with the vectors of the shipped sentences."""
+    assert bench.embedding.embed(shipped_texts().texts).wait(120)
+    at = AppTest.from_file(str(ROUTER), default_timeout=60)
+    for name, value in query.items():
+        at.query_params[name] = value
+    at = at.switch_page("embeddings.py").run()
+    assert not at.exception, at.exception
+    assert [title.value for title in at.title] == ["Embeddings"]
+    return at
+
+
+def rerun(bench: Workbench, at: AppTest) -> AppTest:
+    """Draw the page again once nothing is being embedded."""
+    end = time.monotonic() + 120
+    while bench.embedding.doing:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    at.run()
+    assert not at.exception, at.exception
+    return at
+
+
+def table(at: AppTest):  # type: ignore[no-untyped-def]
+    return at.main.dataframe[0].value
+
+
+def title(at: AppTest) -> str:
+    (chart,) = at.get("plotly_chart")
+    return json.loads(chart.proto.spec)["layout"]["title"]["text"]
+
+
+def test_it_opens_on_the_shipped_sentences(bench: Workbench) -> None:
+    at = page(bench)
+    assert title(at).startswith("Most alike")
+    assert not at.main.error
+    first = table(at).to_dict("records")[0]
+    assert "roof" in first["text"] and first["group"] == "weather" and 0.3 < first["cosine"] < 1
+    assert [button.label for button in at.main.button if button.proto.type == "primary"] == []
+
+
+def test_view_and_text_stand_in_the_address(bench: Workbench) -> None:
+    at = page(bench, view="map", text="36")
+    assert title(at).startswith("Two directions show")
+    assert at.selectbox(key="embed_text").value == "36"
+    assert "kitten" in table(at)["text"][0]
+    at.selectbox(key="embed_text").set_value("8").run()
+    assert at.query_params["text"] in ("8", ["8"])
+    assert "onion" in table(at)["text"][0]
+
+
+@pytest.mark.parametrize("query", [{"text": "9999"}, {"text": "-1"}, {"view": "x"}, {"source": "x"}, {"backend": "x"}])
+def test_an_address_that_names_nothing_opens_the_first(bench: Workbench, query: dict[str, str]) -> None:
+    at = page(bench, **query)
+    assert title(at).startswith("Most alike")
+    assert at.selectbox(key="embed_text").value == "1"
+
+
+def test_texts_are_found_by_meaning(bench: Workbench) -> None:
+    at = rerun(bench, page(bench, find="we were too late for the ship"))
+    found = at.main.dataframe[1].value
+    assert found["group"].tolist()[:2] == ["travel", "travel"]
+
+
+def test_pasted_lines_are_embedded_and_stay_text(bench: Workbench) -> None:
+    at = page(bench, source="Pasted")
+    assert not at.get("plotly_chart") and not at.main.error
+    at.text_area(key="embed_pasted").set_value("only one line").run()
+    assert "nothing to be compared with" in at.main.caption[-1].value
+    at.text_area(key="embed_pasted").set_value(f"{HOSTILE}\nThe soup needs salt.\nMore salt for the soup!").run()
+    at = rerun(bench, at)
+    assert "<script>" not in title(at) and "Most alike" in title(at)
+    assert len(table(at)) == 2
+
+
+def test_a_file_is_read_and_its_column_chosen(bench: Workbench) -> None:
+    at = page(bench, source="File")
+    csv = b"first,text\ncats,Rent is due.\ndogs,Pay the rent.\ncats,It rains.\n"
+    at.file_uploader(key="embed_file").set_value([("mine.csv", csv, "text/csv")]).run()
+    at = rerun(bench, at)
+    assert table(at)["text"].tolist()[0] == "Pay the rent."
+    (column,) = [box for box in at.main.selectbox if box.label == "Column"]
+    column.set_value("first").run()
+    at = rerun(bench, at)
+    assert table(at)["text"].tolist()[0] == "cats" and table(at)["cosine"][0] == pytest.approx(1)
+
+
+def test_a_file_that_lies_about_its_type_is_said(bench: Workbench) -> None:
+    at = page(bench, source="File")
+    at.file_uploader(key="embed_file").set_value([("sheet.csv", b"PK\x03\x04\0\0", "text/csv")]).run()
+    assert "ZIP archive" in at.main.error[0].value
+    assert not at.exception and not at.get("plotly_chart")
+
+
+def test_a_model_that_is_not_here_is_said_and_can_be_tried_again(bench: Workbench) -> None:
+    at = rerun(bench, page(bench, model="nobody/nothing"))
+    assert "not on this machine" in at.main.error[0].value
+    at.button(key="embed_again_texts").click().run()
+    at.text_input(key="embed_model").set_value("").run()
+    assert title(rerun(bench, at)).startswith("Most alike")
+
+
+@pytest.mark.parametrize("model", ["x" * 3_000, "~nobody/here", "a\0b", HOSTILE])
+def test_a_name_that_no_model_can_have_is_said(bench: Workbench, model: str) -> None:
+    at = rerun(bench, page(bench, model=model))
+    assert len(at.main.error) == 1 and "defect" not in at.main.error[0].value
+    assert "<script>" not in at.main.error[0].value
+
+
+def test_what_was_stopped_is_said(bench: Workbench) -> None:
+    at = page(bench, source="Pasted")
+    lines = "\n".join(f"{number} " + "many words in a long line " * 40 for number in range(300))
+    at.text_area(key="embed_pasted").set_value(lines).run()
+    at.button(key="embed_stop_texts").click().run()
+    assert "Stopped before the vectors were there." in [caption.value for caption in rerun(bench, at).main.caption]
+
+
+def test_no_benchmark_begins_while_texts_are_embedded(bench: Workbench) -> None:
+    work = bench.embedding.embed(tuple(f"{number} " + "many words in a line " * 40 for number in range(300)))
+    with pytest.raises(ConfigError, match="An embedding of 300 texts"):
+        bench.bench.start(Plan(model=str(embedded_model()), rounds=6))
+    work.stop()
+    assert work.wait(120) and bench.bench.running is None
+
+
+def test_while_a_benchmark_measures_nothing_new_is_embedded(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = page(bench, source="Pasted")
+    monkeypatch.setattr(bench.embedding, "_is_measuring", lambda: True)
+    at.text_area(key="embed_pasted").set_value("new text\nanother new text").run()
+    assert "benchmark measures" in at.main.error[0].value
+    at.query_params["source"] = "Shipped"
+    assert title(at.run()).startswith("Most alike")
+
+
+# charts
+
+
+@pytest.fixture(scope="module")
+def vectors() -> Floats:
+    rows = np.random.default_rng(4).normal(size=(9, 16))
+    return (rows / np.linalg.norm(rows, axis=1)[:, None]).astype(np.float32)
+
+
+def test_the_heat_map_has_a_row_a_text_even_where_texts_are_the_same(vectors: Floats) -> None:
+    figure = charts.heat_map([HOSTILE] * 9, vectors)
+    (drawn,) = figure.data
+    assert len(set(drawn.y)) == 9 and np.asarray(drawn.z).shape == (9, 9)
+    assert not any("<script>" in name or "\u202e" in name for name in drawn.y)
+    assert [drawn.z[place][place] for place in range(9)] == [1] * 9
+
+
+def test_the_map_gives_groups_colours_and_the_rare_ones_grey(vectors: Floats) -> None:
+    groups = [HOSTILE, HOSTILE, *"abcdefg"]
+    figure = charts.text_map(["text"] * 9, groups, project(vectors), 3)
+    *drawn, ring = figure.data
+    assert sum(len(one.x) for one in drawn) == 9 and len(drawn) == 6
+    assert [one.name for one in drawn][-1] == "others" and len(drawn[-1].x) == 3
+    assert "<script>" not in drawn[0].name
+    assert (ring.x[0], ring.y[0]) == tuple(project(vectors).points[3])
