@@ -4,11 +4,11 @@ import os
 import sys
 from importlib import import_module
 
-from engine.commands.arguments import MEASURING
+from engine.commands.arguments import MEASURING, OTHERS
 from engine.errors import EngineError
 
 ERROR, INTERRUPTED, NO_READER = 2, 130, 141
-COMMANDS = {**dict.fromkeys(MEASURING, "bench"), "cost": "cost", "history": "history"}
+COMMANDS = {**dict.fromkeys(MEASURING, "bench"), **{name: name for name in OTHERS}}
 """Which module of engine.commands a first word calls; each brings only what it needs."""
 
 

@@ -13,14 +13,15 @@ class Scale(NamedTuple):
     unit: str
 
 
+_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
+
+
 def scale_of(unit: str, largest: float) -> Scale:
     """The unit in which values up to `largest`, given in the unit of a metric, are read best."""
     if unit == "s" and largest < 1:
         return Scale(1e3, "ms")
-    if unit == "B" and largest >= 1e12:
-        return Scale(1e-12, "TB")
     if unit == "B":
-        return Scale(1e-9, "GB") if largest >= 1e9 else Scale(1e-6, "MB")
+        return next((Scale(1 / size, name) for size, name in _BYTES if largest >= size), Scale(1e-3, "kB"))
     return Scale(100, "%") if unit == "" else Scale(1, unit)
 
 

@@ -18,6 +18,10 @@ SECTIONS = {
         st.Page("history.py", title="History", icon=":material/history:"),
         st.Page("cost.py", title="Cost", icon=":material/payments:"),
     ],
+    "Library": [
+        st.Page("models.py", title="Models", icon=":material/deployed_code:"),
+        st.Page("embeddings.py", title="Embeddings", icon=":material/scatter_plot:"),
+    ],
 }
 
 st.set_page_config(page_title="Logitbench", page_icon=str(ICON), layout="wide")

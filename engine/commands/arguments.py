@@ -10,11 +10,11 @@ from typing import Any
 from engine.errors import ConfigError
 from engine.specs import PoolSpec, Request, Sampling
 
-MEASURING = ("bench", "tune", "reconcile", "limits", "models")
+MEASURING = ("bench", "tune", "reconcile", "limits")
 """Commands whose words engine.commands.bench_arguments reads."""
 
-OTHERS = ("cost", "history")
-"""Commands that read their own words."""
+OTHERS = ("cost", "embed", "history", "models")
+"""Commands that read their own words, each in the module of engine.commands that is called as it is."""
 
 SAMPLING_HELP = {
     "temperature": "0 takes the most probable token",

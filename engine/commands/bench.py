@@ -1,9 +1,8 @@
-"""The commands that measure: `bench`, `tune`, `reconcile`, `limits`, `models synth`."""
+"""The commands that measure: `bench`, `tune`, `reconcile`, `limits`."""
 
 import json
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -22,8 +21,6 @@ from engine.commands.progress_line import ProgressLine
 from engine.errors import ConfigError, HistoryError, HistoryLocked
 from engine.history import History, write_inbox, write_run
 from engine.jsonable import figure
-from engine.models import read_model
-from engine.models.synthetic import write_synthetic
 from engine.runs import RunRecord
 from engine.settings import Settings
 from engine.units import duration, quantity
@@ -45,8 +42,6 @@ def run(words: Sequence[str]) -> None:
             resume(given)
         case words_of.LimitsArguments() as given:
             show_limits(given)
-        case words_of.SynthArguments() as given:
-            synthesise(given)
 
 
 def show_plan(plan: Plan, *, is_json: bool) -> None:
@@ -122,20 +117,6 @@ def show_limits(given: words_of.LimitsArguments) -> None:
         print(f"reads {rate / 1e9:6.1f} GB/s with {num} thread{'s' if num > 1 else ''}")
     print(f"multiplies {limits.flops / 1e9:,.0f} GFLOP/s (32 bits)")
     print(f"last-level cache {limits.cache_bytes / (1 << 20):,.0f} MiB")
-
-
-def synthesise(given: words_of.SynthArguments) -> None:
-    """Write a model of random weights."""
-    began = time.monotonic()
-    write_synthetic(given.shape, given.path, given.quantisation, given.seed, _teller("writing"))
-    file = read_model(given.path)
-    facts = {"path": str(file.path), "bytes": file.size, "parameters": file.num_parameters}
-    if given.is_json:
-        print_json({**facts, "seconds": time.monotonic() - began})
-    else:
-        print(
-            f"{file.path}: {quantity(file.size, 'B')}, {file.num_parameters / 1e9:,.2f} B parameters of random weights"
-        )
 
 
 def _history(settings: Settings, closing: ExitStack) -> History | None:

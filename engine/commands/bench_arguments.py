@@ -1,4 +1,4 @@
-"""The words of `bench`, `tune`, `reconcile`, `limits` and `models synth`, read into plans and what to do with them."""
+"""The words of `bench`, `tune`, `reconcile` and `limits`, read into plans and what to do with them."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,9 @@ from engine.bench.planning.presets import PRESETS, preset
 from engine.bench.planning.prompts import read_prompts, sample_prompts
 from engine.errors import ConfigError
 from engine.models.library import embedded_model
-from engine.models.shapes import Shape, free_form, shape_named
 from engine.settings import Settings
 
 SAMPLES = "samples"
-_FREE_FORM = ("layers", "width", "heads", "kv_heads", "ff", "vocab", "context")
 _METAVARS = {"layout": "I×T", "whole": "N", "real": "X", "switch": "on|off", "choice": "NAME", "path": "PATH"}
 _INSTANCES = Axis("instances", "Processes", "{}", "processes with the model")
 _THREADS = Axis("threads", "Threads", "{}", "threads of each process")
@@ -58,18 +56,7 @@ class LimitsArguments:
     is_json: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class SynthArguments:
-    """A model of random weights to write; `shape`: a name in engine.models.shapes.SHAPES, or its dimensions."""
-
-    shape: str | Shape
-    quantisation: str
-    path: Path
-    seed: int
-    is_json: bool = False
-
-
-BenchCommand = BenchArguments | ResumeArguments | LimitsArguments | SynthArguments
+BenchCommand = BenchArguments | ResumeArguments | LimitsArguments
 
 
 def parse(words: Sequence[str]) -> BenchCommand:
@@ -114,7 +101,6 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     limits.set_defaults(read=_limits)
     limits.add_argument("--again", action="store_true", help="measure, even where it was measured before")
     limits.add_argument("--json", action="store_true", help="print JSON")
-    _add_models(commands)
 
 
 def read(given: argparse.Namespace) -> BenchCommand:
@@ -122,22 +108,6 @@ def read(given: argparse.Namespace) -> BenchCommand:
     values = vars(given)
     command: BenchCommand = values["read"](values)
     return command
-
-
-def _add_models(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    models = commands.add_parser("models", help="make model files", allow_abbrev=False)
-    synth = models.add_subparsers(required=True, metavar="synth").add_parser(
-        "synth", help="write a model of random weights: as fast as a real one of its shape", allow_abbrev=False
-    )
-    synth.set_defaults(read=_synth)
-    synth.add_argument("path", metavar="OUT.gguf")
-    synth.add_argument("--shape", metavar="NAME", help="shape of a known model, such as llama-2-7b")
-    synth.add_argument("--quant", default="Q4_K_M", metavar="TYPE", help="default: Q4_K_M")
-    synth.add_argument("--seed", type=int, default=0, metavar="N")
-    synth.add_argument("--json", action="store_true", help="print JSON")
-    numbers = synth.add_argument_group("instead of a known shape", "A decoder of the llama family.")
-    for name in _FREE_FORM:
-        numbers.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
@@ -198,18 +168,6 @@ def _resume(given: Given) -> ResumeArguments:
 
 def _limits(given: Given) -> LimitsArguments:
     return LimitsArguments(is_measured_again=given["again"], is_json=given["json"])
-
-
-def _synth(given: Given) -> SynthArguments:
-    numbers = {name: given[name] for name in _FREE_FORM if given[name] is not None}
-    if bool(given["shape"]) == bool(numbers):
-        raise ConfigError("either --shape with a name, or --layers and --width with the numbers of a shape")
-    if numbers and not {"layers", "width"} <= numbers.keys():
-        raise ConfigError("a shape from numbers needs at least --layers and --width")
-    shape = free_form(**numbers) if numbers else shape_named(given["shape"]) and given["shape"]
-    return SynthArguments(
-        shape=shape, quantisation=given["quant"], path=Path(given["path"]), seed=given["seed"], is_json=given["json"]
-    )
 
 
 def _arguments(plan: Plan, axes: Mapping[str, tuple[Any, ...]], given: Given) -> BenchArguments:

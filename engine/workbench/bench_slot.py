@@ -51,7 +51,8 @@ class Running(NamedTuple):
 class BenchSlot:
     """Runs one benchmark at a time in a thread of its own. Any thread may call it.
 
-    While one runs, the interactive pool is held: what a person asks of it starts between two samples.
+    While one runs, the interactive pool is held: what a person asks of it starts between two samples. `busy_with`
+    names a model that is being fetched or made, which no benchmark measures beside; empty for none.
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class BenchSlot:
         slot: ModelSlot,
         history: Callable[[], History | None],
         on_history_error: Callable[[HistoryError], object],
+        busy_with: Callable[[], str],
     ) -> None:
         self._settings, self._slot, self._history, self._on_error = settings, slot, history, on_history_error
+        self._busy_with = busy_with
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._thread: threading.Thread | None = None
@@ -137,6 +140,7 @@ class BenchSlot:
         with self._lock:
             if self._session is not None:
                 raise ConfigError("A benchmark is running already. Wait for it, or stop it, then start this one.")
+            self._check_undisturbed()
             self._is_stopping = False
             session = Session(plan, keeper, before=before, between=self._let_others_go_first)
             self._session = session
@@ -146,6 +150,10 @@ class BenchSlot:
             )
             self._thread.start()
         return session.id
+
+    def _check_undisturbed(self) -> None:
+        if name := self._busy_with():
+            raise ConfigError(f"{name} is being fetched or made, which would be measured too. Wait for it, or stop it.")
 
     def _run(self, session: Session, keeper: HistoryKeeper) -> None:
         try:
@@ -319,10 +327,11 @@ class BenchSlot:
         """Measure that in the background, a few seconds, and keep it.
 
         With a model file also the best prefill of prompts of `num_prompt` tokens that this machine could reach with it:
-        10 to 60 seconds more. Raises ConfigError where a benchmark runs or something is being done already.
+        10 to 60 seconds more. Raises ConfigError where a benchmark runs or something else is being done already.
         """
         if self._session is not None:
             raise ConfigError("A benchmark is running. Wait for it, or stop it, then measure the limits.")
+        self._check_undisturbed()
         self.background.start("Measuring this machine", lambda tell: self._measure_limits(model, num_prompt, tell))
 
     def _measure_limits(self, model: str, num_prompt: int, tell: Callable[[float], None]) -> None:

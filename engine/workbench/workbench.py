@@ -25,6 +25,8 @@ from engine.specs import Sampling
 from engine.workbench.bench_slot import BenchSlot
 from engine.workbench.compare_run import COMPARED
 from engine.workbench.compare_slot import CompareSlot
+from engine.workbench.embedding_slot import EmbeddingSlot
+from engine.workbench.model_files import ModelFiles
 from engine.workbench.model_slot import ModelSlot, ModelState
 from engine.workbench.trials import Draft, LiveTrial, StoredTrial, Trial
 
@@ -59,7 +61,14 @@ class Workbench:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self.slot = ModelSlot()
-        self.bench = BenchSlot(settings, self.slot, lambda: self.history, self._history_failed)
+        self.files = ModelFiles(settings, lambda: self.bench.running is not None)
+        self.bench = BenchSlot(
+            settings,
+            self.slot,
+            lambda: self.history,
+            self._history_failed,
+            lambda: self.files.doing or self.embedding.doing,
+        )
         self.compare = CompareSlot(
             settings,
             self.slot,
@@ -69,6 +78,7 @@ class Workbench:
             on_history_error=self._history_failed,
             is_measuring=lambda: self.bench.running is not None,
         )
+        self.embedding = EmbeddingSlot(lambda: self.bench.running is not None)
         self._trials: dict[str, LiveTrial] = {}
         self._read: dict[str, StoredTrial] = {}
         self._bin: dict[str, LiveTrial] = {}
@@ -329,8 +339,10 @@ class Workbench:
     def close(self) -> None:
         """End every worker, store what waits to be stored, close the history. Safe to call twice."""
         self._closed.set()
+        self.files.close()
         self.bench.close()
         self.compare.close()
+        self.embedding.close()
         self.slot.close()
         if self.history is not None:
             self.history.close()

@@ -14,7 +14,7 @@ REFRESH_S = 1.0
 
 def button(bench: Workbench, label: str, icon: str, key: str, action: Callable[[], object], told: str = "") -> None:
     """Start something, unless something else is being done or measured."""
-    is_free = bench.bench.running is None and bench.bench.background.task is None
+    is_free = bench.bench.running is None and bench.bench.background.task is None and not bench.files.doing
     st.button(
         label, icon=f":material/{icon}:", key=key, disabled=not is_free, on_click=sweep.act, args=(action,),
         help=told or None,

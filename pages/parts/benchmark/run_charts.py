@@ -1,11 +1,13 @@
 """The charts that say something about a run, the one that answers its question first."""
 
+import math
 from collections.abc import Callable
 
 import plotly.graph_objects as go
 import streamlit as st
 
 from engine.bench.findings import series
+from engine.bench.findings.quantisations import has_quantisations, quantisations
 from engine.bench.findings.summary import Summary
 from engine.bench.findings.users import capacity
 from engine.bench.findings.waterfall import waterfall
@@ -13,7 +15,7 @@ from engine.bench.planning.axes import AXES_BY_NAME
 from engine.pool.placement import num_cores
 from engine.runs import RunRecord
 from pages.parts import address
-from pages.parts.benchmark import answer_charts, answers, charts
+from pages.parts.benchmark import answer_charts, answers, charts, quantisation_chart
 
 CHART = "run_chart"
 Make = Callable[[], go.Figure]
@@ -63,6 +65,10 @@ def _answers(run: RunRecord) -> dict[str, Make]:
         wanted = answers.objective_of(run)
         found = capacity(run, wanted)
         return {"Users": lambda: answer_charts.users(found, wanted)}
+    if has_quantisations(run):
+        files = quantisations(run)
+        is_known = sum(math.isfinite(file.size.num_bytes) for file in files.files) > 1
+        return {"Quantisations": lambda: quantisation_chart.quantisations(files)} if is_known else {}
     return _bars(run) if run.question == "python" else {}
 
 

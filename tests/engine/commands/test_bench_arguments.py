@@ -15,14 +15,12 @@ from engine.commands.bench_arguments import (
     BenchArguments,
     LimitsArguments,
     ResumeArguments,
-    SynthArguments,
     add_commands,
     parse,
     read,
 )
 from engine.errors import ConfigError
 from engine.models.library import embedded_model
-from engine.models.shapes import free_form
 
 
 def bench(*words: str) -> BenchArguments:
@@ -172,16 +170,6 @@ def test_limits() -> None:
     assert parse(["limits", "--again", "--json"]) == LimitsArguments(is_measured_again=True, is_json=True)
 
 
-def test_synth() -> None:
-    assert parse(["models", "synth", "--shape", "llama-2-7b", "--quant", "Q8_0", "out.gguf"]) == SynthArguments(
-        shape="llama-2-7b", quantisation="Q8_0", path=Path("out.gguf"), seed=0
-    )
-    words = ["models", "synth", "--layers", "4", "--width", "256", "--kv-heads", "2", "--seed", "5", "out.gguf"]
-    assert parse(words) == SynthArguments(
-        shape=free_form(layers=4, width=256, kv_heads=2), quantisation="Q4_K_M", path=Path("out.gguf"), seed=5
-    )
-
-
 # What is refused.
 
 
@@ -197,11 +185,6 @@ def test_synth() -> None:
         (["bench", "--plan", "nowhere.json"], "nowhere.json: cannot be read"),
         (["bench", "--prompts", "nowhere.txt"], "nowhere.txt: cannot be read"),
         (["tune", "--budget", "-1"], "budget_s = -1.0"),
-        (["models", "synth", "out.gguf"], "either --shape with a name"),
-        (["models", "synth", "--shape", "tiny", "--layers", "3", "out.gguf"], "either --shape with a name"),
-        (["models", "synth", "--layers", "3", "out.gguf"], "needs at least --layers and --width"),
-        (["models", "synth", "--shape", "llama-3-900b", "out.gguf"], "shape = 'llama-3-900b'"),
-        (["models", "synth", "--layers", "3", "--width", "100", "out.gguf"], "n_embd = 100"),
     ],
 )
 def test_values_out_of_range_are_refused(words: list[str], reason: str) -> None:
@@ -220,7 +203,6 @@ def test_values_out_of_range_are_refused(words: list[str], reason: str) -> None:
         ["bench", "--preset", "quick", "--plan", "p.json"],
         ["bench", "resume"],
         ["tune", "--goal", "beauty"],
-        ["models"],
     ],
 )
 def test_unknown_words_end_with_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,7 +216,7 @@ def test_the_commands_go_into_a_larger_parser(capsys: pytest.CaptureFixture[str]
     whole = argparse.ArgumentParser(prog="python -m engine")
     add_commands(whole.add_subparsers(required=True))
     assert read(whole.parse_args(["bench"])) == parse(["bench"])
-    for words in (["bench"], ["tune"], ["reconcile"], ["limits"], ["models", "synth"], ["bench", "resume"]):
+    for words in (["bench"], ["tune"], ["reconcile"], ["limits"], ["bench", "resume"]):
         with pytest.raises(SystemExit) as ended:
             whole.parse_args([*words, "--help"])
         assert ended.value.code == 0

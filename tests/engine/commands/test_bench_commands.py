@@ -47,12 +47,6 @@ def test_limits_are_measured_once_and_kept(capsys: pytest.CaptureFixture[str]) -
     assert json.loads(told(capsys, "limits", "--json")) == limits
 
 
-def test_a_synthetic_model_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "tiny.gguf"
-    told_of = json.loads(told(capsys, "models", "synth", "--shape", "tiny", "--quant", "Q8_0", str(path), "--json"))
-    assert told_of["bytes"] == path.stat().st_size
-
-
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

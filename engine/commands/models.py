@@ -1,0 +1,204 @@
+"""`python -m engine models`: the model files of this machine, what each says, whether it fits."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from engine.commands import models_get, models_quantize, models_synth
+from engine.commands.table import printable
+from engine.errors import ConfigError
+from engine.jsonable import figure
+from engine.models import (
+    BrokenFile,
+    LibraryEntry,
+    ModelFile,
+    Place,
+    TensorGroup,
+    by_type,
+    details,
+    estimate,
+    find_model,
+    model_hash,
+    read_library,
+)
+from engine.models.fit import SEQUENCES, notes_example
+from engine.models.fit_report import fit_report
+from engine.specs import PoolSpec
+from engine.units import NOT_MEASURED, counted, digits, quantity
+from engine.workbench.model_library import in_memory
+from engine.workbench.model_slot import default_spec
+
+_HEAD = f"{'name':<40} {'type':<8} {'size':>9} {'needs':>9}  {'fits':<5} {'in RAM':>6}  place"
+_VALUE_CHARACTERS = 120
+_POOL_HELP = {
+    "n_ctx": "tokens of one sequence",
+    "parallel": "sequences of each instance",
+    "instances": "processes with the model",
+    "type_k": "of the keys, such as q8_0",
+    "type_v": "of the values",
+}
+
+Given = dict[str, Any]
+
+
+def run(words: Sequence[str]) -> None:
+    """Run the command. Raises EngineError, SystemExit for unknown flags, KeyboardInterrupt after Ctrl+C."""
+    given = vars(_parser().parse_args(words[1:]))
+    given["act"](given)
+
+
+def _parser() -> argparse.ArgumentParser:
+    # Flags are never guessed from their beginnings, so that a new one breaks no script.
+    parser = argparse.ArgumentParser(
+        prog="python -m engine models", description="Model files of this machine.", allow_abbrev=False
+    )
+    commands = parser.add_subparsers(required=True, metavar="list|show|fit|get|quantize|synth")
+    listing = commands.add_parser("list", help="the model files found here", allow_abbrev=False)
+    listing.set_defaults(act=_list)
+    listing.add_argument("folders", nargs="*", metavar="DIR", help="look only here; left out: everywhere")
+    showing = commands.add_parser("show", help="what a model file says of itself", allow_abbrev=False)
+    showing.set_defaults(act=_show)
+    showing.add_argument("model", metavar="MODEL", help="file, or a name of the list")
+    showing.add_argument("--hash", action="store_true", help="read the whole file for its SHA-256")
+    fitting = _add_fit(commands)
+    for each in (listing, showing, fitting):
+        each.add_argument("--json", action="store_true", help="print JSON")
+    for module in (models_get, models_quantize, models_synth):
+        module.add_parser(commands)
+    return parser
+
+
+def _add_fit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
+    parser = commands.add_parser("fit", help="what memory a model takes, and what fits here", allow_abbrev=False)
+    parser.set_defaults(act=_fit)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("model", nargs="?", metavar="MODEL", help="file, or a name of the list")
+    source.add_argument("--notes", action="store_true", help="the example of the notes: 540 B parameters, no file")
+    table = parser.add_argument_group("table")
+    table.add_argument("--contexts", metavar="N,N", help="tokens of a sequence; left out: doubling to the trained ones")
+    table.add_argument("--sequences", metavar="N,N", help=f"default: {','.join(map(str, SEQUENCES))}")
+    pool = parser.add_argument_group("pool")
+    for name in ("n_ctx", "parallel", "instances"):
+        pool.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=_POOL_HELP[name])
+    for name in ("type_k", "type_v"):
+        pool.add_argument(f"--{name.replace('_', '-')}", metavar="TYPE", help=_POOL_HELP[name])
+    pool.add_argument("--share-weights", action="store_true", default=None, help="one copy for all instances")
+    return parser
+
+
+def _list(given: Given) -> None:
+    places = [Place("Folder", _folder(name)) for name in given["folders"]]
+    entries = read_library(places or None)
+    if given["json"]:
+        _print_json({"models": [_plain(entry) for entry in entries]})
+    else:
+        _print_text([_HEAD, *map(_line, entries)] if entries else ["There is no model file."])
+
+
+def _folder(name: str) -> Path:
+    path = Path(name).absolute()
+    if not path.is_dir():
+        raise ConfigError(f"{name}: is no folder")
+    return path
+
+
+def _plain(entry: LibraryEntry) -> dict[str, Any]:
+    """An entry with what it needs and how much of it lies in memory; of a broken file what the library says."""
+    if isinstance(entry.file, BrokenFile):
+        return entry.to_dict()
+    needed = estimate(entry.file, default_spec(entry.file))
+    return {
+        **entry.to_dict(),
+        "needed_bytes": needed.total,
+        "fits": needed.fits,
+        "in_memory": figure(in_memory(entry.file)),
+    }
+
+
+def _line(entry: LibraryEntry) -> str:
+    if isinstance(entry.file, BrokenFile):
+        return f"{entry.name:<40.40} cannot be used: {entry.file.reason}"
+    plain = _plain(entry)
+    share = plain["in_memory"]
+    return (
+        f"{entry.name:<40.40} {entry.file.quantisation:<8} {quantity(entry.file.size, 'B'):>9} "
+        f"{quantity(plain['needed_bytes'], 'B'):>9}  {'yes' if plain['fits'] else 'no':<5} "
+        f"{NOT_MEASURED if share is None else f'{share:.0%}':>6}  {entry.place.name}: {entry.label}"
+    )
+
+
+def _show(given: Given) -> None:
+    file = find_model(given["model"])
+    told = details(file) | ({"sha256": model_hash(file.path)} if given["hash"] else {})
+    if given["json"]:
+        _print_json(told)
+        return
+    lines = [f"{name:<18} {_fact(name, value)}" for name, value in told.items() if isinstance(value, str | int)]
+    lines += ["", *map(_group_line, by_type(file)), "", f"{counted(len(file.metadata), 'key')} of metadata:"]
+    lines += [f"  {key} = {_cut(value)}" for key, value in told["metadata"].items()]
+    _print_text(lines)
+
+
+def _fact(name: str, value: str | int) -> str:
+    if name in ("size", "weights_bytes"):
+        return quantity(float(value), "B")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else f"{value:,}"
+
+
+def _group_line(group: TensorGroup) -> str:
+    return (
+        f"  {group.name:<8} {quantity(group.num_bytes, 'B'):>9}  {counted(group.num_tensors, 'tensor')}, "
+        f"{digits(group.bits_per_value)} bits a value"
+    )
+
+
+def _cut(value: Any) -> str:
+    """A value on one line."""
+    text = repr(value)
+    return text if len(text) <= _VALUE_CHARACTERS else f"{text[:_VALUE_CHARACTERS]}… ({len(text):,} characters)"
+
+
+def _fit(given: Given) -> None:
+    if given["notes"]:
+        example = notes_example()
+        if given["json"]:
+            _print_json({"says": example.says, "row": asdict(example.row)})
+        else:
+            _print_text([example.says + "."])
+        return
+    file = find_model(given["model"])
+    report = fit_report(
+        file, _pool(file, given), _numbers(given, "contexts"), _numbers(given, "sequences") or SEQUENCES
+    )
+    if given["json"]:
+        _print_json(report.to_dict())
+    else:
+        _print_text([str(report)])
+
+
+def _pool(file: ModelFile, given: Given) -> PoolSpec:
+    """The pool that a file is loaded with where nobody chose, with what the flags say instead."""
+    said = {name: given[name] for name in (*_POOL_HELP, "share_weights") if given[name] is not None}
+    return replace(default_spec(file), **said)
+
+
+def _numbers(given: Given, name: str) -> list[int]:
+    """Whole numbers with commas between them, none where nothing is given."""
+    try:
+        return [int(part) for part in given[name].split(",")] if given[name] else []
+    except ValueError:
+        raise ConfigError(f"--{name} {given[name]}: must be whole numbers with commas between them") from None
+
+
+def _print_json(values: Any) -> None:
+    print(json.dumps(values, ensure_ascii=False, allow_nan=False, indent=1))
+
+
+def _print_text(lines: Sequence[str]) -> None:
+    print(printable("\n".join(lines), is_terminal=sys.stdout.isatty()))

@@ -1,0 +1,83 @@
+"""The model files of this machine with what is known before one is loaded: memory, page cache, speed."""
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import nan
+from typing import Literal, NamedTuple
+
+from engine.bench.findings.limits import Limits
+from engine.bench.measuring.machine import fingerprint, fingerprint_hash
+from engine.bench.measuring.page_cache import resident_share
+from engine.history import History
+from engine.history.filters import Filter
+from engine.models import BrokenFile, LibraryEntry, MemoryEstimate, ModelFile, estimate
+from engine.workbench.model_slot import default_spec
+
+METRIC = "decode_per_s"
+
+Provenance = Literal["measured here", "estimated"]
+
+
+class Speed(NamedTuple):
+    """Tokens a second of one sequence: the best cell measured on this machine, or bandwidth over bytes of weights."""
+
+    decode_per_s: float
+    provenance: Provenance
+
+
+@dataclass(frozen=True)
+class LibraryModel:
+    """A model that can be used. needed: for a pool as it is loaded where nobody chose parameters.
+
+    resident: share of its files in the page cache, 0 to 1, NaN where the system does not tell. speed: None where
+    nothing was measured and the machine's limits are not known.
+    """
+
+    entry: LibraryEntry
+    file: ModelFile
+    needed: MemoryEstimate
+    resident: float
+    speed: Speed | None
+
+
+def look_at(
+    entries: Iterable[LibraryEntry], history: History | None = None, limits: Limits | None = None
+) -> list[LibraryModel]:
+    """What is known of those entries that can be used. Raises HistoryError where the history cannot be read."""
+    usable = [(entry, entry.file) for entry in entries if not isinstance(entry.file, BrokenFile)]
+    measured = _measured([file for _entry, file in usable], history) if history else {}
+    return [
+        LibraryModel(entry, file, estimate(file, default_spec(file)), in_memory(file), _speed(file, measured, limits))
+        for entry, file in usable
+    ]
+
+
+def in_memory(file: ModelFile) -> float:
+    """Share of a model's files that lies in the page cache; NaN where the system does not tell."""
+    with contextlib.suppress(OSError):
+        sizes = [path.stat().st_size for path in file.files]
+        shares = [resident_share(path) for path in file.files]
+        return sum(size * share for size, share in zip(sizes, shares, strict=True)) / max(sum(sizes), 1)
+    return nan
+
+
+def _speed(file: ModelFile, measured: dict[str, float], limits: Limits | None) -> Speed | None:
+    """What was measured goes before the roofline of decoding: each token reads all weights once."""
+    if file.path.stem in measured:
+        return Speed(measured[file.path.stem], "measured here")
+    if limits is None or not file.weights_bytes:
+        return None
+    return Speed(limits.bandwidth_bytes_per_s / file.weights_bytes, "estimated")
+
+
+def _measured(files: Sequence[ModelFile], history: History) -> dict[str, float]:
+    """The best speed of a sequence that this machine reached, by the name of the file as cells have it."""
+    machine = fingerprint_hash(fingerprint())
+    known = set(history.find.choices("run").models)
+    found = {}
+    for name in known.intersection(file.path.stem for file in files):
+        best = history.find.cells(Filter(models=(name,), machines=(machine,)), limit=1, order=METRIC).rows
+        if best and best[0][METRIC] is not None:
+            found[name] = float(best[0][METRIC])
+    return found

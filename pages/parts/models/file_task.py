@@ -1,0 +1,110 @@
+"""The model that is being fetched or made: how far it is, Stop; then what came of it."""
+
+import math
+from collections.abc import Callable
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.models.details import readable
+from engine.models.work import Progress
+from engine.units import duration, quantity
+from engine.workbench import Workbench
+from engine.workbench.model_files import FileTask, Kind
+from pages.parts.models import place
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+
+REFRESH_S = 0.5
+ERROR = "models_file_error"
+DOING: dict[Kind, str] = {"get": "Fetching", "quantise": "Quantising", "synthesise": "Writing"}
+STATES = {
+    "waiting": "beginning", "checking": "checking what is here", "retrying": "the connection broke, trying again",
+    "sizing": "reckoning the size",
+}  # fmt: skip
+
+
+def show(bench: Workbench) -> None:
+    """Draw the task and its buttons, and what a button could not do; nothing where nothing was begun."""
+    error = st.session_state.get(ERROR)
+    if error is not None:
+        notice(error)
+    task = bench.files.task
+    if task is None:
+        return
+    if task.is_running:
+        _progress(bench)
+        _button("Stop", "stop", bench.files.cancel)
+    elif task.error is None:
+        _done(bench, task)
+    else:
+        _failed(bench, task)
+
+
+def act(action: Callable[[], object]) -> None:
+    """Run what a button does; a failure is shown on the page."""
+    st.session_state[ERROR] = None
+    try:
+        action()
+    except EngineError as error:
+        st.session_state[ERROR] = error
+
+
+def is_free(bench: Workbench) -> bool:
+    """True where a model may be fetched or made now."""
+    return not bench.files.doing and bench.bench.running is None
+
+
+def told(task: FileTask) -> str:
+    """How far a task is, in one line."""
+    progress = task.progress
+    state = "stopping" if task.is_stopped else STATES.get(progress.state, "")
+    facts = [f"{DOING[task.kind]} {task.name}", state, _bytes(progress)]
+    if math.isfinite(progress.left_s):
+        facts.append(f"{duration(progress.left_s)} left")
+    return " · ".join(fact for fact in facts if fact)
+
+
+def _bytes(progress: Progress) -> str:
+    if not progress.total_bytes:
+        return ""
+    return f"{quantity(progress.num_bytes, 'B')} of {quantity(progress.total_bytes, 'B')}"
+
+
+@st.fragment(run_every=REFRESH_S)
+def _progress(bench: Workbench) -> None:
+    task = bench.files.task
+    if task is None or not task.is_running:
+        st.rerun()
+    st.progress(min(task.progress.share, 1.0), plain(told(task)))
+
+
+def _done(bench: Workbench, task: FileTask) -> None:
+    """Where it lies, and what can be done with it."""
+    first = task.paths[0]
+    is_model = first.suffix.lower() == ".gguf"
+    st.caption(plain(f"{task.name} is here: {readable(first if is_model else first.parent)}"))
+    with st.container(horizontal=True, gap="small"):
+        if is_model:
+            _button("Load it", "play_arrow", lambda: bench.slot.load(first))
+            _button("Open it", "open_in_new", lambda: place.go(place.LIBRARY, first))
+        _button("Close", "close", bench.files.dismiss)
+
+
+def _failed(bench: Workbench, task: FileTask) -> None:
+    """Why it ended, and how it goes on."""
+    if task.is_stopped:
+        st.caption(plain(str(task.error)))
+    else:
+        notice(str(task.error))
+    with st.container(horizontal=True, gap="small"):
+        _button("Try again" if task.kind != "get" else "Go on", "refresh", bench.files.again)
+        if task.can_discard:
+            _button("Discard what has come", "delete", lambda: bench.files.dismiss(discard=True))
+        _button("Close", "close", bench.files.dismiss)
+
+
+def _button(label: str, icon: str, action: Callable[[], object]) -> None:
+    st.button(
+        label, icon=f":material/{icon}:", key=f"models_file_{icon}", type="tertiary", on_click=act, args=(action,)
+    )

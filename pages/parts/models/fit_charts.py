@@ -1,0 +1,94 @@
+"""Charts of what a pool takes of the memory: stacked, against what this machine has."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import plotly.graph_objects as go
+
+from engine.models.fit import FitRow, MachineMemory
+from engine.units import Scale, counted, quantity, scale_of
+from pages.parts.benchmark.chart_pen import GREY, blank, legend_below, ramp
+
+PARTS = {"weights": "weights", "kv": "KV cache", "buffers": "buffers", "process": "processes"}
+
+
+NEAR = 3
+"""Memory of more than so many times the highest column is not drawn, which would press the columns flat; less than such
+a part of it is drawn without its name, which would stand on the columns. The page has both in words."""
+
+
+class Line(NamedTuple):
+    """A height of the chart with its name, in bytes; side: where the name stands."""
+
+    name: str
+    value: int
+    side: Literal["start", "end"]
+
+
+def over_context(rows: Sequence[FitRow], memory: MachineMemory) -> go.Figure:
+    """A column for each context length, of one number of sequences."""
+    told = f"{counted(rows[0].sequences, 'sequence')}: {_up_to(rows, [f'{row.n_ctx:,} tokens' for row in rows])}"
+    return _stacked(rows, [f"{row.n_ctx:,}" for row in rows], told, "tokens of each sequence", memory)
+
+
+def over_sequences(rows: Sequence[FitRow], memory: MachineMemory) -> go.Figure:
+    """A column for each number of sequences, of one context length."""
+    told = f"{rows[0].n_ctx:,} tokens: {_up_to(rows, [counted(row.sequences, 'sequence') for row in rows])}"
+    return _stacked(rows, [f"{row.sequences:,}" for row in rows], told, "sequences", memory)
+
+
+def _up_to(rows: Sequence[FitRow], names: Sequence[str]) -> str:
+    """The last column that fits, in words."""
+    fitting = [name for row, name in zip(rows, names, strict=True) if row.fits]
+    if len(fitting) == len(rows):
+        return "all of these fit"
+    return f"up to {fitting[-1]} fit" if fitting else "none of these fits"
+
+
+def _stacked(
+    rows: Sequence[FitRow], places: Sequence[str], title: str, x_title: str, memory: MachineMemory
+) -> go.Figure:
+    highest = max(row.total for row in rows)
+    scale = scale_of("B", highest)
+    figure = blank(title, x_title)
+    colours = list(reversed(ramp(len(PARTS))))
+    for (part, name), colour in zip(PARTS.items(), colours, strict=True):
+        figure.add_bar(
+            x=list(places), y=[getattr(row, part) * scale.factor for row in rows], name=name,
+            marker={"color": colour}, hoverinfo="text", hovertext=[_told(row, part) for row in rows],
+        )  # fmt: skip
+    for line in _lines(memory):
+        if line.value <= NEAR * highest:
+            _draw_line(figure, line, scale, is_named=line.value >= highest / NEAR)
+    figure.update_layout(barmode="stack", bargap=0.3)
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(title=scale.unit, rangemode="tozero")
+    legend_below(figure)
+    return figure
+
+
+def _lines(memory: MachineMemory) -> list[Line]:
+    """What is free, and what this process may take at most."""
+    name, most = ("this machine", memory.total) if memory.limit is None else ("control group", memory.limit)
+    return [Line("free now", memory.available, "start"), Line(name, most, "end")]
+
+
+def _draw_line(figure: go.Figure, line: Line, scale: Scale, *, is_named: bool) -> None:
+    figure.add_hline(
+        y=line.value * scale.factor, line={"color": GREY, "dash": "dash", "width": 1.2},
+        label={
+            "text": f"{line.name}: {quantity(line.value, 'B')}" if is_named else "",
+            "font": {"color": GREY}, "textposition": line.side, "yanchor": "bottom",
+        },
+    )  # fmt: skip
+
+
+def _told(row: FitRow, part: str) -> str:
+    """What a part of a column says under the mouse."""
+    return "<br>".join(
+        [
+            f"<b>{PARTS[part]} {quantity(getattr(row, part), 'B')}</b>",
+            f"of {quantity(row.total, 'B')}: {'fits' if row.fits else 'does not fit'}",
+            f"{counted(row.sequences, 'sequence')} of {row.n_ctx:,} tokens, {counted(row.instances, 'instance')}",
+        ]
+    )

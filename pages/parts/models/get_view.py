@@ -1,0 +1,179 @@
+"""Get: the catalogue with what each model needs and how fast it should run here, and any repository of the hub."""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from engine.bench.findings.limits import Limits
+from engine.errors import EngineError
+from engine.models.available import available_memory
+from engine.models.catalogue import Catalogue, Choice, Entry, choices, read_catalogue
+from engine.models.details import readable
+from engine.models.hub import Repository, read_repository
+from engine.units import NOT_MEASURED, counted, quantity
+from engine.workbench import Workbench
+from pages.parts import number_columns
+from pages.parts.address import bound, put
+from pages.parts.benchmark import doing
+from pages.parts.labels import distinct, one_line
+from pages.parts.models import file_task, place
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+
+NAME = "get"
+"""The parameter of the address: a name of the catalogue, or a repository."""
+
+ROWS, TYPED, LISTED, CHOSEN = "models_get_rows", "models_get_name", "models_get_listed", "models_get_choice"
+NAME_WIDTH = 220
+NEEDS, SPEED = "needs here", "at most"
+HELPS = {
+    NEEDS: "weights, KV cache of one sequence of up to 4,096 tokens, buffers and process; of a folder, with torch",
+    SPEED: "of a text model tokens generated a second: what this machine reads from memory a second / bytes of the "
+    "file; of an embedding model texts of 100 tokens a second: operations of this machine / (2 × parameters × tokens)",
+}
+
+
+def show(bench: Workbench) -> None:
+    """Draw the catalogue and the model that was chosen."""
+    file_task.show(bench)
+    catalogue = read_catalogue()
+    limits = _limits(bench)
+    _table(bench, catalogue.entries, limits)
+    st.caption(plain(f"Catalogue of {catalogue.dated}: {catalogue.source}."))
+    name = st.query_params.get(NAME, "")
+    st.text_input(
+        "Model", **bound(NAME, TYPED, name), placeholder="a row of the table, or owner/name of any repository",
+        help="A repository of the Hugging Face hub, owner/name@revision, or the address of its page",
+    )  # fmt: skip
+    if name.strip():
+        _chosen(bench, catalogue, name.strip())
+
+
+def frame(bench: Workbench, entries: Sequence[Entry], limits: Limits | None) -> pd.DataFrame:
+    """One row a model."""
+    free = available_memory()
+    reads, multiplies = (limits.bandwidth_bytes_per_s, limits.flops) if limits else (math.nan, math.nan)
+    return pd.DataFrame(
+        {
+            "model": [entry.title for entry in entries],
+            "for": [entry.kind for entry in entries],
+            **number_columns.scaled("size", "B", [entry.size_bytes for entry in entries]),
+            "quantisation": [entry.quantisation or None for entry in entries],
+            **number_columns.scaled(NEEDS, "B", [entry.needed_bytes() for entry in entries]),
+            "fits": ["fits" if entry.needed_bytes() <= free else "too large" for entry in entries],
+            **number_columns.scaled(SPEED, "tok/s", [entry.tokens_per_s(reads) for entry in entries]),
+            **number_columns.scaled(SPEED, "texts/s", [entry.texts_per_s(multiplies) for entry in entries]),
+            "licence": [entry.license + (", gated" if entry.is_gated else "") for entry in entries],
+            "here": ["here" if bench.files.kept(entry) else None for entry in entries],
+            "note": [entry.note for entry in entries],
+        }
+    )
+
+
+def _limits(bench: Workbench) -> Limits | None:
+    try:
+        return bench.bench.limits()
+    except EngineError as error:
+        notice(error)
+        return None
+
+
+def _table(bench: Workbench, entries: Sequence[Entry], limits: Limits | None) -> None:
+    table = frame(bench, entries, limits)
+    config = number_columns.formats(table, HELPS) | {
+        "model": st.column_config.TextColumn(pinned=True, width=NAME_WIDTH)
+    }
+    st.dataframe(
+        table, hide_index=True, key=ROWS, on_select=_take_row, selection_mode="single-row", placeholder=NOT_MEASURED,
+        column_config=config, alt="Models worth getting",
+    )  # fmt: skip
+    if limits is None:
+        doing.button(
+            bench, "Estimate speeds: measure this machine · a few seconds", "straighten", "models_get_limits",
+            bench.bench.measure_limits,
+        )  # fmt: skip
+    doing.show(bench)
+
+
+def _take_row() -> None:
+    rows = st.session_state[ROWS].selection.rows
+    if rows:
+        put(NAME, read_catalogue().entries[rows[0]].name)
+
+
+def _chosen(bench: Workbench, catalogue: Catalogue, name: str) -> None:
+    """What is fetched: an entry at once, anything of a repository after a look at its files."""
+    entry = next((one for one in catalogue.entries if one.name == name), None)
+    if entry is None and "/" not in name:
+        st.caption(
+            f":orange[{plain(f'{name} is not in the catalogue. Write owner/name for a repository of the hub.')}]"
+        )
+        return
+    kept = bench.files.kept(entry) if entry is not None else None
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if entry is not None and kept is None:
+            _get(bench, f"Get {entry.title} · about {quantity(entry.size_bytes, 'B')}", name)
+        if kept is not None and kept.is_file():
+            st.button(
+                "Open it", icon=":material/open_in_new:", key="models_get_open", on_click=place.go,
+                args=(place.LIBRARY, kept),
+            )  # fmt: skip
+        if st.button("List its files", icon=":material/list:", key="models_get_list"):
+            _list(entry.repository if entry else name)
+    if entry is not None:
+        st.caption(_needs(entry) + (plain(f" It is here: {readable(kept)}") if kept else ""))
+    address, listed = st.session_state.get(LISTED, ("", None))
+    if address == (entry.repository if entry else name):
+        _of_repository(bench, address, listed, is_primary=entry is None or kept is not None)
+
+
+def _get(bench: Workbench, label: str, name: str, wanted: str = "", *, is_primary: bool = True) -> None:
+    st.button(
+        plain(label), type="primary" if is_primary else "secondary", icon=":material/download:",
+        key="models_get" if is_primary else "models_get_other", disabled=not file_task.is_free(bench),
+        on_click=file_task.act, args=(lambda: bench.files.get(name, wanted),),
+    )  # fmt: skip
+
+
+def _needs(entry: Entry) -> str:
+    needed, free = entry.needed_bytes(), available_memory()
+    verdict = "it fits" if needed <= free else "it does not fit now"
+    gated = " Gated: ask for access on its page, then log in with `hf auth login`." if entry.is_gated else ""
+    said = (
+        f"{entry.repository}, licence {entry.license}. Needs {quantity(needed, 'B')} of the {quantity(free, 'B')} of "
+        f"memory that are free: {verdict}."
+    )
+    return plain(said) + gated
+
+
+def _list(address: str) -> None:
+    """Ask the hub, once; what it says stays on the page."""
+    with st.spinner("Asking the hub"):
+        try:
+            st.session_state[LISTED] = address, read_repository(address)
+        except EngineError as error:
+            st.session_state[LISTED] = address, error
+
+
+def _of_repository(bench: Workbench, address: str, listed: Repository | EngineError, *, is_primary: bool) -> None:
+    """The models of a repository, and the button that fetches one."""
+    if isinstance(listed, EngineError):
+        notice(listed)
+        return
+    offered = choices(listed)
+    licence = one_line(listed.license) or "not said"
+    st.caption(plain(f"{listed.name} · licence {licence}{' · gated' if listed.is_gated else ''}"))
+    if not offered:
+        st.caption("It holds no GGUF file and no folder for sentence-transformers with safetensors.")
+        return
+    labels = distinct({number: _label(choice) for number, choice in enumerate(offered)})
+    number = st.selectbox("File", list(labels), format_func=labels.__getitem__, key=CHOSEN)
+    choice = offered[number]
+    _get(bench, f"Get {quantity(choice.num_bytes, 'B')}", address, choice.name, is_primary=is_primary)
+
+
+def _label(choice: Choice) -> str:
+    parts = f" in {counted(len(choice.files), 'file')}" if len(choice.files) > 1 else ""
+    return f"{choice.name} · {quantity(choice.num_bytes, 'B')}{parts}"

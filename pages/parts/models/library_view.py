@@ -1,0 +1,135 @@
+"""The model files found here: what they are, whether they fit, how fast they run; and those that cannot be used."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.models import BrokenFile, LibraryEntry, find_places
+from engine.models.available import available_memory
+from engine.models.details import readable
+from engine.units import NOT_MEASURED, counted
+from engine.workbench import Workbench
+from engine.workbench.model_library import LibraryModel, look_at
+from pages.parts import number_columns
+from pages.parts.benchmark import doing
+from pages.parts.labels import one_line
+from pages.parts.models import place
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+from pages.parts.units import size
+
+ROWS = "models_rows"
+NAME_WIDTH, HASH_DIGITS = 240, 12
+NEEDS, IN_MEMORY, SPEED, PARAMETERS = "needs", "in RAM", "one sequence", "parameters"
+HELPS = {
+    NEEDS: "Weights, KV cache, buffers and process of one instance with 8 sequences of the trained context, up to "
+    "2,048 tokens each",
+    IN_MEMORY: "Share of the file that lies in the page cache now",
+    SPEED: "Tokens generated a second. Measured here: the best configuration in the history. Estimated: at most "
+    "what this machine reads from memory in a second / bytes of weights",
+}
+
+
+def show(bench: Workbench) -> None:
+    """Draw the library; a row opens its model."""
+    entries = place.library()
+    try:
+        limits = bench.bench.limits()
+        models = look_at(entries, bench.history, limits)
+    except EngineError as error:
+        notice(error)
+        limits, models = None, look_at(entries)
+    st.markdown(plain(sentence(models)))
+    _table(models)
+    if limits is None:
+        st.caption("How fast this machine reads memory is not known yet: only measured speeds are shown.")
+        doing.button(
+            bench, "Measure this machine · a few seconds", "straighten", "models_limits", bench.bench.measure_limits
+        )
+    doing.show(bench)
+    unusable([entry for entry in entries if isinstance(entry.file, BrokenFile)])
+    _places()
+
+
+def sentence(models: Sequence[LibraryModel]) -> str:
+    """How many there are, and how many of them fit."""
+    total = sum(model.file.size for model in models)
+    num_fitting = sum(model.needed.fits for model in models)
+    fitting = "all of them fit" if num_fitting == len(models) else f"{num_fitting:,} of them fit"
+    if len(models) == 1:
+        fitting = "it fits" if num_fitting else "it does not fit"
+    return (
+        f"{counted(len(models), 'model')}, {size(total)}; {fitting} into the {size(available_memory())} of memory that "
+        "are free now."
+    )
+
+
+def _table(models: Sequence[LibraryModel]) -> None:
+    table = frame(models)
+    config = {
+        **number_columns.formats(table, HELPS),
+        "name": st.column_config.TextColumn(pinned=True, width=NAME_WIDTH),
+        PARAMETERS: st.column_config.NumberColumn(format="compact"),
+        **{name: st.column_config.NumberColumn(format="localized") for name in ("trained context", "vocabulary")},
+    }
+    st.dataframe(
+        table, hide_index=True, key=ROWS, on_select=partial(_open, [model.file.path for model in models]),
+        selection_mode="single-row", placeholder=NOT_MEASURED, column_config=config, alt="Model files found here",
+    )  # fmt: skip
+
+
+def frame(models: Sequence[LibraryModel]) -> pd.DataFrame:
+    """One row a model."""
+    files = [model.file for model in models]
+    speeds = [model.speed for model in models]
+    columns: dict[str, list[Any]] = {
+        "name": [one_line(model.entry.name) for model in models],
+        "quantisation": [file.quantisation for file in files],
+        **number_columns.scaled("size", "B", [file.size for file in files]),
+        PARAMETERS: [file.num_parameters for file in files],
+        **number_columns.scaled(NEEDS, "B", [model.needed.total for model in models]),
+        "fits": ["fits" if model.needed.fits else "too large" for model in models],
+        **number_columns.scaled(IN_MEMORY, "", [model.resident for model in models]),
+        **number_columns.scaled(SPEED, "tok/s", [speed and speed.decode_per_s for speed in speeds]),
+        "speed is": [speed and speed.provenance for speed in speeds],
+        "architecture": [one_line(file.architecture) for file in files],
+        "trained context": [file.n_ctx_train for file in files],
+        "vocabulary": [file.n_vocab for file in files],
+        "chat template": ["yes" if file.chat_template else "no" for file in files],
+        "licence": [one_line(file.license) or None for file in files],
+        "files": [file.parts for file in files],
+        "place": [model.entry.place.name for model in models],
+        "file": [one_line(model.entry.label) for model in models],
+        "SHA-256": [(model.entry.sha256 or "")[:HASH_DIGITS] or None for model in models],
+    }
+    return pd.DataFrame(columns).dropna(axis="columns", how="all")
+
+
+def _open(paths: Sequence[Path]) -> None:
+    rows = st.session_state[ROWS].selection.rows
+    if rows and rows[0] < len(paths):
+        place.go(place.LIBRARY, paths[rows[0]])
+
+
+def unusable(entries: Sequence[LibraryEntry]) -> None:
+    """Files that look like models and are none, with the reason."""
+    if not entries:
+        return
+    st.caption(f"{counted(len(entries), 'file')} cannot be used.")
+    rows = [
+        {"file": one_line(entry.label or entry.name), "place": entry.place.name, "reason": one_line(entry.file.reason)}
+        for entry in entries
+        if isinstance(entry.file, BrokenFile)
+    ]
+    st.dataframe(rows, hide_index=True, key="models_broken", alt="Files that cannot be used")
+
+
+def _places() -> None:
+    """Where was looked."""
+    searched = " · ".join(f"{place.name}: {readable(place.folder)}" for place in find_places())
+    st.caption(plain(f"Looked through {searched}. LOGITBENCH_MODELS names other folders."))

@@ -1,0 +1,90 @@
+"""What a model makes of text: ids and bytes of its tokenizer, and the prompt that its chat template writes."""
+
+import pandas as pd
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.models import ModelFile
+from engine.pool.pool import Pool
+from engine.units import counted, digits
+from engine.workbench import Workbench
+from pages.parts.labels import one_line
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+
+TEXT, CONTROL = "playground_text", "playground_control"
+EXAMPLE = "Once upon a time, 1,234 naïve cats 🐈 drank tea."
+MOST_CHARACTERS = 20_000
+CONVERSATION = (
+    {"role": "user", "content": "What is a token?"},
+    {"role": "assistant", "content": "A piece of text with a number."},
+    {"role": "user", "content": "How many are in this line?"},
+)
+
+
+def is_loaded(bench: Workbench, file: ModelFile) -> bool:
+    """Whether the model bar holds this file."""
+    state = bench.model
+    return state.pool is not None and state.file is not None and state.file.path.resolve() == file.path.resolve()
+
+
+def show(bench: Workbench, file: ModelFile) -> None:
+    """Draw both; without the model loaded only the template as it stands in the file."""
+    pool = bench.model.pool if is_loaded(bench, file) else None
+    st.subheader("Tokenizer", anchor=False)
+    if pool is None:
+        st.caption("The tokenizer answers once this model is loaded.")
+    else:
+        _tokenizer(pool)
+    st.subheader("Chat template", anchor=False)
+    if not file.chat_template:
+        st.caption("The file has none: prompts are written whole, in completion mode.")
+        return
+    _template(pool, file.chat_template)
+
+
+def _tokenizer(pool: Pool) -> None:
+    text = st.text_area("Text", EXAMPLE, key=TEXT, max_chars=MOST_CHARACTERS, height="content")
+    has_control = st.toggle("Read control tokens", key=CONTROL, help="A marker such as </s> counts as one token")
+    try:
+        ids = pool.tokenize(text, special=has_control)
+    except EngineError as error:
+        notice(error)
+        return
+    each = f", {digits(len(text) / len(ids))} characters each" if ids and text else ""
+    st.caption(plain(f"{counted(len(ids), 'token')} for {counted(len(text), 'character')}{each}"))
+    st.dataframe(tokens(pool, ids), hide_index=True, key="playground_tokens", alt="Tokens of the text")
+
+
+def tokens(pool: Pool, ids: list[int]) -> pd.DataFrame:
+    """One row a token; spaces and line breaks stand as signs, a byte that is no whole character as <F0>."""
+    vocabulary = pool.vocabulary
+    return pd.DataFrame(
+        {
+            "position": range(len(ids)),
+            "id": ids,
+            "text": [one_line(vocabulary.text(id).replace(" ", "␣").replace("\n", "↵")) for id in ids],
+            "bytes": [vocabulary.pieces[id].hex(" ") for id in ids],
+            "kind": ["control" if vocabulary.is_control(id) else "" for id in ids],
+        }
+    )
+
+
+def _template(pool: Pool | None, template: str) -> None:
+    """A short conversation as the model gets it, and the template itself."""
+    if pool is None:
+        st.caption("What it makes of a conversation is shown once this model is loaded.")
+    else:
+        try:
+            text, ids = pool.render_chat(list(CONVERSATION))
+            st.caption(f"A conversation of three turns becomes {counted(len(ids), 'token')}:")
+            st.code(visible(text), language=None, wrap_lines=True)
+        except EngineError as error:
+            notice(error)
+    with st.expander("The template", key="playground_template"):
+        st.code(visible(template), language=None, wrap_lines=True)
+
+
+def visible(text: str) -> str:
+    """Text of a file over several lines, without characters that would steer how it is shown."""
+    return "\n".join(one_line(line) for line in text.splitlines())

@@ -1,0 +1,196 @@
+"""Quantise: what each type would take, a file of one of them, and all files of a model measured beside each other."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from engine.bench.planning.quantisations import SEQUENCES, quantisations_plan
+from engine.errors import EngineError
+from engine.models import ModelFile
+from engine.models.details import readable
+from engine.models.quantisations import Offer, offers, variants
+from engine.models.shapes import SHAPES, shape_named
+from engine.models.synthetic import QUANTISATIONS, weights_bytes
+from engine.units import NOT_MEASURED, quantity
+from engine.workbench import Workbench
+from engine.workbench.model_files import quantisation_path
+from pages.parts import number_columns
+from pages.parts.address import bound, put
+from pages.parts.benchmark import plan_editor
+from pages.parts.labels import distinct
+from pages.parts.models import file_task, place
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+
+MODEL, TYPE = "model", "type"
+"""Parameters of the address."""
+
+KEY = "models_quantise_"
+ROWS, IMATRIX, AGAIN = f"{KEY}rows", f"{KEY}imatrix", f"{KEY}again"
+USUAL = "Q4_K_M"
+FLOATS = ("F32", "F16", "BF16")
+HELPS = {
+    "size": "of the file, by llama.cpp's own choice of a type for each tensor",
+    "of the source": "size of the file / size of the model's file",
+    "bits a weight": "over all tensors",
+}
+
+
+def show(bench: Workbench) -> None:
+    """Draw the model, the types, and what follows from them."""
+    file_task.show(bench)
+    files = [entry.file for entry in place.library() if isinstance(entry.file, ModelFile)]
+    source = _source(bench, files)
+    if source is not None:
+        _types(bench, source)
+        _measured(source, files)
+    _synthetic(bench)
+
+
+def frame(source: ModelFile, offered: Sequence[Offer]) -> pd.DataFrame:
+    """One row a type."""
+    sizes = [offer.num_bytes or None for offer in offered]
+    return pd.DataFrame(
+        {
+            "type": [offer.name for offer in offered],
+            **number_columns.scaled("size", "B", sizes),
+            **number_columns.scaled("of the source", "", [size and size / source.size for size in sizes]),
+            "bits a weight": [offer.bits_per_weight or math.nan for offer in offered],
+            "can be made": ["no" if offer.refusal else "yes" for offer in offered],
+            "remark": ["; ".join(filter(None, (offer.refusal, offer.remark))) for offer in offered],
+        }
+    )
+
+
+def _source(bench: Workbench, files: Sequence[ModelFile]) -> ModelFile | None:
+    """The model of the address, else the one that is loaded, else the first."""
+    found = {readable(file.path): file for file in files}
+    asked = place.model()
+    if asked and asked not in found:
+        try:
+            file = place.find(asked)
+            found[asked] = file
+        except EngineError as error:
+            notice(error)
+    loaded = readable(bench.model.path) if bench.model.path else ""
+    shown = next((path for path in (asked, loaded, *found) if path in found), None)
+    labels = distinct(
+        {path: f"{file.name} · {file.quantisation} · {quantity(file.size, 'B')}" for path, file in found.items()}
+    )
+    chosen = st.selectbox("Model", list(found), format_func=labels.__getitem__, **bound(MODEL, f"{KEY}model", shown))
+    return found.get(chosen)
+
+
+def _types(bench: Workbench, source: ModelFile) -> None:
+    """The table of types and the button that makes one."""
+    if bench.bench.running is not None:
+        st.caption("A benchmark is measuring and has the machine to itself; the types are listed when it has ended.")
+        return
+    imatrix, may_requantise = _options(source)
+    try:
+        offered = _offers(str(source.path), _state(source), imatrix, may_requantise)
+    except EngineError as error:
+        notice(error)
+        return
+    table = frame(source, offered)
+    st.dataframe(
+        table, hide_index=True, key=ROWS, on_select=partial(_take_row, offered), selection_mode="single-row",
+        placeholder=NOT_MEASURED,
+        column_config=number_columns.formats(table, HELPS) | {"remark": st.column_config.TextColumn(width="large")},
+        alt="Types that the model may be quantised to",
+    )  # fmt: skip
+    _make(bench, source, {offer.name: offer for offer in offered if not offer.refusal}, imatrix, may_requantise)
+
+
+def _options(source: ModelFile) -> tuple[str, bool]:
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        imatrix = st.text_input(
+            "Importance matrix", key=IMATRIX, placeholder="path of a file, as llama-imatrix writes it",
+            help="How much each column of a tensor matters; types below 3 bits need one",
+        )  # fmt: skip
+        is_quantised = source.quantisation not in FLOATS
+        may_requantise = is_quantised and st.toggle(
+            "Quantise it again",
+            key=AGAIN,
+            help="The result is worse than from the original: take that where it is here",
+        )
+    return imatrix.strip(), may_requantise
+
+
+def _make(bench: Workbench, source: ModelFile, able: dict[str, Offer], imatrix: str, may_requantise: bool) -> None:
+    if not able:
+        st.caption("Nothing can be made of it this way; the remarks say why.")
+        return
+    asked = st.query_params.get(TYPE, "")
+    shown = next(name for name in (asked, USUAL, *able) if name in able)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        name = st.selectbox("Type", list(able), **bound(TYPE, f"{KEY}type", shown), width=160)
+        target = quantisation_path(source, name, bench.settings)
+        is_here = target.exists()
+        st.button(
+            plain(f"Make {name} · {quantity(able[name].num_bytes, 'B')}"), type="primary", icon=":material/compress:",
+            key=f"{KEY}make", disabled=is_here or not file_task.is_free(bench), on_click=file_task.act,
+            args=(
+                lambda: bench.files.quantise(
+                    source.path, name, imatrix=Path(imatrix) if imatrix else None, may_requantise=may_requantise
+                ),
+            ),
+        )  # fmt: skip
+    st.caption(plain(f"{readable(target)} is here already." if is_here else f"Written to {readable(target)}"))
+
+
+def _take_row(offered: Sequence[Offer]) -> None:
+    rows = st.session_state[ROWS].selection.rows
+    if rows and rows[0] < len(offered):
+        put(TYPE, offered[rows[0]].name)
+
+
+def _state(source: ModelFile) -> tuple[int, int]:
+    """What changes with the file; zeros where it is gone, which is said when it is read."""
+    try:
+        status = source.path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
+
+@st.cache_data(max_entries=8, show_spinner="Asking llama.cpp for the size of each type")
+def _offers(path: str, state: tuple[int, int], imatrix: str, may_requantise: bool) -> tuple[Offer, ...]:
+    return offers(place.find(path), imatrix=imatrix or None, may_requantise=may_requantise)
+
+
+def _measured(source: ModelFile, files: Sequence[ModelFile]) -> None:
+    """One button to the plan that measures all files of this model, the largest as the original."""
+    family = sorted(variants(source, files), key=lambda file: -file.size)
+    told = ", ".join(file.quantisation for file in family)
+    counts = f"{', '.join(map(str, SEQUENCES[:-1]))} and {SEQUENCES[-1]}"
+    if len(family) < 2:
+        st.caption(f"With a second file of this model, all can be measured beside each other at {counts} sequences.")
+        return
+    st.caption(
+        plain(
+            f"Here are {told}: measured at {counts} sequences, and how far each answers from {family[0].quantisation}."
+        )
+    )
+    if st.button(f"Measure all {len(family)} files", icon=":material/speed:", key=f"{KEY}measure"):
+        plan_editor.fill(quantisations_plan([file.path for file in family]))
+        st.switch_page("benchmark.py", query_params={"question": "speed"})
+
+
+def _synthetic(bench: Workbench) -> None:
+    """A model of random weights: as fast and as large as a real one of its shape, where none may be fetched."""
+    with st.popover("Make a synthetic model", icon=":material/casino:", key=f"{KEY}synthetic"):
+        st.caption(
+            "Random weights in the shape of a known model: as fast and as large as that one, with nothing to say."
+        )
+        shape = st.selectbox("Shape", list(SHAPES), key=f"{KEY}shape")
+        quantisation = st.selectbox("Quantisation", QUANTISATIONS, key=f"{KEY}quantisation")
+        st.button(
+            plain(f"Write {quantity(weights_bytes(shape_named(shape), quantisation), 'B')}"), key=f"{KEY}write",
+            disabled=not file_task.is_free(bench), on_click=file_task.act,
+            args=(lambda: bench.files.synthesise(shape, quantisation),),
+        )  # fmt: skip

@@ -1,0 +1,236 @@
+"""One model fetched or made at a time: whole, stopped, resumed, refused, and never beside a benchmark."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+from huggingface_hub.utils import close_session
+
+from engine.bench.planning.plan import Plan
+from engine.errors import ConfigError, DownloadError, ModelError, NetworkError
+from engine.models.catalogue import Entry, read_catalogue
+from engine.models.gguf import read_model
+from engine.models.synthetic import write_synthetic
+from engine.settings import PREFIX, Settings
+from engine.workbench import Workbench
+from engine.workbench.model_files import FileTask, ModelFiles, quantisation_path
+from tests.engine.models.hub_server import BLOCK, Hub, serving
+
+NAME, FILE = "somebody/little-GGUF", "little.Q4_K_M.gguf"
+DATA = random.Random(1).randbytes(300_000)
+WITHIN_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No login of this machine is used."""
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serving() as served:
+        served.repositories[NAME] = {FILE: DATA}
+        yield served
+        close_session()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings.from_environment({PREFIX + "HOME": str(tmp_path / "home")})
+
+
+@pytest.fixture
+def files(settings: Settings) -> Iterator[ModelFiles]:
+    made = ModelFiles(settings, lambda: False)
+    yield made
+    made.close()
+
+
+def ended(files: ModelFiles) -> FileTask:
+    task = files.task
+    assert task is not None
+    task.wait(WITHIN_S)
+    assert not task.is_running
+    return task
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
+
+
+def half_come(hub: Hub, files: ModelFiles) -> FileTask:
+    """A download of which a block has come, and no more comes."""
+    hub.pace.clear()
+    files.get(NAME, "", hub.endpoint)
+    task = files.task
+    assert task is not None
+    until(lambda: task.progress.num_bytes >= BLOCK)
+    return task
+
+
+# getting
+
+
+def test_a_model_is_fetched_into_the_folder_of_models(hub: Hub, files: ModelFiles, settings: Settings) -> None:
+    files.get(NAME, "q4_k_m", hub.endpoint)
+    task = ended(files)
+    assert task.error is None
+    assert task.paths == (settings.models / NAME / FILE,)
+    assert task.paths[0].read_bytes() == DATA
+    assert (task.progress.state, task.progress.share) == ("done", 1)
+    assert files.doing == ""
+    files.dismiss()
+    assert files.task is None
+
+
+def test_one_at_a_time_and_stopped_it_goes_on_where_it_was(hub: Hub, files: ModelFiles) -> None:
+    task = half_come(hub, files)
+    assert files.doing == NAME
+    with pytest.raises(ConfigError, match=f"{NAME} is not done yet"):
+        files.get(NAME, "", hub.endpoint)
+    files.dismiss()
+    assert files.task is task
+    files.cancel()
+    hub.pace.set()
+    assert isinstance(ended(files).error, DownloadError)
+    assert (task.is_stopped, task.can_discard, task.paths) == (True, True, ())
+    files.again()
+    assert ended(files).error is None
+    assert ended(files).paths[0].read_bytes() == DATA
+    assert hub.ranges[0] == "" and hub.ranges[1].startswith("bytes=")
+
+
+def test_what_had_come_can_be_thrown_away(hub: Hub, files: ModelFiles, settings: Settings) -> None:
+    half_come(hub, files)
+    files.cancel()
+    hub.pace.set()
+    ended(files)
+    assert list(settings.models.rglob("*.partial"))
+    files.dismiss(discard=True)
+    assert files.task is None
+    assert not list(settings.models.rglob("*.partial"))
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "kind", "told"),
+    [
+        ("nobody/nothing", "", DownloadError, "has no nobody/nothing"),
+        (NAME, "Q8_0", ConfigError, "Which of"),
+        ("no-such-model", "", ConfigError, "not in the catalogue"),
+    ],
+)
+def test_what_cannot_be_fetched_is_said(
+    hub: Hub, files: ModelFiles, name: str, wanted: str, kind: type[Exception], told: str
+) -> None:
+    files.get(name, wanted, hub.endpoint)
+    task = ended(files)
+    assert isinstance(task.error, kind) and told in str(task.error)
+    assert not task.can_discard
+
+
+def test_no_network_is_said_and_all_else_goes_on(files: ModelFiles, settings: Settings) -> None:
+    files.get(NAME, "", "http://127.0.0.1:9")
+    assert isinstance(ended(files).error, NetworkError)
+    files.synthesise("tiny", "Q4_0")
+    assert ended(files).paths == (settings.models / "tiny-Q4_0.gguf",)
+
+
+def test_a_model_of_the_catalogue_that_is_here_is_found(files: ModelFiles, settings: Settings) -> None:
+    text = next(entry for entry in read_catalogue().entries if entry.quantisation == "Q4_K_M")
+    folder = next(entry for entry in read_catalogue().entries if not entry.quantisation)
+    assert files.kept(text) is None and files.kept(folder) is None
+    for entry, name in ((text, "other.Q8_0.gguf"), (text, "it.Q4_K_M.gguf"), (folder, "modules.json")):
+        path = settings.models / entry.repository / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert files.kept(text) == settings.models / text.repository / "it.Q4_K_M.gguf"
+    assert files.kept(folder) == settings.models / folder.repository
+    assert isinstance(text, Entry)
+
+
+# making
+
+
+@pytest.fixture
+def source(settings: Settings) -> Path:
+    path = settings.models / "tiny-F16.gguf"
+    path.parent.mkdir(parents=True)
+    write_synthetic("tiny", path, "F16")
+    return path
+
+
+def test_a_quantisation_lies_beside_its_source(files: ModelFiles, source: Path) -> None:
+    files.quantise(source, "Q8_0")
+    task = ended(files)
+    assert task.error is None
+    assert task.paths == (source.with_name("tiny-Q8_0.gguf"),)
+    assert read_model(task.paths[0]).quantisation == "Q8_0"
+    files.quantise(source, "Q8_0")
+    assert "exists already" in str(ended(files).error)
+
+
+def test_folders_of_others_get_no_files(files: ModelFiles, settings: Settings, story_model: Path) -> None:
+    assert quantisation_path(read_model(story_model), "Q8_0", settings) == settings.models / "story-Q8_0.gguf"
+    files.quantise(story_model, "Q4_0")
+    task = ended(files)
+    assert isinstance(task.error, ModelError) and "quantised already" in str(task.error)
+    files.quantise(story_model, "Q4_0", may_requantise=True)
+    assert ended(files).paths[0].parent == settings.models
+
+
+def test_an_unknown_type_or_shape_is_refused(files: ModelFiles, source: Path) -> None:
+    files.quantise(source, "Q99")
+    assert "must be one of" in str(ended(files).error)
+    files.synthesise("round", "Q4_0")
+    assert "must be one of" in str(ended(files).error)
+    with pytest.raises(ConfigError, match="here already"):
+        files.synthesise("tiny", "F16")
+
+
+def test_a_synthetic_model_is_written_or_stopped_with_nothing_left(files: ModelFiles, settings: Settings) -> None:
+    files.synthesise("llama-1.1b-32k", "Q8_0")
+    task = files.task
+    assert task is not None
+    until(lambda: task.progress.num_bytes or not task.is_running)
+    assert task.is_running, task.error
+    files.cancel()
+    assert "stopped" in str(ended(files).error)
+    assert list(settings.models.iterdir()) == []
+
+
+# beside a benchmark
+
+
+def test_nothing_begins_while_a_benchmark_measures(settings: Settings) -> None:
+    files = ModelFiles(settings, lambda: True)
+    with pytest.raises(ConfigError, match="A benchmark is measuring"):
+        files.get(NAME)
+    with pytest.raises(ConfigError, match="A benchmark is measuring"):
+        files.synthesise("tiny", "Q4_0")
+    assert files.task is None
+
+
+def test_no_benchmark_begins_while_a_model_is_fetched_and_closing_ends_it(
+    hub: Hub, settings: Settings, story_model: Path
+) -> None:
+    bench = Workbench(settings)
+    try:
+        task = half_come(hub, bench.files)
+        with pytest.raises(ConfigError, match=f"{NAME} is being fetched or made"):
+            bench.bench.start(Plan(model=str(story_model)))
+        with pytest.raises(ConfigError, match=f"{NAME} is being fetched or made"):
+            bench.bench.measure_limits()
+        threading.Timer(0.2, hub.pace.set).start()
+    finally:
+        bench.close()
+    assert not task.is_running and task.is_stopped

@@ -1,0 +1,290 @@
+"""The Models page without a browser: library, one model, whether it fits."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.models import by_size, by_type, embedded_model, read_library, read_model
+from engine.models.fit import SEQUENCES, FitRow, MachineMemory, contexts_for, grid, notes_example
+from engine.models.synthetic import write_synthetic
+from engine.workbench import Workbench
+from engine.workbench.model_library import look_at
+from pages.parts.models import fit_charts, fit_view, library_view, place, playground, tensor_charts
+from pages.parts.plain import plain
+from tests.engine.models import headers
+from tests.pages.bench_harness import ScriptedSlot
+
+ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
+HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
+
+
+class Machine:
+    """Limits of a machine, as far as a library asks."""
+
+    bandwidth_bytes_per_s = 10e9
+
+
+@pytest.fixture
+def slot(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> ScriptedSlot:
+    scripted = ScriptedSlot()
+    monkeypatch.setattr(bench, "bench", scripted, raising=False)
+    return scripted
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of models that the settings name."""
+    found = tmp_path / "models"
+    found.mkdir()
+    monkeypatch.setenv("LOGITBENCH_MODELS", str(found))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return found
+
+
+@pytest.fixture(scope="session")
+def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of random weights whose layers have sliding windows."""
+    path = tmp_path_factory.mktemp("gemma") / "gemma.gguf"
+    write_synthetic("tiny-gemma", path, "Q8_0")
+    return path
+
+
+def page(**query: str) -> AppTest:
+    at = AppTest.from_file(str(ROUTER), default_timeout=60)
+    for name, value in query.items():
+        at.query_params[name] = value
+    at = at.switch_page("models.py").run()
+    assert not at.exception, at.exception
+    assert [title.value for title in at.title] == ["Models"]
+    return at
+
+
+def address(at: AppTest) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}
+
+
+def said(at: AppTest) -> str:
+    return "\n".join(element.value for element in [*at.main.caption, *at.main.markdown, *at.main.subheader])
+
+
+def table(at: AppTest, column: str):  # type: ignore[no-untyped-def]
+    return next(shown.value for shown in at.main.dataframe if column in shown.value)
+
+
+def primary(at: AppTest) -> list[str]:
+    return [button.label for button in at.main.button if button.proto.type == "primary"]
+
+
+# library
+
+
+def test_it_opens_on_the_models_found_here(slot: ScriptedSlot, folder: Path) -> None:
+    shutil.copy(embedded_model(), folder / "other.gguf")
+    at = page()
+    shown = table(at, "quantisation")
+    assert list(shown["place"]) == ["Embedded", "Models"]
+    assert list(shown["fits"]) == ["fits", "fits"]
+    assert set(shown["vocabulary"]) == {read_model(embedded_model()).n_vocab}
+    assert "2 models" in said(at)
+    assert "all of them fit" in said(at)
+    assert address(at) == {}
+    assert primary(at) == []
+
+
+def test_broken_files_stand_there_with_their_reason(slot: ScriptedSlot, folder: Path) -> None:
+    (folder / "cut.gguf").write_bytes(b"GGUF\x03")
+    at = page()
+    (reason,) = table(at, "reason")["reason"]
+    assert "cut.gguf" in reason
+    assert "1 file cannot be used" in said(at)
+
+
+def test_without_limits_no_speed_is_estimated(slot: ScriptedSlot, folder: Path) -> None:
+    at = page()
+    assert "speed is" not in table(at, "quantisation")
+    at.button(key="models_limits").click().run()
+    assert slot.calls == [("measure_limits", "", 512)]
+
+
+def test_speed_is_estimated_from_the_limits(slot: ScriptedSlot, folder: Path) -> None:
+    slot.machine = Machine()
+    shown = table(page(), "quantisation")
+    assert list(shown["speed is"]) == ["estimated"]
+    per_s = 10e9 / read_model(embedded_model()).weights_bytes
+    assert shown["one sequence, tok/s"][0] == pytest.approx(per_s)
+
+
+def test_how_much_lies_in_memory_is_a_share(folder: Path) -> None:
+    (model,) = look_at(read_library())
+    assert library_view.frame([model])["in RAM, %"][0] == pytest.approx(100 * model.resident)
+
+
+# one model
+
+
+def test_a_model_has_a_page_with_what_its_header_says(slot: ScriptedSlot, folder: Path) -> None:
+    at = page(model=str(embedded_model()))
+    file = read_model(embedded_model())
+    assert at.main.subheader[0].value == plain(file.name)
+    metadata = table(at, "key")
+    assert set(metadata["key"]) == set(file.metadata) - {"tokenizer.chat_template"}
+    tensors = table(at, "tensor")
+    assert tensors["number"].sum() == len(file.tensors)
+    assert primary(at) == ["Load"]
+
+
+def test_the_tokenizer_answers_with_ids_and_bytes(bench: Workbench, slot: ScriptedSlot, folder: Path) -> None:
+    at = page(model=str(embedded_model()))
+    at.text_area(key=playground.TEXT).set_value("Once upon a time\n🐈").run()
+    shown = table(at, "bytes")
+    pool = bench.model.pool
+    assert pool is not None
+    assert list(shown["id"]) == pool.tokenize("Once upon a time\n🐈")
+    raw = b"".join(bytes.fromhex(one) for one in shown["bytes"])
+    assert raw.decode().strip() == "Once upon a time\n🐈"
+
+
+def test_a_model_that_is_not_loaded_says_so_instead(slot: ScriptedSlot, folder: Path, gemma: Path) -> None:
+    at = page(model=str(gemma))
+    assert "once this model is loaded" in said(at)
+    assert not at.main.text_area
+    assert not at.button(key="model_load").disabled
+
+
+def test_from_a_model_to_whether_it_fits_and_back(slot: ScriptedSlot, folder: Path, gemma: Path) -> None:
+    at = page(model=str(gemma))
+    at.button(key="model_fit").click().run()
+    assert address(at) == {"view": "fit", "model": str(gemma)}
+    at = page(model=str(gemma))
+    at.button(key="model_back").click().run()
+    assert address(at) == {}
+
+
+@pytest.mark.parametrize("name", ["nowhere.gguf", HOSTILE, "/", ""])
+def test_a_model_that_is_not_there_is_said_in_place(name: str, slot: ScriptedSlot, folder: Path) -> None:
+    at = page(model=name)
+    if name:
+        assert len(at.error) == 1
+        assert "<script>" not in at.error[0].value
+    else:
+        assert not at.error
+
+
+def test_names_and_templates_of_files_are_shown_as_they_are(slot: ScriptedSlot, folder: Path) -> None:
+    named = headers.key("general.name", headers.TEXT, headers.text(HOSTILE))
+    keys = [named if b"general.name" in one else one for one in headers.KEYS]
+    path = headers.write(folder, headers.gguf(keys), "hostile.gguf")
+    assert HOSTILE.replace("\u202e", "\ufffd") in list(table(page(), "quantisation")["name"])
+    at = page(model=str(path))
+    assert at.main.subheader[0].value == plain(HOSTILE)
+    assert [one.value for one in at.main.code] == ["{{ messages }}" * 1000]
+
+
+def test_steering_characters_of_a_template_are_not_shown() -> None:
+    assert playground.visible("{{ a }}\n\u202e{{ b }}") == "{{ a }}\n\ufffd{{ b }}"
+
+
+def test_charts_of_tensors_account_for_all_bytes(gemma: Path) -> None:
+    file = read_model(gemma)
+    types, sizes = by_type(file), by_size(file)[: tensor_charts.MOST_BARS]
+    for figure, groups in ((tensor_charts.types(types), types), (tensor_charts.largest(by_size(file)), sizes)):
+        assert sum(figure.data[0].x) * 1e6 == pytest.approx(sum(group.num_bytes for group in groups))
+        assert figure.layout.title.text.startswith(groups[0].name)
+
+
+# whether it fits
+
+
+def test_fit_opens_on_the_loaded_model(bench: Workbench, slot: ScriptedSlot, folder: Path) -> None:
+    at = page(view="fit")
+    assert "fit here" in at.main.subheader[0].value
+    file = read_model(embedded_model())
+    assert len(table(at, "sequences")) == len(SEQUENCES) * len(contexts_for(file))
+    assert primary(at) == []
+
+
+def test_what_is_asked_stands_in_the_address(slot: ScriptedSlot, folder: Path, gemma: Path) -> None:
+    at = page(view="fit", model=str(gemma), sequences="4", type_k="q8_0", n_ctx="512")
+    assert "4 sequences of 512 tokens" in at.main.subheader[0].value
+    assert "q8" in said(at)
+    at.selectbox(key="fit_sequences").select(8).run()
+    assert address(at)["sequences"] == "8"
+    assert "8 sequences of 512 tokens" in at.main.subheader[0].value
+    assert any("window" in caption.value for caption in at.main.caption)
+
+
+@pytest.mark.parametrize("query", [{"sequences": "0"}, {"n_ctx": "many"}, {"type_k": "f8"}, {"shared": "perhaps"}])
+def test_an_address_that_asks_for_nonsense_gives_the_usual(
+    query: dict[str, str], slot: ScriptedSlot, folder: Path
+) -> None:
+    at = page(view="fit", **query)
+    assert not at.error
+    assert at.main.subheader[0].value == page(view="fit").main.subheader[0].value
+
+
+def test_the_example_of_the_notes_explains_itself(slot: ScriptedSlot, folder: Path) -> None:
+    at = page(view="fit", model=place.EXAMPLE)
+    assert "118 layers" in said(at)
+    assert plain("3.04 TB") in said(at)
+    assert "too much here at any context length" in at.main.subheader[0].value
+
+
+@pytest.mark.parametrize(("view", "shown"), [("library", {}), ("quantise", {"view": "quantise"})])
+def test_the_example_is_left_behind_in_the_other_views(
+    view: str, shown: dict[str, str], slot: ScriptedSlot, folder: Path
+) -> None:
+    at = page(view="fit", model=place.EXAMPLE)
+    at.segmented_control(key="models_view").set_value(view).run()
+    assert not at.exception
+    assert not at.error
+    assert shown.items() <= address(at).items()
+    assert address(at).get("model") != place.EXAMPLE
+
+
+def rows_with(change: Callable[[FitRow], bool]) -> list[FitRow]:
+    file = read_model(embedded_model())
+    return [row for row in grid(file) if change(row)]
+
+
+def test_the_stack_is_the_sum(folder: Path) -> None:
+    rows = rows_with(lambda row: row.sequences == 8)
+    figure = fit_charts.over_context(rows, MachineMemory(total=10**12, limit=None, available=10**12))
+    for number, row in enumerate(rows):
+        assert sum(bar.y[number] for bar in figure.data) * 1e6 == pytest.approx(row.total)
+    assert figure.layout.title.text == "8 sequences: all of these fit"
+
+
+def test_only_memory_near_the_columns_is_drawn() -> None:
+    rows = rows_with(lambda row: row.sequences == 8)
+    most = rows[-1].total
+    near = fit_charts.over_context(rows, MachineMemory(total=100 * most, limit=2 * most, available=most // 2))
+    assert [shape.label.text.split(":")[0] for shape in near.layout.shapes] == ["free now", "control group"]
+    assert not fit_charts.over_context(rows, MachineMemory(100 * most, None, 90 * most)).layout.shapes
+    low = fit_charts.over_context(rows, MachineMemory(most // 10, None, most // 20))
+    assert [shape.label.text for shape in low.layout.shapes] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("is_fitting", "longest", "said"),
+    [
+        (True, 512, "8 sequences of 512 tokens take 95.0 MB and fit here."),
+        (True, 4096, "8 sequences of 512 tokens take 95.0 MB and fit here, as would up to 4,096 tokens each."),
+        (False, 256, "8 sequences of 512 tokens take 95.0 MB, too much here; up to 256 tokens each would fit."),
+        (False, 0, "8 sequences of 512 tokens take 95.0 MB, too much here at any context length."),
+    ],
+)
+def test_the_answer_is_a_sentence(is_fitting: bool, longest: int, said: str) -> None:
+    row = FitRow(512, 8, 1, 1, 1, 1, 1, 1, 95_000_000, is_fitting)
+    assert fit_view.sentence(row, longest) == said
+
+
+def test_where_some_fit_the_title_says_up_to_which() -> None:
+    example = notes_example()
+    rows = grid(example.model, [512, 2048], (1, 512))
+    one, many = (fit_charts.over_context([row for row in rows if row.sequences == count], MachineMemory(1, None, 1))
+                 for count in (1, 512))  # fmt: skip
+    assert one.layout.title.text.startswith("1 sequence: ")
+    assert many.layout.title.text == "512 sequences: none of these fits"
