@@ -161,6 +161,13 @@ def test_best_settings_on_the_real_engine_end_with_a_choice(story_model: Path) -
     final = final_round(reporter.samples)
     assert final is not None
     assert DEFAULT in reporter.samples["cell"][reporter.samples["round"] >= final]
-    assert cells[outcome["winner"]].pool.parallel == 16
-    assert outcome["word"] == "faster" and outcome["gain"]["low"] > 1
-    assert outcome["pool"]["parallel"] == 16
+    medians = {
+        cell: float(np.median(reporter.samples["tokens_per_s"][reporter.samples["cell"] == cell]))
+        for cell in np.unique(reporter.samples["cell"]).tolist()
+    }
+    assert cells[max(medians, key=medians.__getitem__)].pool.parallel == 16
+    winner = cells[outcome["winner"]].pool
+    assert outcome["pool"]["parallel"] == winner.parallel
+    # A machine with much else to do may leave the final rounds without a verdict; then the default must stay.
+    assert (winner.parallel == 16) == (outcome["word"] == "faster")
+    assert outcome["word"] != "faster" or outcome["gain"]["low"] > 1
