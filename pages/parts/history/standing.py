@@ -20,6 +20,7 @@ from pages.parts.plain import plain
 METRIC = METRICS_BY_NAME["end_to_end_per_s"]
 MEASURED, NOTED, REFERENCE = "measured", "noted by hand", "reference"
 LOOKS = {MEASURED: (ACCENT, "circle"), NOTED: (ACCENT, "circle-open"), REFERENCE: (GREY, "circle-open")}
+NOTED_MODELS = "with models of 7 B"
 MOST_CELLS, MOST_PLACES, WIDE = 200, 6, 30
 
 
@@ -63,7 +64,7 @@ def points(history: History) -> list[Point]:
 def sentence(found: list[Point]) -> str:
     """The fastest of ours beside the slowest and fastest of the references."""
     noted = [point.per_s for point in found if point.group == REFERENCE]
-    among = f"the reference machines noted {digits(min(noted))} to {digits(max(noted))} {METRIC.unit}"
+    among = f"the reference machines noted {digits(min(noted))} to {digits(max(noted))} {METRIC.unit}, {NOTED_MODELS}"
     best = next((point for point in found if point.group == MEASURED), None)
     if best is None:
         return f"{among[0].upper()}{among[1:]}, end to end; nothing was measured here yet."
