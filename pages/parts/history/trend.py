@@ -1,6 +1,7 @@
 """One configuration over time: its figure in every run, and where llama.cpp or the workbench changed."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -13,7 +14,7 @@ from engine.history import History
 from engine.runs import RunRecord, TrendPoint
 from engine.samples import METRICS_BY_NAME
 from engine.stats import Interval
-from engine.units import Scale, between, quantity, scale_of
+from engine.units import Scale, between, counted, quantity, scale_of
 from engine.workbench import Workbench
 from pages.parts import address
 from pages.parts.benchmark import charts
@@ -24,6 +25,8 @@ from pages.parts.notice import notice
 from pages.parts.plain import plain
 
 METRIC, CELL, DEFAULT = "history_metric", "history_cell", "tokens_per_s"
+LEAST_MARGIN = timedelta(hours=6)
+"""Beside the first and the last run, so that one alone stands at a day and not at a fraction of a second."""
 
 
 def show(bench: Workbench, history: History) -> None:
@@ -84,8 +87,12 @@ def chart(found: Trend, metric: str) -> go.Figure:
     """Every run as a dot with its interval, those of other machines grey; dashed where a version changed."""
     unit = METRICS_BY_NAME[metric].unit
     scale = scale_of(unit, max(point.value for point in found.points))
-    newest = found.points[-1]
-    figure = blank(f"{quantity(newest.value, unit)} in the newest of {len(found.points):,} runs", "", height=360)
+    first, newest = found.points[0], found.points[-1]
+    figure = blank(
+        f"{quantity(newest.value, unit)} in the newest of {counted(len(found.points), 'run')}", "", height=360
+    )
+    margin = max((newest.created_at - first.created_at) / 20, LEAST_MARGIN)
+    figure.update_xaxes(range=[first.created_at.astimezone() - margin, newest.created_at.astimezone() + margin])
     figure.update_yaxes(title=f"{METRICS_BY_NAME[metric].label}, {scale.unit}", rangemode="tozero")
     for name, colour, is_same in (("other machines", GREY, False), ("this fingerprint", ACCENT, True)):
         points = [point for point in found.points if (point.machine_hash == newest.machine_hash) is is_same]
