@@ -16,10 +16,9 @@ from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import preview
 from engine.bench.running.session import Session
 from engine.commands import bench_arguments as words_of
-from engine.commands.keeping import INBOX
 from engine.commands.progress_line import ProgressLine
 from engine.errors import ConfigError, HistoryError, HistoryLocked
-from engine.history import History, write_inbox, write_run
+from engine.history import INBOX, History, write_inbox, write_run
 from engine.jsonable import figure
 from engine.runs import RunRecord
 from engine.settings import Settings

@@ -9,10 +9,9 @@ from typing import Any
 from engine.bench.findings.comparison import Comparison, compare_runs
 from engine.commands import history_arguments as words_of
 from engine.commands.bench import print_json, print_run
-from engine.commands.keeping import INBOX
 from engine.commands.table import printable, table
 from engine.errors import ConfigError, HistoryLocked
-from engine.history import History, TrialRecord, write_inbox
+from engine.history import INBOX, History, TrialRecord, write_inbox
 from engine.history.archive import export_history
 from engine.history.console import Result
 from engine.history.export import to_json

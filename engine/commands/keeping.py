@@ -1,17 +1,14 @@
 """Keeping what a program without a workbench ran: in the history, or in the inbox of the process that owns it."""
 
 from datetime import datetime
-from importlib.metadata import version
 
 from engine.errors import HistoryLocked
-from engine.history import History, ModelIdentity, TrialRecord, write_inbox
+from engine.history import INBOX, History, ModelIdentity, TrialRecord, write_inbox
+from engine.history.trials import versions
 from engine.models import model_hash
 from engine.pool.job import Job
 from engine.pool.pool import Pool
 from engine.settings import Settings
-
-INBOX = "inbox"
-VERSIONS = ("llama-cpp-python", "logitbench", "numpy")
 
 
 def keep(job: Job, pool: Pool, created_at: datetime, settings: Settings) -> None:
@@ -28,7 +25,7 @@ def keep(job: Job, pool: Pool, created_at: datetime, settings: Settings) -> None
         request=job.request,
         pool=pool.spec,
         model=identity_of(pool),
-        versions={name: version(name) for name in VERSIONS},
+        versions=versions(),
         completion=job.result(),
     )
     try:

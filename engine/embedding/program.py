@@ -1,7 +1,6 @@
 """The program that loads a model, from the pool's side: started, asked for workers, and their deaths explained."""
 
 import contextlib
-import os
 import signal
 import socket
 import subprocess
@@ -13,10 +12,9 @@ from typing import Any
 from engine import errors
 from engine.embedding import messages as m
 from engine.errors import ModelError, WorkerDied
-from engine.llama.launch import environment_for
+from engine.llama.launch import environment_for, log_tail
 from engine.pool.messages import Channel
 
-_LOG_TAIL = 2000
 _PATIENCE_S = 3.0
 _FROM_PROGRAM: Any = m.FromProgram
 _FROM_WORKER: Any = m.FromWorker
@@ -132,11 +130,7 @@ class Program:
         self._log.close()
 
     def _tail(self) -> str:
-        if self._log.closed:
-            return ""
-        size = os.fstat(self._log.fileno()).st_size
-        tail = os.pread(self._log.fileno(), _LOG_TAIL, max(0, size - _LOG_TAIL)).decode("utf-8", "replace").strip()
-        return f"; the end of its log:\n{tail}" if tail else ""
+        return "" if self._log.closed else log_tail(self._log)
 
 
 def _how(status: int) -> str:

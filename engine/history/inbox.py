@@ -12,6 +12,9 @@ from engine.history.trials import TrialRecord
 from engine.history.whole_file import write_whole
 from engine.runs import RunRecord
 
+INBOX = "inbox"
+"""The folder, in the home folder."""
+
 TRIAL = ".trial"
 RUN = ".run.zip"
 REFUSED = "refused"

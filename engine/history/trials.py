@@ -4,12 +4,14 @@ import math
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime
+from importlib.metadata import version
 
 from engine.errors import ConfigError
 from engine.results import INSPECTED, Completion
 from engine.specs import PoolSpec, Request, Sampling
 
 TITLE_CHARACTERS = 200
+_VERSIONS = ("llama-cpp-python", "logitbench", "numpy")
 OUTPUT_CHARACTERS = 200  # of the output's start, in lists
 
 
@@ -82,6 +84,11 @@ class TrialSummary:
     decode_per_s: float | None
     mean_surprise_bits: float | None
     label: str
+
+
+def versions() -> dict[str, str]:
+    """What a trial that runs now is kept with: the packages that its result depends on, by name."""
+    return {name: version(name) for name in _VERSIONS}
 
 
 def as_uuid(text: str) -> uuid.UUID | None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -11,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import WorkerDied
-from engine.llama.launch import environment_for
+from engine.llama.launch import environment_for, log_tail
 from engine.models.imatrix import Importance
 
 _MODULE = "engine.llama.quantise"
-_LOG_TAIL = 2000
 
 
 class QuantiseProgram:
@@ -64,12 +62,9 @@ class QuantiseProgram:
             self._process.wait(1)
         self.stop()
         status = self._process.wait()
-        size = os.fstat(self._log.fileno()).st_size
-        words = os.pread(self._log.fileno(), _LOG_TAIL, max(0, size - _LOG_TAIL)).decode("utf-8", "replace").strip()
-        tail = f"; the end of its log:\n{words}" if words else ""
         return WorkerDied(
             f"{source}: the process that quantised it ended with status {status}, so nothing was "
-            f"written: try again, and with the same outcome another file{tail}"
+            f"written: try again, and with the same outcome another file{log_tail(self._log)}"
         )
 
 

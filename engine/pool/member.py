@@ -1,7 +1,6 @@
 """One worker process from the pool's side: started, spoken to, and its death explained."""
 
 import contextlib
-import os
 import queue
 import signal
 import socket
@@ -18,12 +17,10 @@ from typing import Any, NamedTuple
 
 from engine import errors
 from engine.errors import EngineError, ModelError, WorkerDied
-from engine.llama.launch import environment_for
+from engine.llama.launch import environment_for, log_tail
 from engine.pool import messages as m
 from engine.pool.job import Job
 from engine.vocabulary import Vocabulary
-
-_LOG_TAIL = 2000
 
 
 class Startup(NamedTuple):
@@ -154,7 +151,7 @@ class Member:
             self.process.wait()
         with self._closing:
             if not self._log.closed:
-                self._last_words = self._tail()
+                self._last_words = log_tail(self._log)
                 self._log.close()
 
     def reason_of_death(self) -> str:
@@ -166,11 +163,6 @@ class Member:
         if code is not None and code < 0:
             return f"crashed ({signal.Signals(-code).name})" + self._last_words
         return f"ended with status {code}" + self._last_words
-
-    def _tail(self) -> str:
-        size = os.fstat(self._log.fileno()).st_size
-        tail = os.pread(self._log.fileno(), _LOG_TAIL, max(0, size - _LOG_TAIL)).decode("utf-8", "replace").strip()
-        return f"; the end of its log:\n{tail}" if tail else ""
 
 
 _TO_POOL: Any = m.ToPool

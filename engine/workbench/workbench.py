@@ -7,7 +7,6 @@ import time
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.errors import ConfigError, HistoryError
-from engine.history import History, TrialRecord, TrialSummary, take_inbox, write_inbox
+from engine.history import INBOX, History, TrialSummary, take_inbox, write_inbox
 from engine.history.export import to_csv, to_json
 from engine.history.trial_file import read_trial
 from engine.models.library import embedded_model, shipped
@@ -28,16 +27,14 @@ from engine.workbench.compare_slot import CompareSlot
 from engine.workbench.embedding_slot import EmbeddingSlot
 from engine.workbench.model_files import ModelFiles
 from engine.workbench.model_slot import ModelSlot, ModelState
+from engine.workbench.trial_records import is_stepped_over, record_of, summary_of
 from engine.workbench.trials import Draft, LiveTrial, StoredTrial, Trial
 
 KEPT_S = 600
 READ_KEPT = 16
 INBOX_S = 5
-INBOX = "inbox"
-TITLE_CHARACTERS = 200
 STEPS_PER_LINE = 8
 RECORDED = "recorded"
-VERSIONS = ("llama-cpp-python", "logitbench", "numpy")
 
 
 class Shift(NamedTuple):
@@ -211,7 +208,7 @@ class Workbench:
         if self.history is None or not trial.draft.is_kept or trial.completion is None:
             return
         try:
-            self.history.record(_record(trial)).add_done_callback(lambda done: self._stored(trial, done))
+            self.history.record(record_of(trial)).add_done_callback(lambda done: self._stored(trial, done))
         except HistoryError as error:
             self.history_error = error
 
@@ -276,9 +273,9 @@ class Workbench:
         with self._lock:
             shown = [trial for trial in self._trials.values() if trial.label != COMPARED]
         live = [trial for trial in shown if trial.completion or not trial.done()]
-        by_id = {summary.id: summary for summary in stored} | {trial.id: _summary(trial) for trial in live}
+        by_id = {summary.id: summary for summary in stored} | {trial.id: summary_of(trial) for trial in live}
         newest_first = sorted(by_id.values(), key=lambda summary: summary.created_at, reverse=True)
-        lines = [one for newer, one in pairwise([None, *newest_first]) if one and not _is_stepped_over(one, newer)]
+        lines = [one for newer, one in pairwise([None, *newest_first]) if one and not is_stepped_over(one, newer)]
         return lines[:limit]
 
     def newest_id(self) -> str | None:
@@ -310,11 +307,11 @@ class Workbench:
 
     def as_json(self, trial: Trial) -> bytes:
         """All of an ended trial as JSON, kept or not. Raises ConfigError where it has no result."""
-        return to_json(_record(trial))
+        return to_json(record_of(trial))
 
     def as_csv(self, trial: Trial) -> bytes:
         """The steps of an ended trial as CSV, kept or not. Raises ConfigError where it has no result."""
-        return to_csv(_record(trial))
+        return to_csv(record_of(trial))
 
     def record_example(self, folder: Path, draft: Draft) -> Path:
         """Run `draft` and write it to `folder` as the trial that ships; waits for the model and the result."""
@@ -322,7 +319,7 @@ class Workbench:
             time.sleep(0.1)
         trial = self.submit(replace(draft, is_kept=False))
         trial.job.result()
-        record = _record(trial)
+        record = record_of(trial)
         model = replace(record.model, path=Path(record.model.path).name)
         return write_inbox(folder, replace(record, label=RECORDED, model=model))
 
@@ -346,54 +343,6 @@ class Workbench:
         self.slot.close()
         if self.history is not None:
             self.history.close()
-
-
-def _summary(trial: Trial) -> TrialSummary:
-    """One line for the list of recent trials, of a trial that the history does not have yet."""
-    return TrialSummary(
-        id=trial.id,
-        created_at=trial.created_at,
-        title=_title(trial.draft),
-        output_start=trial.steps.text[:TITLE_CHARACTERS],
-        model_name=trial.model.name,
-        num_generated=len(trial.steps),
-        decode_per_s=trial.timings.decode_per_s,
-        mean_surprise_bits=None,
-        label=trial.label,
-    )
-
-
-def _is_stepped_over(one: TrialSummary, newer: TrialSummary | None) -> bool:
-    """True where `newer` is the same text a step further, so that it holds all of `one`."""
-    if newer is None or one.label != "step" or newer.label not in ("step", "continue"):
-        return False
-    return newer.title == one.title and newer.num_generated > one.num_generated
-
-
-def _title(draft: Draft) -> str:
-    text = draft.messages[-1]["content"] if draft.messages else draft.prompt
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:TITLE_CHARACTERS]
-
-
-def _record(trial: Trial) -> TrialRecord:
-    completion = trial.completion
-    if completion is None:
-        raise ConfigError("This trial has no result to keep or to download: it still runs, or it failed.")
-    draft = trial.draft
-    return TrialRecord(
-        id=trial.id,
-        created_at=trial.created_at,
-        prompt=draft.prompt,
-        messages=draft.messages,
-        sampling=draft.sampling,
-        request=draft.request,
-        pool=trial.pool,
-        model=trial.model,
-        versions={name: version(name) for name in VERSIONS},
-        completion=completion,
-        parent=trial.parent,
-        label=trial.label,
-    )
 
 
 _opening = threading.Lock()

@@ -19,6 +19,7 @@ from engine.workbench import Workbench
 from pages.parts.benchmark import plan_editor, run_table
 from pages.parts.benchmark.run_facts import facts
 from pages.parts.plain import plain
+from tests.pages.app import open_page, press
 from tests.pages.bench_harness import ScriptedSlot, make_run
 
 ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
@@ -40,24 +41,12 @@ def slot(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> ScriptedSlot:
 
 
 def page(**query: str) -> AppTest:
-    at = AppTest.from_file(str(ROUTER), default_timeout=60)
-    for name, value in query.items():
-        at.query_params[name] = value
-    at = at.switch_page("benchmark.py").run()
-    assert not at.exception, at.exception
-    assert [title.value for title in at.title] == ["Benchmark"]
-    return at
+    return open_page("benchmark.py", "Benchmark", **query)
 
 
 def opened(slot: ScriptedSlot, run: RunRecord) -> AppTest:
     slot.runs[run.id] = run
     return page(run=run.id)
-
-
-def press(at: AppTest, key: str) -> AppTest:
-    at.button(key=key).click().run()
-    assert not at.exception, at.exception
-    return at
 
 
 def address(at: AppTest) -> dict[str, str]:

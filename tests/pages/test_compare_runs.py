@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +18,9 @@ from engine.workbench import Workbench
 from pages.parts.compare import run_entries
 from pages.parts.labels import distinct
 from pages.parts.plain import plain
+from tests.pages.app import open_page
 from tests.pages.bench_harness import ScriptedSlot, make_run
 
-ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
 HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
 
 
@@ -49,13 +48,7 @@ def slot(bench: Workbench, monkeypatch: pytest.MonkeyPatch, runs: tuple[RunRecor
 
 
 def page(**query: str) -> AppTest:
-    at = AppTest.from_file(str(ROUTER), default_timeout=60)
-    for name, value in query.items():
-        at.query_params[name] = value
-    at = at.switch_page("compare.py").run()
-    assert not at.exception, at.exception
-    assert [title.value for title in at.title] == ["Compare"]
-    return at
+    return open_page("compare.py", "Compare", **query)
 
 
 def opened(*runs: RunRecord, **query: str) -> AppTest:

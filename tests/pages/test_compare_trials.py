@@ -1,7 +1,5 @@
 """The comparison of prompts without a browser: what it opens with, what Run starts, what stands beside what."""
 
-from pathlib import Path
-
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -13,9 +11,9 @@ from engine.workbench.trials import Draft
 from pages.parts.compare.trial_file import as_file
 from pages.parts.compare.trial_text import as_html
 from pages.parts.plain import plain
+from tests.pages.app import open_page, press
 from tests.pages.conftest import wait_for_model
 
-ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
 HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
 COLD, HOT = (Arm(sampling=Sampling(temperature=t, seed=7), max_tokens=6) for t in (0.0, 1.5))
 
@@ -28,19 +26,7 @@ def idle(bench: Workbench) -> None:
 
 
 def page(**query: str) -> AppTest:
-    at = AppTest.from_file(str(ROUTER), default_timeout=60)
-    for name, value in query.items():
-        at.query_params[name] = value
-    at = at.switch_page("compare.py").run()
-    assert not at.exception, at.exception
-    assert [title.value for title in at.title] == ["Compare"]
-    return at
-
-
-def press(at: AppTest, key: str) -> AppTest:
-    at.button(key=key).click().run()
-    assert not at.exception, at.exception
-    return at
+    return open_page("compare.py", "Compare", **query)
 
 
 def address(at: AppTest) -> dict[str, str]:

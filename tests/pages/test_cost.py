@@ -15,9 +15,9 @@ from engine.runs import RunRecord
 from engine.workbench import Workbench, costing
 from pages.parts.cost import charts, price_table
 from pages.parts.plain import plain
+from tests.pages.app import open_page
 from tests.pages.bench_harness import ScriptedSlot, make_run
 
-ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
 HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
 NOTES = "c7i.4xlarge ends 18.2 h sooner than c7i.xlarge for $2.75 more."
 HOME = "Two cores"
@@ -45,13 +45,7 @@ def run(slot: ScriptedSlot) -> RunRecord:
 
 
 def page(**query: str) -> AppTest:
-    at = AppTest.from_file(str(ROUTER), default_timeout=60)
-    for name, value in query.items():
-        at.query_params[name] = value
-    at = at.switch_page("cost.py").run()
-    assert not at.exception, at.exception
-    assert [title.value for title in at.title] == ["Cost"]
-    return at
+    return open_page("cost.py", "Cost", **query)
 
 
 def address(at: AppTest) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import json
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,21 +15,15 @@ from engine.workbench import Workbench
 from engine.workbench.similarity import project
 from engine.workbench.text_files import shipped_texts
 from pages.parts.embeddings import charts
+from tests.pages.app import open_page
 
-ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
 HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
 
 
 def page(bench: Workbench, **query: str) -> AppTest:
     """The page with the vectors of the shipped sentences."""
     assert bench.embedding.embed(shipped_texts().texts).wait(120)
-    at = AppTest.from_file(str(ROUTER), default_timeout=60)
-    for name, value in query.items():
-        at.query_params[name] = value
-    at = at.switch_page("embeddings.py").run()
-    assert not at.exception, at.exception
-    assert [title.value for title in at.title] == ["Embeddings"]
-    return at
+    return open_page("embeddings.py", "Embeddings", **query)
 
 
 def rerun(bench: Workbench, at: AppTest) -> AppTest:

@@ -26,9 +26,9 @@ from engine.workbench import Workbench
 from engine.workbench.trials import Draft
 from pages.parts.history import doors, sql_chart, sql_view
 from pages.parts.plain import plain
+from tests.pages.app import open_page, press
 from tests.pages.bench_harness import make_run
 
-ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
 HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
 
 
@@ -60,19 +60,7 @@ def runs(history: History, plan: Plan) -> list[RunRecord]:
 
 
 def page(**query: str) -> AppTest:
-    at = AppTest.from_file(str(ROUTER), default_timeout=60)
-    for name, value in query.items():
-        at.query_params[name] = value
-    at = at.switch_page("history.py").run()
-    assert not at.exception, at.exception
-    assert [title.value for title in at.title] == ["History"]
-    return at
-
-
-def press(at: AppTest, key: str) -> AppTest:
-    at.button(key=key).click().run()
-    assert not at.exception, at.exception
-    return at
+    return open_page("history.py", "History", **query)
 
 
 def choose(at: AppTest, *rows: int) -> AppTest:

@@ -15,9 +15,9 @@ from engine.workbench.model_library import look_at
 from pages.parts.models import fit_charts, fit_view, library_view, place, playground, tensor_charts
 from pages.parts.plain import plain
 from tests.engine.models import headers
+from tests.pages.app import open_page
 from tests.pages.bench_harness import ScriptedSlot
 
-ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
 HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
 
 
@@ -53,13 +53,7 @@ def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def page(**query: str) -> AppTest:
-    at = AppTest.from_file(str(ROUTER), default_timeout=60)
-    for name, value in query.items():
-        at.query_params[name] = value
-    at = at.switch_page("models.py").run()
-    assert not at.exception, at.exception
-    assert [title.value for title in at.title] == ["Models"]
-    return at
+    return open_page("models.py", "Models", **query)
 
 
 def address(at: AppTest) -> dict[str, str]:

@@ -22,9 +22,9 @@ from engine.workbench.model_files import ModelFiles
 from pages.parts.models import file_task, get_view
 from pages.parts.plain import plain
 from tests.engine.models.hub_server import BLOCK, Hub, serving
+from tests.pages.app import open_page
 from tests.pages.bench_harness import ScriptedSlot, make_run
 
-ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
 ENTRY = read_catalogue().entries[0]
 HOSTILE = "<b>x **y** $z$.Q8_0.gguf"
 DATA = random.Random(2).randbytes(300_000)
@@ -65,13 +65,7 @@ def source(home: Path) -> Path:
 
 
 def page(view: str, **query: str) -> AppTest:
-    at = AppTest.from_file(str(ROUTER), default_timeout=60)
-    for name, value in {"view": view, **query}.items():
-        at.query_params[name] = value
-    at = at.switch_page("models.py").run()
-    assert not at.exception, at.exception
-    assert [title.value for title in at.title] == ["Models"]
-    return at
+    return open_page("models.py", "Models", view=view, **query)
 
 
 def texts(at: AppTest) -> str:

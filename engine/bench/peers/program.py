@@ -15,10 +15,9 @@ from typing import Any
 from engine import errors
 from engine.bench.measuring.clients import Deadline
 from engine.errors import BenchTimeout, EngineError, WorkerDied
-from engine.llama.launch import environment_for
+from engine.llama.launch import environment_for, log_tail
 
 _CHUNK = 1 << 16
-_LOG_TAIL = 2000
 
 
 class Program:
@@ -30,7 +29,7 @@ class Program:
     def __init__(self, module: str, build: str = "") -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the program writes to it as long as it lives
         self._name = module
-        self._received = self._last_words = b""
+        self._received, self._last_words = b"", ""
         self._lock = threading.RLock()
         self.started_at = time.monotonic()
         self._process = subprocess.Popen(
@@ -85,9 +84,8 @@ class Program:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
         self.close()
-        words = self._last_words.decode("utf-8", "replace").strip()
-        tail = f"; the end of its log:\n{words}" if words else ""
-        return WorkerDied(f"{self._name} ended with status {self._process.returncode}: run this again{tail}")
+        status = self._process.returncode
+        return WorkerDied(f"{self._name} ended with status {status}: run this again{self._last_words}")
 
     def close(self) -> None:
         """End the program; safe to call twice, and where it hangs."""
@@ -96,8 +94,7 @@ class Program:
         with self._lock:
             if self._log.closed:
                 return
-            size = os.fstat(self._log.fileno()).st_size
-            self._last_words = os.pread(self._log.fileno(), _LOG_TAIL, max(0, size - _LOG_TAIL))
+            self._last_words = log_tail(self._log)
             for stream in (self._input, self._output, self._log):
                 with contextlib.suppress(OSError):  # what was still to be written has nobody to read it
                     stream.close()

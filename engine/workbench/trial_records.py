@@ -1,0 +1,55 @@
+"""A trial of this workbench as the history keeps it, and as a line of the list of recent ones."""
+
+from engine.errors import ConfigError
+from engine.history import TrialRecord, TrialSummary
+from engine.history.trials import TITLE_CHARACTERS, versions
+from engine.workbench.trials import Draft, Trial
+
+
+def summary_of(trial: Trial) -> TrialSummary:
+    """One line for the list of recent trials, of a trial that the history does not have yet."""
+    return TrialSummary(
+        id=trial.id,
+        created_at=trial.created_at,
+        title=_title(trial.draft),
+        output_start=trial.steps.text[:TITLE_CHARACTERS],
+        model_name=trial.model.name,
+        num_generated=len(trial.steps),
+        decode_per_s=trial.timings.decode_per_s,
+        mean_surprise_bits=None,
+        label=trial.label,
+    )
+
+
+def is_stepped_over(one: TrialSummary, newer: TrialSummary | None) -> bool:
+    """True where `newer` is the same text a step further, so that it holds all of `one`."""
+    if newer is None or one.label != "step" or newer.label not in ("step", "continue"):
+        return False
+    return newer.title == one.title and newer.num_generated > one.num_generated
+
+
+def _title(draft: Draft) -> str:
+    text = draft.messages[-1]["content"] if draft.messages else draft.prompt
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:TITLE_CHARACTERS]
+
+
+def record_of(trial: Trial) -> TrialRecord:
+    """What the history keeps of a trial; raises ConfigError where it has no result."""
+    completion = trial.completion
+    if completion is None:
+        raise ConfigError("This trial has no result to keep or to download: it still runs, or it failed.")
+    draft = trial.draft
+    return TrialRecord(
+        id=trial.id,
+        created_at=trial.created_at,
+        prompt=draft.prompt,
+        messages=draft.messages,
+        sampling=draft.sampling,
+        request=draft.request,
+        pool=trial.pool,
+        model=trial.model,
+        versions=versions(),
+        completion=completion,
+        parent=trial.parent,
+        label=trial.label,
+    )
