@@ -74,6 +74,16 @@ class Spec(metaclass=_Refusing):
             raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(map(str, allowed))}")
 
 
+def check_text(name: str, text: str) -> None:
+    """Raise ConfigError where `text` has no UTF-8, as half of a surrogate pair has none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"{name}: character {error.start + 1:,} is half of a surrogate pair and no text; take it out"
+        ) from error
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sampling(Spec):
     """How the next token is chosen; the defaults are llama.cpp's (common/common.h, common_params_sampling).
@@ -136,6 +146,8 @@ class Sampling(Spec):
         self._check_samplers()
         if self.grammar and self.json_schema:
             raise ConfigError("grammar and json_schema are both given: give only one")
+        check_text("grammar", self.grammar)
+        check_text("json_schema", self.json_schema)
         if self.seed is not None:
             self._whole("seed", 0, 0xFFFFFFFE)
 
@@ -233,6 +245,8 @@ class Request(Spec):
         object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
         if not all(isinstance(stop, str) and stop for stop in self.stop):
             raise ConfigError(f"stop = {self.stop!r}: must be non-empty strings")
+        for stop in self.stop:
+            check_text("stop", stop)
         self._whole("max_tokens", 0, 1 << 24)
         self._whole("top_k", 0, MAX_RECORDED)
         self._whole("generated", 0, 1 << 24)

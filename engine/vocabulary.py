@@ -16,6 +16,10 @@ class TokenKind(IntFlag):
     BYTE = 4
 
 
+_CONTROL, _END = int(TokenKind.CONTROL), int(TokenKind.END)
+"""As plain numbers: an enumeration's & is a dozen calls, and each token asks."""
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """Bytes, name and kind of each token id.
@@ -36,11 +40,11 @@ class Vocabulary:
 
     def is_end(self, token: int) -> bool:
         """True for end-of-generation tokens."""
-        return bool(self.kinds[token] & TokenKind.END)
+        return bool(self.kinds[token] & _END)
 
     def is_control(self, token: int) -> bool:
         """True for tokens that steer and add no text."""
-        return bool(self.kinds[token] & TokenKind.CONTROL)
+        return bool(self.kinds[token] & _CONTROL)
 
     def text(self, token: int) -> str:
         """One token by itself, as shown in a list: a control token's name, incomplete bytes as <F0>."""

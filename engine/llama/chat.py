@@ -13,6 +13,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.errors import ConfigError
+from engine.llama.model import Model
 
 LIMIT_S = 1.0
 _LONGEST = 1 << 22
@@ -43,6 +44,17 @@ def render_chat(template: str, messages: Sequence[Mapping[str, str]], *, bos: st
     if len(text) > _LONGEST:
         raise ConfigError(f"the model's chat template made {len(text):,} characters; {_LONGEST:,} are allowed")
     return text
+
+
+def prompt_of(model: Model, messages: Sequence[Mapping[str, str]]) -> tuple[str, list[int]]:
+    """What a model's own template makes of messages, and its ids; BOS is added only where the template has not written
+    it. As `render_chat` for the rest."""
+    vocabulary = model.vocabulary
+    bos = vocabulary.names.get(vocabulary.bos, "") if vocabulary.bos is not None else ""
+    eos = next((name for token, name in vocabulary.names.items() if vocabulary.is_end(token)), "")
+    text = render_chat(model.chat_template, messages, bos=bos, eos=eos)
+    has_bos = bool(bos) and text.startswith(bos)
+    return text, model.tokenize(text, add_bos=not has_bos, special=True)
 
 
 def _to_json(value: Any, indent: int | None = None, ensure_ascii: bool = False, **_options: Any) -> str:

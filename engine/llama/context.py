@@ -1,15 +1,16 @@
 """KV cache and compute buffers of one model: batches in, rows of logits out, sequences copied and cut."""
 
 import ctypes
+from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import llama_cpp.llama_cpp as llama
 import numpy as np
-import numpy.typing as npt
 
 from engine.errors import ModelError
-from engine.llama.library import GGML_TYPES, view
+from engine.llama.distribution import Row
+from engine.llama.library import GGML_TYPES, quick, view
 from engine.llama.model import Model
 from engine.specs import PoolSpec
 
@@ -17,6 +18,8 @@ SCORED_ROWS = 32
 """Prompt rows with logits in one decode: at a 152k vocabulary 32 rows are 19 MB."""
 
 OK, NO_SLOT = 0, 1
+
+_get_logits = quick(llama.llama_get_logits, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Chunk(NamedTuple):
@@ -58,25 +61,24 @@ class Context:
         self.memory = llama.llama_get_memory(handle)
         self.n_ctx: int = llama.llama_n_ctx_seq(handle)
         self._make_batch(params.n_batch)
-        self._rows_at = (0, 0)
+        self._rows: list[Row] = []
+        self._rows_at = 0
 
     def _make_batch(self, n_batch: int) -> None:
-        """A batch over arrays of our own, so that filling it is a slice assignment."""
-        self._token = np.zeros(n_batch, np.int32)
-        self._pos = np.zeros(n_batch, np.int32)
-        self._logits = np.zeros(n_batch, np.int8)
-        self._num_seq = np.ones(n_batch, np.int32)
-        self._seq = np.zeros(n_batch, np.int32)
-        addresses = self._seq.ctypes.data + 4 * np.arange(n_batch, dtype=np.uintp)
-        self._seq_pointers = addresses.astype(np.uintp)
+        """A batch over arrays of our own, so that filling it is an assignment."""
+        self._token, self._pos, self._seq = (array("i", bytes(4 * n_batch)) for _ in range(3))
+        self._num_seq = array("i", [1]) * n_batch
+        self._logits = array("b", bytes(n_batch))
+        first, _size = self._seq.buffer_info()
+        self._seq_pointers = array("Q", range(first, first + 4 * n_batch, 4))
         self._batch = llama.llama_batch(
             n_tokens=0,
-            token=ctypes.cast(self._token.ctypes.data, ctypes.POINTER(llama.llama_token)),
+            token=_pointer(self._token, llama.llama_token),
             embd=None,
-            pos=ctypes.cast(self._pos.ctypes.data, ctypes.POINTER(llama.llama_pos)),
-            n_seq_id=ctypes.cast(self._num_seq.ctypes.data, ctypes.POINTER(ctypes.c_int32)),
-            seq_id=ctypes.cast(self._seq_pointers.ctypes.data, ctypes.POINTER(ctypes.POINTER(llama.llama_seq_id))),
-            logits=ctypes.cast(self._logits.ctypes.data, ctypes.POINTER(ctypes.c_int8)),
+            pos=_pointer(self._pos, llama.llama_pos),
+            n_seq_id=_pointer(self._num_seq, ctypes.c_int32),
+            seq_id=_pointer(self._seq_pointers, ctypes.POINTER(llama.llama_seq_id)),
+            logits=_pointer(self._logits, ctypes.c_int8),
         )
 
     def fill(self, chunks: Sequence[Chunk]) -> int:
@@ -89,11 +91,10 @@ class Context:
                 self._token[start], self._pos[start] = ids[0], position
                 self._seq[start], self._logits[start] = sequence, rows
             else:
-                self._token[start:end] = ids
-                self._pos[start:end] = np.arange(position, position + end - start)
-                self._seq[start:end] = sequence
-                self._logits[start:end] = 0
-                self._logits[end - rows : end] = 1
+                self._token[start:end] = array("i", ids)
+                self._pos[start:end] = array("i", range(position, position + end - start))
+                self._seq[start:end] = array("i", [sequence]) * (end - start)
+                self._logits[start:end] = array("b", bytes(end - start - rows) + b"\1" * rows)
             num_rows += rows
         self._batch.n_tokens = end
         return num_rows
@@ -103,13 +104,13 @@ class Context:
         code: int = llama.llama_decode(self.handle, self._batch)
         return code
 
-    def logits(self, num_rows: int) -> npt.NDArray[np.float32]:
-        """Logits of the rows that asked for them, in batch order, shape (num_rows, vocab); gone at the next decode."""
-        address = ctypes.addressof(llama.llama_get_logits(self.handle).contents)
-        if (address, num_rows) != self._rows_at:
-            self._rows_at = (address, num_rows)
-            self._rows = view(address, (num_rows, self.model.num_vocab), np.float32)
-        return self._rows
+    def logits(self, num_rows: int) -> list[Row]:
+        """Logits (vocab,) of each row that asked for them, in batch order; gone at the next decode."""
+        address = _get_logits(self.handle)
+        if address != self._rows_at or num_rows > len(self._rows):
+            self._rows_at = address
+            self._rows = list(view(address, (num_rows, self.model.num_vocab), np.float32))
+        return self._rows[:num_rows]
 
     def copy(self, source: int, target: int) -> None:
         """Make `target` an exact copy of `source`."""
@@ -126,3 +127,8 @@ class Context:
     def close(self) -> None:
         """Free cache and buffers."""
         llama.llama_free(self.handle)
+
+
+def _pointer(values: "array[int]", kind: Any) -> Any:
+    """Where an array lies, as a pointer to `kind`; the array must outlive it and keep its size."""
+    return ctypes.cast(values.buffer_info()[0], ctypes.POINTER(kind))

@@ -14,7 +14,7 @@ Ids = npt.NDArray[np.intp]
 _SMALL = 2048
 _WIDEST = 64
 _NOTHING = np.float32(-1000)
-"""Its exponential is 0; in the place of -inf it keeps 0 times the exponent a number."""
+"""Its exponential is 0, and so is 0 times it."""
 
 
 class Figures(NamedTuple):
@@ -44,7 +44,8 @@ class Top(NamedTuple):
 
     def rank(self, logit: float) -> int:
         """1 + the number of larger logits, for one that is among these."""
-        return 1 + int(np.count_nonzero(self.logits > logit))
+        listed: list[float] = self.logits.tolist()
+        return 1 + listed.index(logit)
 
 
 class Distribution:
@@ -63,10 +64,12 @@ class Distribution:
         """Figures of the row, shape (vocab,), whose largest logit is `highest`."""
         shifted, exp = self._shifted, self._exp
         np.subtract(row, highest, out=shifted)
-        np.maximum(shifted, _NOTHING, out=shifted)
         np.exp(shifted, out=exp)
         total = float(np.add.reduce(exp))
-        weighted = float(shifted.dot(exp))
+        weighted = float(np.vdot(shifted, exp))
+        if math.isnan(weighted):  # -inf times 0, of which vdot, unlike dot, does not warn
+            np.maximum(shifted, _NOTHING, out=shifted)
+            weighted = float(np.vdot(shifted, exp))
         log_total = math.log(total)
         return Figures(highest + log_total, max(log_total - weighted / total, 0.0))
 
@@ -89,12 +92,15 @@ class Distribution:
             ids = (-row).argsort(kind="stable")[:k]
             return Top(ids, row[ids])
         num_blocks = size // width
-        maxima = np.maximum.reduce(row[: width * num_blocks].reshape(width, num_blocks), axis=0)
-        rest = row[width * num_blocks :]
-        highest = np.maximum.reduce(maxima)
-        checked(float(np.maximum(highest, np.maximum.reduce(rest)) if len(rest) else highest))
-        maxima.partition(num_blocks - k)
-        np.greater_equal(row, maxima[num_blocks - k], out=self._above)
+        num_whole = width * num_blocks
+        blocks = (row if num_whole == size else row[:num_whole]).reshape(width, num_blocks)
+        maxima = np.maximum.reduce(blocks, axis=0)
+        maxima.sort()  # NaN comes last
+        highest = maxima[-1]
+        if num_whole < size:
+            highest = np.maximum(highest, np.maximum.reduce(row[num_whole:]))
+        checked(float(highest))
+        np.greater_equal(row, maxima[-k], out=self._above)
         survivors = self._above.nonzero()[0]
         logits = row[survivors]
         order = (-logits).argsort(kind="stable")[:k]

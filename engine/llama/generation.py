@@ -1,12 +1,9 @@
 """One job on one sequence: its ids, its sampler, its text, and the records of its steps."""
 
-import math
 import struct
 import time
+from array import array
 from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
 
 from engine.errors import ModelError
 from engine.llama.candidates import Candidates
@@ -30,7 +27,6 @@ class Scratch:
     def __init__(self, num_vocab: int) -> None:
         self.distribution = Distribution(num_vocab)
         self.room = Candidates(num_vocab)
-        self.p_by_id = np.zeros(num_vocab, np.float32)
         self.distribution_s = 0.0
         self.sample_s = 0.0
 
@@ -103,7 +99,7 @@ class Generation:
         figures = scratch.distribution.measure(row, float(top.logits[0])) if k else None
         measured = time.perf_counter()
         choice = self.sampler.choose(row, top, scratch.room)
-        p_final = self.sampler.p_final(top.ids[:k], scratch.p_by_id) if k else None
+        p_final = scratch.room.p_of(top.ids[:k]) if k else None
         self.sampler.accept(choice.token)
         scratch.distribution_s += measured - began
         scratch.sample_s += time.perf_counter() - measured
@@ -128,7 +124,7 @@ class Generation:
         token: int,
         figures: Figures | None,
         top: Top | None,
-        p_final: npt.NDArray[np.float32] | None,
+        p_final: list[float] | None,
         now: float,
         scratch: Scratch,
         flags: int,
@@ -188,14 +184,12 @@ class Generation:
         self.sampler.close()
 
 
-def _candidates(
-    top: Top, normaliser: float, p_final: npt.NDArray[np.float32] | None, k: int
-) -> tuple[bytes, bytes, bytes]:
-    ids = top.ids[:k].astype(np.int32)
-    logprobs = (top.logits[:k] - np.float64(normaliser)).astype(np.float32)
-    finals = np.full(len(ids), math.nan, np.float32) if p_final is None else p_final
-    if len(ids) < k:
-        missing = (0, k - len(ids))
-        ids = np.pad(ids, missing, constant_values=-1)
-        logprobs, finals = np.pad(logprobs, missing), np.pad(finals, missing)
-    return ids.tobytes(), logprobs.tobytes(), finals.tobytes()
+def _candidates(top: Top, normaliser: float, p_final: list[float] | None, k: int) -> tuple[bytes, bytes, bytes]:
+    """Ids, logprobs and final probabilities of k candidates, of those that the vocabulary has not -1 and 0."""
+    ids = top.ids[:k].tolist()
+    missing = k - len(ids)
+    logprobs = [logit - normaliser for logit in top.logits[:k].tolist()]
+    finals = [_NAN] * len(ids) if p_final is None else p_final
+    if missing:
+        ids, logprobs, finals = ids + [-1] * missing, logprobs + [0.0] * missing, finals + [0.0] * missing
+    return array("i", ids).tobytes(), array("f", logprobs).tobytes(), array("f", finals).tobytes()

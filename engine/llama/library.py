@@ -44,6 +44,11 @@ def view(address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDAr
     return np.frombuffer(memory, kind).reshape(shape)
 
 
+def quick(function: Any, result: Any, *arguments: Any) -> Any:
+    """A function of llama.cpp that returns at once, called without letting go of Python's lock meanwhile."""
+    return ctypes.PYFUNCTYPE(result, *arguments)(ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+
 def not_null(sampler: Any, name: str, reason: str) -> Any:
     """The sampler itself; raises ConfigError where llama.cpp returned NULL, which it would crash on later."""
     if not sampler:

@@ -56,6 +56,7 @@ class Model:
         self.path = path
         self.vocab = llama.llama_model_get_vocab(handle)
         self.num_vocab: int = llama.llama_vocab_n_tokens(self.vocab)
+        self.n_ctx_train: int = llama.llama_model_n_ctx_train(handle)
         self.is_recurrent = bool(llama.llama_model_is_recurrent(handle) or llama.llama_model_is_hybrid(handle))
 
     @cached_property
@@ -126,6 +127,10 @@ class Model:
                 return list(ids[:count])
             room = -count
         raise ModelError(f"{self.path}: this text cannot be tokenised")
+
+    def is_control(self, token: int) -> bool:
+        """True for an id that stands for no text, such as the end of a sequence."""
+        return bool(llama.llama_vocab_is_control(self.vocab, token))
 
     def detokenize(self, ids: list[int]) -> bytes:
         """llama.cpp's own text of `ids`, control tokens left out."""

@@ -209,52 +209,56 @@ class Runner:
         return Chunk(sequence, generation.ids[start:end], start, num_rows)
 
     def _read(self, chunks: Sequence[Chunk], num_rows: int) -> None:
-        rows = self.context.logits(num_rows) if num_rows else None
-        first = 0
+        rows = self.context.logits(num_rows) if num_rows else []
+        end_row = 0
         for chunk in chunks:
             self._cache.extend(chunk.sequence, chunk.ids)
-            if chunk.num_rows and rows is not None:
+            first, end_row = end_row, end_row + chunk.num_rows
+            if chunk.num_rows:
                 try:
-                    self._read_chunk(chunk, rows, first)
+                    self._read_chunk(chunk, rows[first:end_row], end_row - 1 - num_rows)
                 except EngineError as error:
                     self._fail(chunk.sequence, error)
             elif self.scheduler.tracks[chunk.sequence].is_generating:
                 self._finish_prompt(chunk.sequence)
-            first += chunk.num_rows
 
-    def _read_chunk(self, chunk: Chunk, all_rows: Row, first: int) -> None:
-        """Score or replay the prompt tokens that its rows predict, then draw where the prompt is complete."""
-        sequence = chunk.sequence
-        end_row = first + chunk.num_rows
-        rows = all_rows[first:end_row]
-        generation, track = self._running[sequence], self.scheduler.tracks[sequence]
+    def _read_chunk(self, chunk: Chunk, rows: list[Row], last: int) -> None:
+        """Score or replay the prompt tokens that its rows predict, then draw where the prompt is complete.
+
+        `last` is the place of its last row among all, counted from their end: -1 for the very last.
+        """
+        generation = self._running[chunk.sequence]
         end = chunk.position + len(chunk.ids)
-        known = range(end - len(rows) + 1, min(end + 1, generation.num_prompt))
-        if track.is_scored:
-            scored = [
-                generation.score(row, generation.ids[index], time.monotonic(), self.scratch)
-                for row, index in zip(rows, known, strict=False)
-            ]
-            if scored:
-                self._reporter.steps(generation.job, scored, is_prompt=True)
-        else:
-            for row, index in zip(rows, known, strict=False):
-                generation.replay(row, generation.ids[index], self.scratch)
+        known = generation.ids[end - len(rows) + 1 : end + 1]
+        if known:
+            self._read_known(generation, rows, known, is_scored=self.scheduler.tracks[chunk.sequence].is_scored)
         if end < generation.num_prompt:
             return
         if generation.request.max_tokens == 0:
-            self._finish_prompt(sequence)
+            self._finish_prompt(chunk.sequence)
             return
         now = time.monotonic()
         if generation.sampler.is_direct:
-            step = generation.draw(rows[-1], self.context.handle, end_row - 1 - len(all_rows), now, self.scratch)
+            step = generation.draw(rows[-1], self.context.handle, last, now, self.scratch)
         else:
             step = generation.step(rows[-1], now, self.scratch)
         self._reporter.steps(generation.job, (step,), is_prompt=False)
         if generation.finish_reason is None and end >= self.context.n_ctx:
             generation.finish_reason = "length"
         if generation.finish_reason is not None:
-            self._end(sequence)
+            self._end(chunk.sequence)
+
+    def _read_known(self, generation: Generation, rows: list[Row], known: list[int], *, is_scored: bool) -> None:
+        """Score or replay prompt tokens, each under the row before it."""
+        if not is_scored:
+            for row, token in zip(rows, known, strict=False):
+                generation.replay(row, token, self.scratch)
+            return
+        scored = [
+            generation.score(row, token, time.monotonic(), self.scratch)
+            for row, token in zip(rows, known, strict=False)
+        ]
+        self._reporter.steps(generation.job, scored, is_prompt=True)
 
     def _finish_prompt(self, sequence: int) -> None:
         self._running[sequence].finish_scored(time.monotonic())

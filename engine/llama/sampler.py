@@ -11,11 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import ConfigError
-from engine.llama.candidates import CANDIDATE, Candidates
+from engine.llama.candidates import Candidates
 from engine.llama.distribution import Ids, Row, Top, checked
 from engine.llama.grammar import Grammar, gbnf_of
-from engine.llama.library import not_null
+from engine.llama.library import not_null, quick
 from engine.specs import Sampling
+
+_apply = quick(llama.llama_sampler_apply, None, ctypes.c_void_p, ctypes.c_void_p)
+_accept = quick(llama.llama_sampler_accept, None, ctypes.c_void_p, ctypes.c_int32)
 
 NOTHING_LEFT = "logit_bias leaves no token to choose"
 _PRESORTED_MOST = 1024
@@ -63,6 +66,7 @@ class Sampler:
         self._draws = Draws(seed)
         self._bias_ids, self._bias = _bias(sampling, num_vocab)
         self._banned = frozenset(token for token, bias in sampling.logit_bias if bias == -math.inf)
+        self._only_bans = len(self._banned) == len(self._bias_ids)
         grammar = gbnf_of(sampling)
         self._grammar = Grammar(vocab, grammar) if grammar else None
         self.is_direct = is_direct and not grammar
@@ -76,7 +80,6 @@ class Sampler:
         self._dist = None if self._is_mirostat else stages[-1][1]
         num_presorted = sampling.top_k + len(self._bias_ids)
         self.num_presorted = num_presorted if stages[0][0] == "top_k" and num_presorted <= _PRESORTED_MOST else 0
-        self._kept: npt.NDArray[np.void] = np.zeros(0, CANDIDATE)
         self._two = Candidates(2)
 
     def choose(self, row: Row, top: Top, room: Candidates) -> Choice:
@@ -114,11 +117,10 @@ class Sampler:
 
     def _presorted(self, row: Row, top: Top, room: Candidates) -> None:
         """All that a first stage of top_k can leave: the top_k best beside the biased ids, and these."""
-        num = self.num_presorted
-        if not len(self._bias_ids):
-            room.fill(top.ids[:num], top.logits[:num])
+        others = top.ids[: self.num_presorted]
+        if self._only_bans and self._banned.isdisjoint(others.tolist()):
+            room.fill(others, top.logits[: self.num_presorted])
             return
-        others = top.ids[:num]
         others = others[~(others[:, None] == self._bias_ids).any(axis=1)]
         ids = np.concatenate((others, self._bias_ids))
         self._add_bias(room.fill(ids, row[ids]), slice(len(others), None))
@@ -134,24 +136,15 @@ class Sampler:
             raise ConfigError(NOTHING_LEFT)
 
     def _run(self, room: Candidates) -> Choice:
-        llama.llama_sampler_apply(self._chain, room.pointer)
-        self._kept = room.kept
-        token, _logit, p_final = self._kept[room.selected].item()
-        return Choice(token, p_final, self._next_draw(), int(np.count_nonzero(self._kept["p"])), False)
-
-    def p_final(self, ids: Ids, scratch: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Probability just before the last draw of each id, 0 where cut; `scratch` (vocab,) is and stays zero."""
-        kept = self._kept["id"]
-        scratch[kept] = self._kept["p"]
-        found = scratch[ids]
-        scratch[kept] = 0
-        return found
+        _apply(self._chain, room.pointer)
+        token, p_final, num_kept = room.drawn()
+        return Choice(token, p_final, self._next_draw(), num_kept, False)
 
     def accept(self, token: int) -> None:
         """Tell the chain and the grammar the token that was taken."""
         if self._grammar:
             self._grammar.accept(token)
-        llama.llama_sampler_accept(self._chain, token)
+        _accept(self._chain, token)
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Count `tokens` as generated without their logits: penalties, DRY and grammar see them, each generator draws

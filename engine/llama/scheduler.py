@@ -47,6 +47,7 @@ class Scheduler:
     waiting: deque[int] = field(default_factory=deque)
     tracks: dict[int, Track] = field(default_factory=dict)
     _limit: int | None = None
+    _steady: Plan | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -83,19 +84,29 @@ class Scheduler:
 
         `scored`: every token wants its logits; all scored prompts together get `scored_rows` tokens of a step.
         """
+        self._steady = None
         single_from = num_prompt if single_from is None else single_from
         self.tracks[sequence] = Track(num_prompt, num_cached, single_from, scored)
 
     def release(self, sequence: int) -> None:
         """The sequence's job is over."""
+        self._steady = None
         del self.tracks[sequence]
 
     def plan(self) -> Plan:
-        """The next batch; empty when no sequence has anything to compute."""
+        """The next batch, not to be changed; empty when no sequence has anything to compute.
+
+        Where all sequences generate it is the one before, until a job comes or goes.
+        """
+        if self._steady is not None:
+            return self._steady
         generating = [sequence for sequence, track in self.tracks.items() if track.is_generating]
         if self._limit is not None:
             generating = generating[: self._limit]
         plan = dict.fromkeys(generating, 1)
+        if len(plan) == len(self.tracks) and self._limit is None:
+            self._steady = plan
+            return plan
         num_prompts = sum(not track.is_generating for track in self.tracks.values())
         share = self.prefill_share * num_prompts if generating else self.n_ubatch
         room = min(share, self.n_ubatch, self.n_batch - len(plan))
@@ -115,6 +126,8 @@ class Scheduler:
 
         After a limited batch its sequences go to the end of the order, so that the others get their turn.
         """
+        if plan is self._steady:
+            return
         for sequence, num_tokens in plan.items():
             track = self.tracks[sequence]
             if not track.is_generating:
@@ -125,6 +138,7 @@ class Scheduler:
 
     def refused(self, plan: Plan) -> int | None:
         """The cache had no slot for `plan`: halve the next batch. A sequence is returned when it cannot run at all."""
+        self._steady = None
         size = sum(plan.values())
         if size == 1:
             self._limit = None

@@ -3,9 +3,10 @@
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import wait
 from typing import Protocol
 
-from engine.errors import EngineError, PoolClosed
+from engine.errors import EngineError, JobTimeout, PoolClosed, WorkerDied
 from engine.pool import messages as m
 from engine.pool.member import Member
 
@@ -46,6 +47,11 @@ class Crew:
         """The workers that have loaded and still run."""
         return [member for member in self._members if member is not None and member.is_alive]
 
+    @property
+    def is_closed(self) -> bool:
+        """True once all workers have been told to end."""
+        return not self.close.alive
+
     def start_all(self) -> None:
         """Load all at the same time; the first failure ends the others and is raised, PoolClosed after abort()."""
         failures: list[Exception] = []
@@ -85,12 +91,28 @@ class Crew:
 
         member = Member(self._load(index), progress, self._build)
         self._members[index] = member
-        if self.close.alive:
+        if not self.is_closed:
             member.start()
-        if not self.close.alive:
+        if self.is_closed:
             member.close(patience_s=0.0)
             return
         threading.Thread(target=_listen, args=(self._owner, member, index), daemon=True).start()
+
+    def ask(self, make: Callable[[int], m.Message]) -> m.Answer:
+        """The answer of the worker with the fewest jobs; raises PoolClosed, WorkerDied, or what the worker says."""
+        members = self.alive
+        if self.is_closed:
+            raise PoolClosed("this pool is closed: open another")
+        if not members:
+            raise WorkerDied("the worker has ended and another is being started: try again in a few seconds")
+        return min(members, key=lambda member: len(member.jobs)).call(make).result()
+
+    def measure(self, timeout: float | None) -> list[dict[str, float]]:
+        """Each worker's own figures; raises JobTimeout when one has not told them after `timeout` seconds."""
+        futures = [member.call(m.Measure) for member in self.alive]
+        if wait(futures, timeout).not_done:
+            raise JobTimeout(f"a worker gave no figures within {timeout:g} s: it is in a long step, or hangs")
+        return [future.result().figures for future in futures]
 
 
 def _listen(owner: "weakref.ref[Owner]", member: Member, index: int) -> None:

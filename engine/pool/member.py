@@ -2,7 +2,6 @@
 
 import contextlib
 import queue
-import signal
 import socket
 import subprocess
 import sys
@@ -12,12 +11,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine import errors
-from engine.errors import EngineError, ModelError, WorkerDied
-from engine.llama.launch import environment_for, log_tail
+from engine.errors import EngineError, ModelError, PoolClosed, WorkerDied
+from engine.llama.launch import ending, environment_for, log_tail, num_oom_kills
 from engine.pool import messages as m
 from engine.pool.job import Job
 from engine.vocabulary import Vocabulary
@@ -53,7 +51,7 @@ class Member:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the worker writes to it as long as it lives
         self._last_words = ""
         self._closing = threading.Lock()
-        self._num_oom = _num_oom_kills()
+        self._num_oom = num_oom_kills()
         ours, theirs = socket.socketpair()
         self._opened_at = time.monotonic()
         with theirs:
@@ -125,10 +123,15 @@ class Member:
         else:
             future.set_result(answer)
 
-    def died(self) -> WorkerDied:
-        """Collect the dead process; fails open calls, returns the error for open jobs."""
+    def died(self) -> EngineError:
+        """Collect the ended process; fails open calls, returns the error for open jobs."""
+        was_told_to = not self.is_alive
         self.close()
-        error = WorkerDied(f"the worker process {self.reason_of_death()}; the pool starts another: run this again")
+        error = (
+            PoolClosed("the pool was closed before the worker could answer: open another")
+            if was_told_to
+            else WorkerDied(f"the worker process {self.reason_of_death()}; the pool starts another: run this again")
+        )
         while self._calls:
             self._calls.popitem()[1].set_exception(error)
         return error
@@ -156,13 +159,7 @@ class Member:
 
     def reason_of_death(self) -> str:
         """How the process ended, in words, with the end of its log."""
-        code = self.process.returncode
-        if code == -signal.SIGKILL:
-            is_oom = _num_oom_kills() > self._num_oom
-            return "was killed by the system for want of memory" if is_oom else "was killed (SIGKILL)"
-        if code is not None and code < 0:
-            return f"crashed ({signal.Signals(-code).name})" + self._last_words
-        return f"ended with status {code}" + self._last_words
+        return ending(self.process.returncode, self._num_oom, self._last_words)
 
 
 _TO_POOL: Any = m.ToPool
@@ -173,12 +170,3 @@ def _write(channel: m.Channel, outbox: "queue.SimpleQueue[m.Message | None]") ->
     with contextlib.suppress(OSError):
         while (message := outbox.get()) is not None:
             channel.send(message)
-
-
-def _num_oom_kills() -> int:
-    """Processes that this system has killed for want of memory since it started; 0 where it does not say."""
-    try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

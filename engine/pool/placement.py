@@ -1,10 +1,21 @@
-"""How many cores this process may really use, and which of them each instance gets."""
+"""What the processor is, how many of its cores this process may really use, and which of them each instance gets."""
 
 import math
 import os
+import platform
+from contextlib import suppress
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
+
+
+def cpu_name() -> str:
+    """As the processor calls itself; its architecture where the system does not tell."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def allowed_cores() -> list[int]:

@@ -17,14 +17,14 @@ from typing import Any
 import psutil
 
 from engine.errors import ConfigError, EngineError
-from engine.llama.chat import render_chat
+from engine.llama.chat import prompt_of
 from engine.llama.generation import Generation, Recorded
 from engine.llama.model import Model
 from engine.llama.runner import Runner
 from engine.pool import messages as m
 
 GATHER_PROMPTS_S = 0.0005
-"""After a wait, how long to look for the next prompt before the first decode: a crowd is computed together."""
+"""After a wait, how long to wait for the next prompt before the first decode: a crowd is computed together."""
 
 GATHER_STEPS_S = 0.005
 """Steps that come faster than this are sent together; a page is told of new ones every 16 ms at most."""
@@ -73,6 +73,8 @@ class Worker:
         self._loop_s = self._measuring_s = 0.0
         self._is_held = False
         self._sent_at = 0.0
+        self._inbox = select.poll()
+        self._inbox.register(channel.socket, select.POLLIN)
 
     def load(self, load: m.Load) -> None:
         """Affinity, model, context, ready message; raises EngineError when one of them fails."""
@@ -136,11 +138,13 @@ class Worker:
     def _listen(self) -> None:
         """Wait for messages where there is nothing to decode, and then for those that come with them; else look."""
         waits = self._is_held or self._runner.is_idle
-        patience_s = None if waits else 0.0
-        while select.select([self._channel.socket], [], [], patience_s)[0]:
+        patience_ms = None if waits else 0
+        while self._inbox.poll(patience_ms):
             for message in self._channel.receive():
                 self._handle(message)
-            patience_s = GATHER_PROMPTS_S if waits else 0.0
+            if waits:
+                time.sleep(GATHER_PROMPTS_S)
+            patience_ms = 0
 
     def _handle(self, message: m.ToWorker) -> None:
         match message:
@@ -162,21 +166,12 @@ class Worker:
                 case m.Tokenize():
                     return m.Answer(call.call, ids=self._model.tokenize(call.text, special=call.special))
                 case m.RenderChat():
-                    text, ids = self._chat(call.messages)
+                    text, ids = prompt_of(self._model, call.messages)
                     return m.Answer(call.call, ids=ids, text=text)
                 case m.Measure():
                     return m.Answer(call.call, figures=self._figures())
         except EngineError as error:
             return m.Answer(call.call, text=str(error), error=type(error).__name__)
-
-    def _chat(self, messages: list[dict[str, str]]) -> tuple[str, list[int]]:
-        """The rendered template and its ids; BOS is added only where the template has not written it."""
-        names, bos = self._model.vocabulary.names, self._model.vocabulary.bos
-        bos_text = names.get(bos, "") if bos is not None else ""
-        eos = next((names[token] for token in names if self._model.vocabulary.is_end(token)), "")
-        text = render_chat(self._model.chat_template, messages, bos=bos_text, eos=eos)
-        has_bos = bool(bos_text) and text.startswith(bos_text)
-        return text, self._model.tokenize(text, add_bos=not has_bos, special=True)
 
     def _figures(self) -> dict[str, float]:
         began = time.thread_time()

@@ -116,6 +116,18 @@ def test_release_ends_a_prompt_in_the_middle() -> None:
     assert scheduler.plan() == {}
 
 
+def test_streams_go_on_as_they_are_until_one_comes_or_goes() -> None:
+    scheduler = make()
+    generate(scheduler, 0)
+    generate(scheduler, 1)
+    runner = FakeRunner(scheduler)
+    assert [runner.step() for _ in range(3)] == [{0: 1, 1: 1}] * 3
+    scheduler.admit(2, 3)
+    assert [runner.step(), runner.step()] == [{0: 1, 1: 1, 2: 3}, {0: 1, 1: 1, 2: 1}]
+    scheduler.release(0)
+    assert runner.step() == {1: 1, 2: 1}
+
+
 def test_a_full_cache_halves_the_batch_until_it_fits_and_all_get_their_turn() -> None:
     scheduler = make(sequences=8)
     for sequence in range(8):

@@ -26,7 +26,7 @@ def raw_logits(context: Context, ids: list[int]) -> npt.NDArray[np.float32]:
         chunk = ids[start : start + 32]
         num_rows = context.fill([Chunk(0, chunk, start, len(chunk))])
         assert context.decode() == 0
-        rows.append(context.logits(num_rows).copy())
+        rows.append(np.array(context.logits(num_rows)))
     return np.concatenate(rows)
 
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,21 @@ def test_what_is_wrong_with_a_job_is_said_by_the_job(
 def test_parameters_out_of_range_are_refused_at_submit(pool: Pool, wrong: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         pool.submit(PROMPT, **wrong)  # type: ignore[arg-type]
+
+
+def test_text_that_is_no_unicode_is_refused_before_it_reaches_a_worker(pool: Pool) -> None:
+    half = "a\ud800"
+    asked: list[Callable[[], object]] = [
+        lambda: pool.submit(half),
+        lambda: pool.submit("a", stop=half),
+        lambda: pool.submit("a", Sampling(grammar=half)),
+        lambda: pool.tokenize(half),
+        lambda: pool.render_chat([{"role": "user", "content": half}]),
+    ]
+    for ask in asked:
+        with pytest.raises(ConfigError, match="character 2 is half of a surrogate pair"):
+            ask()
+    assert pool.tokenize("a")
 
 
 def test_unknown_names_are_refused_with_the_nearest() -> None:

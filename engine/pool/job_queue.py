@@ -1,0 +1,170 @@
+"""The jobs of a pool: those that wait, those that workers have, and how each comes to its worker."""
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from engine.errors import PoolClosed, QueueFull
+from engine.pool import messages as m
+from engine.pool.job import Job
+from engine.pool.member import Member
+from engine.pool.routing import best_member, remember
+
+
+class JobQueue:
+    """At most `most_waiting` jobs wait, each for a worker with room; `members` gives the workers that are alive.
+
+    num_deaths: workers that died one after the other, no job having ended in between. All methods may be called from
+    any thread.
+    """
+
+    def __init__(
+        self, members: Callable[[], list[Member]], *, num_workers: int, parallel: int, most_waiting: int
+    ) -> None:
+        self._members = members
+        self._num_workers, self._parallel, self._most_waiting = num_workers, parallel, most_waiting
+        self._lock = threading.RLock()
+        self._room = threading.Condition(self._lock)
+        self._waiting: deque[tuple[int, Job]] = deque()
+        self._numbers = itertools.count(1)
+        self._is_paused = self._is_closed = False
+        self.num_deaths = 0
+
+    # what callers want
+
+    def add(self, job: Job) -> None:
+        """Put a job at the end; raises QueueFull, PoolClosed."""
+        with self._lock:
+            if self._is_closed:
+                raise PoolClosed("this pool is closed: open another")
+            if len(self._waiting) >= self._most_waiting:
+                raise QueueFull(f"{len(self._waiting):,} jobs wait already, no more are allowed: wait, then try again")
+            self._waiting.append((next(self._numbers), job))
+        self.dispatch()
+
+    def wait_for_room(self) -> None:
+        """Return when another job may wait, or never can again."""
+        with self._room:
+            self._room.wait_for(lambda: self._is_closed or len(self._waiting) < self._most_waiting)
+
+    def pause(self) -> None:
+        """Give out no job until resume()."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Give out what pause() kept."""
+        self._is_paused = False
+        self.dispatch()
+
+    def cancel(self, job: Job) -> None:
+        """Take a waiting job out and end it, or have its worker stop it."""
+        with self._lock:
+            waiting = next((entry for entry in self._waiting if entry[1] is job), None)
+            if waiting is None:
+                for member, number, other in self._given():
+                    if other is job:
+                        member.send(m.Cancel(number))
+                return
+            self._waiting.remove(waiting)
+            self._room.notify_all()
+        job.on_cancelled()
+
+    def position(self, job: Job) -> int:
+        """Jobs that start before this one."""
+        with self._lock:
+            given = [(number, other) for _member, number, other in self._given() if not other.is_started]
+            entries = [*self._waiting, *given]
+        mine = next((number for number, other in entries if other is job), 0)
+        return sum(number < mine for number, _other in entries)
+
+    @property
+    def num_open(self) -> int:
+        """Jobs that wait or run."""
+        with self._lock:
+            return len(self._waiting) + len(self._given())
+
+    def of(self, member: Member) -> list[Job]:
+        """The jobs that a worker has at this moment."""
+        with self._lock:
+            return list(member.jobs.values())
+
+    def close(self) -> list[Job]:
+        """Take no more jobs; gives those that were open, for their last word."""
+        with self._lock:
+            if self._is_closed:
+                return []
+            self._is_closed = True
+            jobs = [job for _number, job in self._waiting]
+            self._waiting.clear()
+            for member in self._members():
+                jobs.extend(member.jobs.values())
+                member.jobs = {}
+            self._room.notify_all()
+        return jobs
+
+    def _given(self) -> list[tuple[Member, int, Job]]:
+        """The jobs that workers have, with their numbers."""
+        return [(member, number, job) for member in self._members() for number, job in member.jobs.items()]
+
+    # to the workers and back
+
+    def dispatch(self) -> None:
+        """Give waiting jobs to workers that have room for them: a few more than sequences, to take the next free ones
+        at once."""
+        most = self._parallel + max(1, self._parallel // 4)
+        with self._lock:
+            while self._waiting and not self._is_paused:
+                room = [member for member in self._members() if len(member.jobs) < most]
+                if not room:
+                    return
+                number, job = self._waiting.popleft()
+                reusable = job.prompt if job.request.reuse_prefix else []
+                member = best_member(room, reusable, job.vocabulary, self._parallel)
+                member.jobs[number] = job
+                member.send(m.Start(number, job.prompt, job.sampling, job.request, job.submitted))
+            self._room.notify_all()
+
+    def on_decoded(self, member: Member, message: m.Decoded) -> None:
+        """A worker has new steps of its jobs."""
+        for steps in message.steps:
+            job = member.jobs.get(steps.job)
+            if job is not None:
+                job.on_steps(steps)
+
+    def on_started(self, member: Member, message: m.Started) -> None:
+        """A worker has begun a job."""
+        job = member.jobs.get(message.job)
+        if job is not None:
+            self._remember(member, job, message.prompt_ids)
+            job.on_started(message, member.ready.load_s)
+
+    def on_ended(self, member: Member, message: m.Ended) -> None:
+        """A worker is through with a job, and has room for another."""
+        with self._lock:
+            job = member.jobs.pop(message.job, None)
+            self.num_deaths = 0
+        if job is not None:
+            self._remember(member, job, [*(job.prompt_ids or ()), *job.steps.ids])
+            job.on_ended(message)
+        self.dispatch()
+
+    def take_back(self, member: Member) -> list[Job]:
+        """The worker is dead: its jobs without a token are the next in line, once each; gives the others, now lost."""
+        with self._lock:
+            self.num_deaths += 1
+            had, member.jobs = member.jobs, {}
+            retried = [
+                (number, job)
+                for number, job in had.items()
+                if not self._is_closed and not len(job.steps) and job.num_tries == 0
+            ]
+            for number, job in retried:
+                job.num_tries += 1
+                del had[number]
+            self._waiting.extendleft(reversed(retried))
+        return list(had.values())
+
+    def _remember(self, member: Member, job: Job, ids: Sequence[int]) -> None:
+        if self._num_workers > 1:
+            remember(member, job.id, ids, job.vocabulary, self._parallel)
