@@ -1,4 +1,5 @@
-"""`python -m engine embed`: the texts of a file as vectors, as JSON, as an array of numpy, or by what is near what."""
+"""`python -m engine embed`: the texts of a file as vectors, as JSON, as an array of numpy, or by what is near what; or
+how fast each backend computes them here."""
 
 import argparse
 import json
@@ -9,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from engine.commands.embed_backends import show_backends
 from engine.commands.progress_line import ProgressLine
 from engine.commands.table import printable
 from engine.embedding.job import EmbedResult
 from engine.embedding.models import EMBEDDED_NAME
 from engine.embedding.pool import EmbeddingPool
-from engine.embedding.specs import BACKENDS, EmbedSpec
+from engine.embedding.specs import AUTO, BACKENDS, EmbedSpec
 from engine.errors import ConfigError
 from engine.units import counted, digits, duration
 from engine.workbench.similarity import nearest
@@ -26,7 +28,13 @@ MOST_SHOWN, WIDTH = 20, 56
 
 def run(words: Sequence[str]) -> None:
     """Run the command. Raises EngineError, SystemExit for unknown flags."""
-    given = _parser().parse_args(words[1:])
+    parser = _parser()
+    given = parser.parse_args(words[1:])
+    if given.backends:
+        show_backends(given.model, is_new=given.measure, is_json=given.json)
+        return
+    if given.file is None:
+        parser.error("FILE is missing: name a file with texts, or give --backends")
     if given.out is not None and given.out.suffix != ".npy":
         raise ConfigError(f"--out {given.out}: must end in .npy")
     found = read_texts(*_file(given.file), column=given.column)
@@ -52,10 +60,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m engine embed", description="Texts of a file as vectors of length 1.", allow_abbrev=False
     )
-    parser.add_argument("file", metavar="FILE", help=".csv, .tsv, .jsonl, or plain lines; -: lines of standard input")
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help=".csv, .tsv, .jsonl, or plain lines; -: lines of standard input"
+    )
     parser.add_argument("--column", metavar="NAME", help="where the texts stand; left out: chosen by its name")
-    parser.add_argument("--model", default="", metavar="M", help=f"folder or name (default: {EMBEDDED_NAME})")
-    parser.add_argument("--backend", default="torch", choices=BACKENDS, help="how it is computed (default: torch)")
+    parser.add_argument(
+        "--model", default="", metavar="M", help=f"folder, GGUF file or name (default: {EMBEDDED_NAME})"
+    )
+    parser.add_argument(
+        "--backend", default=AUTO, choices=BACKENDS, help="how it is computed (default: the fastest that was measured "
+        "here and changes no vector)",
+    )  # fmt: skip
+    parser.add_argument("--backends", action="store_true", help="how fast each is here; measured the first time")
+    parser.add_argument("--measure", action="store_true", help="with --backends: measure again")
     parser.add_argument("--workers", default=1, type=int, metavar="N", help="processes that share the model")
     parser.add_argument("--query", action="store_true", help="the texts are questions, of which some models are told")
     parser.add_argument("--out", type=Path, metavar="FILE.npy", help="write the vectors there, float32")
@@ -87,7 +104,7 @@ def _plain(found: TextSet, result: EmbedResult, pool: EmbeddingPool) -> dict[str
     vectors = np.round(result.vectors.astype(np.float64), DECIMALS).tolist()
     return {
         "model": pool.model.name,
-        "backend": pool.spec.backend,
+        "backend": pool.backend,
         "dim": pool.dim,
         "max_tokens": pool.max_tokens,
         "num_tokens": result.num_tokens,
@@ -102,7 +119,7 @@ def _told(found: TextSet, result: EmbedResult, pool: EmbeddingPool) -> str:
     num = len(found.texts)
     rate = f"{digits(num / result.elapsed_s)} a second" if result.elapsed_s > 0 else duration(result.elapsed_s)
     cut = f"; {counted(result.num_cut, 'text')} longer than {pool.max_tokens:,} tokens cut" if result.num_cut else ""
-    lines = [f"{counted(num, 'text')}, {pool.dim:,} numbers each, by {pool.model.name} at {rate}{cut}"]
+    lines = [f"{counted(num, 'text')}, {pool.dim:,} numbers each, by {pool.model.name} ({pool.backend}), {rate}{cut}"]
     for number, text in enumerate(found.texts[:MOST_SHOWN]):
         lines.append(f"{number + 1:>5}  {_short(text)}")
         for other, cosine in nearest(result.vectors, result.vectors[number], 1, without=number):

@@ -1,11 +1,24 @@
-"""Ways to compute the vectors of one batch; only a program of workers imports what is behind them."""
+"""Ways to compute vectors, which of them can be used here, and the one that a program of workers was told to load.
+
+Only such a program imports what is behind them.
+"""
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import NamedTuple, Protocol
 
 from engine.embedding.messages import Load
+from engine.embedding.models import EmbeddingModel
 from engine.errors import ConfigError
 from engine.results import Floats
+
+
+class Tokens(NamedTuple):
+    """Ids of each text as the model takes them, special ones included. cut: places of texts that had more of them."""
+
+    ids: list[list[int]]
+    cut: list[int]
 
 
 class Backend(Protocol):
@@ -17,24 +30,107 @@ class Backend(Protocol):
     def begin(self, threads: int) -> None:
         """Called once in each worker, before its first texts."""
 
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, all of them: also of one longer than max_tokens."""
+    def tokens(self, texts: Sequence[str]) -> Tokens:
+        """Texts as ids, at most max_tokens of each."""
 
-    def embed(self, texts: Sequence[str]) -> Floats:
+    def embed(self, ids: Sequence[Sequence[int]]) -> Floats:
         """Vectors of texts that are computed together, float32 (n, dim), not normalised unless the model does that."""
+
+
+_TORCH = ("torch", "sentence-transformers")
+_EXPORTER = "onnx"
+_EXPORT = (*_TORCH, _EXPORTER)
+
+
+@dataclass(frozen=True)
+class BackendKind:
+    """What a backend is and needs. packages: to be imported, by the name that pip knows. is_gguf: it reads GGUF files,
+    every other one folders of sentence-transformers. is_exported: it reads a form that is made of the folder first."""
+
+    name: str
+    about: str
+    packages: tuple[str, ...]
+    is_gguf: bool = False
+
+    @property
+    def is_exported(self) -> bool:
+        return _EXPORTER in self.packages
+
+
+KINDS = (
+    BackendKind("torch", "PyTorch in float32, what the others are held against", _TORCH),
+    BackendKind("torch-bf16", "PyTorch in bfloat16: half the memory traffic, numbers of 8 bits precision", _TORCH),
+    BackendKind("onnx", "ONNX Runtime in float32", (*_EXPORT, "onnxruntime")),
+    BackendKind("onnx-int8", "ONNX Runtime with weights and activations in 8 bits", (*_EXPORT, "onnxruntime")),
+    BackendKind("openvino", "OpenVINO in float32", (*_EXPORT, "openvino")),
+    BackendKind("openvino-bf16", "OpenVINO in bfloat16", (*_EXPORT, "openvino")),
+    BackendKind("llama", "llama.cpp, pooled as the file's metadata says", ("llama-cpp-python",), is_gguf=True),
+)
+_IMPORTED_AS = {"llama-cpp-python": "llama_cpp"}
+
+
+def kind_named(name: str) -> BackendKind:
+    """The backend of this name."""
+    return next(kind for kind in KINDS if kind.name == name)
+
+
+class Availability(NamedTuple):
+    """A backend's name, and why it cannot be used: what is not installed, or not of this model; empty where it can."""
+
+    name: str
+    reason: str
+
+
+def available(model: EmbeddingModel | None = None) -> list[Availability]:
+    """All backends in the order of KINDS, each with the reason where it cannot be used here (for `model`)."""
+    return [Availability(kind.name, _reason(kind, model)) for kind in KINDS]
+
+
+def usable(model: EmbeddingModel) -> list[str]:
+    """Names of the backends that can compute this model here."""
+    return [name for name, reason in available(model) if not reason]
+
+
+def check_usable(name: str, model: EmbeddingModel) -> None:
+    """Raise ConfigError, with what to do, unless this backend can compute this model here."""
+    reason = dict(available(model))[name]
+    if reason:
+        raise ConfigError(f"backend = {name!r}: {reason}. Or choose another backend.")
+
+
+def _reason(kind: BackendKind, model: EmbeddingModel | None) -> str:
+    if model is not None and model.is_gguf and not kind.is_gguf:
+        return "it does not read GGUF files, which llama.cpp computes: choose the model's folder"
+    if model is not None and kind.is_gguf and not model.is_gguf:
+        return "it reads GGUF files, and this model is a folder: choose a GGUF file of it"
+    missing = [name for name in kind.packages if find_spec(_IMPORTED_AS.get(name, name.replace("-", "_"))) is None]
+    return f"{' and '.join(missing)} not installed: run `pip install {' '.join(missing)}`" if missing else ""
 
 
 def open_backend(load: Load) -> Backend:
     """Load the model as the message says. Raises ModelError, or ConfigError where the backend is not installed."""
+    is_reduced = load.backend.endswith(("-bf16", "-int8"))
     try:
-        match load.backend:
-            case "torch" | "torch-bf16":
+        match load.backend.partition("-")[0]:
+            case "torch":
                 from engine.embedding.torch_backend import TorchBackend
 
-                return TorchBackend(load.folder, is_bf16=load.backend == "torch-bf16")
+                return TorchBackend(load.path, is_bf16=is_reduced)
+            case "onnx":
+                from engine.embedding.onnx_backend import OnnxBackend
+
+                return OnnxBackend(load.path, load.exports, load.threads, is_int8=is_reduced)
+            case "openvino":
+                from engine.embedding.openvino_backend import OpenVinoBackend
+
+                return OpenVinoBackend(load.path, load.exports, is_bf16=is_reduced)
+            case "llama":
+                from engine.embedding.llama_backend import LlamaBackend
+
+                return LlamaBackend(load.path, load.tokens_per_batch)
     except ImportError as error:
         raise ConfigError(
-            f"backend = {load.backend!r}: {error.name} is not installed. Run `pip install torch "
-            "sentence-transformers`, or choose another backend."
+            f"backend = {load.backend!r}: {error.name} cannot be imported ({error}). Install it again with pip, or "
+            "choose another backend."
         ) from error
     raise ConfigError(f"backend = {load.backend!r}: is not known to this worker")

@@ -8,7 +8,7 @@ import psutil
 
 from engine.embedding import messages as m
 from engine.embedding.job import Piece
-from engine.embedding.program import Link, Program
+from engine.embedding.program import Link, OnOpening, Program
 from engine.embedding.text_queue import TextQueue
 from engine.errors import EngineError, PoolClosed, WorkerDied
 
@@ -43,9 +43,9 @@ class CrewFigures(NamedTuple):
 class Crew:
     """`size` workers that take from `queue`. The constructor returns when all are ready; raises as Program does."""
 
-    def __init__(self, load: m.Load, size: int, queue: TextQueue) -> None:
+    def __init__(self, load: m.Load, size: int, queue: TextQueue, on_opening: OnOpening | None = None) -> None:
         self._load, self._queue = load, queue
-        self._program = Program(load)
+        self._program = Program(load, on_opening)
         self.loaded = self._program.loaded
         self._lock = threading.Lock()
         self._is_closed = False

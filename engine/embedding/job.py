@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.embedding import messages as m
 from engine.errors import EngineError, JobTimeout, ModelError
@@ -19,16 +20,22 @@ _log = logging.getLogger(__name__)
 class EmbedResult(NamedTuple):
     """Vectors in the order of the texts, float32 (n, dim); after a cancel rows of NaN where none was computed.
 
-    num_tokens: computed, special tokens included and padding not. num_cut: texts that had more tokens than the model
-    takes; only their beginnings count. elapsed_s: from submit to the last vector; compute_s: of all workers together.
+    is_cut: for each text, whether it had more tokens than the model takes; only its beginning counts. num_tokens:
+    computed, special tokens included and padding not. elapsed_s: from submit to the last vector; compute_s: of all
+    workers together.
     """
 
     vectors: Floats
+    is_cut: npt.NDArray[np.bool_]
     num_tokens: int
-    num_cut: int
     elapsed_s: float
     compute_s: float
     is_cancelled: bool
+
+    @property
+    def num_cut(self) -> int:
+        """Texts of which only the beginning counts."""
+        return int(self.is_cut.sum())
 
 
 @dataclass(eq=False)
@@ -56,7 +63,8 @@ class EmbedJob:
         self.num_done = 0
         self._vectors: Floats = np.full((num_texts, dim), np.nan, np.float32)
         self._cancel, self._on_progress = cancel, on_progress
-        self._size = self._done_size = self._num_tokens = self._num_cut = 0
+        self._is_cut = np.zeros(num_texts, np.bool_)
+        self._size = self._done_size = self._num_tokens = 0
         self._compute_s = 0.0
         self._submitted = time.monotonic()
         self._lock, self._over = threading.Lock(), threading.Event()
@@ -115,7 +123,7 @@ class EmbedJob:
             self.num_done += len(piece.places)
             self._done_size += piece.size
             self._num_tokens += answer.num_tokens
-            self._num_cut += answer.num_cut
+            self._is_cut[[piece.places[place] for place in answer.cut]] = True
             self._compute_s += answer.compute_s
         self._tell()
         if self.num_done == self.num_texts:
@@ -141,8 +149,8 @@ class EmbedJob:
         with self._lock:
             if not self.done():
                 elapsed_s = time.monotonic() - self._submitted
-                counts = (self._num_tokens, self._num_cut, elapsed_s, self._compute_s)
-                self._result = EmbedResult(self._vectors, *counts, is_cancelled)
+                counts = (self._num_tokens, elapsed_s, self._compute_s)
+                self._result = EmbedResult(self._vectors, self._is_cut, *counts, is_cancelled)
                 self._over.set()
 
     def _complaint(self, piece: Piece, answer: m.Unusable) -> str:

@@ -4,14 +4,18 @@ from typing import Any
 
 from engine.pool.messages import Channel, Message
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class Load(Message, frozen=True):
-    """First message to the program: the model's folder, how it is computed, threads of each worker to come."""
+    """First message to the program: the model's folder or file, how it is computed, threads of each worker to come.
+
+    exports: the folder in which other forms of this model are kept.
+    """
 
     protocol: int
-    folder: str
+    path: str
+    exports: str
     backend: str
     threads: int
     tokens_per_batch: int
@@ -56,14 +60,14 @@ class Embed(Message, frozen=True):
 
 
 class Vectors(Message, frozen=True):
-    """The answer: float32 rows in the order of the texts, their tokens without what was cut off, how many were cut.
+    """The answer: float32 rows in the order of the texts, their tokens without what was cut off, places of those cut.
 
     compute_s: seconds it took the worker.
     """
 
     rows: bytes
     num_tokens: int
-    num_cut: int
+    cut: list[int]
     compute_s: float
 
 

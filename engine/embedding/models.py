@@ -1,5 +1,6 @@
 """Which embedding model is meant, where it lies, and what it wants before a question or a document."""
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -8,14 +9,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from engine.errors import ModelError
+from engine.errors import ConfigError, ModelError
+from engine.models import library
+from engine.models.header_cache import header_cache
+from engine.models.identity import model_hash
 from engine.models.places import find_places
+from engine.settings import Settings
 
 EMBEDDED_NAME = "all-MiniLM-L6-v2"
 
 E5_TASK = "Given a web search query, retrieve relevant passages that answer the query"
 """The task that multilingual-e5-large-instruct is told of unless its folder says otherwise; from its model card."""
 
+_CONTENT = (".safetensors", ".bin", ".json", ".txt", ".model")
+_SHOWN_OF_HASH = 16
+_QUANTISATION = r"[-.](i?q\d\w*|b?f16|f32)$"
 _LARGEST_CONFIG = 1 << 20
 _LARGEST_TABLE = 100_000_000
 _LENGTH_BYTES = 8
@@ -30,32 +38,51 @@ _PREFIXES = (
 
 @dataclass(frozen=True)
 class EmbeddingModel:
-    """A folder in the form of sentence-transformers, and what is put before each text, empty for nothing."""
+    """A folder in the form of sentence-transformers, or a GGUF file, and what is put before each text, empty for
+    nothing."""
 
     name: str
     path: Path
     query_prefix: str = ""
     document_prefix: str = ""
+    is_gguf: bool = False
 
     def prefix(self, is_query: bool) -> str:
         """What is put before a text."""
         return self.query_prefix if is_query else self.document_prefix
 
+    def content_hash(self) -> str:
+        """SHA-256 of what decides its vectors, 64 hexadecimal digits: the same for a copy in another place.
+
+        Weights are read once for each state of their files. Raises ModelError where one cannot be read.
+        """
+        if self.is_gguf:
+            return model_hash(self.path)
+        parts = [f"{file.relative_to(self.path).as_posix()} {_file_hash(file)}\n" for file in _content(self.path)]
+        return hashlib.sha256("".join(parts).encode()).hexdigest()
+
+    def kept_in(self) -> Path:
+        """The folder for what is made of it and measured of it here."""
+        return Settings.from_environment().home / "embedding" / self.content_hash()[:_SHOWN_OF_HASH]
+
 
 def find_model(model: str) -> EmbeddingModel:
-    """The model that a folder or name stands for; empty for the one that is installed with the workbench.
+    """The model that a folder, a GGUF file or a name stands for; empty for the one installed with the workbench.
 
-    A name is looked for in the folders of models, then in the cache of the Hugging Face hub; nothing is downloaded.
-    Raises ModelError for one that is not here or not an embedding model.
+    A name is looked for in the folders of models, in the cache of the Hugging Face hub, and among the GGUF files of
+    the library; nothing is downloaded. Raises ModelError for one that is not here or not an embedding model.
     """
     name, path = _place(model)
+    if path.is_file():
+        file = header_cache().read(path)
+        return EmbeddingModel(file.name, path, *_prefixes_by_name(path.stem, file.name), is_gguf=True)
     if not (path / "config.json").is_file() and not (path / "modules.json").is_file():
         raise ModelError(
             f"{path} is no embedding model: it has neither modules.json nor config.json. Name the folder of a "
             "sentence-transformers model."
         )
-    for file in sorted(path.glob("*.safetensors")):
-        _check_whole(file)
+    for weights in sorted(path.glob("*.safetensors")):
+        _check_whole(weights)
     return EmbeddingModel(name, path, *_prefixes(name, path))
 
 
@@ -67,13 +94,16 @@ def _place(model: str) -> tuple[str, Path]:
             if path.is_dir():
                 return _name_of(path), path.resolve()
             if path.is_file():
-                raise ModelError(f"{path} is a file: name the folder of a sentence-transformers model")
+                return path.name, path.resolve()
     except (OSError, RuntimeError) as error:
         raise ModelError(f"{model[:200]}: is no path of this machine ({error}): name a folder or a model") from None
-    raise ModelError(
-        f"{model} is not on this machine: there is no such folder, and neither a folder of models nor the hub's "
-        "cache has it. Get it on the Models page, or name the folder that holds it."
-    )
+    try:
+        return model, library.find_model(model).path
+    except ConfigError:
+        raise ModelError(
+            f"{model[:200]} is not on this machine: there is no such folder or GGUF file, and neither a folder of "
+            "models nor the hub's cache has it. Get it on the Models page, or name the folder that holds it."
+        ) from None
 
 
 def _embedded() -> Path:
@@ -114,8 +144,32 @@ def _prefixes(name: str, path: Path) -> tuple[str, str]:
     query, document = given.get("query"), given.get("document") or given.get("passage")
     if query or document:
         return str(query or ""), str(document or "")
-    short = name.rpartition("/")[2].lower()
-    return next(((query, document) for known, query, document in _PREFIXES if re.fullmatch(known, short)), ("", ""))
+    return _prefixes_by_name(name.rpartition("/")[2])
+
+
+def _prefixes_by_name(*names: str) -> tuple[str, str]:
+    """What is known of a model of one of these names, as a folder or a GGUF file has them: query, document."""
+    for name in names:
+        short = re.sub(_QUANTISATION, "", name.lower().replace(" ", "-"))
+        for known, query, document in _PREFIXES:
+            if re.fullmatch(known, short):
+                return query, document
+    return "", ""
+
+
+def _content(folder: Path) -> list[Path]:
+    """Files of a model in the form of sentence-transformers, other forms that lie beside it left out."""
+    found = [*folder.glob("*"), *folder.glob("[0-9]*_*/*")]
+    return sorted(path for path in found if path.suffix in _CONTENT and path.is_file())
+
+
+def _file_hash(path: Path) -> str:
+    try:
+        if path.stat().st_size > _LARGEST_CONFIG:
+            return model_hash(path)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _check_whole(path: Path) -> None:

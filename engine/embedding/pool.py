@@ -5,11 +5,14 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from engine.embedding import messages as m
+from engine.embedding.backends import check_usable, kind_named
 from engine.embedding.batching import chunks
+from engine.embedding.choice import chosen_backend
 from engine.embedding.crew import Crew, CrewFigures
 from engine.embedding.job import EmbedJob, Piece
 from engine.embedding.models import find_model
-from engine.embedding.specs import EmbedSpec
+from engine.embedding.program import OnOpening
+from engine.embedding.specs import AUTO, EmbedSpec
 from engine.embedding.text_queue import TextQueue
 from engine.errors import ConfigError, JobTimeout
 from engine.results import Floats
@@ -23,23 +26,27 @@ class EmbeddingPool:
     """One embedding model in several processes; EmbedSpec has the meaning of each parameter.
 
     The constructor returns when the model is loaded, after seconds, most of them for its libraries. Raises ModelError
-    or ConfigError. Use as a context manager or close() it. All methods may be called from any thread. dim: numbers of
-    a vector; max_tokens: the most of a text that counts; load_s: seconds the model and its libraries took.
+    or ConfigError. Use as a context manager or close() it. All methods may be called from any thread. backend: the one
+    in use; dim: numbers of a vector; max_tokens: the most of a text that counts; load_s: seconds the model and its
+    libraries took. on_opening: gets a function that ends the load from any thread.
     """
 
-    def __init__(self, spec: EmbedSpec | None = None) -> None:
+    def __init__(self, spec: EmbedSpec | None = None, *, on_opening: OnOpening | None = None) -> None:
         self.spec = spec or EmbedSpec()
         self.model = find_model(self.spec.model)
+        self.backend = chosen_backend(self.model) if self.spec.backend == AUTO else self.spec.backend
+        check_usable(self.backend, self.model)
         load = m.Load(
             protocol=m.PROTOCOL,
-            folder=str(self.model.path),
-            backend=self.spec.backend,
+            path=str(self.model.path),
+            exports=str(self.model.kept_in()) if kind_named(self.backend).is_exported else "",
+            backend=self.backend,
             threads=self.spec.resolved_threads,
             tokens_per_batch=self.spec.resolved_tokens_per_batch,
             normalise=self.spec.normalise,
         )
         self._queue = TextQueue()
-        self._crew = Crew(load, self.spec.workers, self._queue)
+        self._crew = Crew(load, self.spec.workers, self._queue, on_opening)
         self.dim, self.max_tokens = self._crew.loaded.dim, self._crew.loaded.max_tokens
         self.load_s = self._crew.loaded.load_s
         self._close = weakref.finalize(self, self._crew.close)

@@ -1,19 +1,21 @@
 """The program that loads a model, from the pool's side: started, asked for workers, and their deaths explained."""
 
 import contextlib
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from engine import errors
 from engine.embedding import messages as m
 from engine.errors import ModelError, WorkerDied
-from engine.llama.launch import environment_for, log_tail
+from engine.llama.launch import ending, environment_for, log_tail, num_oom_kills
 from engine.pool.messages import Channel
+
+OnOpening = Callable[[Callable[[], object]], object]
 
 _PATIENCE_S = 3.0
 _FROM_PROGRAM: Any = m.FromProgram
@@ -66,12 +68,14 @@ class Link:
 class Program:
     """A running program of workers. `loaded` is what it said of its model.
 
-    The constructor returns when the model is loaded. Raises ModelError, or what the program reported.
+    The constructor returns when the model is loaded. `on_opening` gets a function that ends the load from any thread.
+    Raises ModelError, or what the program reported.
     """
 
-    def __init__(self, load: m.Load) -> None:
+    def __init__(self, load: m.Load, on_opening: OnOpening | None = None) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the program writes to it as long as it lives
         self._lock = threading.Lock()
+        self._num_oom = num_oom_kills()
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
@@ -83,6 +87,8 @@ class Program:
                 env=environment_for() | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"},
             )
         self._channel = Channel(ours, _FROM_PROGRAM)
+        if on_opening is not None:
+            on_opening(self.process.kill)
         self.loaded = self._load(load)
 
     def _load(self, load: m.Load) -> m.Loaded:
@@ -91,9 +97,9 @@ class Program:
             message: m.Loaded | m.Failed = m.next_message(self._channel)
         except (EOFError, OSError) as error:
             self.process.wait()
-            how = _how(self.process.returncode) + self._tail()
+            how = ending(self.process.returncode, self._num_oom, self._tail())
             self.close()
-            raise ModelError(f"{load.folder}: the program of the workers {how} while it loaded the model") from error
+            raise ModelError(f"{load.path}: the program of the workers {how} while it loaded the model") from error
         if isinstance(message, m.Failed):
             self.close()
             raise getattr(errors, message.error, ModelError)(message.text)
@@ -114,7 +120,7 @@ class Program:
         """How a worker that has hung up ended, in words, with the end of the program's log."""
         with self._lock, contextlib.suppress(EOFError, OSError):
             self._channel.socket.sendall(m.ending_asked(pid))
-            return _how(m.next_message(self._channel).status) + self._tail()
+            return ending(m.next_message(self._channel).status, self._num_oom, self._tail())
         return "ended" + self._tail()
 
     def close(self) -> None:
@@ -131,9 +137,3 @@ class Program:
 
     def _tail(self) -> str:
         return "" if self._log.closed else log_tail(self._log)
-
-
-def _how(status: int) -> str:
-    if status == -signal.SIGKILL:
-        return "was killed (SIGKILL), which the system does for want of memory"
-    return f"crashed ({signal.Signals(-status).name})" if status < 0 else f"ended with status {status}"

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
+from engine.embedding.backends import KINDS
 from engine.errors import ConfigError
 from engine.pool.placement import threads_for
 from engine.specs import Spec
 
-BACKENDS = ("torch", "torch-bf16")
+AUTO = "auto"
+BACKENDS = (AUTO, *(kind.name for kind in KINDS))
 MAX_WORKERS = 256
 
 TOKENS_PER_BATCH = 512
@@ -21,14 +23,15 @@ second in float32; in bfloat16 the best is 512 too.
 class EmbedSpec(Spec):
     """One embedding model in `workers` processes.
 
-    model: folder, name or file; empty for the all-MiniLM-L6-v2 that is installed with the workbench. threads: of each
-    worker; None: the cores this process may use over workers. tokens_per_batch: padding included, None: 512 a thread;
-    a longer text makes a batch of its own. is_query: texts are questions, of which some models want to be told; else
-    they are documents. normalise: vectors of length 1.
+    model: folder, name or GGUF file; empty for the all-MiniLM-L6-v2 that is installed with the workbench. backend
+    "auto": the fastest of those that were measured here and found to give the vectors of float32 (see `choice`), torch
+    where none was, llama for a GGUF file. threads: of each worker; None: the cores this process may use over workers.
+    tokens_per_batch: padding included, None: 512 a thread; a longer text makes a batch of its own. is_query: texts are
+    questions, of which some models want to be told; else they are documents. normalise: vectors of length 1.
     """
 
     model: str = ""
-    backend: str = "torch"
+    backend: str = AUTO
     workers: int = 1
     threads: int | None = None
     tokens_per_batch: int | None = None

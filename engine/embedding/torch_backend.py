@@ -1,59 +1,69 @@
-"""Vectors by PyTorch and sentence-transformers: the only place that imports them."""
+"""Vectors by PyTorch and sentence-transformers; with `export`, the only place that imports them."""
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 import transformers
 from sentence_transformers import SentenceTransformer
 
+from engine.embedding.backends import Tokens
+from engine.embedding.texts import TextReader, padded
 from engine.errors import ModelError
 from engine.results import Floats
 
-_NO_LIMIT = 1 << 20
+MOST_TOKENS = 1 << 20
 
 
-class TorchBackend:
-    """A folder of sentence-transformers on the processor; weights in float32 are mapped, so that workers share them.
+class TorchModel:
+    """A folder of sentence-transformers on the processor, as its modules. Raises ModelError.
 
-    is_bf16: weights and arithmetic in bfloat16, half the memory traffic and on processors with AVX512-BF16 or AMX
-    more than twice the speed.
+    tokenizer: in its fast form; pad: the id that shorter texts are filled up with.
     """
 
-    def __init__(self, folder: str, *, is_bf16: bool) -> None:
+    def __init__(self, folder: str, **options: Any) -> None:
         torch.set_num_threads(1)  # the threads of OpenMP would not live through the fork
         transformers.logging.disable_progress_bar()
         logging.getLogger("sentence_transformers").setLevel(logging.ERROR)
         try:
-            self._model = SentenceTransformer(
-                folder,
-                device="cpu",
-                local_files_only=True,
-                model_kwargs={"dtype": torch.bfloat16 if is_bf16 else torch.float32},
-            )
-            self._tokenizer = self._model.tokenizer
-            self.dim = int(self._model.get_embedding_dimension())
-            self.max_tokens = min(int(self._model.max_seq_length), _NO_LIMIT)
+            self.modules = SentenceTransformer(folder, device="cpu", local_files_only=True, model_kwargs=options).eval()
+            found = self.modules.tokenizer
+            self.tokenizer = found.backend_tokenizer
+            self.pad = int(found.pad_token_id or 0)
+            self.dim = int(self.modules.get_embedding_dimension())
+            self.max_tokens = min(int(self.modules.max_seq_length), MOST_TOKENS)
         except Exception as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise ModelError(f"{folder} cannot be loaded as an embedding model: {reason[0][:300]}") from error
-        self._model.eval()
+
+    def __call__(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Vectors (n, dim) of ids (n, tokens), where mask is 1."""
+        found: torch.Tensor = self.modules({"input_ids": ids, "attention_mask": mask})["sentence_embedding"]
+        return found
+
+
+class TorchBackend:
+    """Weights in float32 are mapped, so that workers share them; is_bf16: weights and arithmetic in bfloat16."""
+
+    def __init__(self, folder: str, *, is_bf16: bool) -> None:
+        self._model = TorchModel(folder, dtype=torch.bfloat16 if is_bf16 else torch.float32)
+        self._reader = TextReader(self._model.tokenizer, self._model.max_tokens)
+        self.dim, self.max_tokens = self._model.dim, self._model.max_tokens
 
     def begin(self, threads: int) -> None:
         """Called once in each worker, before its first texts."""
         torch.set_num_threads(threads)
 
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, all of them."""
-        ids = self._tokenizer(
-            list(texts), truncation=False, return_attention_mask=False, return_token_type_ids=False, verbose=False
-        )["input_ids"]
-        return [len(of_text) for of_text in ids]
+    def tokens(self, texts: Sequence[str]) -> Tokens:
+        """Texts as ids, at most max_tokens of each."""
+        return self._reader.read(texts)
 
-    def embed(self, texts: Sequence[str]) -> Floats:
+    def embed(self, ids: Sequence[Sequence[int]]) -> Floats:
         """Vectors of texts that are padded to the longest of them, float32 (n, dim)."""
         with torch.inference_mode():
-            found = self._model(self._model.preprocess(list(texts)))["sentence_embedding"]
+            rows, mask = padded(ids, self._model.pad)
+            found = self._model(torch.from_numpy(rows), torch.from_numpy(mask))
         vectors: Floats = found.float().numpy().astype(np.float32, copy=False)
         return vectors

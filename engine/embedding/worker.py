@@ -107,11 +107,13 @@ class Worker:
         backend = self._backend
         texts = [message.prefix + text.decode("utf-8") for text in message.texts]
         try:
-            whole = backend.lengths(texts)
-            lengths = [min(length, backend.max_tokens) for length in whole]
-            rows = np.empty((len(texts), backend.dim), np.float32)
+            ids, cut = backend.tokens(texts)
+            lengths = [len(row) for row in ids]
+            rows = np.zeros((len(texts), backend.dim), np.float32)
             for places in batches(lengths, self._load.tokens_per_batch):
-                rows[places] = backend.embed([texts[place] for place in places])
+                filled = [place for place in places if ids[place]]  # an empty text may have no token: its vector is 0
+                if filled:
+                    rows[filled] = backend.embed([ids[place] for place in filled])
         except Exception as error:
             return m.Unusable(-1, f"{type(error).__name__}: {error}")
         norms = np.linalg.norm(rows, axis=1)
@@ -120,8 +122,7 @@ class Worker:
             return m.Unusable(place, "its vector has numbers that are not finite")
         if self._load.normalise:
             rows /= np.maximum(norms, _SMALLEST_NORM)[:, None]
-        num_cut = sum(length > backend.max_tokens for length in whole)
-        return m.Vectors(rows.tobytes(), sum(lengths), num_cut, time.perf_counter() - began)
+        return m.Vectors(rows.tobytes(), sum(lengths), cut, time.perf_counter() - began)
 
 
 if __name__ == "__main__":

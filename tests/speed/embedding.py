@@ -1,4 +1,5 @@
-"""Sentences a second beside SentenceTransformer.encode at its defaults, how near the vectors are, a worker's memory."""
+"""Sentences a second of each backend beside SentenceTransformer.encode at its defaults, how near the vectors are, a
+worker's memory."""
 
 import json
 import os
@@ -15,9 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import EmbeddingPool, EmbedSpec
+from engine.embedding.agreement import Agreement, agreement
+from engine.embedding.backends import KINDS, usable
 from engine.embedding.models import find_model
 from engine.results import Floats
-from tests.speed.common import Row, at_least, at_most, interleaved, num_threads, ratio
+from tests.minilm_gguf import write_minilm
+from tests.speed.common import MODELS, Ratio, Row, at_least, at_most, interleaved, num_threads, ratio
 from tests.speed.peers import ROOT
 
 ROUNDS = 5
@@ -25,20 +29,25 @@ SHAPE = ""
 SENTENCES_PER_ROUND = 2_000
 """Five rounds are 10,000 sentences."""
 
-SPEED_GOALS = {"torch": 1.05, "torch-bf16": 1.6}
-FASTEST_GOAL = 2.1
-WORST_GOALS = {"torch": 0.9999, "torch-bf16": 0.995}
-FASTEST_MEAN_GOAL = 0.985
+FOLDER_BACKENDS = tuple(kind.name for kind in KINDS if not kind.is_gguf)
+GGUF_TYPES = ("F16", "Q8_0")
+"""Of the same model, for llama.cpp; no registry has such files, so they are written on the first use. They take 512
+tokens of a text and the folder 256: vectors of the longest sentences differ, and these take more time."""
 
 
-class Likeness(NamedTuple):
-    """Cosines between our vectors and the peer's, of all sentences."""
+class Goal(NamedTuple):
+    """What the fastest backend should reach of those that are near enough to the peer's vectors."""
 
-    worst: float
-    mean: float
+    speed: float
+    worst_cosine: float
+    mean_cosine: float
 
     def __str__(self) -> str:
-        return f"worst {self.worst:.6f}, mean {self.mean:.6f}"
+        near = f"every cosine >= {self.worst_cosine}" if self.worst_cosine > 0 else f"mean cosine >= {self.mean_cosine}"
+        return f"embedding, {near}"
+
+
+GOALS = (Goal(1.05, 0.9999, 0.9999), Goal(1.6, 0.995, 0.995), Goal(2.1, 0, 0.985))
 
 
 class Peer:
@@ -70,15 +79,15 @@ def sentences(num: int, seed: int) -> list[str]:
 
 
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
-    """Each backend's speed over the peer's, its cosines, and what a further worker costs; `shape` is not used."""
+    """Each backend's speed over the peer's and its cosines, and what a further worker costs; `shape` is not used."""
     texts = [sentences(SENTENCES_PER_ROUND, seed) for seed in range(num_rounds)]
-    vectors: dict[str, list[Floats]] = {name: [] for name in ("peer", *SPEED_GOALS)}
     with ExitStack() as stack:
         peer = Peer(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         stack.callback(peer.process.wait)
         stack.callback(peer.process.terminate)
         peer.encode(texts[0][:64])
-        pools = {name: stack.enter_context(_pool(name)) for name in SPEED_GOALS}
+        pools = {name: stack.enter_context(_pool(spec)) for name, spec in _specs().items()}
+        vectors: dict[str, list[Floats]] = {name: [] for name in ("peer", *pools)}
 
         def peer_rate() -> float:
             seconds, found = peer.encode(texts[len(vectors["peer"])])
@@ -91,38 +100,61 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
             vectors[name].append(pools[name].embed(given))
             return SENTENCES_PER_ROUND / (perf_counter() - began)
 
-        found = interleaved(num_rounds, peer=peer_rate, **{name: partial(our_rate, name) for name in SPEED_GOALS})
-    rows, ratios = [], {}
-    for name, goal in SPEED_GOALS.items():
-        ratios[name] = faster = ratio(found[name], found["peer"])
-        near = _likeness(vectors[name], vectors["peer"])
-        beside = f"{faster}; {np.median(found[name]):.1f} against {np.median(found['peer']):.1f} sentences/s"
-        rows.append(at_least(f"embedding, {name}, against encode", faster.value, goal, beside))
-        rows.append(at_least(f"worst cosine, {name}", near.worst, WORST_GOALS[name], str(near), ""))
-    fastest = max(ratios, key=lambda name: ratios[name].value)
-    near = _likeness(vectors[fastest], vectors["peer"])
-    rows.append(at_least("embedding, fastest, against encode", ratios[fastest].value, FASTEST_GOAL, fastest))
-    rows.append(at_least("mean cosine, fastest", near.mean, FASTEST_MEAN_GOAL, str(near), ""))
+        rates = interleaved(num_rounds, peer=peer_rate, **{name: partial(our_rate, name) for name in pools})
+    theirs = np.concatenate(vectors["peer"])
+    found = {
+        name: (ratio(rates[name], rates["peer"]), agreement(np.concatenate(vectors[name]), theirs)) for name in pools
+    }
+    rows = [_reached(goal, found) for goal in GOALS]
+    for name, (faster, near) in found.items():
+        speeds = f"{np.median(rates[name]):.1f} against {np.median(rates['peer']):.1f} sentences/s"
+        rows.append(
+            Row(f"embedding, {name}, against encode", faster.value, beside=f"{faster}; {speeds}; {_near(near)}")
+        )
     return [*rows, _memory(texts[0])]
 
 
-def _pool(backend: str) -> EmbeddingPool:
-    """A worker for each core, after a first job that is not counted."""
-    pool = EmbeddingPool(EmbedSpec(backend=backend, workers=num_threads()))
+def _specs() -> dict[str, EmbedSpec]:
+    """Every backend that is installed, with a worker for each core."""
+    can = usable(find_model(""))
+    specs = {name: EmbedSpec(backend=name, workers=num_threads()) for name in FOLDER_BACKENDS if name in can}
+    for kind in GGUF_TYPES:
+        path = MODELS / f"all-MiniLM-L6-v2-{kind}.gguf"
+        if not path.is_file():
+            MODELS.mkdir(parents=True, exist_ok=True)
+            write_minilm(path, kind)
+        specs[f"llama {kind}"] = EmbedSpec(model=str(path), workers=num_threads())
+    return specs
+
+
+def _pool(spec: EmbedSpec) -> EmbeddingPool:
+    """The workers after a first job that is not counted."""
+    pool = EmbeddingPool(spec)
     pool.embed(sentences(64, 0))
     return pool
 
 
-def _likeness(ours: list[Floats], theirs: list[Floats]) -> Likeness:
-    cosines = (np.concatenate(ours) * np.concatenate(theirs)).sum(axis=1)
-    return Likeness(float(cosines.min()), float(cosines.mean()))
+def _reached(goal: Goal, found: dict[str, tuple[Ratio, Agreement]]) -> Row:
+    """The fastest of those near enough."""
+    near = {
+        name: faster
+        for name, (faster, like) in found.items()
+        if like.worst_cosine >= goal.worst_cosine and like.mean_cosine >= goal.mean_cosine
+    }
+    name = max(near, key=lambda name: near[name].value)
+    return at_least(str(goal), near[name].value, goal.speed, f"{name}: {near[name]}; {_near(found[name][1])}")
+
+
+def _near(found: Agreement) -> str:
+    worst, mean, ranks = found
+    return f"cosine worst {worst:.5f}, mean {mean:.5f}, ranks {ranks:.4f}"
 
 
 def _memory(texts: list[str]) -> Row:
     """What a second worker adds to the memory of the pool, as a part of the weights' size."""
 
     def taken(workers: int) -> float:
-        with EmbeddingPool(EmbedSpec(workers=workers, threads=1)) as pool:
+        with EmbeddingPool(EmbedSpec(backend="torch", workers=workers, threads=1)) as pool:
             pool.embed(texts[: 128 * workers])
             return pool.measure().pss_bytes
 

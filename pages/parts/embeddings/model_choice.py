@@ -3,26 +3,22 @@
 import streamlit as st
 
 from engine.embedding.models import EMBEDDED_NAME
-from engine.embedding.specs import BACKENDS, EmbedSpec
+from engine.embedding.specs import EmbedSpec
 from engine.errors import EngineError
 from engine.workbench import Workbench
 from pages.parts.address import bound
-from pages.parts.embeddings import asked
+from pages.parts.embeddings import backend_choice
 from pages.parts.notice import notice
 
 
 def choose(bench: Workbench) -> EmbedSpec | None:
     """The model that the address asks for, and where it is changed; None where there can be none of that name."""
-    given, backend = st.query_params.get("model", ""), asked.choice("backend", BACKENDS)
+    given = st.query_params.get("model", "")
     with st.popover("Model", icon=":material/tune:", key="embed_model_choice", width="content"):
         st.text_input(
             "Model", **bound("model", "embed_model", given), placeholder=EMBEDDED_NAME,
-            help="A folder of sentence-transformers, or the name of one in the models folder or the hub's cache",
-        )  # fmt: skip
-        st.selectbox(
-            "Computed by", BACKENDS, **bound("backend", "embed_backend", backend),
-            help="torch: float32, exact. torch-bf16: half the memory traffic, faster on processors with AVX512-BF16 "
-            "or AMX, and slightly other vectors",
+            help="A folder of sentence-transformers, a GGUF file, or the name of one in the models folder or the hub's "
+            "cache",
         )  # fmt: skip
         st.button(
             "Free its memory", key="embed_release", type="tertiary", icon=":material/eject:",
@@ -30,7 +26,7 @@ def choose(bench: Workbench) -> EmbedSpec | None:
             help="Vectors that are there stay; the next texts load it again",
         )  # fmt: skip
     try:
-        return EmbedSpec(model=given.strip(), backend=backend)
+        return EmbedSpec(model=given.strip(), backend=backend_choice.choose(bench, given.strip()))
     except EngineError as error:
         notice(error)
         return None

@@ -1,11 +1,14 @@
-"""One pool of two workers for all tests of embeddings, and the texts they embed."""
+"""Pools of workers, models and places that the tests of embeddings share, and the texts they embed."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
+from engine.settings import PREFIX
+from tests.minilm_gguf import write_minilm
 
 TEXTS = [
     "The cat sleeps on the sofa.",
@@ -23,5 +26,24 @@ TEXTS = [
 @pytest.fixture(scope="session")
 def embedder() -> Iterator[EmbeddingPool]:
     """The embedded model in float32; batches small enough that jobs are several."""
-    with EmbeddingPool(EmbedSpec(workers=2, threads=1, tokens_per_batch=128)) as opened:
+    with EmbeddingPool(EmbedSpec(backend="torch", workers=2, threads=1, tokens_per_batch=128)) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def first_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home folder that keeps what was exported, as that takes seconds."""
+    return tmp_path_factory.mktemp("exports")
+
+
+@pytest.fixture
+def kept_home(home: Path, first_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That folder as the home of one test."""
+    monkeypatch.setenv(PREFIX + "HOME", str(first_home))
+    return first_home
+
+
+@pytest.fixture(scope="session")
+def minilm_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded model as a GGUF file in 16 bits."""
+    return write_minilm(tmp_path_factory.mktemp("gguf") / "all-MiniLM-L6-v2.F16.gguf", "F16")

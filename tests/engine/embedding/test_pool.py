@@ -71,6 +71,7 @@ def test_what_is_longer_than_the_model_takes_is_cut_and_counted(embedder: Embedd
     num_words = embedder.max_tokens - 2
     done = embedder.submit(["word " * num_words, "word " * 1_000, "a b c " * 170_000]).result(60)
     assert (done.num_cut, done.num_tokens) == (2, 3 * embedder.max_tokens)
+    assert done.is_cut.tolist() == [False, True, True]
     assert done.vectors[1] == pytest.approx(done.vectors[0], abs=1e-5)
 
 

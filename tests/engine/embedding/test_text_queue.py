@@ -85,12 +85,12 @@ def test_a_job_knows_how_far_it_is_and_a_late_answer_changes_nothing() -> None:
     pieces = [queue.take(), queue.take()]
     assert pieces[0] is not None
     assert pieces[1] is not None
-    job.on_answer(pieces[0], Vectors(bytes(8), 3, 1, 0.5))
+    job.on_answer(pieces[0], Vectors(bytes(8), 3, [0], 0.5))
     assert (job.progress, job.num_done, job.done()) == (0.5, 1, False)
     job.on_answer(pieces[1], Unusable(0, "its vector has numbers that are not finite"))
     with pytest.raises(ModelError, match="text 2 of 2"):
         job.result(0)
-    job.on_answer(pieces[1], Vectors(bytes(8), 3, 0, 0.5))
+    job.on_answer(pieces[1], Vectors(bytes(8), 3, [], 0.5))
     assert job.num_done == 1
 
 
@@ -107,7 +107,7 @@ def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) ->
     job = EmbedJob(1, 2, queue.remove, on_progress=lambda _share: [][1])
     piece = Piece(job, [0], Embed([b"text"], ""), 10)
     queue.put(job, [piece], is_patient=False)
-    job.on_answer(piece, Vectors(bytes(8), 3, 0, 0.5))
+    job.on_answer(piece, Vectors(bytes(8), 3, [], 0.5))
     assert job.result(0).num_tokens == 3
     assert "listener" in caplog.text
 

@@ -1,0 +1,72 @@
+"""`python -m engine embed --backends`: how fast each backend is here, and how near its vectors are to float32."""
+
+import json
+import sys
+
+from engine.commands.progress_line import ProgressLine
+from engine.commands.table import printable
+from engine.embedding.choice import (
+    LOSSLESS,
+    BackendSpeed,
+    Measurement,
+    backend_table,
+    chosen_backend,
+    kept_measurement,
+)
+from engine.embedding.measuring import Progress, measure_backends
+from engine.embedding.models import EmbeddingModel, find_model
+from engine.units import counted, digits, quantity
+
+_HEAD = (
+    f"{'backend':<14} {'texts/s':>9} {'tok/s':>9} {'x torch':>8} {'worst cos':>10} {'mean cos':>9} {'ranks':>8} "
+    f"{'memory':>9}"
+)
+
+
+def show_backends(model: str, *, is_new: bool, is_json: bool) -> None:
+    """Print what is kept of this model; measured now where `is_new` or nothing is kept. Raises EngineError."""
+    found = find_model(model)
+    measured = None if is_new else kept_measurement(found)
+    if measured is None:
+        measured = _measure(model)
+    if is_json:
+        print(json.dumps(_plain(found, measured), ensure_ascii=False, allow_nan=False))
+    else:
+        print(printable(_told(found, measured), is_terminal=sys.stdout.isatty()))
+
+
+def _measure(model: str) -> Measurement | None:
+    line = ProgressLine()
+
+    def tell(progress: Progress) -> None:
+        line.show(f"measuring: {progress.share:.0%}, {progress.doing}", step=int(10 * progress.share))
+
+    measured = measure_backends(model, on_progress=tell)
+    line.end()
+    return measured
+
+
+def _plain(model: EmbeddingModel, measured: Measurement | None) -> dict[str, object]:
+    about = {"measured": measured.measured, "num_texts": measured.num_texts} if measured else {}
+    rows = [row.to_dict() for row in backend_table(model, measured)]
+    return {"model": model.name, "auto": chosen_backend(model), **about, "backends": rows}
+
+
+def _told(model: EmbeddingModel, measured: Measurement | None) -> str:
+    lines = [f"Backends of {model.name}"]
+    if measured:
+        lines[0] += f", {counted(measured.num_texts, 'text')} in {counted(measured.num_rounds, 'round')}"
+    lines += ["", _HEAD, *(_line(row) for row in backend_table(model, measured)), ""]
+    lines.append(f"auto is {chosen_backend(model)}: the fastest whose every cosine to float32 is at least {LOSSLESS}")
+    return "\n".join(lines)
+
+
+def _line(row: BackendSpeed) -> str:
+    if row.reason:
+        return f"{row.name:<14} {row.reason}"
+    near = row.agreement
+    return (
+        f"{row.name:<14} {digits(row.texts_per_s):>9} {digits(row.tokens_per_s):>9} {digits(row.speedup):>8} "
+        f"{near.worst_cosine:>10.5f} {near.mean_cosine:>9.5f} {near.rank_correlation:>8.4f} "
+        f"{quantity(row.memory_bytes, 'B'):>9}"
+    )

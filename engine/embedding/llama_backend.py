@@ -1,0 +1,67 @@
+"""Vectors by llama.cpp, of any GGUF embedding model."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.embedding.backends import Tokens
+from engine.llama.embedder import Embedder
+from engine.llama.model import Model
+from engine.results import Floats
+from engine.specs import PoolSpec
+
+MOST_TOKENS = 8_192
+"""Of one text, whatever context the model was trained with: attention to all of it at once takes memory."""
+
+
+class LlamaBackend:
+    """One GGUF file; its weights, repacked for this processor, are shared by the workers."""
+
+    def __init__(self, path: str, tokens_per_batch: int) -> None:
+        self._model = Model(path, PoolSpec())
+        self._tokens_per_batch = tokens_per_batch
+        self._threads = 1
+        self.max_tokens = min(self._model.n_ctx_train, MOST_TOKENS)
+        tried = Embedder(self._model, 1, num_tokens=1)  # refuses here what is no embedding model
+        self.dim = tried.dim
+        tried.close()
+        self._embedder: Embedder | None = None
+
+    def begin(self, threads: int) -> None:
+        """Called once in each worker, before its first texts."""
+        self._threads = threads
+
+    def tokens(self, texts: Sequence[str]) -> Tokens:
+        """Texts as ids; of one that is too long the beginning, with the special token that ends it."""
+        ids = [self._model.tokenize(text) for text in texts]
+        most = self.max_tokens
+        cut = [place for place, row in enumerate(ids) if len(row) > most]
+        for place in cut:
+            row = ids[place]
+            ids[place] = [*row[: most - 1], row[-1]] if self._model.is_control(row[-1]) else row[:most]
+        return Tokens(ids, cut)
+
+    def embed(self, ids: Sequence[Sequence[int]]) -> Floats:
+        """Vectors, float32 (n, dim); nothing is padded."""
+        embedder = self._embedder_for(max(self._tokens_per_batch, *(len(row) for row in ids)))
+        done: list[Floats] = []
+        start = 0
+        while start < len(ids):
+            end, num = start, 0
+            while end < min(len(ids), start + embedder.num_texts) and num + len(ids[end]) <= embedder.num_tokens:
+                num, end = num + len(ids[end]), end + 1
+            done.append(embedder.embed(ids[start:end]))
+            start = end
+        vectors: Floats = np.concatenate(done)
+        return vectors
+
+    def _embedder_for(self, num_tokens: int) -> Embedder:
+        """The context, made anew and twice as large where a text is longer than any before."""
+        if self._embedder is None or self._embedder.num_tokens < num_tokens:
+            room = self._embedder.num_tokens if self._embedder else self._tokens_per_batch
+            while room < num_tokens:
+                room *= 2
+            if self._embedder is not None:
+                self._embedder.close()
+            self._embedder = Embedder(self._model, self._threads, room)
+        return self._embedder

@@ -1,0 +1,49 @@
+"""Vectors by OpenVINO: the only place that imports it, but for `export`."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import openvino
+
+from engine.embedding.backends import Tokens
+from engine.embedding.exports import open_export
+from engine.embedding.texts import padded
+from engine.errors import ConfigError
+from engine.results import Floats
+
+
+class OpenVinoBackend:
+    """An exported model, compiled by each worker for itself, as OpenVINO's threads would not live through the fork.
+
+    is_bf16: arithmetic in bfloat16; without it float32 is asked for, as OpenVINO else takes bfloat16 by itself where
+    the processor has it. Raises ConfigError where it has not.
+    """
+
+    def __init__(self, folder: str, exports: str, *, is_bf16: bool) -> None:
+        self._export = open_export(folder, exports, "openvino")
+        self._precision = "bf16" if is_bf16 else "f32"
+        if is_bf16 and "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+            raise ConfigError("backend = 'openvino-bf16': this processor has no bfloat16. Choose 'openvino'.")
+        self.dim, self.max_tokens = self._export.dim, self._export.reader.max_tokens
+        self._run: openvino.CompiledModel | None = None
+
+    def begin(self, threads: int) -> None:
+        """Called once in each worker, before its first texts."""
+        options = {
+            "INFERENCE_PRECISION_HINT": self._precision,
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+            "ENABLE_CPU_PINNING": False,
+        }
+        self._run = openvino.Core().compile_model(self._export.file, "CPU", options)
+
+    def tokens(self, texts: Sequence[str]) -> Tokens:
+        """Texts as ids, at most max_tokens of each."""
+        return self._export.reader.read(texts)
+
+    def embed(self, ids: Sequence[Sequence[int]]) -> Floats:
+        """Vectors of texts that are padded to the longest of them, float32 (n, dim)."""
+        assert self._run is not None
+        rows, mask = padded(ids, self._export.pad)
+        vectors: Floats = np.asarray(self._run([rows, mask])[0], np.float32)
+        return vectors
