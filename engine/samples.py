@@ -42,10 +42,17 @@ METRICS = (
     Metric("pss_bytes", "memory (PSS)", "B", False, "proportional set size, summed over the workers"),
     Metric("private_bytes", "private memory", "B", False, "memory no other process shares, summed over the workers"),
     Metric("switches_per_s", "context switches", "1/s", None, "voluntary and not, of all workers / seconds"),
+    Metric(
+        "sentences_per_s", "embedding", "sent/s", True, "sentences or texts embedded / seconds from submit to the last"
+    ),
+    Metric(
+        "embedded_per_s", "tokens embedded", "tok/s", True, "tokens of these texts, padding left out / the same seconds"
+    ),
+    Metric("compute_share", "workers computing", "", None, "seconds from texts to vectors / seconds × workers"),
 )
 METRICS_BY_NAME = {metric.name: metric for metric in METRICS}
 
-MAIN_METRICS = ("tokens_per_s", "decode_per_s", "prefill_per_s", "end_to_end_per_s")
+MAIN_METRICS = ("tokens_per_s", "decode_per_s", "prefill_per_s", "end_to_end_per_s", "sentences_per_s")
 """A run is judged by the first of these that it has."""
 
 SURROUNDINGS = (

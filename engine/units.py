@@ -14,6 +14,8 @@ class Scale(NamedTuple):
 
 
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
+_MINUTES, _SECONDS = Scale(60, "min"), Scale(3600, "s")
+"""Of hours."""
 
 
 def scale_of(unit: str, largest: float) -> Scale:
@@ -22,6 +24,8 @@ def scale_of(unit: str, largest: float) -> Scale:
         return Scale(1e3, "ms")
     if unit == "B":
         return next((Scale(1 / size, name) for size, name in _BYTES if largest >= size), Scale(1e-3, "kB"))
+    if unit == "h" and largest < 1:
+        return _SECONDS if largest * 60 < 1 else _MINUTES
     return Scale(100, "%") if unit == "" else Scale(1, unit)
 
 

@@ -6,19 +6,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.bench.planning.axes import AXES, Axis, parse_values, values_of
+from engine.bench.planning.axes import AXES, EMBEDDING_AXES, axes_of
+from engine.bench.planning.axis import Axis, values_of
 from engine.bench.planning.candidates import settings_plan
 from engine.bench.planning.layout import AUTO, LIBRARY_DEFAULT
 from engine.bench.planning.plan import GOALS, Plan, Question
 from engine.bench.planning.plan_file import read_plan
 from engine.bench.planning.presets import PRESETS, preset
 from engine.bench.planning.prompts import read_prompts, sample_prompts
+from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
 from engine.models.library import embedded_model
 from engine.settings import Settings
 
 SAMPLES = "samples"
 _METAVARS = {"layout": "I×T", "whole": "N", "real": "X", "switch": "on|off", "choice": "NAME", "path": "PATH"}
+EMBEDDING: Question = "embedding"
+_EMBEDDING_ONLY = tuple(axis for axis in EMBEDDING_AXES if axis.name not in {each.name for each in AXES})
 _INSTANCES = Axis("instances", "Processes", "{}", "processes with the model")
 _THREADS = Axis("threads", "Threads", "{}", "threads of each process")
 
@@ -78,6 +82,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     source.add_argument("--plan", metavar="FILE", help="plan as JSON; flags beside it go before what it says")
     source.add_argument("--preset", choices=PRESETS, help="left out, and without axes: quick")
     _add_plan(bench)
+    _add_embedding(bench)
     resume = bench.add_subparsers(metavar="resume").add_parser("resume", help="go on with a run", allow_abbrev=False)
     resume.set_defaults(read=_resume)
     resume.add_argument("run", metavar="RUN", help="id of a stopped or interrupted run")
@@ -124,7 +129,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     axes = parser.add_argument_group(
         "axes", "Values with commas between them; numbers also as ranges: 1-4, 1-7+2, 1-8*2. Cells are their product."
     )
-    axes.add_argument("--instances", metavar="N", help="processes, with --threads instead of --layout")
+    axes.add_argument("--instances", "--workers", metavar="N", help="processes, with --threads instead of --layout")
     axes.add_argument("--threads", metavar="N", help="of each process; auto, llama-cpp-default or numbers")
     for axis in AXES:
         flag = f"--{axis.name.replace('_', '-')}"
@@ -133,19 +138,33 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         axes.add_argument(flag, metavar=_METAVARS[axis.kind], help=axis.help.replace("%", "%%") + again, **options)
 
 
+def _add_embedding(parser: argparse.ArgumentParser) -> None:
+    """What only texts that are embedded have."""
+    group = parser.add_argument_group("embedding", "With --embed; --layout, --model and --prompts hold there too.")
+    group.add_argument("--embed", action="store_true", help="measure how fast texts become vectors, and how good ones")
+    for axis in _EMBEDDING_ONLY:
+        flag = f"--{axis.name.replace('_', '-')}"
+        group.add_argument(flag, metavar=_METAVARS[axis.kind], help=f"{axis.help}; {axis.allowed}")
+
+
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--out", metavar="FILE", help="write the whole run to this file, which a history takes in")
 
 
 def _bench(given: Given) -> BenchArguments:
-    axes = _axes(given)
     if given["plan"]:
         plan = read_plan(Path(given["plan"]))
-    elif given["preset"] or not axes:
-        plan = preset(given["preset"] or "quick", _model(given))
+        if given["embed"] and not plan.is_embedding:
+            raise ConfigError(f"--embed: the plan in {given['plan']} generates; leave one of the two out")
+        return _arguments(plan, _axes(given, plan.question), given)
+    is_embedding = given["embed"] or given["preset"] == EMBEDDING
+    axes = _axes(given, EMBEDDING if is_embedding else Plan.question)
+    if given["preset"] or not axes:
+        name = EMBEDDING if is_embedding else given["preset"] or "quick"
+        plan = preset(name, _model(given, is_embedding))
     else:
-        plan = Plan(question=_question(axes))
+        plan = Plan(question=EMBEDDING if is_embedding else _question(axes))
     return _arguments(plan, axes, given)
 
 
@@ -172,15 +191,17 @@ def _limits(given: Given) -> LimitsArguments:
 
 def _arguments(plan: Plan, axes: Mapping[str, tuple[Any, ...]], given: Given) -> BenchArguments:
     """`plan` with what the flags say instead."""
-    fixed = {*axes, *(("instances", "threads") if "layout" in axes else ())}
+    fixed = {*axes, *(("instances", "workers", "threads") if "layout" in axes else ())}
     workload = {name: value for name, value in plan.workload.items() if name not in fixed}
     if given["prompts"]:
         texts = sample_prompts() if given["prompts"] == SAMPLES else read_prompts(Path(given["prompts"]))
-        workload |= {"asked": "prompts", "prompts": texts}
+        workload |= {"texts": texts} if plan.is_embedding else {"asked": "prompts", "prompts": texts}
+    if plan.is_embedding and given["cold"]:
+        raise ConfigError("--cold loads GGUF files out of memory, which --embed does not measure: leave it out")
     said = {"name": given["name"], "rounds": given["rounds"], "seed": given["seed"], "timeout_s": given["timeout"]}
     plan = replace(
         plan,
-        model=_model(given) if given["model"] or not plan.model else plan.model,
+        model=_model(given, plan.is_embedding) if given["model"] or not plan.model else plan.model,
         axes={**plan.axes, **axes},
         pool={name: value for name, value in plan.pool.items() if name not in fixed},
         workload=workload,
@@ -191,14 +212,21 @@ def _arguments(plan: Plan, axes: Mapping[str, tuple[Any, ...]], given: Given) ->
     return BenchArguments(plan=plan, is_dry_run=given["dry_run"], is_json=given["json"], out=_path(given["out"]))
 
 
-def _model(given: Given) -> str:
+def _model(given: Given, is_embedding: bool = False) -> str:
     """The first model named, else the setting's, else the one that ships."""
-    return given["model"][0] if given["model"] else str(Settings.from_environment().model or embedded_model())
+    if given["model"]:
+        return str(given["model"][0])
+    return EMBEDDED_NAME if is_embedding else str(Settings.from_environment().model or embedded_model())
 
 
-def _axes(given: Given) -> dict[str, tuple[Any, ...]]:
+def _axes(given: Given, question: Question = "speed") -> dict[str, tuple[Any, ...]]:
     """The axes that flags name; one model alone is the plan's and no axis."""
-    axes = {axis.name: _values(axis, given[axis.name]) for axis in AXES if given[axis.name] is not None}
+    known = axes_of(question)
+    said = {axis.name: given[axis.name] for axis in (*AXES, *_EMBEDDING_ONLY) if given.get(axis.name) is not None}
+    if odd := next((name for name in said if name not in known), None):
+        why = "embedding has no such axis" if question == EMBEDDING else "it needs --embed"
+        raise ConfigError(f"--{odd.replace('_', '-')}: {why}")
+    axes = {name: _values(known[name], text) for name, text in said.items()}
     if len(axes.get("model", ())) == 1:
         del axes["model"]
     if given["instances"] or given["threads"]:
@@ -209,7 +237,7 @@ def _axes(given: Given) -> dict[str, tuple[Any, ...]]:
 
 
 def _values(axis: Axis, said: str | list[str]) -> tuple[Any, ...]:
-    return parse_values(axis.name, said) if isinstance(said, str) else tuple(map(axis.parse, said))
+    return values_of(axis, said) if isinstance(said, str) else tuple(map(axis.parse, said))
 
 
 def _layouts(instances: str, threads: str) -> tuple[str, ...]:

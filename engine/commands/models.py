@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from engine.commands import models_get, models_quantize, models_synth
+from engine.commands import models_get, models_order, models_quantize, models_synth
 from engine.commands.table import printable
 from engine.errors import ConfigError
 from engine.jsonable import figure
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m engine models", description="Model files of this machine.", allow_abbrev=False
     )
-    commands = parser.add_subparsers(required=True, metavar="list|show|fit|get|quantize|synth")
+    commands = parser.add_subparsers(required=True, metavar="list|show|fit|get|quantize|synth|order")
     listing = commands.add_parser("list", help="the model files found here", allow_abbrev=False)
     listing.set_defaults(act=_list)
     listing.add_argument("folders", nargs="*", metavar="DIR", help="look only here; left out: everywhere")
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     fitting = _add_fit(commands)
     for each in (listing, showing, fitting):
         each.add_argument("--json", action="store_true", help="print JSON")
-    for module in (models_get, models_quantize, models_synth):
+    for module in (models_get, models_quantize, models_synth, models_order):
         module.add_parser(commands)
     return parser
 

@@ -29,7 +29,7 @@ _MOST_NAMED = 3
 
 def caveats(entries: Sequence[Entry], baseline: Entry | None, num_missing: int) -> tuple[str, ...]:
     """All that holds, each a sentence. num_missing: entries asked for that no run has any more."""
-    said = [_missing(num_missing), _mixed_work(entries), _noted(entries)]
+    said = [_missing(num_missing), _mixed_kinds(entries), _mixed_work(entries), _noted(entries)]
     if baseline is not None:
         measured = [entry for entry in entries if not entry.is_noted and entry.key != baseline.key]
         said += [_elsewhere(mark, measured, baseline) for mark in ELSEWHERE]
@@ -44,6 +44,17 @@ def _missing(num: int) -> str:
     return (
         f"{counted(num, 'chosen cell')} {'is' if is_one else 'are'} left out: "
         f"{'its run was' if is_one else 'their runs were'} deleted or measured nothing there."
+    )
+
+
+def _mixed_kinds(entries: Sequence[Entry]) -> str:
+    """Where some embed and others generate."""
+    embedding = [entry.label for entry in entries if entry.run.question == "embedding"]
+    if len(embedding) in (0, len(entries)):
+        return ""
+    return (
+        f"Embedding of texts ({_list(embedding)}) and generation are mixed here. They have no speed in common: only "
+        "memory and processor use of the two can be compared."
     )
 
 

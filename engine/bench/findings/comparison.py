@@ -133,7 +133,8 @@ def _metrics(entries: Sequence[Entry], wanted: Sequence[str] | None) -> tuple[st
     if wanted:
         return tuple(dict.fromkeys(wanted))
     num_having = {name: sum(name in entry.cell.metrics for entry in entries) for name in METRICS_BY_NAME}
-    main = max((*MAIN_METRICS, *METRICS_BY_NAME), key=lambda name: num_having[name])
+    speeds = [name for name in MAIN_METRICS if num_having[name]]
+    main = max(speeds or METRICS_BY_NAME, key=lambda name: num_having[name])
     return tuple(dict.fromkeys([main, *(name for name in (*TABLE_METRICS, NOTED_METRIC) if num_having[name])]))
 
 

@@ -41,7 +41,7 @@ OWN_SETTINGS = {
 }
 """Settings of an entry that are not among its cell's, with their labels; they come first."""
 
-WORKLOAD = ("num_prompt", "num_generated", "depth", "users", "rate_per_s", "prompts")
+WORKLOAD = ("num_prompt", "num_generated", "depth", "users", "rate_per_s", "prompts", "num_texts", "num_words")
 """Settings that say what was asked: speeds at different work are answers to different questions."""
 
 _HARDWARE = ("name", "cpu", "gpu", "cores", "threads", "allowed_cores", "cpu_quota", "governor", "architecture")
@@ -220,8 +220,9 @@ def _settings(run: RunRecord, cell: CellSummary) -> dict[str, Any]:
     if given.get("threads_batch") == _threads(given):
         given["threads_batch"] = None
     workload = run.plan.get("workload")
-    if isinstance(workload, Mapping) and workload.get("prompts"):
-        given["prompts"] = hashlib.sha256(json.dumps(workload["prompts"], default=str).encode()).hexdigest()[:8]
+    texts = workload.get("prompts") or workload.get("texts") if isinstance(workload, Mapping) else None
+    if texts:
+        given["prompts"] = hashlib.sha256(json.dumps(texts, default=str).encode()).hexdigest()[:8]
     own = {
         "model": model,
         "quantisation": told,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from engine.bench.findings.summary import CellSummary, Summary
 from engine.bench.planning.axes import AXES_BY_NAME
 from engine.bench.planning.layout import parse_layout
+from engine.bench.planning.product import PATHS, short_names
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME, Samples, counted
 from engine.stats import Interval
@@ -69,6 +70,11 @@ class Strip(NamedTuple):
     flag: npt.NDArray[np.int8]
     is_counted: npt.NDArray[np.bool_]
     finding: str
+
+    def at(self, rows: npt.NDArray[np.intp]) -> "Strip":
+        """Some of the samples, with what is found of all."""
+        elapsed_min, ratio, cell, flag, is_counted, finding = self
+        return Strip(elapsed_min[rows], ratio[rows], cell[rows], flag[rows], is_counted[rows], finding)
 
 
 def measured(summary: Summary, metric: str) -> list[CellSummary]:
@@ -227,15 +233,21 @@ def _lines(
     for cell in cells:
         group = tuple(cell.settings.get(name) for name in others)
         groups.setdefault(group, []).append(Point(places[cell.number], cell.metrics[metric], cell))
+    short = {
+        name: short_names({path for cell in cells if (path := cell.settings.get(name))})
+        for name in PATHS
+        if name in others
+    }
     return [
-        Line(_label(others, group), tuple(sorted(points, key=lambda point: point.x) if is_sorted else points))
+        Line(_label(others, group, short), tuple(sorted(points, key=lambda point: point.x) if is_sorted else points))
         for group, points in groups.items()
     ]
 
 
-def _label(names: list[str], values: tuple[Any, ...]) -> str:
+def _label(names: list[str], values: tuple[Any, ...], short: Mapping[str, Mapping[str, str]]) -> str:
+    """What the values say, in the words of a cell's label; short: what paths are called, by axis."""
     shown = [
-        AXES_BY_NAME[name].show(value) if name in AXES_BY_NAME else str(value)
+        AXES_BY_NAME[name].show(short.get(name, {}).get(value, value)) if name in AXES_BY_NAME else str(value)
         for name, value in zip(names, values, strict=True)
     ]
     return ", ".join(shown)

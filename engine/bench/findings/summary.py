@@ -1,20 +1,33 @@
 """What a run says: each cell's figures with intervals, the verdict on it, and one sentence that can be acted on."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.bench.findings.rounds import Rounds, round_s
-from engine.bench.findings.wording import escaped, figure, row, times, told
+from engine.bench.findings.wording import cosine, escaped, figure, row, times, told
 from engine.runs import CellStatus, RunRecord
 from engine.samples import MAIN_METRICS, METRICS_BY_NAME, Metric, Samples
 from engine.stats import FEWEST_ROUNDS, Interval, Verdict, compare_many
 from engine.stats.verdicts import SAME_WITHIN, Word
 from engine.units import counted, duration
 
-TABLE_METRICS = ("tokens_per_s", "prefill_per_s", "decode_per_s", "ttft_s", "tpot_s", "goodput_per_s", "pss_bytes")
+TABLE_METRICS = (
+    "tokens_per_s",
+    "prefill_per_s",
+    "decode_per_s",
+    "ttft_s",
+    "tpot_s",
+    "goodput_per_s",
+    "sentences_per_s",
+    "embedded_per_s",
+    "pss_bytes",
+)
 """Columns of the table, where measured."""
+
+AGREEMENT = {"worst_cosine": "worst cosine", "mean_cosine": "mean cosine", "rank_correlation": "rank correlation"}
+"""Facts of a cell that embeds: how near its vectors are to those of float32, over the sentences that ship."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,18 +69,20 @@ class Summary:
             name for name in (self.main_metric, *TABLE_METRICS) if any(name in cell.metrics for cell in self.cells)
         ]
         names = list(dict.fromkeys(names))
-        head = ["cell", "rounds", *(METRICS_BY_NAME[name].label for name in names), "verdict"]
+        facts = {name: label for name, label in AGREEMENT.items() if any(name in cell.facts for cell in self.cells)}
+        head = ["cell", "rounds", *(METRICS_BY_NAME[name].label for name in names), *facts.values(), "verdict"]
         shown = [cell for cell in self.cells if cell.metrics or cell.status in ("failed", "refused")]
-        lines = [row(head), row(["---"] * len(head)), *(row(self._columns(cell, names)) for cell in shown)]
+        lines = [row(head), row(["---"] * len(head)), *(row(self._columns(cell, names, facts)) for cell in shown)]
         few = any(cell.metrics and _num_rounds(cell) < FEWEST_ROUNDS for cell in self.cells)
         note = "Median over rounds (95 % interval" + ("; the range below six rounds)." if few else ").")
         num_untried = len(self.cells) - len(shown)
         note += f" {counted(num_untried, 'cell')} not measured." if num_untried else ""
         return "\n".join([escaped(self.sentence), "", *lines, "", note, ""])
 
-    def _columns(self, cell: CellSummary, names: list[str]) -> list[str]:
+    def _columns(self, cell: CellSummary, names: list[str], facts: Iterable[str]) -> list[str]:
         figures = [figure(cell.metrics.get(name), METRICS_BY_NAME[name].unit) for name in names]
-        return [escaped(cell.label), str(_num_rounds(cell)), *figures, self._verdict(cell)]
+        near = [cosine(cell.facts.get(name, math.nan)) for name in facts]
+        return [escaped(cell.label), str(_num_rounds(cell)), *figures, *near, self._verdict(cell)]
 
     def _verdict(self, cell: CellSummary) -> str:
         if cell.status in ("failed", "refused"):
@@ -122,7 +137,7 @@ def by_round(samples: Samples, cell: int, metric: str) -> dict[int, float]:
 
 def words_of(metric: Metric) -> tuple[Word, Word]:
     """The words for better and worse; for more and less where neither is better."""
-    if metric.unit in ("tok/s", "s"):
+    if metric.unit in ("tok/s", "sent/s", "s"):
         return "faster", "slower"
     return ("less", "more") if metric.is_more_better is False else ("more", "less")
 

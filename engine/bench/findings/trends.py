@@ -26,6 +26,8 @@ FEWEST_RUNS = 4
 """With fewer, nothing is known of how much runs differ by themselves."""
 
 _LEVEL = 0.05
+_EMBEDDING = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+"""Packages that only runs of embedding name."""
 
 
 class Change(NamedTuple):
@@ -134,6 +136,7 @@ def _surroundings(point: TrendPoint) -> dict[str, str]:
         "llama.cpp": llama_version(point.versions),
         "llama.cpp's build": " ".join(str(llama.get(name, "")) for name in ("commit", "features")),
         "Logitbench": point.versions.get("logitbench", ""),
+        **{label: point.versions.get(name, "") for name, label in _EMBEDDING.items()},
         "Python": point.versions.get("python", ""),
         "system": str(point.machine.get("system", "")),
     }

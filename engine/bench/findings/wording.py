@@ -5,7 +5,7 @@ import re
 
 from engine.stats import Interval, Verdict
 from engine.stats.verdicts import SAME_WITHIN
-from engine.units import counted, digits, quantity, scale_of
+from engine.units import NOT_MEASURED, counted, digits, quantity, scale_of
 
 
 def figure(interval: Interval | None, unit: str) -> str:
@@ -14,6 +14,11 @@ def figure(interval: Interval | None, unit: str) -> str:
         return quantity(math.nan, unit)
     factor, _ = scale_of(unit, abs(interval.value))
     return f"{quantity(interval.value, unit)}{_bounds(interval, factor)}"
+
+
+def cosine(value: float) -> str:
+    """A cosine or a correlation with the digits that tell loss: 0.9962; a dash where not known."""
+    return f"{value:.4f}" if math.isfinite(value) else NOT_MEASURED
 
 
 def times(ratio: Interval) -> str:

@@ -6,14 +6,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+from engine.bench.measuring.embedding import EmbeddingTarget
 from engine.bench.measuring.opening import Opening, patience_s
 from engine.bench.measuring.target import COLD_TIMEOUT_S, PoolTarget, Target, load_cold, open_pool_target
-from engine.bench.planning.plan import Cell, Workload
+from engine.bench.planning.embedding_guesses import weights_bytes
+from engine.bench.planning.feasibility import Feasibility
+from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell
+from engine.embedding.models import find_model
 from engine.errors import MemoryRefused, ModelError
 from engine.models.available import available_memory
 from engine.models.gguf import read_model
-from engine.models.memory import estimate
+from engine.specs import Spec
 
 WorkerKey = tuple[object, ...]
 
@@ -23,7 +28,7 @@ class _Loaded:
     """Workers that are open: bytes they were reckoned to need, and the targets that use them, by cell and workload."""
 
     need: int
-    targets: dict[tuple[int, Workload], Target] = field(default_factory=dict)
+    targets: dict[tuple[int, Spec], Target] = field(default_factory=dict)
 
     def close(self) -> None:
         for target in self.targets.values():
@@ -39,7 +44,7 @@ class Fleet:
 
     def __init__(
         self,
-        open_target: Callable[[Cell, Opening], Target] = open_pool_target,
+        open_target: Callable[[Any, Opening], Target] = open_pool_target,
         memory_bytes: int | None = None,
         *,
         measures_cold: bool = False,
@@ -52,7 +57,7 @@ class Fleet:
         self._lock = threading.Lock()
         self._is_stopped = False
 
-    def target(self, cell: Cell) -> Target:
+    def target(self, cell: PlannedCell) -> Target:
         """The cell's target, opened now if it is not.
 
         Raises EngineError where it cannot be opened; BenchTimeout where its model does not get loaded, PoolClosed after
@@ -65,11 +70,10 @@ class Fleet:
         targets = self._loaded[key].targets
         asked = cell.number, cell.workload
         if asked not in targets:
-            shared = next((target for target in targets.values() if isinstance(target, PoolTarget)), None)
-            targets[asked] = shared.beside(cell) if shared else self._open(cell)
+            targets[asked] = _beside(next(iter(targets.values()), None), cell) or self._open(cell)
         return targets[asked]
 
-    def drop(self, cell: Cell) -> None:
+    def drop(self, cell: PlannedCell) -> None:
         """Close the cell's workers, because they died or hang; the next use opens others."""
         loaded = self._loaded.pop(cell.worker_key, None)
         if loaded is not None:
@@ -87,10 +91,11 @@ class Fleet:
         if opening is not None:
             opening.stop()
 
-    def _load(self, cell: Cell) -> None:
+    def _load(self, cell: PlannedCell) -> None:
         need = _need(cell)
         self._make_room(need)
-        if self._measures_cold and cell.arm == "pool" and cell.worker_key not in self._cold:
+        is_measured = not self._measures_cold or cell.worker_key in self._cold
+        if not is_measured and isinstance(cell, Cell) and cell.arm == "pool":
             self._close_all_of(cell.model)
             with self._opening_of(cell, COLD_TIMEOUT_S) as opening:
                 self._cold[cell.worker_key] = load_cold(cell, opening)
@@ -99,7 +104,7 @@ class Fleet:
             target.facts |= self._cold.get(cell.worker_key, {})
         self._loaded[cell.worker_key] = _Loaded(need, {(cell.number, cell.workload): target})
 
-    def _open(self, cell: Cell) -> Target:
+    def _open(self, cell: PlannedCell) -> Target:
         """Open, and where that is refused for want of memory close the workers longest unused, one after the other."""
         while True:
             try:
@@ -111,7 +116,7 @@ class Fleet:
                 self._close_oldest()
 
     @contextmanager
-    def _opening_of(self, cell: Cell, more_s: float = 0.0) -> Iterator[Opening]:
+    def _opening_of(self, cell: PlannedCell, more_s: float = 0.0) -> Iterator[Opening]:
         """A load that stop() ends. more_s: what it may take beyond loading."""
         with self._lock:
             self._opening = opening = Opening(patience_s(_size(cell)) + more_s)
@@ -140,17 +145,26 @@ class Fleet:
             self._loaded.pop(key).close()
 
 
-def _size(cell: Cell) -> int:
+def _beside(shared: Target | None, cell: PlannedCell) -> Target | None:
+    """A target of `cell` on the workers of another one; None where there are none that can be shared."""
+    if isinstance(shared, PoolTarget) and isinstance(cell, Cell):
+        return shared.beside(cell)
+    if isinstance(shared, EmbeddingTarget) and isinstance(cell, EmbeddingCell):
+        return shared.beside(cell)
+    return None
+
+
+def _size(cell: PlannedCell) -> int:
     """Bytes of the cell's model; 0 where it cannot be read."""
     try:
+        if isinstance(cell, EmbeddingCell):
+            return weights_bytes(find_model(cell.model))
         return read_model(cell.model).size
     except ModelError:
         return 0
 
 
-def _need(cell: Cell) -> int:
+def _need(cell: PlannedCell) -> int:
     """Bytes that the cell's workers will take; 0 where the file cannot be read, which opening it says better."""
-    try:
-        return estimate(read_model(cell.model), cell.pool).total
-    except ModelError:
-        return 0
+    need = Feasibility().need(cell)
+    return need.total if need else 0

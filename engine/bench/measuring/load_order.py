@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,15 +14,16 @@ from engine.bench.measuring.opening import Opening, patience_s
 from engine.bench.measuring.target import COLD_TIMEOUT_S
 from engine.bench.planning.plan import Workload
 from engine.errors import ConfigError
+from engine.jsonable import figure
 from engine.models.gguf import ModelFile, read_model
 from engine.pool.pool import Pool
 from engine.specs import PoolSpec
 from engine.units import quantity
 
 PUSHED_OUT = 0.1
-"""A model that lost more than this share of its pages was pushed out."""
+"""A model that lost more than this share of its pages was pushed out; one with less of them comes from the disk."""
 
-_ORDER = ("A", "B", "A")
+ORDER = ("A", "B", "A")
 _PROMPT = 16
 
 
@@ -35,6 +37,13 @@ class LoadStep(NamedTuple):
     first_token_s: float
     before: dict[str, float]
     after: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        shares = {
+            name: {of: figure(share) for of, share in getattr(self, name).items()} for name in ("before", "after")
+        }
+        return {"name": self.name, "load_s": self.load_s, "first_token_s": self.first_token_s, **shares}
 
 
 @dataclass(frozen=True)
@@ -60,8 +69,8 @@ class LoadOrder:
         """What came out, in a sentence or two."""
         first, second, third = self.steps
         times = (
-            f"A was loaded in {quantity(first.load_s, 's')} from the disk, B in {quantity(second.load_s, 's')}, "
-            f"A again in {quantity(third.load_s, 's')}."
+            f"A was loaded in {quantity(first.load_s, 's')}{_from(first.before['A'])}, "
+            f"B in {quantity(second.load_s, 's')}, A again in {quantity(third.load_s, 's')}."
         )
         if math.isnan(self.left):
             return f"This system does not tell what lies in the page cache. {times}"
@@ -69,12 +78,12 @@ class LoadOrder:
         return f"{'B pushed A out' if self.is_pushed_out else 'There is room for both'}: {left} {times}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; shares may be NaN, which engine.jsonable writes as text."""
+        """Plain values for JSON; a share that the system does not tell is None."""
         return {
             "a": str(self.a),
             "b": str(self.b),
-            "steps": [step._asdict() for step in self.steps],
-            "left": self.left,
+            "steps": [step.to_dict() for step in self.steps],
+            "left": figure(self.left),
             "is_pushed_out": self.is_pushed_out,
             "says": self.says,
         }
@@ -87,12 +96,13 @@ def measure_load_order(
     *,
     on_step: Callable[[LoadStep], object] = lambda _step: None,
     on_opening: Callable[[Opening], object] = lambda _opening: None,
+    on_progress: Callable[[float], object] = lambda _share: None,
 ) -> LoadOrder:
     """Load A, B and A again, each in a pool of its own that ends before the next begins, and ask each for a token.
 
-    `spec` is one sequence unless told. `on_step` gets each step as it is measured; `on_opening` what ends the load that
-    is about to begin, by stop(). Raises ConfigError for the same model twice, ModelError, MemoryRefused, BenchTimeout,
-    and PoolClosed after stop().
+    `spec` is one sequence unless told. `on_step` gets each step as it is measured; `on_opening` what ends the step that
+    is about to begin, by stop(); `on_progress` 0 to 1, by the bytes of the files loaded. Raises ConfigError for the
+    same model twice, ModelError, MemoryRefused, BenchTimeout, and PoolClosed after stop().
     """
     files = {"A": read_model(a), "B": read_model(b)}
     if files["A"].path.samefile(files["B"].path):
@@ -100,24 +110,41 @@ def measure_load_order(
     for file in files.values():
         for path in file.files:
             page_cache.drop(path)
-    steps = []
-    for name in _ORDER:
+    total = sum(files[name].size for name in ORDER)
+    steps: list[LoadStep] = []
+    for name in ORDER:
+        loaded = sum(files[step.name].size for step in steps)
+        tell = partial(_tell, on_progress, loaded / total, files[name].size / total)
         opening = Opening(patience_s(files[name].size))
         on_opening(opening)
-        steps.append(_load(name, files, spec or PoolSpec(parallel=1), opening))
+        steps.append(_load(name, files, spec or PoolSpec(parallel=1), opening, tell))
         on_step(steps[-1])
     return LoadOrder(files["A"].path, files["B"].path, steps)
 
 
-def _load(name: str, files: dict[str, ModelFile], spec: PoolSpec, opening: Opening) -> LoadStep:
+def _tell(on_progress: Callable[[float], object], before: float, part: float, share: float) -> None:
+    on_progress(before + part * share)
+
+
+def _load(
+    name: str, files: dict[str, ModelFile], spec: PoolSpec, opening: Opening, on_progress: Callable[[float], object]
+) -> LoadStep:
     before = _shares(files)
     asked = Workload(num_prompt=_PROMPT, num_generated=1)
     with opening:
-        pool = Pool(files[name].path, **asdict(spec), on_opening=opening.begins)
-    with pool:
-        first_token_s = Load(pool, asked).first_token_s(Deadline(COLD_TIMEOUT_S))
-        load_s = pool.startup.load_s
+        pool = Pool(files[name].path, **asdict(spec), on_progress=on_progress, on_opening=opening.begins)
+        with pool:
+            opening.begins(pool.close)
+            first_token_s = Load(pool, asked).first_token_s(Deadline(COLD_TIMEOUT_S))
+            load_s = pool.startup.load_s
     return LoadStep(name, load_s, first_token_s, before, _shares(files))
+
+
+def _from(resident: float) -> str:
+    """Where a model came from of which this share lay in memory; empty where the system does not tell."""
+    if math.isnan(resident):
+        return ""
+    return " from the disk" if resident < PUSHED_OUT else f", {quantity(resident, '')} of it in memory already"
 
 
 def _shares(files: dict[str, ModelFile]) -> dict[str, float]:

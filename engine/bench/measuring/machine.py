@@ -6,7 +6,7 @@ import math
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -17,9 +17,10 @@ import psutil
 
 from engine.errors import ConfigError
 from engine.llama.launch import environment_for
-from engine.pool.placement import allowed_cores, cpu_quota
+from engine.pool.placement import allowed_cores, cpu_name, cpu_quota
 
 _PACKAGES = ("logitbench", "llama-cpp-python", "numpy", "msgspec", "psutil")
+EMBEDDING_PACKAGES = ("torch", "sentence-transformers", "transformers", "onnxruntime", "openvino")
 _PATIENCE_S = 60
 
 
@@ -32,7 +33,7 @@ def fingerprint(build: str = "") -> dict[str, Any]:
     """
     quota = cpu_quota()
     return {
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cores": psutil.cpu_count(logical=False),
         "threads": psutil.cpu_count(),
         "allowed_cores": allowed_cores(),
@@ -50,10 +51,10 @@ def fingerprint_hash(machine: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def versions() -> dict[str, str]:
-    """Python and the packages that timings depend on, by name; those not installed are left out."""
+def versions(more: Iterable[str] = ()) -> dict[str, str]:
+    """Python and the packages that timings depend on, by name, and `more`; those not installed are left out."""
     found = {"python": platform.python_version()}
-    for name in _PACKAGES:
+    for name in (*_PACKAGES, *more):
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
@@ -79,14 +80,6 @@ def about_llama(build: str = "") -> dict[str, str]:
         raise ConfigError(f"the llama.cpp libraries of {place} cannot be loaded: {done.stderr.strip()[-500:]}")
     found: dict[str, str] = json.loads(done.stdout)
     return found
-
-
-def _cpu_name() -> str:
-    """As the processor calls itself; its architecture where the system does not tell."""
-    for line in _read("/proc/cpuinfo").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _read(path: str) -> str:

@@ -1,5 +1,6 @@
 """How much of a file the page cache holds, and making it all or nothing, so that a load is cold or warm on purpose."""
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -39,13 +40,15 @@ def resident_share_of(paths: Iterable[Path]) -> float:
 
 
 def drop(path: str | Path) -> None:
-    """Ask the system to forget the file's pages; it keeps those that a process has mapped, or has not written yet.
+    """Ask the system to forget the file's pages, once they are on the disk; it keeps those that a process has mapped.
 
     Nothing happens where the system has no posix_fadvise(2). `resident_share` tells what came of it.
     """
     if not hasattr(os, "posix_fadvise"):
         return
     with Path(path).open("rb") as file:
+        with contextlib.suppress(OSError):  # of a disk that is only read
+            os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 

@@ -3,7 +3,7 @@
 import gc
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import NamedTuple, Protocol
@@ -100,13 +100,8 @@ class PoolTarget:
         if self._is_fresh:
             self.facts["first_token_s"] = self._load.first_token_s(deadline)
             self._is_fresh = False
-        began, before = time.monotonic(), math.inf
-        for _repetition in range(MOST_WARM_UPS):
-            seconds = self._load.once(deadline)
-            if abs(seconds - before) <= STEADY * seconds or time.monotonic() - began > WARM_UP_S:
-                break
-            before = seconds
-        self._num_repetitions = min(_MOST_REPETITIONS, math.ceil(_MARGIN * self._sample_s / seconds))
+        seconds = steady_s(lambda: self._load.once(deadline))
+        self._num_repetitions = repetitions_for(self._sample_s, seconds)
         self.facts["repetitions"] = self._num_repetitions
 
     def sample(self, seed: int, timeout_s: float) -> Measured:
@@ -115,7 +110,7 @@ class PoolTarget:
         self._load.wake(deadline)
         before = self._figures(deadline)
         pids = [int(worker["pid"]) for worker in before]
-        with _no_collection(), Watch(pids) as watch:
+        with no_collection(), Watch(pids) as watch:
             started_at = time.time()
             repetitions = self._load.run(seed, self._num_repetitions, self._sample_s, deadline)
         after = self._figures(deadline)
@@ -203,8 +198,24 @@ def _warm(model: str) -> None:
                 page_cache.warm(part)
 
 
+def steady_s(once: Callable[[], float]) -> float:
+    """Seconds of a repetition, which `once` runs, when they are steady or enough were run."""
+    began, before = time.monotonic(), math.inf
+    for _repetition in range(MOST_WARM_UPS):
+        seconds = once()
+        if abs(seconds - before) <= STEADY * seconds or time.monotonic() - began > WARM_UP_S:
+            break
+        before = seconds
+    return seconds
+
+
+def repetitions_for(sample_s: float, seconds: float) -> int:
+    """Repetitions of `seconds` each that make a sample of `sample_s`, with a margin."""
+    return min(_MOST_REPETITIONS, math.ceil(_MARGIN * sample_s / seconds))
+
+
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Python collects no garbage inside the block: a collection would stop every thread of this process."""
     was_enabled = gc.isenabled()
     gc.collect()

@@ -15,6 +15,7 @@ import psutil
 
 from engine.bench.findings.waterfall import PartTotals
 from engine.bench.measuring.clients import Deadline, Prompt
+from engine.bench.measuring.embedding import open_embedding_target
 from engine.bench.measuring.metrics import RequestTimes, metrics_of
 from engine.bench.measuring.opening import Opening
 from engine.bench.measuring.surroundings import Watch
@@ -30,7 +31,7 @@ from engine.bench.measuring.target import (
 from engine.bench.peers.llama_bench import LlamaBench
 from engine.bench.peers.llama_bench_program import build_minutes, find_llama_bench
 from engine.bench.peers.program import Program
-from engine.bench.planning.plan import Arm, Cell
+from engine.bench.planning.plan import Arm, Cell, EmbeddingCell, PlannedCell
 from engine.errors import ConfigError
 from engine.pool.placement import cores_for, threads_for
 from engine.specs import PoolSpec
@@ -39,8 +40,11 @@ PROGRAMS: dict[Arm, str] = {"loop": "engine.llama.bare_loop", "create_completion
 _PREFIX_SEED = 1
 
 
-def open_target(cell: Cell, opening: Opening | None = None) -> Target:
-    """The cell's target, with its model loaded, whatever its arm. Raises EngineError."""
+def open_target(cell: PlannedCell, opening: Opening | None = None) -> Target:
+    """The cell's target, with its model loaded, whatever it asks and by which arm. Raises EngineError."""
+    if isinstance(cell, EmbeddingCell):
+        return open_embedding_target(cell, opening)
+    assert isinstance(cell, Cell)
     if cell.arm == "pool":
         return open_pool_target(cell, opening)
     return LlamaBench(cell) if cell.arm == "llama-bench" else ProgramTarget(cell, opening)

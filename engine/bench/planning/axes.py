@@ -1,100 +1,14 @@
-"""The axes of a plan: what each is called, which texts it reads, and where its value goes."""
+"""The axes of plans: of generation, and of embedding."""
 
 import difflib
-import math
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
-from engine.bench.planning import layout
-from engine.bench.planning.layout import parse_layout
-from engine.bench.planning.plan import ARMS, Workload
+from engine.bench.planning.axis import Axis, values_of
+from engine.bench.planning.plan import ARMS, Question
+from engine.embedding.backends import KINDS
 from engine.errors import ConfigError
-from engine.specs import KV_TYPES, PoolSpec
-
-MAX_VALUES = 10_000
-_RANGE = re.compile(r"(?P<low>-?[\d.]+)\s*-\s*(?P<high>-?[\d.]+)\s*(?:(?P<sign>[+*])\s*(?P<by>[\d.]+))?")
-_SWITCH = {"on": True, "yes": True, "true": True, "1": True, "off": False, "no": False, "false": False, "0": False}
-
-Kind = Literal["whole", "real", "switch", "choice", "path", "layout"]
-Where = Literal["pool", "workload", "cell"]
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One thing that a plan may vary.
-
-    shown: how a value reads in a label. where: the spec that its value goes into, "cell" for what is in neither.
-    choices: what a choice may be; of a switch the words for off and on. unset: the word for leaving it to llama.cpp,
-    kept as None. changes_answers: another value may answer differently by more than the order of additions.
-    """
-
-    name: str
-    label: str
-    shown: str
-    help: str
-    unit: str = ""
-    where: Where = "pool"
-    kind: Kind = "whole"
-    choices: tuple[str, ...] = ()
-    unset: str = ""
-    changes_answers: bool = False
-
-    def parse(self, text: str) -> Any:
-        """The value that `text` names; raises ConfigError naming the text and what is allowed."""
-        text = text.strip()
-        if self.unset and text == self.unset:
-            return None
-        try:
-            value: Any = text
-            if self.kind in ("whole", "real"):
-                value = self.number(text)
-            elif self.kind == "switch":
-                value = _SWITCH[text.lower()]
-        except (ValueError, KeyError):
-            raise ConfigError(f"{self.name}: {text!r} cannot be read; it takes {self.allowed}") from None
-        return self.checked(value)
-
-    def number(self, text: str) -> float:
-        """A number of this axis' kind, whatever its size; raises ValueError."""
-        return float(text) if self.kind == "real" else int(text)
-
-    def checked(self, value: Any) -> Any:
-        """The value itself, a layout in its plainest spelling; raises ConfigError when this axis cannot have it."""
-        if self.kind == "layout":
-            return parse_layout(value).text
-        if value is None and self.unset:
-            return value
-        if self.where == "cell":
-            if not isinstance(value, str) or (self.choices and value not in self.choices):
-                raise ConfigError(f"{self.name} = {value!r}: it takes {self.allowed}")
-        else:
-            (PoolSpec if self.where == "pool" else Workload).from_dict({self.name: value})
-        return value
-
-    def show(self, value: Any) -> str:
-        """A value as a label has it, such as "8 sequences"."""
-        if self.kind == "layout":
-            return parse_layout(value).text.replace("x", " × ", 1)
-        if self.kind == "switch" and value is not None:
-            return self.choices[bool(value)]
-        text = self.unset if value is None else f"{value:,}" if isinstance(value, int | float) else str(value)
-        return self.shown.format(text, s="" if value == 1 else "s")
-
-    @property
-    def allowed(self) -> str:
-        """What this axis takes, as the end of a sentence."""
-        allowed = {
-            "whole": "whole numbers, such as 1,2,4 or 1-8*2 or 1-7+2",
-            "real": "numbers, such as 0.5,1 or 0.5-8*2",
-            "switch": "on or off",
-            "choice": f"one of {', '.join(self.choices)}",
-            "path": "a path",
-            "layout": layout.ALLOWED,
-        }[self.kind]
-        return f"{allowed}, or {self.unset}" if self.unset else allowed
-
+from engine.specs import KV_TYPES
 
 AXES = (
     Axis(
@@ -209,59 +123,53 @@ AXES = (
         choices=ARMS,
     ),
 )
-AXES_BY_NAME = {axis.name: axis for axis in AXES}
+
+_LAYOUT, _MODEL = AXES[0], next(axis for axis in AXES if axis.name == "model")
+
+EMBEDDING_AXES = (
+    replace(_LAYOUT, help="processes that share the model × threads of each; 2xauto: the cores allowed / 2 for each"),
+    Axis(
+        "backend",
+        "Computed by",
+        "{}",
+        "what computes the vectors; all but torch differ a little from it, which is measured too",
+        where="embedding",
+        kind="choice",
+        choices=tuple(kind.name for kind in KINDS),
+        changes_answers=True,
+    ),
+    Axis(
+        "tokens_per_batch",
+        "Batch",
+        "batches of {}",
+        "tokens that a process computes at once, padding included; auto: as many as its threads do best with",
+        "tokens",
+        where="embedding",
+        unset="auto",
+    ),
+    Axis("num_texts", "Texts", "{} text{s} at once", "texts handed over together", where="texts"),
+    Axis("num_words", "Text length", "{} word{s}", "words of a text, on average", "words", where="texts"),
+    replace(_MODEL, help="folder of sentence-transformers, or the name of an embedding model that is here"),
+)
+AXES_BY_NAME = {axis.name: axis for axis in (*EMBEDDING_AXES, *AXES)}
 
 
-def axis_of(name: str) -> Axis:
+def axes_of(question: Question) -> dict[str, Axis]:
+    """What a plan of that question may vary, by name, in the order to show it."""
+    return {axis.name: axis for axis in (EMBEDDING_AXES if question == "embedding" else AXES)}
+
+
+def axis_of(name: str, question: Question = "speed") -> Axis:
     """The axis of that name; raises ConfigError with the nearest known name."""
-    if name not in AXES_BY_NAME:
-        near = difflib.get_close_matches(name, AXES_BY_NAME, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(AXES_BY_NAME)}"
-        raise ConfigError(f"there is no axis {name!r}; {hint}")
-    return AXES_BY_NAME[name]
+    known = axes_of(question)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+        what = "axis of embedding" if question == "embedding" else "axis"
+        raise ConfigError(f"there is no {what} {name!r}; {hint}")
+    return known[name]
 
 
-def parse_values(name: str, text: str) -> tuple[Any, ...]:
+def parse_values(name: str, text: str, question: Question = "speed") -> tuple[Any, ...]:
     """The values that `text` names of the axis `name`, see `values_of`; raises ConfigError for an unknown one too."""
-    return values_of(axis_of(name), text)
-
-
-def values_of(axis: Axis, text: str) -> tuple[Any, ...]:
-    """Values from "1,2,4", with llama-bench's ranges "1-4", "1-7+2" and "1-8*2" between the commas.
-
-    Each value once, in the order given. Raises ConfigError naming the text and what is allowed, or how many values
-    there would be when that is more than 10,000.
-    """
-    values: dict[Any, None] = {}
-    for part in map(str.strip, text.split(",")):
-        span = _RANGE.fullmatch(part) if axis.kind in ("whole", "real") else None
-        values |= dict.fromkeys(_range(axis, span) if span else (axis.parse(part),))
-        if len(values) > MAX_VALUES:
-            raise ConfigError(f"{axis.name}: {text!r} has more than {MAX_VALUES:,} values: name fewer")
-    return tuple(values)
-
-
-def _range(axis: Axis, span: re.Match[str]) -> Iterator[Any]:
-    """low, low + by, … or low, low × by, … up to high; counted before any is made."""
-    text = span[0]
-    try:
-        low, high, by = (axis.number(span[group] or "1") for group in ("low", "high", "by"))
-    except ValueError:
-        raise ConfigError(f"{axis.name}: {text!r} cannot be read; it takes {axis.allowed}") from None
-    is_product = span["sign"] == "*"
-    if high < low:
-        raise ConfigError(f"{axis.name}: {text!r} counts down: write the smaller number first")
-    if by <= is_product or (is_product and low <= 0):
-        raise ConfigError(
-            f"{axis.name}: {text!r} has no end: a step must be above 0, a factor above 1, its start above 0"
-        )
-    # 1e-9: log(1000, 10) is a little less than 3, and 0.3 - 0.1 less than 0.2.
-    steps = (math.log(high / low, by) if is_product else (high - low) / by) + 1e-9
-    if steps >= MAX_VALUES:
-        raise ConfigError(
-            f"{axis.name}: {text!r} has {math.floor(steps) + 1:,} values; up to {MAX_VALUES:,} are allowed: "
-            "take a larger step"
-        )
-    for index in range(math.floor(steps) + 1):
-        value = low * by**index if is_product else low + by * index
-        yield axis.checked(round(value, 9))
+    return values_of(axis_of(name, question), text)

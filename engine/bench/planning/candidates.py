@@ -1,5 +1,6 @@
 """What the question "settings" chooses from: the plan for a goal, and its cells with llama.cpp's default among them."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import psutil
 
 from engine.bench.planning.cells import cells_of
+from engine.bench.planning.embedding_cells import embedding_cells
 from engine.bench.planning.feasibility import Feasibility
-from engine.bench.planning.plan import Cell, Goal, Plan
+from engine.bench.planning.plan import Cell, Goal, Plan, PlannedCell
 from engine.pool.placement import num_cores
 
 DEFAULT = 0
@@ -74,8 +76,10 @@ def settings_plan(
     )
 
 
-def planned_cells(plan: Plan, feasibility: Feasibility | None = None) -> list[Cell]:
+def planned_cells(plan: Plan, feasibility: Feasibility | None = None) -> Sequence[PlannedCell]:
     """The cells of any plan, whatever its question. Raises ConfigError as cells_of does."""
+    if plan.is_embedding:
+        return embedding_cells(plan, feasibility)
     return candidates(plan) if plan.question == "settings" else cells_of(plan, feasibility)
 
 

@@ -1,27 +1,24 @@
 """The cells of a plan: the product of its axes, each resolved to what will run, with the reason where it cannot."""
 
 import itertools
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from engine.bench.planning.axes import AXES, AXES_BY_NAME, Where, axis_of
+from engine.bench.planning.axes import AXES
 from engine.bench.planning.feasibility import Feasibility, num_needed
 from engine.bench.planning.layout import Layout, parse_layout
-from engine.bench.planning.plan import Cell, Objective, Plan, Workload
+from engine.bench.planning.plan import Cell, Objective, Plan, PlannedCell, Workload
+from engine.bench.planning.product import Axes, Settings, checked_axes, labelled, part
 from engine.errors import ConfigError
 from engine.pool.placement import threads_for
 from engine.specs import PoolSpec, Spec
 
-MAX_CELLS = 10_000
 LENGTHS = ("num_prompt", "num_generated", "depth")
 ARRIVALS = {"users": "users", "rate_per_s": "poisson"}
 """The way of arriving that an axis implies."""
 
-Axes = Mapping[str, tuple[Any, ...]]
-Settings = dict[str, Any]
 S = TypeVar("S", bound=Spec)
 
 
@@ -33,20 +30,16 @@ def cells_of(plan: Plan, feasibility: Feasibility | None = None) -> list[Cell]:
     be asked again about the same cells. Raises ConfigError for unknown axes, values out of range, an axis that is
     fixed as well, and more than 10,000 cells.
     """
-    axes = _checked_axes(plan)
+    axes = checked_axes(plan)
     maker = _Maker(plan, axes, feasibility or Feasibility())
     made: dict[tuple[Any, ...], Cell] = {}
     for values in itertools.product(*axes.values()):
         cell = maker.cell(dict(zip(axes, values, strict=True)))
         made.setdefault(tuple(cell.settings.values()), cell)
-    labels = _labels([cell.settings for cell in made.values()], axes)
-    return [
-        replace(cell, number=number, label=label)
-        for number, (cell, label) in enumerate(zip(made.values(), labels, strict=True))
-    ]
+    return labelled(list(made.values()), axes)
 
 
-def anchor_of(plan: Plan, cells: Sequence[Cell]) -> int:
+def anchor_of(plan: Plan, cells: Sequence[PlannedCell]) -> int:
     """Number of the cell that tells drift: the plan's, or the first that can run where that one cannot.
 
     Raises ConfigError with the first reason when none can run.
@@ -55,23 +48,6 @@ def anchor_of(plan: Plan, cells: Sequence[Cell]) -> int:
     if not able:
         raise ConfigError(f"none of the {len(cells):,} cells can run; the first one: {cells[0].refusal}")
     return plan.anchor if plan.anchor in able else able[0]
-
-
-def _checked_axes(plan: Plan) -> Axes:
-    """The plan's axes in the order of the table; refuses what contradicts itself and what is too much."""
-    for name, values in plan.axes.items():
-        fields = ("instances", "threads") if axis_of(name).name == "layout" else (name,)
-        fixed = [field for field in fields if field in plan.pool or field in plan.workload]
-        if fixed:
-            raise ConfigError(f"{fixed[0]} is fixed in the plan and varied by the axis {name}: take one of them out")
-        if not values:
-            raise ConfigError(f"the axis {name} has no values: name one, or take the axis out")
-    if not plan.model and "model" not in plan.axes:
-        raise ConfigError("the plan names no model: give the path of a GGUF file")
-    if (count := math.prod(map(len, plan.axes.values()))) > MAX_CELLS:
-        raise ConfigError(f"the plan has {count:,} cells; up to {MAX_CELLS:,} are allowed: vary fewer things at once")
-    checked = {name: tuple(map(axis_of(name).checked, values)) for name, values in plan.axes.items()}
-    return {axis.name: checked[axis.name] for axis in AXES if axis.name in checked}
 
 
 class _Maker:
@@ -92,7 +68,7 @@ class _Maker:
 
     def cell(self, chosen: Settings) -> Cell:
         """The cell of one value for each axis."""
-        pool_values, workload_values = self._pool | _part(chosen, "pool"), self._workload | _part(chosen, "workload")
+        pool_values, workload_values = self._pool | part(chosen, "pool"), self._workload | part(chosen, "workload")
         if "layout" in chosen:
             pool_values |= parse_layout(chosen["layout"]).resolved()._asdict()
         workload, senseless = _made(Workload, workload_values, LENGTHS)
@@ -149,10 +125,6 @@ def _with_arrival(workload: Mapping[str, Any], axes: Axes) -> Settings:
     return dict(workload) | ({"arrival": implied[0]} if implied else {})
 
 
-def _part(chosen: Settings, where: Where) -> Settings:
-    return {name: value for name, value in chosen.items() if AXES_BY_NAME[name].where == where}
-
-
 def _resolved(pool: PoolSpec) -> PoolSpec:
     """The same pool with every number that llama.cpp and this machine make of it, so that equal ones compare equal."""
     threads = pool.threads or threads_for(pool.instances)
@@ -181,29 +153,3 @@ def _settings(cell: Cell) -> Settings:
         if axis.where != "cell" and axis.name not in unused:
             values[axis.name] = getattr(cell.pool if axis.where == "pool" else cell.workload, axis.name)
     return {axis.name: values[axis.name] for axis in AXES if axis.name in values}
-
-
-def _labels(settings: Sequence[Mapping[str, Any]], axes: Axes) -> list[str]:
-    """For each cell the values of those axes in which the cells differ; the layout where they differ in nothing."""
-    differing = [name for name in axes if len({each[name] for each in settings}) > 1] or ["layout"]
-    short = {
-        name: _short_names({each[name] for each in settings if each[name]})
-        for name in ("model", "build")
-        if name in axes
-    }
-    return [
-        " · ".join(AXES_BY_NAME[name].show(short.get(name, {}).get(each[name], each[name])) for name in differing)
-        for each in settings
-    ]
-
-
-def _short_names(paths: Collection[str]) -> dict[str, str]:
-    """For each path the fewest of its last parts that no other one ends in, without .gguf."""
-    parts = {path: Path(path.removesuffix(".gguf")).parts for path in paths}
-    names = {}
-    for path, own in parts.items():
-        length = next(
-            (n for n in range(1, len(own)) if sum(own[-n:] == other[-n:] for other in parts.values()) == 1), len(own)
-        )
-        names[path] = "/".join(own[-length:])
-    return names

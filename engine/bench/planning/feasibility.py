@@ -2,9 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from engine.bench.planning.plan import Cell, Workload
+from engine.bench.planning.embedding_guesses import guessed_bytes
+from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell, Workload
+from engine.embedding.models import EmbeddingModel, find_model
+from engine.embedding.specs import EmbedSpec
 from engine.errors import ModelError
+from engine.models.available import available_memory
 from engine.models.gguf import ModelFile, read_model
 from engine.models.memory import MemoryEstimate, estimate
 from engine.pool.placement import num_cores
@@ -17,11 +22,19 @@ _FLOATS = ("f32", "f16", "bf16")
 _LIBRARIES = ("libllama.so", "libllama.dylib")
 
 
+class Need(NamedTuple):
+    """Bytes that the workers of a cell will take, and that there are."""
+
+    total: int
+    available: int
+
+
 class Feasibility:
     """Answers for the cells of one plan; each file is read and each estimate made once."""
 
     def __init__(self) -> None:
         self._files: dict[str, ModelFile | str] = {}
+        self._embedding_models: dict[str, EmbeddingModel | str] = {}
         self._estimates: dict[tuple[str, PoolSpec], MemoryEstimate | None] = {}
 
     def file(self, model: str) -> ModelFile | str:
@@ -40,6 +53,28 @@ class Feasibility:
             file = self.file(model)
             self._estimates[key] = estimate(file, spec) if isinstance(file, ModelFile) else None
         return self._estimates[key]
+
+    def embedding_model(self, model: str) -> EmbeddingModel | str:
+        """The embedding model of that name or folder, or why there is none."""
+        if model not in self._embedding_models:
+            try:
+                self._embedding_models[model] = find_model(model)
+            except ModelError as error:
+                self._embedding_models[model] = str(error)
+        return self._embedding_models[model]
+
+    def need(self, cell: PlannedCell) -> Need | None:
+        """What the workers of any cell take; None where its model cannot be read."""
+        if isinstance(cell, EmbeddingCell):
+            return self.need_of_embedding(cell.spec)
+        assert isinstance(cell, Cell)
+        memory = self.memory(cell.model, cell.pool)
+        return None if memory is None else Need(memory.total, memory.available)
+
+    def need_of_embedding(self, spec: EmbedSpec) -> Need | None:
+        """What workers that embed take, roughly."""
+        model = self.embedding_model(spec.model)
+        return Need(guessed_bytes(spec, model), available_memory()) if isinstance(model, EmbeddingModel) else None
 
     def fits(self, model: str, spec: PoolSpec) -> bool:
         """True unless it is known to take more memory than there is."""
@@ -68,10 +103,7 @@ class Feasibility:
 
     def notes(self, cell: Cell) -> tuple[str, ...]:
         """What is odd about `cell`, but allowed."""
-        found = []
-        threads = cell.pool.instances * (cell.pool.threads or 1)
-        if threads > num_cores():
-            found.append(f"{threads:,} threads, but this process may use {num_cores():,} cores")
+        found = [*crowded(cell.pool.instances * (cell.pool.threads or 1))]
         file = self.file(cell.model)
         if isinstance(file, ModelFile) and num_needed(cell.workload) > file.n_ctx_train:
             found.append(f"longer than the {file.n_ctx_train:,} tokens that the model was trained on")
@@ -79,6 +111,13 @@ class Feasibility:
         if cell.workload.arrival == "users" and cell.workload.users > room:
             found.append(f"{cell.workload.users:,} users share {room:,} sequences: the others wait")
         return tuple(found)
+
+
+def crowded(num_threads: int) -> tuple[str, ...]:
+    """A note where a cell has more threads than cores."""
+    if num_threads <= num_cores():
+        return ()
+    return (f"{num_threads:,} threads, but this process may use {num_cores():,} cores",)
 
 
 def num_needed(workload: Workload) -> int:
@@ -89,11 +128,11 @@ def num_needed(workload: Workload) -> int:
     return workload.depth + workload.num_prompt + workload.num_generated
 
 
-def fit_together(cells: Iterable[Cell], feasibility: Feasibility) -> bool:
+def fit_together(cells: Iterable[PlannedCell], feasibility: Feasibility) -> bool:
     """True when the workers of all these cells can stay loaded at once; shared weights are counted for each of them."""
-    by_worker = {cell.worker_key: feasibility.memory(cell.model, cell.pool) for cell in cells}
-    needed = [memory for memory in by_worker.values() if memory is not None]
-    return sum(memory.total for memory in needed) <= min((memory.available for memory in needed), default=0)
+    by_worker = {cell.worker_key: feasibility.need(cell) for cell in cells}
+    needed = [need for need in by_worker.values() if need is not None]
+    return sum(need.total for need in needed) <= min((need.available for need in needed), default=0)
 
 
 def _refusals_of_arm(cell: Cell) -> Iterator[str]:

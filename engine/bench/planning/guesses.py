@@ -1,8 +1,12 @@
 """First guesses of how long things take on a usual machine; measured seconds take their place once there are any."""
 
 import math
+from typing import NamedTuple
 
-from engine.bench.planning.plan import Cell
+from engine.bench.planning.embedding_guesses import guessed_embedding_load_s, guessed_embedding_s
+from engine.bench.planning.feasibility import Feasibility
+from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell
+from engine.embedding.models import EmbeddingModel
 from engine.models.gguf import ModelFile
 from engine.pool.placement import num_cores
 
@@ -16,6 +20,29 @@ _OPERATIONS_PER_S_OF_CORE = 100e9
 _STEP_S = 0.5e-3
 _START_S = 0.8
 _READ_PER_S = {"warm": 1e9, "cold": 0.25e9}
+
+
+class Guess(NamedTuple):
+    """Seconds of one sample, and of loading the workers with the file in memory and not."""
+
+    sample_s: float
+    load_s: float
+    cold_load_s: float
+
+
+def guess(cell: PlannedCell, feasibility: Feasibility) -> Guess | None:
+    """The guess for any cell; None where its model cannot be read."""
+    if isinstance(cell, EmbeddingCell):
+        model = feasibility.embedding_model(cell.model)
+        if not isinstance(model, EmbeddingModel):
+            return None
+        load_s = guessed_embedding_load_s(cell.spec)
+        return Guess(guessed_embedding_s(cell, model, num_cores(), SHORTEST_SAMPLE_S), load_s, load_s)
+    assert isinstance(cell, Cell)
+    file = feasibility.file(cell.model)
+    if not isinstance(file, ModelFile):
+        return None
+    return Guess(guessed_sample_s(cell, file), guessed_load_s(cell, file), guessed_load_s(cell, file, "cold"))
 
 
 def guessed_sample_s(cell: Cell, file: ModelFile) -> float:

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError
 from engine.specs import PoolSpec, Spec
 
-Question = Literal["speed", "settings", "python", "users"]
-QUESTIONS: tuple[Question, ...] = ("speed", "settings", "python", "users")
+Question = Literal["speed", "settings", "python", "users", "embedding"]
+QUESTIONS: tuple[Question, ...] = ("speed", "settings", "python", "users", "embedding")
 Asked = Literal["tokens", "prompts"]
 Arrival = Literal["together", "users", "poisson"]
 Arm = Literal["pool", "loop", "create_completion", "llama-bench"]
@@ -54,6 +55,26 @@ class Workload(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TextWorkload(Spec):
+    """What one sample of the question "embedding" asks of a cell: num_texts texts at once, again and again.
+
+    They are made of the words of the sentences that ship, num_words on average; their lengths are log-normal, `spread`
+    being the standard deviation of the logarithm (0: all alike). texts: these instead, one after the other.
+    """
+
+    num_texts: int = 128
+    num_words: int = 32
+    spread: float = 0.8
+    texts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "texts", tuple(self.texts))
+        self._whole("num_texts", 1, 100_000)
+        self._whole("num_words", 1, 10_000)
+        self._real("spread", 0, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Objective(Spec):
     """What a person is content with: seconds to the first token, tokens per second of each stream, at this share."""
 
@@ -72,7 +93,8 @@ class Plan(Spec):
     """A question with everything needed to answer it; `engine.bench.planning.cells.cells_of` makes its cells.
 
     model: GGUF file of every cell unless an axis `model` varies it. axes: name -> values, see `axes`; the cells
-    are their product. pool, workload: what no axis varies, as plain values. rounds: samples of each cell.
+    are their product. pool, workload: what no axis varies, as plain values: of PoolSpec and Workload, for the question
+    "embedding" of EmbedSpec and TextWorkload, whose `model` is a folder or name. rounds: samples of each cell.
     timeout_s: the longest that one sample may take. anchor: number of the cell that is measured again and again.
     measures_cold: load every cell once with its file out of the page cache. compares_answers: also ask a fixed prompt
     set greedily and compare with the first cell. goal, budget_s, may_change_answers: of the question "settings".
@@ -107,9 +129,15 @@ class Plan(Spec):
         self._real("budget_s", 1, 86_400)
         for name in ("measures_cold", "compares_answers", "may_change_answers"):
             self._one_of(name, (True, False))
-        PoolSpec.from_dict(self.pool)
-        Workload.from_dict(self.workload)
+        workers, asked = (EmbedSpec, TextWorkload) if self.is_embedding else (PoolSpec, Workload)
+        workers.from_dict(self.pool)
+        asked.from_dict(self.workload)
         Objective.from_dict(self.objective)
+
+    @property
+    def is_embedding(self) -> bool:
+        """True where texts are embedded, and nothing is generated."""
+        return self.question == "embedding"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; `Plan.from_dict` reads them back."""
@@ -118,26 +146,54 @@ class Plan(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One configuration of a plan, resolved: threads are a number here. label: what sets it apart from the others.
+class PlannedCell:
+    """One configuration of a plan, resolved. label: what sets it apart from the others.
 
-    build: folder of llama.cpp libraries, empty for those of the Python package. objective: what goodput counts. notes:
-    what is odd but allowed, such as more threads than cores. refusal: why it will not be measured, empty when it will.
+    settings: its values by axis. notes: what is odd but allowed, such as more threads than cores. refusal: why it will
+    not be measured, empty when it will.
     """
 
     number: int
     label: str
     model: str
-    build: str
-    arm: Arm
-    pool: PoolSpec
-    workload: Workload
+    workload: Spec
     settings: Mapping[str, Any]
-    objective: Objective = field(default_factory=Objective)
     notes: tuple[str, ...] = ()
     refusal: str = ""
 
     @property
-    def worker_key(self) -> tuple[str, str, str, PoolSpec]:
+    def worker_key(self) -> tuple[object, ...]:
         """Cells with the same key differ only in what is asked, and share their workers."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell(PlannedCell):
+    """A configuration that generates: threads are a number here.
+
+    build: folder of llama.cpp libraries, empty for those of the Python package. objective: what goodput counts.
+    """
+
+    build: str
+    arm: Arm
+    pool: PoolSpec
+    workload: Workload
+    objective: Objective = field(default_factory=Objective)
+
+    @property
+    def worker_key(self) -> tuple[object, ...]:
+        """Model, libraries, way of calling and pool."""
         return self.model, self.build, self.arm, self.pool
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingCell(PlannedCell):
+    """A configuration that embeds texts: threads are a number here, and the model is that of `spec`."""
+
+    spec: EmbedSpec
+    workload: TextWorkload
+
+    @property
+    def worker_key(self) -> tuple[object, ...]:
+        """The workers."""
+        return (self.spec,)

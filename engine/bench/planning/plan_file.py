@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.bench.planning.axes import parse_values
-from engine.bench.planning.plan import Plan
+from engine.bench.planning.plan import Plan, Question
 from engine.errors import ConfigError
 
 _TEXTS = ("name", "model")
@@ -31,7 +31,8 @@ def plan_from_json(text: str, source: str = "the plan") -> Plan:
         raise ConfigError(f'{source}: must be an object with the fields of a plan, such as "model" and "axes"')
     try:
         _check_kinds(values)
-        axes = {name: _values(name, given) for name, given in values.get("axes", {}).items()}
+        question = values.get("question", Plan.question)
+        axes = {name: _values(name, given, question) for name, given in values.get("axes", {}).items()}
         return Plan.from_dict({**values, "axes": axes})
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from error
@@ -50,9 +51,10 @@ def _check_kinds(values: dict[str, Any]) -> None:
     """What the specs take for granted."""
     _check(values, _TEXTS, str, "a text")
     _check(values, _OBJECTS, dict, "an object")
-    prompts = values.get("workload", {}).get("prompts", [])
-    if not isinstance(prompts, list) or not all(isinstance(prompt, str) for prompt in prompts):
-        raise ConfigError("workload.prompts must be a list of texts")
+    for name in ("prompts", "texts"):
+        given = values.get("workload", {}).get(name, [])
+        if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
+            raise ConfigError(f"workload.{name} must be a list of texts")
 
 
 def _check(values: dict[str, Any], names: Iterable[str], kind: type, what: str) -> None:
@@ -61,7 +63,7 @@ def _check(values: dict[str, Any], names: Iterable[str], kind: type, what: str) 
             raise ConfigError(f"{name} = {values[name]!r}: must be {what}")
 
 
-def _values(name: str, given: Any) -> tuple[Any, ...]:
+def _values(name: str, given: Any, question: Question) -> tuple[Any, ...]:
     if isinstance(given, str):
-        return parse_values(name, given)
+        return parse_values(name, given, question)
     return tuple(given) if isinstance(given, list) else (given,)

@@ -7,19 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from engine.bench.planning.axes import axis_of
-from engine.bench.planning.candidates import settings_plan
-from engine.bench.planning.cells import cells_of
+from engine.bench.planning.candidates import planned_cells, settings_plan
+from engine.bench.planning.embedding_cells import EXACT
 from engine.bench.planning.feasibility import Feasibility
-from engine.bench.planning.guesses import guessed_sample_s
+from engine.bench.planning.guesses import guess
 from engine.bench.planning.plan import ARMS, Plan
 from engine.bench.planning.preview import preview
+from engine.embedding.backends import usable
+from engine.embedding.models import EmbeddingModel
 from engine.errors import ConfigError
-from engine.models.gguf import ModelFile
 from engine.pool.placement import num_cores
 from engine.stats import fewest_rounds
 
 QUICK_S = 120.0
 """Seconds that the plan "quick" stays within where it can, reckoned beforehand."""
+
+EMBEDDING_S = 240.0
+"""The same of the plan "embedding", which loads every backend there is."""
 
 MOST_USERS = 32
 _QUICK = (
@@ -40,9 +44,10 @@ _LONGEST_TIMEOUT_S = 86_400
 def preset(name: str, model: str | Path, cores: int | None = None) -> Plan:
     """The plan of that name for a model file; `cores`: those it may use, None: all that this process may use.
 
-    "quick" measures layouts × sequences, as many as two minutes are enough for. "speed", "settings", "python" and
-    "users" ask the four questions; "standard" is the same on every machine except for its layouts. The longest sample
-    may take five times what it is guessed to. Raises ConfigError for other names.
+    "quick" measures layouts × sequences, as many as two minutes are enough for. "speed", "settings", "python", "users"
+    and "embedding" ask the five questions, the last of an embedding model; "standard" is the same on every machine
+    except for its layouts. The longest sample may take five times what it is guessed to. Raises ConfigError for other
+    names.
     """
     if name not in PRESETS:
         raise ConfigError(f"there is no preset {name!r}; known: {', '.join(PRESETS)}")
@@ -60,7 +65,7 @@ def coarser(plan: Plan) -> Plan | None:
 
     Rounds are those that so many cells need for a verdict, no more than before; the anchor is the first cell.
     """
-    sizes = [name for name in plan.axes if axis_of(name).kind in ("layout", "whole", "real")]
+    sizes = [name for name in plan.axes if axis_of(name, plan.question).kind in ("layout", "whole", "real")]
     longest = max(sizes, key=lambda name: len(plan.axes[name]), default="")
     if not longest or len(plan.axes[longest]) < 2:
         return None
@@ -128,12 +133,30 @@ def _users(model: str, cores: int) -> Plan:
     return replace(plan, workload=workload | {"duration_s": duration_s})
 
 
+def _embedding(model: str, cores: int) -> Plan:
+    found = Feasibility().embedding_model(model)
+    backends = tuple(usable(found)) if isinstance(found, EmbeddingModel) else ()
+    ways = layouts(cores, 2)
+    for chosen in (ways, ways[-1:]):
+        axes: dict[str, tuple[Any, ...]] = {"layout": chosen, "backend": backends or (EXACT,)}
+        plan = Plan(
+            name="How fast are embeddings?",
+            question="embedding",
+            model=model,
+            axes=axes,
+            rounds=_enough_rounds(axes),
+        )
+        if preview(plan).seconds <= EMBEDDING_S:
+            break
+    return plan
+
+
 def _longest_s(plan: Plan) -> float:
     """Guessed seconds of the plan's longest sample; 0 when no cell can run."""
     feasibility = Feasibility()
-    able = [cell for cell in cells_of(plan, feasibility) if not cell.refusal]
-    files = ((cell, feasibility.file(cell.model)) for cell in able)
-    return max((guessed_sample_s(cell, file) for cell, file in files if isinstance(file, ModelFile)), default=0.0)
+    able = [cell for cell in planned_cells(plan, feasibility) if not cell.refusal]
+    guesses = (guess(cell, feasibility) for cell in able)
+    return max((found.sample_s for found in guesses if found), default=0.0)
 
 
 def _speed_plan(name: str, model: str, axes: dict[str, tuple[Any, ...]], **workload: int) -> Plan:
@@ -151,5 +174,6 @@ PRESETS: dict[str, Callable[[str, int], Plan]] = {
     "settings": _settings,
     "python": _python,
     "users": _users,
+    "embedding": _embedding,
     "standard": _standard,
 }

@@ -8,10 +8,9 @@ from statistics import median
 
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.feasibility import Feasibility, fit_together
-from engine.bench.planning.guesses import guessed_load_s, guessed_sample_s
-from engine.bench.planning.plan import Cell, Plan
+from engine.bench.planning.guesses import guess
+from engine.bench.planning.plan import Plan, PlannedCell
 from engine.bench.planning.schedule import MOST_REPEATS, turns_of
-from engine.models.gguf import ModelFile
 from engine.stats import fewest_rounds, smallest_ratio
 from engine.units import counted, duration
 
@@ -34,7 +33,7 @@ class Preview:
     """
 
     plan: Plan
-    cells: tuple[Cell, ...]
+    cells: tuple[PlannedCell, ...]
     num_samples: int
     seconds: float
     most_seconds: float
@@ -44,7 +43,7 @@ class Preview:
     smallest_ratio: float
 
     @property
-    def refused(self) -> tuple[Cell, ...]:
+    def refused(self) -> tuple[PlannedCell, ...]:
         """Cells that will not be measured; each says why."""
         return tuple(cell for cell in self.cells if cell.refusal)
 
@@ -94,7 +93,7 @@ def preview(plan: Plan, *, sample_s: Mapping[int, float] | None = None, noise_sd
     num_samples, total = num_turns.total(), sum(seconds.values())
     if is_search and total > plan.budget_s:
         num_samples, total = int(num_samples * plan.budget_s / total), plan.budget_s
-    memory = {cell.number: feasibility.memory(cell.model, cell.pool) for cell in cells}
+    needs = {cell.number: feasibility.need(cell) for cell in cells}
     return Preview(
         plan=plan,
         cells=tuple(cells),
@@ -102,7 +101,7 @@ def preview(plan: Plan, *, sample_s: Mapping[int, float] | None = None, noise_sd
         seconds=total,
         most_seconds=total if is_search else (1 + MOST_REPEATS) * total,
         seconds_by_cell=seconds,
-        memory_by_cell={number: needed.total for number, needed in memory.items() if needed is not None},
+        memory_by_cell={number: need.total for number, need in needs.items() if need is not None},
         fits_together=fits,
         smallest_ratio=smallest_ratio(noise_sd, plan.rounds, num_comparisons=_num_comparisons(plan, len(able))),
     )
@@ -115,24 +114,23 @@ def _num_comparisons(plan: Plan, num_cells: int) -> int:
 
 def _seconds(
     plan: Plan,
-    able: Sequence[Cell],
+    able: Sequence[PlannedCell],
     feasibility: Feasibility,
     num_turns: Mapping[int, int],
     sample_s: Mapping[int, float],
     num_loads: int,
 ) -> dict[int, float]:
     """Seconds of each cell; the first cell of a group of workers has their loading."""
-    files = {cell.model: file for cell in able if isinstance(file := feasibility.file(cell.model), ModelFile)}
-    guessed = {cell.number: guessed_sample_s(cell, files[cell.model]) for cell in able}
-    known = [sample_s[number] / guess for number, guess in guessed.items() if number in sample_s]
+    guesses = {cell.number: found for cell in able if (found := guess(cell, feasibility))}
+    known = [sample_s[number] / found.sample_s for number, found in guesses.items() if number in sample_s]
     correction = median(known) if known else 1.0
     seconds = {}
     loaded = set()
     for cell in able:
-        sample = sample_s.get(cell.number, guessed[cell.number] * correction)
+        guessed = guesses[cell.number]
+        sample = sample_s.get(cell.number, guessed.sample_s * correction)
         seconds[cell.number] = num_turns[cell.number] * (sample + _TURN_S) + num_loads * _NUM_WARM_UPS * sample
         if cell.worker_key not in loaded:
             loaded.add(cell.worker_key)
-            seconds[cell.number] += num_loads * guessed_load_s(cell, files[cell.model])
-            seconds[cell.number] += guessed_load_s(cell, files[cell.model], "cold") if plan.measures_cold else 0
+            seconds[cell.number] += num_loads * guessed.load_s + (guessed.cold_load_s if plan.measures_cold else 0)
     return seconds

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from engine.bench.planning.cells import anchor_of
 from engine.bench.planning.feasibility import Feasibility, fit_together
-from engine.bench.planning.plan import Cell, Plan
+from engine.bench.planning.plan import Plan, PlannedCell
 from engine.errors import ConfigError
 
 ANCHOR_EVERY = 6
@@ -23,7 +23,7 @@ class Turn(NamedTuple):
     is_anchor: bool
 
 
-def turns_of(plan: Plan, cells: Sequence[Cell], feasibility: Feasibility | None = None) -> list[Turn]:
+def turns_of(plan: Plan, cells: Sequence[PlannedCell], feasibility: Feasibility | None = None) -> list[Turn]:
     """The whole schedule of a plan: its rounds over the cells that can run.
 
     Where their workers cannot all stay loaded, cells of the same workers follow each other within a round, so that

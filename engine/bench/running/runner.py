@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from engine.bench.measuring.target import Measured, Target
-from engine.bench.planning.plan import Cell, Plan
+from engine.bench.planning.plan import Plan, PlannedCell
 from engine.bench.planning.schedule import Turn, turns_of
 from engine.bench.running.progress import Progress, TurnTimes
 from engine.bench.running.strategies import Rounds, Strategy
@@ -36,10 +36,10 @@ class Reporter(Protocol):
 class Cells(Protocol):
     """Where targets come from: `engine.bench.measuring.fleet.Fleet`."""
 
-    def target(self, cell: Cell) -> Target:
+    def target(self, cell: PlannedCell) -> Target:
         """The cell's target, opened or still open; raises EngineError."""
 
-    def drop(self, cell: Cell) -> None:
+    def drop(self, cell: PlannedCell) -> None:
         """Close its workers, which are dead or hang."""
 
     def stop(self) -> None:
@@ -57,7 +57,7 @@ class Runner:
     def __init__(
         self,
         plan: Plan,
-        cells: Sequence[Cell],
+        cells: Sequence[PlannedCell],
         fleet: Cells,
         reporter: Reporter,
         *,
@@ -146,7 +146,7 @@ class Runner:
             self._times.add(turn.cell, self._clock() - self._turn_began)
             self._keep(turn, measured)
 
-    def _measured(self, turn: Turn, cell: Cell) -> Measured:
+    def _measured(self, turn: Turn, cell: PlannedCell) -> Measured:
         target = self._fleet.target(cell)
         with self._lock:
             self._busy = target
@@ -222,7 +222,7 @@ class Runner:
         )
 
 
-def first_record(cell: Cell) -> CellRecord:
+def first_record(cell: PlannedCell) -> CellRecord:
     """The cell before it is measured: open, or refused with its reason."""
     return CellRecord(
         number=cell.number,

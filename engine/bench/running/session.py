@@ -1,31 +1,27 @@
 """One run of a plan from its first cell to its outcome, told to somebody who keeps what it finds."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from engine.bench.findings.divergence import Answers, answers, divergence
+from engine.bench.findings.embeddings import embedding_sentence
 from engine.bench.findings.summary import summarise
 from engine.bench.findings.tuning import Tuning
 from engine.bench.findings.users import capacity
 from engine.bench.findings.waterfall import waterfall
 from engine.bench.measuring.fleet import Fleet
-from engine.bench.measuring.machine import fingerprint, fingerprint_hash, versions
-from engine.bench.measuring.target import PoolTarget
+from engine.bench.measuring.machine import EMBEDDING_PACKAGES, fingerprint, fingerprint_hash, versions
 from engine.bench.peers.arms import open_target
 from engine.bench.planning.candidates import planned_cells
-from engine.bench.planning.plan import Cell, Objective, Plan
-from engine.bench.planning.prompts import sample_prompts
+from engine.bench.planning.plan import Cell, Objective, Plan, PlannedCell
+from engine.bench.running.comparing import compared_answers, compared_vectors
 from engine.bench.running.progress import Progress
 from engine.bench.running.runner import Runner, first_record
-from engine.errors import ConfigError, EngineError
+from engine.errors import ConfigError
 from engine.pool.job import new_id
 from engine.runs import CellRecord, RunRecord, RunStatus
 from engine.samples import Samples
-
-NUM_COMPARED = 8
-"""Prompts that a cell answers where the plan compares answers."""
 
 
 class Keeper(Protocol):
@@ -67,7 +63,8 @@ class Session:
         if all(cell.refusal for cell in self._cells):
             raise ConfigError(f"nothing of this plan can be measured: {self._cells[0].refusal}")
         self._fleet = Fleet(open_target, measures_cold=plan.measures_cold)
-        self._tuning = Tuning(plan, self._cells) if plan.question == "settings" else None
+        generating = [cell for cell in self._cells if isinstance(cell, Cell)]
+        self._tuning = Tuning(plan, generating) if plan.question == "settings" else None
         begun = before or _begun(plan, self._cells)
         self._run = replace(begun, plan=plan.to_dict(), status="running", outcome={})
         self._compared: dict[int, CellRecord] = {}
@@ -109,7 +106,7 @@ class Session:
         outcome: dict[str, Any] = {}
         try:
             status = self._runner.run()
-            if self.plan.compares_answers and status == "done":
+            if status == "done" and (self.plan.compares_answers or self.plan.is_embedding):
                 self._compare()
             outcome = self._outcome()
         finally:
@@ -119,20 +116,12 @@ class Session:
         return self._run
 
     def _compare(self) -> None:
-        """Have every cell answer the same prompts, and note how far its answers are from the first cell's."""
-        prompts = sample_prompts()[:NUM_COMPARED]
-        reference: Answers | None = None
-        for cell, record in zip(self._cells, self._runner.records, strict=True):
-            target = self._fleet.target(cell) if record.status == "done" and cell.arm == "pool" else None
-            if not isinstance(target, PoolTarget):
-                continue
-            try:
-                found = answers(target.pool, reference or prompts, timeout_s=self.plan.timeout_s * NUM_COMPARED)
-            except EngineError as error:
-                self._note(replace(record, reason=f"its answers could not be compared: {error}"))
-                continue
-            reference = reference or found
-            self._note(replace(record, facts={**record.facts, **divergence(reference, found).facts}))
+        """Note how far the cells are from each other in what they say, where the plan wants to know."""
+        pairs = zip(self._cells, self._runner.records, strict=True)
+        measured = [(cell, record) for cell, record in pairs if record.status == "done"]
+        compared = compared_vectors if self.plan.is_embedding else compared_answers
+        for record in compared(measured, self._fleet.target, self.plan.timeout_s):
+            self._note(record)
 
     def _note(self, record: CellRecord) -> None:
         self._compared[record.number] = record
@@ -147,11 +136,13 @@ class Session:
             return self._tuning.outcome(run.samples)
         if self.plan.question == "users":
             return {"sentence": capacity(run, Objective.from_dict(self.plan.objective)).sentence}
+        if self.plan.is_embedding:
+            return {"sentence": embedding_sentence(run)}
         sentence = waterfall(run).sentence if self.plan.question == "python" else ""
         return {"sentence": sentence or summarise(run).sentence}
 
 
-def _begun(plan: Plan, cells: list[Cell]) -> RunRecord:
+def _begun(plan: Plan, cells: Sequence[PlannedCell]) -> RunRecord:
     machine = fingerprint()
     return RunRecord(
         id=new_id(),
@@ -161,6 +152,6 @@ def _begun(plan: Plan, cells: list[Cell]) -> RunRecord:
         status="running",
         plan=plan.to_dict(),
         machine={**machine, "hash": fingerprint_hash(machine)},
-        versions=versions(),
+        versions=versions(EMBEDDING_PACKAGES if plan.is_embedding else ()),
         cells=tuple(map(first_record, cells)),
     )

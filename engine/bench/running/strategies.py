@@ -7,14 +7,14 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.bench.planning.plan import Cell
+from engine.bench.planning.plan import PlannedCell
 from engine.bench.planning.schedule import MOST_REPEATS, Turn
 from engine.samples import Samples
 
 ALLOWED_DRIFT = 0.10
 """Part of its median by which the anchor may deviate before what was measured since is measured again."""
 
-SPEEDS = ("tokens_per_s", "prefill_per_s", "requests_per_s", "end_to_end_per_s")
+SPEEDS = ("tokens_per_s", "prefill_per_s", "sentences_per_s", "requests_per_s", "end_to_end_per_s")
 """What may tell the speed of the machine: the first that a sample has."""
 
 
@@ -24,7 +24,7 @@ class Strategy(Protocol):
     def next(self, samples: Samples, out: Collection[int]) -> Turn | None:
         """The turn to take now, each given once; None at the end."""
 
-    def asked(self, turn: Turn) -> Cell:
+    def asked(self, turn: Turn) -> PlannedCell:
         """The cell of a turn, with what it is asked in that turn."""
 
     def review(self, samples: Samples) -> list[int]:
@@ -46,7 +46,7 @@ class Rounds:
     what was measured then counts, later anchors are compared with the new speed, and `says` tells of it.
     """
 
-    def __init__(self, turns: Sequence[Turn], cells: Sequence[Cell], samples: Samples) -> None:
+    def __init__(self, turns: Sequence[Turn], cells: Sequence[PlannedCell], samples: Samples) -> None:
         self._cells = cells
         self._turns = deque(_open(turns, samples))
         anchors = samples[samples["is_anchor"] & ~samples["is_replaced"]]
@@ -63,7 +63,7 @@ class Rounds:
                 return turn
         return None
 
-    def asked(self, turn: Turn) -> Cell:
+    def asked(self, turn: Turn) -> PlannedCell:
         """The cell as it is."""
         return self._cells[turn.cell]
 

@@ -1,12 +1,15 @@
 """What each question adds to the view of its run: the first sentence, the figures under it, what can be adjusted."""
 
+import math
 from typing import NamedTuple
 
 import streamlit as st
 
-from engine.bench.findings.summary import Summary
+from engine.bench.findings.embeddings import worst_cosine
+from engine.bench.findings.summary import CellSummary, Summary
 from engine.bench.findings.users import Capacity, capacity
 from engine.bench.findings.waterfall import waterfall
+from engine.bench.findings.wording import cosine
 from engine.bench.planning.plan import Objective
 from engine.errors import EngineError
 from engine.runs import RunRecord
@@ -16,6 +19,7 @@ from engine.units import between, quantity
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
+EMBEDDING = ("sentences_per_s", "embedded_per_s", "pss_bytes")
 FIGURES = ("ttft_s", "decode_per_s", "pss_bytes")
 MOST_FIGURES = 4
 
@@ -43,6 +47,8 @@ def answer(run: RunRecord, summary: Summary, cell: int | None) -> Answer:
     if run.question == "python":
         pool = next((cell.number for cell in summary.cells if cell.settings.get("arm") == "pool"), None)
         return Answer(waterfall(run).sentence or summary.sentence, _of_cell(summary, pool))
+    if run.question == "embedding":
+        return Answer(summary.sentence, _of_embedding(summary, cell))
     return Answer(summary.sentence, _of_cell(summary, cell))
 
 
@@ -84,6 +90,24 @@ def _of_cell(summary: Summary, number: int | None) -> list[Figure]:
         return []
     names = dict.fromkeys([summary.main_metric, *FIGURES])
     return [_figure(name, cell.metrics[name]) for name in names if name in cell.metrics]
+
+
+def _of_embedding(summary: Summary, number: int | None) -> list[Figure]:
+    """Speed in sentences and tokens, what the vectors lose, and memory."""
+    cell = next((cell for cell in summary.cells if cell.number == number), None)
+    if cell is None:
+        return []
+    speeds = [_figure(name, cell.metrics[name]) for name in EMBEDDING if name in cell.metrics]
+    return [*speeds[:2], *_agreement(cell), *speeds[2:]]
+
+
+def _agreement(cell: CellSummary) -> list[Figure]:
+    """How near the vectors of a cell are to float32; nothing where that is not known."""
+    if math.isnan(worst_cosine(cell)):
+        return []
+    order = cell.facts.get("rank_correlation", math.nan)
+    told = "Least cosine between a vector and that of float32, over the sentences that ship; 1 is the same direction"
+    return [Figure("Worst cosine", cosine(worst_cosine(cell)), f"order of pairs {cosine(order)}", told)]
 
 
 def _of_users(run: RunRecord, summary: Summary) -> Answer:

@@ -5,13 +5,15 @@ from typing import Any
 
 import streamlit as st
 
-from engine.bench.planning.axes import AXES_BY_NAME, Axis, parse_values
+from engine.bench.planning.axes import axes_of
+from engine.bench.planning.axis import SPECS, Axis, values_of
+from engine.bench.planning.embedding_cells import EXACT
 from engine.bench.planning.layout import parse_layout
-from engine.bench.planning.plan import Workload
+from engine.bench.planning.plan import Question
+from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
 from engine.models import embedded_model
 from engine.pool.placement import num_cores
-from engine.specs import PoolSpec
 from pages.parts.benchmark.layout_grid import layout_grid, names
 from pages.parts.plain import plain
 
@@ -21,27 +23,30 @@ GRID = "axes_layout_grid"
 MOST_SHOWN = 8
 
 
-def show() -> None:
+def show(question: Question) -> None:
     """Draw a row for each axis that varies, and the list of those that could."""
+    known = axes_of(question)
     for name in st.session_state[SHOWN]:
-        _row(AXES_BY_NAME[name])
-    rest = [name for name in AXES_BY_NAME if name not in st.session_state[SHOWN]]
+        _row(known[name])
+    rest = [name for name in known if name not in st.session_state[SHOWN]]
     st.selectbox(
         "Add axis", rest, index=None, key=ADD, placeholder="Add axis", label_visibility="collapsed", width=220,
-        format_func=lambda name: AXES_BY_NAME[name].label, on_change=_add,
+        format_func=lambda name: known[name].label, on_change=_add, args=(question,),
     )  # fmt: skip
 
 
-def fill(axes: Mapping[str, tuple[Any, ...]]) -> None:
+def fill(question: Question, axes: Mapping[str, tuple[Any, ...]]) -> None:
     """Put axes on the screen; only before the widgets are drawn, or in a callback."""
-    st.session_state[SHOWN] = [name for name in AXES_BY_NAME if name in axes]
+    known = axes_of(question)
+    st.session_state[SHOWN] = [name for name in known if name in axes]
     for name in st.session_state[SHOWN]:
-        _fill(AXES_BY_NAME[name], axes[name])
+        _fill(known[name], axes[name])
 
 
-def read() -> dict[str, tuple[Any, ...]]:
+def read(question: Question) -> dict[str, tuple[Any, ...]]:
     """The axes on the screen with their values; raises ConfigError naming the text that cannot be read."""
-    return {name: _values(AXES_BY_NAME[name]) for name in st.session_state[SHOWN]}
+    known = axes_of(question)
+    return {name: _values(known[name]) for name in st.session_state[SHOWN]}
 
 
 def _row(axis: Axis) -> None:
@@ -59,14 +64,14 @@ def _row(axis: Axis) -> None:
             on_click=_remove, args=(axis.name,),
         )  # fmt: skip
     if axis.name == "layout":
-        layout_grid(_texts(axis), num_cores(), key=GRID, on_pick=_pick)
+        layout_grid(_texts(axis.name), num_cores(), key=GRID, on_pick=_pick)
     try:
         values = _values(axis)
     except ConfigError as error:
         st.caption(f":orange[{plain(str(error))}]")
         return
     resolved = [_resolved(axis, value) for value in values]
-    if not _choices(axis) and resolved != _texts(axis):
+    if not _choices(axis) and resolved != _texts(axis.name):
         shown = resolved[:MOST_SHOWN] + ["…"] * (len(resolved) > MOST_SHOWN)
         st.caption(plain(f"Here: {', '.join(shown)}" + (f" ({len(resolved):,})" if len(resolved) > MOST_SHOWN else "")))
 
@@ -77,7 +82,7 @@ def _values(axis: Axis) -> tuple[Any, ...]:
         if not typed:
             raise ConfigError(f"{axis.label}: nothing is chosen; choose at least one, or take the axis out")
         return tuple(_choices(axis)[shown] for shown in typed)
-    return parse_values(axis.name, typed or "")
+    return values_of(axis, typed or "")
 
 
 def _fill(axis: Axis, values: tuple[Any, ...]) -> None:
@@ -111,9 +116,9 @@ def _resolved(axis: Axis, value: Any) -> str:
     return axis.unset if value is None else str(value)
 
 
-def _texts(axis: Axis) -> list[str]:
-    """The values as typed, whether or not they can be read."""
-    return [text.strip() for text in (st.session_state.get(_key(axis.name)) or "").split(",") if text.strip()]
+def _texts(name: str) -> list[str]:
+    """The values of an axis as typed, whether or not they can be read."""
+    return [text.strip() for text in (st.session_state.get(_key(name)) or "").split(",") if text.strip()]
 
 
 def _pick() -> None:
@@ -121,26 +126,27 @@ def _pick() -> None:
     picked = st.session_state[GRID].picked
     if picked is None:
         return
-    typed = _texts(AXES_BY_NAME["layout"])
+    typed = _texts("layout")
     kept = [text for text in typed if text in picked or text not in names(num_cores())]
     added = sorted(set(picked) - set(kept), key=lambda text: tuple(map(int, text.split("x"))))
     st.session_state[_key("layout")] = ", ".join([*kept, *added])
 
 
-def _add() -> None:
+def _add(question: Question) -> None:
     name = st.session_state[ADD]
     if name is not None:
-        axis = AXES_BY_NAME[name]
-        st.session_state[SHOWN] = [one for one in AXES_BY_NAME if one in (*st.session_state[SHOWN], name)]
+        known = axes_of(question)
+        st.session_state[SHOWN] = [one for one in known if one in (*st.session_state[SHOWN], name)]
         st.session_state[ADD] = None
-        _fill(axis, (_usual(axis),))
+        _fill(known[name], (_usual(known[name], question),))
 
 
-def _usual(axis: Axis) -> Any:
+def _usual(axis: Axis, question: Question) -> Any:
     """The value that an axis has where no plan says otherwise."""
-    if axis.where == "cell":
-        return {"layout": f"1x{num_cores()}", "model": str(embedded_model()), "arm": "pool"}.get(axis.name)
-    return getattr(PoolSpec if axis.where == "pool" else Workload, axis.name)
+    if axis.where != "cell":
+        return EXACT if axis.name == "backend" else getattr(SPECS[axis.where], axis.name)
+    model = EMBEDDED_NAME if question == "embedding" else str(embedded_model())
+    return {"layout": f"1x{num_cores()}", "model": model, "arm": "pool"}.get(axis.name)
 
 
 def _remove(name: str) -> None:

@@ -14,6 +14,7 @@ import streamlit as st
 from engine.bench.findings import series
 from engine.bench.findings.series import Point
 from engine.bench.findings.summary import CellSummary, Summary
+from engine.history import thinning
 from engine.runs import RunRecord
 from engine.samples import FLAGS, METRICS_BY_NAME, Flag
 from engine.units import counted, digits, quantity, scale_of
@@ -155,8 +156,12 @@ def cells(run: RunRecord, summary: Summary, metric: str, *, title: str = "") -> 
 
 
 def strip(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
-    """Every sample by time, over the median of its cell: drift and noise at a glance, what is not counted in grey."""
+    """Every sample by time, over the median of its cell: drift and noise at a glance, what is not counted in grey.
+
+    Of very many only the outline.
+    """
     found = series.strip(run.samples, metric)
+    found = found.at(thinning.extremes(found.elapsed_min, found.ratio, 2 * found.flag + found.is_counted))
     figure = blank(found.finding, "minutes of measuring", height=STRIP_HEIGHT)
     labels = {cell.number: Pen.text(cell.label) + "<br>" for cell in summary.cells}
     is_labelled = len(found.cell) <= MOST_DOTS

@@ -1,6 +1,5 @@
 """The plan above a benchmark: what varies, what is asked, how often; what it will take stands beside it."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,22 +7,23 @@ from typing import Any
 import streamlit as st
 
 from engine.bench.peers.arms import missing_arms
-from engine.bench.planning.axes import AXES_BY_NAME
+from engine.bench.planning.axes import axes_of
 from engine.bench.planning.candidates import settings_plan
-from engine.bench.planning.plan import GOALS, Objective, Plan, Question, Workload
+from engine.bench.planning.plan import GOALS, Objective, Plan, Question
 from engine.bench.planning.presets import preset
-from engine.bench.planning.prompts import read_prompts, sample_prompts
+from engine.embedding.models import EMBEDDED_NAME
 from engine.models import ModelFile, embedded_model, list_models
 from engine.pool.placement import num_cores
 from engine.workbench import Workbench
-from pages.parts.benchmark import axis_rows, doing, plan_preview, plan_shelf
+from pages.parts.benchmark import axis_rows, doing, plan_asked, plan_preview, plan_shelf
+from pages.parts.benchmark.plan_asked import PREFIX, number
 from pages.parts.plain import plain
 
-PREFIX = "plan_"
 OF, REST, KEPT = "plan_of", "plan_rest", "plan_kept"
-WORKLOAD = ("num_prompt", "num_generated", "duration_s")
 OWN = ("rounds", "seed", "timeout_s", "measures_cold", "compares_answers", "goal", "may_change_answers")
-PRESETS: dict[Question, str] = {"speed": "quick", "settings": "settings", "python": "python", "users": "users"}
+PRESETS: dict[Question, str] = {
+    "speed": "quick", "settings": "settings", "python": "python", "users": "users", "embedding": "embedding",
+}  # fmt: skip
 GOAL_LABELS = {
     "stream": "one stream", "throughput": "total speed", "first-token": "first token", "memory": "least memory",
 }  # fmt: skip
@@ -32,11 +32,12 @@ PURPOSE: dict[Question, str] = {
     "settings": "Tries settings against llama.cpp's defaults and keeps the better half, until the time is used up.",
     "python": "Runs the same model through each way of calling llama.cpp, and shows where the time goes.",
     "users": "Raises the number of users until the first token or the speed of each is no longer good enough.",
+    "embedding": "Embeds texts in every combination of the values below, and compares the vectors with float32.",
 }
 
 
 def show(bench: Workbench, question: Question) -> None:
-    """Draw the plan of a question; what was typed is kept for each of the four."""
+    """Draw the plan of a question; what was typed is kept for each of the five."""
     _open(bench, question)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(PURPOSE[question], width="stretch")
@@ -44,16 +45,19 @@ def show(bench: Workbench, question: Question) -> None:
     preview = plan_preview.show(bench, read)
     grid = st.grid(2, min_column_width=400, gap="large")
     with grid.cell():
-        _model(bench)
+        if question == "embedding":
+            _embedding_model()
+        else:
+            _model(bench)
         if question == "settings":
             _goal()
         if question == "users":
             _objective()
-        axis_rows.show()
+        axis_rows.show(question)
         if question == "python":
             _arms(bench)
-        _fixed()
-        _numbers(question)
+        _fixed(question)
+        plan_asked.numbers(question)
         _more(question)
     with grid.cell():
         if preview is not None:
@@ -63,21 +67,19 @@ def show(bench: Workbench, question: Question) -> None:
 def read() -> Plan:
     """The plan on the screen; raises ConfigError naming what cannot be read."""
     state = st.session_state
-    axes = axis_rows.read()
+    question: Question = state[OF]
+    axes = axis_rows.read(question)
     rest = state[REST]
-    workload = {name: state[PREFIX + name] for name in WORKLOAD if name not in axes}
-    if state[PREFIX + "asked"] == "prompts":
-        workload |= {"asked": "prompts", "prompts": read_prompts(state[PREFIX + "prompts"])}
     objective = {name: state[PREFIX + name] for name in ("ttft_s", "per_s")} | {"share": state[PREFIX + "share"] / 100}
     plan = Plan.from_dict(
         {
             **{name: state[PREFIX + name] for name in OWN},
             "name": state[PREFIX + "name"].strip(),
-            "question": state[OF],
+            "question": question,
             "model": state[PREFIX + "model"] or "",
             "axes": axes,
             "pool": _unvaried(rest["pool"], axes),
-            "workload": {**_unvaried(rest["workload"], axes), **workload},
+            "workload": {**_unvaried(rest["workload"], axes), **plan_asked.read(question, axes)},
             "objective": objective,
             "budget_s": 60.0 * state[PREFIX + "budget_min"],
         }
@@ -89,21 +91,18 @@ def read() -> Plan:
 def fill(plan: Plan) -> None:
     """Put a plan on the screen; only before the widgets are drawn, or in a callback."""
     state = st.session_state
-    workload, objective = Workload.from_dict(plan.workload), Objective.from_dict(plan.objective)
-    axis_rows.fill(plan.axes)
+    objective = Objective.from_dict(plan.objective)
+    axis_rows.fill(plan.question, plan.axes)
+    plan_asked.fill(plan)
     for name in OWN:
         state[PREFIX + name] = getattr(plan, name)
-    for name in WORKLOAD:
-        state[PREFIX + name] = getattr(workload, name)
     state[PREFIX + "name"], state[PREFIX + "model"] = plan.name, plan.model
     state[PREFIX + "budget_min"] = plan.budget_s / 60
     state[PREFIX + "ttft_s"], state[PREFIX + "per_s"] = float(objective.ttft_s), float(objective.per_s)
     state[PREFIX + "share"] = round(100 * objective.share)
-    state[PREFIX + "asked"], state[PREFIX + "prompts"] = workload.asked, _as_lines(workload.prompts)
-    edited = (*WORKLOAD, "asked", "prompts")
     state[REST] = {
         "pool": dict(plan.pool),
-        "workload": {name: value for name, value in plan.workload.items() if name not in edited},
+        "workload": {name: value for name, value in plan.workload.items() if name not in plan_asked.EDITED},
     }
     state.setdefault(KEPT, {})[plan.question] = plan
     state[OF] = plan.question
@@ -111,21 +110,15 @@ def fill(plan: Plan) -> None:
 
 def _unvaried(fixed: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any]:
     """What a plan fixes, without what an axis varies; a layout is instances and threads at once."""
-    taken = {*axes, "instances", "threads"} if "layout" in axes else set(axes)
+    taken = {*axes, "instances", "workers", "threads"} if "layout" in axes else set(axes)
     return {name: value for name, value in fixed.items() if name not in taken}
-
-
-def _as_lines(prompts: tuple[str, ...]) -> str:
-    """Prompts as they are typed: one a line, as JSON lines where one of them has several lines itself."""
-    if any("\n" in prompt or prompt.startswith("{") for prompt in prompts):
-        return "\n".join(json.dumps({"prompt": prompt}, ensure_ascii=False) for prompt in prompts)
-    return "\n".join(prompts)
 
 
 def _open(bench: Workbench, question: Question) -> None:
     if st.session_state.get(OF) != question:
         kept = st.session_state.get(KEPT, {}).get(question)
-        fill(kept or preset(PRESETS[question], _default_model(bench), num_cores()))
+        model = EMBEDDED_NAME if question == "embedding" else _default_model(bench)
+        fill(kept or preset(PRESETS[question], model, num_cores()))
 
 
 def _default_model(bench: Workbench) -> str:
@@ -142,6 +135,15 @@ def _model(bench: Workbench) -> None:
         format_func=lambda path: _file_name(path, found.get(path)),
         accept_new_options=True, help="A file found here, or the path of any GGUF file",
     )  # fmt: skip
+
+
+def _embedding_model() -> None:
+    if "model" not in st.session_state[axis_rows.SHOWN]:
+        st.selectbox(
+            "Embedding model", list(dict.fromkeys([st.session_state[PREFIX + "model"], EMBEDDED_NAME])),
+            key=PREFIX + "model", persist_state="session", accept_new_options=True,
+            help="The folder of a sentence-transformers model, a GGUF file, or the name of one that is here",
+        )  # fmt: skip
 
 
 def _file_name(path: str, file: ModelFile | None) -> str:
@@ -162,7 +164,7 @@ def _goal() -> None:
         on_change=_aim, help="Least memory: among the settings with at least 95 % of the best total speed",
     )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        _number("budget_min", "Time, min", 0.5, 1440.0, 1.0, "The search ends when this is used up")
+        number("budget_min", "Time, min", 0.5, 1440.0, 1.0, "The search ends when this is used up")
         st.toggle(
             "May change the answers", key=PREFIX + "may_change_answers", persist_state="session", on_change=_aim,
             help="Also tries settings after which the model may answer differently, and says by how much",
@@ -186,30 +188,19 @@ def _aim() -> None:
 def _objective() -> None:
     st.caption("Good enough for a user")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        _number("ttft_s", "First token within, s", 0.001, 3600.0, 0.5, Objective.__doc__ or "")
-        _number("per_s", "At least, tok/s", 0.01, 100_000.0, 1.0, "Speed of each stream after its first token")
-        _number("share", "For, % of requests", 50, 100, 1, "How many requests must meet both")
+        number("ttft_s", "First token within, s", 0.001, 3600.0, 0.5, Objective.__doc__ or "")
+        number("per_s", "At least, tok/s", 0.01, 100_000.0, 1.0, "Speed of each stream after its first token")
+        number("share", "For, % of requests", 50, 100, 1, "How many requests must meet both")
 
 
-def _numbers(question: Question) -> None:
-    """What is asked of each cell and how often, without what an axis varies."""
-    is_text = st.session_state[PREFIX + "asked"] == "prompts"
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        if not is_text and "num_prompt" not in st.session_state[axis_rows.SHOWN]:
-            _number("num_prompt", "Prompt, tokens", 0, 1 << 20, 16, "Random tokens of each prompt, as llama-bench does")
-        if "num_generated" not in st.session_state[axis_rows.SHOWN]:
-            _number("num_generated", "Generated, tokens", 0, 1 << 20, 16, "Tokens generated for each prompt")
-        if question != "settings":
-            _number("rounds", "Rounds", 1, 10_000, 1, "Samples of each cell; below 6 no verdict is given")
-
-
-def _fixed() -> None:
+def _fixed(question: Question) -> None:
     """What the plan fixes and no row shows; an axis of that name changes it."""
-    axes = dict.fromkeys(st.session_state[axis_rows.SHOWN])
+    axes, known = dict.fromkeys(st.session_state[axis_rows.SHOWN]), axes_of(question)
     fixed = {name: value for part in st.session_state[REST].values() for name, value in _unvaried(part, axes).items()}
-    told = [AXES_BY_NAME[name].show(value) for name, value in fixed.items() if name in AXES_BY_NAME]
-    if "instances" in fixed:
-        told.insert(0, f"{fixed['instances']} × {fixed.get('threads', 'auto')}")
+    told = [known[name].show(value) for name, value in fixed.items() if name in known]
+    processes = fixed.get("instances") or fixed.get("workers")
+    if processes:
+        told.insert(0, f"{processes} × {fixed.get('threads', 'auto')}")
     if told:
         st.caption(plain(f"Fixed by this plan: {', '.join(told)}. Add the axis to change one."))
 
@@ -217,41 +208,27 @@ def _fixed() -> None:
 def _more(question: Question) -> None:
     with st.expander("More", key=PREFIX + "more"):
         st.text_input("Name", key=PREFIX + "name", placeholder="Found again under this name", persist_state="session")
-        st.segmented_control(
-            "Prompts", ("tokens", "prompts"), key=PREFIX + "asked", required=True, persist_state="session",
-            format_func={"tokens": "random tokens", "prompts": "texts"}.__getitem__,
-            help="Random tokens compare with llama-bench; texts are what people really ask",
-        )  # fmt: skip
-        if st.session_state[PREFIX + "asked"] == "prompts":
-            _prompts()
-        if question != "users":
+        plan_asked.which(question)
+        if question not in ("users", "embedding"):
             _objective()
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-            _number("seed", "Seed", 0, 1 << 31, 1, "Of the order of cells and of the random tokens")
-            _number("timeout_s", "Longest sample, s", 1.0, 86_400.0, 10.0, "A sample that takes longer fails its cell")
+            number("seed", "Seed", 0, 1 << 31, 1, "Of the order of cells and of what they are asked")
+            number("timeout_s", "Longest sample, s", 1.0, 86_400.0, 10.0, "A sample that takes longer fails its cell")
             if "rate_per_s" in st.session_state[axis_rows.SHOWN]:
-                _number("duration_s", "Requests arrive for, s", 0.1, 3600.0, 1.0, "Seconds of arrivals in a sample")
-        st.toggle(
-            "Measure loading from disk", key=PREFIX + "measures_cold", persist_state="session",
-            help="Loads every cell once with its file out of the page cache",
-        )  # fmt: skip
-        st.toggle(
-            "Compare the answers", key=PREFIX + "compares_answers", persist_state="session",
-            help="Also asks fixed prompts and says how far the answers differ from those of the first cell",
-        )  # fmt: skip
+                number("duration_s", "Requests arrive for, s", 0.1, 3600.0, 1.0, "Seconds of arrivals in a sample")
+            if question == "embedding":
+                number("spread", "Spread of lengths", 0.0, 2.0, 0.1, "Of the logarithm of the length; 0: all alike")
+        if question != "embedding":
+            _also()
 
 
-def _prompts() -> None:
-    st.text_area(
-        "Texts", key=PREFIX + "prompts", height=120, persist_state="session", placeholder="One prompt a line, or JSONL",
-        help="One a line, or JSON lines with a field prompt or text",
+def _also() -> None:
+    """What is measured or compared beside speed."""
+    st.toggle(
+        "Measure loading from disk", key=PREFIX + "measures_cold", persist_state="session",
+        help="Loads every cell once with its file out of the page cache",
     )  # fmt: skip
-    st.button("Sample prompts", type="tertiary", key="plan_samples", on_click=_sample_prompts)
-
-
-def _sample_prompts() -> None:
-    st.session_state[PREFIX + "prompts"] = _as_lines(sample_prompts())
-
-
-def _number(name: str, label: str, low: Any, high: Any, step: Any, help: str) -> None:
-    st.number_input(label, low, high, step=step, key=PREFIX + name, help=help, width=138, persist_state="session")
+    st.toggle(
+        "Compare the answers", key=PREFIX + "compares_answers", persist_state="session",
+        help="Also asks fixed prompts and says how far the answers differ from those of the first cell",
+    )  # fmt: skip

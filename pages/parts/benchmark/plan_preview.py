@@ -61,7 +61,11 @@ def cells(preview: Preview) -> None:
     """One line a cell; what is refused says why, what is odd but allowed says so."""
     has_remarks = any(cell.refusal or cell.notes for cell in preview.cells)
     rows = [_row(cell, preview, has_remarks) for cell in preview.cells]
-    config = {"remark": st.column_config.TextColumn(width="large")}
+    config = {
+        "memory": st.column_config.TextColumn(help="Weights, caches, buffers and processes, as estimated"),
+        "time": st.column_config.TextColumn(help="Loading and all rounds, as guessed"),
+        "remark": st.column_config.TextColumn(width="large"),
+    }
     st.dataframe(rows, hide_index=True, column_config=config, alt="Cells of the plan")
 
 

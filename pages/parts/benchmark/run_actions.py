@@ -23,6 +23,9 @@ DOWNLOADS = {
     "llama-bench": ("llama-bench, JSONL", "jsonl", "application/jsonl"),
     "sidecar": ("What those rows leave out, JSON", "json", "application/json"),
 }
+OF_ANY_RUN = ("run", "csv")
+"""Of DOWNLOADS those that also tell of embedding."""
+
 Edit = Callable[[Plan], None]
 
 
@@ -54,7 +57,7 @@ def show(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Advi
 
 def of_cell(bench: Workbench, run: RunRecord, cell: CellSummary) -> None:
     """What can be done with a cell that was chosen in the table."""
-    if not run.plan or not cell.metrics:
+    if not run.plan or not cell.metrics or run.question == "embedding":
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(plain(cell.label), width="content")
@@ -78,6 +81,8 @@ def _next(bench: Workbench, run: RunRecord, advice: series.Advice, is_free: bool
         )  # fmt: skip
     elif advice.more_rounds:
         _more_rounds(bench, run, advice.more_rounds, is_free)
+    elif advice.cell is not None and run.question == "embedding":
+        _embed_with(run, advice.cell)
     elif advice.cell is not None:
         _use(bench, run, advice.cell, "Use these settings", is_primary=True)
 
@@ -92,6 +97,13 @@ def _more_rounds(bench: Workbench, run: RunRecord, more: int, is_free: bool) -> 
     )  # fmt: skip
 
 
+def _embed_with(run: RunRecord, number: int) -> None:
+    """The Embeddings page with the model and the backend of a cell."""
+    settings = next(cell.settings for cell in run.cells if cell.number == number)
+    asked = {name: str(settings[name]) for name in ("model", "backend") if name in settings}
+    st.page_link("embeddings.py", label="Embed with these", icon=":material/check:", query_params=asked)
+
+
 def _use(bench: Workbench, run: RunRecord, cell: int, label: str, *, is_primary: bool = False) -> None:
     st.button(
         label, type="primary" if is_primary else "secondary", icon=":material/check:", key=f"run_use_{is_primary}",
@@ -102,6 +114,8 @@ def _use(bench: Workbench, run: RunRecord, cell: int, label: str, *, is_primary:
 
 def _downloads(bench: Workbench, run: RunRecord) -> None:
     for kind, (label, ending, mime) in DOWNLOADS.items():
+        if run.question == "embedding" and kind not in OF_ANY_RUN:
+            continue
         st.download_button(
             label, lambda kind=kind: bench.bench.export(run.id, kind), f"run-{run.id}.{ending}", mime,
             key=f"run_download_{kind}", type="tertiary", on_click="ignore",

@@ -12,10 +12,11 @@ from engine.bench.findings.summary import Summary
 from engine.bench.findings.users import capacity
 from engine.bench.findings.waterfall import waterfall
 from engine.bench.planning.axes import AXES_BY_NAME
+from engine.errors import ConfigError
 from engine.pool.placement import num_cores
 from engine.runs import RunRecord
 from pages.parts import address
-from pages.parts.benchmark import answer_charts, answers, charts, quantisation_chart
+from pages.parts.benchmark import answer_charts, answers, charts, embedding_view, quantisation_chart
 
 CHART = "run_chart"
 Make = Callable[[], go.Figure]
@@ -40,7 +41,7 @@ def available(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
     cells = series.measured(summary, metric)
     if not cells:
         return {}
-    found: dict[str, Make] = {**_answers(run)}
+    found: dict[str, Make] = {**_answers(run, summary, metric)}
     axes = series.numeric_axes(cells)
     grid, threads = series.layouts(summary, metric), series.scaling(summary, metric)
     for axis in axes:
@@ -59,17 +60,28 @@ def available(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
     return {**found, **_bars(run)}
 
 
-def _answers(run: RunRecord) -> dict[str, Make]:
+def _answers(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
     """The chart of a question that has one of its own."""
+    if run.question == "embedding":
+        return _embedding(run, summary, metric)
     if run.question == "users":
         wanted = answers.objective_of(run)
-        found = capacity(run, wanted)
+        try:
+            found = capacity(run, wanted)
+        except ConfigError:  # no number of users was measured, as the first line says
+            return {}
         return {"Users": lambda: answer_charts.users(found, wanted)}
     if has_quantisations(run):
         files = quantisations(run)
         is_known = sum(math.isfinite(file.size.num_bytes) for file in files.files) > 1
         return {"Quantisations": lambda: quantisation_chart.quantisations(files)} if is_known else {}
     return _bars(run) if run.question == "python" else {}
+
+
+def _embedding(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
+    if not embedding_view.has_agreement(summary):
+        return {}
+    return {"Speed and agreement": lambda: embedding_view.speed_and_agreement(run, summary, metric)}
 
 
 def _bars(run: RunRecord) -> dict[str, Make]:

@@ -14,11 +14,16 @@ from pages.parts import address, number_columns
 from pages.parts.benchmark import verdict_columns
 
 GROUPS = {
-    "Speed": ("tokens_per_s", "prefill_per_s", "decode_per_s", "ttft_s", "tpot_s", "e2e_s"),
+    "Speed": (
+        "tokens_per_s", "prefill_per_s", "decode_per_s", "ttft_s", "tpot_s", "e2e_s", "sentences_per_s",
+        "embedded_per_s",
+    ),
     "Tails": ("ttft_s", "ttft_p95_s", "tpot_s", "tpot_p95_s", "gap_p50_s", "gap_p95_s", "gap_p99_s"),
     "Requests": ("requests_per_s", "goodput_per_s", "end_to_end_per_s", "e2e_s"),
-    "Resources": ("cpu_cores", "pss_bytes", "private_bytes", "switches_per_s", "decode_share", "workbench_share"),
-}
+    "Resources": (
+        "cpu_cores", "pss_bytes", "private_bytes", "switches_per_s", "decode_share", "compute_share", "workbench_share",
+    ),
+}  # fmt: skip
 FACTS = {
     "Loading": {
         "load_cold_s": ("load, from disk", "s"),
@@ -26,6 +31,8 @@ FACTS = {
         "resident_share": ("in memory before the cold load", ""),
         "interpreter_s": ("interpreter and imports", "s"),
         "first_token_s": ("first token", "s"),
+        "one_text_s": ("one text alone", "s"),
+        "cut_share": ("texts cut", ""),
         "rest_s": ("rest of the process", "s"),
     },
     "Answers": {
@@ -34,8 +41,14 @@ FACTS = {
         "num_different": ("different", "answers"),
         "first_difference": ("the same for", "tokens"),
     },
+    "Agreement": {
+        "worst_cosine": ("worst", "cosine"),
+        "mean_cosine": ("mean", "cosine"),
+        "rank_correlation": ("order of pairs", "rank correlation"),
+    },
 }
-"""Of each group the facts of a cell, with words and unit."""
+"""Of each group the facts of a cell, with words and unit. Agreement: with the vectors of float32, over the sentences
+that ship."""
 
 GROUP, UNTRIED, TABLE = "run_table_group", "run_table_untried", "run_table"
 MOST_ROWS_AUTO, MOST_ROWS_SHOWN, ROW_HEIGHT = 9, 15, 35
@@ -43,7 +56,7 @@ MOST_ROWS_AUTO, MOST_ROWS_SHOWN, ROW_HEIGHT = 9, 15, 35
 
 def show(summary: Summary) -> int | None:
     """Draw the table; gives the number of the cell that a person chose in it."""
-    groups = [name for name in (*GROUPS, *FACTS) if _columns_of(name, summary)]
+    groups = [name for name in (*GROUPS, *FACTS) if _has_own(name, summary)]
     asked = st.query_params.get("columns")
     group = asked if asked in groups else next(iter(groups), "Speed")
     tried = [cell for cell in summary.cells if is_tried(cell)]
@@ -98,6 +111,13 @@ def _colours(summary: Summary) -> Any:
     return lambda _column: found
 
 
+def _has_own(group: str, summary: Summary) -> bool:
+    """Whether any cell has a figure of the group."""
+    if group in FACTS:
+        return bool(_columns_of(group, summary))
+    return any(name in cell.metrics for cell in summary.cells for name in GROUPS[group])
+
+
 def _columns_of(group: str, summary: Summary) -> dict[str, list[Any]]:
     """Values by column label, each metric followed by its interval; columns that no cell has are left out."""
     columns: dict[str, list[Any]] = {}
@@ -107,4 +127,7 @@ def _columns_of(group: str, summary: Summary) -> dict[str, list[Any]]:
         return columns
     for name in dict.fromkeys([summary.main_metric, *GROUPS[group]]):
         columns |= verdict_columns.measured(METRICS_BY_NAME[name], [cell.metrics.get(name) for cell in summary.cells])
+    if group == "Speed":
+        worst = [cell.facts.get("worst_cosine", math.nan) for cell in summary.cells]
+        columns |= number_columns.scaled("worst", "cosine", worst)
     return columns

@@ -15,7 +15,7 @@ from engine.samples import METRICS_BY_NAME
 from engine.units import counted
 from engine.workbench import Workbench
 from pages.parts import address
-from pages.parts.benchmark import answers, limits_view, run_actions, run_charts, run_table, sweep
+from pages.parts.benchmark import answers, embedding_view, limits_view, run_actions, run_charts, run_table, sweep
 from pages.parts.benchmark.run_facts import facts
 from pages.parts.plain import plain
 from pages.parts.units import moment
@@ -40,7 +40,10 @@ def show(bench: Workbench, run: RunRecord, edit: run_actions.Edit) -> None:
     chosen = _cell(summary, run_table.show(summary))
     if chosen is not None:
         run_actions.of_cell(bench, run, chosen)
-    limits_view.show(bench, run, _limited(summary, advice.cell))
+    if run.question == "embedding":
+        embedding_view.notes()
+    else:
+        limits_view.show(bench, run, _limited(summary, advice.cell))
     _machine(run)
 
 

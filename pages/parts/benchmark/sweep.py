@@ -8,6 +8,7 @@ from engine.bench.planning.plan import QUESTIONS, Plan, Question
 from engine.errors import ConfigError, EngineError
 from engine.runs import RunRecord, RunSummary
 from engine.workbench import Workbench
+from pages.parts.notice import attempt
 
 QUESTION, RUN, ERROR, DELETED = "sweep_question", "sweep_run", "sweep_error", "sweep_deleted"
 VIEW = ("chart", "metric", "baseline", "columns")
@@ -19,6 +20,7 @@ ASKED: dict[Question, str] = {
     "settings": "Best settings?",
     "python": "What does Python cost?",
     "users": "How many users?",
+    "embedding": "How fast are embeddings?",
 }
 
 
@@ -41,7 +43,7 @@ def open_run(bench: Workbench) -> RunRecord | None:
 
 
 def question_control(bench: Workbench) -> Question:
-    """The four questions; choosing one opens its newest run, or its plan where it has none."""
+    """The five questions; choosing one opens its newest run, or its plan where it has none."""
     question: Question = st.segmented_control(
         "Question", QUESTIONS, format_func=ASKED.__getitem__, key=QUESTION, required=True, on_change=_choose,
         args=(bench,), label_visibility="collapsed", persist_state="session",
@@ -77,11 +79,7 @@ def start(bench: Workbench, read: Callable[[], Plan]) -> None:
 
 def act(action: Callable[[], object]) -> None:
     """Run what a button does; a failure is shown on the page."""
-    st.session_state[ERROR] = None
-    try:
-        action()
-    except EngineError as error:
-        st.session_state[ERROR] = error
+    attempt(ERROR, action)
 
 
 def delete(bench: Workbench, run: RunRecord) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.bench.planning.axes import AXES, AXES_BY_NAME, MAX_VALUES, axis_of, parse_values
+from engine.bench.planning.axes import AXES, AXES_BY_NAME, axis_of, parse_values
+from engine.bench.planning.axis import MAX_VALUES
 from engine.bench.planning.layout import Layout, parse_layout
 from engine.bench.planning.plan import Workload
 from engine.errors import ConfigError

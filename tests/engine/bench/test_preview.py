@@ -152,6 +152,7 @@ def test_questions_of_the_presets(story_model: Path) -> None:
         "settings": "settings",
         "python": "python",
         "users": "users",
+        "embedding": "embedding",
         "standard": "speed",
     }
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.planning.axes import AXES, Axis
+from engine.bench.planning.axes import AXES
+from engine.bench.planning.axis import Axis
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import ARMS, Plan
 from engine.bench.planning.plan_file import plan_to_json

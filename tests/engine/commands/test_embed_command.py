@@ -1,12 +1,18 @@
 """The command that embeds the texts of a file, through its own front door."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine.__main__ import main
+from engine.commands import embed_backends
+from engine.embedding.agreement import SAME, Agreement
+from engine.embedding.choice import BackendSpeed, Measurement, keep_measurement
+from engine.embedding.measuring import Progress
+from engine.embedding.models import find_model
 
 
 @pytest.fixture
@@ -34,7 +40,7 @@ def test_json_and_array_have_the_same_vectors(table: Path, capsys: pytest.Captur
 def test_without_json_it_tells_what_is_near_what(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["embed", str(table)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("3 texts, 384 numbers each, by all-MiniLM-L6-v2 at ")
+    assert lines[0].startswith("3 texts, 384 numbers each, by all-MiniLM-L6-v2 (torch), ")
     place = next(number for number, line in enumerate(lines) if line.endswith("The rent goes up."))
     assert lines[place + 1].endswith("We pay more for the flat.")
 
@@ -52,3 +58,47 @@ def test_without_json_it_tells_what_is_near_what(table: Path, capsys: pytest.Cap
 def test_what_cannot_be_is_said(table: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> None:
     assert main(["embed", *(word.format(table=table) for word in words)]) == 2
     assert told in capsys.readouterr().err
+
+
+FIGURES = Measurement(
+    "all-MiniLM-L6-v2",
+    "2026-11-21T12:00:00+00:00",
+    83,
+    5,
+    (
+        BackendSpeed("torch", 50.0, 5_000.0, 1.0, 4e8, SAME),
+        BackendSpeed("torch-bf16", 85.0, 8_500.0, 1.7, 4e8, Agreement(0.997, 0.999, 0.99)),
+    ),
+)
+
+
+def test_backends_are_measured_once_and_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(model: str, on_progress: Callable[[Progress], object]) -> Measurement:
+        on_progress(Progress(0.5, "torch-bf16"))
+        keep_measurement(find_model(model), FIGURES)
+        return FIGURES
+
+    monkeypatch.setattr(embed_backends, "measure_backends", measure)
+    assert main(["embed", "--backends", "--json"]) == 0
+    heard = capsys.readouterr()
+    told = json.loads(heard.out)
+    assert "measuring: 50%, torch-bf16" in heard.err and told["auto"] == "torch"
+    rows = {row["name"]: row for row in told["backends"]}
+    assert rows["torch"]["worst_cosine"] == rows["torch"]["speedup"] == 1
+    assert rows["torch-bf16"]["worst_cosine"] == 0.997 and rows["torch-bf16"]["texts_per_s"] == 85
+    assert rows["onnx"]["reason"] == "not measured yet" and rows["onnx"]["speedup"] is None
+    assert main(["embed", "--backends"]) == 0
+    heard = capsys.readouterr()
+    assert heard.err == ""
+    assert heard.out.splitlines()[0] == "Backends of all-MiniLM-L6-v2, 83 texts in 5 rounds"
+    assert heard.out.splitlines()[-1].startswith("auto is torch")
+    main(["embed", "--backends", "--measure"])
+    assert "measuring" in capsys.readouterr().err
+
+
+def test_a_file_or_the_backends_have_to_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["embed"])
+    assert "FILE is missing" in capsys.readouterr().err

@@ -1,0 +1,39 @@
+"""The texts of a sample that embeds: a person's own, or made of the words of the sentences that ship."""
+
+import itertools
+import math
+
+import numpy as np
+
+from engine.bench.planning.plan import TextWorkload
+from engine.bench.planning.prompts import sample_sentences
+
+_LONGEST = 16
+"""Times the average: no text is longer."""
+
+
+class Texts:
+    """Texts without end; the same seed gives the same, None others each time."""
+
+    def __init__(self, workload: TextWorkload, seed: int | None) -> None:
+        self._workload = workload
+        self._random = np.random.default_rng(seed)
+        texts = workload.texts
+        first = int(self._random.integers(len(texts))) if texts else 0
+        self._own = itertools.cycle(texts[first:] + texts[:first])
+        self._words = " ".join(sample_sentences()).split()
+
+    def take(self, num: int | None = None) -> list[str]:
+        """The next `num` texts, as many as are asked at once unless told."""
+        asked = self._workload
+        num = asked.num_texts if num is None else num
+        if asked.texts:
+            return list(itertools.islice(self._own, num))
+        # The mean of a log-normal is above its median by half the variance.
+        lengths = self._random.lognormal(math.log(asked.num_words) - asked.spread**2 / 2, asked.spread, num)
+        words = np.clip(np.rint(lengths), 1, _LONGEST * asked.num_words).astype(int).tolist()
+        starts = self._random.integers(0, len(self._words), num).tolist()
+        return [self._text(start, length) for start, length in zip(starts, words, strict=True)]
+
+    def _text(self, start: int, length: int) -> str:
+        return " ".join(self._words[(start + place) % len(self._words)] for place in range(length))

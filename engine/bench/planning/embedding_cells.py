@@ -1,0 +1,88 @@
+"""The cells of a plan that embeds texts: the product of its axes, each with what its workers will be."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.bench.planning.axes import EMBEDDING_AXES
+from engine.bench.planning.feasibility import Feasibility, crowded
+from engine.bench.planning.layout import Layout, parse_layout
+from engine.bench.planning.plan import EmbeddingCell, Plan, TextWorkload
+from engine.bench.planning.product import Settings, checked_axes, labelled, part
+from engine.embedding.backends import available
+from engine.embedding.specs import EmbedSpec
+
+EXACT = "torch"
+"""The backend in float32, which the vectors of all others are compared with; the one of a plan that names none."""
+
+
+def embedding_cells(plan: Plan, feasibility: Feasibility | None = None) -> list[EmbeddingCell]:
+    """Every configuration that a plan of the question "embedding" asks for, once, in the order of its axes.
+
+    Raises ConfigError as `engine.bench.planning.cells.cells_of` does.
+    """
+    axes, asked = checked_axes(plan), feasibility or Feasibility()
+    made: dict[tuple[Any, ...], EmbeddingCell] = {}
+    for values in itertools.product(*axes.values()):
+        cell = _cell(plan, dict(zip(axes, values, strict=True)), asked)
+        made.setdefault(tuple(cell.settings.values()), cell)
+    return labelled(list(made.values()), axes)
+
+
+def _cell(plan: Plan, chosen: Settings, feasibility: Feasibility) -> EmbeddingCell:
+    """The cell of one value for each axis, as yet without number and label."""
+    workers = {"backend": EXACT, **plan.pool, **part(chosen, "embedding")}
+    if "layout" in chosen:
+        layout = parse_layout(chosen["layout"]).resolved()
+        workers |= {"workers": layout.instances, "threads": layout.threads}
+    spec = _resolved(EmbedSpec.from_dict({**workers, "model": _whole_path(chosen.get("model", plan.model))}))
+    workload = TextWorkload.from_dict(dict(plan.workload) | part(chosen, "texts"))
+    return EmbeddingCell(
+        number=0,
+        label="",
+        model=spec.model,
+        spec=spec,
+        workload=workload,
+        settings=_settings(spec, workload),
+        notes=crowded(spec.workers * spec.resolved_threads),
+        refusal=next(_refusals(spec, feasibility), ""),
+    )
+
+
+def _whole_path(given: str) -> str:
+    """A folder or file as its whole path, since a run may be continued from elsewhere; a name as it is."""
+    path = Path(given).expanduser()
+    return str(path.resolve()) if path.exists() else given
+
+
+def _resolved(spec: EmbedSpec) -> EmbedSpec:
+    """With every number that this machine makes of it, so that equal ones compare equal."""
+    return replace(spec, threads=spec.resolved_threads, tokens_per_batch=spec.resolved_tokens_per_batch)
+
+
+def _settings(spec: EmbedSpec, workload: TextWorkload) -> Settings:
+    """The values of a cell by axis, in the order of the table; only what its texts make use of."""
+    values: Settings = {"layout": Layout(spec.workers, spec.resolved_threads).text, "model": spec.model}
+    for axis in EMBEDDING_AXES:
+        if axis.where != "cell" and not (axis.name == "num_words" and workload.texts):
+            values[axis.name] = getattr(spec if axis.where == "embedding" else workload, axis.name)
+    return {axis.name: values[axis.name] for axis in EMBEDDING_AXES if axis.name in values}
+
+
+def _refusals(spec: EmbedSpec, feasibility: Feasibility) -> Iterator[str]:
+    """Why a cell cannot run: its model, its backend, the memory it takes."""
+    model = feasibility.embedding_model(spec.model)
+    if isinstance(model, str):
+        yield model
+        return
+    reason = dict(available(model)).get(spec.backend, "is a choice and no backend: name the one to measure")
+    if reason:
+        yield f"{spec.backend}: {reason}"
+    need = feasibility.need_of_embedding(spec)
+    if need is not None and need.total > need.available:
+        yield (
+            f"needs more memory than there is: about {need.total / 1e9:.1f} GB for the model and "
+            f"{spec.workers:,} processes, and {need.available / 1e9:.1f} GB are free"
+        )

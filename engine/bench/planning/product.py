@@ -1,0 +1,82 @@
+"""The product of a plan's axes: checked before it is made, numbered and labelled when its cells are."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from engine.bench.planning.axes import AXES_BY_NAME, axes_of, axis_of
+from engine.bench.planning.axis import Where
+from engine.bench.planning.plan import Plan, PlannedCell
+from engine.errors import ConfigError
+
+MAX_CELLS = 10_000
+_FIXING = {"layout": ("instances", "workers", "threads")}
+"""What an axis fixes under other names than its own."""
+
+PATHS = ("model", "build")
+"""Axes whose values are told apart by the ends of their paths."""
+
+Axes = Mapping[str, tuple[Any, ...]]
+Settings = dict[str, Any]
+C = TypeVar("C", bound=PlannedCell)
+
+
+def checked_axes(plan: Plan) -> Axes:
+    """The plan's axes in the order of their table.
+
+    Raises ConfigError for unknown axes, values out of range, an axis that is fixed as well, more than 10,000 cells, and
+    where no model is named.
+    """
+    for name, values in plan.axes.items():
+        axis_of(name, plan.question)
+        fields = _FIXING.get(name, (name,))
+        fixed = [field for field in fields if field in plan.pool or field in plan.workload]
+        if fixed:
+            raise ConfigError(f"{fixed[0]} is fixed in the plan and varied by the axis {name}: take one of them out")
+        if not values:
+            raise ConfigError(f"the axis {name} has no values: name one, or take the axis out")
+    if not plan.model and "model" not in plan.axes:
+        what = "folder or name of an embedding model" if plan.is_embedding else "path of a GGUF file"
+        raise ConfigError(f"the plan names no model: give the {what}")
+    if (count := math.prod(map(len, plan.axes.values()))) > MAX_CELLS:
+        raise ConfigError(f"the plan has {count:,} cells; up to {MAX_CELLS:,} are allowed: vary fewer things at once")
+    return {
+        name: tuple(map(axis.checked, plan.axes[name]))
+        for name, axis in axes_of(plan.question).items()
+        if name in plan.axes
+    }
+
+
+def part(chosen: Settings, where: Where) -> Settings:
+    """The values that go into one of the specs."""
+    return {name: value for name, value in chosen.items() if AXES_BY_NAME[name].where == where}
+
+
+def labelled(cells: Sequence[C], axes: Axes) -> list[C]:
+    """The cells numbered, each with a label of what sets it apart."""
+    labels = _labels([cell.settings for cell in cells], axes)
+    return [replace(cell, number=number, label=labels[number]) for number, cell in enumerate(cells)]
+
+
+def _labels(settings: Sequence[Mapping[str, Any]], axes: Axes) -> list[str]:
+    """For each cell the values of those axes in which the cells differ; the layout where they differ in nothing."""
+    differing = [name for name in axes if len({each[name] for each in settings}) > 1] or ["layout"]
+    short = {name: short_names({each[name] for each in settings if each[name]}) for name in PATHS if name in axes}
+    return [
+        " · ".join(AXES_BY_NAME[name].show(short.get(name, {}).get(each[name], each[name])) for name in differing)
+        for each in settings
+    ]
+
+
+def short_names(paths: Collection[str]) -> dict[str, str]:
+    """For each path the fewest of its last parts that no other one ends in, without .gguf."""
+    parts = {path: Path(path.removesuffix(".gguf")).parts for path in paths}
+    names = {}
+    for path, own in parts.items():
+        length = next(
+            (n for n in range(1, len(own)) if sum(own[-n:] == other[-n:] for other in parts.values()) == 1), len(own)
+        )
+        names[path] = "/".join(own[-length:])
+    return names

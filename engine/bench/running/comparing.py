@@ -1,0 +1,112 @@
+"""After a run: how far what its cells say is from what one of them says, as facts of each cell."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from engine.bench.findings.divergence import Answers, answers, divergence
+from engine.bench.measuring.embedding import EmbeddingTarget
+from engine.bench.measuring.target import PoolTarget, Target
+from engine.bench.planning.embedding_cells import EXACT
+from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell
+from engine.bench.planning.prompts import sample_prompts, sample_sentences
+from engine.embedding.agreement import agreement
+from engine.embedding.backends import usable
+from engine.embedding.models import find_model
+from engine.embedding.pool import EmbeddingPool
+from engine.embedding.specs import EmbedSpec
+from engine.errors import EngineError
+from engine.results import Floats
+from engine.runs import CellRecord
+
+NUM_COMPARED = 8
+"""Prompts that a cell answers."""
+
+Measured = Sequence[tuple[PlannedCell, CellRecord]]
+"""Cells that were measured to the end."""
+
+Find = Callable[[PlannedCell], Target]
+
+
+def compared_answers(measured: Measured, target_of: Find, timeout_s: float) -> Iterator[CellRecord]:
+    """Have the cells answer the same prompts, and note how far their answers are from the first cell's.
+
+    Of cells that compute alike one is asked, and its figures hold for the others.
+    """
+    prompts = sample_prompts()[:NUM_COMPARED]
+    reference: Answers | None = None
+    known: dict[object, dict[str, float]] = {}
+    for cell, record in measured:
+        if not isinstance(cell, Cell) or cell.arm != "pool":
+            continue
+        computation = _computation(cell)
+        if computation not in known:
+            target = target_of(cell)
+            if not isinstance(target, PoolTarget):
+                continue
+            try:
+                found = answers(target.pool, reference or prompts, timeout_s=timeout_s * NUM_COMPARED)
+            except EngineError as error:
+                yield replace(record, reason=f"its answers could not be compared: {error}")
+                continue
+            reference = reference or found
+            known[computation] = divergence(reference, found).facts
+        yield replace(record, facts={**record.facts, **known[computation]})
+
+
+def _computation(cell: Cell) -> object:
+    """What decides the answers to one request at a time: not how many processes and sequences stand ready."""
+    return cell.model, cell.build, replace(cell.pool, instances=1, parallel=1, pin=False, load="mmap")
+
+
+def compared_vectors(measured: Measured, target_of: Find, timeout_s: float) -> Iterator[CellRecord]:
+    """Have every cell embed the sentences that ship, and note how far its vectors are from those of float32.
+
+    A model that cannot be computed in float32 here, such as a GGUF file, is held against the first one that can.
+    """
+    cells = [(cell, record) for cell, record in measured if isinstance(cell, EmbeddingCell)]
+    exact = _Exact([cell for cell, _record in cells], target_of, timeout_s)
+    for cell, record in cells:
+        try:
+            reference = exact.vectors(cell.model)
+            if reference is None:
+                continue
+            found = agreement(_vectors(_pool_of(target_of(cell)), timeout_s), reference)
+        except EngineError as error:
+            yield replace(record, reason=f"its vectors could not be compared: {error}")
+            continue
+        yield replace(record, facts={**record.facts, **found._asdict()})
+
+
+class _Exact:
+    """The vectors of the sentences that ship in float32, each model computed once."""
+
+    def __init__(self, cells: Sequence[EmbeddingCell], target_of: Find, timeout_s: float) -> None:
+        self._cells, self._target_of, self._timeout_s = cells, target_of, timeout_s
+        self._known: dict[str, Floats] = {}
+
+    def vectors(self, model: str) -> Floats | None:
+        """Of this model, else of the first that can be computed in float32; None without one. Raises EngineError."""
+        able = (each for each in (model, *(cell.model for cell in self._cells)) if EXACT in usable(find_model(each)))
+        chosen = next(able, None)
+        if chosen is None:
+            return None
+        if chosen not in self._known:
+            self._known[chosen] = self._compute(chosen)
+        return self._known[chosen]
+
+    def _compute(self, model: str) -> Floats:
+        """By a cell that computes in float32 anyway, else by a worker opened for it."""
+        for cell in self._cells:
+            if cell.model == model and cell.spec.backend == EXACT:
+                return _vectors(_pool_of(self._target_of(cell)), self._timeout_s)
+        with EmbeddingPool(EmbedSpec(model=model, backend=EXACT)) as pool:
+            return _vectors(pool, self._timeout_s)
+
+
+def _pool_of(target: Target) -> EmbeddingPool:
+    assert isinstance(target, EmbeddingTarget)
+    return target.pool
+
+
+def _vectors(pool: EmbeddingPool, timeout_s: float) -> Floats:
+    return pool.embed(sample_sentences(), timeout=timeout_s)

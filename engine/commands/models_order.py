@@ -1,0 +1,48 @@
+"""`python -m engine models order`: two models loaded A, B, A, and whether the second pushed the first out of memory."""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from engine.bench.measuring.load_order import LoadStep, measure_load_order
+from engine.commands.progress_line import ProgressLine
+from engine.commands.table import printable
+from engine.models import find_model
+from engine.units import quantity
+
+Given = dict[str, Any]
+
+_HEAD = f"{'load':<5} {'loading':>9} {'first token':>12} {'A in RAM':>17} {'B in RAM':>17}"
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Put `order` into the parser of `models`."""
+    order = commands.add_parser("order", help="load A, B and A again: does B push A out of memory", allow_abbrev=False)
+    order.set_defaults(act=_act)
+    for name in ("a", "b"):
+        order.add_argument(name, metavar=name.upper(), help="file, or a name of the list")
+    order.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _act(given: Given) -> None:
+    a, b = (find_model(given[name]) for name in ("a", "b"))
+    line = ProgressLine()
+    try:
+        order = measure_load_order(
+            a.path, b.path, on_progress=lambda share: line.show(f"loading: {share:.0%}", step=int(10 * share))
+        )
+    finally:
+        line.end()
+    if given["json"]:
+        print(json.dumps(order.to_dict(), ensure_ascii=False, allow_nan=False, indent=1))
+    else:
+        lines = [f"A {order.a}", f"B {order.b}", "", _HEAD, *map(_line, order.steps), "", order.says]
+        print(printable("\n".join(lines), is_terminal=sys.stdout.isatty()))
+
+
+def _line(step: LoadStep) -> str:
+    shares = "  ".join(
+        f"{quantity(step.before[name], ''):>6} to {quantity(step.after[name], ''):<6}" for name in ("A", "B")
+    )
+    return f"{step.name:<5} {quantity(step.load_s, 's'):>9} {quantity(step.first_token_s, 's'):>12}  {shares}"

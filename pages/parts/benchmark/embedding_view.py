@@ -1,0 +1,72 @@
+"""What only runs of embedding show: speed beside agreement with float32, and the rates of the notes."""
+
+import math
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from engine.bench.findings import series
+from engine.bench.findings.embeddings import worst_cosine
+from engine.bench.findings.series import Point
+from engine.bench.findings.summary import CellSummary, Summary
+from engine.bench.findings.wording import cosine
+from engine.reference import EmbeddingTiming, embedding_timings
+from engine.runs import RunRecord
+from engine.samples import METRICS_BY_NAME
+from engine.units import quantity
+from pages.parts.benchmark.chart_pen import ACCENT, GREY, Pen, blank
+
+
+def has_agreement(summary: Summary) -> bool:
+    """Whether the vectors of any cell were compared with those of float32."""
+    return any(math.isfinite(worst_cosine(cell)) for cell in summary.cells)
+
+
+def speed_and_agreement(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
+    """`metric` against the worst cosine: what speed costs in quality."""
+    cells = [cell for cell in series.measured(summary, metric) if math.isfinite(worst_cosine(cell))]
+    best = series.best_of(cells, metric)
+    value = quantity(best.metrics[metric].value, METRICS_BY_NAME[metric].unit)
+    title = f"{value} at a worst cosine of {cosine(worst_cosine(best))}: {best.label or 'this setting'}"
+    figure = blank(title, "worst cosine to float32, 1 is the same")
+    pen = Pen(figure, run, metric, cells)
+    points = [Point(worst_cosine(cell), cell.metrics[metric], cell) for cell in cells]
+    pen.line(points, ACCENT, marks=_marks(cells, metric), is_joined=False)
+    least = min(point.x for point in points)
+    room = max(1 - least, 1e-4)
+    figure.update_xaxes(range=[least - room / 3, 1 + room / 20], tickformat=".5~g")
+    figure.add_vline(x=1, line={"color": GREY, "dash": "dash", "width": 1.2})
+    figure.update_traces(textposition="middle left")
+    return figure
+
+
+def _marks(cells: Sequence[CellSummary], metric: str) -> list[str]:
+    """Of each model and backend the name of the backend, at its best cell."""
+    groups: dict[tuple[object, ...], list[CellSummary]] = {}
+    for cell in cells:
+        groups.setdefault((cell.settings.get("model"), cell.settings.get("backend")), []).append(cell)
+    named = {series.best_of(own, metric).number for own in groups.values()}
+    return [str(cell.settings.get("backend", cell.label)) if cell.number in named else "" for cell in cells]
+
+
+def notes() -> None:
+    """The rates that the notes tell, as a table."""
+    st.subheader("From the notes", anchor=False)
+    st.caption("Sentences embedded a second elsewhere. How long they were is not told, so they only show the order.")
+    rows = [_row(timing) for timing in embedding_timings()]
+    st.dataframe(rows, hide_index=True, key="run_embedding_notes", alt="Embedding rates of the notes")
+
+
+def _row(timing: EmbeddingTiming) -> dict[str, str]:
+    processes = "" if timing.processes is None else f"{timing.processes:,}"
+    cores = "" if timing.cores_each is None else f"{timing.cores_each:,}"
+    return {
+        "machine": timing.machine,
+        "model": timing.model,
+        "by": timing.engine,
+        "processes": processes,
+        "cores each": cores,
+        "sentences/s": f"{timing.sentences_per_s:.2f}",
+        "noted": ", ".join((timing.noted, timing.source)),
+    }

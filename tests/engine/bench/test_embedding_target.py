@@ -1,0 +1,126 @@
+"""Embedding measured for real, with the model that is installed: figures, shared workers, agreement, bad days."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from engine.bench.measuring.embedding import EmbeddingTarget, open_embedding_target
+from engine.bench.measuring.fleet import Fleet
+from engine.bench.measuring.opening import Opening
+from engine.bench.planning.embedding_cells import embedding_cells
+from engine.bench.planning.embedding_guesses import guessed_bytes
+from engine.bench.planning.plan import EmbeddingCell, Plan
+from engine.bench.running.comparing import compared_vectors
+from engine.bench.running.runner import Runner, first_record
+from engine.embedding.models import EMBEDDED_NAME, find_model
+from engine.embedding.pool import EmbeddingPool
+from engine.errors import BenchTimeout, PoolClosed, WorkerDied
+from tests.engine.bench.fakes import Kept
+
+SAMPLE_S = 0.05
+PLAN = Plan(
+    question="embedding",
+    model=EMBEDDED_NAME,
+    axes={"backend": ("torch", "torch-bf16")},
+    pool={"workers": 2, "threads": 1, "tokens_per_batch": 128},
+    workload={"num_words": 6, "num_texts": 4},
+    rounds=1,
+)
+
+
+def open_short(cell: EmbeddingCell, opening: Opening | None = None) -> EmbeddingTarget:
+    return open_embedding_target(cell, opening, sample_s=SAMPLE_S)
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[EmbeddingTarget]:
+    with closing(open_short(embedding_cells(PLAN)[0])) as opened:
+        opened.warm_up(60)
+        yield opened
+
+
+def test_a_sample_has_the_figures_of_embedding_and_no_others(target: EmbeddingTarget) -> None:
+    measured = target.sample(seed=1, timeout_s=60)
+    found = measured.metrics
+    assert found["sentences_per_s"] > 0
+    assert found["embedded_per_s"] > 2 * found["sentences_per_s"]
+    assert 0 < found["compute_share"] <= 1
+    assert found["private_bytes"] < found["pss_bytes"]
+    assert found["cpu_cores"] > 0
+    assert "tokens_per_s" not in found
+    assert measured.duration_s >= SAMPLE_S
+    assert target.facts["repetitions"] >= 1
+    assert 0 < target.facts["one_text_s"] < target.facts["load_warm_s"]
+    assert target.facts["cut_share"] == 0
+
+
+def test_the_guess_of_memory_is_near_what_is_measured(target: EmbeddingTarget) -> None:
+    measured = target.sample(seed=1, timeout_s=60).metrics["pss_bytes"]
+    assert 0.6 < guessed_bytes(target.pool.spec, find_model("")) / measured < 1.7
+
+
+def test_texts_longer_than_the_model_takes_are_told(target: EmbeddingTarget) -> None:
+    cell = embedding_cells(replace(PLAN, axes={}, workload={"num_texts": 2, "texts": ["short", "long " * 2000]}))[0]
+    beside = target.beside(cell)
+    assert beside.pool is target.pool
+    beside.warm_up(60)
+    assert beside.facts["cut_share"] == 0.5
+
+
+def test_too_little_time_is_a_timeout_that_says_how_far_it_came(target: EmbeddingTarget) -> None:
+    cell = embedding_cells(replace(PLAN, axes={}, workload={"num_texts": 2000, "num_words": 100}))[0]
+    with pytest.raises(BenchTimeout, match="of 2,000 texts were embedded within 0.2 s"):
+        target.beside(cell).warm_up(0.2)
+    assert target.sample(seed=2, timeout_s=60).metrics["sentences_per_s"] > 0
+
+
+def test_a_worker_that_dies_costs_the_sample(target: EmbeddingTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit, killed = target.pool.submit, list[int]()
+
+    def submit_and_kill(texts: list[str]) -> object:
+        if not killed and len(texts) == 4:
+            killed.append(target.pool.measure().workers[0].pid)
+            os.kill(killed[0], signal.SIGKILL)
+        return submit(texts)
+
+    monkeypatch.setattr(target.pool, "submit", submit_and_kill)
+    with pytest.raises(WorkerDied, match="the sample was dropped"):
+        target.sample(seed=3, timeout_s=60)
+    assert killed
+
+
+def test_a_load_ends_when_it_is_stopped() -> None:
+    cell = embedding_cells(PLAN)[0]
+    opening = Opening()
+    threading.Timer(0.3, opening.stop).start()
+    with pytest.raises(PoolClosed, match="stopped while a model was loaded"), opening:
+        open_short(cell, opening)
+
+
+def test_a_run_measures_every_cell_and_tells_how_near_the_vectors_are() -> None:
+    cells, reporter = embedding_cells(PLAN), Kept()
+    with closing(Fleet(open_short)) as fleet:
+        assert Runner(PLAN, cells, fleet, reporter).run() == "done"
+        more_texts = embedding_cells(replace(PLAN, workload={"num_texts": 16}))[1]
+        assert pool_of(fleet, more_texts) is pool_of(fleet, cells[1]) is not pool_of(fleet, cells[0])
+        pairs = [(cell, replace(first_record(cell), facts={"repetitions": 1.0})) for cell in cells]
+        exact, near = (record.facts for record in compared_vectors(pairs, fleet.target, 60))
+    own = reporter.samples[~reporter.samples["is_anchor"] & ~reporter.samples["is_replaced"]]
+    assert sorted(own["cell"].tolist()) == [0, 1]
+    assert (own["sentences_per_s"] > 0).all()
+    assert exact["repetitions"] == near["repetitions"] == 1.0
+    assert exact["worst_cosine"] > 0.999999
+    assert exact["rank_correlation"] > 0.99999
+    assert 0.98 < near["worst_cosine"] < near["mean_cosine"] < 0.99999
+    assert 0.99 < near["rank_correlation"] < 1
+
+
+def pool_of(fleet: Fleet, cell: EmbeddingCell) -> EmbeddingPool:
+    target = fleet.target(cell)
+    assert isinstance(target, EmbeddingTarget)
+    return target.pool

@@ -1,0 +1,176 @@
+"""The Benchmark page without a browser: the plan, what is said of it and what it starts."""
+
+from dataclasses import replace
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.bench.planning.plan import Plan
+from engine.bench.planning.plan_file import plan_to_json
+from engine.errors import ProgramFailed
+from engine.models import embedded_model
+from engine.runs import RunRecord
+from pages.parts.benchmark import plan_editor
+from pages.parts.plain import plain
+from tests.pages.app import address, open_page, press, primary, said
+from tests.pages.bench_harness import ScriptedSlot, make_run
+
+
+def page(**query: str) -> AppTest:
+    return open_page("benchmark.py", "Benchmark", **query)
+
+
+def opened(slot: ScriptedSlot, run: RunRecord) -> AppTest:
+    slot.runs[run.id] = run
+    return page(run=run.id)
+
+
+def test_the_page_opens_on_a_plan_with_its_cost_and_one_primary_button(slot: ScriptedSlot) -> None:
+    at = page()
+    assert [metric.label for metric in at.main.metric] == ["Time", "Samples", "Memory", "Finds from"]
+    (label,) = primary(at)
+    assert label.startswith("Run · about")
+    assert at.session_state["axes_shown"] == ["layout", "parallel"]
+    assert address(at) == {"question": "speed"}
+
+
+def test_run_starts_what_is_typed_and_watches_it(slot: ScriptedSlot) -> None:
+    at = page()
+    at.text_input(key="axis_layout").set_value("1xauto, 2x1").run()
+    at.text_input(key="axis_parallel").set_value("1-8*2").run()
+    at.number_input(key="plan_rounds").set_value(7)
+    press(at, "plan_run")
+    ((_, started),) = slot.calls
+    assert started.axes == {"layout": ("1xauto", "2x1"), "parallel": (1, 2, 4, 8)}
+    assert started.rounds == 7 and started.question == "speed"
+    assert slot.running is not None and address(at) == {"run": slot.running.run_id}
+    assert primary(at) == ["Stop"]
+
+
+def test_a_range_is_shown_as_what_it_becomes(slot: ScriptedSlot) -> None:
+    at = page()
+    at.text_input(key="axis_parallel").set_value("1-8*2").run()
+    assert plain("Here: 1, 2, 4, 8") in said(at)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "told"),
+    [
+        ("axis_parallel", "1,x", "'x' cannot be read"),
+        ("axis_layout", "2y7", "layout = '2y7'"),
+        ("axis_parallel", "1-300", "from 1 to 256"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_place_and_not_run(slot: ScriptedSlot, key: str, text: str, told: str) -> None:
+    at = page()
+    at.text_input(key=key).set_value(text).run()
+    assert not at.exception
+    assert plain(told) in said(at)
+    assert at.button(key="plan_run").disabled
+
+
+def test_millions_of_cells_are_refused_with_their_number(slot: ScriptedSlot) -> None:
+    at = page()
+    for name in ("n_ubatch", "num_prompt"):
+        at.selectbox(key="axes_add").set_value(name).run()
+        at.text_input(key=f"axis_{name}").set_value("1-2000").run()
+    assert "24,000,000 cells" in said(at).replace("\\", "")
+    assert at.button(key="plan_run").disabled
+
+
+def test_a_cell_that_cannot_run_says_why_and_the_rest_can(slot: ScriptedSlot) -> None:
+    at = page()
+    for name, text in (("n_batch", "32"), ("n_ubatch", "16, 64")):
+        at.selectbox(key="axes_add").set_value(name).run()
+        at.text_input(key=f"axis_{name}").set_value(text).run()
+    cells = at.main.dataframe[0].value
+    refused = cells[cells["time"] == "refused"]
+    assert 0 < len(refused) < len(cells)
+    assert refused["remark"].str.contains("n_ubatch").all()
+    assert not at.button(key="plan_run").disabled
+
+
+def test_an_axis_is_added_with_its_usual_value_and_removed(slot: ScriptedSlot) -> None:
+    at = page()
+    at.selectbox(key="axes_add").set_value("n_ctx").run()
+    assert at.text_input(key="axis_n_ctx").value == "512"
+    at.selectbox(key="axes_add").set_value("flash_attn").run()
+    assert at.session_state["axis_flash_attn"] == ["auto"]
+    at.selectbox(key="axes_add").set_value("type_k").run()
+    assert at.session_state["axis_type_k"] == ["f16"]
+    press(at, "axes_remove_n_ctx")
+    press(at, "plan_run")
+    assert dict(slot.calls[0][1].axes)["flash_attn"] == (None,) and "n_ctx" not in slot.calls[0][1].axes
+
+
+def test_each_question_has_its_plan_and_keeps_what_was_typed(slot: ScriptedSlot) -> None:
+    at = page()
+    at.text_input(key="axis_parallel").set_value("3").run()
+    at.segmented_control(key="sweep_question").set_value("users").run()
+    assert address(at) == {"question": "users"}
+    assert at.session_state["axes_shown"] == ["users"]
+    assert "32 sequences" in said(at)
+    at.segmented_control(key="sweep_question").set_value("python").run()
+    assert at.session_state["axes_shown"] == ["arm"]
+    at.segmented_control(key="sweep_question").set_value("speed").run()
+    assert at.text_input(key="axis_parallel").value == "3"
+
+
+def test_a_way_of_calling_that_is_missing_can_be_built(slot: ScriptedSlot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_editor, "missing_arms", lambda: {"llama-bench": "Build llama-bench (about 9 min)"})
+    at = page(question="python")
+    assert "llama-bench is not here, so it is left out." in said(at)
+    at = press(at, "plan_build_llama-bench")
+    assert slot.calls == [("build_llama_bench",)]
+    assert at.button(key="plan_build_llama-bench").disabled
+    slot.background.task, slot.background.error = None, ProgramFailed("cmake was not found")
+    assert "cmake was not found" in page(question="python").main.error[0].value
+
+
+def test_the_layout_of_a_plan_that_fixes_it_can_be_varied(slot: ScriptedSlot) -> None:
+    at = page(question="users")
+    at.selectbox(key="axes_add").set_value("layout").run()
+    at.text_input(key="axis_layout").set_value("1x1, 2x1").run()
+    press(at, "plan_run")
+    started = slot.calls[0][1]
+    assert started.axes["layout"] == ("1x1", "2x1") and "instances" not in started.pool
+
+
+def test_the_goal_chooses_the_axes(slot: ScriptedSlot) -> None:
+    at = page(question="settings")
+    at.segmented_control(key="plan_goal").set_value("first-token").run()
+    assert "n_ubatch" in at.session_state["axes_shown"]
+    at.number_input(key="plan_budget_min").set_value(2.0).run()
+    press(at, "plan_run")
+    assert slot.calls[0][1].goal == "first-token" and slot.calls[0][1].budget_s == 120
+
+
+def test_texts_of_several_lines_survive_the_editor(slot: ScriptedSlot) -> None:
+    prompts = ("one\ntwo", '{"odd"')
+    asked = Plan(model=str(embedded_model()), workload={"asked": "prompts", "prompts": prompts})
+    run = replace(make_run(replace(asked, workload={})), plan=asked.to_dict())
+    at = press(press(opened(slot, run), "run_edit"), "plan_run")
+    assert not at.exception
+    assert slot.calls[0][1].workload["prompts"] == prompts
+
+
+def test_a_plan_is_kept_opened_and_deleted(slot: ScriptedSlot) -> None:
+    at = page()
+    at.text_input(key="plan_name").set_value("Nightly **x**").run()
+    at.text_input(key="axis_parallel").set_value("5").run()
+    press(at, "shelf_keep")
+    assert slot.kept["Nightly **x**"]["axes"]["parallel"] == [5]
+    other = press(page(), "shelf_open_Nightly **x**")
+    assert other.text_input(key="axis_parallel").value == "5"
+    press(other, "shelf_delete_Nightly **x**")
+    assert slot.kept == {}
+
+
+def test_a_plan_is_read_from_a_file(slot: ScriptedSlot, plan: Plan) -> None:
+    at = page()
+    at.file_uploader(key="shelf_file").set_value(("mine.json", plan_to_json(plan).encode(), "application/json")).run()
+    press(at, "shelf_read")
+    assert at.text_input(key="axis_layout").value == "1x1, 1x2, 2x1"
+    at.file_uploader(key="shelf_file").set_value(("bad.json", b"{nothing", "application/json")).run()
+    press(at, "shelf_read")
+    assert "bad" in at.main.error[0].value and "JSON" in at.main.error[0].value

@@ -1,0 +1,289 @@
+"""The Benchmark page of a run: its sentence, figures, table and charts, and what can be done with it."""
+
+from dataclasses import replace
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.bench.findings.limits import Limits
+from engine.bench.findings.summary import summarise
+from engine.bench.planning.plan import Plan
+from engine.reference import reference_runs
+from engine.runs import RunRecord
+from engine.units import counted
+from pages.parts.benchmark import run_table
+from pages.parts.benchmark.run_facts import facts
+from pages.parts.plain import plain
+from tests.pages.app import HOSTILE, address, open_page, press, primary, said
+from tests.pages.bench_harness import ScriptedSlot, make_run
+
+
+def page(**query: str) -> AppTest:
+    return open_page("benchmark.py", "Benchmark", **query)
+
+
+def opened(slot: ScriptedSlot, run: RunRecord) -> AppTest:
+    slot.runs[run.id] = run
+    return page(run=run.id)
+
+
+def test_a_run_opens_with_its_sentence_and_at_most_four_figures(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    at = opened(slot, run)
+    assert at.main.subheader[0].value == plain(summarise(run).sentence)
+    assert 0 < len(at.main.metric) <= 4
+    assert primary(at) == ["Use these settings"]
+    press(at, "run_use_True")
+    assert slot.calls == [("use", run.id, summarise(run).best)]
+
+
+def test_the_newest_run_opens_and_each_question_its_own(slot: ScriptedSlot, plan: Plan) -> None:
+    older, newer = make_run(plan), make_run(replace(plan, question="users", axes={"users": (1, 2)}))
+    slot.runs = {older.id: older, newer.id: newer}
+    at = page()
+    assert address(at) == {"run": newer.id}
+    at.segmented_control(key="sweep_question").set_value("speed").run()
+    assert address(at) == {"run": older.id}
+    press(at, "run_new")
+    assert address(at) == {"question": "speed"}
+    press(at, f"run_open_{newer.id}")
+    assert address(at) == {"run": newer.id}
+
+
+def test_another_metric_has_a_sentence_of_its_own(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan, outcome={"sentence": "As it was."})
+    at = opened(slot, run)
+    assert at.main.subheader[0].value == plain("As it was.")
+    at.selectbox(key=f"run_metric_{run.id}").set_value("ttft_s").run()
+    assert at.main.subheader[0].value == plain(summarise(replace(run, outcome={}), main_metric="ttft_s").sentence)
+
+
+def test_an_interrupted_run_is_offered(slot: ScriptedSlot, plan: Plan) -> None:
+    old, newer = make_run(plan, status="interrupted"), make_run(plan)
+    slot.runs = {old.id: old, newer.id: newer}
+    at = page()
+    assert f"Mine was interrupted after {len(old.samples)} samples" in said(at)
+    press(at, f"run_interrupted_{old.id}")
+    assert primary(at) == ["Continue"] and "can be continued" not in said(at)
+
+
+def test_an_unknown_address_says_so(slot: ScriptedSlot) -> None:
+    at = page(run="01a1fab9-91c7-7816-819a-8fcdffdfbaff")
+    assert "not here" in at.main.error[0].value
+
+
+def test_too_little_data_asks_for_as_many_rounds_as_it_says(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(replace(plan, rounds=6, axes={"layout": ("1x2", "2x1")}), noise=0.1)
+    summary = summarise(run)
+    (verdict,) = [cell.verdict for cell in summary.cells if cell.verdict]
+    assert verdict.word == "not enough data"
+    at = opened(slot, run)
+    (label,) = primary(at)
+    assert label.startswith(f"Run {counted(verdict.more_rounds, 'more round')} · about")
+    press(at, "run_more")
+    assert slot.calls == [("add_rounds", run.id, verdict.more_rounds)]
+
+
+def test_a_search_says_what_is_as_good_and_uses_its_winner(slot: ScriptedSlot, plan: Plan) -> None:
+    outcome = {
+        "winner": 3, "default": 0, "metric": "tokens_per_s", "flat": [1, 3], "word": "faster", "more_rounds": 0,
+        "sentence": "Use two.",
+    }  # fmt: skip
+    run = make_run(replace(plan, question="settings"), outcome=outcome)
+    at = opened(slot, run)
+    assert at.main.subheader[0].value == plain("Use two.")
+    flat = ", ".join(run.cells[number].label for number in (1, 3))
+    assert plain(f"least memory first: {flat}.") in said(at)
+    press(at, "run_use_True")
+    assert slot.calls == [("use", run.id, 3)]
+
+
+def test_users_can_be_judged_by_another_objective(slot: ScriptedSlot, plan: Plan) -> None:
+    asked = replace(
+        plan, question="users", axes={"users": (1, 2, 4, 8)}, pool={"instances": 1, "threads": 2, "parallel": 8}
+    )
+    at = opened(slot, run := make_run(asked, objective_met_up_to=4))
+    assert at.main.metric[0].label == "Users served"
+    before = at.main.subheader[0].value
+    at.number_input(key=f"run_per_s_{run.id}").set_value(100_000.0).run()
+    assert at.main.subheader[0].value != before
+    assert "not even one user" in at.main.subheader[0].value
+
+
+def test_the_plan_of_a_run_is_changed_or_run_again(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    at = press(opened(slot, run), "run_edit")
+    assert at.text_input(key="axis_layout").value == "1x1, 1x2, 2x1"
+    assert at.text_input(key="plan_name").value == "Mine"
+    press(opened(slot, run), "run_again")
+    assert slot.calls == [("start", plan)]
+
+
+def test_cells_are_judged_by_another_metric_against_another_cell(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    at = opened(slot, run)
+    at.selectbox(key=f"run_metric_{run.id}").set_value("ttft_s").run()
+    at.selectbox(key=f"run_baseline_{run.id}").set_value(5).run()
+    assert not at.exception
+    table = at.main.dataframe[0].value
+    assert table["verdict"][5] == "compared with"
+    assert any(column.startswith("first token") for column in table.columns)
+
+
+def test_the_table_has_verdicts_in_words_intervals_and_reasons(plan: Plan) -> None:
+    run = make_run(plan)
+    failed = replace(run.cells[2], status="failed", reason="The worker died.")
+    samples = run.samples[run.samples["cell"] != 2]
+    summary = summarise(replace(run, cells=(*run.cells[:2], failed, *run.cells[3:]), samples=samples))
+    table = run_table.frame(summary, "Speed")
+    verdict = summary.cells[1].verdict
+    assert verdict is not None and table["verdict"][1] == f"↑ faster {verdict.ratio.value:.2f} ×"
+    assert table["verdict"][0] == "compared with" and table["verdict"][2] == "failed"
+    assert table["remark"][2] == "The worker died."
+    assert table["total speed, tok/s"][0] == summary.cells[0].metrics["tokens_per_s"].value
+    assert " – " in table["total speed, 95 %"][0] and table["total speed, 95 %"][2] == ""
+    loading = run_table.frame(summary, "Loading")
+    assert loading["load, from disk, ms"][0] == pytest.approx(900)
+
+
+def test_a_run_is_copied_and_taken_away(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    at = opened(slot, run)
+    assert at.main.code[0].value == summarise(run).to_markdown().rstrip()
+    assert len(at.get("download_button")) == 4
+
+
+def test_a_run_is_renamed(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    at = opened(slot, run)
+    at.text_input(key=f"run_name_{run.id}").set_value("Quiet evening").run()
+    press(at, "run_rename")
+    assert slot.runs[run.id].name == "Quiet evening"
+    assert "Quiet evening · " in said(at)
+
+
+def test_a_deleted_run_gives_way_to_the_newest_and_comes_back(slot: ScriptedSlot, plan: Plan) -> None:
+    older, newer = make_run(plan), make_run(plan)
+    slot.runs = {older.id: older, newer.id: newer}
+    at = press(page(run=newer.id), "run_delete")
+    assert set(slot.deleted) == {newer.id}
+    assert address(at) == {"run": older.id} and "The run was deleted." in said(at)
+    press(at, "run_undo")
+    assert address(at) == {"run": newer.id} and "The run was deleted." not in said(at)
+
+
+def test_the_last_run_deleted_leaves_the_plan_of_its_question(slot: ScriptedSlot, plan: Plan) -> None:
+    at = press(opened(slot, make_run(plan)), "run_delete")
+    assert address(at) == {"question": "speed"} and not at.main.error
+    assert primary(at)[0].startswith("Run · about")
+
+
+def test_the_address_holds_chart_metric_and_baseline(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    slot.runs[run.id] = run
+    at = page(run=run.id, metric="ttft_s", baseline="5", chart="Memory")
+    assert at.selectbox(key=f"run_metric_{run.id}").value == "ttft_s"
+    assert at.selectbox(key=f"run_baseline_{run.id}").value == 5
+    assert at.session_state["run_chart"] == "Memory"
+    at.selectbox(key=f"run_baseline_{run.id}").set_value(1).run()
+    assert address(at) == {"run": run.id, "metric": "ttft_s", "baseline": "1", "chart": "Memory"}
+    press(at, "run_new")
+    assert address(at) == {"question": "speed"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("metric", "goodness"), ("baseline", "99"), ("baseline", "x"), ("chart", "?")]
+)
+def test_an_address_that_asks_for_what_is_not_there_shows_the_run(
+    slot: ScriptedSlot, plan: Plan, name: str, value: str
+) -> None:
+    run = make_run(plan)
+    slot.runs[run.id] = run
+    at = page(run=run.id, **{name: value})
+    assert at.main.subheader[0].value == plain(summarise(run).sentence)
+    assert at.session_state["run_chart"] == "By sequences"
+
+
+def test_what_a_search_never_tried_is_shown_on_request(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    untried = replace(run, samples=run.samples[run.samples["cell"] < 4])
+    at = opened(slot, untried)
+    assert len(at.main.dataframe[0].value) == 4
+    (switch,) = at.main.toggle
+    assert switch.label == "Show 2 cells not measured"
+    switch.set_value(True).run()
+    assert len(at.main.dataframe[0].value) == 6
+    assert not opened(slot, run).main.toggle
+
+
+def test_the_settings_of_a_chosen_cell_are_used_or_taken_away(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    at = opened(slot, run)
+    at.session_state["run_table"] = {"selection": {"rows": [2], "columns": [], "cells": []}}
+    press(at.run(), "run_use_False")
+    assert slot.calls == [("use", run.id, 2)]
+    assert "Profile, JSON" in [button.label for button in at.get("download_button")]
+
+
+def test_a_reference_machine_has_no_name_to_change(slot: ScriptedSlot) -> None:
+    at = page(run=reference_runs()[0].id)
+    keys = [button.key for button in at.main.button]
+    assert at.main.subheader and "run_delete" not in keys and "run_rename" not in keys
+
+
+def test_the_machine_is_told_in_words(slot: ScriptedSlot, plan: Plan) -> None:
+    machine = {
+        "cpu": "Two cores",
+        "memory_bytes": 16e9,
+        "allowed_cores": [0, 1],
+        "llama": {"commit": "abc"},
+        "quota": None,
+    }
+    told = facts(make_run(plan, machine=machine))
+    assert told == {
+        "cpu": "Two cores", "memory": "16.0 GB", "allowed_cores": "0, 1", "llama commit": "abc",
+        "llama-cpp-python": "0.3.36",
+    }  # fmt: skip
+
+
+def test_limits_are_measured_and_a_cached_model_is_told_as_that(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    press(opened(slot, run), "limits_measure")
+    assert slot.calls == [("measure_limits", "", 512)]
+    bandwidth = ((1, 9e9), (2, 17e9))
+    slot.machine = Limits(machine_hash="m", num_cores=2, cache_bytes=1 << 30, bandwidth=bandwidth, flops=1e11)
+    at = opened(slot, run)
+    assert "fit in the last\\-level cache" in said(at)
+    assert "17.0 GB/s with 2 threads" in said(at).replace("\\", "")
+    press(at, "limits_shape")
+    assert slot.calls[-1] == ("start_shape", "llama-1.1b-32k", run.id)
+    slot.machine = Limits(machine_hash="m", num_cores=2, cache_bytes=1 << 10, bandwidth=bandwidth, flops=1e11)
+    at = opened(slot, run)
+    assert "Decoding reads" in said(at)
+    assert "limits_shape" not in [button.key for button in at.button]
+
+
+def test_an_imported_run_without_a_plan_is_shown(slot: ScriptedSlot, plan: Plan) -> None:
+    run = replace(make_run(plan), origin="llama-bench", plan={}, question="")
+    at = opened(slot, run)
+    assert "from llama\\-bench" in said(at)
+    assert primary(at) == []
+    assert "run_again" not in [button.key for button in at.button]
+
+
+def test_a_file_is_taken_in(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    at = opened(slot, run)
+    at.file_uploader(key="run_file").set_value(("rows.jsonl", b"{}", "application/json")).run()
+    press(at, "run_take_in")
+    assert slot.calls == [("import_file", "rows.jsonl", b"{}")]
+
+
+def test_hostile_names_stay_text(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(replace(plan, name=HOSTILE), status="stopped")
+    labelled = tuple(replace(cell, label=HOSTILE + str(cell.number)) for cell in run.cells)
+    at = opened(slot, replace(run, cells=labelled, outcome={"sentence": HOSTILE}))
+    shown = said(at) + "".join(button.label for button in at.main.button)
+    assert "<script>" not in shown and "\u202e" not in shown and "**bold" not in shown
+    slot.begin(replace(run, cells=labelled), replace(plan, name=HOSTILE))
+    assert "<script>" not in said(page(run=run.id))

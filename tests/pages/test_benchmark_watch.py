@@ -1,0 +1,47 @@
+"""The Benchmark page while one is measured, and the tray that all pages have."""
+
+from dataclasses import replace
+
+from streamlit.testing.v1 import AppTest
+
+from engine.bench.planning.plan import Plan
+from pages.parts.plain import plain
+from tests.pages.app import ROUTER, address, open_page, press, primary, said
+from tests.pages.bench_harness import ScriptedSlot, make_run
+
+
+def page(**query: str) -> AppTest:
+    return open_page("benchmark.py", "Benchmark", **query)
+
+
+def test_a_running_benchmark_is_watched_and_stopped(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(replace(plan, rounds=2))
+    slot.begin(run, plan, done=14, total=36, left_s=372)
+    at = page()
+    assert address(at) == {"run": run.id}
+    texts = said(at)
+    assert "other programs 0.3 cores" in texts and ":green[●] stolen 0 %" in texts
+    assert plain(f"{run.cells[1].label} · measuring") in texts
+    assert at.get("plotly_chart")
+    press(at, "watch_stop")
+    assert slot.calls == [("stop",)]
+    assert primary(at) == ["Continue"]
+    press(at, "run_resume")
+    assert slot.calls[-1] == ("resume", run.id)
+
+
+def test_the_tray_is_on_every_page(slot: ScriptedSlot, plan: Plan) -> None:
+    slot.begin(make_run(replace(plan, rounds=2)), plan, done=14, total=36, left_s=372)
+    at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
+    assert [title.value for title in at.title] == ["Prompt lab"]
+    assert "6 min left" in [caption.value for caption in at.sidebar.caption]
+    press(at, "tray_stop_Benchmark")
+    assert slot.running is None
+    assert "6 min left" not in [caption.value for caption in at.run().sidebar.caption]
+
+
+def test_one_benchmark_at_a_time(slot: ScriptedSlot, plan: Plan) -> None:
+    slot.begin(make_run(replace(plan, rounds=2)), plan)
+    at = page(question="users")
+    assert at.button(key="plan_run").disabled
+    assert "Another benchmark is running" in said(at)
