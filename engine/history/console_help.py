@@ -55,6 +55,10 @@ COMMENTS: dict[tuple[str, str], str] = {
     ("steps", "num_kept"): "candidates that the samplers left",
     ("steps", "top_ids"): "the candidates, most probable first",
     ("steps", "top_p_final"): "up to the last candidate that was not cut",
+    ("vectors", "part"): "prompt or output",
+    ("vectors", "model_hash"): "of the embedding model's files",
+    ("vectors", "is_cut"): "the text was longer than the model reads",
+    ("vectors", "vector"): "of length 1, empty where there was no text",
     ("marks", "kind"): "run, trial or comparison",
     ("marks", "id"): "runs.id, trials.id or comparisons.id",
 }

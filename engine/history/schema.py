@@ -86,6 +86,12 @@ def runs(connection: duckdb.DuckDBPyConnection) -> None:
     one measurement, never changed but for `is_replaced`; NULL is a figure that was not taken. Each column of it is a
     field of engine.samples.SAMPLE, `flag` by its word.
     """
+    _runs_and_cells(connection)
+    _samples(connection)
+    _kept_for_the_next_run(connection)
+
+
+def _runs_and_cells(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("""
         CREATE TABLE runs (
             id UUID PRIMARY KEY,
@@ -114,6 +120,9 @@ def runs(connection: duckdb.DuckDBPyConnection) -> None:
             facts VARCHAR NOT NULL,
             PRIMARY KEY (run_id, number)
         )""")
+
+
+def _samples(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("""
         CREATE TABLE samples (
             run_id UUID NOT NULL,
@@ -153,6 +162,9 @@ def runs(connection: duckdb.DuckDBPyConnection) -> None:
             involuntary_switches DOUBLE,
             mhz DOUBLE
         )""")
+
+
+def _kept_for_the_next_run(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("""
         CREATE TABLE plans (
             name VARCHAR PRIMARY KEY,
@@ -203,7 +215,35 @@ def library(connection: duckdb.DuckDBPyConnection) -> None:
         )""")
 
 
-MIGRATIONS: list[Migration] = [trials, runs, library]
+def embedding_samples(connection: duckdb.DuckDBPyConnection) -> None:
+    """What samples of embedding have to tell; NULL in all others."""
+    for name in ("sentences_per_s", "embedded_per_s", "compute_share"):
+        connection.execute(f"ALTER TABLE samples ADD COLUMN {name} DOUBLE")
+
+
+def vectors(connection: duckdb.DuckDBPyConnection) -> None:
+    """Vectors of what trials were asked (`part` prompt) and said (output), and the embedding models they are kept of.
+
+    `model_hash` is of the model's files; a model has a row while a person wants its vectors. NULL: there was no text.
+    `is_cut`: the text was longer than the model reads.
+    """
+    connection.execute("""
+        CREATE TABLE vector_models (
+            hash VARCHAR PRIMARY KEY,
+            name VARCHAR NOT NULL
+        )""")
+    connection.execute("""
+        CREATE TABLE vectors (
+            trial_id UUID NOT NULL,
+            part VARCHAR NOT NULL,
+            model_hash VARCHAR NOT NULL,
+            is_cut BOOLEAN NOT NULL,
+            vector FLOAT[384],
+            PRIMARY KEY (trial_id, part, model_hash)
+        )""")
+
+
+MIGRATIONS: list[Migration] = [trials, runs, library, embedding_samples, vectors]
 
 
 def names() -> list[str]:

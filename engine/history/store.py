@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from engine.errors import HistoryError
-from engine.history import columns, comparisons, export, marks, runs
+from engine.history import columns, comparisons, export, marks, runs, vectors
 from engine.history.console import Console
 from engine.history.finding import Finder
 from engine.history.owned_file import Cursor, OwnedFile, fetch, insert_row, insert_rows, is_changed
@@ -22,8 +22,8 @@ class History:
 
     All methods may be called from any thread. `record` returns at once; what it was given is on disk when its future is
     done, and is kept whole or not at all. A trial that is already kept is not kept again. `runs` has the benchmarks,
-    `comparisons` which trials belong together, `find` looks through all of it, `marks` has what people say about it,
-    `console` runs their SQL, `file` is what the rest of this package reads and writes by.
+    `comparisons` which trials belong together, `vectors` what is alike in them, `find` looks through all of it, `marks`
+    has what people say about it, `console` runs their SQL, `file` is what the rest of this package reads and writes by.
     """
 
     def __init__(self, file: OwnedFile) -> None:
@@ -33,6 +33,7 @@ class History:
         self.marks = marks.Marks(file)
         self.find = Finder(file, self._vocabulary)
         self.comparisons = comparisons.Comparisons(file)
+        self.vectors = vectors.Vectors(file)
         self.console = Console(file)
         self._vocabularies: dict[str, Vocabulary] = {}
 
@@ -155,5 +156,6 @@ def _purge(cursor: Cursor) -> int:
         marks.purge(cursor, "trial")
         cursor.execute("DELETE FROM steps WHERE trial_id IN (SELECT id FROM trials WHERE deleted_at IS NOT NULL)")
         cursor.execute("DELETE FROM trials WHERE deleted_at IS NOT NULL")
+        vectors.purge(cursor)
         cursor.execute("DELETE FROM tokenizers WHERE hash NOT IN (SELECT tokenizer FROM trials)")
     return len(doomed)

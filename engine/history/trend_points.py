@@ -21,7 +21,7 @@ from engine.stats import Interval, group_median_intervals
 _CELLS = f"""
     SELECT run_id, number, {CELL_MODEL} AS model, settings, plan -> '/workload' AS workload
     FROM cells JOIN runs ON runs.id = run_id WHERE deleted_at IS NULL"""
-_WORKLOAD = ("asked", "prompts", "arrival", "duration_s")
+_WORKLOAD = ("asked", "prompts", "arrival", "duration_s", "texts", "spread")
 """What a plan asks of every cell and no setting tells."""
 
 

@@ -2,6 +2,7 @@
 
 import math
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import version
@@ -58,10 +59,8 @@ class TrialRecord:
 
     @property
     def title(self) -> str:
-        """First line with something in it: of the prompt, or in chat mode of the user's last message."""
-        asked = [message.get("content", "") for message in self.messages if message.get("role") == "user"]
-        lines = (asked[-1] if asked else self.prompt).splitlines()
-        return next((line.strip()[:TITLE_CHARACTERS] for line in lines if line.strip()), "")
+        """What it is called in lists."""
+        return title_of(self.prompt, self.messages)
 
     @property
     def mean_surprise_bits(self) -> float | None:
@@ -84,6 +83,13 @@ class TrialSummary:
     decode_per_s: float | None
     mean_surprise_bits: float | None
     label: str
+
+
+def title_of(prompt: str, messages: Sequence[Mapping[str, str]]) -> str:
+    """First line with something in it: of the prompt, or in chat mode of the user's last message."""
+    asked = [message.get("content", "") for message in messages if message.get("role") == "user"]
+    lines = (asked[-1] if asked else prompt).splitlines()
+    return next((line.strip()[:TITLE_CHARACTERS] for line in lines if line.strip()), "")
 
 
 def versions() -> dict[str, str]:

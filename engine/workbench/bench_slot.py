@@ -52,7 +52,7 @@ class BenchSlot:
     """Runs one benchmark at a time in a thread of its own. Any thread may call it.
 
     While one runs, the interactive pool is held: what a person asks of it starts between two samples. `busy_with`
-    names a model that is being fetched or made, which no benchmark measures beside; empty for none.
+    names what takes time of the machine, such as a model being fetched, which no benchmark measures beside; else empty.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class BenchSlot:
 
     def _check_undisturbed(self) -> None:
         if name := self._busy_with():
-            raise ConfigError(f"{name} is being fetched or made, which would be measured too. Wait for it, or stop it.")
+            raise ConfigError(f"{name} is not done yet and would be measured too. Wait for it, or stop it.")
 
     def _run(self, session: Session, keeper: HistoryKeeper) -> None:
         try:
@@ -306,6 +306,8 @@ class BenchSlot:
         chosen = next((one for one in planned if one.number == number), None)
         if chosen is None:
             raise ConfigError(f"the plan of this run has no cell {number}")
+        if not isinstance(chosen, Cell):
+            raise ConfigError("This run embeds texts. Choose its model and backend on the Embeddings page.")
         return chosen
 
     def profiles(self, model: Path) -> dict[str, PoolSpec]:

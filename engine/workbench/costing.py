@@ -26,6 +26,7 @@ PRICES = "prices.csv"
 NUM_RUNS = 20
 """The latest runs whose speeds are offered."""
 
+EMBEDDING = "sentences_per_s"
 END_TO_END = "tokens over total seconds, prompt included"
 UNKNOWN_MACHINE = "unknown machine"
 
@@ -39,12 +40,11 @@ def rates(bench: Workbench) -> list[Rate]:
 
 
 def rates_of(runs: Iterable[RunRecord]) -> list[Rate]:
-    """A rate for each cell that generated anything."""
-    found = []
-    for run in runs:
-        cells = medians_of(run, Rounds.of(run.samples))
-        found += [rate for cell in cells if (rate := _rate(run, cell, cells))]
-    return found
+    """A rate for each cell that generated anything, with the fastest embedding that was measured on its machine."""
+    measured = [(run, medians_of(run, Rounds.of(run.samples))) for run in runs]
+    found = [rate for run, cells in measured for cell in cells if (rate := _rate(run, cell, cells))]
+    embedding = _fastest((_machine_of(run), _embedding_speed(run, cell)) for run, cells in measured for cell in cells)
+    return [replace(rate, embedding=embedding.get(rate.machine)) for rate in found]
 
 
 def reference_rates() -> list[Rate]:
@@ -54,11 +54,10 @@ def reference_rates() -> list[Rate]:
     stand with all of them.
     """
     found = rates_of(reference_runs())
-    embedding: dict[str, Speed] = {}
-    for timing in embedding_timings():
-        speed = Speed(_exactly(timing.sentences_per_s), "noted", f"{timing.model} by {timing.engine}")
-        if timing.machine not in embedding or speed.per_s.value > embedding[timing.machine].per_s.value:
-            embedding[timing.machine] = speed
+    embedding = _fastest(
+        (timing.machine, Speed(_exactly(timing.sentences_per_s), "noted", f"{timing.model} by {timing.engine}"))
+        for timing in embedding_timings()
+    )
     found = [replace(rate, embedding=embedding.get(rate.machine)) for rate in found]
     for noted in noted_throughputs():
         own = [rate for rate in found if rate.machine == noted.as_machine]
@@ -131,9 +130,35 @@ def count_with(pool: Pool, documents: str | Path | Iterable[tuple[str, bytes]]) 
     return count_texts(documents, count)
 
 
+def _provenance(run: RunRecord) -> Provenance:
+    if run.origin in (REFERENCE, NOTED_BY_HAND):
+        return "noted"
+    return "measured here" if run.origin == "measured" else "imported"
+
+
+def _machine_of(run: RunRecord) -> str:
+    return machine_label(run.machine) or UNKNOWN_MACHINE
+
+
+def _embedding_speed(run: RunRecord, cell: CellSummary) -> Speed | None:
+    """Texts a second of a cell that embeds; None for any other."""
+    found = cell.metrics.get(EMBEDDING)
+    remark = " by ".join(filter(None, (_model_of(run, cell.settings)[0], str(cell.settings.get("backend", "")))))
+    return Speed(found, _provenance(run), remark) if found and found.value > 0 else None
+
+
+def _fastest(speeds: Iterable[tuple[str, Speed | None]]) -> dict[str, Speed]:
+    """Of each machine the fastest."""
+    best: dict[str, Speed] = {}
+    for machine, speed in speeds:
+        if speed and (machine not in best or speed.per_s.value > best[machine].per_s.value):
+            best[machine] = speed
+    return best
+
+
 def _rate(run: RunRecord, cell: CellSummary, cells: Sequence[CellSummary]) -> Rate | None:
-    is_noted = run.origin in (REFERENCE, NOTED_BY_HAND)
-    provenance: Provenance = "noted" if is_noted else "measured here" if run.origin == "measured" else "imported"
+    provenance = _provenance(run)
+    is_noted = provenance == "noted"
 
     def speed(name: str, remark: str = "", of: CellSummary = cell) -> Speed | None:
         found = of.metrics.get(name)
@@ -145,7 +170,7 @@ def _rate(run: RunRecord, cell: CellSummary, cells: Sequence[CellSummary]) -> Ra
     model, quantisation = _model_of(run, cell.settings)
     return Rate(
         label=cell.label if is_noted else " · ".join(filter(None, (run.name, cell.label))),
-        machine=machine_label(run.machine) or UNKNOWN_MACHINE,
+        machine=_machine_of(run),
         model=model,
         quantisation=quantisation,
         generation=generation,

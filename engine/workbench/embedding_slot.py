@@ -1,21 +1,26 @@
 """The place for one embedding model: opened in the background by the first texts, with progress, and let go again."""
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal
 
 from engine.embedding.job import EmbedJob, EmbedResult
 from engine.embedding.models import find_model
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
-from engine.errors import ConfigError, EngineError, ModelError, PoolClosed
+from engine.errors import ConfigError, EngineError, JobTimeout, ModelError, PoolClosed
 from engine.results import Floats
 from engine.units import counted
 from engine.workbench.similarity import project
 
 KEPT = 8
 """Finished pieces of work whose vectors are kept, so that a page drawn again need not compute them again."""
+
+POLL_S, QUIET_S = 0.1, 60.0
 
 Stage = Literal["loading", "embedding", "done"]
 _Key = tuple[tuple[str, ...], EmbedSpec, bool]
@@ -89,6 +94,7 @@ class EmbeddingSlot:
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._pool: EmbeddingPool | None = None
         self._works: dict[_Key, Work] = {}
+        self._asked_at = -math.inf
         self._is_closed = False
 
     @property
@@ -103,6 +109,16 @@ class EmbeddingSlot:
         """True while a model holds memory."""
         return self._pool is not None
 
+    def is_free_for(self, spec: EmbedSpec) -> bool:
+        """True where this model is open, or none that somebody used lately."""
+        pool = self._pool
+        return pool is None or pool.spec == spec or self.quiet_s > QUIET_S
+
+    @property
+    def quiet_s(self) -> float:
+        """Seconds since somebody last asked for vectors; 0 while that is being done."""
+        return 0.0 if self.doing else time.monotonic() - self._asked_at
+
     def embed(self, texts: tuple[str, ...], spec: EmbedSpec | None = None, *, is_query: bool = False) -> Work:
         """Have texts embedded in the background; the same texts, asked for again, are the same work.
 
@@ -112,6 +128,7 @@ class EmbeddingSlot:
         spec = spec or EmbedSpec()
         key = (texts, spec, is_query)
         with self._lock:
+            self._asked_at = time.monotonic()
             if (known := self._works.pop(key, None)) is not None:
                 self._works[key] = known
                 return known
@@ -125,6 +142,27 @@ class EmbeddingSlot:
             work = self._works[key] = Work(texts)
         threading.Thread(target=self._do, args=(work, spec, is_query), name="logitbench-embed", daemon=True).start()
         return work
+
+    def read(self, texts: tuple[str, ...], spec: EmbedSpec, is_unwanted: Callable[[], bool]) -> EmbedResult | None:
+        """Vectors for what is done in the background: the caller waits for them, and they are kept nowhere here.
+
+        None where they became unwanted on the way. Raises as EmbeddingPool and EmbedJob.result do, PoolClosed too when
+        somebody asks for another model meanwhile.
+        """
+        with self._opening:
+            if self._is_closed or is_unwanted():
+                return None
+            pool = self._open(spec)
+        try:
+            job = pool.submit(texts)
+            while not is_unwanted():
+                with suppress(JobTimeout):
+                    return job.result(POLL_S)
+            job.cancel()
+            return None
+        except PoolClosed:
+            self._drop(pool)
+            raise
 
     def forget(self, work: Work) -> None:
         """Have the same texts embedded anew when they are asked for again."""

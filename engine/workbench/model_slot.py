@@ -1,12 +1,14 @@
 """The place for one loaded model: loads in the background, with progress, and lets go of it again."""
 
+import contextlib
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine.errors import EngineError, ModelError
+from engine.bench.measuring.opening import Opening, patience_s
+from engine.errors import EngineError, ModelError, PoolClosed
 from engine.history import ModelIdentity
 from engine.models.gguf import ModelFile, read_model
 from engine.models.identity import model_hash
@@ -56,6 +58,7 @@ class ModelSlot:
         self._lock = threading.Lock()
         self._one_load = threading.Lock()
         self._state, self._number = ModelState(), 0
+        self._opening: Opening | None = None
         self._is_closed = False
 
     @property
@@ -67,11 +70,13 @@ class ModelSlot:
     def load(self, path: Path, spec: PoolSpec | None = None) -> None:
         """Replace the model by another, in the background; progress and failure appear in `state`.
 
-        Jobs of the old model that are still open end with PoolClosed. spec None: the default for that file.
+        Jobs of the old model that are still open end with PoolClosed, and a load in progress is ended. spec None: the
+        default for that file.
         """
         with self._lock:
             if self._is_closed:
                 return
+            self._abandon_load()
             self._number += 1
             number, old = self._number, self._state.pool
             self._state = ModelState(path, spec=spec or PoolSpec(), progress=0.0)
@@ -79,8 +84,9 @@ class ModelSlot:
         threading.Thread(target=self._load, args=arguments, name="logitbench-load", daemon=True).start()
 
     def eject(self) -> None:
-        """Close the pool and free its memory; a load in progress is abandoned."""
+        """Close the pool and free its memory; a load in progress is ended, also where it hangs."""
         with self._lock:
+            self._abandon_load()
             self._number += 1
             old, self._state = self._state.pool, ModelState()
         if old is not None:
@@ -94,29 +100,41 @@ class ModelSlot:
         with self._one_load:
             pass
 
+    def _abandon_load(self) -> None:
+        """End a load in progress, in a thread of its own: its workers may take long to die. Called under the lock."""
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            threading.Thread(target=opening.stop, name="logitbench-abandon", daemon=True).start()
+
     def _load(self, path: Path, spec: PoolSpec | None, number: int, old: Pool | None) -> None:
-        with self._one_load, ThreadPoolExecutor(1) as hashing:
+        with self._one_load:
             if old is not None:
                 old.close()
             try:
-                file = read_model(path)
-                spec = spec or default_spec(file)
-                if not self._show(number, file=file, spec=spec):
-                    return
-                digest = hashing.submit(model_hash, path)
-                pool = Pool(path, on_progress=lambda done: self._progress(number, done), **spec.to_dict())
-                identity = ModelIdentity(
-                    file.name, str(file.path), digest.result(), file.quantisation, file.num_parameters
-                )
+                self._open(path, spec, number)
             except EngineError as error:
                 self._show(number, progress=None, error=error)
-                return
             except Exception as defect:
                 text = f"{path.name} could not be loaded, through a defect of this program: {defect!r}. Choose another."
                 self._show(number, progress=None, error=ModelError(text))
                 raise
-            if not self._show(number, progress=None, pool=pool, identity=identity):
-                pool.close()
+
+    def _open(self, path: Path, spec: PoolSpec | None, number: int) -> None:
+        file = read_model(path)
+        spec = spec or default_spec(file)
+        opening = Opening(patience_s(file.size))
+        if not self._show(number, opening, file=file, spec=spec):
+            return
+        with opening:
+            digest = _hashed(path)
+            pool = Pool(
+                path, on_progress=lambda done: self._progress(number, done), on_opening=opening.begins,
+                **spec.to_dict(),
+            )  # fmt: skip
+            opening.begins(lambda: _abandon(pool, digest))
+            identity = ModelIdentity(file.name, str(file.path), digest.result(), file.quantisation, file.num_parameters)
+        if not self._show(number, progress=None, pool=pool, identity=identity):
+            pool.close()
 
     def _progress(self, number: int, progress: float) -> None:
         """Show how far the load is; a worker that is started again later reports progress too, which is not a load."""
@@ -124,10 +142,38 @@ class ModelSlot:
             if number == self._number and self._state.is_loading:
                 self._state = replace(self._state, progress=progress)
 
-    def _show(self, number: int, **changes: Any) -> bool:
-        """Change the state, unless another load or an eject came after this one."""
+    def _show(self, number: int, opening: Opening | None = None, **changes: Any) -> bool:
+        """Change the state, unless another load or an eject came after this one; `opening` ends what goes on."""
         with self._lock:
             if number != self._number:
                 return False
-            self._state = replace(self._state, **changes)
+            self._state, self._opening = replace(self._state, **changes), opening
             return True
+
+
+def _hashed(path: Path) -> "Future[str]":
+    """The hash of a file, from a thread that nobody need wait for."""
+    future: Future[str] = Future()
+
+    def work() -> None:
+        try:
+            digest = model_hash(path)
+        except Exception as error:
+            _fail(future, error)
+        else:
+            with contextlib.suppress(InvalidStateError):
+                future.set_result(digest)
+
+    threading.Thread(target=work, name="logitbench-hash", daemon=True).start()
+    return future
+
+
+def _abandon(pool: Pool, digest: "Future[str]") -> None:
+    """Free the memory, and let go who waits for the hash."""
+    pool.close()
+    _fail(digest, PoolClosed("The load was ended before the model was ready. Load it again."))
+
+
+def _fail(future: "Future[str]", error: Exception) -> None:
+    with contextlib.suppress(InvalidStateError):
+        future.set_exception(error)

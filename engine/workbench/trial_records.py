@@ -2,8 +2,8 @@
 
 from engine.errors import ConfigError
 from engine.history import TrialRecord, TrialSummary
-from engine.history.trials import TITLE_CHARACTERS, versions
-from engine.workbench.trials import Draft, Trial
+from engine.history.trials import OUTPUT_CHARACTERS, title_of, versions
+from engine.workbench.trials import Trial
 
 
 def summary_of(trial: Trial) -> TrialSummary:
@@ -11,8 +11,8 @@ def summary_of(trial: Trial) -> TrialSummary:
     return TrialSummary(
         id=trial.id,
         created_at=trial.created_at,
-        title=_title(trial.draft),
-        output_start=trial.steps.text[:TITLE_CHARACTERS],
+        title=title_of(trial.draft.prompt, trial.draft.messages),
+        output_start=trial.steps.text[:OUTPUT_CHARACTERS],
         model_name=trial.model.name,
         num_generated=len(trial.steps),
         decode_per_s=trial.timings.decode_per_s,
@@ -26,11 +26,6 @@ def is_stepped_over(one: TrialSummary, newer: TrialSummary | None) -> bool:
     if newer is None or one.label != "step" or newer.label not in ("step", "continue"):
         return False
     return newer.title == one.title and newer.num_generated > one.num_generated
-
-
-def _title(draft: Draft) -> str:
-    text = draft.messages[-1]["content"] if draft.messages else draft.prompt
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:TITLE_CHARACTERS]
 
 
 def record_of(trial: Trial) -> TrialRecord:

@@ -21,12 +21,16 @@ from engine.models.library import embedded_model, shipped
 from engine.pool.pool import Pool
 from engine.settings import Settings
 from engine.specs import Sampling
+from engine.workbench.backend_slot import BackendSlot
 from engine.workbench.bench_slot import BenchSlot
 from engine.workbench.compare_run import COMPARED
 from engine.workbench.compare_slot import CompareSlot
 from engine.workbench.embedding_slot import EmbeddingSlot
+from engine.workbench.load_order_slot import LoadOrderSlot
+from engine.workbench.meaning_slot import MeaningSlot
 from engine.workbench.model_files import ModelFiles
 from engine.workbench.model_slot import ModelSlot, ModelState
+from engine.workbench.tokenizer_slot import TokenizerSlot
 from engine.workbench.trial_records import is_stepped_over, record_of, summary_of
 from engine.workbench.trials import Draft, LiveTrial, StoredTrial, Trial
 
@@ -58,13 +62,15 @@ class Workbench:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self.slot = ModelSlot()
-        self.files = ModelFiles(settings, lambda: self.bench.running is not None)
+        self.files = ModelFiles(settings, self._is_measuring)
+        self.load_order = LoadOrderSlot(self.slot, self._before_load_order)
+        self.tokenizer = TokenizerSlot(self._is_measuring)
         self.bench = BenchSlot(
             settings,
             self.slot,
             lambda: self.history,
             self._history_failed,
-            lambda: self.files.doing or self.embedding.doing,
+            self._before_benchmark,
         )
         self.compare = CompareSlot(
             settings,
@@ -73,9 +79,10 @@ class Workbench:
             watch=self.watch,
             history=lambda: self.history,
             on_history_error=self._history_failed,
-            is_measuring=lambda: self.bench.running is not None,
+            is_measuring=self._is_measuring,
         )
-        self.embedding = EmbeddingSlot(lambda: self.bench.running is not None)
+        self.embedding = EmbeddingSlot(self._is_measuring)
+        self.backends = BackendSlot(self._before_backends, self.embedding.release)
         self._trials: dict[str, LiveTrial] = {}
         self._read: dict[str, StoredTrial] = {}
         self._bin: dict[str, LiveTrial] = {}
@@ -84,10 +91,47 @@ class Workbench:
             self.history = History.open(settings.history)
         except HistoryError as error:
             self.history_error = error
+        self.meaning = MeaningSlot(
+            lambda: self.history, self.embedding, is_measuring=self._is_measuring, busy_with=self._going_on
+        )
         threading.Thread(target=self._take_in_inbox, name="logitbench-inbox", daemon=True).start()
 
     def _history_failed(self, error: HistoryError) -> None:
         self.history_error = error
+
+    def _is_measuring(self) -> bool:
+        """True while the machine belongs to a measurement."""
+        return any(slot.running is not None for slot in (self.bench, self.load_order, self.backends))
+
+    def _before_benchmark(self) -> str:
+        """What no benchmark measures beside, empty for nothing; what reads in the background makes way for it."""
+        self.meaning.make_way()
+        return self.files.doing or self.embedding.doing or self.load_order.doing or self.backends.doing
+
+    def _before_load_order(self) -> str:
+        """As before a benchmark, where no benchmark may run either."""
+        self.meaning.make_way()
+        return self.backends.doing or self._doing_anything()
+
+    def _before_backends(self) -> str:
+        """As before the load order, and nobody may be waiting for the model."""
+        self.meaning.make_way()
+        return self.load_order.doing or self._going_on()
+
+    def _going_on(self) -> str:
+        """What somebody waits for, so that nothing in the background should slow it down; empty for nothing."""
+        pool = self.model.pool
+        is_asked = self.model.is_loading or (pool is not None and pool.num_open > 0)
+        return "The model" if is_asked else self._doing_anything()
+
+    def _doing_anything(self) -> str:
+        """What takes time of this machine, in words; empty where nothing does."""
+        if self.bench.running is not None:
+            return "A benchmark"
+        if self.compare.running is not None:
+            return "A comparison"
+        task = self.bench.background.task
+        return self.files.doing or self.embedding.doing or (task.name if task is not None else "")
 
     @property
     def model(self) -> ModelState:
@@ -215,6 +259,7 @@ class Workbench:
     def _stored(self, trial: LiveTrial, done: "Future[Any]") -> None:
         error = done.exception()
         trial.is_stored = error is None
+        self.meaning.wake()
         if isinstance(error, HistoryError):
             self.history_error = error
 
@@ -337,8 +382,12 @@ class Workbench:
         """End every worker, store what waits to be stored, close the history. Safe to call twice."""
         self._closed.set()
         self.files.close()
+        self.load_order.close()
+        self.backends.close()
+        self.tokenizer.close()
         self.bench.close()
         self.compare.close()
+        self.meaning.close()
         self.embedding.close()
         self.slot.close()
         if self.history is not None:

@@ -1,6 +1,7 @@
 """Charts of what is compared: the samples behind the medians, who is beaten by none, and everything at once."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -9,35 +10,42 @@ import plotly.graph_objects as go
 from engine.bench.findings.comparison import Comparison
 from engine.bench.findings.entries import Entry, label_of, shown
 from engine.bench.findings.front import pareto
+from engine.history import thinning
 from engine.samples import counted
 from pages.parts.benchmark.chart_pen import ACCENT, FAINT, GREY, HEIGHT, Pen, beside, blank, ramp
 from pages.parts.compare import run_pen
 
-MOST_ROWS, MOST_POINTS, MOST_DIMENSIONS, SHADES = 40, 20_000, 10, 7
+MOST_ROWS, MOST_DIMENSIONS, SHADES = 40, 10, 7
 LARGEST_MARK, ROW_HEIGHT = 34, 34
 SPEED = ("tokens_per_s", "end_to_end_per_s", "requests_per_s")
 LATENCY = ("ttft_s", "tpot_s", "e2e_s")
 MEMORY = "pss_bytes"
 
 
+class _Taken(NamedTuple):
+    """Samples of several entries, shape (n,) each. place: number of the entry, from 0."""
+
+    place: npt.NDArray[np.intp]
+    value: npt.NDArray[np.float64]
+    is_counted: npt.NDArray[np.bool_]
+
+
 def samples(comparison: Comparison) -> go.Figure:
     """Every sample of each entry with its box; those that do not count hollow and grey, the many thinned."""
     metric = comparison.main_metric
-    drawn = run_pen.having(comparison, metric)[:MOST_ROWS]
-    scale, most = run_pen.scale(drawn, metric), MOST_POINTS // max(1, 2 * len(drawn))
-    num_out = num_all = 0
-    figure = blank("", run_pen.titled(metric, scale.unit), height=max(HEIGHT // 2, 96 + ROW_HEIGHT * len(drawn)))
-    for place, entry in enumerate(reversed(drawn)):
-        taken = entry.samples[np.isfinite(entry.samples[metric])]
-        is_counted = np.isin(taken["position"], counted(taken)["position"])
-        num_out, num_all = num_out + int((~is_counted).sum()), num_all + len(taken)
-        values = taken[metric] * scale.factor
-        _strip(figure, place, _thinned(values[is_counted], most), _thinned(values[~is_counted], most), entry)
+    drawn = run_pen.having(comparison, metric)[:MOST_ROWS][::-1]
+    scale, taken = run_pen.scale(drawn, metric), _samples_of(drawn, metric)
+    num_out, num_all = int((~taken.is_counted).sum()), len(taken.value)
     told = f"{num_out:,} of {num_all:,} samples do not count" if num_out else f"All {num_all:,} samples count"
-    figure.update_layout(title={"text": told})
+    figure = blank(told, run_pen.titled(metric, scale.unit), height=max(HEIGHT // 2, 96 + ROW_HEIGHT * len(drawn)))
+    rows = thinning.ranks(taken.value, 2 * taken.place + taken.is_counted)
+    for place, entry in enumerate(drawn):
+        here = rows[taken.place[rows] == place]
+        values, is_counted = taken.value[here] * scale.factor, taken.is_counted[here]
+        _strip(figure, place, values[is_counted], values[~is_counted], entry)
     figure.update_xaxes(showgrid=True, gridcolor=FAINT, rangemode="tozero")
     figure.update_yaxes(
-        tickvals=list(range(len(drawn))), ticktext=[Pen.text(entry.label, 50) for entry in reversed(drawn)],
+        tickvals=list(range(len(drawn))), ticktext=[Pen.text(entry.label, 50) for entry in drawn],
         showgrid=False, range=[-0.6, len(drawn) - 0.4],
     )  # fmt: skip
     return figure
@@ -120,10 +128,13 @@ def _strip(
     )  # fmt: skip
 
 
-def _thinned(values: npt.NDArray[np.float64], most: int) -> npt.NDArray[np.float64]:
-    """At most `most` of the values, at equal steps of rank, so that the box stays where it is."""
-    ranks = np.linspace(0, len(values) - 1, min(len(values), most)).round().astype(np.intp)
-    return np.sort(values)[ranks]
+def _samples_of(entries: Sequence[Entry], metric: str) -> _Taken:
+    """The samples that have a metric, entry after entry."""
+    taken = [entry.samples[np.isfinite(entry.samples[metric])] for entry in entries]
+    is_counted = [np.isin(samples["position"], counted(samples)["position"]) for samples in taken]
+    place = np.repeat(np.arange(len(taken)), [len(samples) for samples in taken])
+    values = [samples[metric] for samples in taken]
+    return _Taken(place, np.concatenate([np.zeros(0), *values]), np.concatenate([np.zeros(0, bool), *is_counted]))
 
 
 def _sizes(entries: list[Entry], among: list[Entry]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from engine.workbench import Workbench
 from engine.workbench.compare_slot import figures
 from engine.workbench.trials import Trial
 from pages.parts import address
-from pages.parts.compare import trial_answers
+from pages.parts.compare import alike, trial_answers
 from pages.parts.compare.trial_file import as_file
 from pages.parts.compare.trial_text import as_html
 from pages.parts.labels import distinct
@@ -78,6 +78,8 @@ def show(bench: Workbench, record: ComparisonRecord, *, is_running: bool) -> Non
             "View", VIEWS, required=True, label_visibility="collapsed",
             **address.bound("view", "arms_view", _asked("view", VIEWS)),
         )  # fmt: skip
+        if len(ended) > 1 and not is_running:
+            alike.control()
         if ended and not is_running:
             st.download_button(
                 "HTML", lambda: as_file(sentence, [(column.label, column.mark, trial) for column, trial in ended]),
@@ -85,13 +87,21 @@ def show(bench: Workbench, record: ComparisonRecord, *, is_running: bool) -> Non
                 key="arms_html", icon=":material/download:", type="tertiary", on_click="ignore",
                 help="What is shown as one file that opens offline",
             )  # fmt: skip
-    _beside(bench, columns, view, None if is_running else parting(tables), is_running=is_running)
+    said = [alike.Said(column.label, column.shown.trial_id, column.text or "") for column, _ in ended]
+    likeness = {} if is_running else alike.show(bench, said)
+    _beside(bench, columns, view, None if is_running else parting(tables), likeness, is_running=is_running)
     with st.expander("All answers", key="arms_all"):
         trial_answers.show(record, outcomes)
 
 
 def _beside(
-    bench: Workbench, columns: Sequence[Column], view: str, num_shared: int | None, *, is_running: bool
+    bench: Workbench,
+    columns: Sequence[Column],
+    view: str,
+    num_shared: int | None,
+    likeness: Mapping[str, str],
+    *,
+    is_running: bool,
 ) -> None:
     """The arms side by side, each as tokens or as text."""
     if view == TOKENS:
@@ -100,6 +110,8 @@ def _beside(
         for column in columns:
             with st.container(gap="xsmall"):
                 _head(column, is_running=is_running)
+                if column.shown.trial_id in likeness:
+                    st.caption(plain(likeness[column.shown.trial_id]), help=alike.HELP)
                 if column.trial is not None and view == TOKENS:
                     token_strip(
                         column.trial.id, key=f"arms_strip_{column.arm}", k=bench.settings.shown_top_k, controls=False,

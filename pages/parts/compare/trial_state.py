@@ -12,6 +12,7 @@ from engine.specs import Sampling
 from engine.workbench import Workbench
 from pages.parts import lab
 from pages.parts.compare import trial_arms, trial_table
+from pages.parts.notice import attempt
 
 PROMPT, CHAT, BEFORE, REPEATS, APART = "arms_prompt", "arms_chat", "arms_before", "arms_repeats", "arms_apart"
 SHOWN, ERROR, DELETED = "arms_shown", "arms_error", "arms_deleted"
@@ -100,11 +101,7 @@ def begin_anew() -> None:
 
 def act(action: Callable[[], object]) -> None:
     """Run what a button does; a failure is shown on the page."""
-    st.session_state[ERROR] = None
-    try:
-        action()
-    except EngineError as error:
-        st.session_state[ERROR] = error
+    attempt(ERROR, action)
 
 
 def _fill(plan: ComparisonPlan) -> None:

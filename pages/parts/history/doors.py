@@ -1,17 +1,14 @@
 """The one door in, for files and pasted lines, which shows what it sees before it takes it in; and the way out."""
 
-import io
-from collections.abc import Iterable
-
 import streamlit as st
 
 from engine.errors import EngineError
 from engine.history import History
-from engine.history.archive import export_history
 from engine.history.finding import Found
 from engine.units import NOT_MEASURED, counted
 from engine.workbench import import_door
 from engine.workbench.import_door import Recognised
+from pages.parts import exports
 from pages.parts.history import noted, tables, view
 from pages.parts.history.tables import Column
 from pages.parts.notice import notice
@@ -31,11 +28,9 @@ COLUMNS = {
 def show(history: History) -> None:
     """Draw both: choose or paste, look at it, take it in; and everything as one file."""
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
-        st.download_button(
-            "Export all", lambda: archive_of(history), "logitbench-history.zip", "application/zip",
-            key="history_export_all", icon=":material/download:", type="tertiary", on_click="ignore",
-            help="Every run and trial for another workbench, as Parquet and JSON in one file",
-        )  # fmt: skip
+        exports.link(
+            "Export all", "Every run and trial for another workbench, as Parquet and JSON in one file", is_quiet=True
+        )
         _import(history)
 
 
@@ -50,15 +45,6 @@ def _import(history: History) -> None:
         name, data = _given()
         if data:
             _preview(history, name, data)
-
-
-def archive_of(
-    history: History, *, run_ids: Iterable[str] | None = None, trial_ids: Iterable[str] | None = None
-) -> bytes:
-    """These runs and trials as one file for another workbench; everything where neither is given."""
-    file = io.BytesIO()
-    export_history(history, file, run_ids=run_ids, trial_ids=trial_ids)
-    return file.getvalue()
 
 
 def told() -> None:

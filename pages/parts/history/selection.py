@@ -11,7 +11,8 @@ from engine.history import History
 from engine.history.marks import Kind
 from engine.units import counted
 from engine.workbench import Workbench
-from pages.parts.history import doors, view
+from pages.parts import exports
+from pages.parts.history import by_meaning, view
 
 KEY = "history_do_"
 
@@ -41,11 +42,13 @@ def show(bench: Workbench, history: History, chosen: Chosen) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         _open(chosen)
         _compare(chosen)
+        if chosen.kind == "trial" and len(chosen.ids) == 1:
+            by_meaning.like_button(*chosen.ids)
         _mark(history, chosen, "is_starred", history.marks.star, ("Star", "star"), ("Unstar", "star_border"))
         _tags(history, chosen)
         _note(history, chosen)
         _mark(history, chosen, "is_archived", history.marks.archive, ("Archive", "archive"), ("Unarchive", "unarchive"))
-        _export(history, chosen)
+        _export(chosen)
         _delete(bench, chosen)
 
 
@@ -131,13 +134,9 @@ def _note(history: History, chosen: Chosen) -> None:
         )  # fmt: skip
 
 
-def _export(history: History, chosen: Chosen) -> None:
-    of_kind = {f"{chosen.kind}_ids": chosen.ids}
-    st.download_button(
-        "Export", lambda: doors.archive_of(history, **of_kind),
-        f"logitbench-{chosen.kind}s.zip", "application/zip", key=f"{KEY}export", icon=":material/download:",
-        on_click="ignore", help="For another workbench: Parquet and JSON in one file",
-    )  # fmt: skip
+def _export(chosen: Chosen) -> None:
+    of_kind = {f"{chosen.kind}s": chosen.ids}
+    exports.link("Export", "For another workbench: Parquet and JSON in one file", **of_kind)
 
 
 def _delete(bench: Workbench, chosen: Chosen) -> None:

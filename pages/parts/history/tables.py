@@ -30,17 +30,19 @@ class Column(NamedTuple):
 
 STAR = {"is_starred": Column("★")}
 MARKS = {"is_archived": Column("archive"), "tags": Column("tags"), "note": Column("note")}
+ORIGIN = Column("origin", help="measured here, by another program, or noted by hand")
 MODEL = {"model_name": Column("model"), "quantisation": Column("quantisation"), "machine": Column("machine")}
 RUN = {
     **STAR, "created_at": Column("when"), "name": Column("name"), "question": Column("question"),
-    "best": Column("best"), "sentence": Column("what it says", width=420), "status": Column("ended"),
-    "origin": Column("origin"), **MODEL, "num_cells": Column("configurations"),
-    "num_samples": Column("samples"), **MARKS,
+    "best": Column("best", help="median of the best configuration, by the metric behind it"),
+    "sentence": Column("what it says", width=420), "status": Column("ended"),
+    "origin": ORIGIN, **MODEL, "num_cells": Column("configurations", help="how many settings were measured"),
+    "num_samples": Column("samples", help="timings that are kept, of all configurations"), **MARKS,
 }  # fmt: skip
 CELL = {
     **STAR, "created_at": Column("when"), "name": Column("run"), "label": Column("configuration"),
-    "question": Column("question"), "status": Column("ended"), "reason": Column("remark"), "origin": Column("origin"),
-    **MODEL, "num_counted": Column("samples counted"),
+    "question": Column("question"), "status": Column("ended"), "reason": Column("remark"), "origin": ORIGIN, **MODEL,
+    "num_counted": Column("samples counted", help="of which the medians are: the clean ones where there are any"),
 }  # fmt: skip
 TRIAL = {
     **STAR, "created_at": Column("when"), "title": Column("prompt"), "output_start": Column("answer", width=280),
@@ -49,18 +51,20 @@ TRIAL = {
     "ttft_s": Column("first token", "s", METRICS_BY_NAME["ttft_s"].formula),
     "mean_surprise_bits": Column("surprise", "bits", "mean of -log2 p over the tokens"),
     "lowest_p": Column("least p", "", "probability of the least expected token"),
-    "slowest_s": Column("slowest token", "s"), "num_prompt": Column("prompt tokens"),
-    "num_cached": Column("of them reused"),
+    "slowest_s": Column("slowest token", "s", "longest wait for a token after the first"),
+    "num_prompt": Column("prompt tokens"),
+    "num_cached": Column("of them reused", help="taken from the cache of an earlier trial instead of computed"),
     "prefill_per_s": Column("prefill", "tok/s", METRICS_BY_NAME["prefill_per_s"].formula),
-    "label": Column("made by"), **MARKS,
+    "label": Column("made by", help="the button that made it, where that was not Run"), **MARKS,
 }  # fmt: skip
 TOKEN = {
     "title": Column("trial"), "position": Column("position"), "text": Column("token"),
-    "p": Column("p", "", "probability the model gave it, before any sampler"), "elapsed_s": Column("time", "s"),
+    "p": Column("p", "", "probability the model gave it, before any sampler"),
+    "elapsed_s": Column("time", "s", "since the token before it"),
 }  # fmt: skip
 INNER = ("id", "run_id", "trial_id", "cell", "model", "best_metric")
 FLAGS = {"is_starred": "★", "is_archived": "archived"}
-ALWAYS = ("created_at", "name", "best", "sentence", "label", "title", "output_start")
+ALWAYS = ("similarity", "matched", "created_at", "name", "best", "sentence", "label", "title", "output_start")
 
 
 def columns_of(found: Found, known: Mapping[str, Column], *, has_all: bool) -> dict[str, Column]:
@@ -94,7 +98,11 @@ def draw(
     """Put a table on the page; gives the places of the rows that a person chose in it."""
     helps = {column.label: column.help for column in columns.values() if column.help}
     config = number_columns.formats(table, helps)
-    config |= {each.label: st.column_config.TextColumn(width=each.width) for each in columns.values() if each.width}
+    config |= {
+        each.label: st.column_config.TextColumn(width=each.width, help=each.help)
+        for each in columns.values()
+        if each.width
+    }
     if "when" in table:
         config["when"] = st.column_config.DatetimeColumn(format="D MMM YYYY, HH:mm", pinned=True, width=WHEN_WIDTH)
     height = "auto" if len(table) <= MOST_ROWS_AUTO else min(ROW_HEIGHT * (len(table) + 1) + 3, MOST_HEIGHT)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
@@ -10,9 +11,9 @@ import streamlit as st
 from engine.bench.findings import trends
 from engine.bench.findings.trends import Trend
 from engine.errors import ConfigError, EngineError
-from engine.history import History
+from engine.history import History, thinning
 from engine.runs import RunRecord, TrendPoint
-from engine.samples import METRICS_BY_NAME
+from engine.samples import MAIN_METRICS, METRICS_BY_NAME
 from engine.stats import Interval
 from engine.units import Scale, between, counted, quantity, scale_of
 from engine.workbench import Workbench
@@ -31,9 +32,11 @@ LEAST_MARGIN = timedelta(hours=6)
 
 def show(bench: Workbench, history: History) -> None:
     """Draw the trend that the address names: the sentence first, then the chart, then its figures."""
-    metric = view.part("metric") if view.part("metric") in METRICS_BY_NAME else DEFAULT
+    asked = view.part("metric")
+    metric = asked if asked in METRICS_BY_NAME else DEFAULT
     try:
         run, cell = _configuration(bench, view.part("trend"))
+        metric = asked if asked in METRICS_BY_NAME else _usual(run, cell)
         points = history.find.trend(run.id, cell, metric)
     except EngineError as error:
         _controls(None, 0, metric)
@@ -62,6 +65,12 @@ def _configuration(bench: Workbench, text: str) -> tuple[RunRecord, int]:
     return run, int(number)
 
 
+def _usual(run: RunRecord, cell: int) -> str:
+    """The first of the main metrics that a cell has."""
+    samples = run.samples[run.samples["cell"] == cell]
+    return next((name for name in MAIN_METRICS if np.isfinite(samples[name]).any()), DEFAULT)
+
+
 def _controls(run: RunRecord | None, cell: int, metric: str) -> None:
     """The way back; which configuration of the run, and by which metric."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -84,7 +93,10 @@ def _controls(run: RunRecord | None, cell: int, metric: str) -> None:
 
 
 def chart(found: Trend, metric: str) -> go.Figure:
-    """Every run as a dot with its interval, those of other machines grey; dashed where a version changed."""
+    """Every run as a dot with its interval, those of other machines grey; dashed where a version changed.
+
+    Of very many runs only the outline.
+    """
     unit = METRICS_BY_NAME[metric].unit
     scale = scale_of(unit, max(point.value for point in found.points))
     first, newest = found.points[0], found.points[-1]
@@ -94,8 +106,11 @@ def chart(found: Trend, metric: str) -> go.Figure:
     margin = max((newest.created_at - first.created_at) / 20, LEAST_MARGIN)
     figure.update_xaxes(range=[first.created_at.astimezone() - margin, newest.created_at.astimezone() + margin])
     figure.update_yaxes(title=f"{METRICS_BY_NAME[metric].label}, {scale.unit}", rangemode="tozero")
+    is_here = [point.machine_hash == newest.machine_hash for point in found.points]
+    places = [point.created_at.timestamp() for point in found.points]
+    rows = thinning.extremes(places, [point.value for point in found.points], is_here).tolist()
     for name, colour, is_same in (("other machines", GREY, False), ("this fingerprint", ACCENT, True)):
-        points = [point for point in found.points if (point.machine_hash == newest.machine_hash) is is_same]
+        points = [found.points[row] for row in rows if is_here[row] is is_same]
         if points:
             _line(figure, points, scale, unit, name, colour)
     for change in filter(lambda each: each.what, found.changes):

@@ -6,7 +6,7 @@ from engine.history import History
 from engine.history.filters import Filter
 from engine.history.finding import Found
 from engine.workbench import Workbench
-from pages.parts.history import filter_bar, listing, selection, tables, view
+from pages.parts.history import by_meaning, filter_bar, listing, selection, tables, view
 from pages.parts.history.listing import Listing
 from pages.parts.history.selection import Chosen
 
@@ -24,11 +24,19 @@ ORDERS = {
 def show(bench: Workbench, history: History) -> None:
     """Draw the view."""
     wanted = filter_bar.show(history, "trial")
-    rows = view.rows_control(ROWS)
+    with st.container(horizontal=True, horizontal_alignment="distribute", gap="small"):
+        rows = view.rows_control(ROWS)
+        if rows == "trials":
+            by_meaning.control()
     if rows != "trials":
         _tokens(history, wanted, rows)
         return
-    num_found, chosen = listing.show(Listing("trial", history.find.trials, tables.TRIAL, ORDERS), wanted)
+    listed: Listing | None = Listing("trial", history.find.trials, tables.TRIAL, ORDERS)
+    if by_meaning.is_asked():
+        listed = by_meaning.listing(bench, history, wanted, listed)
+    if listed is None:
+        return
+    num_found, chosen = listing.show(listed, wanted)
     selection.undo(bench)
     if num_found:
         selection.show(bench, history, Chosen("trial", chosen))

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from engine.errors import EngineError
 from engine.history.filters import Filter
 from engine.history.marks import Kind
 from pages.parts import address
+from pages.parts.notice import attempt
 
 CONTROL, ROWS, KEPT = "history_view", "history_rows", "history_kept"
 ERROR, TOLD, DELETED = "history_error", "history_told", "history_deleted"
@@ -89,10 +89,7 @@ def ask(wanted: Filter) -> None:
 def act(action: Callable[[], object]) -> None:
     """Run what a button does; a failure is shown on the page."""
     _forget()
-    try:
-        action()
-    except EngineError as error:
-        st.session_state[ERROR] = error
+    attempt(ERROR, action)
 
 
 def _choose() -> None:

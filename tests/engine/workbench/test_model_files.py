@@ -226,9 +226,9 @@ def test_no_benchmark_begins_while_a_model_is_fetched_and_closing_ends_it(
     bench = Workbench(settings)
     try:
         task = half_come(hub, bench.files)
-        with pytest.raises(ConfigError, match=f"{NAME} is being fetched or made"):
+        with pytest.raises(ConfigError, match=f"{NAME} is not done yet and would be measured too"):
             bench.bench.start(Plan(model=str(story_model)))
-        with pytest.raises(ConfigError, match=f"{NAME} is being fetched or made"):
+        with pytest.raises(ConfigError, match=f"{NAME} is not done yet and would be measured too"):
             bench.bench.measure_limits()
         threading.Timer(0.2, hub.pace.set).start()
     finally:

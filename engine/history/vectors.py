@@ -1,0 +1,230 @@
+"""Vectors of what trials were asked and said, by which those are found that say something alike.
+
+They are kept beside the trials while a person wants that, go with them, and can be computed again at any time.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from engine.errors import ConfigError
+from engine.history.conditions import TRIALS, of_trials
+from engine.history.filters import Filter
+from engine.history.finding import EVERYTHING, MOST_ROWS, Found
+from engine.history.found_rows import trial_rows
+from engine.history.owned_file import Cursor, OwnedFile, insert_row, insert_rows
+from engine.history.trials import as_uuid
+from engine.results import Floats
+
+Part = Literal["prompt", "output"]
+PARTS: tuple[Part, ...] = get_args(Part)
+
+DIM = 384
+READ_CHARACTERS = 20_000
+"""Of a text that are read: many times what an embedding model of this size takes."""
+
+_SMALLEST_NORM = 1e-6
+
+_QUESTION = """CASE WHEN trials.messages <> '[]' THEN coalesce((trials.messages ->> '$[*].content')[-1], '')
+    ELSE trials.prompt END"""
+_TEXT = f"CASE part WHEN 'prompt' THEN {_QUESTION} ELSE trials.text END"
+_UNREAD = """
+    SELECT id, part FROM trials, (SELECT unnest(['prompt', 'output']) AS part) WHERE deleted_at IS NULL
+    EXCEPT SELECT trial_id, part FROM vectors WHERE model_hash = $model"""
+_HERE = "EXISTS (SELECT 1 FROM trials WHERE id = trial_id AND deleted_at IS NULL)"
+
+
+class Model(NamedTuple):
+    """The embedding model that vectors are kept of; hash: of its files."""
+
+    hash: str
+    name: str
+
+
+class Unread(NamedTuple):
+    """A text without a vector: what a trial was asked (in a chat the last message), or what it said.
+
+    text: its first 20,000 characters. is_longer: there are more.
+    """
+
+    trial_id: str
+    part: Part
+    text: str
+    is_longer: bool
+
+
+class Amount(NamedTuple):
+    """A number of texts, and their bytes in UTF-8, each counted up to a limit."""
+
+    num_texts: int
+    num_bytes: int
+
+
+class Read(NamedTuple):
+    """Texts that have a vector, and how many of them were cut."""
+
+    num_texts: int
+    num_cut: int
+
+
+class Vectors:
+    """The vectors of a history file. All methods may be called from any thread and wait for the disk."""
+
+    def __init__(self, file: OwnedFile) -> None:
+        self._file = file
+
+    # which model
+
+    @property
+    def model(self) -> Model | None:
+        """The model that vectors are kept of; None while nobody wants any."""
+        with self._file.reading() as cursor:
+            row = cursor.execute("SELECT hash, name FROM vector_models").fetchone()
+        return Model(*row) if row else None
+
+    def begin(self, model: Model) -> None:
+        """Keep vectors of this model from now on; those of any other are removed."""
+
+        def change(cursor: Cursor) -> None:
+            _forget(cursor, but=model.hash)
+            insert_row(cursor, "vector_models", model._asdict(), replaces=True)
+
+        self._file.write(change).result()
+
+    def forget(self) -> None:
+        """Remove all vectors, and keep no more."""
+        self._file.write(lambda cursor: _forget(cursor, but="")).result()
+
+    # reading texts
+
+    def num_unread(self, model_hash: str, most_bytes: int) -> Amount:
+        """Texts that have no vector of this model; of each, up to `most_bytes` count."""
+        with self._file.reading() as cursor:
+            row = cursor.execute(
+                f"SELECT count(*), coalesce(sum(least(strlen({_TEXT}), $most)), 0) "
+                f"FROM ({_UNREAD}) AS unread JOIN trials USING (id)",
+                {"model": model_hash, "most": most_bytes},
+            ).fetchone()
+        return Amount(*row) if row else Amount(0, 0)
+
+    def unread(self, model_hash: str, limit: int) -> list[Unread]:
+        """Texts that have no vector of this model, those of the newest trials first."""
+        with self._file.reading() as cursor:
+            rows = cursor.execute(
+                f"SELECT id, part, ({_TEXT})[1:{READ_CHARACTERS}], length({_TEXT}) > {READ_CHARACTERS} "
+                f"FROM (SELECT * FROM ({_UNREAD}) ORDER BY id DESC, part LIMIT $limit) JOIN trials USING (id) "
+                "ORDER BY id DESC, part",
+                {"model": model_hash, "limit": limit},
+            ).fetchall()
+        return [Unread(str(id), part, text, is_longer) for id, part, text, is_longer in rows]
+
+    def keep(self, model_hash: str, texts: Sequence[Unread], vectors: Floats, is_cut: npt.NDArray[np.bool_]) -> None:
+        """Keep the vector of each text, float32 (n, 384); a row of NaN where there was no text.
+
+        Nothing is kept of a model that was forgotten meanwhile. Raises ConfigError for vectors of another shape.
+        """
+        if vectors.shape != (len(texts), DIM):
+            raise ConfigError(f"vectors of shape {vectors.shape}: must be {len(texts)} of {DIM} numbers")
+        rows = pa.table(
+            {
+                "trial_id": [text.trial_id for text in texts],
+                "part": [text.part for text in texts],
+                "model_hash": [model_hash] * len(texts),
+                "is_cut": is_cut,
+                "vector": _column(vectors),
+            }
+        )
+
+        def change(cursor: Cursor) -> None:
+            if cursor.execute("SELECT 1 FROM vector_models WHERE hash = ?", [model_hash]).fetchall():
+                insert_rows(cursor, "vectors", rows, replaces=True)
+
+        self._file.write(change).result()
+
+    def num_read(self, model_hash: str) -> Read:
+        """Texts that have a vector of this model, of trials that are not deleted."""
+        with self._file.reading() as cursor:
+            row = cursor.execute(
+                "SELECT count(*), count(*) FILTER (is_cut) FROM vectors "
+                f"WHERE model_hash = ? AND vector IS NOT NULL AND {_HERE}",
+                [model_hash],
+            ).fetchone()
+        return Read(*row) if row else Read(0, 0)
+
+    # finding
+
+    def of_outputs(self, trial_ids: Sequence[str]) -> dict[str, Floats]:
+        """Vectors of what these trials said, by id; nothing for one that has none, or is not here."""
+        ids = [id for id in trial_ids if as_uuid(id)]
+        with self._file.reading() as cursor:
+            rows = cursor.execute(
+                "SELECT trial_id, vector FROM vectors JOIN vector_models ON hash = model_hash WHERE part = 'output' "
+                f"AND vector IS NOT NULL AND trial_id IN (SELECT unnest(?::UUID[])) AND {_HERE}",
+                [ids],
+            ).fetchall()
+        return {str(id): np.array(vector, np.float32) for id, vector in rows}
+
+    def nearest(
+        self,
+        vector: Floats,
+        wanted: Filter = EVERYTHING,
+        *,
+        part: Part | None = None,
+        limit: int = 200,
+        offset: int = 0,
+    ) -> Found:
+        """Trials by how alike the vector is to those of prompt and output, or to those of one part; the nearest first.
+
+        The rows of `Finder.trials` with similarity (the cosine, from -1 to 1) and matched (the part that is nearest).
+        A trial without a vector is not among them. Raises ConfigError for what is no vector of 384 finite numbers.
+        """
+        condition = of_trials(wanted)
+        chosen = list(PARTS if part is None else (part,))
+        query = f"""
+            WITH near AS (
+                SELECT trial_id, max(alike) AS similarity, arg_max(part, alike) AS matched
+                FROM (
+                    SELECT trial_id, part, array_cosine_similarity(vector, ?::FLOAT[{DIM}]) AS alike
+                    FROM vectors JOIN vector_models ON hash = model_hash
+                    WHERE vector IS NOT NULL AND list_contains(?::VARCHAR[], part)
+                ) GROUP BY trial_id
+            )
+            SELECT trials.id, similarity, matched, count(*) OVER ()
+            FROM {TRIALS} JOIN near ON near.trial_id = trials.id
+            WHERE {condition} ORDER BY similarity DESC, trials.id LIMIT ? OFFSET ?"""
+        values = [_checked(vector), chosen, *condition.values, min(limit, MOST_ROWS), offset]
+        with self._file.reading() as cursor:
+            keys = cursor.execute(query, values).fetchall()
+            rows = trial_rows(cursor, [(id,) for id, *_ in keys])
+        found = (
+            {**row, "similarity": min(similarity, 1.0), "matched": matched}
+            for row, (_, similarity, matched, _) in zip(rows, keys, strict=True)
+        )
+        return Found.of(found, keys[0][-1] if keys else 0)
+
+
+def purge(cursor: Cursor) -> None:
+    """Remove the vectors of trials that were purged."""
+    cursor.execute("DELETE FROM vectors WHERE trial_id NOT IN (SELECT id FROM trials)")
+
+
+def _forget(cursor: Cursor, *, but: str) -> None:
+    cursor.execute("DELETE FROM vectors WHERE model_hash <> ?", [but])
+    cursor.execute("DELETE FROM vector_models WHERE hash <> ?", [but])
+
+
+def _checked(vector: Floats) -> list[float]:
+    if vector.shape != (DIM,) or not np.isfinite(vector).all() or float(np.linalg.norm(vector)) < _SMALLEST_NORM:
+        raise ConfigError(f"a vector of shape {vector.shape}: must be {DIM} finite numbers, not all of them 0")
+    numbers: list[float] = vector.tolist()
+    return numbers
+
+
+def _column(vectors: Floats) -> Any:
+    """Rows as one column, NULL for those with a NaN."""
+    is_missing = pa.array(np.isnan(vectors).any(axis=1))
+    values = pa.array(np.ascontiguousarray(vectors, np.float32).ravel())
+    return pa.FixedSizeListArray.from_arrays(values, DIM, mask=is_missing)

@@ -1,0 +1,49 @@
+"""The place for the tokenizer of one model that need not be loaded."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.errors import ConfigError, ModelError
+from engine.models.tokenizer import Tokenizer
+
+
+class TokenizerSlot:
+    """Holds one tokenizer at a time. Any thread may call it."""
+
+    def __init__(self, is_measuring: Callable[[], bool]) -> None:
+        self._is_measuring = is_measuring
+        self._lock = threading.Lock()
+        self._held: tuple[Path, int, Tokenizer] | None = None
+        self._is_closed = False
+
+    def of(self, path: Path) -> Tokenizer:
+        """The tokenizer of a file, opened where another was held or the file has changed; takes up to a second then.
+
+        Raises ConfigError while a benchmark measures, ModelError, WorkerDied.
+        """
+        with self._lock:
+            try:
+                changed_at = path.stat().st_mtime_ns
+            except OSError as error:
+                raise ModelError(f"{path}: cannot be read ({error.strerror}). It may have been removed.") from error
+            held = self._held
+            if held is not None and held[:2] == (path, changed_at) and held[2].is_alive:
+                return held[2]
+            if self._is_measuring() or self._is_closed:
+                raise ConfigError("A benchmark is measuring and has the machine to itself. The tokenizer waits for it.")
+            self._let_go()
+            opened = Tokenizer(path)
+            self._held = path, changed_at, opened
+            return opened
+
+    def close(self) -> None:
+        """End its program, and open no other."""
+        with self._lock:
+            self._is_closed = True
+            self._let_go()
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held[2].close()

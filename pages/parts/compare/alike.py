@@ -1,0 +1,86 @@
+"""How alike the answers of the arms are in meaning: against the first arm, and each with each."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import streamlit as st
+
+from engine.history import History
+from engine.results import Floats
+from engine.workbench import Workbench
+from engine.workbench.meaning_slot import SPEC
+from engine.workbench.similarity import cosines
+from pages.parts.address import put
+from pages.parts.embeddings import waiting
+from pages.parts.labels import distinct
+
+KEY, NAME, ON = "arms_meaning", "meaning", "1"
+HELP = (
+    "How alike the answers shown are in meaning, whatever their words: the cosine of their vectors. 1.00: the same "
+    "meaning, about 0: nothing in common. By all-MiniLM-L6-v2, which was trained on English and reads the first 256 "
+    "tokens."
+)
+
+
+class Said(NamedTuple):
+    """What an arm says: its label, the id of the trial, and the text."""
+
+    label: str
+    trial_id: str
+    text: str
+
+
+def control() -> None:
+    """Whether the meanings are compared; the model is only loaded for that."""
+    st.session_state[KEY] = _is_on()
+    st.toggle("Meaning", key=KEY, on_change=lambda: put(NAME, ON if st.session_state[KEY] else ""), help=HELP)
+
+
+def show(bench: Workbench, arms: Sequence[Said]) -> Mapping[str, str]:
+    """How alike each answer is to the first, in words, by trial id; nothing unless it is asked for.
+
+    Of more than two answers, each with each is drawn here.
+    """
+    said = [arm for arm in arms if arm.text.strip()]
+    if not _is_on() or len(said) < 2:
+        return {}
+    vectors = _vectors(bench, said)
+    if vectors is None:
+        return {}
+    alike = cosines(vectors)
+    if len(said) > 2:
+        _pairs([arm.label for arm in said], alike)
+    first, *others = said
+    return {
+        arm.trial_id: f"alike in meaning {alike[0, place]:.2f} with {first.label}"
+        for place, arm in enumerate(others, 1)
+    }
+
+
+def _is_on() -> bool:
+    return st.query_params.get(NAME) == ON
+
+
+def _vectors(bench: Workbench, said: Sequence[Said]) -> Floats | None:
+    """From the history, where all of them were read, else computed now."""
+    kept = _kept(bench.history, said) if bench.history else {}
+    if len(kept) == len(said):
+        return np.stack([kept[arm.trial_id] for arm in said])
+    found = waiting.vectors(bench, tuple(arm.text for arm in said), SPEC)
+    return None if found is None else found.vectors
+
+
+def _kept(history: History, said: Sequence[Said]) -> dict[str, Floats]:
+    return history.vectors.of_outputs([arm.trial_id for arm in said])
+
+
+def _pairs(labels: Sequence[str], alike: Floats) -> None:
+    names = list(distinct(dict(enumerate(labels))).values())
+    with st.expander("Alike in meaning, each with each", key="arms_pairs"):
+        st.dataframe(
+            {"": names, **{name: alike[:, place] for place, name in enumerate(names)}},
+            hide_index=True,
+            column_config={name: st.column_config.NumberColumn(format="%.2f", help=HELP) for name in names},
+            alt="Cosine of each pair of answers",
+        )

@@ -1,0 +1,175 @@
+"""Trials found by what they mean: the switch with its cost, how far the reading is, and the list by similarity."""
+
+from dataclasses import replace
+
+import streamlit as st
+
+from engine.embedding.models import EMBEDDED_NAME
+from engine.errors import EngineError
+from engine.history import History
+from engine.history.filters import Filter
+from engine.history.finding import Found
+from engine.history.vectors import Part
+from engine.results import Floats
+from engine.units import counted, duration
+from engine.workbench import Workbench
+from engine.workbench.meaning_slot import SPEC
+from pages.parts.embeddings import waiting
+from pages.parts.history import tables, view
+from pages.parts.history.listing import Listing
+from pages.parts.history.tables import Column
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+from pages.parts.units import size
+
+KEY, BY, LIKE, MEANING = "history_by", "by", "like", "meaning"
+CHOICES = {"": "Search by words", MEANING: "by meaning"}
+CALLED = {"prompt": "prompt", "output": "answer"}
+ORDERS = {"-similarity": "Most alike first"}
+COLUMNS = {
+    "similarity": Column("alike", None, "cosine of the vectors: 1.00 the same meaning, about 0 nothing in common"),
+    "matched": Column("by its", None, "which of the two is most alike"),
+    **tables.TRIAL,
+}
+REFRESH_S = 1.0
+TITLED = 90
+
+
+def is_asked() -> bool:
+    """True where the address asks for trials by meaning, or for those like one of them."""
+    return bool(view.part(LIKE)) or view.part(BY) == MEANING
+
+
+def control() -> None:
+    """What the search box goes by."""
+    st.session_state[KEY] = view.part(BY) if view.part(BY) in CHOICES else ""
+    st.segmented_control(
+        "Search by", CHOICES, format_func=CHOICES.__getitem__, key=KEY, required=True, label_visibility="collapsed",
+        on_change=lambda: view.put(**{BY: st.session_state[KEY], LIKE: "", "order": "", "page": ""}),
+        help="By words: each occurs as it is written. By meaning: what says something alike, in whatever words",
+    )  # fmt: skip
+
+
+def listing(bench: Workbench, history: History, wanted: Filter, usual: Listing) -> Listing | None:
+    """The list that the address asks for; the usual one where nothing can be searched, None where there is none yet.
+
+    Draws above it what search by meaning costs, or how far its reading is.
+    """
+    if not _standing(bench, history):
+        return usual
+    if view.part(LIKE):
+        return _like(history, view.part(LIKE))
+    if not wanted.text:
+        return usual
+    question = waiting.vectors(bench, (wanted.text,), SPEC, is_query=True)
+    return None if question is None else _by(history, question.vectors[0])
+
+
+def like_button(trial_id: str) -> None:
+    """Opens the list of answers like that of this trial, on the History page."""
+    st.button(
+        "Like this one", icon=":material/join_inner:", key="history_do_like",
+        help="Trials by how alike their answers are in meaning to this one",
+        on_click=lambda: view.put(**{LIKE: trial_id, BY: "", "text": "", "order": "", "page": ""}),
+    )  # fmt: skip
+
+
+def _by(history: History, vector: Floats, part: Part | None = None) -> Listing:
+    """The list of trials by similarity to a vector: of the question that stands in the search box, or of an answer."""
+
+    def find(wanted: Filter, *, limit: int, offset: int, order: str, is_descending: bool) -> Found:
+        narrowed = replace(wanted, text="") if part is None else wanted
+        found = history.vectors.nearest(vector, narrowed, part=part, limit=limit, offset=offset)
+        return found._replace(
+            rows=[{**row, "matched": CALLED[row["matched"]] if part is None else None} for row in found.rows]
+        )
+
+    return Listing("trial", find, COLUMNS, ORDERS)
+
+
+def _like(history: History, trial_id: str) -> Listing | None:
+    vector = history.vectors.of_outputs([trial_id]).get(trial_id)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if vector is None:
+            st.caption("The answer of this trial was not read yet, or it has none.", width="content")
+        else:
+            st.caption(f"By likeness to: {_title(history, vector)}", width="content")
+        st.button("All trials", type="tertiary", key="history_unlike", on_click=lambda: view.put(**{LIKE: ""}))
+    return None if vector is None else _by(history, vector, "output")
+
+
+def _title(history: History, vector: Floats) -> str:
+    """The beginning of the answer itself, which is nearest to its own vector."""
+    found = history.vectors.nearest(vector, Filter(has_archived=True), part="output", limit=1).rows
+    return plain(found[0]["output_start"].strip(), TITLED) if found else ""
+
+
+# the switch and what goes on behind it
+
+
+def _standing(bench: Workbench, history: History) -> bool:
+    """Say how search by meaning stands; False while it is off."""
+    meaning = bench.meaning
+    try:
+        if meaning.error is not None:
+            notice(meaning.error)
+        if history.vectors.model is None:
+            _offer(bench, "Read them")
+            return False
+        if meaning.reading is not None:
+            _follow(bench)
+        elif meaning.is_stopped:
+            _offer(bench, "Go on")
+        else:
+            _told(bench, history)
+    except EngineError as error:
+        notice(error)
+        return False
+    return True
+
+
+def _offer(bench: Workbench, label: str) -> None:
+    """What it takes to read what is unread, and the button that begins."""
+    cost = bench.meaning.cost()
+    told = "No prompt or answer to read yet; each will be as it ends."
+    if cost.num_texts:
+        left = f"about {duration(max(cost.seconds, 1.0))} in the background, {size(cost.num_bytes)} of disk"
+        told = (
+            f"{counted(cost.num_texts, 'text')} of prompts and answers to read: {left}; then each new one as it ends."
+        )
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(told, width="content")
+        st.button(
+            label, icon=":material/play_arrow:", key="history_read", on_click=view.act, args=(bench.meaning.turn_on,),
+            help=f"Makes a vector of each by {EMBEDDED_NAME}, trained on English. Nothing leaves this machine.",
+        )  # fmt: skip
+
+
+@st.fragment(run_every=REFRESH_S)
+def _follow(bench: Workbench) -> None:
+    """How far the reading is; the page is drawn again at its end."""
+    reading = bench.meaning.reading
+    if reading is None:
+        st.rerun()
+    left = f"{reading.waits_for} goes first" if reading.waits_for else f"{duration(reading.left_s)} left"
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        share = min(reading.done / max(reading.total, 1), 1.0)
+        st.progress(share, plain(f"Reading {reading.done:,} of {counted(reading.total, 'text')} · {left}"))
+        st.button("Stop", type="tertiary", icon=":material/stop:", key="history_stop", on_click=bench.meaning.stop)
+
+
+def _told(bench: Workbench, history: History) -> None:
+    """What is searched, of which the model read only the beginning, and the way back."""
+    model = history.vectors.model
+    read = history.vectors.num_read(model.hash) if model else None
+    if read is None:
+        return
+    told = f"{counted(read.num_texts, 'text')} read by {EMBEDDED_NAME}"
+    if read.num_cut:
+        told += f", of {read.num_cut:,} only the beginning: they are longer than the model takes"
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(told, width="stretch")
+        st.button(
+            "Turn off", type="tertiary", key="history_forget", on_click=view.act, args=(bench.meaning.turn_off,),
+            help="Removes the vectors, no trial; they can be read again",
+        )  # fmt: skip

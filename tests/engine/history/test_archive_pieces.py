@@ -1,0 +1,47 @@
+"""An archive in pieces: the same as a file, failures told, and no writer left behind."""
+
+import threading
+import time
+
+import pytest
+
+from engine.errors import HistoryError
+from engine.history import History, import_archive
+from engine.history.archive_pieces import PIECE_BYTES, archive_in_pieces
+from tests.engine.history.run_maker import make_run
+
+PATIENCE_S = 30.0
+
+
+def test_the_pieces_are_an_archive(history: History) -> None:
+    runs = [make_run(3_000, 3), make_run(0, 1)]
+    for run in runs:
+        history.runs.keep(run)
+    pieces = list(archive_in_pieces(history, run_ids=[runs[0].id]))
+    assert len(pieces) > 1 and max(map(len, pieces)) <= PIECE_BYTES
+    history.runs.delete(runs[0].id)
+    history.gc()
+    assert import_archive(history, b"".join(pieces)).num_runs == 1
+    found = history.runs.run(runs[0].id)
+    assert found is not None and len(found.samples) == 3_000
+
+
+def test_what_cannot_be_exported_is_told(history: History) -> None:
+    with pytest.raises(HistoryError, match="There is no run"):
+        next(archive_in_pieces(history, run_ids=["01a1fab9-91c7-7816-819a-8fcdffdfbaff"]))
+
+
+def test_a_reader_that_leaves_ends_the_writing(history: History) -> None:
+    history.runs.keep(make_run(60_000, 3))
+    pieces = archive_in_pieces(history)
+    next(pieces)
+    assert _writers()
+    pieces.close()  # type: ignore[attr-defined]
+    end = time.monotonic() + PATIENCE_S
+    while _writers():
+        assert time.monotonic() < end, "the archive is still written"
+        time.sleep(0.01)
+
+
+def _writers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "logitbench-export"]

@@ -1,0 +1,129 @@
+"""Load order measured by the workbench: with the machine to itself, watched, stopped, and the model put back."""
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.bench.planning.plan import Plan
+from engine.errors import ConfigError, PoolClosed
+from engine.settings import Settings
+from engine.specs import PoolSpec
+from engine.workbench import Workbench
+from engine.workbench.load_order_slot import OrderRun
+
+WITHIN_S = 60.0
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Workbench]:
+    opened = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(tmp_path / "home")}))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def models(story_model: Path, tmp_path: Path) -> tuple[Path, Path]:
+    found = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    for path in found:
+        shutil.copy(story_model, path)
+    return found
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
+
+
+def measured(bench: Workbench, models: tuple[Path, Path]) -> OrderRun:
+    run = bench.load_order.of(*models)
+    assert run is not None
+    run.wait(WITHIN_S)
+    assert not run.is_running
+    return run
+
+
+def test_it_is_measured_and_can_be_seen_again(bench: Workbench, models: tuple[Path, Path]) -> None:
+    bench.load_order.start(*models)
+    assert bench.load_order.doing == "The load order of a.gguf and b.gguf"
+    run = measured(bench, models)
+    assert run.error is None and run.found is not None
+    assert [step.name for step in run.found.steps] == ["A", "B", "A"] == [step.name for step in run.steps]
+    assert run.share == pytest.approx(1) and run.left_s == pytest.approx(0, abs=1e-6)
+    assert bench.load_order.running is None and bench.load_order.doing == ""
+    assert bench.load_order.of(*reversed(models)) is None
+
+
+def test_the_loaded_model_makes_room_and_comes_back(bench: Workbench, models: tuple[Path, Path]) -> None:
+    spec = PoolSpec(parallel=2, n_ctx=256)
+    bench.slot.load(models[0], spec)
+    until(lambda: bench.model.pool)
+    bench.load_order.start(*models)
+    until(lambda: bench.model.path is None)
+    assert measured(bench, models).error is None
+    until(lambda: bench.model.pool)
+    assert (bench.model.path, bench.model.spec) == (models[0], spec)
+
+
+def test_stopped_it_says_so_and_the_machine_is_free(bench: Workbench, models: tuple[Path, Path]) -> None:
+    bench.load_order.start(*models)
+    run = bench.load_order.running
+    assert run is not None
+    bench.load_order.stop()
+    measured(bench, models)
+    assert isinstance(run.error, PoolClosed) and run.is_stopped and run.found is None
+    assert len(run.steps) < 3
+    bench.load_order.start(*models)
+    assert measured(bench, models).found is not None
+
+
+def test_nothing_is_measured_beside_it_and_it_is_not_beside_anything(
+    bench: Workbench, models: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="is both A and B"):
+        bench.load_order.start(models[0], models[0])
+    goes_on = threading.Event()
+    monkeypatch.setattr(OrderRun, "measure", lambda _run: goes_on.wait(WITHIN_S))
+    bench.load_order.start(*models)
+    plan = Plan(model=str(models[0]))
+    for begin in (
+        lambda: bench.bench.start(plan),
+        lambda: bench.load_order.start(*models),
+        lambda: bench.files.synthesise("tiny", "Q4_0"),
+        lambda: bench.tokenizer.of(models[0]),
+        lambda: bench.embedding.embed(("one",)),
+    ):
+        with pytest.raises(ConfigError, match="Wait for it|waits for it|measures now"):
+            begin()
+    goes_on.set()
+    measured(bench, models)
+    bench.slot.load(models[0])
+    until(lambda: bench.model.pool)
+    job = bench.model.loaded()[0].submit("Once", max_tokens=400)
+    with pytest.raises(ConfigError, match="A trial is not done yet"):
+        bench.load_order.start(*models)
+    job.cancel()
+
+
+def test_a_model_that_cannot_be_loaded_is_the_reason(bench: Workbench, models: tuple[Path, Path]) -> None:
+    models[1].write_bytes(b"no model")
+    bench.load_order.start(*models)
+    assert "b.gguf" in str(measured(bench, models).error)
+
+
+def test_closing_ends_it_and_loads_nothing_again(tmp_path: Path, models: tuple[Path, Path]) -> None:
+    bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(tmp_path / "other")}))
+    bench.slot.load(models[0])
+    until(lambda: bench.model.pool)
+    bench.load_order.start(*models)
+    run = bench.load_order.of(*models)
+    bench.close()
+    assert run is not None and not run.is_running
+    assert bench.model.path is None
+    bench.load_order.start(*models)
+    assert bench.load_order.running is None

@@ -1,0 +1,101 @@
+"""The place for one model on bad days: loads that hang, models that go away while they are loaded."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.errors import ModelError
+from engine.workbench import model_slot
+from engine.workbench.model_slot import ModelSlot
+
+WITHIN_S = 30.0
+
+
+@pytest.fixture
+def slot() -> Iterator[ModelSlot]:
+    made = ModelSlot()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Every program that is started in place of Python does nothing, for ever; `undo` ends that."""
+    program = tmp_path / "hanging"
+    program.write_text("#!/bin/sh\nexec sleep 3600\n")
+    program.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.executable", str(program))
+        yield patch
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
+
+
+def sleeping() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if child.name() == "sleep"]
+
+
+def test_a_load_that_hangs_ends_when_it_is_ejected(
+    slot: ModelSlot, hangs: pytest.MonkeyPatch, story_model: Path
+) -> None:
+    slot.load(story_model)
+    until(sleeping)
+    slot.eject()
+    assert slot.state.path is None
+    until(lambda: not sleeping())
+    hangs.undo()
+    slot.load(story_model)
+    until(lambda: slot.state.pool)
+
+
+def test_another_model_takes_the_place_of_one_that_hangs(
+    slot: ModelSlot, hangs: pytest.MonkeyPatch, story_model: Path, tmp_path: Path
+) -> None:
+    slot.load(story_model)
+    until(sleeping)
+    hangs.undo()
+    other = tmp_path / "other.gguf"
+    shutil.copy(story_model, other)
+    slot.load(other)
+    until(lambda: slot.state.pool)
+    assert slot.state.path == other and not sleeping()
+
+
+def test_a_hash_that_hangs_keeps_no_memory_and_nobody_waiting(
+    slot: ModelSlot, story_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(psutil.Process().children())
+    monkeypatch.setattr(model_slot, "model_hash", lambda _path: time.sleep(WITHIN_S))
+    slot.load(story_model)
+    until(lambda: slot.state.progress == 1)
+    slot.eject()
+    monkeypatch.undo()
+    slot.load(story_model)
+    until(lambda: slot.state.pool)
+    assert len(psutil.Process().children()) == before + slot.state.spec.instances
+
+
+def test_a_model_that_is_removed_while_loaded_answers_until_it_is_ejected(
+    slot: ModelSlot, story_model: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "leaving.gguf"
+    shutil.copy(story_model, path)
+    slot.load(path)
+    until(lambda: slot.state.pool)
+    path.unlink()
+    pool, _identity = slot.state.loaded()
+    assert len(pool.submit("Once", max_tokens=4).result(WITHIN_S).ids) == 4
+    slot.eject()
+    slot.load(path)
+    until(lambda: slot.state.error)
+    with pytest.raises(ModelError, match=r"leaving\.gguf"):
+        slot.state.loaded()

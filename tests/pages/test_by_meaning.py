@@ -1,0 +1,128 @@
+"""Search by meaning on the History page, answers like one of them, and how alike the answers of a comparison are."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.comparing.arms import Arm, ComparisonPlan
+from engine.history import History
+from engine.specs import Sampling
+from engine.workbench import Workbench
+from pages.parts.plain import plain
+from tests.engine.history.trial_maker import make_trial
+from tests.pages.app import HOSTILE, address, choose, open_page, press, said, table
+from tests.pages.conftest import wait_for_model
+
+SAID = ("A kitten dozes where it is warm.", "The rent goes up in spring.", f"Our train is late. {HOSTILE}")
+
+
+@pytest.fixture
+def answers(bench: Workbench, history: History) -> Iterator[list[str]]:
+    """Ids of three trials that said these sentences."""
+    wait_for_model(bench)
+    ids = []
+    for text in SAID:
+        trial = make_trial(2, prompt=f"say {len(ids)}")
+        trial = replace(trial, completion=replace(trial.completion, text=text))
+        history.record(trial).result(60)
+        ids.append(trial.id)
+    yield ids
+    bench.meaning.turn_off()
+
+
+@pytest.fixture
+def read(bench: Workbench, history: History, answers: list[str]) -> list[str]:
+    """The same, with vectors."""
+    bench.meaning.turn_on()
+    until(lambda: bench.meaning.reading is None and len(history.vectors.of_outputs(answers)) == 3)
+    return answers
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def page(**query: str) -> AppTest:
+    return open_page("history.py", "History", view="trials", **query)
+
+
+def arrived(at: AppTest, is_so: Callable[[AppTest], bool]) -> AppTest:
+    """The page once vectors that it waits for are there."""
+
+    def look() -> bool:
+        at.run()
+        assert not at.exception, at.exception
+        return is_so(at)
+
+    if not is_so(at):
+        until(look)
+    return at
+
+
+def test_it_is_off_and_says_what_it_costs_until_it_is_switched_on(
+    bench: Workbench, history: History, answers: list[str]
+) -> None:
+    at = page()
+    assert "to read" not in said(at) and at.segmented_control(key="history_by").value == ""
+    at.segmented_control(key="history_by").set_value("meaning").run()
+    assert address(at)["by"] == "meaning"
+    assert "6 texts of prompts and answers to read: about" in said(at) and len(table(at)) == 3
+    assert history.vectors.model is None
+    press(at, "history_read")
+    until(lambda: bench.meaning.reading is None and bench.meaning.cost().num_texts == 0)
+    assert "6 texts read by" in said(at.run())
+    press(at, "history_forget")
+    assert history.vectors.model is None and "6 texts of prompts" in said(at)
+
+
+def test_trials_are_found_by_what_they_mean(read: list[str]) -> None:
+    at = page(by="meaning", text="a cat asleep in the sun")
+    arrived(at, lambda at: "alike" in table(at) if at.main.dataframe else False)
+    shown = table(at)
+    assert shown["answer"].iloc[0] == SAID[0] and shown["by its"].iloc[0] == "answer"
+    assert shown["alike"].is_monotonic_decreasing and shown["alike"].between(-1, 1).all()
+    assert len(shown) == 3 and address(at)["text"] == "a cat asleep in the sun"
+    at.segmented_control(key="history_by").set_value("").run()
+    assert "Nothing fits this filter." in said(at), "by its words nothing is found"
+
+
+def test_answers_like_one_of_them(read: list[str]) -> None:
+    at = press(choose(page(), 2), "history_do_like")
+    assert address(at)["like"] == read[0]
+    assert plain(SAID[0]) in said(at)
+    assert table(at)["alike"].iloc[0] == pytest.approx(1, abs=1e-6) and table(at)["answer"].iloc[0] == SAID[0]
+    assert HOSTILE not in said(page(like=read[2]))
+    at.text_input(key="history_filter_text").set_value("rent").run()
+    assert list(table(at)["answer"]) == [SAID[1]], "words narrow the list"
+    press(at, "history_unlike")
+    assert "like" not in address(at) and "alike" not in table(at)
+    assert "was not read yet" in said(page(like="nobody"))
+
+
+def test_a_trial_of_the_prompt_lab_leads_there(read: list[str]) -> None:
+    at = press(open_page("prompt_lab.py", "Prompt lab", trial=read[1]), "lab_like")
+    assert [title.value for title in at.title] == ["History"]
+    assert address(at) == {"view": "trials", "like": read[1]}
+
+
+def test_arms_are_compared_by_what_they_mean(bench: Workbench, history: History) -> None:
+    wait_for_model(bench)
+    arms = tuple(Arm(sampling=Sampling(temperature=t, seed=7), max_tokens=12) for t in (0.0, 1.0, 1.5))
+    id = bench.compare.start(ComparisonPlan(prompt="Once upon a time", arms=arms))
+    bench.compare.wait(60)
+    at = open_page("compare.py", "Compare", comparison=id)
+    assert "alike in meaning" not in said(at)
+    at.toggle(key="arms_meaning").set_value(True).run()
+    assert address(at)["meaning"] == "1"
+    arrived(at, lambda at: "alike in meaning" in said(at))
+    assert said(at).count("alike in meaning") == 2
+    pairs = next(frame.value for frame in at.main.dataframe if len(frame.value) == len(frame.value.columns) - 1)
+    assert pairs.iloc[0, 1] == pytest.approx(1) and pairs.iloc[0, 2] == pytest.approx(pairs.iloc[1, 1])
+    at.toggle(key="arms_meaning").set_value(False).run()
+    assert "meaning" not in address(at)

@@ -1,0 +1,75 @@
+"""The History page: what comes from elsewhere, reference machines among it."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.bench.planning.plan import Plan
+from engine.history import History, run_bytes
+from engine.reference import NOTED_BY_HAND, reference_runs
+from engine.runs import RunRecord
+from pages.parts.plain import plain
+from tests.pages.app import address, choose, open_page, press, said, table
+from tests.pages.bench_harness import make_run
+
+
+def page(**query: str) -> AppTest:
+    return open_page("history.py", "History", **query)
+
+
+def names(at: AppTest) -> list[str]:
+    return list(table(at)["name"])
+
+
+def test_this_machine_stands_beside_the_references(runs: list[RunRecord]) -> None:
+    at = page(view="reference")
+    assert "end to end at best" in at.main.subheader[0].value
+    shown = table(at)
+    assert {"c7i.4xlarge", "inf1.2xlarge"} <= set(shown["machine"])
+    assert shown["end to end, tok/s"].max() == pytest.approx(840 / 45)
+    assert not any("PSS" in column or column.startswith("memory (") for column in shown)
+    press(choose(at, 0), "history_compare_reference")
+    ours, theirs = address(at)["runs"].split(",")
+    assert ours in {run.id for run in runs} and theirs in {run.id for run in reference_runs()}
+
+
+def test_lines_are_read_and_saved_as_noted_by_hand(history: History) -> None:
+    at = page(view="reference")
+    at.text_input(key="history_machine").set_value("my box").run()
+    at.text_area(key="history_lines").set_value("235 tokens in 80s = 2.93 tokens/s (4 threads)\n100 tok, 20 s").run()
+    assert any("235" in frame.value.to_string() for frame in at.main.dataframe)
+    press(at, "history_save_noted")
+    assert plain("2 timings of my box: saved as noted by hand.") in said(at)
+    (row,) = history.find.runs().rows
+    assert row["origin"] == NOTED_BY_HAND
+    at.text_area(key="history_lines").set_value("nothing of use").run()
+    assert "line 1" in at.main.error[0].value and at.button(key="history_save_noted").disabled
+
+
+def test_a_file_is_looked_at_and_taken_in_once(history: History, plan: Plan) -> None:
+    run = make_run(plan, name="From elsewhere")
+    at = page(view="sql")
+    at.file_uploader(key="history_file_0").set_value(("run.zip", run_bytes(run), "application/zip")).run()
+    assert not at.exception
+    press(at, "history_take_in")
+    assert address(at) == {"view": "runs"} and names(at) == ["From elsewhere"]
+    at.file_uploader(key="history_file_1").set_value(("run.zip", run_bytes(run), "application/zip")).run()
+    press(at, "history_take_in")
+    assert names(at) == ["From elsewhere"] and "1 was here already" in said(at)
+
+
+def test_pasted_lines_are_looked_at_and_taken_in(history: History) -> None:
+    at = page()
+    at.text_area(key="history_pasted").set_value("235 tokens in 80s = 2.93 tokens/s\n340 tokens in 40 s = 9 t/s").run()
+    assert "timings noted by hand · 2 rows" in said(at)
+    (preview,) = [frame.value for frame in at.main.dataframe if "time, s" in frame.value]
+    assert list(preview["tokens"]) == [235, 340]
+    press(at, "history_take_in")
+    (row,) = history.find.runs().rows
+    assert row["origin"] == NOTED_BY_HAND and "taken in" in said(at)
+    assert at.text_area(key="history_pasted").value == ""
+
+
+def test_what_no_door_knows_is_refused_in_place(history: History) -> None:
+    at = page()
+    at.file_uploader(key="history_file_0").set_value(("x.csv", b"\x00\x01 nothing", "text/csv")).run()
+    assert at.main.error and "history_take_in" not in [button.key for button in at.button]

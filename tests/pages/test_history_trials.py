@@ -1,0 +1,68 @@
+"""The History page: trials and their tokens."""
+
+import time
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.history import History
+from engine.specs import Request, Sampling
+from engine.workbench import Workbench
+from engine.workbench.trials import Draft
+from tests.pages.app import address, choose, open_page, press, said, table
+
+
+def page(**query: str) -> AppTest:
+    return open_page("history.py", "History", **query)
+
+
+@pytest.fixture
+def trials(bench: Workbench, history: History) -> list[str]:
+    """Ids of three trials of the small model, the newest last."""
+    made = []
+    for seed, prompt in enumerate(("Once upon a time", "The king said", "A little dog")):
+        draft = Draft(prompt, (), Sampling(seed=seed), Request(max_tokens=6, top_k=5), True)
+        trial = bench.submit(draft)
+        trial.job.result(timeout=60)
+        end = time.monotonic() + 20
+        while not trial.is_stored:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        made.append(trial.id)
+    return made
+
+
+def test_trials_are_found_by_their_text_and_opened(trials: list[str]) -> None:
+    at = page(view="trials")
+    shown = table(at)
+    assert list(shown["prompt"]) == ["A little dog", "The king said", "Once upon a time"]
+    assert shown["decode, tok/s"].min() > 0
+    at.text_input(key="history_filter_text").set_value("king").run()
+    assert list(table(at)["prompt"]) == ["The king said"]
+    press(choose(at, 0), "history_do_open")
+    assert [title.value for title in at.title] == ["Prompt lab"] and address(at) == {"trial": trials[1]}
+
+
+def test_trials_are_deleted_and_restored_and_compared(trials: list[str], bench: Workbench) -> None:
+    at = press(choose(page(view="trials"), 0), "history_do_delete")
+    assert len(table(at)) == 2 and bench.history.trial(trials[2]) is None
+    press(at, "history_undo")
+    assert len(table(at)) == 3
+    press(choose(at, 0, 1), "history_do_compare")
+    assert address(at)["trials"] == f"{trials[2]},{trials[1]}"
+
+
+def test_the_least_confident_and_the_slowest_tokens_stand_out(trials: list[str]) -> None:
+    at = page(view="trials", rows="unsure")
+    unsure = table(at)
+    assert unsure["p, %"].is_monotonic_increasing and len(unsure) == 18
+    at.segmented_control(key="history_rows").set_value("slow").run()
+    assert table(at)["time, ms"].is_monotonic_decreasing
+    trial = table(at)["trial"][0]
+    press(choose(at, 0), "history_open_token")
+    assert [title.value for title in at.title] == ["Prompt lab"]
+    assert trial in {"A little dog", "The king said", "Once upon a time"}
+
+
+def test_no_trial_leads_to_the_prompt_lab(history: History) -> None:
+    assert "No trial was kept yet" in said(page(view="trials"))
