@@ -34,6 +34,10 @@ MOST_FILES = 10_000
 LARGEST_FILE = constants.MAX_HTTP_DOWNLOAD_SIZE
 """Bytes of the largest file that the hub sends by plain HTTP."""
 
+# Else the library first asks the hub, once a day, for a list of coding agents, and puts what it finds of them and of
+# torch into every request (huggingface_hub.utils.build_hf_headers).
+constants.HF_HUB_DISABLE_TELEMETRY = True
+
 _BUSY = (408, 429, 500, 502, 503, 504)
 _LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN"
 _HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")

@@ -50,7 +50,7 @@ def offers(source: ModelFile, *, imatrix: str | Path | None = None, may_requanti
     has_experts = source.whole("expert_count") > 0
     with contextlib.closing(QuantiseProgram()) as program:
         made = [
-            offer_of(source, name, program.ask(source.path, number, **options), may_requantise)
+            offer_of(source, name, program.quantise(source.path, number, **options), may_requantise)
             for name, number in TYPES.items()
             if has_experts or name != _OF_EXPERTS
         ]

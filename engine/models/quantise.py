@@ -125,7 +125,7 @@ class QuantiseJob:
                 options = self._options()
                 offer = self._size(program, options)
                 self._total_bytes, self._began, self._state = offer.num_bytes, time.monotonic(), "writing"
-                answer = program.ask(self.source.path, TYPES[self.type_name], target=str(self._partial), **options)
+                answer = program.quantise(self.source.path, TYPES[self.type_name], target=str(self._partial), **options)
                 self._state = "checking"
                 self._check(answer)
                 os.replace(self._partial, self.target)
@@ -155,7 +155,7 @@ class QuantiseJob:
     def _size(self, program: QuantiseProgram, options: Mapping[str, Any]) -> Offer:
         """What will be made; raises ModelError where it cannot be, or the disk has no room for it."""
         read_model(self.source.path)
-        found = program.ask(self.source.path, TYPES[self.type_name], **options)
+        found = program.quantise(self.source.path, TYPES[self.type_name], **options)
         offer = offer_of(self.source, self.type_name, found, self._may_requantise)
         if offer.refusal:
             raise ModelError(f"{self.source.path}: cannot be quantised to {self.type_name}: {offer.refusal}")

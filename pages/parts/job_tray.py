@@ -1,44 +1,129 @@
-"""The job tray under the model bar: the benchmark that runs, how far it is, and Stop; nothing where none runs."""
+"""The job tray under the model bar: what runs, how far it is, and Stop; nothing where nothing runs."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import streamlit as st
 from streamlit.navigation.page import Page
 
 from engine.bench.running.progress import Progress
+from engine.models.details import readable
 from engine.units import duration
 from engine.workbench import Workbench, current
+from pages.parts.models import file_task, place
+from pages.parts.plain import plain
 
-REFRESH_S = 5.0
-JOBS = {"speed": "Sweep", "settings": "Tuning", "python": "Cost of Python", "users": "Users"}
+REFRESH_S, WHILE_MEASURING_S = 1.0, 5.0
+BENCHMARK, COMPARE, MODELS = "benchmark", "compare", "models"
+"""Pages where what runs can be watched."""
+
+JOBS = {
+    "speed": "Sweep", "settings": "Tuning", "python": "Cost of Python", "users": "Users", "embedding": "Embeddings"
+}  # fmt: skip
+UNKNOWN = "time left: not known yet"
 
 
-def show(page: Page) -> None:
-    """Draw the tray; `page` is where its run can be watched."""
-    if current().bench.running is not None:
-        _running(page)
+class Job(NamedTuple):
+    """One thing that runs: its title, a line about it, where it is watched, share done (0 to 1), what is left in words.
+
+    stop: ends it; None where it goes on to its end.
+    """
+
+    title: str
+    line: str
+    page: str
+    query: dict[str, str]
+    share: float
+    left: str
+    stop: Callable[[], object] | None
 
 
-@st.fragment(run_every=REFRESH_S)
-def _running(page: Page) -> None:
-    bench = current()
-    running = bench.bench.running
-    st.caption("Benchmark")
-    if running is None:
-        st.page_link(page, label="It has ended: open it", icon=":material/done:", width="stretch")
-        return
-    progress = running.progress
-    job = JOBS[running.plan.question]
-    st.page_link(
-        page, label=f"{job} {progress.done}/{progress.total}", icon=":material/speed:", width="stretch",
-        query_params={"run": running.run_id},
-    )  # fmt: skip
-    st.progress(share(progress))
+def show(pages: Mapping[str, Page]) -> None:
+    """Draw the tray; `pages` by BENCHMARK, COMPARE and MODELS."""
+    begun = list(jobs(current()))
+    if begun:
+        every = WHILE_MEASURING_S if current().bench.running is not None else REFRESH_S
+        st.fragment(_follow, run_every=every)(pages, begun)
+
+
+def jobs(bench: Workbench) -> Iterator[Job]:
+    """Everything that runs now, one of each title."""
+    yield from _benchmark(bench)
+    yield from _comparison(bench)
+    yield from _file(bench)
+    yield from _load_order(bench)
+    yield from _background(bench)
+
+
+def _follow(pages: Mapping[str, Page], begun: list[Job]) -> None:
+    """What ran when the page was drawn, and what began since."""
+    now = {job.title: job for job in jobs(current())}
+    for job in begun:
+        if job.title not in now:
+            st.caption(plain(job.title))
+            st.page_link(
+                pages[job.page], label="It has ended: open it", icon=":material/done:", width="stretch",
+                query_params=job.query,
+            )  # fmt: skip
+    for job in now.values():
+        _draw(pages[job.page], job)
+
+
+def _draw(page: Page, job: Job) -> None:
+    st.caption(plain(job.title))
+    st.page_link(page, label=plain(job.line), icon=":material/speed:", width="stretch", query_params=job.query)
+    st.progress(min(job.share, 1.0))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(time_left(progress), width="stretch")
-        st.button("Stop", key="tray_stop", type="tertiary", on_click=_stop, args=(bench,))
+        st.caption(plain(job.left), width="stretch")
+        if job.stop is not None:
+            st.button("Stop", key=f"tray_stop_{job.title}", type="tertiary", on_click=job.stop)
 
 
-def _stop(bench: Workbench) -> None:
-    bench.bench.stop()
+def _benchmark(bench: Workbench) -> Iterator[Job]:
+    running = bench.bench.running
+    if running is not None:
+        progress = running.progress
+        line = f"{JOBS[running.plan.question]} {progress.done}/{progress.total}"
+        query = {"run": running.run_id}
+        yield Job("Benchmark", line, BENCHMARK, query, share(progress), time_left(progress), bench.bench.stop)
+
+
+def _comparison(bench: Workbench) -> Iterator[Job]:
+    running = bench.compare.running
+    if running is not None:
+        line = f"{running.done}/{running.total} answers"
+        left = running.message or (UNKNOWN if running.left_s is None else f"{duration(running.left_s)} left")
+        query = {"comparison": running.comparison_id}
+        done = running.done / max(running.total, 1)
+        yield Job("Comparison", line, COMPARE, query, done, left, bench.compare.stop)
+
+
+def _file(bench: Workbench) -> Iterator[Job]:
+    task = bench.files.task
+    if task is not None and task.is_running:
+        view = place.GET if task.kind == "get" else place.QUANTISE
+        left = "stopping" if task.is_stopped else _left(task.progress.left_s)
+        title = file_task.DOING[task.kind]
+        yield Job(title, task.name, MODELS, {"view": view}, task.progress.share, left, bench.files.cancel)
+
+
+def _load_order(bench: Workbench) -> Iterator[Job]:
+    run = bench.load_order.running
+    if run is not None:
+        query = {"view": place.ORDER, "model": readable(run.a), "second": readable(run.b)}
+        left = "stopping" if run.is_stopped else _left(run.left_s)
+        yield Job("Load order", readable(run.loading), MODELS, query, run.share, left, run.stop)
+
+
+def _background(bench: Workbench) -> Iterator[Job]:
+    task = bench.bench.background.task
+    if task is not None:
+        yield Job("In the background", task.name, BENCHMARK, {}, task.share, f"{task.share:.0%} done", None)
+
+
+def _left(seconds: float) -> str:
+    return f"{duration(seconds)} left" if math.isfinite(seconds) else UNKNOWN
 
 
 def share(progress: Progress) -> float:
@@ -48,4 +133,4 @@ def share(progress: Progress) -> float:
 
 def time_left(progress: Progress) -> str:
     """How long it will still take, in words."""
-    return "time left: not known yet" if progress.left_s is None else f"{duration(progress.left_s)} left"
+    return UNKNOWN if progress.left_s is None else f"{duration(progress.left_s)} left"

@@ -1,35 +1,42 @@
 """The model bar under the navigation: what is loaded, a picker that shows the memory before it loads, the machine."""
 
 import math
+import os
 from pathlib import Path
 
 import streamlit as st
 
 from engine.bench.measuring.machine import fingerprint
 from engine.errors import EngineError
-from engine.models import BrokenFile, ModelFile, embedded_model, estimate, list_models, read_model
+from engine.models import ModelFile, embedded_model, estimate, read_model
+from engine.models.details import readable
 from engine.pool.pool import Pool
 from engine.specs import PoolSpec
 from engine.units import counted
 from engine.workbench import Workbench, current
 from engine.workbench.model_slot import ModelState, default_spec
 from pages.parts.benchmark.limits_view import machine_limits
+from pages.parts.labels import distinct
+from pages.parts.models import place
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.units import mebibytes, parameters, size
 
-REFRESH_S = 0.4
-EMBEDDED, FOLDER, PATH = "Embedded", "Folder", "Path"
+REFRESH_S, WHILE_MEASURING_S = 0.4, 2.0
+FOUND, PATH = "Found here", "Path"
 DEMONSTRATION = "A demonstration model, trained on old public-domain tales: it writes English sentences, not sense."
 
 
 def show() -> None:
-    """Draw the bar; while a model loads it refreshes itself, and the whole page once it is there."""
+    """Draw the bar; while a model loads or makes room it refreshes itself, and the whole page once it is there."""
     bench = current()
     state = bench.model
     st.caption("Model")
     if state.is_loading:
         _loading(bench)
+        return
+    if state.path is None and bench.load_order.running is not None:
+        _making_room(bench)
         return
     if state.pool is not None and state.file is not None:
         _loaded(state, state.file, state.pool)
@@ -51,13 +58,21 @@ def _loading(bench: Workbench) -> None:
     state = bench.model
     if not state.is_loading:
         st.rerun()
-    st.markdown(f"**{plain(state.file.name if state.file else state.path.name if state.path else '')}**")
+    name = state.file.name if state.file else state.path.name if state.path else ""
+    st.markdown(f"**{plain(readable(name))}**")
     st.progress(min(state.progress or 0.0, 1.0), text="Loading")
     st.button("Cancel", key="model_cancel", type="tertiary", on_click=bench.slot.eject)
 
 
+@st.fragment(run_every=WHILE_MEASURING_S)
+def _making_room(bench: Workbench) -> None:
+    if bench.load_order.running is None:
+        st.rerun()
+    st.caption("No other model is held while loads are being measured.")
+
+
 def _loaded(state: ModelState, file: ModelFile, pool: Pool) -> None:
-    st.markdown(f"**{plain(file.name)}**")
+    st.markdown(f"**{plain(readable(file.name))}**")
     threads = f"{pool.spec.instances} × {pool.threads} thread{'s' if pool.threads > 1 else ''}"
     facts = f"{parameters(file.num_parameters)} parameters · {file.quantisation} · {size(file.size)}"
     st.caption(f"{plain(facts)}  \ncontext {pool.n_ctx:,} · {plain(threads)}")
@@ -70,14 +85,9 @@ def _picker(bench: Workbench) -> None:
     """Choose a file and a pool; the memory they take stands there before anything loads."""
     state = bench.model
     source = st.segmented_control(
-        "Source",
-        (EMBEDDED, FOLDER, PATH),
-        default=EMBEDDED,
-        required=True,
-        key="pick_source",
-        label_visibility="collapsed",
+        "Source", (FOUND, PATH), default=FOUND, required=True, key="pick_source", label_visibility="collapsed"
     )
-    path = embedded_model() if source == EMBEDDED else _from_folder(bench) if source == FOLDER else _from_path()
+    path = _from_library(state) if source == FOUND else _from_path()
     if path is None:
         return
     try:
@@ -98,27 +108,25 @@ def _picker(bench: Workbench) -> None:
         st.rerun()
 
 
-def _from_folder(bench: Workbench) -> Path | None:
-    folder = st.text_input(
-        "Folder", str(bench.settings.models), key="pick_folder", help="Looked through three levels deep"
+def _from_library(state: ModelState) -> Path | None:
+    """One of the models of all places, at first the one that is loaded."""
+    entries = place.library()
+    usable = {entry.file.path: (entry, entry.file) for entry in entries if isinstance(entry.file, ModelFile)}
+    labels = distinct(
+        {path: f"{entry.name} · {file.quantisation} · {size(file.size)}" for path, (entry, file) in usable.items()}
     )
-    found = list_models(Path(folder).expanduser()) if folder else []
-    files = {str(one.path): one for one in found if isinstance(one, ModelFile)}
-    for broken in (one for one in found if isinstance(one, BrokenFile)):
-        st.caption(plain(broken.reason))
-    if not files:
-        st.caption("There is no GGUF file in this folder.")
-        return None
     chosen = st.selectbox(
-        "File", list(files), key="pick_file",
-        format_func=lambda path: f"{files[path].name} · {files[path].quantisation} · {size(files[path].size)}",
+        "Model", list(labels), index=list(labels).index(state.path) if state.path in labels else 0,
+        format_func=labels.__getitem__, key="pick_file",
     )  # fmt: skip
-    return Path(chosen) if chosen else None
+    if len(usable) < len(entries):
+        st.caption(f"{counted(len(entries) - len(usable), 'file')} cannot be used: the Models page says why.")
+    return chosen
 
 
 def _from_path() -> Path | None:
     text = st.text_input("Path of a GGUF file", key="pick_path", placeholder="/models/name.gguf")
-    return Path(text).expanduser() if text.strip() else None
+    return Path(os.path.expanduser(text.strip())) if text.strip() else None
 
 
 def _profile(bench: Workbench, path: Path) -> PoolSpec | None:

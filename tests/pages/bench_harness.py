@@ -17,6 +17,7 @@ from engine.reference import reference_run
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
 from engine.samples import FLAGS, Samples, make_sample
 from engine.workbench.background import Background, Task
+from tests.engine.bench.embedding_runs import embedding_run
 
 START = datetime(2026, 11, 20, 9, 30, tzinfo=UTC)
 
@@ -126,7 +127,7 @@ class ScriptedSlot:
 
     def start(self, plan: Plan) -> str:
         self.calls.append(("start", plan))
-        run = make_run(plan)
+        run = embedding_run(new_id(), plan) if plan.is_embedding else make_run(plan)
         self.begin(run, plan)
         return run.id
 

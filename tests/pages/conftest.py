@@ -1,11 +1,20 @@
-"""One workbench for the page tests, with the model that ships and a home folder of its own."""
+"""What the page tests share: one workbench with the model that ships, benchmarks that nothing measures, runs."""
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, Page
 
+from engine.bench.planning.plan import Plan
+from engine.history import History
+from engine.models import embedded_model
+from engine.runs import RunRecord
 from engine.workbench import Workbench, workbench
+from tests.pages.bench_harness import ScriptedSlot, make_run
 
 
 def wait_for_model(bench: Workbench) -> None:
@@ -25,3 +34,54 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
         wait_for_model(bench)
         yield bench
         bench.close()
+
+
+@pytest.fixture(scope="session")
+def plan() -> Plan:
+    """Layouts by sequences, in rounds enough for verdicts."""
+    return Plan(
+        name="Mine", model=str(embedded_model()), axes={"layout": ("1x1", "1x2", "2x1"), "parallel": (1, 4)}, rounds=12
+    )
+
+
+@pytest.fixture
+def slot(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> ScriptedSlot:
+    """Benchmarks that the pages drive and nothing measures."""
+    scripted = ScriptedSlot()
+    monkeypatch.setattr(bench, "bench", scripted, raising=False)
+    return scripted
+
+
+@pytest.fixture
+def history(bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
+    """An empty history in the place of the workbench's own."""
+    with History.open(tmp_path / "history.duckdb") as history:
+        monkeypatch.setattr(bench, "history", history)
+        yield history
+
+
+@pytest.fixture
+def runs(history: History, plan: Plan) -> list[RunRecord]:
+    """Three runs of one machine in the history, a day between them, the newest last."""
+    small = replace(plan, axes={"layout": ("1x1", "1x2"), "parallel": (1, 4)}, rounds=6)
+    first = make_run(small)
+    made = [
+        replace(make_run(small, seed=day), created_at=first.created_at + timedelta(days=day), name=name)
+        for day, name in enumerate(("Monday", "Tuesday", "Wednesday"))
+    ]
+    for run in made:
+        samples = run.samples.copy()
+        samples["end_to_end_per_s"] = samples["tokens_per_s"] * 0.9
+        history.runs.keep(replace(run, samples=samples))
+    return made
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page of its own in the browser, whose scripts must not fail."""
+    opened = browser.new_page(viewport={"width": 1400, "height": 900})
+    faults: list[str] = []
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    yield opened
+    opened.close()
+    assert faults == []

@@ -14,6 +14,7 @@ from engine.bench.findings.summary import Summary, summarise
 from engine.bench.findings.users import capacity
 from engine.bench.findings.waterfall import PartTotals, waterfall
 from engine.bench.planning.plan import Objective, Plan
+from engine.history.thinning import MOST_POINTS
 from engine.models import embedded_model
 from engine.runs import CellRecord, RunRecord
 from engine.samples import make_sample, no_samples
@@ -145,6 +146,17 @@ def test_a_strip_of_nothing_is_empty() -> None:
     assert len(found.ratio) == 0 and found.finding == "Every sample counts"
 
 
+def test_a_strip_of_very_many_samples_sends_few_and_loses_no_outlier(run: RunRecord) -> None:
+    samples = np.tile(run.samples, 1 + 2 * MOST_POINTS // len(run.samples))
+    samples["position"] = np.arange(len(samples))
+    samples["started_at"] = 1.0 * np.arange(len(samples))
+    samples[METRIC][MOST_POINTS + 1] *= 50
+    figure = charts.strip(replace(run, samples=samples), summarise(run), METRIC)
+    assert 0 < sum(len(trace.x) for trace in figure.data) <= MOST_POINTS
+    assert max(trace.y.max() for trace in figure.data) > 20
+    assert f"of {len(samples):,} samples do not count" in title(figure)
+
+
 def test_only_charts_that_say_something_are_offered(plan: Plan, run: RunRecord, summary: Summary) -> None:
     assert list(run_charts.available(run, summary, METRIC)) == [
         "By sequences", "Threads", "Layouts", "Against latency", "Against first token", "Memory", "All cells",
@@ -223,7 +235,7 @@ def test_the_time_to_draw_grows_no_faster_than_the_samples(plan: Plan) -> None:
         summary = summarise(run)
         made = [make() for make in run_charts.available(run, summary, METRIC).values()]
         strip = charts.strip(run, summary, METRIC)
-        assert sum(len(trace.x) for trace in strip.data) == len(run.samples)
+        assert 0 < sum(len(trace.x) for trace in strip.data) <= MOST_POINTS
         assert all(sum(len(trace.x) for trace in figure.data) < 1_000 for figure in made)
         for figure in (*made, strip):
             plotly.io.to_json(figure)

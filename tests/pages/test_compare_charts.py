@@ -14,6 +14,7 @@ from playwright.sync_api import Browser
 from engine.bench.findings.comparison import Comparison, compare_runs
 from engine.bench.findings.front import pareto
 from engine.bench.planning.plan import Plan
+from engine.history.thinning import MOST_POINTS
 from engine.models import embedded_model
 from engine.reference import reference_runs
 from engine.runs import RunRecord
@@ -105,13 +106,13 @@ def test_a_box_stands_on_the_samples_that_count(comparison: Comparison) -> None:
 
 
 def test_many_samples_send_few_points_and_keep_their_quartiles(run: RunRecord) -> None:
-    samples = np.tile(run.samples, 200)
+    samples = np.tile(run.samples, 400)
     samples["position"] = np.arange(len(samples))
-    samples["round"] = np.repeat(np.arange(1200), len(run.samples) // 6)
+    samples["round"] = np.repeat(np.arange(2400), len(run.samples) // 6)
     samples["tokens_per_s"] *= np.random.default_rng(0).lognormal(0, 0.1, len(samples))
     comparison = every_cell(replace(run, samples=samples))
     figure = run_figures.samples(comparison)
-    assert drawn(figure) < len(samples) and drawn(figure) <= run_figures.MOST_POINTS
+    assert drawn(figure) < len(samples) and drawn(figure) <= MOST_POINTS
     box = next(trace for trace in figure.data if trace.type == "box")
     entry = comparison.entries[-1]
     counted = entry.samples["tokens_per_s"][entry.samples["flag"] == 0]

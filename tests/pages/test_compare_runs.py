@@ -11,24 +11,14 @@ from engine.bench.findings.comparison import Comparison, compare_runs
 from engine.bench.findings.entries import key_of
 from engine.bench.planning.plan import Plan
 from engine.errors import HistoryError
-from engine.models import embedded_model
 from engine.reference import reference_runs
 from engine.runs import RunRecord
 from engine.workbench import Workbench
 from pages.parts.compare import run_entries
 from pages.parts.labels import distinct
 from pages.parts.plain import plain
-from tests.pages.app import open_page
+from tests.pages.app import HOSTILE, address, open_page, said
 from tests.pages.bench_harness import ScriptedSlot, make_run
-
-HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
-
-
-@pytest.fixture(scope="module")
-def plan() -> Plan:
-    return Plan(
-        name="Mine", model=str(embedded_model()), axes={"layout": ("1x1", "1x2", "2x1"), "parallel": (1, 4)}, rounds=12
-    )
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +43,6 @@ def page(**query: str) -> AppTest:
 
 def opened(*runs: RunRecord, **query: str) -> AppTest:
     return page(runs=",".join(run.id for run in runs), **query)
-
-
-def address(at: AppTest) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}
-
-
-def said(at: AppTest) -> str:
-    return "\n".join(element.value for element in [*at.main.caption, *at.main.markdown, *at.main.subheader])
 
 
 def table(at: AppTest) -> list[str]:

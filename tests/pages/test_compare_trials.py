@@ -11,10 +11,9 @@ from engine.workbench.trials import Draft
 from pages.parts.compare.trial_file import as_file
 from pages.parts.compare.trial_text import as_html
 from pages.parts.plain import plain
-from tests.pages.app import open_page, press
+from tests.pages.app import HOSTILE, address, open_page, press, primary
 from tests.pages.conftest import wait_for_model
 
-HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
 COLD, HOT = (Arm(sampling=Sampling(temperature=t, seed=7), max_tokens=6) for t in (0.0, 1.5))
 
 
@@ -29,16 +28,8 @@ def page(**query: str) -> AppTest:
     return open_page("compare.py", "Compare", **query)
 
 
-def address(at: AppTest) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}
-
-
 def captions(at: AppTest) -> str:
     return "\n".join(caption.value for caption in at.main.caption)
-
-
-def primary(at: AppTest) -> list[str]:
-    return [button.label for button in at.main.button if button.proto.type == "primary"]
 
 
 def temperatures(at: AppTest) -> list[float]:

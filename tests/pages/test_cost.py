@@ -15,10 +15,9 @@ from engine.runs import RunRecord
 from engine.workbench import Workbench, costing
 from pages.parts.cost import charts, price_table
 from pages.parts.plain import plain
-from tests.pages.app import open_page
+from tests.pages.app import HOSTILE, address, open_page
 from tests.pages.bench_harness import ScriptedSlot, make_run
 
-HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
 NOTES = "c7i.4xlarge ends 18.2 h sooner than c7i.xlarge for $2.75 more."
 HOME = "Two cores"
 
@@ -46,10 +45,6 @@ def run(slot: ScriptedSlot) -> RunRecord:
 
 def page(**query: str) -> AppTest:
     return open_page("cost.py", "Cost", **query)
-
-
-def address(at: AppTest) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}
 
 
 def sentence(at: AppTest) -> str:
@@ -312,6 +307,15 @@ def test_time_and_money_has_wanted_limits_dashed_and_the_chosen_larger() -> None
     (points,) = [trace for trace in figure.data if trace.mode and "markers" in trace.mode]
     sizes = dict(zip(points.text, points.marker.size, strict=True))
     assert max(sizes, key=sizes.__getitem__) == "c7i.2xlarge"
+
+
+def test_a_short_job_is_drawn_in_minutes() -> None:
+    found = figures_of_the_notes(CostJob(documents=1))
+    figure = charts.time_and_money({"notes": found, "apart": []}, None, deadline_h=0.5)
+    fastest = min(one.hours.value for one in found)
+    assert f": {60 * fastest:.2f} min for $" in figure.layout.title.text
+    assert figure.layout.xaxis.title.text == "time, min" and figure.layout.shapes[0].x0 == 30
+    assert min(figure.data[-1].x) == pytest.approx(60 * fastest)
 
 
 def test_lengths_of_documents_are_a_histogram_with_their_mean() -> None:

@@ -1,9 +1,7 @@
 """The layout grid: what it offers, and in a real browser what a click sends and where the line of the cores runs."""
 
-from collections.abc import Iterator
-
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from pages.parts.benchmark import layout_grid
 from pages.parts.benchmark.layout_grid import names, sizes
@@ -19,15 +17,11 @@ PAGE = """<div id="host"></div><script type="module">{script}
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    opened = browser.new_page()
-    faults: list[str] = []
-    opened.on("pageerror", lambda error: faults.append(str(error)))
+def page(page: Page) -> Page:
+    """The page with the grid on it."""
     script = (layout_grid.HERE / "grid.js").read_text("utf-8").replace("export default function", "function grid")
-    opened.set_content(PAGE.format(script=script))
-    yield opened
-    opened.close()
-    assert faults == []
+    page.set_content(PAGE.format(script=script))
+    return page
 
 
 def test_a_click_sends_all_that_is_chosen(page: Page) -> None:

@@ -1,9 +1,6 @@
 """A log of candidates that was imported, in the strip of a real browser: what the log does not tell is not made up."""
 
-from collections.abc import Iterator
-
-import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from engine.bench.exchange.logs import read_candidate_log
 from engine.workbench.candidate_trial import trial_of_log
@@ -11,16 +8,6 @@ from engine.workbench.trials import StoredTrial
 from tests.engine.bench.test_logs import CANDIDATES
 from tests.engine.history.trial_maker import uuid7
 from tests.pages.harness import ScriptedBench, serving
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    opened = browser.new_page(viewport={"width": 1400, "height": 900})
-    faults: list[str] = []
-    opened.on("pageerror", lambda error: faults.append(str(error)))
-    yield opened
-    opened.close()
-    assert faults == []
 
 
 def test_its_candidates_are_shown_and_what_is_not_known_is_said(page: Page) -> None:

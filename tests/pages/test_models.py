@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from engine.bench.planning.plan import Plan
 from engine.models import by_size, by_type, embedded_model, read_library, read_model
 from engine.models.fit import SEQUENCES, FitRow, MachineMemory, contexts_for, grid, notes_example
 from engine.models.synthetic import write_synthetic
@@ -15,23 +16,14 @@ from engine.workbench.model_library import look_at
 from pages.parts.models import fit_charts, fit_view, library_view, place, playground, tensor_charts
 from pages.parts.plain import plain
 from tests.engine.models import headers
-from tests.pages.app import open_page
-from tests.pages.bench_harness import ScriptedSlot
-
-HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
+from tests.pages.app import HOSTILE, address, open_page, primary, said
+from tests.pages.bench_harness import ScriptedSlot, make_run
 
 
 class Machine:
     """Limits of a machine, as far as a library asks."""
 
     bandwidth_bytes_per_s = 10e9
-
-
-@pytest.fixture
-def slot(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> ScriptedSlot:
-    scripted = ScriptedSlot()
-    monkeypatch.setattr(bench, "bench", scripted, raising=False)
-    return scripted
 
 
 @pytest.fixture
@@ -56,20 +48,8 @@ def page(**query: str) -> AppTest:
     return open_page("models.py", "Models", **query)
 
 
-def address(at: AppTest) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}
-
-
-def said(at: AppTest) -> str:
-    return "\n".join(element.value for element in [*at.main.caption, *at.main.markdown, *at.main.subheader])
-
-
 def table(at: AppTest, column: str):  # type: ignore[no-untyped-def]
     return next(shown.value for shown in at.main.dataframe if column in shown.value)
-
-
-def primary(at: AppTest) -> list[str]:
-    return [button.label for button in at.main.button if button.proto.type == "primary"]
 
 
 # library
@@ -141,11 +121,24 @@ def test_the_tokenizer_answers_with_ids_and_bytes(bench: Workbench, slot: Script
     assert raw.decode().strip() == "Once upon a time\n🐈"
 
 
-def test_a_model_that_is_not_loaded_says_so_instead(slot: ScriptedSlot, folder: Path, gemma: Path) -> None:
+def test_the_tokenizer_answers_for_a_model_that_is_not_loaded(
+    bench: Workbench, slot: ScriptedSlot, folder: Path, gemma: Path
+) -> None:
     at = page(model=str(gemma))
-    assert "once this model is loaded" in said(at)
-    assert not at.main.text_area
+    at.text_area(key=playground.TEXT).set_value("One\ntwo").run()
+    assert not at.error
+    assert list(table(at, "bytes")["id"]) == bench.tokenizer.of(gemma).tokenize("One\ntwo")
+    assert bench.model.path != gemma
     assert not at.button(key="model_load").disabled
+
+
+def test_while_a_benchmark_measures_no_tokenizer_is_opened(slot: ScriptedSlot, folder: Path, story_model: Path) -> None:
+    other = shutil.copy(story_model, folder / "other.gguf")
+    plan = Plan(model=str(other))
+    slot.begin(make_run(plan), plan)
+    at = page(model=str(other))
+    assert "A benchmark is measuring" in at.error[0].value
+    assert at.main.dataframe
 
 
 def test_from_a_model_to_whether_it_fits_and_back(slot: ScriptedSlot, folder: Path, gemma: Path) -> None:

@@ -22,7 +22,7 @@ from engine.workbench.model_files import ModelFiles
 from pages.parts.models import file_task, get_view
 from pages.parts.plain import plain
 from tests.engine.models.hub_server import BLOCK, Hub, serving
-from tests.pages.app import open_page
+from tests.pages.app import address, open_page
 from tests.pages.bench_harness import ScriptedSlot, make_run
 
 ENTRY = read_catalogue().entries[0]
@@ -74,10 +74,6 @@ def texts(at: AppTest) -> str:
 
 def table(at: AppTest):  # type: ignore[no-untyped-def]
     return at.main.dataframe[0].value
-
-
-def address(at: AppTest) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}
 
 
 def ended(files: ModelFiles) -> None:

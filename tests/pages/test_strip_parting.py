@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.pages.harness import ScriptedBench, ScriptedTrial, Server, serving
 
@@ -16,14 +16,10 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 700, "height": 900})
-    opened = context.new_page()
-    faults: list[str] = []
-    opened.on("pageerror", lambda error: faults.append(str(error)))
-    yield opened
-    context.close()
-    assert faults == []
+def page(page: Page) -> Page:
+    """As narrow as one of two columns."""
+    page.set_viewport_size({"width": 700, "height": 900})
+    return page
 
 
 def show(page: Page, server: Server, trial: ScriptedTrial, query: str = "") -> Locator:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from engine import palette
 from engine.results import FORCED
@@ -25,15 +25,10 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
-    context.grant_permissions(["clipboard-read", "clipboard-write"])
-    opened = context.new_page()
-    faults: list[str] = []
-    opened.on("pageerror", lambda error: faults.append(str(error)))
-    yield opened
-    context.close()
-    assert faults == []
+def page(page: Page) -> Page:
+    """One that may use the clipboard."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    return page
 
 
 def show(page: Page, server: Server, trial: ScriptedTrial, name: str = "t", **options: object) -> Locator:

@@ -5,14 +5,13 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from engine.errors import EngineError
 from engine.models.details import readable
 from engine.models.work import Progress
 from engine.units import duration, quantity
 from engine.workbench import Workbench
 from engine.workbench.model_files import FileTask, Kind
 from pages.parts.models import place
-from pages.parts.notice import notice
+from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
 
 REFRESH_S = 0.5
@@ -43,16 +42,12 @@ def show(bench: Workbench) -> None:
 
 def act(action: Callable[[], object]) -> None:
     """Run what a button does; a failure is shown on the page."""
-    st.session_state[ERROR] = None
-    try:
-        action()
-    except EngineError as error:
-        st.session_state[ERROR] = error
+    attempt(ERROR, action)
 
 
 def is_free(bench: Workbench) -> bool:
     """True where a model may be fetched or made now."""
-    return not bench.files.doing and bench.bench.running is None
+    return not bench.files.doing and not bench.load_order.doing and bench.bench.running is None
 
 
 def told(task: FileTask) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -35,6 +36,13 @@ from pages.parts.plain import plain
 
 EXAMPLE_LABEL = "Example of the notes: 540 B parameters"
 MOST_INSTANCES = 64
+HELPS = {
+    "context": "tokens of one sequence",
+    "KV cache": "keys and values of every layer, for all tokens of all sequences",
+    "buffers": "what llama.cpp computes in, and the rows of logits",
+    "processes": "the interpreter and libraries of each instance",
+    "total": "as estimated, before anything is loaded",
+}
 ABOUT_WINDOWS = (
     "Some layers of this model see only a window of the last tokens. The pool keeps their whole context all the same, "
     "so that a prefix can be used again; the column “KV, windows only” is what would do."
@@ -62,8 +70,9 @@ def show(bench: Workbench) -> None:
         notice(error)
 
 
-def _usual(bench: Workbench) -> Any:
-    return bench.model.path or embedded_model()
+def _usual(bench: Workbench) -> Path:
+    loaded = bench.model.path
+    return loaded if loaded is not None and loaded.exists() else embedded_model()
 
 
 def _choose(path: str, entries: Sequence[LibraryEntry]) -> ModelFile:
@@ -157,8 +166,8 @@ def _table(rows: Sequence[FitRow]) -> None:
     st.dataframe(
         table, hide_index=True, key="fit_table", placeholder=NOT_MEASURED, alt="Memory by sequences and context",
         column_config={
-            **number_columns.formats(table, {}),
-            "context": st.column_config.NumberColumn(format="localized"),
+            **number_columns.formats(table, HELPS),
+            "context": st.column_config.NumberColumn(format="localized", help=HELPS["context"]),
         },
     )  # fmt: skip
 

@@ -44,9 +44,11 @@ def show(bench: Workbench) -> None:
         draw(tensor_charts.types(by_type(file)), "model_types")
     with grid.cell():
         draw(tensor_charts.largest(by_size(file)), "model_tensors")
-    playground.show(bench, file)
+    above = st.container()
     _metadata(file)
     _tensors(file)
+    with above:
+        playground.show(bench, file)
 
 
 def _head(bench: Workbench, file: ModelFile) -> None:

@@ -10,11 +10,11 @@ from engine.models.details import readable
 from pages.parts import address
 
 CONTROL = "models_view"
-LIBRARY, FIT, GET, QUANTISE = "library", "fit", "get", "quantise"
+LIBRARY, FIT, GET, QUANTISE, ORDER = "library", "fit", "get", "quantise", "order"
 EXAMPLE = "notes"
 """In place of a path: the model of the notes, of which there is no file."""
 
-VIEWS = {LIBRARY: "Library", FIT: "Does it fit", GET: "Get", QUANTISE: "Quantise"}
+VIEWS = {LIBRARY: "Library", FIT: "Does it fit", GET: "Get", QUANTISE: "Quantise", ORDER: "Load order"}
 
 
 def view_control() -> str:

@@ -5,12 +5,16 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.models import ModelFile
+from engine.models.tokenizer import Tokenizer
 from engine.pool.pool import Pool
 from engine.units import counted, digits
+from engine.vocabulary import Vocabulary
 from engine.workbench import Workbench
 from pages.parts.labels import one_line
 from pages.parts.notice import notice
 from pages.parts.plain import plain
+
+Source = Pool | Tokenizer
 
 TEXT, CONTROL = "playground_text", "playground_control"
 EXAMPLE = "Once upon a time, 1,234 naïve cats 🐈 drank tea."
@@ -29,36 +33,46 @@ def is_loaded(bench: Workbench, file: ModelFile) -> bool:
 
 
 def show(bench: Workbench, file: ModelFile) -> None:
-    """Draw both; without the model loaded only the template as it stands in the file."""
-    pool = bench.model.pool if is_loaded(bench, file) else None
+    """Draw both, by the pool where it holds this model, else by its vocabulary alone; where neither can be had, the
+    template as it stands in the file."""
     st.subheader("Tokenizer", anchor=False)
-    if pool is None:
-        st.caption("The tokenizer answers once this model is loaded.")
-    else:
-        _tokenizer(pool)
+    source = _source(bench, file)
+    if source is not None:
+        _tokenizer(source)
     st.subheader("Chat template", anchor=False)
     if not file.chat_template:
         st.caption("The file has none: prompts are written whole, in completion mode.")
         return
-    _template(pool, file.chat_template)
+    _template(source, file.chat_template)
 
 
-def _tokenizer(pool: Pool) -> None:
+def _source(bench: Workbench, file: ModelFile) -> Source | None:
+    """What answers for the model; None with the reason on the page."""
+    try:
+        if is_loaded(bench, file):
+            return bench.model.loaded()[0]
+        with st.spinner("Reading the vocabulary"):
+            return bench.tokenizer.of(file.path)
+    except EngineError as error:
+        notice(error)
+        return None
+
+
+def _tokenizer(source: Source) -> None:
     text = st.text_area("Text", EXAMPLE, key=TEXT, max_chars=MOST_CHARACTERS, height="content")
     has_control = st.toggle("Read control tokens", key=CONTROL, help="A marker such as </s> counts as one token")
     try:
-        ids = pool.tokenize(text, special=has_control)
+        ids = source.tokenize(text, special=has_control)
     except EngineError as error:
         notice(error)
         return
     each = f", {digits(len(text) / len(ids))} characters each" if ids and text else ""
     st.caption(plain(f"{counted(len(ids), 'token')} for {counted(len(text), 'character')}{each}"))
-    st.dataframe(tokens(pool, ids), hide_index=True, key="playground_tokens", alt="Tokens of the text")
+    st.dataframe(tokens(source.vocabulary, ids), hide_index=True, key="playground_tokens", alt="Tokens of the text")
 
 
-def tokens(pool: Pool, ids: list[int]) -> pd.DataFrame:
+def tokens(vocabulary: Vocabulary, ids: list[int]) -> pd.DataFrame:
     """One row a token; spaces and line breaks stand as signs, a byte that is no whole character as <F0>."""
-    vocabulary = pool.vocabulary
     return pd.DataFrame(
         {
             "position": range(len(ids)),
@@ -70,13 +84,11 @@ def tokens(pool: Pool, ids: list[int]) -> pd.DataFrame:
     )
 
 
-def _template(pool: Pool | None, template: str) -> None:
+def _template(source: Source | None, template: str) -> None:
     """A short conversation as the model gets it, and the template itself."""
-    if pool is None:
-        st.caption("What it makes of a conversation is shown once this model is loaded.")
-    else:
+    if source is not None:
         try:
-            text, ids = pool.render_chat(list(CONVERSATION))
+            text, ids = source.render_chat(list(CONVERSATION))
             st.caption(f"A conversation of three turns becomes {counted(len(ids), 'token')}:")
             st.code(visible(text), language=None, wrap_lines=True)
         except EngineError as error:

@@ -34,7 +34,7 @@ class Hub:
     told_sizes and told_hash: what the listing claims instead of what is true. is_corrupt: bytes come changed. extra:
     bytes that come after the end, unannounced. shift: added to where an answer says it begins. is_page: every answer
     is a page for people. pace: waited for after each block of the storage; sent: the first block has gone out. asked:
-    every request for the bytes of a file.
+    every request for the bytes of a file; paths: of every request to the hub itself.
     """
 
     def __init__(self) -> None:
@@ -54,6 +54,7 @@ class Hub:
         self.pace.set()
         self.sent = threading.Event()
         self.asked: list[Asked] = []
+        self.paths: list[str] = []
         self.endpoint = self.storage = ""
 
     @property
@@ -104,6 +105,7 @@ class _Answers(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path).removeprefix("/")
         if self.origin == "storage":
             return self._send_from_storage(path)
+        self.hub.paths.append(path)
         if self.hub.is_page:
             return self._send(200, b"<html>Please log in to this network</html>", {"Content-Type": "text/html"})
         if self.hub.refusal:

@@ -4,72 +4,23 @@ import fcntl
 import hashlib
 import math
 import os
-import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import huggingface_hub
 import pytest
-from huggingface_hub import constants
-from huggingface_hub.utils import close_session
 
-from engine.errors import ConfigError, DownloadError, JobTimeout, NetworkError
-from engine.models.catalogue import choose, look_up
+from engine.errors import DownloadError, JobTimeout, NetworkError
+from engine.models.catalogue import choose
 from engine.models.download import Download
-from engine.models.hub import LARGEST_FILE, RemoteFile, Repository, parse_address, read_repository
+from engine.models.hub import LARGEST_FILE, RemoteFile, Repository, read_repository
 from engine.models.identity import known_hashes
-from tests.engine.models.hub_server import Hub, serving
-
-NAME = "somebody/little-GGUF"
-FILE = "little.Q4_K_M.gguf"
-DATA = random.Random(1).randbytes(300_000)
-NO_WAIT = (0.0, 0.0)
-NOBODY = "http://127.0.0.1:9"
-
-Get = Callable[[], Download]
-
-
-@pytest.fixture(autouse=True)
-def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where huggingface_hub looks for its token: a file that is not there. No login of this machine is used."""
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_OIDC_RESOURCE"):
-        monkeypatch.delenv(name, raising=False)
-    path = tmp_path / "login" / "token"
-    path.parent.mkdir()
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(path))
-    return path
-
-
-@pytest.fixture
-def hub() -> Iterator[Hub]:
-    with serving() as served:
-        served.repositories[NAME] = {FILE: DATA, "README.md": b"# Little"}
-        yield served
-        close_session()
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "models"
-
-
-@pytest.fixture
-def get(hub: Hub, folder: Path) -> Get:
-    """A download of the little model, as the hub lists it now; it has begun."""
-
-    def started() -> Download:
-        repository = read_repository(NAME, hub.endpoint)
-        return Download(repository, choose(repository).files, folder, waits_s=NO_WAIT).start()
-
-    return started
-
-
-def partials(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.partial"))
+from tests.engine.models.conftest import DATA, FILE, NAME, Get, partials
+from tests.engine.models.hub_server import Hub
 
 
 def test_a_file_comes_whole_to_a_place_of_its_repository(get: Get, folder: Path) -> None:
@@ -89,13 +40,6 @@ def test_its_hash_is_known_from_then_on(get: Get, folder: Path) -> None:
 def test_the_server_of_these_tests_serves_the_library_too(hub: Hub, tmp_path: Path) -> None:
     path = huggingface_hub.hf_hub_download(NAME, FILE, endpoint=hub.endpoint, local_dir=tmp_path / "theirs")
     assert Path(path).read_bytes() == DATA
-
-
-def test_a_repository_is_described_with_commit_licence_sizes_and_hashes(hub: Hub) -> None:
-    repository = read_repository(NAME, hub.endpoint)
-    assert (repository.name, repository.license, repository.is_gated) == (NAME, "mit", False)
-    assert repository.commit == hub.commit(NAME)
-    assert {file.path: file.size for file in repository.files} == {FILE: len(DATA), "README.md": 8}
 
 
 def test_several_files_come_one_after_the_other_the_small_ones_by_gits_hash(hub: Hub, folder: Path) -> None:
@@ -215,31 +159,6 @@ def test_two_downloads_of_one_file_do_not_mix(hub: Hub, get: Get, folder: Path) 
     assert first.result(30)[0].read_bytes() == DATA
 
 
-@pytest.mark.parametrize(
-    ("refusal", "said"),
-    [
-        ((404, "RepoNotFound"), "Check the spelling"),
-        ((401, "RepoNotFound"), "If it is private: Log in"),
-        ((401, ""), "refuses .* to this login"),
-        ((403, "Other"), "refuses"),
-        ((403, "GatedRepo"), "is gated"),
-        ((404, "RevisionNotFound"), "no such revision"),
-        ((418, "Other"), "answers 418"),
-    ],
-)
-def test_a_refusal_says_what_to_do(hub: Hub, refusal: tuple[int, str], said: str) -> None:
-    hub.refusal = refusal
-    with pytest.raises(DownloadError, match=said) as failure:
-        read_repository(NAME, hub.endpoint)
-    assert not isinstance(failure.value, NetworkError)
-
-
-def test_a_busy_hub_counts_as_a_broken_connection(hub: Hub, get: Get) -> None:
-    hub.refusal = (503, "Other")
-    with pytest.raises(NetworkError, match="busy"):
-        read_repository(NAME, hub.endpoint)
-
-
 def test_a_file_that_went_away_meanwhile_is_said(hub: Hub, folder: Path) -> None:
     repository = read_repository(NAME, hub.endpoint)
     del hub.repositories[NAME][FILE]
@@ -257,13 +176,6 @@ def test_a_gated_file_needs_the_librarys_own_login_which_stays_with_the_hub(hub:
     assert get().result(30)[0].read_bytes() == DATA
     sent = {asked.origin: asked.authorization for asked in hub.asked}
     assert sent == {"hub": "Bearer hf_of_this_test", "storage": ""}
-
-
-def test_a_login_that_does_not_hold_any_more_is_said(hub: Hub, login: Path) -> None:
-    login.write_text("hf_old")
-    hub.needs_token = "hf_new"
-    with pytest.raises(DownloadError, match="refuses .* Invalid credentials"):
-        read_repository(NAME, hub.endpoint)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
@@ -298,73 +210,6 @@ def test_a_file_larger_than_the_hub_sends_is_refused_with_the_way_that_works(fol
     repository = Repository(NAME, "0" * 40, "", False, ())
     with pytest.raises(DownloadError, match=f"`hf download {NAME} huge.gguf`"):
         Download(repository, [RemoteFile("huge.gguf", LARGEST_FILE + 1, "ab" * 32, "")], folder)
-
-
-def test_no_network_is_said() -> None:
-    with pytest.raises(NetworkError, match="already here work without it"):
-        read_repository(NAME, NOBODY)
-
-
-def test_offline_mode_is_said(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(NetworkError, match="HF_HUB_OFFLINE is set"):
-        read_repository(NAME, hub.endpoint)
-    assert hub.asked == []
-
-
-def test_what_is_no_hub_is_said(hub: Hub, folder: Path) -> None:
-    repository = read_repository(NAME, hub.endpoint)
-    hub.is_page = True
-    with pytest.raises(DownloadError, match="is no Hugging Face hub"):
-        read_repository(NAME, hub.endpoint)
-    with pytest.raises(DownloadError, match="in place of"):
-        Download(repository, choose(repository).files, folder).start().result(30)
-    assert partials(folder) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        (NAME, (NAME, "", "")),
-        (f" {NAME}@v1 ", (NAME, "v1", "")),
-        (f"https://huggingface.co/{NAME}", (NAME, "", "")),
-        (f"https://hf-mirror.com/{NAME}/tree/main", (NAME, "main", "")),
-        (f"https://huggingface.co/{NAME}/resolve/main/a%20b/{FILE}?download=true", (NAME, "main", f"a b/{FILE}")),
-        (f"hf://{NAME}", (NAME, "", "")),
-    ],
-)
-def test_an_address_is_read_as_it_stands_in_a_browser(text: str, address: tuple[str, str, str]) -> None:
-    assert parse_address(text) == address
-
-
-def test_what_a_person_names_is_looked_up(hub: Hub) -> None:
-    hub.repositories["TheBloke/phi-2-GGUF"] = {"phi-2.Q4_K_M.gguf": DATA, "phi-2.Q8_0.gguf": DATA}
-    repository, choice = look_up("phi-2", endpoint=hub.endpoint)
-    assert (repository.name, choice.name) == ("TheBloke/phi-2-GGUF", "phi-2.Q4_K_M.gguf")
-    assert look_up("phi-2", "q8_0", endpoint=hub.endpoint)[1].name == "phi-2.Q8_0.gguf"
-    page = "https://huggingface.co/TheBloke/phi-2-GGUF/blob/main/phi-2.Q8_0.gguf"
-    assert look_up(page, endpoint=hub.endpoint)[1].name == "phi-2.Q8_0.gguf"
-    with pytest.raises(ConfigError, match="Write owner/name for any repository"):
-        look_up("phi-9", endpoint=hub.endpoint)
-
-
-def test_a_login_that_cannot_be_read_is_said(hub: Hub, login: Path) -> None:
-    login.mkdir()
-    with pytest.raises(DownloadError, match="cannot be read.*hf auth login"):
-        read_repository(NAME, hub.endpoint)
-
-
-@pytest.mark.parametrize("told", ["../../../tmp/x", "A" * 64, "ab"])
-def test_a_hash_that_is_none_is_refused(hub: Hub, told: str) -> None:
-    hub.told_hash = told
-    with pytest.raises(DownloadError, match="no size or hash of 'little"):
-        read_repository(NAME, hub.endpoint)
-
-
-@pytest.mark.parametrize("name", ["", "alone", "a/b/c", "../etc/passwd", "a b/c", "-x-/--y", "a/" + "b" * 200])
-def test_a_name_that_no_repository_has_is_refused_unasked(hub: Hub, name: str) -> None:
-    with pytest.raises(ConfigError, match="not the name of a repository"):
-        read_repository(name, hub.endpoint)
 
 
 @pytest.mark.parametrize(

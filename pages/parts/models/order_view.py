@@ -1,0 +1,134 @@
+"""Load order A, B, A: whether a second model pushes the first out of memory, measured."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from engine.bench.measuring.load_order import LoadOrder
+from engine.models import ModelFile
+from engine.models.available import available_memory
+from engine.models.details import readable
+from engine.units import NOT_MEASURED, duration, quantity
+from engine.workbench import Workbench
+from engine.workbench.load_order_slot import OrderRun
+from pages.parts import number_columns
+from pages.parts.address import bound
+from pages.parts.benchmark.charts import draw
+from pages.parts.labels import distinct
+from pages.parts.models import file_task, order_charts, place
+from pages.parts.notice import attempt, notice
+from pages.parts.plain import plain
+
+FIRST, SECOND = "model", "second"
+"""Parameters of the address."""
+
+ERROR = "models_order_error"
+REFRESH_S = 0.5
+ABOUT = (
+    "Both files are dropped from the page cache, then loaded A, B and A again, each asked for one token. The model in "
+    "the model bar makes room meanwhile and is loaded again afterwards."
+)
+
+
+def show(bench: Workbench) -> None:
+    """Draw the two models, the button, and what was measured of them."""
+    error = st.session_state.get(ERROR)
+    if error is not None:
+        notice(error)
+    files = [entry.file for entry in place.library() if isinstance(entry.file, ModelFile)]
+    if len(files) < 2:
+        st.caption("This takes two models, and there is one here. Get another, or quantise this one.")
+        return
+    a, b = _choose(bench, files)
+    run = bench.load_order.of(a.path, b.path)
+    if run is not None and run.is_running:
+        _progress(bench, run)
+        st.button("Stop", icon=":material/stop:", key="order_stop", type="tertiary", on_click=run.stop)
+        return
+    _measure(bench, a, b)
+    if run is not None and run.found is not None:
+        _found(run.found)
+    elif run is not None and run.error is not None and not run.is_stopped:
+        notice(run.error)
+
+
+def expectation(a: ModelFile, b: ModelFile, available: int) -> str:
+    """What the sizes of the files let expect, in a sentence."""
+    both = f"A and B have {quantity(a.size + b.size, 'B')}, and {quantity(available, 'B')} of memory are free"
+    if a.size + b.size <= available:
+        return f"{both}: there should be room for both."
+    return f"{both}: B should push out at least {quantity(min(a.size + b.size - available, a.size), 'B')} of A."
+
+
+def frame(order: LoadOrder) -> pd.DataFrame:
+    """One row a load."""
+    columns: dict[str, Any] = {
+        "load": order_charts.LOADS,
+        "file": [readable((order.a if step.name == "A" else order.b).name) for step in order.steps],
+        **number_columns.scaled("loading", "s", [step.load_s for step in order.steps]),
+        **number_columns.scaled("first token", "s", [step.first_token_s for step in order.steps]),
+    }
+    for name in ("A", "B"):
+        columns |= number_columns.scaled(f"{name} in RAM before", "", [step.before[name] for step in order.steps])
+        columns |= number_columns.scaled(f"{name} in RAM after", "", [step.after[name] for step in order.steps])
+    return pd.DataFrame(columns)
+
+
+def _choose(bench: Workbench, files: list[ModelFile]) -> tuple[ModelFile, ModelFile]:
+    """A: of the address, else the loaded one; B: of the address, else the largest other one."""
+    by_path = {readable(file.path): file for file in files}
+    loaded = readable(bench.model.path) if bench.model.path else ""
+    first = next(path for path in (st.query_params.get(FIRST, ""), loaded, *by_path) if path in by_path)
+    by_size = sorted(by_path, key=lambda path: -by_path[path].size)
+    second = next(path for path in (st.query_params.get(SECOND, ""), *by_size) if path in by_path and path != first)
+    labels = distinct(
+        {path: f"{file.name} · {file.quantisation} · {quantity(file.size, 'B')}" for path, file in by_path.items()}
+    )
+    with st.grid(2, min_column_width=260, gap="small"):
+        a = _select("A", list(by_path), labels, FIRST, first)
+        b = _select("B", [path for path in by_path if path != first], labels, SECOND, second)
+    return by_path[a], by_path[b]
+
+
+def _select(label: str, paths: list[str], labels: Mapping[str, str], name: str, shown: str) -> str:
+    return st.selectbox(label, paths, format_func=labels.__getitem__, **bound(name, f"models_order_{name}", shown))
+
+
+def _measure(bench: Workbench, a: ModelFile, b: ModelFile) -> None:
+    st.button(
+        plain(f"Load A, B, A · {quantity(2 * a.size + b.size, 'B')}"), type="primary", icon=":material/repeat:",
+        key="order_measure", disabled=not file_task.is_free(bench), on_click=attempt,
+        args=(ERROR, lambda: bench.load_order.start(a.path, b.path)),
+    )  # fmt: skip
+    st.caption(plain(f"{expectation(a, b, available_memory())} {ABOUT}"))
+
+
+@st.fragment(run_every=REFRESH_S)
+def _progress(bench: Workbench, run: OrderRun) -> None:
+    if not run.is_running:
+        st.rerun()
+    st.progress(min(run.share, 1.0), plain(told(run)))
+
+
+def told(run: OrderRun) -> str:
+    """How far a measurement is, in one line."""
+    left = f" · {duration(run.left_s)} left" if run.share else ""
+    state = "stopping" if run.is_stopped else f"Loading {readable(run.loading)}, {len(run.steps) + 1} of 3"
+    return f"{state}{left}"
+
+
+def _found(order: LoadOrder) -> None:
+    """The sentence, both charts and the table."""
+    st.subheader(plain(order.says), anchor=False)
+    columns = st.grid(2, min_column_width=380, gap="large")
+    with columns.cell():
+        draw(order_charts.times(order), "order_times")
+    with columns.cell():
+        draw(order_charts.shares(order), "order_shares")
+    table = frame(order)
+    st.dataframe(
+        table, hide_index=True, key="order_table", placeholder=NOT_MEASURED,
+        column_config=number_columns.formats(table, {}), alt="Loads in their order",
+    )  # fmt: skip

@@ -1,0 +1,53 @@
+"""What holds for every page: readable in light and dark, a name for all that can be pressed, nothing cut off."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, Page
+
+from tests.e2e.conftest import Server, is_settled
+
+PAGES = {
+    "Prompt lab": "/",
+    "Compare": "/compare",
+    "Benchmark": "/benchmark?question=speed",
+    "History": "/history",
+    "Cost": "/cost",
+    "Models": "/models",
+    "Embeddings": "/embeddings",
+}
+WIDTHS = (1400, 900)
+READABLE = (Path(__file__).parent / "readable.js").read_text("utf-8")
+NAMELESS = re.compile(r"- (button|link|textbox|combobox|slider|spinbutton|checkbox|radio|switch|tab)( \[[^\]]*\])*:?$")
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """A page on which nothing fails: no script, no request, nothing said in the console."""
+    opened = context.new_page()
+    faults: list[str] = []
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    opened.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+    opened.on("response", lambda got: faults.append(f"{got.status} {got.url}") if got.status >= 400 else None)
+    yield opened
+    assert faults == []
+
+
+@pytest.mark.parametrize("title", PAGES)
+def test_a_page_can_be_read_and_used(kept: Server, page: Page, title: str) -> None:
+    page.goto(kept.url + PAGES[title])
+    page.get_by_role("heading", name=title, exact=True).wait_for()
+    is_settled(page)
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 1000})
+            page.wait_for_timeout(300)
+            assert page.evaluate(READABLE) == [], (theme, width)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+    nameless = [
+        line.strip() for line in page.locator("body").aria_snapshot().splitlines() if NAMELESS.match(line.strip())
+    ]
+    assert nameless == []

@@ -1,0 +1,122 @@
+"""What the hub tells of a repository, and what is said where it tells nothing."""
+
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from engine.errors import ConfigError, DownloadError, NetworkError
+from engine.models.catalogue import choose, look_up
+from engine.models.download import Download
+from engine.models.hub import parse_address, read_repository
+from tests.engine.models.conftest import DATA, FILE, NAME, Get, partials
+from tests.engine.models.hub_server import Hub
+
+NOBODY = "http://127.0.0.1:9"
+
+
+def test_a_repository_is_described_with_commit_licence_sizes_and_hashes(hub: Hub) -> None:
+    repository = read_repository(NAME, hub.endpoint)
+    assert (repository.name, repository.license, repository.is_gated) == (NAME, "mit", False)
+    assert repository.commit == hub.commit(NAME)
+    assert {file.path: file.size for file in repository.files} == {FILE: len(DATA), "README.md": 8}
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        ((404, "RepoNotFound"), "Check the spelling"),
+        ((401, "RepoNotFound"), "If it is private: Log in"),
+        ((401, ""), "refuses .* to this login"),
+        ((403, "Other"), "refuses"),
+        ((403, "GatedRepo"), "is gated"),
+        ((404, "RevisionNotFound"), "no such revision"),
+        ((418, "Other"), "answers 418"),
+    ],
+)
+def test_a_refusal_says_what_to_do(hub: Hub, refusal: tuple[int, str], said: str) -> None:
+    hub.refusal = refusal
+    with pytest.raises(DownloadError, match=said) as failure:
+        read_repository(NAME, hub.endpoint)
+    assert not isinstance(failure.value, NetworkError)
+
+
+def test_a_busy_hub_counts_as_a_broken_connection(hub: Hub, get: Get) -> None:
+    hub.refusal = (503, "Other")
+    with pytest.raises(NetworkError, match="busy"):
+        read_repository(NAME, hub.endpoint)
+
+
+def test_a_login_that_does_not_hold_any_more_is_said(hub: Hub, login: Path) -> None:
+    login.write_text("hf_old")
+    hub.needs_token = "hf_new"
+    with pytest.raises(DownloadError, match="refuses .* Invalid credentials"):
+        read_repository(NAME, hub.endpoint)
+
+
+@pytest.mark.usefixtures("login")
+def test_no_network_is_said() -> None:
+    with pytest.raises(NetworkError, match="already here work without it"):
+        read_repository(NAME, NOBODY)
+
+
+def test_offline_mode_is_said(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(NetworkError, match="HF_HUB_OFFLINE is set"):
+        read_repository(NAME, hub.endpoint)
+    assert hub.asked == []
+
+
+def test_what_is_no_hub_is_said(hub: Hub, folder: Path) -> None:
+    repository = read_repository(NAME, hub.endpoint)
+    hub.is_page = True
+    with pytest.raises(DownloadError, match="is no Hugging Face hub"):
+        read_repository(NAME, hub.endpoint)
+    with pytest.raises(DownloadError, match="in place of"):
+        Download(repository, choose(repository).files, folder).start().result(30)
+    assert partials(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (NAME, (NAME, "", "")),
+        (f" {NAME}@v1 ", (NAME, "v1", "")),
+        (f"https://huggingface.co/{NAME}", (NAME, "", "")),
+        (f"https://hf-mirror.com/{NAME}/tree/main", (NAME, "main", "")),
+        (f"https://huggingface.co/{NAME}/resolve/main/a%20b/{FILE}?download=true", (NAME, "main", f"a b/{FILE}")),
+        (f"hf://{NAME}", (NAME, "", "")),
+    ],
+)
+def test_an_address_is_read_as_it_stands_in_a_browser(text: str, address: tuple[str, str, str]) -> None:
+    assert parse_address(text) == address
+
+
+def test_what_a_person_names_is_looked_up(hub: Hub) -> None:
+    hub.repositories["TheBloke/phi-2-GGUF"] = {"phi-2.Q4_K_M.gguf": DATA, "phi-2.Q8_0.gguf": DATA}
+    repository, choice = look_up("phi-2", endpoint=hub.endpoint)
+    assert (repository.name, choice.name) == ("TheBloke/phi-2-GGUF", "phi-2.Q4_K_M.gguf")
+    assert look_up("phi-2", "q8_0", endpoint=hub.endpoint)[1].name == "phi-2.Q8_0.gguf"
+    page = "https://huggingface.co/TheBloke/phi-2-GGUF/blob/main/phi-2.Q8_0.gguf"
+    assert look_up(page, endpoint=hub.endpoint)[1].name == "phi-2.Q8_0.gguf"
+    with pytest.raises(ConfigError, match="Write owner/name for any repository"):
+        look_up("phi-9", endpoint=hub.endpoint)
+
+
+def test_a_login_that_cannot_be_read_is_said(hub: Hub, login: Path) -> None:
+    login.mkdir()
+    with pytest.raises(DownloadError, match="cannot be read.*hf auth login"):
+        read_repository(NAME, hub.endpoint)
+
+
+@pytest.mark.parametrize("told", ["../../../tmp/x", "A" * 64, "ab"])
+def test_a_hash_that_is_none_is_refused(hub: Hub, told: str) -> None:
+    hub.told_hash = told
+    with pytest.raises(DownloadError, match="no size or hash of 'little"):
+        read_repository(NAME, hub.endpoint)
+
+
+@pytest.mark.parametrize("name", ["", "alone", "a/b/c", "../etc/passwd", "a b/c", "-x-/--y", "a/" + "b" * 200])
+def test_a_name_that_no_repository_has_is_refused_unasked(hub: Hub, name: str) -> None:
+    with pytest.raises(ConfigError, match="not the name of a repository"):
+        read_repository(name, hub.endpoint)

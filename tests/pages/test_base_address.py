@@ -1,0 +1,44 @@
+"""What is put into Streamlit's page, and that nothing else is touched."""
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from pages.parts import base_address
+
+PAGE = "<html><head><title>Streamlit</title></head><body>" + 2000 * "x" + "</body></html>"
+BROWSER = {"accept": "text/html,application/xhtml+xml", "accept-encoding": "gzip"}
+
+
+def page(_: Request) -> Response:
+    return HTMLResponse(PAGE)
+
+
+def other(_: Request) -> Response:
+    return HTMLResponse("<title>A comparison</title>")
+
+
+def told(request: Request) -> Response:
+    return PlainTextResponse(request.headers.get("accept-encoding", ""))
+
+
+def client() -> TestClient:
+    routes = [Route("/", page), Route("/other", other), Route("/told", told)]
+    return TestClient(Starlette(routes=routes, middleware=[*base_address.middleware(), Middleware(GZipMiddleware)]))
+
+
+def test_the_page_learns_its_server() -> None:
+    answer = client().get("/", headers=BROWSER)
+    assert answer.text == PAGE.replace(base_address.TITLE.decode(), base_address.HEAD.decode())
+    assert int(answer.headers["content-length"]) == len(answer.content)
+
+
+def test_other_pages_and_what_scripts_ask_for_stay_as_they_are() -> None:
+    asked = client()
+    assert asked.get("/other", headers=BROWSER).text == "<title>A comparison</title>"
+    assert asked.get("/told", headers={"accept": "*/*", "accept-encoding": "gzip"}).text == "gzip"
+    assert asked.get("/", headers={"accept": "*/*", "accept-encoding": "gzip"}).headers["content-encoding"] == "gzip"

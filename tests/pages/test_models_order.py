@@ -1,0 +1,134 @@
+"""Load order on the Models page, without a browser: two models chosen, measured, stopped, shown again."""
+
+import math
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.bench.measuring.load_order import LoadOrder, LoadStep
+from engine.errors import ModelError
+from engine.models import read_model
+from engine.workbench import Workbench
+from engine.workbench.load_order_slot import LoadOrderSlot, OrderRun
+from engine.workbench.model_slot import ModelSlot
+from pages.parts.models import order_charts, order_view
+from pages.parts.plain import plain
+from tests.pages.app import open_page
+
+HOSTILE = "<b>b **x** :red[y].gguf"
+
+
+class ScriptedOrders(LoadOrderSlot):
+    """Measures only what a test says."""
+
+    def start(self, a: Path, b: Path) -> None:
+        self._current = OrderRun(a, b)
+        self._runs[a.resolve(), b.resolve()] = self._current
+
+
+@pytest.fixture(autouse=True)
+def orders(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> ScriptedOrders:
+    scripted = ScriptedOrders(ModelSlot(), lambda: "")
+    monkeypatch.setattr(bench, "load_order", scripted)
+    return scripted
+
+
+@pytest.fixture
+def folder(tmp_path: Path, story_model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("LOGITBENCH_MODELS", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copy(story_model, tmp_path / "a.gguf")
+    return tmp_path
+
+
+def page(**query: str) -> AppTest:
+    return open_page("models.py", "Models", view="order", **query)
+
+
+def texts(at: AppTest) -> str:
+    shown = [*at.main.caption, *at.main.subheader, *at.main.error]
+    return "\n".join(element.value for element in shown)
+
+
+def order(a: Path, b: Path, left: float = 0.2) -> LoadOrder:
+    steps = [
+        LoadStep("A", 11.7, 1.0, {"A": 0.0, "B": 0.0}, {"A": 1.0, "B": 0.0}),
+        LoadStep("B", 16.9, 1.0, {"A": 1.0, "B": 0.0}, {"A": left, "B": 1.0}),
+        LoadStep("A", 8.2, 0.5, {"A": left, "B": 1.0}, {"A": 1.0, "B": 0.5}),
+    ]
+    return LoadOrder(a, b, steps)
+
+
+def test_it_opens_on_the_loaded_model_and_another(folder: Path, story_model: Path) -> None:
+    at = page()
+    assert [box.value for box in at.main.selectbox] == [str(story_model), str(folder / "a.gguf")]
+    assert "there should be room for both" in texts(at)
+    (button,) = [one for one in at.main.button if one.proto.type == "primary"]
+    assert button.label.startswith(plain("Load A, B, A"))
+
+
+def test_one_model_is_not_enough(folder: Path) -> None:
+    (folder / "a.gguf").unlink()
+    at = page()
+    assert "This takes two models" in texts(at)
+    assert not at.main.button
+
+
+def test_a_measurement_is_followed_stopped_and_shown(folder: Path, story_model: Path, orders: ScriptedOrders) -> None:
+    at = page()
+    at.button(key="order_measure").click().run()
+    run = orders.running
+    assert run is not None and (run.a, run.b) == (story_model, folder / "a.gguf")
+    run.share = 0.5
+    at.run()
+    assert "order_measure" not in [button.key for button in at.main.button]
+    at.button(key="order_stop").click().run()
+    assert run.is_stopped
+    assert order_view.told(run).startswith("stopping")
+    run.found = order(run.a, run.b)
+    run.end()
+    at = page(model=str(run.a), second=str(run.b))
+    assert plain("B pushed A out: 20.0 % of A lay in memory after B.") in texts(at)
+    table = at.main.dataframe[0].value
+    assert table["loading, s"].tolist() == [11.7, 16.9, 8.2]
+    assert table["A in RAM before, %"].tolist() == [0, 100, 20]
+    assert len(at.get("plotly_chart")) == 2
+
+
+def test_a_failure_stands_there_and_a_stop_is_none(folder: Path, orders: ScriptedOrders, story_model: Path) -> None:
+    shutil.copy(story_model, folder / HOSTILE)
+    asked = {"model": str(folder / "a.gguf"), "second": str(folder / HOSTILE)}
+    for is_stopped in (False, True):
+        orders.start(*map(Path, asked.values()))
+        run = orders.running
+        assert run is not None
+        run.error, run.is_stopped = ModelError(f"{HOSTILE} is broken"), is_stopped
+        run.end()
+        shown = texts(page(**asked))
+        assert (plain(f"{HOSTILE} is broken") in shown) is not is_stopped
+        assert "<b>" not in shown.replace("\\<", "")
+
+
+def test_an_address_that_names_no_model_gives_the_usual(folder: Path, story_model: Path) -> None:
+    at = page(model="/nowhere.gguf", second=str(story_model))
+    assert [box.value for box in at.main.selectbox] == [str(story_model), str(folder / "a.gguf")]
+
+
+def test_what_is_expected_follows_from_the_sizes(story_model: Path) -> None:
+    file = read_model(story_model)
+    assert "room for both" in order_view.expectation(file, file, 2 * file.size)
+    assert "push out at least" in order_view.expectation(file, file, 2 * file.size - 10**6)
+
+
+def test_charts_say_what_was_found() -> None:
+    found = order(Path(HOSTILE), Path("b.gguf"))
+    times, shares = order_charts.times(found), order_charts.shares(found)
+    assert [sum(bar.y[place] for bar in times.data) for place in range(3)] == pytest.approx([12.7, 17.9, 8.7])
+    assert [list(bar.y) for bar in shares.data] == [[0, 100, 20, 100], [0, 0, 100, 50]]
+    assert shares.layout.title.text == "20.0 % of A lay in memory after B"
+    assert "<b>b" not in times.data[0].hovertext[0]
+    untold = order_charts.shares(order(Path("a.gguf"), Path("b.gguf"), math.nan))
+    assert "does not tell" in untold.layout.title.text
