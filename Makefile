@@ -1,4 +1,5 @@
-# make app     the workbench in the browser; MODEL=path.gguf opens another model, CMAKE_ARGS=-DGGML_CUDA=on builds for a GPU
+# make app     the workbench in the browser; MODEL=path.gguf opens another model, CMAKE_ARGS=-DGGML_CUDA=on builds for a GPU,
+#              TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the small build of PyTorch
 # make test    all checks and all tests
 # make check   format, lint, types and import rules alone
 # make peers   builds llama.cpp's own programs, for comparison

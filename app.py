@@ -8,12 +8,13 @@ from pathlib import Path
 import streamlit as st
 
 from engine import workbench
-from pages.parts import live
+from pages.parts import base_address, exports, front_end, live
 
 
 @asynccontextmanager
 async def lifespan(_: st.App) -> AsyncIterator[None]:
     """Open the workbench, which loads the model in the background; at the end close it and every worker."""
+    front_end.answer_at_once()
     opened = await asyncio.to_thread(workbench.current)
     try:
         yield
@@ -24,6 +25,6 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
 app = st.App(
     Path(__file__).parent / "pages" / "router.py",
     lifespan=lifespan,
-    routes=live.routes(workbench.current),
-    middleware=live.middleware(),
+    routes=[*live.routes(workbench.current), *exports.routes(workbench.current)],
+    middleware=[*live.middleware(), *front_end.middleware(), *base_address.middleware()],
 )

@@ -1,4 +1,4 @@
-"""Benchmark: four questions about running a model on this machine, each planned, watched and answered on one page."""
+"""Benchmark: five questions about running models on this machine, each planned, watched and answered on one page."""
 
 import streamlit as st
 

@@ -6,12 +6,15 @@ import streamlit as st
 
 from pages.parts import job_tray, model_bar
 
-ICON = Path(__file__).parent / "parts" / "icon.svg"
+PARTS = Path(__file__).parent / "parts"
+ICON, LOOK = PARTS / "icon.svg", PARTS / "look.css"
 BENCHMARK = st.Page("benchmark.py", title="Benchmark", icon=":material/speed:")
+COMPARE = st.Page("compare.py", title="Compare", icon=":material/compare_arrows:")
+MODELS = st.Page("models.py", title="Models", icon=":material/deployed_code:")
 SECTIONS = {
     "Explore": [
         st.Page("prompt_lab.py", title="Prompt lab", icon=":material/edit_note:", default=True),
-        st.Page("compare.py", title="Compare", icon=":material/compare_arrows:"),
+        COMPARE,
     ],
     "Measure": [
         BENCHMARK,
@@ -19,14 +22,15 @@ SECTIONS = {
         st.Page("cost.py", title="Cost", icon=":material/payments:"),
     ],
     "Library": [
-        st.Page("models.py", title="Models", icon=":material/deployed_code:"),
+        MODELS,
         st.Page("embeddings.py", title="Embeddings", icon=":material/scatter_plot:"),
     ],
 }
 
 st.set_page_config(page_title="Logitbench", page_icon=str(ICON), layout="wide")
+st.html(LOOK)
 page = st.navigation(SECTIONS)
 with st.sidebar:
     model_bar.show()
-    job_tray.show(BENCHMARK)
+    job_tray.show({job_tray.BENCHMARK: BENCHMARK, job_tray.COMPARE: COMPARE, job_tray.MODELS: MODELS})
 page.run()

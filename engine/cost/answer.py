@@ -38,11 +38,13 @@ def answer(
         return Answer(_at_most(estimates), None)
     priced = [estimate for estimate in known if math.isfinite(estimate.dollars.value)]
     if budget_usd is not None and not priced:
-        return Answer("No machine here has a price, so nothing can be said of a budget. Add prices to the table.", None)
+        return Answer(_no_budget(estimates), None)
     if deadline_h is not None:
         return _by_deadline(known, priced, deadline_h, budget_usd)
     if budget_usd is not None:
         return _under_budget(priced, budget_usd)
+    if not priced:
+        return Answer(f"{_told(known[0], _names(known))}; {_unpriced(estimates)}.", known[0])
     return _fastest_and_cheapest(known, priced)
 
 
@@ -89,8 +91,6 @@ def _under_budget(priced: list[Estimate], budget_usd: float) -> Answer:
 
 def _fastest_and_cheapest(known: list[Estimate], priced: list[Estimate]) -> Answer:
     names = _names(known)
-    if not priced:
-        return Answer(f"{_told(known[0], names)}; no machine here has a price.", known[0])
     fastest, cheapest = priced[0], _cheapest(priced)
     if fastest is cheapest:
         praise = ": the fastest and the cheapest" if len(priced) > 1 else ""
@@ -112,6 +112,19 @@ def _at_most(estimates: Sequence[Estimate]) -> str:
     fastest = min(bounded, key=lambda one: one.hours.high)
     cost = f" and costs at most {dollars(fastest.dollars.high)}" if math.isfinite(fastest.dollars.high) else ""
     return f"{_names(bounded)[id(fastest)]} takes at most {_hours(fastest.hours.high)}{cost}: {why}."
+
+
+def _unpriced(estimates: Sequence[Estimate]) -> str:
+    """Where no time has a price: whether another machine here has one."""
+    which = "whose time is known" if any(one.price is not None for one in estimates) else "here"
+    return f"no machine {which} has a price"
+
+
+def _no_budget(estimates: Sequence[Estimate]) -> str:
+    """Why nothing keeps a budget, and what bounds tell of the machines that have a price."""
+    why, priced = _unpriced(estimates), [one for one in estimates if one.price is not None]
+    told = _at_most(priced) if priced else "Add prices to the table."
+    return f"{why[0].upper()}{why[1:]}, so nothing can be said of a budget. {told}"
 
 
 def _cheapest(priced: list[Estimate]) -> Estimate:

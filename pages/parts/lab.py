@@ -10,6 +10,7 @@ from engine.specs import Request, Sampling
 from engine.workbench import Workbench
 from engine.workbench.trials import Draft, Trial
 from pages.parts import chat_editor, sampling_editor
+from pages.parts.notice import attempt
 
 PROMPT, MODE, TRIAL, ERROR, ANSWERED = "lab_prompt", "lab_mode", "lab_trial", "lab_error", "lab_answered"
 COMPLETION, CHAT = "Completion", "Chat"
@@ -135,9 +136,4 @@ def take_over_answer(trial: Trial) -> None:
 
 def act(action: Callable[[], Trial]) -> None:
     """Run what a button does and show the trial it starts; a failure is shown under the buttons."""
-    try:
-        trial = action()
-    except EngineError as error:
-        st.session_state[ERROR] = error
-        return
-    show(trial)
+    attempt(ERROR, lambda: show(action()))

@@ -9,6 +9,9 @@ import streamlit as st
 
 from engine.units import scale_of
 
+FINE = (", cosine", ", rank correlation")
+"""Ends of headings whose figures differ only near 1."""
+
 
 def scaled(label: str, unit: str, values: Sequence[float | None]) -> dict[str, list[float]]:
     """One column under its label with the unit behind it; nothing where no row has a value."""
@@ -21,12 +24,14 @@ def scaled(label: str, unit: str, values: Sequence[float | None]) -> dict[str, l
 
 
 def formats(table: pd.DataFrame, helps: Mapping[str, str]) -> dict[str, Any]:
-    """How the number columns of a table are shown; helps: what stands behind a heading, by label without unit."""
+    """How the columns of a table are shown; helps: what stands behind a heading, by label without unit."""
     config: dict[str, Any] = {}
-    for column in table.select_dtypes(float).columns:
-        largest = table[column].abs().max()
-        decimals = 0 if largest >= 100 else 1 if largest >= 10 else 2
-        config[column] = st.column_config.NumberColumn(
-            format=f"%,.{decimals}f", help=helps.get(column.rsplit(", ", 1)[0])
-        )
+    for column in table.columns:
+        told = helps.get(column.rsplit(", ", 1)[0])
+        if pd.api.types.is_float_dtype(table[column]):
+            largest = table[column].abs().max()
+            decimals = 4 if column.endswith(FINE) else 0 if largest >= 100 else 1 if largest >= 10 else 2
+            config[column] = st.column_config.NumberColumn(format=f"%,.{decimals}f", help=told)
+        elif told:
+            config[column] = st.column_config.Column(help=told)
     return config

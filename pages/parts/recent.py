@@ -1,7 +1,5 @@
 """The strip of recent trials: opens any, deletes with undo, downloads the one on the screen."""
 
-from collections.abc import Callable
-
 import streamlit as st
 
 from engine.errors import EngineError
@@ -9,13 +7,14 @@ from engine.history import TrialSummary
 from engine.workbench import RECORDED, Workbench
 from engine.workbench.trials import Trial
 from pages.parts import lab
-from pages.parts.notice import notice
+from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
 from pages.parts.units import moment
 
 SHOWN = 10
 TITLE_WIDTH = 26
 DELETED = "lab_deleted"
+LIKE_HELP = "Opens the trials of the history by how alike their answers are in meaning to this one"
 WHY = {"step": "stepped", "continue": "continued", "regenerate": "again", "score": "scored", RECORDED: RECORDED}
 
 
@@ -49,6 +48,10 @@ def actions(bench: Workbench, trial: Trial) -> None:
             kind, lambda make=make: make(trial), f"trial-{trial.id}.{kind.lower()}", mime, key=f"lab_{kind}",
             icon=":material/download:", type="tertiary", on_click="ignore", help=f"Download this trial as {kind}",
         )  # fmt: skip
+    if bench.history is not None and trial.label != RECORDED and trial.draft.is_kept and trial.steps.text.strip():
+        asked = {"view": "trials", "like": trial.id}
+        if st.button("Like this one", icon=":material/join_inner:", type="tertiary", key="lab_like", help=LIKE_HELP):
+            st.switch_page("history.py", query_params=asked)
     if trial.label != RECORDED:
         st.button(
             "Delete", icon=":material/delete:", type="tertiary", key="lab_delete", on_click=_delete,
@@ -65,7 +68,7 @@ def _label(one: TrialSummary) -> str:
 
 
 def _open(bench: Workbench, trial_id: str) -> None:
-    _try(lambda: lab.put_on_screen(bench.trial(trial_id)))
+    attempt(lab.ERROR, lambda: lab.put_on_screen(bench.trial(trial_id)))
 
 
 def _delete(bench: Workbench, trial_id: str) -> None:
@@ -75,7 +78,7 @@ def _delete(bench: Workbench, trial_id: str) -> None:
         newest = bench.newest_id()
         lab.show(bench.trial(newest) if newest else None)
 
-    _try(delete)
+    attempt(lab.ERROR, delete)
 
 
 def _undo(bench: Workbench) -> None:
@@ -84,12 +87,4 @@ def _undo(bench: Workbench) -> None:
         bench.restore(trial_id)
         lab.show(bench.trial(trial_id))
 
-    _try(restore)
-
-
-def _try(action: Callable[[], None]) -> None:
-    """Run what a button does; a failure is shown on the page."""
-    try:
-        action()
-    except EngineError as error:
-        st.session_state[lab.ERROR] = error
+    attempt(lab.ERROR, restore)

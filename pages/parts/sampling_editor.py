@@ -7,6 +7,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from engine.errors import ConfigError
 from engine.specs import DEFAULT_SAMPLERS, MAX_RECORDED, Request, Sampling
+from engine.units import counted
 
 PREFIX = "lab_"
 UNKEPT = "lab_unkept"
@@ -65,6 +66,8 @@ GROUPS: tuple[tuple[str, tuple[Field, ...]], ...] = (
     ),
 )
 NUMBERS = ("temperature", *(field.name for _, group in GROUPS for field in group))
+UNSHOWN = ("grammar", "json_schema", "logit_bias")
+"""What has no place on the screen: it stays as a trial that was opened has it, until it is left out."""
 
 
 def parameter_row(recorded_top_k: int | None, prefix: str = PREFIX) -> None:
@@ -92,6 +95,7 @@ def parameter_row(recorded_top_k: int | None, prefix: str = PREFIX) -> None:
 
 def _more(prefix: str, *, has_recording: bool) -> None:
     """Everything else, in tabs, so that nobody has to scroll for it."""
+    _unshown(prefix)
     first = "Stop and record" if has_recording else "Stop"
     keeping, *sampling = st.tabs([first, *(title for title, _ in GROUPS)])
     with keeping:
@@ -113,6 +117,24 @@ def _more(prefix: str, *, has_recording: bool) -> None:
             "Order of the stages", DEFAULT_SAMPLERS, key=prefix + "samplers", persist_state="session",
             help="The stages run from left to right; one left out does nothing.",
         )  # fmt: skip
+
+
+def _unshown(prefix: str) -> None:
+    """Says what is kept without being shown, and leaves it out when told to."""
+    kept = st.session_state[prefix + "unshown"]
+    if kept:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption(f"Kept as it was, though not shown here: {', '.join(map(_told, kept, kept.values()))}.")
+            st.button(
+                "Leave it out", type="tertiary", key=prefix + "leave_out",
+                on_click=st.session_state.update, args=({prefix + "unshown": {}},),
+            )  # fmt: skip
+
+
+def _told(name: str, value: str | tuple[tuple[int, float], ...]) -> str:
+    if isinstance(value, str):
+        return f"{name.replace('_', ' ').replace('json', 'JSON')} of {counted(len(value), 'character')}"
+    return f"logit bias of {counted(len(value), 'token')}"
 
 
 def _numbers(group: tuple[Field, ...], prefix: str) -> None:
@@ -157,6 +179,7 @@ def fill(sampling: Sampling, request: Request, prefix: str = PREFIX) -> None:
     state = st.session_state
     for name in NUMBERS:
         state[prefix + name] = type(getattr(Sampling, name))(getattr(sampling, name))
+    state[prefix + "unshown"] = {name: value for name in UNSHOWN if (value := getattr(sampling, name))}
     state[prefix + "seed"] = sampling.seed
     state[prefix + "samplers"] = list(sampling.samplers)
     state[prefix + "breakers"] = _lines(sampling.dry_sequence_breakers)
@@ -177,6 +200,7 @@ def read_sampling(prefix: str = PREFIX) -> Sampling:
     values = {name: state[prefix + name] for name in NUMBERS}
     return Sampling(
         **values,
+        **state[prefix + "unshown"],
         seed=state[prefix + "seed"],
         samplers=tuple(state[prefix + "samplers"]),
         dry_sequence_breakers=_strings(state[prefix + "breakers"]),
@@ -203,7 +227,7 @@ def _num_changed(recorded_top_k: int | None, prefix: str) -> int:
     changed += [_strings(state[prefix + "breakers"]) != defaults.dry_sequence_breakers]
     changed += [bool(state[prefix + name]) for name in ("stop", "scored", "repeatable", "unkept")]
     changed += [recorded_top_k not in (None, state[prefix + "recorded"])]
-    return sum(changed)
+    return sum(changed) + len(state[prefix + "unshown"])
 
 
 def _lines(strings: tuple[str, ...]) -> str:

@@ -18,6 +18,8 @@ from engine import Completion, Job, Pool, PoolSpec, Sampling
 from engine.bench.measuring.clients import Deadline
 from engine.bench.peers.arms import open_program
 from engine.models.synthetic import write_synthetic
+from engine.runs import CellRecord
+from engine.samples import Samples
 from tests.speed.peers import ROOT
 
 MODELS = ROOT / ".cache" / "speed"
@@ -96,6 +98,25 @@ class Run(NamedTuple):
         return num_tokens / (end - start)
 
 
+class Told:
+    """Says how far a run is."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._num = 0
+
+    def cell(self, record: CellRecord) -> None:
+        if record.status == "failed":
+            print(f"  {record.label}: {record.reason}", file=sys.stderr)
+
+    def sample(self, sample: Samples) -> None:
+        self._num += 1
+        print(f"  {self._what}: sample {self._num}    ", end="\r", file=sys.stderr, flush=True)
+
+    def replaced(self, positions: list[int]) -> None:
+        pass
+
+
 def at_least(figure: str, value: float, goal: float, beside: str = "", unit: str = "x") -> Row:
     """A line whose value should not be below its goal."""
     return Row(figure, value, unit, f">= {goal:g}", value >= goal, beside)
@@ -112,6 +133,12 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
     mean, num = float(logs.mean()), len(logs)
     half = 0.0 if num < 2 else float(stats.t.ppf(0.975, num - 1) * stats.sem(logs))
     return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half), num)
+
+
+def paired(figures: dict[int, dict[int, float]], ours: int, theirs: int) -> Ratio:
+    """Ratio over the rounds that both have."""
+    common = sorted(figures[ours].keys() & figures[theirs].keys())
+    return ratio([figures[ours][number] for number in common], [figures[theirs][number] for number in common])
 
 
 def model(shape: str) -> str:

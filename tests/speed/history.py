@@ -6,9 +6,12 @@ from collections.abc import Callable
 from datetime import date
 from typing import Any
 
+import numpy as np
+
 from engine.bench.findings.comparison import compare_runs
 from engine.history import History
 from engine.history.filters import Filter
+from engine.history.thinning import extremes, ranks
 from engine.runs import RunRecord
 from tests.speed.common import Row, at_most
 from tests.speed.long_history import long_history
@@ -16,7 +19,7 @@ from tests.speed.long_history import long_history
 ROUNDS = 9
 SHAPE = ""
 FILTER_MS, COMPARED_S = 300, 1.0
-NUM_COMPARED = 20
+NUM_COMPARED, NUM_POINTS = 20, 1_000_000
 
 RUN_FILTERS = {
     "text": Filter(text="castle river"),
@@ -55,7 +58,19 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
         rows += [Row(name, _ms(call, num_rounds), "ms") for name, call in others.items()]
         seconds = _ms(lambda: compare_runs(_twenty(history)), num_rounds) / 1e3
         rows.append(at_most(f"{NUM_COMPARED} runs read and compared", seconds, COMPARED_S, unit="s"))
-    return rows
+    return [*rows, *_thinned(num_rounds)]
+
+
+def _thinned(num_rounds: int) -> list[Row]:
+    """What a chart of very many samples waits for before the browser does."""
+    random = np.random.default_rng(0)
+    places, values, parts = np.arange(NUM_POINTS), random.normal(size=NUM_POINTS), random.integers(0, 4, NUM_POINTS)
+    outline = _ms(lambda: extremes(places, values, parts), num_rounds)
+    boxes = _ms(lambda: ranks(values, parts), num_rounds)
+    return [
+        Row(f"{NUM_POINTS:,} points thinned to their outline", outline, "ms"),
+        Row(f"{NUM_POINTS:,} points thinned to their ranks", boxes, "ms"),
+    ]
 
 
 def _filters(history: History, num_rounds: int) -> Row:

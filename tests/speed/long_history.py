@@ -73,7 +73,7 @@ def _all_runs() -> Iterator[tuple[str, pa.Table]]:
     random = np.random.default_rng(0)
     for first in range(0, NUM_RUNS, CHUNK):
         numbers = np.arange(first, first + CHUNK)
-        ids = [_id(FIRST_DAY + timedelta(days=NUM_DAYS * number / NUM_RUNS), random) for number in numbers.tolist()]
+        ids = [id_at(FIRST_DAY + timedelta(days=NUM_DAYS * number / NUM_RUNS), random) for number in numbers.tolist()]
         models = [MODEL_NAMES[number] for number in random.integers(len(MODEL_NAMES), size=CHUNK)]
         runs = [_run(*each, random) for each in zip(numbers.tolist(), ids, models, strict=True)]
         yield "runs", pa.Table.from_pylist(runs)
@@ -145,12 +145,13 @@ def _all_trials() -> Iterator[tuple[str, pa.Table]]:
     random = np.random.default_rng(1)
     for first in range(0, NUM_TRIALS, CHUNK):
         moments = [FIRST_DAY + timedelta(days=NUM_DAYS * number / NUM_TRIALS) for number in range(first, first + CHUNK)]
-        ids = [_id(moment, random) for moment in moments]
-        yield "trials", pa.Table.from_pylist([_trial(*each, random) for each in zip(ids, moments, strict=True)])
+        ids = [id_at(moment, random) for moment in moments]
+        yield "trials", pa.Table.from_pylist([trial_row(*each, random) for each in zip(ids, moments, strict=True)])
         yield "steps", _steps(ids, random)
 
 
-def _trial(id: str, moment: datetime, random: np.random.Generator) -> dict[str, Any]:
+def trial_row(id: str, moment: datetime, random: np.random.Generator) -> dict[str, Any]:
+    """A row of `trials` whose steps are another matter."""
     model = MODEL_NAMES[int(random.integers(len(MODEL_NAMES)))]
     prompt = _words(random, 40)
     sampling = Sampling(temperature=round(float(random.uniform(0, 1.5)), 1), top_k=int(random.integers(1, 100)))
@@ -212,7 +213,7 @@ def _steps(ids: list[str], random: np.random.Generator) -> pa.Table:
     )
 
 
-def _id(moment: datetime, random: np.random.Generator) -> str:
+def id_at(moment: datetime, random: np.random.Generator) -> str:
     """A UUIDv7 of that moment."""
     value = int(moment.timestamp() * 1000) << 80 | int.from_bytes(random.bytes(10), "big")
     return str(uuid.UUID(int=value & ~(0xF << 76) & ~(0x3 << 62) | 7 << 76 | 2 << 62))

@@ -4,7 +4,6 @@ The search comes first; then every setting of the same grid is measured in two r
 the search's winner, the grid's best three and llama.cpp's default meet in interleaved rounds.
 """
 
-import sys
 import time
 from contextlib import closing
 
@@ -19,9 +18,8 @@ from engine.bench.planning.schedule import rounds_of
 from engine.bench.running.effects import effects
 from engine.bench.running.runner import Runner
 from engine.bench.running.strategies import Rounds
-from engine.runs import CellRecord
 from engine.samples import Samples, no_samples
-from tests.speed.common import N_CTX, Ratio, Row, at_least, at_most, model, ratio
+from tests.speed.common import N_CTX, Row, Told, at_least, at_most, model, paired
 
 ROUNDS = 12
 SHAPE = "llama-1.1b-32k"
@@ -29,25 +27,6 @@ BUDGET_S = 300.0
 GRID_ROUNDS = 2
 NUM_BEST = 3
 METRIC = "tokens_per_s"
-
-
-class Told:
-    """Says how far a run is."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._num = 0
-
-    def cell(self, record: CellRecord) -> None:
-        if record.status == "failed":
-            print(f"  {record.label}: {record.reason}", file=sys.stderr)
-
-    def sample(self, sample: Samples) -> None:
-        self._num += 1
-        print(f"  {self._what}: sample {self._num}    ", end="\r", file=sys.stderr, flush=True)
-
-    def replaced(self, positions: list[int]) -> None:
-        pass
 
 
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
@@ -86,9 +65,3 @@ def rounds(plan: Plan, cells: list[Cell], numbers: list[int], num_rounds: int, w
         runner = Runner(plan, cells, fleet, Told(what), strategy=strategy)
         runner.run()
     return runner.samples
-
-
-def paired(figures: dict[int, dict[int, float]], ours: int, theirs: int) -> Ratio:
-    """Ratio over the rounds that both have."""
-    common = sorted(figures[ours].keys() & figures[theirs].keys())
-    return ratio([figures[ours][number] for number in common], [figures[theirs][number] for number in common])

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from engine.cost import PROVENANCES, Counted, Estimate, Provenance, Way, fastest_first
 from engine.stats import Interval
-from engine.units import Scale, between, counted, digits, dollars
+from engine.units import Scale, between, counted, digits, dollars, quantity, scale_of
 from pages.parts.benchmark.chart_pen import ACCENT, GREY, HEIGHT, Pen, bars, blank, legend_below, ramp
 
 MOST_BARS, FEWEST_ROWS = 40, 5
@@ -76,19 +76,21 @@ def time_and_money(
     deadline_h: float | None = None,
     budget_usd: float | None = None,
 ) -> go.Figure:
-    """Dollars against hours, the first way filled, the other hollow; intervals as thin bars, what is wanted dashed."""
+    """Dollars against time, the first way filled, the other hollow; intervals as thin bars, what is wanted dashed."""
     first = next(iter(ways))
     told = [one for one in fastest_first(ways[first]) if _is_placed(one)]
-    figure = blank(_finding(told, chosen), "hours")
+    scale = scale_of("h", _longest(ways.values()))
+    figure = blank(_finding(told, chosen), f"time, {scale.unit}")
     for way, estimates in ways.items():
-        placed = [one for one in told if _is_placed(one)] if way == first else list(filter(_is_placed, estimates))
-        _intervals(figure, estimates, "" if placed else f"{WAYS[way]}: somewhere on the line", is_filled=way == first)
+        placed = told if way == first else list(filter(_is_placed, estimates))
+        label = "" if placed else f"{WAYS[way]}: somewhere on the line"
+        _intervals(figure, estimates, scale, label, is_filled=way == first)
         if placed:
-            _points(figure, placed, chosen, WAYS[way], is_filled=way == first)
+            _points(figure, placed, scale, chosen, WAYS[way], is_filled=way == first)
     wanted = {"line": {"color": GREY, "dash": "dash", "width": 1.2}}
     label = {"font": {"color": GREY}, "textangle": 0, "textposition": "end"}
     if deadline_h is not None:
-        figure.add_vline(x=deadline_h, label={"text": "deadline", **label}, **wanted)
+        figure.add_vline(x=deadline_h * scale.factor, label={"text": "deadline", **label}, **wanted)
     if budget_usd is not None:
         figure.add_hline(y=budget_usd, label={"text": "budget", **label}, **wanted)
     figure.update_xaxes(rangemode="tozero")
@@ -102,20 +104,26 @@ def _finding(told: list[Estimate], chosen: Estimate | None) -> str:
     if not told:
         return "No machine has both a speed and a price for this"
     best = chosen or told[0]
-    return f"{best.rate.machine}: {digits(best.hours.value)} h for {dollars(best.dollars.value)}"
+    return f"{best.rate.machine}: {quantity(best.hours.value, 'h')} for {dollars(best.dollars.value)}"
+
+
+def _longest(ways: Iterable[Iterable[Estimate]]) -> float:
+    """Hours up to which the chart reaches: of what has a price."""
+    hours = (one.hours for way in ways for one in way if one.price is not None)
+    return max((value for interval in hours for value in interval[:3] if math.isfinite(value)), default=0.0)
 
 
 def _is_placed(one: Estimate) -> bool:
     return math.isfinite(one.hours.value) and math.isfinite(one.dollars.value)
 
 
-def _intervals(figure: go.Figure, estimates: Iterable[Estimate], label: str, *, is_filled: bool) -> None:
+def _intervals(figure: go.Figure, estimates: Iterable[Estimate], scale: Scale, label: str, *, is_filled: bool) -> None:
     """Time and money of one machine move together, so their interval is one slanting bar; label: for the legend."""
     places: list[float | None] = []
     costs: list[float | None] = []
     for one in estimates:
         if math.isfinite(one.hours.low + one.dollars.low):
-            places += [one.hours.low, one.hours.high, None]
+            places += [one.hours.low * scale.factor, one.hours.high * scale.factor, None]
             costs += [one.dollars.low, one.dollars.high, None]
     if places:
         figure.add_scatter(
@@ -125,11 +133,17 @@ def _intervals(figure: go.Figure, estimates: Iterable[Estimate], label: str, *, 
 
 
 def _points(
-    figure: go.Figure, placed: Sequence[Estimate], chosen: Estimate | None, label: str, *, is_filled: bool
+    figure: go.Figure,
+    placed: Sequence[Estimate],
+    scale: Scale,
+    chosen: Estimate | None,
+    label: str,
+    *,
+    is_filled: bool,
 ) -> None:
     is_named = is_filled and len(placed) <= MOST_NAMED
     figure.add_scatter(
-        x=[one.hours.value for one in placed],
+        x=[one.hours.value * scale.factor for one in placed],
         y=[one.dollars.value for one in placed],
         mode="markers+text" if is_named else "markers", name=label, cliponaxis=False,
         text=[Pen.text(name(one, placed), 40) for one in placed] if is_named else None,
@@ -169,7 +183,7 @@ def _told(one: Estimate, shown: Iterable[Estimate]) -> str:
     speed = one.rate.generation
     lines = [
         f"<b>{Pen.text(name(one, shown))}</b>",
-        f"{digits(one.hours.value)} h, {dollars(one.dollars.value)}",
+        f"{quantity(one.hours.value, 'h')}, {dollars(one.dollars.value)}",
         _bounds(one.hours),
         f"{_ktokens(one)} ktokens for $1",
         f"{digits(speed.per_s.value)} tok/s, {speed.provenance}",

@@ -1,6 +1,6 @@
 """The table of prices: edited in place and kept when it holds, as CSV in and out, one's own machine by power."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
@@ -10,7 +10,7 @@ from engine.cost.prices import KINDS
 from engine.errors import ConfigError, EngineError
 from engine.units import dollars
 from engine.workbench import Workbench, costing
-from pages.parts.notice import notice
+from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
 
 EDITOR, FILE, OWN = "cost_prices_", "cost_price_file", "cost_own_"
@@ -54,11 +54,11 @@ def show(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate], *, is
                 st.file_uploader("File", "csv", key=FILE, label_visibility="collapsed", max_upload_size=4)
                 st.button(
                     "Take these prices", key="cost_prices_take", disabled=st.session_state.get(FILE) is None,
-                    on_click=_act, args=(lambda: _take(bench),), help="In place of the table",
+                    on_click=attempt, args=(ERROR, lambda: _take(bench)), help="In place of the table",
                 )  # fmt: skip
             st.button(
                 "The prices that ship", icon=":material/undo:", type="tertiary", key="cost_prices_shipped",
-                on_click=_act, args=(lambda: costing.forget_prices(bench.settings.home),),
+                on_click=attempt, args=(ERROR, lambda: costing.forget_prices(bench.settings.home)),
             )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def _own_machine(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate
             st.caption(f":orange[{plain(str(error))}]")
             return
         st.caption(plain(f"{dollars(price.hourly_usd)} an hour"))
-        st.button("Add", key="cost_own_add", on_click=_act, args=(lambda: _add(bench, prices),))
+        st.button("Add", key="cost_own_add", on_click=attempt, args=(ERROR, lambda: _add(bench, prices)))
 
 
 def _own_price() -> Price:
@@ -146,11 +146,3 @@ def _add(bench: Workbench, prices: Sequence[Price]) -> None:
 def _take(bench: Workbench) -> None:
     text = st.session_state[FILE].getvalue().decode("utf-8-sig", "replace")
     costing.save_prices(bench.settings.home, read_prices(text))
-
-
-def _act(action: Callable[[], object]) -> None:
-    """Run what a button does; a failure is shown under the table."""
-    try:
-        action()
-    except EngineError as error:
-        st.session_state[ERROR] = error

@@ -12,8 +12,11 @@ from pages.parts.live import SOCKET_PATH, TOKEN
 Mode = Literal["surprise", "uncertainty", "time"]
 Unit = Literal["p", "bits", "nats"]
 
-# One module for the browser: a component has a single script, so the parts are joined in the order of their use.
-_SCRIPTS = ("format", "text", "flow", "socket", "trial", "inspector", "head", "strip", "mount")
+# A component has a single script, so its parts are joined, in the order of their use, into one module.
+_SCRIPTS = (
+    "format", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "inspector", "head",
+    "chips", "latency", "input", "strip", "mount",
+)  # fmt: skip
 _HERE = Path(__file__).parent
 
 

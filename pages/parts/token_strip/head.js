@@ -139,6 +139,7 @@ class Figures {
       if (waiting.share !== undefined) {
         const progress = element("progress");
         progress.max = 1;
+        progress.setAttribute("aria-label", waiting.text);
         progress.value = waiting.share;
         parts.push(progress);
       }

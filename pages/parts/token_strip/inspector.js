@@ -137,9 +137,9 @@ class Inspector {
     this.title = element("h3");
     this.walk = element("span", "walk");
     this.walk.append(
-      iconButton("Token before (left arrow)", "‹", () => view.step(-1)),
-      iconButton("Next token (right arrow)", "›", () => view.step(1)),
-      iconButton("Unpin (Esc)", "×", () => view.pin(null)),
+      iconButton("Token before (left arrow)", "‹", () => view.pin.step(-1)),
+      iconButton("Next token (right arrow)", "›", () => view.pin.step(1)),
+      iconButton("Unpin (Esc)", "×", () => view.pin.set(null)),
     );
     const head = element("div", "inspector-head");
     head.append(this.title, this.walk);

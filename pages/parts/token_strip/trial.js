@@ -71,6 +71,11 @@ class Trial {
     return this.words.get(id) ?? { text: `#${id}`, hex: "", kind: 0 };
   }
 
+  wordAt(place) {
+    const [steps, index] = this.locate(place);
+    return this.word(steps.id[index]);
+  }
+
   /** Median of the milliseconds a token took; the first waits for the prompt and does not count. */
   medianMs() {
     const times = this.steps.ms.slice(1).sort((a, b) => a - b);

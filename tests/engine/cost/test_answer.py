@@ -80,6 +80,16 @@ def test_machines_without_a_price_take_part_where_time_is_asked() -> None:
     assert answer([free], deadline_h=1, budget_usd=5).chosen is None
 
 
+def test_a_machine_with_a_price_and_no_known_time_is_not_said_to_have_none() -> None:
+    free, unknown = on("home", 20, None), estimate(JOB, make_rate("noted", 10), Price(machine="noted", usd_per_h=1))
+    assert answer([free, unknown]).sentence == "home takes 30 min; no machine whose time is known has a price."
+    assert answer([free, unknown], budget_usd=5).sentence == (
+        "No machine whose time is known has a price, so nothing can be said of a budget. "
+        "noted takes at most 1.00 h and costs at most $1.00: the speed of prefill is not known."
+    )
+    assert answer([free], budget_usd=5).sentence.endswith("nothing can be said of a budget. Add prices to the table.")
+
+
 def test_what_cannot_be_told_says_why() -> None:
     unknown = estimate(JOB, make_rate("noted", 10), Price(machine="noted", usd_per_h=1))
     assert answer([unknown]) == (

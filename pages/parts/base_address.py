@@ -1,0 +1,57 @@
+"""Tells Streamlit's page where its server is; else it asks below the page's own address first, and logs two 404s."""
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+TITLE = b"<title>Streamlit</title>"
+HEAD = b"<title>Logitbench</title><script>window.__streamlit = { BACKEND_BASE_URL: location.origin };</script>"
+
+
+class BaseAddress:
+    """Puts it into the head of Streamlit's page, which is known by its title; the title becomes ours."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI asks."""
+        if not _asks_for_a_page(scope):
+            await self._app(scope, receive, send)
+            return
+        del MutableHeaders(scope=scope)["accept-encoding"]  # a packed page could not be read here
+        start: Message | None = None
+        body = b""
+
+        async def send_told(message: Message) -> None:
+            nonlocal start, body
+            if message["type"] == "http.response.start" and _is_page(message):
+                start = message
+            elif start is None:
+                await send(message)
+            else:
+                body += message.get("body", b"")
+                if not message.get("more_body", False):
+                    told = body.replace(TITLE, HEAD, 1)
+                    MutableHeaders(raw=start["headers"])["content-length"] = str(len(told))
+                    await send(start)
+                    await send({"type": "http.response.body", "body": told})
+
+        await self._app(scope, receive, send_told)
+
+
+def middleware() -> list[Middleware]:
+    """For st.App."""
+    return [Middleware(BaseAddress)]
+
+
+def _asks_for_a_page(scope: Scope) -> bool:
+    """True for what a browser opens; scripts, styles and data are asked for otherwise."""
+    return (
+        scope["type"] == "http" and scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
+    )
+
+
+def _is_page(message: Message) -> bool:
+    headers = Headers(raw=message["headers"])
+    return message["status"] == 200 and headers.get("content-type", "").startswith("text/html")

@@ -1,0 +1,142 @@
+// A trial's tokens as they stand in the text: each is filled once, when it arrives; then only its classes change.
+
+class Tokens {
+  constructor() {
+    this.root = element("div", "text");
+    this.root.tabIndex = 0;
+    this.root.setAttribute("role", "listbox");
+    this.root.setAttribute("aria-label", "Tokens");
+    this.flow = new Flow(this.root);
+    this.reset(null);
+  }
+
+  reset(trial) {
+    this.trial = trial;
+    this.spans = [];
+    this.readers = null;
+    this.numBytes = 0;
+    this.byteStarts = [];
+    this.markedShared = null;
+    this.flow.clear();
+  }
+
+  get length() {
+    return this.spans.length;
+  }
+
+  at(place) {
+    return this.spans[place];
+  }
+
+  /** Add what has come since the last time, in the colours of the mode. */
+  append(bands, mode) {
+    const { trial } = this;
+    this.readers ??= { prompt: new Reader(trial.stripFirstSpace), answer: new Reader(false) };
+    for (let place = this.length; place < trial.length; place++) {
+      const span = this.make(place);
+      this.spans.push(span);
+      this.paint(place, bands.at(place, mode));
+      this.flow.add(span, trial.wordAt(place).hex.endsWith("0a"));
+    }
+    this.flow.flush();
+  }
+
+  make(place) {
+    const { trial } = this;
+    const [steps, index] = trial.locate(place);
+    const isPrompt = steps === trial.prompt;
+    const word = trial.wordAt(place);
+    const span = element("span", isPrompt ? "t prompt" : "t answer");
+    fillToken(span, word, (isPrompt ? this.readers.prompt : this.readers.answer).read(word));
+    if (!isPrompt) {
+      this.byteStarts.push(this.numBytes);
+      this.numBytes += word.hex.length / 2;
+      if (steps.flags[index] & FORCED) span.classList.add("forced");
+    }
+    span.id = `t${place}`;
+    span.place = place;
+    span.setAttribute("role", "option");
+    const chance = steps.logprob[index] === null ? "" : `, ${percent(Math.exp(steps.logprob[index]))}, rank ${steps.rank[index]}`;
+    span.setAttribute("aria-label", oneLine(word.text).trim() + chance);
+    return span;
+  }
+
+  paintAll(bands, mode) {
+    for (let place = 0; place < this.length; place++) this.paint(place, bands.at(place, mode));
+  }
+
+  paint(place, band) {
+    const span = this.spans[place];
+    if (span.band === band) return;
+    if (span.band) span.classList.remove(`b${span.band}`);
+    if (band) span.classList.add(`b${band}`);
+    span.band = band;
+  }
+
+  /** Mark what the answers beside this one begin with too. Gives the place at which they part, when it is newly marked. */
+  markShared(numShared) {
+    if (!this.trial || numShared === this.markedShared) return null;
+    const first = this.trial.prompt.length;
+    const parting = numShared === null ? null : first + numShared;
+    for (const [place, span] of this.spans.entries()) {
+      span.classList.toggle("shared", parting !== null && place >= first && place < parting);
+      span.classList.toggle("parting", place === parting);
+    }
+    const hasCome = parting === null || parting < this.length;
+    if (hasCome) this.markedShared = numShared;
+    return hasCome ? parting : null;
+  }
+
+  /** No token follows: show what never became a character, and grey what belongs to the stop string. */
+  finish() {
+    const { trial } = this;
+    const limit = trial.end.text_bytes ?? Infinity;
+    const rest = this.readers ? this.readers.answer.finish() : "";
+    if (rest && this.length && limit >= this.numBytes) this.spans.at(-1).append(rest);
+    for (let index = this.byteStarts.length - 1; index >= 0; index--) {
+      const { hex } = trial.word(trial.steps.id[index]);
+      const start = this.byteStarts[index];
+      if (start + hex.length / 2 <= limit) {
+        if (hex.length) break;
+        continue;
+      }
+      const span = this.spans[trial.prompt.length + index];
+      if (start >= limit) span.classList.add("stopped");
+      else this.split(span, hexBytes(hex), limit - start);
+    }
+  }
+
+  split(span, bytes, numKept) {
+    const decode = (part) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(part);
+    const stopped = element("span", "stopped");
+    span.replaceChildren();
+    appendText(span, decode(bytes.subarray(0, numKept)));
+    appendText(stopped, decode(bytes.subarray(numKept)));
+    span.append(stopped);
+  }
+
+  /** Scrolls the text only, never the page under the reader. */
+  bringIntoView(place) {
+    const token = this.spans[place].getBoundingClientRect();
+    const pane = this.root.getBoundingClientRect();
+    if (token.top < pane.top + 8) this.root.scrollTop -= pane.top + 8 - token.top;
+    else if (token.bottom > pane.bottom - 8) this.root.scrollTop += token.bottom - pane.bottom + 8;
+  }
+
+  /** Place of the nearest token in the visual row above (-1) or below (1); null where there is no such row. */
+  besideRow(from, direction) {
+    const middle = (rect) => rect.left + rect.width / 2;
+    const start = this.spans[from].getClientRects()[0];
+    let rowTop = null;
+    let best = null;
+    for (let place = from + direction; place >= 0 && place < this.length; place += direction) {
+      const rect = this.spans[place].getClientRects()[0];
+      if (!rect || Math.abs(rect.top - start.top) < rect.height / 2) continue;
+      rowTop ??= rect.top;
+      if (Math.abs(rect.top - rowTop) >= rect.height / 2) break;
+      const distance = Math.abs(middle(rect) - middle(start));
+      if (best === null || distance < best.distance) best = { place, distance };
+    }
+    return best?.place ?? null;
+  }
+}
