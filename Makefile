@@ -15,7 +15,8 @@ app:
 test:
 	@.ci/prepare browser
 	@$(MAKE) --no-print-directory check
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n 2 --dist loadfile -m "not alone"
+	.venv/bin/python -m pytest -m alone
 
 check:
 	@.ci/prepare test

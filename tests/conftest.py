@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from playwright.sync_api import Browser, sync_playwright
 from engine.models.library import embedded_model
 from engine.pool.pool import Pool
 from engine.settings import PREFIX
+
+# A shell's background ignores it, and so would every program that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

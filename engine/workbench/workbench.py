@@ -33,6 +33,7 @@ from engine.workbench.model_slot import ModelSlot, ModelState
 from engine.workbench.tokenizer_slot import TokenizerSlot
 from engine.workbench.trial_records import is_stepped_over, record_of, summary_of
 from engine.workbench.trials import Draft, LiveTrial, StoredTrial, Trial
+from engine.workbench.turns import Turns
 
 KEPT_S = 600
 READ_KEPT = 16
@@ -61,16 +62,17 @@ class Workbench:
         self.history_error: HistoryError | None = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self.turns = Turns(self)
         self.slot = ModelSlot()
-        self.files = ModelFiles(settings, self._is_measuring)
-        self.load_order = LoadOrderSlot(self.slot, self._before_load_order)
-        self.tokenizer = TokenizerSlot(self._is_measuring)
+        self.files = ModelFiles(settings, self.turns.is_measuring)
+        self.load_order = LoadOrderSlot(self.slot, self.turns.before_load_order)
+        self.tokenizer = TokenizerSlot(self.turns.is_measuring)
         self.bench = BenchSlot(
             settings,
             self.slot,
             lambda: self.history,
             self._history_failed,
-            self._before_benchmark,
+            self.turns.before_benchmark,
         )
         self.compare = CompareSlot(
             settings,
@@ -79,10 +81,10 @@ class Workbench:
             watch=self.watch,
             history=lambda: self.history,
             on_history_error=self._history_failed,
-            is_measuring=self._is_measuring,
+            is_measuring=self.turns.is_measuring,
         )
-        self.embedding = EmbeddingSlot(self._is_measuring)
-        self.backends = BackendSlot(self._before_backends, self.embedding.release)
+        self.embedding = EmbeddingSlot(self.turns.is_measuring)
+        self.backends = BackendSlot(self.turns.before_backends, self.embedding.release)
         self._trials: dict[str, LiveTrial] = {}
         self._read: dict[str, StoredTrial] = {}
         self._bin: dict[str, LiveTrial] = {}
@@ -92,46 +94,12 @@ class Workbench:
         except HistoryError as error:
             self.history_error = error
         self.meaning = MeaningSlot(
-            lambda: self.history, self.embedding, is_measuring=self._is_measuring, busy_with=self._going_on
+            lambda: self.history, self.embedding, is_measuring=self.turns.is_measuring, busy_with=self.turns.going_on
         )
         threading.Thread(target=self._take_in_inbox, name="logitbench-inbox", daemon=True).start()
 
     def _history_failed(self, error: HistoryError) -> None:
         self.history_error = error
-
-    def _is_measuring(self) -> bool:
-        """True while the machine belongs to a measurement."""
-        return any(slot.running is not None for slot in (self.bench, self.load_order, self.backends))
-
-    def _before_benchmark(self) -> str:
-        """What no benchmark measures beside, empty for nothing; what reads in the background makes way for it."""
-        self.meaning.make_way()
-        return self.files.doing or self.embedding.doing or self.load_order.doing or self.backends.doing
-
-    def _before_load_order(self) -> str:
-        """As before a benchmark, where no benchmark may run either."""
-        self.meaning.make_way()
-        return self.backends.doing or self._doing_anything()
-
-    def _before_backends(self) -> str:
-        """As before the load order, and nobody may be waiting for the model."""
-        self.meaning.make_way()
-        return self.load_order.doing or self._going_on()
-
-    def _going_on(self) -> str:
-        """What somebody waits for, so that nothing in the background should slow it down; empty for nothing."""
-        pool = self.model.pool
-        is_asked = self.model.is_loading or (pool is not None and pool.num_open > 0)
-        return "The model" if is_asked else self._doing_anything()
-
-    def _doing_anything(self) -> str:
-        """What takes time of this machine, in words; empty where nothing does."""
-        if self.bench.running is not None:
-            return "A benchmark"
-        if self.compare.running is not None:
-            return "A comparison"
-        task = self.bench.background.task
-        return self.files.doing or self.embedding.doing or (task.name if task is not None else "")
 
     @property
     def model(self) -> ModelState:

@@ -307,6 +307,7 @@ def test_own_pages_are_served(host: str) -> None:
         "not JSON",
         b"bytes",
     ],
+    ids=["guess", "not ASCII", "none", "negative", "unknown key", "not JSON", "bytes"],
 )
 def test_a_wrong_token_or_message_closes_the_socket(server: Server, message: str | bytes) -> None:
     with page(server) as socket:

@@ -143,6 +143,7 @@ def test_a_cell_that_does_not_fit_has_its_reason_and_the_others_their_samples(pl
     assert huge.status in ("refused", "failed") and "memory" in huge.reason
 
 
+@pytest.mark.alone
 def test_best_settings_on_the_real_engine_end_with_a_choice(story_model: Path) -> None:
     plan = Plan(
         question="settings",

@@ -54,6 +54,7 @@ def test_what_others_burn_is_seen_and_makes_a_sample_contended(stranger: int) ->
     assert watch.flag() == "contended"
 
 
+@pytest.mark.alone
 def test_what_we_burn_is_ours(child: int) -> None:
     with Watch([child]) as watch:
         time.sleep(0.6)
