@@ -10,7 +10,9 @@ PARTS = Path(__file__).parent / "parts"
 ICON, LOOK = PARTS / "icon.svg", PARTS / "look.css"
 BENCHMARK = st.Page("benchmark.py", title="Benchmark", icon=":material/speed:")
 COMPARE = st.Page("compare.py", title="Compare", icon=":material/compare_arrows:")
+HISTORY = st.Page("history.py", title="History", icon=":material/history:")
 MODELS = st.Page("models.py", title="Models", icon=":material/deployed_code:")
+EMBEDDINGS = st.Page("embeddings.py", title="Embeddings", icon=":material/scatter_plot:")
 SECTIONS = {
     "Explore": [
         st.Page("prompt_lab.py", title="Prompt lab", icon=":material/edit_note:", default=True),
@@ -18,13 +20,17 @@ SECTIONS = {
     ],
     "Measure": [
         BENCHMARK,
-        st.Page("history.py", title="History", icon=":material/history:"),
+        HISTORY,
         st.Page("cost.py", title="Cost", icon=":material/payments:"),
     ],
-    "Library": [
-        MODELS,
-        st.Page("embeddings.py", title="Embeddings", icon=":material/scatter_plot:"),
-    ],
+    "Library": [MODELS, EMBEDDINGS],
+}
+WATCHED = {
+    job_tray.BENCHMARK: BENCHMARK,
+    job_tray.COMPARE: COMPARE,
+    job_tray.HISTORY: HISTORY,
+    job_tray.MODELS: MODELS,
+    job_tray.EMBEDDINGS: EMBEDDINGS,
 }
 
 st.set_page_config(page_title="Logitbench", page_icon=str(ICON), layout="wide")
@@ -32,5 +38,5 @@ st.html(LOOK)
 page = st.navigation(SECTIONS)
 with st.sidebar:
     model_bar.show()
-    job_tray.show({job_tray.BENCHMARK: BENCHMARK, job_tray.COMPARE: COMPARE, job_tray.MODELS: MODELS})
+    job_tray.show(WATCHED)
 page.run()

@@ -1,6 +1,6 @@
 """Streamlit's own files and messages, sooner in the browser: a first visit asks for some 130 files, one after another.
 
-Measured, with nothing in the browser's cache, until the table of a long history stands: 2.7 s without this, 1.9 with.
+Measured, with nothing in the browser's cache, until the table of a long history stands: 2.3 s without this, 1.7 with.
 """
 
 import json

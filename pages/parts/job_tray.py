@@ -15,7 +15,7 @@ from pages.parts.models import file_task, place
 from pages.parts.plain import plain
 
 REFRESH_S, WHILE_MEASURING_S = 1.0, 5.0
-BENCHMARK, COMPARE, MODELS = "benchmark", "compare", "models"
+BENCHMARK, COMPARE, HISTORY, MODELS, EMBEDDINGS = "benchmark", "compare", "history", "models", "embeddings"
 """Pages where what runs can be watched."""
 
 JOBS = {
@@ -40,7 +40,7 @@ class Job(NamedTuple):
 
 
 def show(pages: Mapping[str, Page]) -> None:
-    """Draw the tray; `pages` by BENCHMARK, COMPARE and MODELS."""
+    """Draw the tray; `pages` by BENCHMARK and the other names above."""
     begun = list(jobs(current()))
     if begun:
         every = WHILE_MEASURING_S if current().bench.running is not None else REFRESH_S
@@ -53,6 +53,8 @@ def jobs(bench: Workbench) -> Iterator[Job]:
     yield from _comparison(bench)
     yield from _file(bench)
     yield from _load_order(bench)
+    yield from _backends(bench)
+    yield from _meaning(bench)
     yield from _background(bench)
 
 
@@ -114,6 +116,22 @@ def _load_order(bench: Workbench) -> Iterator[Job]:
         query = {"view": place.ORDER, "model": readable(run.a), "second": readable(run.b)}
         left = "stopping" if run.is_stopped else _left(run.left_s)
         yield Job("Load order", readable(run.loading), MODELS, query, run.share, left, run.stop)
+
+
+def _backends(bench: Workbench) -> Iterator[Job]:
+    run = bench.backends.running
+    if run is not None:
+        left = "stopping" if run.is_stopped else _left(run.left_s)
+        yield Job("Embedding backends", run.progress.doing, EMBEDDINGS, {}, run.progress.share, left, run.stop)
+
+
+def _meaning(bench: Workbench) -> Iterator[Job]:
+    reading = bench.meaning.reading
+    if reading is not None and not bench.meaning.is_stopped:
+        line = f"{reading.done:,}/{reading.total:,} texts"
+        left = f"waits: {reading.waits_for}" if reading.waits_for else _left(reading.left_s)
+        query = {"view": "trials", "by": "meaning"}
+        yield Job("Search by meaning", line, HISTORY, query, reading.done / reading.total, left, bench.meaning.stop)
 
 
 def _background(bench: Workbench) -> Iterator[Job]:

@@ -10,12 +10,15 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.planning.plan import Plan
+from engine.embedding.measuring import Progress as Measured
 from engine.models import embedded_model
 from engine.settings import Settings
 from engine.workbench import Workbench
+from engine.workbench.backend_slot import BackendRun
 from engine.workbench.background import Task
 from engine.workbench.compare_run import Progress
 from engine.workbench.load_order_slot import LoadOrderSlot, OrderRun
+from engine.workbench.meaning_slot import Reading
 from engine.workbench.model_files import FileTask, ModelFiles
 from engine.workbench.model_slot import ModelSlot
 from pages.parts import job_tray
@@ -103,3 +106,28 @@ def test_all_that_runs_is_listed(bench: Workbench, slot: ScriptedSlot, monkeypat
     stop()
     assert run.is_stopped
     task.cancel()
+
+
+def test_texts_that_are_read_by_meaning_show_what_they_wait_for(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = Reading(done=30, total=120, left_s=9.0, waits_for="")
+    monkeypatch.setattr(bench, "meaning", SimpleNamespace(reading=reading, is_stopped=False, stop=lambda: None))
+    (job,) = job_tray.jobs(bench)
+    assert (job.line, job.share, job.left) == ("30/120 texts", 0.25, "9 s left")
+    assert job.page == job_tray.HISTORY and job.stop is not None
+    bench.meaning.reading = reading._replace(waits_for="A benchmark")
+    assert next(job_tray.jobs(bench)).left == "waits: A benchmark"
+    bench.meaning.is_stopped = True
+    assert list(job_tray.jobs(bench)) == []
+
+
+def test_backends_that_are_measured_can_be_stopped(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = BackendRun("")
+    run.progress = Measured(0.5, "onnx")
+    monkeypatch.setattr(bench, "backends", SimpleNamespace(running=run))
+    (job,) = job_tray.jobs(bench)
+    assert (job.line, job.share, job.page) == ("onnx", 0.5, job_tray.EMBEDDINGS) and job.left.endswith("left")
+    assert job.stop is not None
+    job.stop()
+    assert run.is_stopped and next(job_tray.jobs(bench)).left == "stopping"
