@@ -122,7 +122,7 @@ def _backends(bench: Workbench) -> Iterator[Job]:
     run = bench.backends.running
     if run is not None:
         left = "stopping" if run.is_stopped else _left(run.left_s)
-        yield Job("Embedding backends", run.progress.doing, EMBEDDINGS, {}, run.progress.share, left, run.stop)
+        yield Job("Embedding backends", run.doing, EMBEDDINGS, {}, run.share, left, run.stop)
 
 
 def _meaning(bench: Workbench) -> Iterator[Job]:

@@ -72,7 +72,7 @@ def test_a_measurement_shows_progress_and_stop_and_its_failure(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = BackendRun("")
-    monkeypatch.setattr(bench.backends, "_run", run)
+    monkeypatch.setattr(bench.backends, "_current", run)
     at = page(bench)
     assert "Stop" in [button.label for button in at.main.button]
     assert "torch" in rows(at)

@@ -10,7 +10,6 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.planning.plan import Plan
-from engine.embedding.measuring import Progress as Measured
 from engine.models import embedded_model
 from engine.settings import Settings
 from engine.workbench import Workbench
@@ -124,7 +123,7 @@ def test_texts_that_are_read_by_meaning_show_what_they_wait_for(
 
 def test_backends_that_are_measured_can_be_stopped(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     run = BackendRun("")
-    run.progress = Measured(0.5, "onnx")
+    run.share, run.doing = 0.5, "onnx"
     monkeypatch.setattr(bench, "backends", SimpleNamespace(running=run))
     (job,) = job_tray.jobs(bench)
     assert (job.line, job.share, job.page) == ("onnx", 0.5, job_tray.EMBEDDINGS) and job.left.endswith("left")

@@ -136,7 +136,7 @@ def _measuring(bench: Workbench, given: str, *, is_measured: bool) -> None:
 def _follow(run: BackendRun) -> None:
     if not run.is_running:
         st.rerun()
-    is_known = run.progress.share >= LEAST_KNOWN
+    is_known = run.share >= LEAST_KNOWN
     left = f", {duration(run.left_s)} left" if is_known else ""
-    st.progress(run.progress.share, plain(f"Measuring {run.progress.doing}{left}"))
+    st.progress(run.share, plain(f"Measuring {run.doing}{left}"))
     st.button("Stop", key="embed_measure_stop", icon=":material/stop:", on_click=run.stop)

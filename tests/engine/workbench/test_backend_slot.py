@@ -34,7 +34,7 @@ def test_it_measures_and_the_engine_keeps_it(slot: BackendSlot) -> None:
         slot.start("")
     run.wait(120)
     assert not run.is_running and run.error is None and not run.is_stopped
-    assert run.progress.share > 0.8
+    assert run.share > 0.8
     assert kept_measurement(find_model("")) is not None
 
 
