@@ -13,6 +13,7 @@ from engine.bench.planning.layout import AUTO, LIBRARY_DEFAULT
 from engine.bench.planning.plan import GOALS, Plan, Question
 from engine.bench.planning.plan_file import read_plan
 from engine.bench.planning.presets import PRESETS, preset
+from engine.bench.planning.product import decided_by
 from engine.bench.planning.prompts import read_prompts, sample_prompts
 from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
@@ -132,10 +133,11 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     axes.add_argument("--instances", "--workers", metavar="N", help="processes, with --threads instead of --layout")
     axes.add_argument("--threads", metavar="N", help="of each process; auto, llama-cpp-default or numbers")
     for axis in AXES:
-        flag = f"--{axis.name.replace('_', '-')}"
         again = "; may be given several times" if axis.kind == "path" else ""
         options: Given = {"action": "append"} if axis.kind == "path" else {}
-        axes.add_argument(flag, metavar=_METAVARS[axis.kind], help=axis.help.replace("%", "%%") + again, **options)
+        axes.add_argument(
+            _flag(axis.name), metavar=_METAVARS[axis.kind], help=axis.help.replace("%", "%%") + again, **options
+        )
 
 
 def _add_embedding(parser: argparse.ArgumentParser) -> None:
@@ -143,8 +145,7 @@ def _add_embedding(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("embedding", "With --embed; --layout, --model and --prompts hold there too.")
     group.add_argument("--embed", action="store_true", help="measure how fast texts become vectors, and how good ones")
     for axis in _EMBEDDING_ONLY:
-        flag = f"--{axis.name.replace('_', '-')}"
-        group.add_argument(flag, metavar=_METAVARS[axis.kind], help=f"{axis.help}; {axis.allowed}")
+        group.add_argument(_flag(axis.name), metavar=_METAVARS[axis.kind], help=f"{axis.help}; {axis.allowed}")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
@@ -191,7 +192,7 @@ def _limits(given: Given) -> LimitsArguments:
 
 def _arguments(plan: Plan, axes: Mapping[str, tuple[Any, ...]], given: Given) -> BenchArguments:
     """`plan` with what the flags say instead."""
-    fixed = {*axes, *(("instances", "workers", "threads") if "layout" in axes else ())}
+    fixed = decided_by(axes)
     workload = {name: value for name, value in plan.workload.items() if name not in fixed}
     if given["prompts"]:
         texts = sample_prompts() if given["prompts"] == SAMPLES else read_prompts(Path(given["prompts"]))
@@ -225,7 +226,7 @@ def _axes(given: Given, question: Question = "speed") -> dict[str, tuple[Any, ..
     said = {axis.name: given[axis.name] for axis in (*AXES, *_EMBEDDING_ONLY) if given.get(axis.name) is not None}
     if odd := next((name for name in said if name not in known), None):
         why = "embedding has no such axis" if question == EMBEDDING else "it needs --embed"
-        raise ConfigError(f"--{odd.replace('_', '-')}: {why}")
+        raise ConfigError(f"{_flag(odd)}: {why}")
     axes = {name: _values(known[name], text) for name, text in said.items()}
     if len(axes.get("model", ())) == 1:
         del axes["model"]
@@ -234,6 +235,10 @@ def _axes(given: Given, question: Question = "speed") -> dict[str, tuple[Any, ..
             raise ConfigError("--layout already says instances and threads: give either, not both")
         axes["layout"] = _layouts(given["instances"] or "1", given["threads"] or AUTO)
     return axes
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _values(axis: Axis, said: str | list[str]) -> tuple[Any, ...]:

@@ -9,8 +9,8 @@ from engine.embedding.choice import (
     LOSSLESS,
     BackendSpeed,
     Measurement,
+    auto_backend,
     backend_table,
-    chosen_backend,
     kept_measurement,
 )
 from engine.embedding.measuring import Progress, measure_backends
@@ -49,7 +49,7 @@ def _measure(model: str) -> Measurement | None:
 def _plain(model: EmbeddingModel, measured: Measurement | None) -> dict[str, object]:
     about = {"measured": measured.measured, "num_texts": measured.num_texts} if measured else {}
     rows = [row.to_dict() for row in backend_table(model, measured)]
-    return {"model": model.name, "auto": chosen_backend(model), **about, "backends": rows}
+    return {"model": model.name, "auto": auto_backend(model, measured), **about, "backends": rows}
 
 
 def _told(model: EmbeddingModel, measured: Measurement | None) -> str:
@@ -57,7 +57,9 @@ def _told(model: EmbeddingModel, measured: Measurement | None) -> str:
     if measured:
         lines[0] += f", {counted(measured.num_texts, 'text')} in {counted(measured.num_rounds, 'round')}"
     lines += ["", _HEAD, *(_line(row) for row in backend_table(model, measured)), ""]
-    lines.append(f"auto is {chosen_backend(model)}: the fastest whose every cosine to float32 is at least {LOSSLESS}")
+    lines.append(
+        f"auto is {auto_backend(model, measured)}: the fastest whose every cosine to float32 is at least {LOSSLESS}"
+    )
     return "\n".join(lines)
 
 

@@ -1,15 +1,13 @@
 """`python -m engine models`: the model files of this machine, what each says, whether it fits."""
 
 import argparse
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from engine.commands import models_get, models_order, models_quantize, models_synth
-from engine.commands.table import printable
+from engine.commands.printing import print_json, print_text
 from engine.errors import ConfigError
 from engine.jsonable import figure
 from engine.models import (
@@ -94,9 +92,9 @@ def _list(given: Given) -> None:
     places = [Place("Folder", _folder(name)) for name in given["folders"]]
     entries = read_library(places or None)
     if given["json"]:
-        _print_json({"models": [_plain(entry) for entry in entries]})
+        print_json({"models": [_plain(entry) for entry in entries]})
     else:
-        _print_text([_HEAD, *map(_line, entries)] if entries else ["There is no model file."])
+        print_text("\n".join([_HEAD, *map(_line, entries)]) if entries else "There is no model file.")
 
 
 def _folder(name: str) -> Path:
@@ -135,12 +133,12 @@ def _show(given: Given) -> None:
     file = find_model(given["model"])
     told = details(file) | ({"sha256": model_hash(file.path)} if given["hash"] else {})
     if given["json"]:
-        _print_json(told)
+        print_json(told)
         return
     lines = [f"{name:<18} {_fact(name, value)}" for name, value in told.items() if isinstance(value, str | int)]
     lines += ["", *map(_group_line, by_type(file)), "", f"{counted(len(file.metadata), 'key')} of metadata:"]
     lines += [f"  {key} = {_cut(value)}" for key, value in told["metadata"].items()]
-    _print_text(lines)
+    print_text("\n".join(lines))
 
 
 def _fact(name: str, value: str | int) -> str:
@@ -168,18 +166,18 @@ def _fit(given: Given) -> None:
     if given["notes"]:
         example = notes_example()
         if given["json"]:
-            _print_json({"says": example.says, "row": asdict(example.row)})
+            print_json({"says": example.says, "row": asdict(example.row)})
         else:
-            _print_text([example.says + "."])
+            print_text(f"{example.says}.")
         return
     file = find_model(given["model"])
     report = fit_report(
         file, _pool(file, given), _numbers(given, "contexts"), _numbers(given, "sequences") or SEQUENCES
     )
     if given["json"]:
-        _print_json(report.to_dict())
+        print_json(report.to_dict())
     else:
-        _print_text([str(report)])
+        print_text(str(report))
 
 
 def _pool(file: ModelFile, given: Given) -> PoolSpec:
@@ -194,11 +192,3 @@ def _numbers(given: Given, name: str) -> list[int]:
         return [int(part) for part in given[name].split(",")] if given[name] else []
     except ValueError:
         raise ConfigError(f"--{name} {given[name]}: must be whole numbers with commas between them") from None
-
-
-def _print_json(values: Any) -> None:
-    print(json.dumps(values, ensure_ascii=False, allow_nan=False, indent=1))
-
-
-def _print_text(lines: Sequence[str]) -> None:
-    print(printable("\n".join(lines), is_terminal=sys.stdout.isatty()))

@@ -1,15 +1,13 @@
 """`python -m engine models get`: a model of the catalogue or of any repository, fetched; or what there is to fetch."""
 
 import argparse
-import json
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from engine.bench.findings.limits import Limits
 from engine.bench.measuring.machine import fingerprint, fingerprint_hash
-from engine.commands.table import printable
+from engine.commands.printing import print_json, print_text
 from engine.commands.watched import watch
 from engine.errors import ConfigError, HistoryError
 from engine.history import History
@@ -51,9 +49,9 @@ def _get(given: Given) -> None:
     folder = Path(given["folder"]).expanduser().absolute() if given["folder"] else Settings.from_environment().models
     paths = watch(Download(repository, choice.files, folder))
     if given["json"]:
-        _print_json({**_facts(repository), "bytes": choice.num_bytes, "files": [str(path) for path in paths]})
+        print_json({**_facts(repository), "bytes": choice.num_bytes, "files": [str(path) for path in paths]})
     else:
-        _print("\n".join(str(path) for path in paths))
+        print_text("\n".join(str(path) for path in paths))
 
 
 def _show_choices(name: str, *, is_json: bool) -> None:
@@ -61,11 +59,11 @@ def _show_choices(name: str, *, is_json: bool) -> None:
     repository = read_repository(address)
     offered = choices(repository)
     if is_json:
-        _print_json({**_facts(repository), "choices": [_choice(choice) for choice in offered]})
+        print_json({**_facts(repository), "choices": [_choice(choice) for choice in offered]})
         return
     if not offered:
         raise ConfigError(f"{repository.name} holds no GGUF file and no folder for sentence-transformers")
-    _print("\n".join(f"{quantity(choice.num_bytes, 'B'):>9}  {choice.name}" for choice in offered))
+    print_text("\n".join(f"{quantity(choice.num_bytes, 'B'):>9}  {choice.name}" for choice in offered))
 
 
 def _facts(repository: Repository) -> dict[str, Any]:
@@ -91,9 +89,9 @@ def _show_catalogue(*, is_json: bool) -> None:
     catalogue, limits, free = read_catalogue(), _limits(), available_memory()
     rows = [_entry(entry, limits, free) for entry in catalogue.entries]
     if is_json:
-        _print_json({"dated": catalogue.dated, "source": catalogue.source, "models": rows})
+        print_json({"dated": catalogue.dated, "source": catalogue.source, "models": rows})
         return
-    _print("\n".join([_HEAD, *map(_line, rows)]))
+    print_text("\n".join([_HEAD, *map(_line, rows)]))
 
 
 def _entry(entry: Entry, limits: Limits | None, free: int) -> dict[str, Any]:
@@ -126,11 +124,3 @@ def _limits() -> Limits | None:
             kept = history.runs.limits(fingerprint_hash(fingerprint()))
             return Limits.from_dict(kept) if kept else None
     return None
-
-
-def _print(text: str) -> None:
-    print(printable(text, is_terminal=sys.stdout.isatty()))
-
-
-def _print_json(values: Given) -> None:
-    print(json.dumps(values, ensure_ascii=False, allow_nan=False, indent=1))

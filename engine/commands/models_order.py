@@ -1,13 +1,11 @@
 """`python -m engine models order`: two models loaded A, B, A, and whether the second pushed the first out of memory."""
 
 import argparse
-import json
-import sys
 from typing import Any
 
 from engine.bench.measuring.load_order import LoadStep, measure_load_order
+from engine.commands.printing import print_json, print_text
 from engine.commands.progress_line import ProgressLine
-from engine.commands.table import printable
 from engine.models import find_model
 from engine.units import quantity
 
@@ -35,10 +33,10 @@ def _act(given: Given) -> None:
     finally:
         line.end()
     if given["json"]:
-        print(json.dumps(order.to_dict(), ensure_ascii=False, allow_nan=False, indent=1))
+        print_json(order.to_dict())
     else:
         lines = [f"A {order.a}", f"B {order.b}", "", _HEAD, *map(_line, order.steps), "", order.says]
-        print(printable("\n".join(lines), is_terminal=sys.stdout.isatty()))
+        print_text("\n".join(lines))
 
 
 def _line(step: LoadStep) -> str:

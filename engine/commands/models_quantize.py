@@ -1,12 +1,10 @@
 """`python -m engine models quantize`: a smaller file of a model; or which types there are, and how large each is."""
 
 import argparse
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from engine.commands.table import printable
+from engine.commands.printing import print_json, print_text
 from engine.commands.watched import watch
 from engine.models import ModelFile, find_model, read_model
 from engine.models.quantisations import Offer, offers
@@ -61,18 +59,18 @@ def _quantise(source: ModelFile, type_name: str, given: Given) -> None:
     made = read_model(path)
     facts = {"path": str(path), "quantisation": made.quantisation, "bytes": made.size, "source_bytes": source.size}
     if given["json"]:
-        _print_json(facts)
+        print_json(facts)
     else:
         share = made.size / source.size
-        _print(f"{path}: {made.quantisation}, {quantity(made.size, 'B')}, {share:.0%} of {source.path.name}")
+        print_text(f"{path}: {made.quantisation}, {quantity(made.size, 'B')}, {share:.0%} of {source.path.name}")
 
 
 def _show_offers(source: ModelFile, given: Given) -> None:
     found = offers(source, imatrix=given["imatrix"], may_requantise=given["again"])
     if given["json"]:
-        _print_json({"source": str(source.path), "bytes": source.size, "types": [_plain(offer) for offer in found]})
+        print_json({"source": str(source.path), "bytes": source.size, "types": [_plain(offer) for offer in found]})
     else:
-        _print("\n".join(map(_line, found)))
+        print_text("\n".join(map(_line, found)))
 
 
 def _plain(offer: Offer) -> dict[str, Any]:
@@ -89,11 +87,3 @@ def _line(offer: Offer) -> str:
     size = f"{quantity(offer.num_bytes, 'B'):>9}  {digits(offer.bits_per_weight)} bits a weight"
     said = "; ".join(filter(None, (offer.refusal and f"not: {offer.refusal}", offer.remark)))
     return f"{offer.name:<9} {size if offer.num_bytes else ''}{'  ' if said else ''}{said}"
-
-
-def _print(text: str) -> None:
-    print(printable(text, is_terminal=sys.stdout.isatty()))
-
-
-def _print_json(values: Given) -> None:
-    print(json.dumps(values, ensure_ascii=False, allow_nan=False, indent=1))

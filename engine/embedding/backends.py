@@ -93,7 +93,7 @@ def usable(model: EmbeddingModel) -> list[str]:
 
 def check_usable(name: str, model: EmbeddingModel) -> None:
     """Raise ConfigError, with what to do, unless this backend can compute this model here."""
-    reason = dict(available(model))[name]
+    reason = _reason(kind_named(name), model)
     if reason:
         raise ConfigError(f"backend = {name!r}: {reason}. Or choose another backend.")
 

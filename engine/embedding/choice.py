@@ -66,23 +66,26 @@ def chosen_backend(model: EmbeddingModel) -> str:
 
     The first is torch in float32 for a folder, llama for a GGUF file, whether installed or not.
     """
-    can = usable(model)
-    measured = kept_measurement(model)
+    first, *others = _readers(model)
+    return auto_backend(model, kept_measurement(model)) if others else first
+
+
+def auto_backend(model: EmbeddingModel, measured: Measurement | None) -> str:
+    """As chosen_backend, by what `kept_measurement` gave."""
     fastest = measured.fastest() if measured else None
-    if fastest in can:
-        return str(fastest)
-    return next(kind.name for kind in KINDS if kind.is_gguf == model.is_gguf)
+    return fastest if fastest is not None and fastest in usable(model) else _readers(model)[0]
 
 
 def backend_table(model: EmbeddingModel, measured: Measurement | None) -> list[BackendSpeed]:
     """Every backend that reads a model of this kind, with its figures, or the reason why there are none."""
     figures = {found.name: found for found in measured.backends} if measured else {}
     reasons = dict(available(model))
-    return [
-        figures.get(kind.name) or BackendSpeed(kind.name, reason=reasons[kind.name] or NOT_YET)
-        for kind in KINDS
-        if kind.is_gguf == model.is_gguf
-    ]
+    return [figures.get(name) or BackendSpeed(name, reason=reasons[name] or NOT_YET) for name in _readers(model)]
+
+
+def _readers(model: EmbeddingModel) -> list[str]:
+    """Backends for a model of this kind, installed or not; of a GGUF file only one, whatever was measured."""
+    return [kind.name for kind in KINDS if kind.is_gguf == model.is_gguf]
 
 
 def kept_measurement(model: EmbeddingModel) -> Measurement | None:

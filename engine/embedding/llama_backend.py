@@ -43,25 +43,22 @@ class LlamaBackend:
 
     def embed(self, ids: Sequence[Sequence[int]]) -> Floats:
         """Vectors, float32 (n, dim); nothing is padded."""
-        embedder = self._embedder_for(max(self._tokens_per_batch, *(len(row) for row in ids)))
-        done: list[Floats] = []
-        start = 0
-        while start < len(ids):
-            end, num = start, 0
-            while end < min(len(ids), start + embedder.num_texts) and num + len(ids[end]) <= embedder.num_tokens:
-                num, end = num + len(ids[end]), end + 1
-            done.append(embedder.embed(ids[start:end]))
-            start = end
-        vectors: Floats = np.concatenate(done)
+        embedder = self._embedder_for(sum(len(row) for row in ids))
+        most = embedder.num_texts
+        vectors: Floats = np.concatenate(
+            [embedder.embed(ids[start : start + most]) for start in range(0, len(ids), most)]
+        )
         return vectors
 
     def _embedder_for(self, num_tokens: int) -> Embedder:
-        """The context, made anew and twice as large where a text is longer than any before."""
-        if self._embedder is None or self._embedder.num_tokens < num_tokens:
-            room = self._embedder.num_tokens if self._embedder else self._tokens_per_batch
-            while room < num_tokens:
-                room *= 2
-            if self._embedder is not None:
-                self._embedder.close()
-            self._embedder = Embedder(self._model, self._threads, room)
+        """The context, made anew with two, four… batches' room where a text is longer than any before."""
+        if self._embedder is not None:
+            if self._embedder.num_tokens >= num_tokens:
+                return self._embedder
+            self._embedder.close()
+            self._embedder = None
+        room = self._tokens_per_batch
+        while room < num_tokens:
+            room *= 2
+        self._embedder = Embedder(self._model, self._threads, room)
         return self._embedder

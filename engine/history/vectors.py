@@ -3,7 +3,7 @@
 They are kept beside the trials while a person wants that, go with them, and can be computed again at any time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -34,7 +34,7 @@ _TEXT = f"CASE part WHEN 'prompt' THEN {_QUESTION} ELSE trials.text END"
 _UNREAD = """
     SELECT id, part FROM trials, (SELECT unnest(['prompt', 'output']) AS part) WHERE deleted_at IS NULL
     EXCEPT SELECT trial_id, part FROM vectors WHERE model_hash = $model"""
-_HERE = "EXISTS (SELECT 1 FROM trials WHERE id = trial_id AND deleted_at IS NULL)"
+_IS_READ = "vector IS NOT NULL AND EXISTS (SELECT 1 FROM trials WHERE id = trial_id AND deleted_at IS NULL)"
 
 
 class Model(NamedTuple):
@@ -81,9 +81,8 @@ class Vectors:
     @property
     def model(self) -> Model | None:
         """The model that vectors are kept of; None while nobody wants any."""
-        with self._file.reading() as cursor:
-            row = cursor.execute("SELECT hash, name FROM vector_models").fetchone()
-        return Model(*row) if row else None
+        rows = self._rows("SELECT hash, name FROM vector_models")
+        return Model(*rows[0]) if rows else None
 
     def begin(self, model: Model) -> None:
         """Keep vectors of this model from now on; those of any other are removed."""
@@ -102,23 +101,21 @@ class Vectors:
 
     def num_unread(self, model_hash: str, most_bytes: int) -> Amount:
         """Texts that have no vector of this model; of each, up to `most_bytes` count."""
-        with self._file.reading() as cursor:
-            row = cursor.execute(
-                f"SELECT count(*), coalesce(sum(least(strlen({_TEXT}), $most)), 0) "
-                f"FROM ({_UNREAD}) AS unread JOIN trials USING (id)",
-                {"model": model_hash, "most": most_bytes},
-            ).fetchone()
-        return Amount(*row) if row else Amount(0, 0)
+        (row,) = self._rows(
+            f"SELECT count(*), coalesce(sum(least(strlen({_TEXT}), $most)), 0) "
+            f"FROM ({_UNREAD}) AS unread JOIN trials USING (id)",
+            {"model": model_hash, "most": most_bytes},
+        )
+        return Amount(*row)
 
     def unread(self, model_hash: str, limit: int) -> list[Unread]:
         """Texts that have no vector of this model, those of the newest trials first."""
-        with self._file.reading() as cursor:
-            rows = cursor.execute(
-                f"SELECT id, part, ({_TEXT})[1:{READ_CHARACTERS}], length({_TEXT}) > {READ_CHARACTERS} "
-                f"FROM (SELECT * FROM ({_UNREAD}) ORDER BY id DESC, part LIMIT $limit) JOIN trials USING (id) "
-                "ORDER BY id DESC, part",
-                {"model": model_hash, "limit": limit},
-            ).fetchall()
+        rows = self._rows(
+            f"SELECT id, part, ({_TEXT})[1:{READ_CHARACTERS}], length({_TEXT}) > {READ_CHARACTERS} "
+            f"FROM (SELECT * FROM ({_UNREAD}) ORDER BY id DESC, part LIMIT $limit) JOIN trials USING (id) "
+            "ORDER BY id DESC, part",
+            {"model": model_hash, "limit": limit},
+        )
         return [Unread(str(id), part, text, is_longer) for id, part, text, is_longer in rows]
 
     def keep(self, model_hash: str, texts: Sequence[Unread], vectors: Floats, is_cut: npt.NDArray[np.bool_]) -> None:
@@ -146,25 +143,21 @@ class Vectors:
 
     def num_read(self, model_hash: str) -> Read:
         """Texts that have a vector of this model, of trials that are not deleted."""
-        with self._file.reading() as cursor:
-            row = cursor.execute(
-                "SELECT count(*), count(*) FILTER (is_cut) FROM vectors "
-                f"WHERE model_hash = ? AND vector IS NOT NULL AND {_HERE}",
-                [model_hash],
-            ).fetchone()
-        return Read(*row) if row else Read(0, 0)
+        (row,) = self._rows(
+            f"SELECT count(*), count(*) FILTER (is_cut) FROM vectors WHERE model_hash = $model AND {_IS_READ}",
+            {"model": model_hash},
+        )
+        return Read(*row)
 
     # finding
 
     def of_outputs(self, trial_ids: Sequence[str]) -> dict[str, Floats]:
         """Vectors of what these trials said, by id; nothing for one that has none, or is not here."""
-        ids = [id for id in trial_ids if as_uuid(id)]
-        with self._file.reading() as cursor:
-            rows = cursor.execute(
-                "SELECT trial_id, vector FROM vectors JOIN vector_models ON hash = model_hash WHERE part = 'output' "
-                f"AND vector IS NOT NULL AND trial_id IN (SELECT unnest(?::UUID[])) AND {_HERE}",
-                [ids],
-            ).fetchall()
+        rows = self._rows(
+            "SELECT trial_id, vector FROM vectors JOIN vector_models ON hash = model_hash "
+            f"WHERE part = 'output' AND trial_id IN (SELECT unnest($ids::UUID[])) AND {_IS_READ}",
+            {"ids": [id for id in trial_ids if as_uuid(id)]},
+        )
         return {str(id): np.array(vector, np.float32) for id, vector in rows}
 
     def nearest(
@@ -204,6 +197,10 @@ class Vectors:
             for row, (_, similarity, matched, _) in zip(rows, keys, strict=True)
         )
         return Found.of(found, keys[0][-1] if keys else 0)
+
+    def _rows(self, query: str, values: Mapping[str, object] | None = None) -> list[tuple[Any, ...]]:
+        with self._file.reading() as cursor:
+            return cursor.execute(query, values).fetchall()
 
 
 def purge(cursor: Cursor) -> None:

@@ -31,6 +31,47 @@ class Chunk(NamedTuple):
     num_rows: int
 
 
+class Batch:
+    """Room for `size` tokens of any sequences, over arrays of our own, so that filling it is an assignment.
+
+    struct: as llama_decode takes it.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._token, self._pos, self._seq = (array("i", bytes(4 * size)) for _ in range(3))
+        self._num_seq = array("i", [1]) * size
+        self._logits = array("b", bytes(size))
+        first, _size = self._seq.buffer_info()
+        self._seq_pointers = array("Q", range(first, first + 4 * size, 4))
+        self.struct = llama.llama_batch(
+            n_tokens=0,
+            token=_pointer(self._token, llama.llama_token),
+            embd=None,
+            pos=_pointer(self._pos, llama.llama_pos),
+            n_seq_id=_pointer(self._num_seq, ctypes.c_int32),
+            seq_id=_pointer(self._seq_pointers, ctypes.POINTER(llama.llama_seq_id)),
+            logits=_pointer(self._logits, ctypes.c_int8),
+        )
+
+    def fill(self, chunks: Sequence[Chunk]) -> int:
+        """Put the chunks in, instead of what was there; returns the number of rows that will have logits."""
+        end = 0
+        num_rows = 0
+        for sequence, ids, position, rows in chunks:
+            start, end = end, end + len(ids)
+            if end - start == 1:
+                self._token[start], self._pos[start] = ids[0], position
+                self._seq[start], self._logits[start] = sequence, rows
+            else:
+                self._token[start:end] = array("i", ids)
+                self._pos[start:end] = array("i", range(position, position + end - start))
+                self._seq[start:end] = array("i", [sequence]) * (end - start)
+                self._logits[start:end] = array("b", bytes(end - start - rows) + b"\1" * rows)
+            num_rows += rows
+        self.struct.n_tokens = end
+        return num_rows
+
+
 class Context:
     """One llama_context with a KV stream for each sequence. Not for use from several threads at once.
 
@@ -60,48 +101,17 @@ class Context:
         self.model = model
         self.memory = llama.llama_get_memory(handle)
         self.n_ctx: int = llama.llama_n_ctx_seq(handle)
-        self._make_batch(params.n_batch)
+        self._batch = Batch(params.n_batch)
         self._rows: list[Row] = []
         self._rows_at = 0
 
-    def _make_batch(self, n_batch: int) -> None:
-        """A batch over arrays of our own, so that filling it is an assignment."""
-        self._token, self._pos, self._seq = (array("i", bytes(4 * n_batch)) for _ in range(3))
-        self._num_seq = array("i", [1]) * n_batch
-        self._logits = array("b", bytes(n_batch))
-        first, _size = self._seq.buffer_info()
-        self._seq_pointers = array("Q", range(first, first + 4 * n_batch, 4))
-        self._batch = llama.llama_batch(
-            n_tokens=0,
-            token=_pointer(self._token, llama.llama_token),
-            embd=None,
-            pos=_pointer(self._pos, llama.llama_pos),
-            n_seq_id=_pointer(self._num_seq, ctypes.c_int32),
-            seq_id=_pointer(self._seq_pointers, ctypes.POINTER(llama.llama_seq_id)),
-            logits=_pointer(self._logits, ctypes.c_int8),
-        )
-
     def fill(self, chunks: Sequence[Chunk]) -> int:
         """Put the chunks into the batch; returns the number of rows that will have logits."""
-        end = 0
-        num_rows = 0
-        for sequence, ids, position, rows in chunks:
-            start, end = end, end + len(ids)
-            if end - start == 1:
-                self._token[start], self._pos[start] = ids[0], position
-                self._seq[start], self._logits[start] = sequence, rows
-            else:
-                self._token[start:end] = array("i", ids)
-                self._pos[start:end] = array("i", range(position, position + end - start))
-                self._seq[start:end] = array("i", [sequence]) * (end - start)
-                self._logits[start:end] = array("b", bytes(end - start - rows) + b"\1" * rows)
-            num_rows += rows
-        self._batch.n_tokens = end
-        return num_rows
+        return self._batch.fill(chunks)
 
     def decode(self) -> int:
         """Run the filled batch; returns llama_decode's code."""
-        code: int = llama.llama_decode(self.handle, self._batch)
+        code: int = llama.llama_decode(self.handle, self._batch.struct)
         return code
 
     def logits(self, num_rows: int) -> list[Row]:

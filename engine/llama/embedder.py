@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import ModelError
+from engine.llama.context import Batch, Chunk
 from engine.llama.library import view
 from engine.llama.model import Model
 
@@ -42,29 +43,17 @@ class Embedder:
                 f"{model.path}: is no embedding model: its metadata names no pooling by which a text becomes one "
                 "vector. Choose a GGUF file of an embedding model."
             )
-        self._batch = llama.llama_batch_init(num_tokens, 0, 1)
+        self._batch = Batch(num_tokens)
 
     def embed(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
         """Vectors (n, dim) of ids of up to `num_texts` texts, none empty, with at most `num_tokens` tokens in all."""
-        lengths = np.array([len(ids) for ids in texts])
-        num = int(lengths.sum())
-        self._fill("token", np.concatenate([np.asarray(ids, np.int32) for ids in texts]))
-        self._fill("pos", np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]))
-        self._fill("n_seq_id", np.ones(num, np.int32))
-        self._fill("logits", np.ones(num, np.int8))
-        for place, sequence in enumerate(np.repeat(np.arange(len(texts)), lengths).tolist()):
-            self._batch.seq_id[place][0] = sequence
-        self._batch.n_tokens = num
+        self._batch.fill([Chunk(sequence, ids, 0, len(ids)) for sequence, ids in enumerate(texts)])
         if self._memory:
             llama.llama_memory_clear(self._memory, False)
-        code = llama.llama_decode(self._handle, self._batch)
+        code = llama.llama_decode(self._handle, self._batch.struct)
         if code:
             raise ModelError(f"{self._path}: llama.cpp could not compute these texts (code {code})")
         return np.stack([self._pooled(sequence) for sequence in range(len(texts))])
-
-    def _fill(self, name: str, values: npt.NDArray[np.signedinteger]) -> None:
-        address = ctypes.addressof(getattr(self._batch, name).contents)
-        view(address, values.shape, values.dtype)[:] = values
 
     def _pooled(self, sequence: int) -> npt.NDArray[np.float32]:
         found = llama.llama_get_embeddings_seq(self._handle, sequence)

@@ -10,7 +10,7 @@ import psutil
 from engine.errors import ConfigError
 from engine.models.available import available_memory, memory_limit
 from engine.models.gguf import ModelFile
-from engine.models.kv_cache import bytes_per_token, layer_caches
+from engine.models.kv_cache import CELLS, bytes_per_token, layer_caches
 from engine.models.memory import estimate
 from engine.models.planned import planned_model
 from engine.models.shapes import Shape
@@ -20,9 +20,6 @@ from engine.units import counted, quantity
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64)
 SHORTEST, LONGEST = 512, 1 << 20
 """Contexts of the table begin and end here, in tokens, or earlier where the model was trained on fewer."""
-
-_STEP = 256
-"""Tokens to which llama.cpp pads a context."""
 
 
 class MachineMemory(NamedTuple):
@@ -115,13 +112,13 @@ def longest_context(model: ModelFile, sequences: int = 1, spec: PoolSpec | None 
     most = min(model.n_ctx_train, LONGEST)
 
     def fits(steps: int) -> bool:
-        return fit_row(model, min(steps * _STEP, most), sequences, spec).fits
+        return fit_row(model, min(steps * CELLS, most), sequences, spec).fits
 
-    low, high = 0, -(-most // _STEP)
+    low, high = 0, -(-most // CELLS)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return min(low * _STEP, most)
+    return min(low * CELLS, most)
 
 
 def cache_arithmetic(model: ModelFile, row: FitRow, spec: PoolSpec | None = None) -> str:

@@ -12,7 +12,7 @@ from engine.models.gguf import ModelFile
 from engine.specs import PoolSpec
 
 _FLOAT = 4
-_CELLS = 256
+CELLS = 256
 """llama.cpp rounds the cells of a cache up to a multiple of this."""
 
 
@@ -103,7 +103,7 @@ def cache_bytes(model: ModelFile, spec: PoolSpec, *, is_windowed: bool = False) 
     for layer in layer_caches(model):
         length = spec.padded_n_ctx
         if is_windowed and layer.window:
-            length = min(length, -(-(layer.window + spec.resolved_n_ubatch) // _CELLS) * _CELLS)
+            length = min(length, -(-(layer.window + spec.resolved_n_ubatch) // CELLS) * CELLS)
         cells += length * _row_bytes(layer, spec)
     return cells * spec.parallel
 

@@ -20,7 +20,7 @@ _OF_EXPERTS = "MXFP4_MOE"
 _FOR_TRAINED = ("TQ1_0", "TQ2_0", "Q1_0", "Q2_0")
 _LAST_NORM = "output_norm.weight"
 _ALIGNMENT = 32
-_FLOATS = ("F32", "F16", "BF16")
+FLOATS = ("F32", "F16", "BF16")
 
 
 class Offer(NamedTuple):
@@ -89,7 +89,7 @@ def _refusal(source: ModelFile, answer: Mapping[str, Any], may_requantise: bool)
         return "nothing would change, it is of this type"
     if answer["needs_imatrix"]:
         return "it needs an importance matrix of this model; give the file of one"
-    is_again = any(tensor.name in answer["types"] and tensor.type.name not in _FLOATS for tensor in source.tensors)
+    is_again = any(tensor.name in answer["types"] and tensor.type.name not in FLOATS for tensor in source.tensors)
     if is_again and not may_requantise:
         return (
             f"the model is quantised already ({source.quantisation}), and from it the result is worse than from the "

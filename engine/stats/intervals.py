@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binom
+from scipy.special import bdtr
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.integer]
@@ -107,9 +107,9 @@ def _depth(num: int, level: float) -> tuple[int, float]:
     """Which order statistic from either end bounds the median of `num` values, and how far on to the next one."""
 
     def confidence(depth: int) -> float:
-        return 1 - 2 * float(binom.cdf(depth - 1, num, 0.5))
+        return 1 - 2 * float(bdtr(depth - 1, num, 0.5))
 
-    depth = max(1, int(binom.ppf((1 - level) / 2, num, 0.5)))
+    depth = max(1, int(np.searchsorted(bdtr(np.arange(num), num, 0.5), (1 - level) / 2)))
     outer, inner = confidence(depth), confidence(depth + 1)
     if outer <= level or 2 * depth >= num:
         return depth, 0.0

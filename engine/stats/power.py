@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import nctdtrinc
-from scipy.stats import norm, t
+from scipy.special import nctdtrinc, ndtri, stdtrit
 
 from engine.stats.intervals import Floats
 from engine.stats.sign_flips import MOST_EXACT
@@ -65,7 +64,7 @@ def rounds_needed(
     effect = abs(math.log(ratio)) / noise_sd if noise_sd > 0 else math.inf
     if effect == math.inf:
         return fewest
-    about = math.ceil((float(norm.isf(level / 2) + norm.ppf(power)) / effect) ** 2)
+    about = math.ceil((float(ndtri(power) - ndtri(level / 2)) / effect) ** 2)
     choice = range(fewest, fewest + 2 * about + 32)
     return choice[bisect_left(choice, True, key=lambda num: _smallest_effect(num, level, power) <= effect)]
 
@@ -81,7 +80,7 @@ def _smallest_effect(num_rounds: int, alpha: float, power: float) -> float:
     if num_extreme <= _FEW_FLIPS:
         return _simulated_effect(num_rounds, int(num_extreme), power)
     level = alpha if num_extreme == math.inf else 2 * num_extreme / 2**num_rounds
-    critical = float(t.isf(level / 2, num_rounds - 1))
+    critical = -float(stdtrit(num_rounds - 1, level / 2))
     return float(nctdtrinc(num_rounds - 1, 1 - power, critical)) / math.sqrt(num_rounds)
 
 

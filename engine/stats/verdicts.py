@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from engine.stats.intervals import NOTHING, Floats, Interval
 from engine.stats.power import FEWEST_ROUNDS, fewest_rounds, rounds_needed
@@ -255,6 +255,6 @@ def _more_rounds(evidence: _Evidence, alpha: float, num_comparisons: int, same_w
         needed = rounds_needed(sd, math.exp(min(centre, 1.0)), alpha=alpha, num_comparisons=num_comparisons)
     margin = math.log1p(same_within) - centre
     if margin > 0:
-        half_widths = float(norm.isf(alpha / 2) + norm.ppf(_POWER)) * sd / margin
+        half_widths = float(ndtri(_POWER) - ndtri(alpha / 2)) * sd / margin
         needed = min(needed, max(FEWEST_ROUNDS, math.ceil(half_widths**2)))
     return max(1, int(needed) - num)

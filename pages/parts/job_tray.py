@@ -95,7 +95,7 @@ def _comparison(bench: Workbench) -> Iterator[Job]:
     running = bench.compare.running
     if running is not None:
         line = f"{running.done}/{running.total} answers"
-        left = running.message or (UNKNOWN if running.left_s is None else f"{duration(running.left_s)} left")
+        left = running.message or _left(running.left_s)
         query = {"comparison": running.comparison_id}
         done = running.done / max(running.total, 1)
         yield Job("Comparison", line, COMPARE, query, done, left, bench.compare.stop)
@@ -140,8 +140,9 @@ def _background(bench: Workbench) -> Iterator[Job]:
         yield Job("In the background", task.name, BENCHMARK, {}, task.share, f"{task.share:.0%} done", None)
 
 
-def _left(seconds: float) -> str:
-    return f"{duration(seconds)} left" if math.isfinite(seconds) else UNKNOWN
+def _left(seconds: float | None) -> str:
+    is_known = seconds is not None and math.isfinite(seconds)
+    return f"{duration(seconds)} left" if is_known else UNKNOWN
 
 
 def share(progress: Progress) -> float:
@@ -151,4 +152,4 @@ def share(progress: Progress) -> float:
 
 def time_left(progress: Progress) -> str:
     """How long it will still take, in words."""
-    return UNKNOWN if progress.left_s is None else f"{duration(progress.left_s)} left"
+    return _left(progress.left_s)

@@ -102,6 +102,11 @@ def is_same_origin(headers: Headers) -> bool:
         return False
 
 
+def is_ours(token: str) -> bool:
+    """True for the token of this start."""
+    return hmac.compare_digest(token.encode(), TOKEN.encode())
+
+
 class Feed:
     """What one page still has to hear of one trial."""
 
@@ -166,7 +171,7 @@ class Page:
             message = await asyncio.wait_for(self._socket.receive_text(), GREETING_S)
             while True:
                 ask = _ask.decode(message)
-                if not hmac.compare_digest(ask.token.encode(), TOKEN.encode()):
+                if not is_ours(ask.token):
                     await self._socket.close(POLICY_VIOLATION, "wrong token")
                     return
                 self._follow(ask)

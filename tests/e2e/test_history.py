@@ -1,10 +1,12 @@
 """The History page in a real browser: find, choose, delete with a way back, import, ask in SQL."""
 
 import re
+import zipfile
 from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
+from engine.history.archive_parts import MANIFEST, SAMPLES
 from engine.runs import RunRecord
 from tests.e2e.conftest import Server, choose_row, is_settled
 
@@ -61,6 +63,17 @@ def test_pasted_lines_are_seen_before_they_are_taken_in(kept: Server, open_page:
     box.press("Control+Enter")
     page.get_by_role("button", name="Take it in").click()
     expect(caption(page, "3 runs")).to_be_visible()
+
+
+def test_all_of_it_goes_out_as_one_file(kept: Server, open_page: OpenPage) -> None:
+    page = open_page(f"{kept.url}/history", "History")
+    is_settled(page)
+    with page.expect_download() as came:
+        page.get_by_role("link", name="Export all").click()
+    assert came.value.suggested_filename == "logitbench-history.zip"
+    with zipfile.ZipFile(came.value.path()) as archive:
+        assert {MANIFEST, SAMPLES} <= set(archive.namelist())
+        assert archive.testzip() is None
 
 
 def test_references_in_a_chart_then_sql_that_answers_and_refuses(kept: Server, open_page: OpenPage) -> None:

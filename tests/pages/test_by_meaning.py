@@ -1,6 +1,5 @@
 """Search by meaning on the History page, answers like one of them, and how alike the answers of a comparison are."""
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from pages.parts.plain import plain
 from tests.engine.history.trial_maker import make_trial
 from tests.pages.app import HOSTILE, address, choose, open_page, press, said, table
 from tests.pages.conftest import wait_for_model
+from tests.waiting import until
 
 SAID = ("A kitten dozes where it is warm.", "The rent goes up in spring.", f"Our train is late. {HOSTILE}")
 
@@ -39,13 +39,6 @@ def read(bench: Workbench, history: History, answers: list[str]) -> list[str]:
     bench.meaning.turn_on()
     until(lambda: bench.meaning.reading is None and len(history.vectors.of_outputs(answers)) == 3)
     return answers
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def page(**query: str) -> AppTest:

@@ -1,7 +1,6 @@
 """The Embeddings page without a browser: shipped sentences, pasted and uploaded texts, what is refused."""
 
 import json
-import time
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from engine.workbench.similarity import project
 from engine.workbench.text_files import shipped_texts
 from pages.parts.embeddings import charts
 from tests.pages.app import HOSTILE, open_page
+from tests.waiting import until
 
 
 def page(bench: Workbench, **query: str) -> AppTest:
@@ -26,10 +26,7 @@ def page(bench: Workbench, **query: str) -> AppTest:
 
 def rerun(bench: Workbench, at: AppTest) -> AppTest:
     """Draw the page again once nothing is being embedded."""
-    end = time.monotonic() + 120
-    while bench.embedding.doing:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: not bench.embedding.doing, within_s=120)
     at.run()
     assert not at.exception, at.exception
     return at

@@ -1,7 +1,5 @@
 """The History page: trials and their tokens."""
 
-import time
-
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -10,6 +8,7 @@ from engine.specs import Request, Sampling
 from engine.workbench import Workbench
 from engine.workbench.trials import Draft
 from tests.pages.app import address, choose, open_page, press, said, table
+from tests.waiting import until
 
 
 def page(**query: str) -> AppTest:
@@ -24,10 +23,7 @@ def trials(bench: Workbench, history: History) -> list[str]:
         draft = Draft(prompt, (), Sampling(seed=seed), Request(max_tokens=6, top_k=5), True)
         trial = bench.submit(draft)
         trial.job.result(timeout=60)
-        end = time.monotonic() + 20
-        while not trial.is_stored:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until(lambda trial=trial: trial.is_stored, within_s=20)
         made.append(trial.id)
     return made
 

@@ -2,8 +2,7 @@
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from engine.results import StepTable
 from pages.parts import live
 from pages.parts.wire import MAX_CANDIDATES, columns
 from tests.pages.harness import END, ScriptedBench, ScriptedTrial, Server, append_tokens, application, serving
+from tests.waiting import until
 
 PATIENCE_S = 30.0
 
@@ -58,13 +58,6 @@ def hear_to_end(socket: ClientConnection) -> list[dict[str, Any]]:
 
 def ids_in(messages: list[dict[str, Any]]) -> list[int]:
     return [token for message in messages for token in message.get("steps", {}).get("id", [])]
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.005)
 
 
 def test_tokens_arrive_while_they_are_decoded(bench: ScriptedBench, server: Server) -> None:
@@ -237,7 +230,7 @@ def test_a_page_that_goes_is_forgotten(bench: ScriptedBench, server: Server) -> 
         ask(socket, t=0)
         hear(socket)
         assert trial.num_listeners == 1
-    wait_for(lambda: trial.num_listeners == 0)
+    until(lambda: trial.num_listeners == 0, "it never happened", PATIENCE_S)
     trial.go_on(3)
 
 

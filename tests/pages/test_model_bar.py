@@ -12,13 +12,11 @@ ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, story_model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(models_folder: Path, story_model: Path) -> Path:
     """The folder of models of the settings, with one model and one file that is none."""
-    monkeypatch.setenv("LOGITBENCH_MODELS", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    shutil.copy(story_model, tmp_path / "other <b>.gguf")
-    (tmp_path / "broken.gguf").write_bytes(b"no model")
-    return tmp_path
+    shutil.copy(story_model, models_folder / "other <b>.gguf")
+    (models_folder / "broken.gguf").write_bytes(b"no model")
+    return models_folder
 
 
 def test_it_opens_on_the_loaded_model_among_all_that_are_here(bench: Workbench, folder: Path) -> None:

@@ -26,16 +26,6 @@ class Machine:
     bandwidth_bytes_per_s = 10e9
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of models that the settings name."""
-    found = tmp_path / "models"
-    found.mkdir()
-    monkeypatch.setenv("LOGITBENCH_MODELS", str(found))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return found
-
-
 @pytest.fixture(scope="session")
 def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of random weights whose layers have sliding windows."""
@@ -55,8 +45,8 @@ def table(at: AppTest, column: str):  # type: ignore[no-untyped-def]
 # library
 
 
-def test_it_opens_on_the_models_found_here(slot: ScriptedSlot, folder: Path) -> None:
-    shutil.copy(embedded_model(), folder / "other.gguf")
+def test_it_opens_on_the_models_found_here(slot: ScriptedSlot, models_folder: Path) -> None:
+    shutil.copy(embedded_model(), models_folder / "other.gguf")
     at = page()
     shown = table(at, "quantisation")
     assert list(shown["place"]) == ["Embedded", "Models"]
@@ -68,22 +58,22 @@ def test_it_opens_on_the_models_found_here(slot: ScriptedSlot, folder: Path) -> 
     assert primary(at) == []
 
 
-def test_broken_files_stand_there_with_their_reason(slot: ScriptedSlot, folder: Path) -> None:
-    (folder / "cut.gguf").write_bytes(b"GGUF\x03")
+def test_broken_files_stand_there_with_their_reason(slot: ScriptedSlot, models_folder: Path) -> None:
+    (models_folder / "cut.gguf").write_bytes(b"GGUF\x03")
     at = page()
     (reason,) = table(at, "reason")["reason"]
     assert "cut.gguf" in reason
     assert "1 file cannot be used" in said(at)
 
 
-def test_without_limits_no_speed_is_estimated(slot: ScriptedSlot, folder: Path) -> None:
+def test_without_limits_no_speed_is_estimated(slot: ScriptedSlot, models_folder: Path) -> None:
     at = page()
     assert "speed is" not in table(at, "quantisation")
     at.button(key="models_limits").click().run()
     assert slot.calls == [("measure_limits", "", 512)]
 
 
-def test_speed_is_estimated_from_the_limits(slot: ScriptedSlot, folder: Path) -> None:
+def test_speed_is_estimated_from_the_limits(slot: ScriptedSlot, models_folder: Path) -> None:
     slot.machine = Machine()
     shown = table(page(), "quantisation")
     assert list(shown["speed is"]) == ["estimated"]
@@ -91,7 +81,7 @@ def test_speed_is_estimated_from_the_limits(slot: ScriptedSlot, folder: Path) ->
     assert shown["one sequence, tok/s"][0] == pytest.approx(per_s)
 
 
-def test_how_much_lies_in_memory_is_a_share(folder: Path) -> None:
+def test_how_much_lies_in_memory_is_a_share(models_folder: Path) -> None:
     (model,) = look_at(read_library())
     assert library_view.frame([model])["in RAM, %"][0] == pytest.approx(100 * model.resident)
 
@@ -99,7 +89,7 @@ def test_how_much_lies_in_memory_is_a_share(folder: Path) -> None:
 # one model
 
 
-def test_a_model_has_a_page_with_what_its_header_says(slot: ScriptedSlot, folder: Path) -> None:
+def test_a_model_has_a_page_with_what_its_header_says(slot: ScriptedSlot, models_folder: Path) -> None:
     at = page(model=str(embedded_model()))
     file = read_model(embedded_model())
     assert at.main.subheader[0].value == plain(file.name)
@@ -110,7 +100,7 @@ def test_a_model_has_a_page_with_what_its_header_says(slot: ScriptedSlot, folder
     assert primary(at) == ["Load"]
 
 
-def test_the_tokenizer_answers_with_ids_and_bytes(bench: Workbench, slot: ScriptedSlot, folder: Path) -> None:
+def test_the_tokenizer_answers_with_ids_and_bytes(bench: Workbench, slot: ScriptedSlot, models_folder: Path) -> None:
     at = page(model=str(embedded_model()))
     at.text_area(key=playground.TEXT).set_value("Once upon a time\n🐈").run()
     shown = table(at, "bytes")
@@ -122,7 +112,7 @@ def test_the_tokenizer_answers_with_ids_and_bytes(bench: Workbench, slot: Script
 
 
 def test_the_tokenizer_answers_for_a_model_that_is_not_loaded(
-    bench: Workbench, slot: ScriptedSlot, folder: Path, gemma: Path
+    bench: Workbench, slot: ScriptedSlot, models_folder: Path, gemma: Path
 ) -> None:
     at = page(model=str(gemma))
     at.text_area(key=playground.TEXT).set_value("One\ntwo").run()
@@ -132,8 +122,10 @@ def test_the_tokenizer_answers_for_a_model_that_is_not_loaded(
     assert not at.button(key="model_load").disabled
 
 
-def test_while_a_benchmark_measures_no_tokenizer_is_opened(slot: ScriptedSlot, folder: Path, story_model: Path) -> None:
-    other = shutil.copy(story_model, folder / "other.gguf")
+def test_while_a_benchmark_measures_no_tokenizer_is_opened(
+    slot: ScriptedSlot, models_folder: Path, story_model: Path
+) -> None:
+    other = shutil.copy(story_model, models_folder / "other.gguf")
     plan = Plan(model=str(other))
     slot.begin(make_run(plan), plan)
     at = page(model=str(other))
@@ -141,7 +133,7 @@ def test_while_a_benchmark_measures_no_tokenizer_is_opened(slot: ScriptedSlot, f
     assert at.main.dataframe
 
 
-def test_from_a_model_to_whether_it_fits_and_back(slot: ScriptedSlot, folder: Path, gemma: Path) -> None:
+def test_from_a_model_to_whether_it_fits_and_back(slot: ScriptedSlot, models_folder: Path, gemma: Path) -> None:
     at = page(model=str(gemma))
     at.button(key="model_fit").click().run()
     assert address(at) == {"view": "fit", "model": str(gemma)}
@@ -151,7 +143,7 @@ def test_from_a_model_to_whether_it_fits_and_back(slot: ScriptedSlot, folder: Pa
 
 
 @pytest.mark.parametrize("name", ["nowhere.gguf", HOSTILE, "/", ""])
-def test_a_model_that_is_not_there_is_said_in_place(name: str, slot: ScriptedSlot, folder: Path) -> None:
+def test_a_model_that_is_not_there_is_said_in_place(name: str, slot: ScriptedSlot, models_folder: Path) -> None:
     at = page(model=name)
     if name:
         assert len(at.error) == 1
@@ -160,10 +152,10 @@ def test_a_model_that_is_not_there_is_said_in_place(name: str, slot: ScriptedSlo
         assert not at.error
 
 
-def test_names_and_templates_of_files_are_shown_as_they_are(slot: ScriptedSlot, folder: Path) -> None:
+def test_names_and_templates_of_files_are_shown_as_they_are(slot: ScriptedSlot, models_folder: Path) -> None:
     named = headers.key("general.name", headers.TEXT, headers.text(HOSTILE))
     keys = [named if b"general.name" in one else one for one in headers.KEYS]
-    path = headers.write(folder, headers.gguf(keys), "hostile.gguf")
+    path = headers.write(models_folder, headers.gguf(keys), "hostile.gguf")
     assert HOSTILE.replace("\u202e", "\ufffd") in list(table(page(), "quantisation")["name"])
     at = page(model=str(path))
     assert at.main.subheader[0].value == plain(HOSTILE)
@@ -185,7 +177,7 @@ def test_charts_of_tensors_account_for_all_bytes(gemma: Path) -> None:
 # whether it fits
 
 
-def test_fit_opens_on_the_loaded_model(bench: Workbench, slot: ScriptedSlot, folder: Path) -> None:
+def test_fit_opens_on_the_loaded_model(bench: Workbench, slot: ScriptedSlot, models_folder: Path) -> None:
     at = page(view="fit")
     assert "fit here" in at.main.subheader[0].value
     file = read_model(embedded_model())
@@ -193,7 +185,7 @@ def test_fit_opens_on_the_loaded_model(bench: Workbench, slot: ScriptedSlot, fol
     assert primary(at) == []
 
 
-def test_what_is_asked_stands_in_the_address(slot: ScriptedSlot, folder: Path, gemma: Path) -> None:
+def test_what_is_asked_stands_in_the_address(slot: ScriptedSlot, models_folder: Path, gemma: Path) -> None:
     at = page(view="fit", model=str(gemma), sequences="4", type_k="q8_0", n_ctx="512")
     assert "4 sequences of 512 tokens" in at.main.subheader[0].value
     assert "q8" in said(at)
@@ -205,14 +197,14 @@ def test_what_is_asked_stands_in_the_address(slot: ScriptedSlot, folder: Path, g
 
 @pytest.mark.parametrize("query", [{"sequences": "0"}, {"n_ctx": "many"}, {"type_k": "f8"}, {"shared": "perhaps"}])
 def test_an_address_that_asks_for_nonsense_gives_the_usual(
-    query: dict[str, str], slot: ScriptedSlot, folder: Path
+    query: dict[str, str], slot: ScriptedSlot, models_folder: Path
 ) -> None:
     at = page(view="fit", **query)
     assert not at.error
     assert at.main.subheader[0].value == page(view="fit").main.subheader[0].value
 
 
-def test_the_example_of_the_notes_explains_itself(slot: ScriptedSlot, folder: Path) -> None:
+def test_the_example_of_the_notes_explains_itself(slot: ScriptedSlot, models_folder: Path) -> None:
     at = page(view="fit", model=place.EXAMPLE)
     assert "118 layers" in said(at)
     assert plain("3.04 TB") in said(at)
@@ -221,7 +213,7 @@ def test_the_example_of_the_notes_explains_itself(slot: ScriptedSlot, folder: Pa
 
 @pytest.mark.parametrize(("view", "shown"), [("library", {}), ("quantise", {"view": "quantise"})])
 def test_the_example_is_left_behind_in_the_other_views(
-    view: str, shown: dict[str, str], slot: ScriptedSlot, folder: Path
+    view: str, shown: dict[str, str], slot: ScriptedSlot, models_folder: Path
 ) -> None:
     at = page(view="fit", model=place.EXAMPLE)
     at.segmented_control(key="models_view").set_value(view).run()
@@ -236,7 +228,7 @@ def rows_with(change: Callable[[FitRow], bool]) -> list[FitRow]:
     return [row for row in grid(file) if change(row)]
 
 
-def test_the_stack_is_the_sum(folder: Path) -> None:
+def test_the_stack_is_the_sum(models_folder: Path) -> None:
     rows = rows_with(lambda row: row.sequences == 8)
     figure = fit_charts.over_context(rows, MachineMemory(total=10**12, limit=None, available=10**12))
     for number, row in enumerate(rows):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
-from huggingface_hub.utils import close_session
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.findings.limits import Limits
@@ -21,7 +20,7 @@ from engine.workbench import Workbench
 from engine.workbench.model_files import ModelFiles
 from pages.parts.models import file_task, get_view
 from pages.parts.plain import plain
-from tests.engine.models.hub_server import BLOCK, Hub, serving
+from tests.engine.models.hub_server import BLOCK, Hub, by_default, serving, without_login
 from tests.pages.app import address, open_page
 from tests.pages.bench_harness import ScriptedSlot, make_run
 
@@ -37,9 +36,7 @@ def files(bench: Workbench, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     """Of the workbench of all pages, but with the folders of this test."""
     made = ModelFiles(Settings.from_environment(), lambda: bench.bench.running is not None)
     monkeypatch.setattr(bench, "files", made)
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "no-token"))
+    without_login(monkeypatch, home / "no-token")
     yield made
     made.close()
 
@@ -48,12 +45,9 @@ def files(bench: Workbench, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """The hub that HF_ENDPOINT names."""
     with serving() as served:
-        monkeypatch.setattr(constants, "ENDPOINT", served.endpoint)
-        template = served.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        by_default(monkeypatch, served)
         served.repositories[ENTRY.repository] = {f"it.{ENTRY.quantisation}.gguf": DATA, HOSTILE: DATA[:2000]}
         yield served
-        close_session()
 
 
 @pytest.fixture

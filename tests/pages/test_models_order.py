@@ -2,7 +2,6 @@
 
 import math
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,11 +36,9 @@ def orders(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> ScriptedOrders:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, story_model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("LOGITBENCH_MODELS", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    shutil.copy(story_model, tmp_path / "a.gguf")
-    return tmp_path
+def folder(models_folder: Path, story_model: Path) -> Path:
+    shutil.copy(story_model, models_folder / "a.gguf")
+    return models_folder
 
 
 def page(**query: str) -> AppTest:

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from engine.workbench.trials import Draft, Trial
 from pages.parts.plain import plain
 from pages.parts.snippets import as_python, as_shell
 from tests.pages.conftest import wait_for_model
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] :smile: `code` [a](b) \u202egnp"
@@ -24,10 +24,10 @@ HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] :smile: `code` [a](b)
 @pytest.fixture(autouse=True)
 def idle(bench: Workbench) -> None:
     """Begin each test when the trials of the one before have ended."""
-    end = time.monotonic() + 60
-    while any(not trial.done() for trial in map(bench.trial, (one.id for one in bench.recent(10)))):
-        assert time.monotonic() < end, "a trial does not end"
-        time.sleep(0.02)
+    until(
+        lambda: all(trial.done() for trial in map(bench.trial, (one.id for one in bench.recent(10)))),
+        "a trial does not end",
+    )
 
 
 def page(**query: str) -> AppTest:
@@ -53,10 +53,7 @@ def address(at: AppTest) -> str:
 def shown(at: AppTest, bench: Workbench) -> Trial:
     """The trial of the address, once it has ended."""
     trial = bench.trial(address(at))
-    end = time.monotonic() + 60
-    while not trial.done():
-        assert time.monotonic() < end, "the trial does not end"
-        time.sleep(0.02)
+    until(trial.done, "the trial does not end")
     at.run()
     return trial
 

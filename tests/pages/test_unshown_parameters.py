@@ -1,7 +1,5 @@
 """Parameters that no form shows: they stay with a trial that is opened and run again, until they are left out."""
 
-import time
-
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -9,6 +7,7 @@ from engine.specs import Request, Sampling
 from engine.workbench import Workbench
 from engine.workbench.trials import Draft, Trial
 from tests.pages.app import address, open_page, press, said
+from tests.waiting import until
 
 SAMPLING = Sampling(grammar="root ::= [a-z ,.]+", logit_bias=((300, -2.0), (301, 1.0)), seed=3)
 
@@ -20,10 +19,7 @@ def trial(bench: Workbench) -> Trial:
 
 
 def ended(trial: Trial) -> Trial:
-    end = time.monotonic() + 60
-    while not trial.done():
-        assert time.monotonic() < end, "the trial does not end"
-        time.sleep(0.02)
+    until(trial.done, "the trial does not end")
     return trial
 
 

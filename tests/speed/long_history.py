@@ -4,10 +4,10 @@ numbers; written once."""
 import os
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,8 @@ from engine.samples import FLAGS, METRICS, SAMPLE, SURROUNDINGS, Samples
 from engine.specs import PoolSpec, Request, Sampling
 from engine.vocabulary import Vocabulary
 from tests.speed.common import MODELS
+
+Filled = TypeVar("Filled")
 
 PATH = MODELS / "long-history-1.duckdb"
 NUM_RUNS, CELLS_A_RUN, SAMPLES_A_CELL = 10_000, 4, 25
@@ -52,18 +54,29 @@ VOCABULARY = Vocabulary(
 
 def long_history() -> Path:
     """Path of the file, written on the first use, which takes a minute."""
-    if not PATH.is_file():
-        MODELS.mkdir(parents=True, exist_ok=True)
-        unfinished = PATH.with_suffix(".unfinished")
-        for path in (unfinished, Path(f"{unfinished}.wal")):
-            path.unlink(missing_ok=True)
-        print(f"Writing {PATH.name} once …", file=sys.stderr)
-        with History.open(unfinished) as history:
-            history.file.write(lambda cursor: insert_row(cursor, "tokenizers", tokenizer_row(VOCABULARY))).result()
-            for table, rows in (*_all_runs(), *_all_trials()):
-                history.file.write(lambda cursor, table=table, rows=rows: insert_rows(cursor, table, rows)).result()
-        os.replace(unfinished, PATH)
+
+    def fill(history: History) -> None:
+        for table, rows in (*_all_runs(), *_all_trials()):
+            history.file.write(lambda cursor, table=table, rows=rows: insert_rows(cursor, table, rows)).result()
+
+    write_once(PATH, fill)
     return PATH
+
+
+def write_once(path: Path, fill: Callable[[History], Filled]) -> Filled | None:
+    """Have a history with the tokenizer written, and what `fill` gives; None where the file was there before."""
+    if path.is_file():
+        return None
+    MODELS.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    for left in (unfinished, Path(f"{unfinished}.wal")):
+        left.unlink(missing_ok=True)
+    print(f"Writing {path.name} once …", file=sys.stderr)
+    with History.open(unfinished) as history:
+        history.file.write(lambda cursor: insert_row(cursor, "tokenizers", tokenizer_row(VOCABULARY))).result()
+        found = fill(history)
+    os.replace(unfinished, path)
+    return found
 
 
 # Runs

@@ -1,24 +1,20 @@
 """Searching by meaning in 100,000 vectors: what a page waits for, and what keeping them takes."""
 
-import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from engine.history import History
-from engine.history.columns import tokenizer_row
 from engine.history.filters import Filter
-from engine.history.owned_file import insert_row, insert_rows
+from engine.history.owned_file import insert_rows
 from engine.history.vectors import DIM, Model
 from engine.results import Floats
 from tests.speed.common import MODELS, Row, at_most
-from tests.speed.long_history import FIRST_DAY, VOCABULARY, id_at, trial_row
+from tests.speed.long_history import FIRST_DAY, id_at, trial_row, write_once
 
 ROUNDS = 20
 SHAPE = ""
@@ -32,9 +28,9 @@ MODEL = Model("0" * 64, "random numbers")
 
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     """Medians over rounds, each with a vector of its own; there are no shapes here."""
-    path, kept_per_s = _history()
+    kept_per_s = write_once(PATH, _fill)
     random = np.random.default_rng(1)
-    with History.open(path) as history:
+    with History.open(PATH) as history:
         near = history.vectors.nearest
         began = time.perf_counter()
         total = near(_unit(random, 1)[0]).total
@@ -55,24 +51,9 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     return rows
 
 
-def _history() -> tuple[Path, float]:
-    """The file, written on the first use, and then how many vectors were kept a second."""
-    if PATH.is_file():
-        return PATH, 0.0
-    MODELS.mkdir(parents=True, exist_ok=True)
-    unfinished = PATH.with_suffix(".unfinished")
-    for path in (unfinished, Path(f"{unfinished}.wal")):
-        path.unlink(missing_ok=True)
-    print(f"Writing {PATH.name} once …", file=sys.stderr)
-    with History.open(unfinished) as history:
-        kept_per_s = _fill(history)
-    os.replace(unfinished, PATH)
-    return PATH, kept_per_s
-
-
 def _fill(history: History) -> float:
+    """Trials and their vectors; gives how many vectors were kept a second."""
     random = np.random.default_rng(0)
-    history.file.write(lambda cursor: insert_row(cursor, "tokenizers", tokenizer_row(VOCABULARY))).result()
     for first in range(0, NUM_TRIALS, CHUNK):
         moments = [FIRST_DAY + timedelta(minutes=number) for number in range(first, first + CHUNK)]
         trials = pa.Table.from_pylist([trial_row(id_at(moment, random), moment, random) for moment in moments])

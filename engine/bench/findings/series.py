@@ -10,7 +10,7 @@ import numpy.typing as npt
 from engine.bench.findings.summary import CellSummary, Summary
 from engine.bench.planning.axes import AXES_BY_NAME
 from engine.bench.planning.layout import parse_layout
-from engine.bench.planning.product import PATHS, short_names
+from engine.bench.planning.product import short_paths
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME, Samples, counted
 from engine.stats import Interval
@@ -233,11 +233,7 @@ def _lines(
     for cell in cells:
         group = tuple(cell.settings.get(name) for name in others)
         groups.setdefault(group, []).append(Point(places[cell.number], cell.metrics[metric], cell))
-    short = {
-        name: short_names({path for cell in cells if (path := cell.settings.get(name))})
-        for name in PATHS
-        if name in others
-    }
+    short = short_paths([cell.settings for cell in cells], others)
     return [
         Line(_label(others, group, short), tuple(sorted(points, key=lambda point: point.x) if is_sorted else points))
         for group, points in groups.items()

@@ -63,6 +63,10 @@ class Summary:
     best: int | None
     sentence: str
 
+    def cell(self, number: int | None) -> CellSummary | None:
+        """The cell of that number; None where there is none."""
+        return next((cell for cell in self.cells if cell.number == number), None)
+
     def to_markdown(self) -> str:
         """The sentence and a table of the cells that were measured, failed or refused: main metrics with intervals."""
         names = [

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from engine.bench.findings.entries import hardware_of, llama_of, llama_version
 from engine.bench.findings.summary import words_of
@@ -108,7 +108,7 @@ def _between_runs(newer: Sequence[TrendPoint], earlier: Sequence[TrendPoint]) ->
         return math.nan, math.nan
     degrees = num_runs - 2
     variance = sum(float(((side - side.mean()) ** 2).sum()) for side in sides) / degrees
-    reach = float(t.isf(_LEVEL / 2, degrees)) * math.sqrt(variance * sum(1 / len(side) for side in sides))
+    reach = -float(stdtrit(degrees, _LEVEL / 2)) * math.sqrt(variance * sum(1 / len(side) for side in sides))
     difference = float(sides[0].mean() - sides[1].mean())
     return math.exp(difference - reach), math.exp(difference + reach)
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from engine.bench.measuring.clients import Deadline
 from engine.bench.measuring.opening import Opening
@@ -72,10 +71,9 @@ class EmbeddingTarget:
         after = self.pool.measure()
         if _pids(after) != pids:
             raise WorkerDied("a worker ended while it was measured, so the sample was dropped: measure it again")
-        done = _Done(results, sum(map(len, asked)), self.pool.spec.workers)
         processes = (after.program, *after.workers)
         metrics = {
-            **done.metrics,
+            **_metrics(results, sum(map(len, asked)), self.pool.spec.workers),
             **watch.use(),
             "pss_bytes": after.pss_bytes,
             "private_bytes": sum(process.private_bytes for process in processes),
@@ -103,23 +101,14 @@ class EmbeddingTarget:
             ) from error
 
 
-@dataclass(frozen=True)
-class _Done:
-    """What was embedded in a sample, one request after the other."""
-
-    results: list[EmbedResult]
-    num_texts: int
-    num_workers: int
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Those of METRICS that tell of embedding."""
-        seconds = sum(result.elapsed_s for result in self.results)
-        return {
-            "sentences_per_s": self.num_texts / seconds,
-            "embedded_per_s": sum(result.num_tokens for result in self.results) / seconds,
-            "compute_share": sum(result.compute_s for result in self.results) / (seconds * self.num_workers),
-        }
+def _metrics(results: list[EmbedResult], num_texts: int, num_workers: int) -> dict[str, float]:
+    """Those of METRICS that tell of embedding, of what was embedded one request after the other."""
+    seconds = sum(result.elapsed_s for result in results)
+    return {
+        "sentences_per_s": num_texts / seconds,
+        "embedded_per_s": sum(result.num_tokens for result in results) / seconds,
+        "compute_share": sum(result.compute_s for result in results) / (seconds * num_workers),
+    }
 
 
 def open_embedding_target(

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from engine.bench.planning.plan import TextWorkload
-from engine.bench.planning.prompts import sample_sentences
+from engine.embedding.sentences import shipped_sentences
 
 _LONGEST = 16
 """Times the average: no text is longer."""
@@ -21,7 +21,7 @@ class Texts:
         texts = workload.texts
         first = int(self._random.integers(len(texts))) if texts else 0
         self._own = itertools.cycle(texts[first:] + texts[:first])
-        self._words = " ".join(sample_sentences()).split()
+        self._words = " ".join(shipped_sentences()).split()
 
     def take(self, num: int | None = None) -> list[str]:
         """The next `num` texts, as many as are asked at once unless told."""

@@ -44,7 +44,6 @@ def open_target(cell: PlannedCell, opening: Opening | None = None) -> Target:
     """The cell's target, with its model loaded, whatever it asks and by which arm. Raises EngineError."""
     if isinstance(cell, EmbeddingCell):
         return open_embedding_target(cell, opening)
-    assert isinstance(cell, Cell)
     if cell.arm == "pool":
         return open_pool_target(cell, opening)
     return LlamaBench(cell) if cell.arm == "llama-bench" else ProgramTarget(cell, opening)

@@ -1,6 +1,5 @@
 """The cells of a plan: the product of its axes, each resolved to what will run, with the reason where it cannot."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from engine.bench.planning.axes import AXES
 from engine.bench.planning.feasibility import Feasibility, num_needed
 from engine.bench.planning.layout import Layout, parse_layout
 from engine.bench.planning.plan import Cell, Objective, Plan, PlannedCell, Workload
-from engine.bench.planning.product import Axes, Settings, checked_axes, labelled, part
+from engine.bench.planning.product import Axes, Settings, checked_axes, part, product_of
 from engine.errors import ConfigError
 from engine.pool.placement import threads_for
 from engine.specs import PoolSpec, Spec
@@ -31,12 +30,7 @@ def cells_of(plan: Plan, feasibility: Feasibility | None = None) -> list[Cell]:
     fixed as well, and more than 10,000 cells.
     """
     axes = checked_axes(plan)
-    maker = _Maker(plan, axes, feasibility or Feasibility())
-    made: dict[tuple[Any, ...], Cell] = {}
-    for values in itertools.product(*axes.values()):
-        cell = maker.cell(dict(zip(axes, values, strict=True)))
-        made.setdefault(tuple(cell.settings.values()), cell)
-    return labelled(list(made.values()), axes)
+    return product_of(axes, _Maker(plan, axes, feasibility or Feasibility()).cell)
 
 
 def anchor_of(plan: Plan, cells: Sequence[PlannedCell]) -> int:

@@ -1,17 +1,15 @@
 """The cells of a plan that embeds texts: the product of its axes, each with what its workers will be."""
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from engine.bench.planning.axes import EMBEDDING_AXES
 from engine.bench.planning.feasibility import Feasibility, crowded
 from engine.bench.planning.layout import Layout, parse_layout
 from engine.bench.planning.plan import EmbeddingCell, Plan, TextWorkload
-from engine.bench.planning.product import Settings, checked_axes, labelled, part
-from engine.embedding.backends import available
+from engine.bench.planning.product import Settings, checked_axes, part, product_of
 from engine.embedding.specs import EmbedSpec
 
 EXACT = "torch"
@@ -23,15 +21,10 @@ def embedding_cells(plan: Plan, feasibility: Feasibility | None = None) -> list[
 
     Raises ConfigError as `engine.bench.planning.cells.cells_of` does.
     """
-    axes, asked = checked_axes(plan), feasibility or Feasibility()
-    made: dict[tuple[Any, ...], EmbeddingCell] = {}
-    for values in itertools.product(*axes.values()):
-        cell = _cell(plan, dict(zip(axes, values, strict=True)), asked)
-        made.setdefault(tuple(cell.settings.values()), cell)
-    return labelled(list(made.values()), axes)
+    return product_of(checked_axes(plan), partial(_cell, plan, feasibility or Feasibility()))
 
 
-def _cell(plan: Plan, chosen: Settings, feasibility: Feasibility) -> EmbeddingCell:
+def _cell(plan: Plan, feasibility: Feasibility, chosen: Settings) -> EmbeddingCell:
     """The cell of one value for each axis, as yet without number and label."""
     workers = {"backend": EXACT, **plan.pool, **part(chosen, "embedding")}
     if "layout" in chosen:
@@ -77,7 +70,7 @@ def _refusals(spec: EmbedSpec, feasibility: Feasibility) -> Iterator[str]:
     if isinstance(model, str):
         yield model
         return
-    reason = dict(available(model)).get(spec.backend, "is a choice and no backend: name the one to measure")
+    reason = feasibility.backends(model).get(spec.backend, "is a choice and no backend: name the one to measure")
     if reason:
         yield f"{spec.backend}: {reason}"
     need = feasibility.need_of_embedding(spec)

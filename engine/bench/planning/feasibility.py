@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from engine.bench.planning.embedding_guesses import guessed_bytes
 from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell, Workload
+from engine.embedding.backends import available
 from engine.embedding.models import EmbeddingModel, find_model
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ModelError
@@ -35,7 +36,9 @@ class Feasibility:
     def __init__(self) -> None:
         self._files: dict[str, ModelFile | str] = {}
         self._embedding_models: dict[str, EmbeddingModel | str] = {}
+        self._backends: dict[str, dict[str, str]] = {}
         self._estimates: dict[tuple[str, PoolSpec], MemoryEstimate | None] = {}
+        self._embedding_needs: dict[EmbedSpec, Need | None] = {}
 
     def file(self, model: str) -> ModelFile | str:
         """What the file says about itself, or why it cannot be read."""
@@ -63,18 +66,28 @@ class Feasibility:
                 self._embedding_models[model] = str(error)
         return self._embedding_models[model]
 
+    def backends(self, model: EmbeddingModel) -> dict[str, str]:
+        """By name why a backend cannot compute that model here; empty where it can."""
+        path = str(model.path)
+        if path not in self._backends:
+            self._backends[path] = dict(available(model))
+        return self._backends[path]
+
     def need(self, cell: PlannedCell) -> Need | None:
         """What the workers of any cell take; None where its model cannot be read."""
         if isinstance(cell, EmbeddingCell):
             return self.need_of_embedding(cell.spec)
-        assert isinstance(cell, Cell)
         memory = self.memory(cell.model, cell.pool)
         return None if memory is None else Need(memory.total, memory.available)
 
     def need_of_embedding(self, spec: EmbedSpec) -> Need | None:
         """What workers that embed take, roughly."""
-        model = self.embedding_model(spec.model)
-        return Need(guessed_bytes(spec, model), available_memory()) if isinstance(model, EmbeddingModel) else None
+        if spec not in self._embedding_needs:
+            model = self.embedding_model(spec.model)
+            self._embedding_needs[spec] = (
+                Need(guessed_bytes(spec, model), available_memory()) if isinstance(model, EmbeddingModel) else None
+            )
+        return self._embedding_needs[spec]
 
     def fits(self, model: str, spec: PoolSpec) -> bool:
         """True unless it is known to take more memory than there is."""

@@ -38,7 +38,6 @@ def guess(cell: PlannedCell, feasibility: Feasibility) -> Guess | None:
             return None
         load_s = guessed_embedding_load_s(cell.spec)
         return Guess(guessed_embedding_s(cell, model, num_cores(), SHORTEST_SAMPLE_S), load_s, load_s)
-    assert isinstance(cell, Cell)
     file = feasibility.file(cell.model)
     if not isinstance(file, ModelFile):
         return None

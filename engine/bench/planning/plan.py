@@ -146,8 +146,8 @@ class Plan(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedCell:
-    """One configuration of a plan, resolved. label: what sets it apart from the others.
+class _Configuration:
+    """What cells of every question have. label: what sets a cell apart from the others.
 
     settings: its values by axis. notes: what is odd but allowed, such as more threads than cores. refusal: why it will
     not be measured, empty when it will.
@@ -156,20 +156,14 @@ class PlannedCell:
     number: int
     label: str
     model: str
-    workload: Spec
     settings: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     refusal: str = ""
 
-    @property
-    def worker_key(self) -> tuple[object, ...]:
-        """Cells with the same key differ only in what is asked, and share their workers."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True, kw_only=True)
-class Cell(PlannedCell):
-    """A configuration that generates: threads are a number here.
+class Cell(_Configuration):
+    """A configuration of a plan that generates, resolved: threads are a number here.
 
     build: folder of llama.cpp libraries, empty for those of the Python package. objective: what goodput counts.
     """
@@ -182,18 +176,21 @@ class Cell(PlannedCell):
 
     @property
     def worker_key(self) -> tuple[object, ...]:
-        """Model, libraries, way of calling and pool."""
+        """Cells with the same key differ only in what is asked, and share their workers."""
         return self.model, self.build, self.arm, self.pool
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingCell(PlannedCell):
-    """A configuration that embeds texts: threads are a number here, and the model is that of `spec`."""
+class EmbeddingCell(_Configuration):
+    """A configuration of a plan that embeds texts, resolved: threads are a number here, the model is that of `spec`."""
 
     spec: EmbedSpec
     workload: TextWorkload
 
     @property
     def worker_key(self) -> tuple[object, ...]:
-        """The workers."""
+        """As of a Cell."""
         return (self.spec,)
+
+
+PlannedCell = Cell | EmbeddingCell

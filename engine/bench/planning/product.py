@@ -1,26 +1,25 @@
 """The product of a plan's axes: checked before it is made, numbered and labelled when its cells are."""
 
+import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from engine.bench.planning.axes import AXES_BY_NAME, axes_of, axis_of
 from engine.bench.planning.axis import Where
-from engine.bench.planning.plan import Plan, PlannedCell
+from engine.bench.planning.plan import Cell, EmbeddingCell, Plan
 from engine.errors import ConfigError
 
 MAX_CELLS = 10_000
-_FIXING = {"layout": ("instances", "workers", "threads")}
-"""What an axis fixes under other names than its own."""
-
-PATHS = ("model", "build")
+_OF_LAYOUT = ("instances", "workers", "threads")
+_PATHS = ("model", "build")
 """Axes whose values are told apart by the ends of their paths."""
 
 Axes = Mapping[str, tuple[Any, ...]]
 Settings = dict[str, Any]
-C = TypeVar("C", bound=PlannedCell)
+C = TypeVar("C", Cell, EmbeddingCell)
 
 
 def checked_axes(plan: Plan) -> Axes:
@@ -31,8 +30,7 @@ def checked_axes(plan: Plan) -> Axes:
     """
     for name, values in plan.axes.items():
         axis_of(name, plan.question)
-        fields = _FIXING.get(name, (name,))
-        fixed = [field for field in fields if field in plan.pool or field in plan.workload]
+        fixed = [field for field in decided_by([name]) if field in plan.pool or field in plan.workload]
         if fixed:
             raise ConfigError(f"{fixed[0]} is fixed in the plan and varied by the axis {name}: take one of them out")
         if not values:
@@ -49,28 +47,43 @@ def checked_axes(plan: Plan) -> Axes:
     }
 
 
+def decided_by(axes: Iterable[str]) -> list[str]:
+    """Names that a plan may not fix beside these axes: their own, and for a layout those of processes and threads."""
+    return [field for name in axes for field in (name, *(_OF_LAYOUT if name == "layout" else ()))]
+
+
 def part(chosen: Settings, where: Where) -> Settings:
     """The values that go into one of the specs."""
     return {name: value for name, value in chosen.items() if AXES_BY_NAME[name].where == where}
 
 
-def labelled(cells: Sequence[C], axes: Axes) -> list[C]:
-    """The cells numbered, each with a label of what sets it apart."""
-    labels = _labels([cell.settings for cell in cells], axes)
-    return [replace(cell, number=number, label=labels[number]) for number, cell in enumerate(cells)]
+def product_of(axes: Axes, make: Callable[[Settings], C]) -> list[C]:
+    """A cell of every combination of values, those with the same settings once; numbered and labelled."""
+    made: dict[tuple[Any, ...], C] = {}
+    for values in itertools.product(*axes.values()):
+        cell = make(dict(zip(axes, values, strict=True)))
+        made.setdefault(tuple(cell.settings.values()), cell)
+    labels = _labels([cell.settings for cell in made.values()], axes)
+    return [replace(cell, number=number, label=labels[number]) for number, cell in enumerate(made.values())]
 
 
 def _labels(settings: Sequence[Mapping[str, Any]], axes: Axes) -> list[str]:
     """For each cell the values of those axes in which the cells differ; the layout where they differ in nothing."""
     differing = [name for name in axes if len({each[name] for each in settings}) > 1] or ["layout"]
-    short = {name: short_names({each[name] for each in settings if each[name]}) for name in PATHS if name in axes}
+    short = short_paths(settings, axes)
     return [
         " · ".join(AXES_BY_NAME[name].show(short.get(name, {}).get(each[name], each[name])) for name in differing)
         for each in settings
     ]
 
 
-def short_names(paths: Collection[str]) -> dict[str, str]:
+def short_paths(settings: Sequence[Mapping[str, Any]], axes: Collection[str]) -> dict[str, dict[str, str]]:
+    """What each path among the settings of cells is called, by axis; of those in `axes` that have paths."""
+    paths = {axis: {path for each in settings if (path := each.get(axis))} for axis in _PATHS if axis in axes}
+    return {axis: _short_names(found) for axis, found in paths.items()}
+
+
+def _short_names(paths: Collection[str]) -> dict[str, str]:
     """For each path the fewest of its last parts that no other one ends in, without .gguf."""
     parts = {path: Path(path.removesuffix(".gguf")).parts for path in paths}
     names = {}

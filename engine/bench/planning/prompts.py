@@ -16,11 +16,6 @@ def sample_prompts() -> tuple[str, ...]:
     return read_prompts(shipped("prompts", "samples.jsonl"))
 
 
-def sample_sentences() -> tuple[str, ...]:
-    """The sentences that ship, by which vectors are compared: some forty in several languages."""
-    return read_prompts(shipped("prompts", "sentences.jsonl"))
-
-
 def read_prompts(source: str | Path) -> tuple[str, ...]:
     """Prompts from a text, or from the file where `source` is a Path.
 

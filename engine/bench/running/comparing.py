@@ -8,11 +8,12 @@ from engine.bench.measuring.embedding import EmbeddingTarget
 from engine.bench.measuring.target import PoolTarget, Target
 from engine.bench.planning.embedding_cells import EXACT
 from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell
-from engine.bench.planning.prompts import sample_prompts, sample_sentences
+from engine.bench.planning.prompts import sample_prompts
 from engine.embedding.agreement import agreement
 from engine.embedding.backends import usable
 from engine.embedding.models import find_model
 from engine.embedding.pool import EmbeddingPool
+from engine.embedding.sentences import shipped_sentences
 from engine.embedding.specs import EmbedSpec
 from engine.errors import EngineError
 from engine.results import Floats
@@ -109,4 +110,4 @@ def _pool_of(target: Target) -> EmbeddingPool:
 
 
 def _vectors(pool: EmbeddingPool, timeout_s: float) -> Floats:
-    return pool.embed(sample_sentences(), timeout=timeout_s)
+    return pool.embed(shipped_sentences(), timeout=timeout_s)

@@ -85,7 +85,7 @@ def show(found: Answer) -> None:
 
 
 def _of_cell(summary: Summary, number: int | None) -> list[Figure]:
-    cell = next((cell for cell in summary.cells if cell.number == number), None)
+    cell = summary.cell(number)
     if cell is None:
         return []
     names = dict.fromkeys([summary.main_metric, *FIGURES])
@@ -94,7 +94,7 @@ def _of_cell(summary: Summary, number: int | None) -> list[Figure]:
 
 def _of_embedding(summary: Summary, number: int | None) -> list[Figure]:
     """Speed in sentences and tokens, what the vectors lose, and memory."""
-    cell = next((cell for cell in summary.cells if cell.number == number), None)
+    cell = summary.cell(number)
     if cell is None:
         return []
     speeds = [_figure(name, cell.metrics[name]) for name in EMBEDDING if name in cell.metrics]

@@ -14,8 +14,8 @@ REFRESH_S = 1.0
 
 def button(bench: Workbench, label: str, icon: str, key: str, action: Callable[[], object], told: str = "") -> None:
     """Start something, unless something else is being done or measured."""
-    is_idle = not bench.files.doing and not bench.load_order.doing
-    is_free = is_idle and bench.bench.running is None and bench.bench.background.task is None
+    is_idle = not bench.files.doing and bench.bench.background.task is None
+    is_free = is_idle and not bench.turns.is_measuring()
     st.button(
         label, icon=f":material/{icon}:", key=key, disabled=not is_free, on_click=sweep.act, args=(action,),
         help=told or None,

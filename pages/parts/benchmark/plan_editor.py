@@ -11,6 +11,7 @@ from engine.bench.planning.axes import axes_of
 from engine.bench.planning.candidates import settings_plan
 from engine.bench.planning.plan import GOALS, Objective, Plan, Question
 from engine.bench.planning.presets import preset
+from engine.bench.planning.product import decided_by
 from engine.embedding.models import EMBEDDED_NAME
 from engine.models import ModelFile, embedded_model, list_models
 from engine.pool.placement import num_cores
@@ -109,8 +110,8 @@ def fill(plan: Plan) -> None:
 
 
 def _unvaried(fixed: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any]:
-    """What a plan fixes, without what an axis varies; a layout is instances and threads at once."""
-    taken = {*axes, "instances", "workers", "threads"} if "layout" in axes else set(axes)
+    """What a plan fixes, without what an axis varies."""
+    taken = decided_by(axes)
     return {name: value for name, value in fixed.items() if name not in taken}
 
 

@@ -37,7 +37,7 @@ def show(bench: Workbench, run: RunRecord, edit: run_actions.Edit) -> None:
     _as_good(run, summary)
     run_charts.show(run, summary, summary.main_metric)
     _choices(run, summary)
-    chosen = _cell(summary, run_table.show(summary))
+    chosen = summary.cell(run_table.show(summary))
     if chosen is not None:
         run_actions.of_cell(bench, run, chosen)
     if run.question == "embedding":
@@ -89,7 +89,7 @@ def _model(path: str) -> str:
 def _limited(summary: Summary, number: int | None) -> CellSummary | None:
     """The cell whose limits are told: the one to use, else the fastest."""
     measured = series.measured(summary, summary.main_metric)
-    return _cell(summary, number) or (series.best_of(measured, summary.main_metric) if measured else None)
+    return summary.cell(number) or (series.best_of(measured, summary.main_metric) if measured else None)
 
 
 def _as_good(run: RunRecord, summary: Summary) -> None:
@@ -115,10 +115,6 @@ def _choices(run: RunRecord, summary: Summary) -> None:
             "Compared with", list(labels), width=320, format_func=labels.__getitem__,
             **address.bound("baseline", BASELINE + run.id, summary.baseline),
         )  # fmt: skip
-
-
-def _cell(summary: Summary, number: int | None) -> CellSummary | None:
-    return next((cell for cell in summary.cells if cell.number == number), None)
 
 
 def _machine(run: RunRecord) -> None:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 import streamlit as st
 
-from engine.history import History
 from engine.results import Floats
 from engine.workbench import Workbench
 from engine.workbench.meaning_slot import SPEC
@@ -64,15 +63,11 @@ def _is_on() -> bool:
 
 def _vectors(bench: Workbench, said: Sequence[Said]) -> Floats | None:
     """From the history, where all of them were read, else computed now."""
-    kept = _kept(bench.history, said) if bench.history else {}
+    kept = bench.history.vectors.of_outputs([arm.trial_id for arm in said]) if bench.history else {}
     if len(kept) == len(said):
         return np.stack([kept[arm.trial_id] for arm in said])
     found = waiting.vectors(bench, tuple(arm.text for arm in said), SPEC)
     return None if found is None else found.vectors
-
-
-def _kept(history: History, said: Sequence[Said]) -> dict[str, Floats]:
-    return history.vectors.of_outputs([arm.trial_id for arm in said])
 
 
 def _pairs(labels: Sequence[str], alike: Floats) -> None:

@@ -10,6 +10,7 @@ from engine.units import quantity
 from engine.workbench import similarity
 from engine.workbench.similarity import Projection
 from pages.parts.benchmark.chart_pen import ACCENT, COLOURS, GREY, Pen, blank, legend_below
+from pages.parts.labels import one_line
 
 HEIGHT, ROW_HEIGHT, MOST_NAMED = 560, 15, 48
 TITLED, SHORT, HOVERED = 22, 34, 110
@@ -22,7 +23,9 @@ def heat_map(texts: Sequence[str], vectors: Floats) -> go.Figure:
     order = similarity.like_beside_like(alike)
     first, second, cosine = similarity.most_alike(alike)
     names = [f"{place + 1} · {Pen.text(texts[place], HOVERED)}" for place in order]
-    figure = blank(f"Most alike, {cosine:.2f}: “{_short(texts[first])}” and “{_short(texts[second])}”", "")
+    figure = blank(
+        f"Most alike, {cosine:.2f}: “{one_line(texts[first], TITLED)}” and “{one_line(texts[second], TITLED)}”", ""
+    )
     figure.add_heatmap(
         x=names, y=names, z=alike[order][:, order], zmin=min(0.0, float(alike.min())), zmax=1.0, xgap=1, ygap=1,
         hovertemplate="%{y}<br>%{x}<br>cosine %{z:.3f}<extra></extra>",
@@ -71,7 +74,3 @@ def _shown(groups: Sequence[str]) -> list[str]:
         return list(groups)
     named = {name for name, _count in counts.most_common(len(COLOURS) - 1)}
     return [name if name in named else OTHERS for name in groups]
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= TITLED else text[: TITLED - 1].rstrip() + "…"

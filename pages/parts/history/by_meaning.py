@@ -9,7 +9,7 @@ from engine.errors import EngineError
 from engine.history import History
 from engine.history.filters import Filter
 from engine.history.finding import Found
-from engine.history.vectors import Part
+from engine.history.vectors import Part, Read
 from engine.results import Floats
 from engine.units import counted, duration
 from engine.workbench import Workbench
@@ -93,15 +93,14 @@ def _like(history: History, trial_id: str) -> Listing | None:
         if vector is None:
             st.caption("The answer of this trial was not read yet, or it has none.", width="content")
         else:
-            st.caption(f"By likeness to: {_title(history, vector)}", width="content")
+            st.caption(f"By likeness to: {_title(history, trial_id)}", width="content")
         st.button("All trials", type="tertiary", key="history_unlike", on_click=lambda: view.put(**{LIKE: ""}))
     return None if vector is None else _by(history, vector, "output")
 
 
-def _title(history: History, vector: Floats) -> str:
-    """The beginning of the answer itself, which is nearest to its own vector."""
-    found = history.vectors.nearest(vector, Filter(has_archived=True), part="output", limit=1).rows
-    return plain(found[0]["output_start"].strip(), TITLED) if found else ""
+def _title(history: History, trial_id: str) -> str:
+    """The beginning of the answer."""
+    return "".join(plain(one.text.strip(), TITLED) for one in history.comparisons.outcomes([trial_id]))
 
 
 # the switch and what goes on behind it
@@ -113,7 +112,8 @@ def _standing(bench: Workbench, history: History) -> bool:
     try:
         if meaning.error is not None:
             notice(meaning.error)
-        if history.vectors.model is None:
+        model = history.vectors.model
+        if model is None:
             _offer(bench, "Read them")
             return False
         if meaning.reading is not None:
@@ -121,7 +121,7 @@ def _standing(bench: Workbench, history: History) -> bool:
         elif meaning.is_stopped:
             _offer(bench, "Go on")
         else:
-            _told(bench, history)
+            _told(bench, history.vectors.num_read(model.hash))
     except EngineError as error:
         notice(error)
         return False
@@ -158,12 +158,8 @@ def _follow(bench: Workbench) -> None:
         st.button("Stop", type="tertiary", icon=":material/stop:", key="history_stop", on_click=bench.meaning.stop)
 
 
-def _told(bench: Workbench, history: History) -> None:
+def _told(bench: Workbench, read: Read) -> None:
     """What is searched, of which the model read only the beginning, and the way back."""
-    model = history.vectors.model
-    read = history.vectors.num_read(model.hash) if model else None
-    if read is None:
-        return
     told = f"{counted(read.num_texts, 'text')} read by {EMBEDDED_NAME}"
     if read.num_cut:
         told += f", of {read.num_cut:,} only the beginning: they are longer than the model takes"

@@ -33,13 +33,12 @@ LEAST_MARGIN = timedelta(hours=6)
 def show(bench: Workbench, history: History) -> None:
     """Draw the trend that the address names: the sentence first, then the chart, then its figures."""
     asked = view.part("metric")
-    metric = asked if asked in METRICS_BY_NAME else DEFAULT
     try:
         run, cell = _configuration(bench, view.part("trend"))
         metric = asked if asked in METRICS_BY_NAME else _usual(run, cell)
         points = history.find.trend(run.id, cell, metric)
     except EngineError as error:
-        _controls(None, 0, metric)
+        _controls(None, 0, DEFAULT)
         notice(error)
         return
     _controls(run, cell, metric)

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.models import BrokenFile, LibraryEntry, ModelFile, embedded_model
+from engine.models import ModelFile, embedded_model
 from engine.models.details import readable
 from engine.models.fit import (
     SEQUENCES,
@@ -61,10 +61,9 @@ class Asked(NamedTuple):
 
 def show(bench: Workbench) -> None:
     """Draw the view for the model of the address, else the one that is loaded."""
-    entries = [entry for entry in place.library() if not isinstance(entry.file, BrokenFile)]
     path = place.model() or readable(_usual(bench))
     try:
-        asked = _asked(path, _choose(path, entries))
+        asked = _asked(path, _choose(path))
         _shown(asked, is_example=path == place.EXAMPLE)
     except EngineError as error:
         notice(error)
@@ -75,9 +74,13 @@ def _usual(bench: Workbench) -> Path:
     return loaded if loaded is not None and loaded.exists() else embedded_model()
 
 
-def _choose(path: str, entries: Sequence[LibraryEntry]) -> ModelFile:
+def _choose(path: str) -> ModelFile:
     """The list of models with the one that is looked at. Raises EngineError where it cannot be used."""
-    labels = {readable(entry.file.path): f"{entry.name} · {_type_of(entry)}" for entry in entries}
+    labels = {
+        readable(entry.file.path): f"{entry.name} · {entry.file.quantisation}"
+        for entry in place.library()
+        if isinstance(entry.file, ModelFile)
+    }
     example = notes_example().model if path == place.EXAMPLE else None
     found = example or place.find(path)
     if example is None:
@@ -85,10 +88,6 @@ def _choose(path: str, entries: Sequence[LibraryEntry]) -> ModelFile:
     shown = distinct({**labels, place.EXAMPLE: EXAMPLE_LABEL})
     st.selectbox("Model", list(shown), format_func=shown.__getitem__, **address.bound("model", "fit_model", path))
     return found
-
-
-def _type_of(entry: LibraryEntry) -> str:
-    return "" if isinstance(entry.file, BrokenFile) else entry.file.quantisation
 
 
 def _asked(path: str, model: ModelFile) -> Asked:

@@ -16,7 +16,6 @@ from engine.workbench.load_order_slot import OrderRun
 from pages.parts import number_columns
 from pages.parts.address import bound
 from pages.parts.benchmark.charts import draw
-from pages.parts.labels import distinct
 from pages.parts.models import file_task, order_charts, place
 from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
@@ -37,7 +36,7 @@ def show(bench: Workbench) -> None:
     error = st.session_state.get(ERROR)
     if error is not None:
         notice(error)
-    files = [entry.file for entry in place.library() if isinstance(entry.file, ModelFile)]
+    files = place.models()
     if len(files) < 2:
         st.caption("This takes two models, and there is one here. Get another, or quantise this one.")
         return
@@ -76,23 +75,18 @@ def frame(order: LoadOrder) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _choose(bench: Workbench, files: list[ModelFile]) -> tuple[ModelFile, ModelFile]:
+def _choose(bench: Workbench, files: Mapping[str, ModelFile]) -> tuple[ModelFile, ModelFile]:
     """A: of the address, else the loaded one; B: of the address, else the largest other one."""
-    by_path = {readable(file.path): file for file in files}
-    loaded = readable(bench.model.path) if bench.model.path else ""
-    first = next(path for path in (st.query_params.get(FIRST, ""), loaded, *by_path) if path in by_path)
-    by_size = sorted(by_path, key=lambda path: -by_path[path].size)
-    second = next(path for path in (st.query_params.get(SECOND, ""), *by_size) if path in by_path and path != first)
-    labels = distinct(
-        {path: f"{file.name} · {file.quantisation} · {quantity(file.size, 'B')}" for path, file in by_path.items()}
-    )
+    labels, first = place.labels(files), place.at_first(bench, files)
+    by_size = sorted(files, key=lambda path: -files[path].size)
+    second = next(path for path in (st.query_params.get(SECOND, ""), *by_size) if path in files and path != first)
     with st.grid(2, min_column_width=260, gap="small"):
-        a = _select("A", list(by_path), labels, FIRST, first)
-        b = _select("B", [path for path in by_path if path != first], labels, SECOND, second)
-    return by_path[a], by_path[b]
+        a = _select("A", list(files), labels, FIRST, first)
+        b = _select("B", [path for path in files if path != first], labels, SECOND, second)
+    return files[a], files[b]
 
 
-def _select(label: str, paths: list[str], labels: Mapping[str, str], name: str, shown: str) -> str:
+def _select(label: str, paths: list[str], labels: Mapping[str, str], name: str, shown: str | None) -> str:
     return st.selectbox(label, paths, format_func=labels.__getitem__, **bound(name, f"models_order_{name}", shown))
 
 

@@ -1,13 +1,17 @@
 """Where a person is on the Models page: the view and the model, which stand in the address."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import streamlit as st
 
 from engine.models import LibraryEntry, ModelFile, find_model, read_library
 from engine.models.details import readable
+from engine.units import quantity
+from engine.workbench import Workbench
 from pages.parts import address
+from pages.parts.labels import distinct
 
 CONTROL = "models_view"
 LIBRARY, FIT, GET, QUANTISE, ORDER = "library", "fit", "get", "quantise", "order"
@@ -54,10 +58,28 @@ def library() -> list[LibraryEntry]:
         return read_library()
 
 
+def models() -> dict[str, ModelFile]:
+    """Those of the library that can be used, by the path that stands in an address."""
+    return {readable(entry.file.path): entry.file for entry in library() if isinstance(entry.file, ModelFile)}
+
+
+def labels(files: Mapping[str, ModelFile]) -> dict[str, str]:
+    """What models are called where one is chosen."""
+    return distinct(
+        {path: f"{file.name} · {file.quantisation} · {quantity(file.size, 'B')}" for path, file in files.items()}
+    )
+
+
+def at_first(bench: Workbench, files: Mapping[str, ModelFile]) -> str | None:
+    """Which of them is shown: that of the address, else the one that is loaded, else the first; None of none."""
+    loaded = readable(bench.model.path) if bench.model.path else ""
+    return next((path for path in (model(), loaded, *files) if path in files), None)
+
+
 def find(path: str) -> ModelFile:
     """The model that an address means. Raises EngineError where there is none that can be used."""
     if not os.path.exists(path):
-        for entry in library():
-            if isinstance(entry.file, ModelFile) and readable(entry.file.path) == path:
-                return entry.file
+        listed = models()
+        if path in listed:
+            return listed[path]
     return find_model(path)

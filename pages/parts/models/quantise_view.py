@@ -1,7 +1,7 @@
 """Quantise: what each type would take, a file of one of them, and all files of a model measured beside each other."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from engine.bench.planning.quantisations import SEQUENCES, quantisations_plan
 from engine.errors import EngineError
 from engine.models import ModelFile
 from engine.models.details import readable
-from engine.models.quantisations import Offer, offers, variants
+from engine.models.quantisations import FLOATS, Offer, offers, variants
 from engine.models.shapes import SHAPES, shape_named
 from engine.models.synthetic import QUANTISATIONS, weights_bytes
 from engine.units import NOT_MEASURED, quantity
@@ -21,7 +21,6 @@ from engine.workbench.model_files import quantisation_path
 from pages.parts import number_columns
 from pages.parts.address import bound, put
 from pages.parts.benchmark import plan_editor
-from pages.parts.labels import distinct
 from pages.parts.models import file_task, place
 from pages.parts.notice import notice
 from pages.parts.plain import plain
@@ -32,7 +31,6 @@ MODEL, TYPE = "model", "type"
 KEY = "models_quantise_"
 ROWS, IMATRIX, AGAIN = f"{KEY}rows", f"{KEY}imatrix", f"{KEY}again"
 USUAL = "Q4_K_M"
-FLOATS = ("F32", "F16", "BF16")
 HELPS = {
     "size": "of the file, by llama.cpp's own choice of a type for each tensor",
     "of the source": "size of the file / size of the model's file",
@@ -43,11 +41,11 @@ HELPS = {
 def show(bench: Workbench) -> None:
     """Draw the model, the types, and what follows from them."""
     file_task.show(bench)
-    files = [entry.file for entry in place.library() if isinstance(entry.file, ModelFile)]
+    files = place.models()
     source = _source(bench, files)
     if source is not None:
         _types(bench, source)
-        _measured(source, files)
+        _measured(source, list(files.values()))
     _synthetic(bench)
 
 
@@ -66,21 +64,16 @@ def frame(source: ModelFile, offered: Sequence[Offer]) -> pd.DataFrame:
     )
 
 
-def _source(bench: Workbench, files: Sequence[ModelFile]) -> ModelFile | None:
-    """The model of the address, else the one that is loaded, else the first."""
-    found = {readable(file.path): file for file in files}
+def _source(bench: Workbench, files: Mapping[str, ModelFile]) -> ModelFile | None:
+    """The model that is chosen, of those listed and the one of the address."""
+    found = dict(files)
     asked = place.model()
     if asked and asked not in found:
         try:
-            file = place.find(asked)
-            found[asked] = file
+            found[asked] = place.find(asked)
         except EngineError as error:
             notice(error)
-    loaded = readable(bench.model.path) if bench.model.path else ""
-    shown = next((path for path in (asked, loaded, *found) if path in found), None)
-    labels = distinct(
-        {path: f"{file.name} · {file.quantisation} · {quantity(file.size, 'B')}" for path, file in found.items()}
-    )
+    labels, shown = place.labels(found), place.at_first(bench, found)
     chosen = st.selectbox("Model", list(found), format_func=labels.__getitem__, **bound(MODEL, f"{KEY}model", shown))
     return found.get(chosen)
 

@@ -7,6 +7,8 @@ from engine import __main__ as shell
 from engine.history import History, read_run
 from engine.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("short_samples")
+
 SHORT = ("--layout", "1x1", "--num-prompt", "16", "--num-generated", "8", "--rounds", "1")
 
 

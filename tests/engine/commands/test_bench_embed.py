@@ -18,6 +18,8 @@ from engine.errors import ConfigError
 from engine.history import History
 from engine.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("short_samples")
+
 
 def plan_of(*words: str) -> Plan:
     arguments = parse(("bench", *words))

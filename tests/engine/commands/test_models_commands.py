@@ -8,15 +8,7 @@ import pytest
 from engine import __main__ as shell
 from engine.models import embedded_model, read_model
 
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of models, and no caches of other programs."""
-    folder = tmp_path / "models"
-    folder.mkdir()
-    monkeypatch.setenv("LOGITBENCH_MODELS", str(folder))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return folder
+pytestmark = pytest.mark.usefixtures("models_folder")
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -29,8 +21,8 @@ def plain(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return found
 
 
-def test_list_has_every_file_with_what_it_needs(capsys: pytest.CaptureFixture[str], alone: Path) -> None:
-    (alone / "broken.gguf").write_bytes(b"no model")
+def test_list_has_every_file_with_what_it_needs(capsys: pytest.CaptureFixture[str], models_folder: Path) -> None:
+    (models_folder / "broken.gguf").write_bytes(b"no model")
     shipped, broken = plain(capsys, "list")["models"]
     assert shipped["path"] == str(embedded_model())
     assert shipped["fits"] is True
@@ -42,9 +34,9 @@ def test_list_has_every_file_with_what_it_needs(capsys: pytest.CaptureFixture[st
     assert "cannot be used" in text
 
 
-def test_list_looks_only_into_folders_that_are_named(capsys: pytest.CaptureFixture[str], alone: Path) -> None:
-    assert plain(capsys, "list", str(alone)) == {"models": []}
-    assert told(capsys, "list", str(alone)) == "There is no model file.\n"
+def test_list_looks_only_into_folders_that_are_named(capsys: pytest.CaptureFixture[str], models_folder: Path) -> None:
+    assert plain(capsys, "list", str(models_folder)) == {"models": []}
+    assert told(capsys, "list", str(models_folder)) == "There is no model file.\n"
 
 
 def test_show_tells_what_the_header_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
-from huggingface_hub.utils import close_session
 
 from engine.__main__ import ERROR, main
 from engine.commands import watched
@@ -18,7 +16,7 @@ from engine.models.download import Download
 from engine.models.gguf import read_model
 from engine.models.hub import read_repository
 from engine.models.synthetic import write_synthetic
-from tests.engine.models.hub_server import Hub, serving
+from tests.engine.models.hub_server import Hub, by_default, serving, without_login
 
 NAME, FILE = "somebody/little-GGUF", "little.Q4_K_M.gguf"
 DATA = random.Random(3).randbytes(300_000)
@@ -27,16 +25,11 @@ DATA = random.Random(3).randbytes(300_000)
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """The hub that HF_ENDPOINT names, and no login."""
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    without_login(monkeypatch, tmp_path / "no-token")
     with serving() as served:
-        monkeypatch.setattr(constants, "ENDPOINT", served.endpoint)
-        template = served.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        by_default(monkeypatch, served)
         served.repositories[NAME] = {FILE: DATA, "little.Q8_0.gguf": DATA * 2}
         yield served
-        close_session()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """An archive in pieces: the same as a file, failures told, and no writer left behind."""
 
 import threading
-import time
 
 import pytest
 
@@ -9,6 +8,7 @@ from engine.errors import HistoryError
 from engine.history import History, import_archive
 from engine.history.archive_pieces import PIECE_BYTES, archive_in_pieces
 from tests.engine.history.run_maker import make_run
+from tests.waiting import until
 
 PATIENCE_S = 30.0
 
@@ -37,10 +37,7 @@ def test_a_reader_that_leaves_ends_the_writing(history: History) -> None:
     next(pieces)
     assert _writers()
     pieces.close()  # type: ignore[attr-defined]
-    end = time.monotonic() + PATIENCE_S
-    while _writers():
-        assert time.monotonic() < end, "the archive is still written"
-        time.sleep(0.01)
+    until(lambda: not _writers(), "the archive is still written", PATIENCE_S)
 
 
 def _writers() -> list[threading.Thread]:

@@ -5,15 +5,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
-from huggingface_hub.utils import close_session
 
 from engine.models.catalogue import choose
 from engine.models.download import Download
 from engine.models.gguf import ModelFile, read_model
 from engine.models.hub import read_repository
 from engine.models.synthetic import write_synthetic
-from tests.engine.models.hub_server import Hub, serving
+from tests.engine.models.hub_server import Hub, serving, without_login
 
 NAME = "somebody/little-GGUF"
 FILE = "little.Q4_K_M.gguf"
@@ -40,12 +38,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> ModelFile:
 
 @pytest.fixture
 def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where huggingface_hub looks for its token: a file that is not there. No login of this machine is used."""
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_OIDC_RESOURCE"):
-        monkeypatch.delenv(name, raising=False)
+    """Where huggingface_hub looks for its token: a file that is not there."""
     path = tmp_path / "login" / "token"
     path.parent.mkdir()
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(path))
+    without_login(monkeypatch, path)
     return path
 
 
@@ -55,7 +51,6 @@ def hub(login: Path) -> Iterator[Hub]:
     with serving() as served:
         served.repositories[NAME] = {FILE: DATA, "README.md": b"# Little"}
         yield served
-        close_session()
 
 
 @pytest.fixture

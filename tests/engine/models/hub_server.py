@@ -10,8 +10,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
+
+import pytest
+from huggingface_hub import constants
+from huggingface_hub.utils import close_session
 
 LARGE = 1024
 BLOCK = 16 << 10
@@ -78,10 +83,25 @@ def serving() -> Iterator[Hub]:
     try:
         yield hub
     finally:
+        close_session()
         hub.pace.set()
         for server in servers:
             server.shutdown()
             server.server_close()
+
+
+def without_login(monkeypatch: pytest.MonkeyPatch, token: Path) -> None:
+    """No login of this machine is used: huggingface_hub looks for its token in this file alone."""
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_OIDC_RESOURCE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(token))
+
+
+def by_default(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+    """Make it the hub of whoever names none, as HF_ENDPOINT does before huggingface_hub is imported."""
+    monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+    template = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
 
 
 def _handler(hub: Hub, origin: str) -> type[BaseHTTPRequestHandler]:

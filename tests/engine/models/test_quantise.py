@@ -7,8 +7,7 @@ import signal
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -25,6 +24,7 @@ from engine.models.quantise_program import QuantiseProgram
 from engine.models.shapes import free_form
 from engine.models.synthetic import write_synthetic
 from tests.engine.models import headers
+from tests.waiting import until
 
 WITHIN_S = 60.0
 
@@ -197,7 +197,7 @@ def test_targets_that_cannot_be_one(source: ModelFile, tmp_path: Path) -> None:
 
 def test_cancel_ends_it_at_once_and_leaves_nothing(large: ModelFile, tmp_path: Path) -> None:
     job = QuantiseJob(large, "Q3_K_L", tmp_path / "target.gguf", threads=1).start()
-    wait_until(lambda: job.progress.num_bytes > 0)
+    until(lambda: job.progress.num_bytes > 0)
     assert job.progress.state == "writing"
     assert 0 < job.progress.share <= 1
     assert job.progress.left_s >= 0
@@ -212,7 +212,7 @@ def test_cancel_ends_it_at_once_and_leaves_nothing(large: ModelFile, tmp_path: P
 
 def test_a_program_that_is_killed_is_said_and_leaves_nothing(large: ModelFile, tmp_path: Path) -> None:
     job = QuantiseJob(large, "Q3_K_L", tmp_path / "target.gguf", threads=1).start()
-    wait_until(lambda: job.progress.num_bytes > 0)
+    until(lambda: job.progress.num_bytes > 0)
     for child in programs():
         child.send_signal(signal.SIGKILL)
     with pytest.raises(WorkerDied, match="ended with status -9"):
@@ -229,7 +229,7 @@ def test_the_program_leaves_nothing_when_whoever_started_it_is_gone(large: Model
         assert program.stdin is not None
         program.stdin.write(json.dumps(job).encode() + b"\n")
         program.stdin.flush()
-        wait_until(lambda: target.exists() and target.stat().st_size > 0)
+        until(lambda: target.exists() and target.stat().st_size > 0)
         program.stdin.close()
         assert program.wait(WITHIN_S) == 0
     assert not os.listdir(tmp_path)
@@ -237,7 +237,7 @@ def test_the_program_leaves_nothing_when_whoever_started_it_is_gone(large: Model
 
 def test_two_jobs_do_not_write_the_same_target(large: ModelFile, tmp_path: Path) -> None:
     first = QuantiseJob(large, "Q3_K_L", tmp_path / "target.gguf", threads=1).start()
-    wait_until(lambda: first.progress.num_bytes > 0)
+    until(lambda: first.progress.num_bytes > 0)
     with pytest.raises(ModelError, match="is being made already"):
         QuantiseJob(large, "Q4_0", tmp_path / "target.gguf", threads=1).start().result(WITHIN_S)
     assert first.progress.state == "writing"
@@ -290,10 +290,3 @@ def test_a_source_that_is_gone(source: ModelFile, tmp_path: Path) -> None:
 def programs() -> list[psutil.Process]:
     """The quantising programs of this process."""
     return [child for child in psutil.Process().children() if "engine.llama.quantise" in child.cmdline()]
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + WITHIN_S
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.005)
