@@ -1,5 +1,6 @@
 """What all tests share: a home folder of their own, the model that ships, a pool on it."""
 
+import math
 import os
 import shutil
 import signal
@@ -9,9 +10,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from engine.bench.measuring.embedding import open_embedding_target
+from engine.bench.measuring.target import open_pool_target
+from engine.bench.running import strategies
 from engine.models.library import embedded_model
 from engine.pool.pool import Pool
 from engine.settings import PREFIX
+
+SHORT_SAMPLE_S = 0.1
 
 # A shell's background ignores it, and so would every program that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -26,6 +32,26 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv(PREFIX + "HOME", str(folder))
     return folder
+
+
+@pytest.fixture
+def models_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of models that the settings name, empty; caches of other programs are out of reach."""
+    found = tmp_path / "models"
+    found.mkdir()
+    monkeypatch.setenv(PREFIX + "MODELS", str(found))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return found
+
+
+@pytest.fixture(scope="module")
+def short_samples() -> Iterator[None]:
+    """Runs take short samples, and none again: other tests beside this one make the machine's speed change."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strategies, "ALLOWED_DRIFT", math.inf)
+        for open_one in (open_pool_target, open_embedding_target):
+            patch.setitem(open_one.__kwdefaults__, "sample_s", SHORT_SAMPLE_S)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +72,6 @@ def browser() -> Iterator[Browser]:
     """Chromium as the system has it; one for all tests, as Playwright runs only once in a process."""
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield running
         running.close()

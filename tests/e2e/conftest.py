@@ -137,8 +137,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory, runs: list[RunRecord]) -> Ite
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """A fresh profile, in which a defect of the page fails the test."""
-    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    """A fresh profile, in which nothing moves."""
+    context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
     context.set_default_timeout(60_000)
     yield context
     context.close()

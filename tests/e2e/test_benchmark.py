@@ -25,7 +25,7 @@ def test_from_a_plan_to_a_sentence(shipped: Server, open_page: OpenPage) -> None
     expect(page.get_by_role("button", name=re.compile(r"^Run · about"))).to_be_enabled()
     field(page, "Layout", "1x1")
     field(page, "Sequences", "1, 2")
-    field(page, "Rounds", "3")
+    field(page, "Rounds", "2")
     page.get_by_role("button", name=re.compile(r"^Run · about")).click()
     expect(page).to_have_url(RUN, timeout=30_000)
     address = page.url

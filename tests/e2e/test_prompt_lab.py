@@ -2,7 +2,6 @@
 
 import re
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import psutil
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.conftest import Server, running
+from tests.e2e.conftest import Server, is_settled, running
+from tests.waiting import until
 
 OpenPage = Callable[[str], Page]
 TRIAL = re.compile(r"\?trial=[0-9a-f-]{36}$")
@@ -133,6 +133,7 @@ def test_a_recent_trial_opens_again_and_can_be_deleted_and_brought_back(shipped:
     expect(page.get_by_text("Edited since this run.")).to_be_visible()
     page.get_by_role("button", name=re.compile("A tale to lose")).first.click()
     expect(prompt(page)).to_have_value("A tale to lose")
+    is_settled(page)
     page.get_by_role("button", name="Delete").click()
     expect(page).not_to_have_url(url)
     page.get_by_role("button", name="Undo").click()
@@ -229,10 +230,7 @@ def test_a_worker_killed_while_streaming_is_said_and_replaced(slow: Server, open
     expect(answer(page).nth(1)).to_be_visible()
     slow.workers()[0].kill()
     expect(page.get_by_text("killed").first).to_be_visible()
-    end = time.monotonic() + 60
-    while not slow.workers():
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    until(slow.workers)
     fill(page, "Max tokens", "2")
     run(page)
     expect(answer(page)).to_have_count(2)

@@ -22,6 +22,8 @@ from engine.embedding.pool import EmbeddingPool
 from engine.errors import BenchTimeout, PoolClosed, WorkerDied
 from tests.engine.bench.fakes import Kept
 
+pytestmark = pytest.mark.usefixtures("short_samples")
+
 SAMPLE_S = 0.05
 PLAN = Plan(
     question="embedding",

@@ -23,6 +23,8 @@ from engine.stats import fewest_rounds
 from tests.engine.bench.fakes import Kept
 from tests.engine.bench.run_maker import measured_run
 
+pytestmark = pytest.mark.usefixtures("short_samples")
+
 WITHIN_S = 60.0
 ORIGINAL, SMALL, SMALLEST = "/models/story-F16.gguf", "/models/story-Q8_0.gguf", "/models/story-Q4_0.gguf"
 

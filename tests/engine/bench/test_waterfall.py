@@ -16,6 +16,8 @@ from engine.bench.running.runner import Runner
 from engine.runs import CellRecord, RunRecord
 from engine.samples import Samples, make_sample, no_samples
 
+pytestmark = pytest.mark.usefixtures("short_samples")
+
 MS = 1e-3
 
 

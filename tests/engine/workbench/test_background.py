@@ -1,17 +1,14 @@
 import threading
-import time
 
 import pytest
 
 from engine.errors import ConfigError, ModelError
 from engine.workbench.background import Background, Task
+from tests.waiting import until
 
 
 def ended(background: Background) -> None:
-    end = time.monotonic() + 10
-    while background.task is not None:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: background.task is None, within_s=10)
 
 
 def test_one_at_a_time_with_its_progress() -> None:

@@ -3,8 +3,7 @@
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,9 @@ from engine.workbench import Workbench
 from engine.workbench.compare_run import BENCHMARK
 from engine.workbench.compare_slot import CompareSlot, figures
 from engine.workbench.trials import Draft, Trial
+from tests.waiting import until
 
 COLD, HOT = (Arm(sampling=Sampling(temperature=t, seed=7), max_tokens=12) for t in (0.0, 1.5))
-
-
-def wait(condition: Callable[[], object], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.02)
 
 
 def plan(*arms: Arm, **changes: Any) -> ComparisonPlan:
@@ -39,7 +32,7 @@ def plan(*arms: Arm, **changes: Any) -> ComparisonPlan:
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(tmp_path_factory.mktemp("home"))}))
     bench.load_default()
-    wait(lambda: bench.model.pool)
+    until(lambda: bench.model.pool, within_s=30)
     yield bench
     bench.close()
 
@@ -54,7 +47,7 @@ def compared(bench: Workbench, plan: ComparisonPlan) -> ComparisonRecord:
     id = bench.compare.start(plan)
     bench.compare.wait(60)
     assert bench.compare.running is None
-    wait(lambda: bench.model.pool)
+    until(lambda: bench.model.pool, within_s=30)
     return bench.compare.comparison(id)
 
 
@@ -158,7 +151,7 @@ def test_stop_keeps_what_is_there_and_begins_nothing_more(bench: Workbench) -> N
         bench.compare.start(plan())
     with pytest.raises(ConfigError, match="still runs"):
         bench.compare.delete(id)
-    wait(lambda: bench.compare.comparison(id).answers[0].trial_id)
+    until(lambda: bench.compare.comparison(id).answers[0].trial_id, within_s=30)
     progress = bench.compare.running
     assert progress is not None and (progress.comparison_id, progress.total) == (id, 40)
     bench.compare.stop()
@@ -177,19 +170,19 @@ def test_another_model_waits_for_the_benchmark_to_end(bench: Workbench, other: P
         on_history_error=print, is_measuring=lambda: measuring[0],
     )  # fmt: skip
     id = slot.start(plan(COLD, replace(COLD, model=str(other))))
-    wait(lambda: slot.running is not None and slot.running.message == BENCHMARK)
+    until(lambda: slot.running is not None and slot.running.message == BENCHMARK, within_s=30)
     assert bench.model.path == embedded_model()
     assert slot.comparison(id).answers[0].trial_id and not slot.comparison(id).answers[1].trial_id
     measuring.clear()
     measuring.append(False)
     slot.wait(60)
     assert all(answer.trial_id for answer in slot.comparison(id).answers)
-    wait(lambda: bench.model.pool)
+    until(lambda: bench.model.pool, within_s=30)
 
 
 def test_a_person_who_takes_the_model_away_is_obeyed(bench: Workbench, other: Path) -> None:
     id = bench.compare.start(plan(COLD, replace(COLD, model=str(other))))
-    wait(lambda: bench.model.path == other)
+    until(lambda: bench.model.path == other, within_s=30)
     bench.slot.eject()
     bench.compare.wait(30)
     assert "taken out of the model bar" in bench.compare.comparison(id).answers[1].error
@@ -197,7 +190,7 @@ def test_a_person_who_takes_the_model_away_is_obeyed(bench: Workbench, other: Pa
     with pytest.raises(ModelError, match="No model is loaded"):
         bench.compare.start(plan())
     bench.load_default()
-    wait(lambda: bench.model.pool)
+    until(lambda: bench.model.pool, within_s=30)
 
 
 def test_comparisons_are_kept_named_deleted_and_restored(bench: Workbench) -> None:
@@ -219,7 +212,7 @@ def test_arms_stay_out_of_the_recent_trials(bench: Workbench) -> None:
     alone = bench.submit(Draft("Alone", request=Request(max_tokens=2)))
     alone.job.result(60)
     record = compared(bench, plan())
-    wait(lambda: all(bench.history.trial(answer.trial_id) for answer in record.answers))
+    until(lambda: all(bench.history.trial(answer.trial_id) for answer in record.answers), within_s=30)
     ids = [line.id for line in bench.recent(100)]
     assert alone.id in ids and not {answer.trial_id for answer in record.answers} & set(ids)
     assert bench.newest_id() == alone.id

@@ -2,8 +2,7 @@
 
 import shutil
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from engine.settings import Settings
 from engine.specs import PoolSpec
 from engine.workbench import Workbench
 from engine.workbench.load_order_slot import OrderRun
+from tests.waiting import until
 
 WITHIN_S = 60.0
 
@@ -31,13 +31,6 @@ def models(story_model: Path, tmp_path: Path) -> tuple[Path, Path]:
     for path in found:
         shutil.copy(story_model, path)
     return found
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.01)
 
 
 def measured(bench: Workbench, models: tuple[Path, Path]) -> OrderRun:

@@ -15,6 +15,7 @@ from engine.history.vectors import Model
 from engine.workbench.embedding_slot import EmbeddingSlot
 from engine.workbench.meaning_slot import MeaningSlot
 from tests.engine.history.trial_maker import make_trial
+from tests.waiting import until
 
 TEXTS = ("A kitten dozes where it is warm.", "The rent goes up in spring.", "Our train has not come yet.")
 
@@ -64,13 +65,6 @@ def keep(history: History, *outputs: str, prompt: str = "Once upon a time") -> l
     for trial in trials:
         history.record(trial).result(60)
     return trials
-
-
-def until(is_so: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
-    end = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def num_read(history: History) -> int:

@@ -2,13 +2,10 @@
 
 import random
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
-from huggingface_hub.utils import close_session
 
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError, DownloadError, ModelError, NetworkError
@@ -18,7 +15,8 @@ from engine.models.synthetic import write_synthetic
 from engine.settings import PREFIX, Settings
 from engine.workbench import Workbench
 from engine.workbench.model_files import FileTask, ModelFiles, quantisation_path
-from tests.engine.models.hub_server import BLOCK, Hub, serving
+from tests.engine.models.hub_server import BLOCK, Hub, serving, without_login
+from tests.waiting import until
 
 NAME, FILE = "somebody/little-GGUF", "little.Q4_K_M.gguf"
 DATA = random.Random(1).randbytes(300_000)
@@ -27,10 +25,7 @@ WITHIN_S = 60.0
 
 @pytest.fixture(autouse=True)
 def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No login of this machine is used."""
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    without_login(monkeypatch, tmp_path / "no-token")
 
 
 @pytest.fixture
@@ -38,7 +33,6 @@ def hub() -> Iterator[Hub]:
     with serving() as served:
         served.repositories[NAME] = {FILE: DATA}
         yield served
-        close_session()
 
 
 @pytest.fixture
@@ -59,13 +53,6 @@ def ended(files: ModelFiles) -> FileTask:
     task.wait(WITHIN_S)
     assert not task.is_running
     return task
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.01)
 
 
 def half_come(hub: Hub, files: ModelFiles) -> FileTask:

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -11,6 +11,7 @@ import pytest
 from engine.errors import ModelError
 from engine.workbench import model_slot
 from engine.workbench.model_slot import ModelSlot
+from tests.waiting import until
 
 WITHIN_S = 30.0
 
@@ -33,13 +34,6 @@ def hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch
         yield patch
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.01)
-
-
 def sleeping() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if child.name() == "sleep"]
 
@@ -48,25 +42,25 @@ def test_a_load_that_hangs_ends_when_it_is_ejected(
     slot: ModelSlot, hangs: pytest.MonkeyPatch, story_model: Path
 ) -> None:
     slot.load(story_model)
-    until(sleeping)
+    until(sleeping, within_s=WITHIN_S)
     slot.eject()
     assert slot.state.path is None
-    until(lambda: not sleeping())
+    until(lambda: not sleeping(), within_s=WITHIN_S)
     hangs.undo()
     slot.load(story_model)
-    until(lambda: slot.state.pool)
+    until(lambda: slot.state.pool, within_s=WITHIN_S)
 
 
 def test_another_model_takes_the_place_of_one_that_hangs(
     slot: ModelSlot, hangs: pytest.MonkeyPatch, story_model: Path, tmp_path: Path
 ) -> None:
     slot.load(story_model)
-    until(sleeping)
+    until(sleeping, within_s=WITHIN_S)
     hangs.undo()
     other = tmp_path / "other.gguf"
     shutil.copy(story_model, other)
     slot.load(other)
-    until(lambda: slot.state.pool)
+    until(lambda: slot.state.pool, within_s=WITHIN_S)
     assert slot.state.path == other and not sleeping()
 
 
@@ -76,11 +70,11 @@ def test_a_hash_that_hangs_keeps_no_memory_and_nobody_waiting(
     before = len(psutil.Process().children())
     monkeypatch.setattr(model_slot, "model_hash", lambda _path: time.sleep(WITHIN_S))
     slot.load(story_model)
-    until(lambda: slot.state.progress == 1)
+    until(lambda: slot.state.progress == 1, within_s=WITHIN_S)
     slot.eject()
     monkeypatch.undo()
     slot.load(story_model)
-    until(lambda: slot.state.pool)
+    until(lambda: slot.state.pool, within_s=WITHIN_S)
     assert len(psutil.Process().children()) == before + slot.state.spec.instances
 
 
@@ -90,12 +84,12 @@ def test_a_model_that_is_removed_while_loaded_answers_until_it_is_ejected(
     path = tmp_path / "leaving.gguf"
     shutil.copy(story_model, path)
     slot.load(path)
-    until(lambda: slot.state.pool)
+    until(lambda: slot.state.pool, within_s=WITHIN_S)
     path.unlink()
     pool, _identity = slot.state.loaded()
     assert len(pool.submit("Once", max_tokens=4).result(WITHIN_S).ids) == 4
     slot.eject()
     slot.load(path)
-    until(lambda: slot.state.error)
+    until(lambda: slot.state.error, within_s=WITHIN_S)
     with pytest.raises(ModelError, match=r"leaving\.gguf"):
         slot.state.loaded()

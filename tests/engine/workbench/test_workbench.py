@@ -2,8 +2,7 @@
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from engine.settings import Settings
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench, workbench
 from engine.workbench.trials import Draft, LiveTrial, perplexity
+from tests.waiting import until
 
 SEEDED = Sampling(seed=7)
 
@@ -23,17 +23,10 @@ def opened(home: Path) -> Workbench:
     return bench
 
 
-def wait(condition: Callable[[], object], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.02)
-
-
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     bench = opened(tmp_path_factory.mktemp("home"))
-    wait(lambda: bench.model.pool)
+    until(lambda: bench.model.pool, within_s=30)
     yield bench
     bench.close()
 
@@ -92,7 +85,7 @@ def test_the_shift_of_an_exact_repetition_is_small(bench: Workbench) -> None:
 
 def test_a_trial_is_kept_and_read_back_the_same(bench: Workbench) -> None:
     trial = ended(bench.submit(Draft("A little girl", sampling=SEEDED, request=request(8))))
-    wait(lambda: trial.is_stored)
+    until(lambda: trial.is_stored, within_s=30)
     assert bench.history is not None
     kept = bench.history.trial(trial.id)
     assert kept is not None and trial.completion is not None
@@ -103,7 +96,7 @@ def test_a_trial_is_kept_and_read_back_the_same(bench: Workbench) -> None:
 
 def test_delete_and_restore(bench: Workbench) -> None:
     trial = ended(bench.submit(Draft("A boy", request=request(2))))
-    wait(lambda: trial.is_stored)
+    until(lambda: trial.is_stored, within_s=30)
     bench.delete(trial.id)
     assert bench.watch(trial.id) is None
     assert trial.id not in {one.id for one in bench.recent(50)}
@@ -121,7 +114,7 @@ def test_what_is_not_to_be_kept_is_not_stored_but_can_be_downloaded(bench: Workb
 
 def test_a_cancelled_trial_says_so_and_can_go_on(bench: Workbench) -> None:
     trial = bench.submit(Draft("Once upon a time", request=request(400)))
-    wait(lambda: len(trial.steps) > 2)
+    until(lambda: len(trial.steps) > 2, within_s=30)
     bench.stop(trial)
     ended(trial)
     assert trial.ending()["sentence"] == "You stopped it."
@@ -151,7 +144,7 @@ def test_without_a_model_nothing_runs_and_the_reason_is_given(tmp_path: Path) ->
     with pytest.raises(ModelError, match="No model is loaded"):
         bench.submit(Draft("Once"))
     bench.slot.load(tmp_path / "missing.gguf")
-    wait(lambda: bench.model.error)
+    until(lambda: bench.model.error, within_s=30)
     with pytest.raises(ModelError, match=r"missing\.gguf"):
         bench.submit(Draft("Once"))
     bench.close()
@@ -173,7 +166,7 @@ def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
     try:
         assert owner.stdout is not None and owner.stdout.readline()
         bench = opened(tmp_path)
-        wait(lambda: bench.model.pool)
+        until(lambda: bench.model.pool, within_s=30)
         assert isinstance(bench.history_error, HistoryLocked)
         assert str(owner.pid) in str(bench.history_error)
         trial = ended(bench.submit(Draft("Once", request=request(4))))
