@@ -135,9 +135,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory, runs: list[RunRecord]) -> Ite
         yield server
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """A fresh profile, in which nothing moves."""
+    """A profile in which nothing moves; from the second page on, Streamlit's own files are in its cache."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
     context.set_default_timeout(60_000)
     yield context
@@ -148,15 +148,19 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 def open_page(context: BrowserContext) -> Iterator[Callable[..., Page]]:
     """Opens an address and waits until the page can be used; page errors fail the test."""
     errors: list[str] = []
+    pages: list[Page] = []
 
     def open_(url: str, title: str = "Prompt lab") -> Page:
         page = context.new_page()
+        pages.append(page)
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(url)
         page.get_by_role("heading", name=title, exact=True).wait_for()
         return page
 
     yield open_
+    for page in pages:
+        page.close()
     assert not errors
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from engine.runs import RunRecord
 from tests.e2e.conftest import Server, is_settled
@@ -13,7 +13,7 @@ OpenPage = Callable[..., Page]
 
 
 def test_runs_are_judged_and_the_file_opens_offline(
-    kept: Server, runs: list[RunRecord], open_page: OpenPage, context: BrowserContext, tmp_path: Path
+    kept: Server, runs: list[RunRecord], open_page: OpenPage, browser: Browser, tmp_path: Path
 ) -> None:
     page = open_page(f"{kept.url}/compare?runs={','.join(run.id for run in runs)}", "Compare")
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
@@ -23,12 +23,11 @@ def test_runs_are_judged_and_the_file_opens_offline(
         page.get_by_role("button", name="One file that opens offline").click()
     path = tmp_path / "comparison.html"
     download.value.save_as(path)
-    context.set_offline(True)
-    alone = context.new_page()
-    alone.goto(path.as_uri())
-    expect(alone.get_by_text(said)).to_be_visible()
-    expect(alone.locator(".js-plotly-plot, .plotly-graph-div").first).to_be_visible()
-    context.set_offline(False)
+    with browser.new_context(offline=True) as elsewhere:
+        alone = elsewhere.new_page()
+        alone.goto(path.as_uri())
+        expect(alone.get_by_text(said)).to_be_visible()
+        expect(alone.locator(".js-plotly-plot, .plotly-graph-div").first).to_be_visible()
 
 
 def test_one_prompt_under_two_arms(kept: Server, open_page: OpenPage) -> None:

@@ -32,6 +32,7 @@ def page(context: BrowserContext) -> Iterator[Page]:
     opened.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
     opened.on("response", lambda got: faults.append(f"{got.status} {got.url}") if got.status >= 400 else None)
     yield opened
+    opened.close()
     assert faults == []
 
 

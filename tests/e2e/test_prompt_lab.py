@@ -30,11 +30,6 @@ def run(page: Page) -> None:
     is_settled(page)
 
 
-def is_settled(page: Page) -> None:
-    """Wait until the script has drawn the whole page."""
-    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
-
-
 def answer(page: Page):  # type: ignore[no-untyped-def]
     return page.locator(".t.answer")
 

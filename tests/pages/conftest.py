@@ -1,5 +1,6 @@
 """What the page tests share: one workbench with the model that ships, benchmarks that nothing measures, runs."""
 
+import functools
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
+from streamlit.components.v2 import manifest_scanner
 
 from engine.bench.planning.plan import Plan
 from engine.history import History
@@ -23,6 +25,16 @@ def wait_for_model(bench: Workbench) -> None:
     while bench.model.is_loading:
         assert time.monotonic() < end, bench.model
         time.sleep(0.05)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def scanned_once() -> Iterator[None]:
+    """Every AppTest reads the metadata of all installed packages in search of components: once is enough."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            manifest_scanner, "scan_component_manifests", functools.cache(manifest_scanner.scan_component_manifests)
+        )
+        yield
 
 
 @pytest.fixture(scope="session")
