@@ -9,19 +9,19 @@ from pages.parts.history import doors, reference_view, runs_view, sql_view, tria
 from pages.parts.notice import notice
 
 
-def heading(history: History) -> None:
+def heading(bench: Workbench, history: History) -> None:
     """The views, and beside them the ways in and out."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         view.view_control()
-        doors.show(history)
+        doors.show(bench, history)
 
 
-def failures() -> None:
+def failures(bench: Workbench) -> None:
     """What could not be done, and what the import door took in."""
     error = st.session_state.get(view.ERROR)
     if error is not None:
         notice(error)
-    doors.told()
+    doors.told(bench)
 
 
 def content(bench: Workbench, history: History, name: str) -> None:
@@ -41,10 +41,11 @@ def content(bench: Workbench, history: History, name: str) -> None:
 
 bench = current()
 st.title("History", anchor=False)
+doors.settle(bench.importing)
 name = view.open_view()
 if bench.history is None:
     notice(bench.history_error)
 else:
-    heading(bench.history)
-    failures()
+    heading(bench, bench.history)
+    failures(bench)
     content(bench, bench.history, name)

@@ -51,6 +51,7 @@ _trial = msgspec.json.Decoder(ArchivedTrial).decode
 _mark = msgspec.json.Decoder(Mark).decode
 _comparison = msgspec.json.Decoder(ArchivedComparison).decode
 
+_OF_READING = 0.9
 _FAULTS = {
     "a sample belongs to a cell that its run does not have": """
         SELECT 1 FROM samples ANTI JOIN cells ON cells.run_id = samples.run_id AND cells.number = samples.cell
@@ -85,18 +86,23 @@ class Imported(NamedTuple):
         return len(self.trial_ids)
 
 
-def import_archive(history: History, source: bytes | Path, name: str = "archive.zip") -> Imported:
+def import_archive(
+    history: History,
+    source: bytes | Path,
+    name: str = "archive.zip",
+    on_progress: Callable[[float], object] = lambda _share: None,
+) -> Imported:
     """Keep what an archive of `export_history` holds and is not here yet; what was deleted here is restored.
 
     A run that was measured elsewhere has `name` as its origin here. Raises HistoryError that says what is wrong with
-    the archive; nothing of it is kept then.
+    the archive, or what `on_progress` raises, which gets 0 to 1 in another thread; nothing of it is kept then.
     """
     with telling(name), zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as content:
         manifest = manifest_of(content)
 
         def take_in(cursor: Cursor) -> Imported:
             with telling(name):
-                return _Intake(cursor, content, name).take_in(manifest)
+                return _Intake(cursor, content, name, on_progress).take_in(manifest)
 
         return history.file.write(take_in).result()
 
@@ -104,14 +110,18 @@ def import_archive(history: History, source: bytes | Path, name: str = "archive.
 class _Intake:
     """One archive on its way into one transaction."""
 
-    def __init__(self, cursor: Cursor, content: zipfile.ZipFile, name: str) -> None:
-        self._cursor, self._content, self._name = cursor, content, name
+    def __init__(
+        self, cursor: Cursor, content: zipfile.ZipFile, name: str, on_progress: Callable[[float], object]
+    ) -> None:
+        self._cursor, self._content, self._name, self._on_progress = cursor, content, name, on_progress
+        self._num_seen = self._num_told = 0
         self._sizes: dict[str, int] = {}  # tokens of each tokenizer, by hash
         self._new: dict[str, dict[str, int | None]] = {"runs": {}, "trials": {}}  # ids, of a trial with that size
         self._known: dict[str, set[str]] = {"runs": set(), "trials": set()}
         self._restored: dict[str, list[str]] = {"runs": [], "trials": []}
 
     def take_in(self, manifest: Manifest) -> Imported:
+        self._num_told = sum(manifest.counts.values())
         parts: dict[str, Callable[[], int]] = {
             TOKENIZERS: self._tokenizers,
             RUNS: self._runs,
@@ -126,9 +136,15 @@ class _Intake:
             if found != said:
                 raise ValueError(f"{name} has {found:,} entries, and {MANIFEST} speaks of {said}")
         self._check()
+        self._on_progress(1.0)
         run_ids, trial_ids = ((*self._new[table], *self._restored[table]) for table in ("runs", "trials"))
         num_known = sum(len(self._known[table]) - len(self._restored[table]) for table in ("runs", "trials"))
         return Imported(run_ids, trial_ids, num_known)
+
+    def _seen(self, num_entries: int) -> None:
+        """Tell how far it is; the check at the end takes about a tenth of the time."""
+        self._num_seen += num_entries
+        self._on_progress(_OF_READING * min(self._num_seen / max(self._num_told, 1), 1.0))
 
     # lines
 
@@ -145,6 +161,7 @@ class _Intake:
             wanted = self._unknown("runs", [(run.id, None) for run in piece])
             new = [_from_elsewhere(run, self._name) for run in piece if run.id in wanted]
             self._insert("runs", map(run_columns.run_row, new))
+            self._seen(len(piece))
             cells = [run_columns.cell_rows(run.id, run.cells) for run in new]
             if cells:
                 insert_rows(self._cursor, "cells", pa.concat_tables(cells))
@@ -156,6 +173,7 @@ class _Intake:
             rows = list(map(self._trial_row, piece))
             wanted = self._unknown("trials", [(row["id"], self._sizes[row["tokenizer"]]) for row in rows])
             self._insert("trials", (row for row in rows if row["id"] in wanted))
+            self._seen(len(piece))
         return self._num("trials")
 
     def _trial_row(self, part: ArchivedTrial) -> dict[str, Any]:
@@ -181,6 +199,7 @@ class _Intake:
     def _samples(self) -> int:
         def arriving() -> Iterator[pa.Table]:
             for table in tables_of(self._content, SAMPLES, {"run_id": pa.string(), **COLUMNS}, ("run_id", *ALWAYS)):
+                self._seen(len(table))
                 samples = checked_samples(table, partial(_row, arrived.num_rows))
                 rows = run_columns.sample_table(samples).append_column("run_id", table["run_id"])
                 yield arrived.counted(rows, self._is_new("runs", table["run_id"], SAMPLES))
@@ -192,6 +211,7 @@ class _Intake:
     def _steps(self) -> int:
         def arriving() -> Iterator[pa.Table]:
             for table in tables_of(self._content, STEPS, STEP_COLUMNS, STEP_COLUMNS):
+                self._seen(len(table))
                 rows = checked_steps(table, f"{STEPS}, rows {arrived.num_rows} to {arrived.num_rows + len(table)}")
                 yield arrived.counted(rows, self._is_new("trials", table["trial_id"], STEPS))
 

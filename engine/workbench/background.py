@@ -1,17 +1,28 @@
-"""One piece of work that takes seconds or minutes, done beside whatever else runs, with its progress."""
+"""One piece of work that takes seconds or minutes, done beside whatever else runs: its progress, and Stop."""
 
+import math
 import threading
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from engine.errors import ConfigError, EngineError
 
+Tell = Callable[[float], None]
+"""Hears how far work is, 0 to 1; where a person wants it ended it raises Stopped, and the work undoes what it began."""
+
+
+class Stopped(EngineError):
+    """A person ended it."""
+
 
 class Task(NamedTuple):
-    """What is being done, and how far it is, 0 to 1."""
+    """What is being done, how far it is, 0 to 1, and about how long it takes still, infinite where not known."""
 
     name: str
-    share: float
+    share: float = 0.0
+    left_s: float = math.inf
+    is_stopped: bool = False
 
 
 class Background:
@@ -19,24 +30,57 @@ class Background:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.task: Task | None = None
+        self._thread: threading.Thread | None = None
+        self._task: Task | None = None
+        self._is_stopping = False
         self.error: EngineError | None = None
 
-    def start(self, name: str, work: Callable[[Callable[[float], None]], object]) -> None:
+    @property
+    def task(self) -> Task | None:
+        """What is being done; None for nothing."""
+        task = self._task
+        return task and task._replace(is_stopped=self._is_stopping)
+
+    @property
+    def doing(self) -> str:
+        """What is being done, in words; empty for nothing."""
+        task = self._task
+        return task.name if task else ""
+
+    def start(self, name: str, work: Callable[[Tell], object]) -> None:
         """Begin `work`, which is given what to tell its progress to. Raises ConfigError while another is being done."""
         with self._lock:
-            if self.task is not None:
-                raise ConfigError(f"{self.task.name} is not done yet. Wait for it, then try again.")
-            self.task, self.error = Task(name, 0.0), None
-        threading.Thread(target=self._do, args=(name, work), name="logitbench-background", daemon=True).start()
+            if self._task is not None:
+                raise ConfigError(f"{self._task.name} is not done yet. Wait for it, then try again.")
+            self._task, self.error, self._is_stopping = Task(name), None, False
+            self._thread = threading.Thread(
+                target=self._do, args=(name, work), name="logitbench-background", daemon=True
+            )
+            self._thread.start()
 
-    def _do(self, name: str, work: Callable[[Callable[[float], None]], object]) -> None:
+    def stop(self) -> None:
+        """End it when it next tells its progress; `error` is Stopped then. Nothing happens where nothing is done."""
+        self._is_stopping = True
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until nothing is done."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+
+    def _do(self, name: str, work: Callable[[Tell], object]) -> None:
+        began = time.monotonic()
+
         def tell(share: float) -> None:
-            self.task = Task(name, min(max(share, 0.0), 1.0))
+            if self._is_stopping:
+                raise Stopped(f"{name} was stopped.")
+            share = min(max(share, 0.0), 1.0)
+            gone_s = time.monotonic() - began
+            self._task = Task(name, share, gone_s * (1 - share) / share if share else math.inf)
 
         try:
             work(tell)
         except EngineError as error:
             self.error = error
         finally:
-            self.task = None
+            self._task = None

@@ -132,6 +132,7 @@ class BenchSlot:
 
     def close(self) -> None:
         """Stop, and wait for the workers to end."""
+        self.background.stop()
         self.stop()
         self.wait()
 

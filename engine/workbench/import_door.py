@@ -2,7 +2,7 @@
 
 import re
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -87,15 +87,18 @@ def recognise(name: str, data: bytes | Path) -> Recognised:
     return Recognised(arrival.kind, LABELS[arrival.kind], arrival.num, arrival.rows[:PREVIEWED])
 
 
-def take_in(history: History, name: str, data: bytes | Path) -> Taken:
+def take_in(
+    history: History, name: str, data: bytes | Path, on_progress: Callable[[float], object] = lambda _share: None
+) -> Taken:
     """Keep what a file holds; what is here already stays as it is, and what was deleted is restored.
 
-    What has no id of its own gets one made of its content, so that the same file twice is one run. Raises as
-    `recognise`, and HistoryError where the history takes no more.
+    What has no id of its own gets one made of its content, so that the same file twice is one run. `on_progress` gets
+    0 to 1; what it raises ends an archive with nothing kept. Raises as `recognise`, and HistoryError where the history
+    takes no more.
     """
     arrival = read_arrival(name, data)
     if arrival.kind == "archive":
-        taken = import_archive(history, data, name)
+        taken = import_archive(history, data, name, on_progress)
         return Taken(
             "archive", taken.run_ids, taken.trial_ids, _told(taken.num_runs, taken.num_trials, taken.num_known)
         )

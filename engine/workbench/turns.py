@@ -24,7 +24,13 @@ class Turns:
         """What no benchmark measures beside."""
         bench = self._workbench
         bench.meaning.make_way()
-        return bench.files.doing or bench.embedding.doing or bench.load_order.doing or bench.backends.doing
+        return (
+            bench.files.doing
+            or bench.embedding.doing
+            or bench.importing.doing
+            or bench.load_order.doing
+            or bench.backends.doing
+        )
 
     def before_load_order(self) -> str:
         """As before a benchmark, where no benchmark may run either."""
@@ -49,5 +55,4 @@ class Turns:
             return "A benchmark"
         if bench.compare.running is not None:
             return "A comparison"
-        task = bench.bench.background.task
-        return bench.files.doing or bench.embedding.doing or (task.name if task is not None else "")
+        return bench.files.doing or bench.embedding.doing or bench.importing.doing or bench.bench.background.doing

@@ -26,6 +26,7 @@ from engine.workbench.bench_slot import BenchSlot
 from engine.workbench.compare_run import COMPARED
 from engine.workbench.compare_slot import CompareSlot
 from engine.workbench.embedding_slot import EmbeddingSlot
+from engine.workbench.import_slot import ImportSlot
 from engine.workbench.load_order_slot import LoadOrderSlot
 from engine.workbench.meaning_slot import MeaningSlot
 from engine.workbench.model_files import ModelFiles
@@ -83,6 +84,7 @@ class Workbench:
             on_history_error=self._history_failed,
             is_measuring=self.turns.is_measuring,
         )
+        self.importing = ImportSlot()
         self.embedding = EmbeddingSlot(self.turns.is_measuring)
         self.backends = BackendSlot(self.turns.before_backends, self.embedding.release)
         self._trials: dict[str, LiveTrial] = {}
@@ -349,6 +351,7 @@ class Workbench:
     def close(self) -> None:
         """End every worker, store what waits to be stored, close the history. Safe to call twice."""
         self._closed.set()
+        self.importing.stop()
         self.files.close()
         self.load_order.close()
         self.backends.close()

@@ -27,7 +27,7 @@ UNKNOWN = "time left: not known yet"
 class Job(NamedTuple):
     """One thing that runs: its title, a line about it, where it is watched, share done (0 to 1), what is left in words.
 
-    stop: ends it; None where it goes on to its end.
+    stop: ends it.
     """
 
     title: str
@@ -36,7 +36,7 @@ class Job(NamedTuple):
     query: dict[str, str]
     share: float
     left: str
-    stop: Callable[[], object] | None
+    stop: Callable[[], object]
 
 
 def show(pages: Mapping[str, Page]) -> None:
@@ -78,8 +78,7 @@ def _draw(page: Page, job: Job) -> None:
     st.progress(min(job.share, 1.0))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(plain(job.left), width="stretch")
-        if job.stop is not None:
-            st.button("Stop", key=f"tray_stop_{job.title}", type="tertiary", on_click=job.stop)
+        st.button("Stop", key=f"tray_stop_{job.title}", type="tertiary", on_click=job.stop)
 
 
 def _benchmark(bench: Workbench) -> Iterator[Job]:
@@ -88,14 +87,14 @@ def _benchmark(bench: Workbench) -> Iterator[Job]:
         progress = running.progress
         line = f"{JOBS[running.plan.question]} {progress.done}/{progress.total}"
         query = {"run": running.run_id}
-        yield Job("Benchmark", line, BENCHMARK, query, share(progress), time_left(progress), bench.bench.stop)
+        yield Job("Benchmark", line, BENCHMARK, query, share(progress), time_left(progress.left_s), bench.bench.stop)
 
 
 def _comparison(bench: Workbench) -> Iterator[Job]:
     running = bench.compare.running
     if running is not None:
         line = f"{running.done}/{running.total} answers"
-        left = running.message or _left(running.left_s)
+        left = running.message or time_left(running.left_s)
         query = {"comparison": running.comparison_id}
         done = running.done / max(running.total, 1)
         yield Job("Comparison", line, COMPARE, query, done, left, bench.compare.stop)
@@ -105,7 +104,7 @@ def _file(bench: Workbench) -> Iterator[Job]:
     task = bench.files.task
     if task is not None and task.is_running:
         view = place.GET if task.kind == "get" else place.QUANTISE
-        left = "stopping" if task.is_stopped else _left(task.progress.left_s)
+        left = time_left(task.progress.left_s, is_stopped=task.is_stopped)
         title = file_task.DOING[task.kind]
         yield Job(title, task.name, MODELS, {"view": view}, task.progress.share, left, bench.files.cancel)
 
@@ -114,14 +113,14 @@ def _load_order(bench: Workbench) -> Iterator[Job]:
     run = bench.load_order.running
     if run is not None:
         query = {"view": place.ORDER, "model": readable(run.a), "second": readable(run.b)}
-        left = "stopping" if run.is_stopped else _left(run.left_s)
+        left = time_left(run.left_s, is_stopped=run.is_stopped)
         yield Job("Load order", readable(run.loading), MODELS, query, run.share, left, run.stop)
 
 
 def _backends(bench: Workbench) -> Iterator[Job]:
     run = bench.backends.running
     if run is not None:
-        left = "stopping" if run.is_stopped else _left(run.left_s)
+        left = time_left(run.left_s, is_stopped=run.is_stopped)
         yield Job("Embedding backends", run.doing, EMBEDDINGS, {}, run.share, left, run.stop)
 
 
@@ -129,20 +128,19 @@ def _meaning(bench: Workbench) -> Iterator[Job]:
     reading = bench.meaning.reading
     if reading is not None and not bench.meaning.is_stopped:
         line = f"{reading.done:,}/{reading.total:,} texts"
-        left = f"waits: {reading.waits_for}" if reading.waits_for else _left(reading.left_s)
+        left = f"waits: {reading.waits_for}" if reading.waits_for else time_left(reading.left_s)
         query = {"view": "trials", "by": "meaning"}
         yield Job("Search by meaning", line, HISTORY, query, reading.done / reading.total, left, bench.meaning.stop)
 
 
 def _background(bench: Workbench) -> Iterator[Job]:
-    task = bench.bench.background.task
-    if task is not None:
-        yield Job("In the background", task.name, BENCHMARK, {}, task.share, f"{task.share:.0%} done", None)
-
-
-def _left(seconds: float | None) -> str:
-    is_known = seconds is not None and math.isfinite(seconds)
-    return f"{duration(seconds)} left" if is_known else UNKNOWN
+    for title, page, background in (
+        ("In the background", BENCHMARK, bench.bench.background), ("Import", HISTORY, bench.importing)
+    ):  # fmt: skip
+        task = background.task
+        if task is not None:
+            left = time_left(task.left_s, is_stopped=task.is_stopped)
+            yield Job(title, task.name, page, {}, task.share, left, background.stop)
 
 
 def share(progress: Progress) -> float:
@@ -150,6 +148,8 @@ def share(progress: Progress) -> float:
     return min(progress.done / progress.total, 1.0) if progress.total else 0.0
 
 
-def time_left(progress: Progress) -> str:
-    """How long it will still take, in words."""
-    return _left(progress.left_s)
+def time_left(seconds: float | None, *, is_stopped: bool = False) -> str:
+    """How long something will still take, in words; None or infinite: not known."""
+    if is_stopped:
+        return "stopping"
+    return f"{duration(seconds)} left" if seconds is not None and math.isfinite(seconds) else UNKNOWN

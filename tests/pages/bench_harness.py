@@ -191,7 +191,7 @@ class ScriptedSlot:
 
     def build_llama_bench(self) -> None:
         self.calls.append(("build_llama_bench",))
-        self.background.task = Task("Building llama-bench", 0.0)
+        self.background._task = Task("Building llama-bench")
 
     def import_file(self, name: str, content: bytes) -> str:
         self.calls.append(("import_file", name, content))

@@ -1,5 +1,9 @@
 """The History page: what comes from elsewhere, reference machines among it."""
 
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -7,6 +11,8 @@ from engine.bench.planning.plan import Plan
 from engine.history import History, run_bytes
 from engine.reference import NOTED_BY_HAND, reference_runs
 from engine.runs import RunRecord
+from engine.workbench import Workbench, import_door
+from pages.parts.history import doors
 from pages.parts.plain import plain
 from tests.pages.app import address, choose, open_page, press, said, table
 from tests.pages.bench_harness import make_run
@@ -73,3 +79,38 @@ def test_what_no_door_knows_is_refused_in_place(history: History) -> None:
     at = page()
     at.file_uploader(key="history_file_0").set_value(("x.csv", b"\x00\x01 nothing", "text/csv")).run()
     assert at.main.error and "history_take_in" not in [button.key for button in at.button]
+
+
+def test_a_file_that_takes_its_time_shows_how_far_it_is_and_can_be_stopped(
+    bench: Workbench, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, take_in = threading.Event(), import_door.take_in
+
+    def slow(history: History, name: str, data: bytes, tell: Callable[[float], None]) -> Any:
+        tell(0.25)
+        assert go_on.wait(60)
+        tell(0.5)
+        return take_in(history, name, data, tell)
+
+    monkeypatch.setattr(import_door, "take_in", slow)
+    monkeypatch.setattr(doors, "AT_ONCE_S", 0.0)
+    at = page(view="sql")
+    at.text_area(key="history_pasted").set_value("235 tokens in 80s = 2.93 tokens/s").run()
+    press(at, "history_take_in")
+    assert bench.turns.going_on() == "Importing pasted lines"
+    assert bench.importing.task is not None and not history.find.runs().rows
+    press(at, "history_import_stop")
+    go_on.set()
+    bench.importing.wait(60)
+    at.run()
+    assert plain("Importing pasted lines was stopped. Nothing of it was kept.") in said(at)
+    assert not history.find.runs().rows and address(at) == {"view": "sql"}
+
+    go_on.clear()
+    press(at, "history_take_in")
+    press(at, "history_take_in")
+    assert "is not done yet" in at.main.error[0].value
+    go_on.set()
+    bench.importing.wait(60)
+    at.run()
+    assert len(history.find.runs().rows) == 1 and address(at) == {"view": "runs"}

@@ -91,14 +91,16 @@ def test_all_that_runs_is_listed(bench: Workbench, slot: ScriptedSlot, monkeypat
         SimpleNamespace(running=Progress("an-id", 2, 8, None, "loading b.gguf"), stop=lambda: None),
     )  # fmt: skip
     run = bench.load_order._current = OrderRun(Path("/m/a.gguf"), Path("/m/b.gguf"))
-    slot.background.task = Task("Measuring this machine", 0.5)
+    slot.background._task = Task("Measuring this machine", 0.5, left_s=90)
     found = {job.title: job for job in job_tray.jobs(bench)}
     assert list(found) == ["Benchmark", "Comparison", "Fetching", "Load order", "In the background"]
     assert found["Benchmark"].line == "Sweep 1/4"
     assert (found["Comparison"].line, found["Comparison"].left) == ("2/8 answers", "loading b.gguf")
     assert found["Comparison"].query == {"comparison": "an-id"}
     assert found["Load order"].query == {"view": "order", "model": "/m/a.gguf", "second": "/m/b.gguf"}
-    assert found["In the background"].stop is None
+    assert found["In the background"].left == "2 min left"
+    found["In the background"].stop()
+    assert next(job for job in job_tray.jobs(bench) if job.title == "In the background").left == "stopping"
     assert {job.page for job in found.values()} == {"benchmark", "compare", "models"}
     stop = found["Load order"].stop
     assert stop is not None

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -88,7 +89,10 @@ def build_minutes() -> int:
 
 
 def build_llama_bench(on_progress: Progress = lambda _fraction: None) -> Path:
-    """Fetch the source and compile llama-bench; `on_progress` gets 0 to 1. Raises ProgramFailed."""
+    """Fetch the source and compile llama-bench. Raises ProgramFailed.
+
+    `on_progress` gets 0 to 1; what it raises ends the compiler, and what was compiled by then is used the next time.
+    """
     build_programs((PROGRAM,), num_cores(), on_progress)
     return built_program(PROGRAM)
 
@@ -152,13 +156,19 @@ def _run(
     # Git must not take the commit of a checkout around the source for llama.cpp's.
     environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(build_folder())}
     last: deque[bytes] = deque(maxlen=_LAST_WORDS)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+    ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            keep(line)
-            last.append(line)
-            if match := _PERCENT.match(line):
-                on_progress(int(match[1]) / 100)
+        try:
+            for line in process.stdout:
+                keep(line)
+                last.append(line)
+                if match := _PERCENT.match(line):
+                    on_progress(int(match[1]) / 100)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     if process.returncode:
         words = b"".join(last).decode("utf-8", "replace").strip()
         where = f"; all its words are in {log}" if log else ""

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import streamlit as st
 
 from engine.workbench import Workbench
+from engine.workbench.background import Stopped
 from pages.parts.benchmark import sweep
+from pages.parts.job_tray import time_left
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
@@ -24,10 +26,13 @@ def button(bench: Workbench, label: str, icon: str, key: str, action: Callable[[
 
 def show(bench: Workbench) -> None:
     """How far it is, or why it failed."""
+    error = bench.bench.background.error
     if bench.bench.background.task is not None:
         _progress(bench)
-    elif bench.bench.background.error is not None:
-        notice(bench.bench.background.error)
+    elif isinstance(error, Stopped):
+        st.caption(plain(str(error)))
+    elif error is not None:
+        notice(error)
 
 
 @st.fragment(run_every=REFRESH_S)
@@ -37,4 +42,9 @@ def _progress(bench: Workbench) -> None:
         if running is not None:
             sweep.show_run(running.run_id)
         st.rerun()
-    st.progress(task.share, plain(task.name))
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.progress(task.share, plain(f"{task.name} · {time_left(task.left_s, is_stopped=task.is_stopped)}"))
+        st.button(
+            "Stop", icon=":material/stop:", type="tertiary", key="bench_background_stop",
+            on_click=bench.bench.background.stop,
+        )  # fmt: skip

@@ -46,7 +46,9 @@ def _follow(bench: Workbench, run_id: str, labels: Mapping[int, str]) -> None:
     if running is None or running.run_id != run_id:
         st.rerun()
     progress = running.progress
-    st.progress(share(progress), f"{progress.done:,} of {counted(progress.total, 'sample')} · {time_left(progress)}")
+    st.progress(
+        share(progress), f"{progress.done:,} of {counted(progress.total, 'sample')} · {time_left(progress.left_s)}"
+    )
     now = [labels.get(progress.cell, "") if progress.cell is not None else "", progress.message]
     st.caption(plain(" · ".join(part for part in now if part)) or "Starting")
     _lights(running.lights)

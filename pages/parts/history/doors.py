@@ -6,16 +6,22 @@ from engine.errors import EngineError
 from engine.history import History
 from engine.history.finding import Found
 from engine.units import NOT_MEASURED, counted
-from engine.workbench import import_door
+from engine.workbench import Workbench, import_door
+from engine.workbench.background import Stopped
 from engine.workbench.import_door import Recognised
+from engine.workbench.import_slot import ImportSlot
 from pages.parts import exports
 from pages.parts.history import noted, tables, view
 from pages.parts.history.tables import Column
+from pages.parts.job_tray import time_left
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
-FILE, PASTED, PASTED_NAME = "history_file", "history_pasted", "pasted lines"
-"""The first counts the files taken in."""
+FILE, PASTED, PASTED_NAME, BEGUN = "history_file", "history_pasted", "pasted lines", "history_begun"
+"""The first counts the files taken in; the last is true where this tab began what is being taken in."""
+
+AT_ONCE_S, REFRESH_S = 1.0, 0.5
+"""A file that takes no longer than the first is waited for."""
 
 ENDINGS = ("zip", "json", "jsonl", "csv", "sql", "log", "txt", "parquet", "trial")
 MOST_MB = 200
@@ -25,16 +31,22 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def show(history: History) -> None:
+def settle(importing: ImportSlot) -> None:
+    """Before anything is drawn: go where the file is that this tab took in, once it is."""
+    if importing.task is None and st.session_state.pop(BEGUN, False):
+        _ended(importing)
+
+
+def show(bench: Workbench, history: History) -> None:
     """Draw both: choose or paste, look at it, take it in; and everything as one file."""
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
         exports.link(
             "Export all", "Every run and trial for another workbench, as Parquet and JSON in one file", is_quiet=True
         )
-        _import(history)
+        _import(bench, history)
 
 
-def _import(history: History) -> None:
+def _import(bench: Workbench, history: History) -> None:
     with st.popover("Import", icon=":material/upload:", key="history_import", width="content"):
         st.caption(
             "Runs and trials of another workbench, rows of llama-bench, timing logs, candidate lists, Parquet, "
@@ -44,14 +56,40 @@ def _import(history: History) -> None:
         st.text_area("Or paste lines", key=PASTED, height=96)
         name, data = _given()
         if data:
-            _preview(history, name, data)
+            _preview(bench, history, name, data)
 
 
-def told() -> None:
-    """What the door took in last."""
+def told(bench: Workbench) -> None:
+    """How far the file is that is being taken in, and what the door took in last."""
+    if bench.importing.task is not None:
+        _progress(bench.importing)
     sentence = st.session_state.get(view.TOLD)
     if sentence:
         st.caption(plain(sentence))
+
+
+@st.fragment(run_every=REFRESH_S)
+def _progress(importing: ImportSlot) -> None:
+    task = importing.task
+    if task is None:
+        st.rerun()
+    left = time_left(task.left_s, is_stopped=task.is_stopped)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.progress(task.share, plain(f"{task.name} · {left}"))
+        st.button("Stop", icon=":material/stop:", type="tertiary", key="history_import_stop", on_click=importing.stop)
+
+
+def _ended(importing: ImportSlot) -> None:
+    """Show what came of it."""
+    error, taken = importing.error, importing.taken
+    if isinstance(error, Stopped):
+        st.session_state[view.TOLD] = f"{error} Nothing of it was kept."
+    elif taken is None:
+        st.session_state[view.ERROR] = error
+    else:
+        view.show("trials" if taken.trial_ids and not taken.run_ids else "runs")
+        st.session_state[view.TOLD] = taken.sentence
+        st.session_state[FILE], st.session_state[PASTED] = st.session_state.get(FILE, 0) + 1, ""
 
 
 def _given() -> tuple[str, bytes]:
@@ -67,7 +105,7 @@ def _key() -> str:
     return f"{FILE}_{st.session_state.get(FILE, 0)}"
 
 
-def _preview(history: History, name: str, data: bytes) -> None:
+def _preview(bench: Workbench, history: History, name: str, data: bytes) -> None:
     try:
         found = _recognised(name, data)
     except EngineError as error:
@@ -77,7 +115,10 @@ def _preview(history: History, name: str, data: bytes) -> None:
     rows = Found.of(found.preview, found.num)
     table = tables.frame(rows.rows, tables.columns_of(rows, COLUMNS, has_all=True))
     st.dataframe(table, hide_index=True, placeholder=NOT_MEASURED, alt="The first rows of what is to be imported")
-    st.button("Take it in", key="history_take_in", on_click=view.act, args=(lambda: _take_in(history, name, data),))
+    st.button(
+        "Take it in", key="history_take_in", on_click=view.act,
+        args=(lambda: _take_in(bench.importing, history, name, data),),
+    )  # fmt: skip
 
 
 @st.cache_data(max_entries=4, show_spinner=False)
@@ -85,11 +126,7 @@ def _recognised(name: str, data: bytes) -> Recognised:
     return import_door.recognise(name, data)
 
 
-def _take_in(history: History, name: str, data: bytes) -> None:
-    taken = import_door.take_in(history, name, data)
-    if taken.trial_ids and not taken.run_ids:
-        view.show("trials")
-    elif taken.run_ids:
-        view.show("runs")
-    st.session_state[view.TOLD] = taken.sentence
-    st.session_state[FILE], st.session_state[PASTED] = st.session_state.get(FILE, 0) + 1, ""
+def _take_in(importing: ImportSlot, history: History, name: str, data: bytes) -> None:
+    importing.take_in(history, name, data)
+    importing.wait(AT_ONCE_S)
+    st.session_state[BEGUN] = True

@@ -5,6 +5,7 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
+import psutil
 import pytest
 
 from engine.bench.peers import llama_bench_program
@@ -28,6 +29,7 @@ case $1 in
 --build)
     echo "[  5%] Building"
     echo "[ 60%] Building"
+    [ -z "$ENDLESS" ] || sleep 600
     [ -z "$BROKEN" ] || { echo "error: no such header"; exit 2; }
     mkdir -p "$2/bin"
     echo >"$2/bin/llama-bench" ;;
@@ -80,6 +82,18 @@ def test_a_failed_build_tells_its_last_words(folder: Path, monkeypatch: pytest.M
     monkeypatch.setenv("BROKEN", "1")
     with pytest.raises(ProgramFailed, match=r"(?s)status 2; all its words are in .*build.log:.*no such header"):
         build_llama_bench()
+
+
+def test_what_a_listener_raises_ends_the_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENDLESS", "1")
+
+    def stop(share: float) -> None:
+        if share > 0.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_llama_bench(stop)
+    assert not [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "600"]]
 
 
 def test_without_cmake_the_remedy_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

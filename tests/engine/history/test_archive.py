@@ -165,3 +165,24 @@ def test_other_programs_can_read_it(history: History) -> None:
     np.testing.assert_array_equal(np.sort(samples["position"].to_numpy()), np.arange(300))
     steps = pq.read_table(io.BytesIO(members["steps.parquet"]))
     assert set(steps["trial_id"].to_pylist()) == {trial.id for trial in trials}
+
+
+def test_progress_is_told_and_what_a_listener_raises_ends_it_with_nothing_kept(
+    history: History, other: History
+) -> None:
+    fill(history)
+    archive, heard = archived(history), list[float]()
+
+    def stop_within_the_samples(share: float) -> None:
+        heard.append(share)
+        if len(heard) == 3:
+            raise HistoryError("a person has had enough")
+
+    with pytest.raises(HistoryError, match="had enough"):
+        import_archive(other, archive, on_progress=stop_within_the_samples)
+    assert other.find.runs().rows == [] and other.find.trials().rows == []
+    heard.clear()
+    taken = import_archive(other, archive, on_progress=heard.append)
+    assert (taken.num_runs, taken.num_trials) == (2, 2)
+    assert len(heard) > 3 and heard == sorted(heard)
+    assert 0 < heard[0] < heard[-2] <= 0.9 < heard[-1] == 1
