@@ -2,6 +2,7 @@
 
 const BLOCK_TOKENS = 60;
 const LONG_BLOCK_TOKENS = 600;
+const PORTION_TOKENS = 300;
 
 class Flow {
   constructor(root) {
@@ -15,11 +16,13 @@ class Flow {
     this.fragment = document.createDocumentFragment();
   }
 
-  /** Take a token; it is seen after the next flush. Blocks end with a line, so that no line is broken by them. */
+  /** Take a token; it is seen after the next flush. Blocks end with a line, so that no line is broken by them.
+      Many that come at once go in by portions, as a block is only ended where it is on the page. */
   add(span, endsLine) {
     this.fragment.append(span);
     const count = (this.block?.childElementCount ?? 0) + this.fragment.childElementCount;
     if (endsLine && count >= BLOCK_TOKENS) this.close();
+    else if (this.fragment.childElementCount >= PORTION_TOKENS) this.flush();
   }
 
   flush() {
