@@ -64,7 +64,8 @@ class Background:
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is done."""
-        thread = self._thread
+        with self._lock:  # a thread that was made but not started cannot be waited for
+            thread = self._thread
         if thread is not None:
             thread.join(timeout_s)
 

@@ -126,7 +126,8 @@ class BenchSlot:
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is measured."""
-        thread = self._thread
+        with self._lock:  # a thread that was made but not started cannot be waited for
+            thread = self._thread
         if thread is not None:
             thread.join(timeout_s)
 

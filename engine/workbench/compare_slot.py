@@ -103,7 +103,8 @@ class CompareSlot:
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is compared."""
-        thread = self._thread
+        with self._lock:  # a thread that was made but not started cannot be waited for
+            thread = self._thread
         if thread is not None:
             thread.join(timeout_s)
 
