@@ -1,5 +1,6 @@
 """One piece of work that takes seconds or minutes, done beside whatever else runs: its progress, and Stop."""
 
+import logging
 import math
 import threading
 import time
@@ -7,6 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from engine.errors import ConfigError, EngineError
+
+_log = logging.getLogger(__name__)
 
 Tell = Callable[[float], None]
 """Hears how far work is, 0 to 1; where a person wants it ended it raises Stopped, and the work undoes what it began."""
@@ -83,5 +86,8 @@ class Background:
             work(tell)
         except EngineError as error:
             self.error = error
+        except Exception as defect:
+            _log.exception("%s failed", name)
+            self.error = EngineError(f"{name} failed, through a defect of this program: {defect!r}")
         finally:
             self._task = None

@@ -11,6 +11,7 @@ from engine.bench.running.progress import Progress
 from engine.models.details import readable
 from engine.units import duration
 from engine.workbench import Workbench, current
+from engine.workbench.background import Background
 from pages.parts.models import file_task, place
 from pages.parts.plain import plain
 
@@ -141,6 +142,15 @@ def _background(bench: Workbench) -> Iterator[Job]:
         if task is not None:
             left = time_left(task.left_s, is_stopped=task.is_stopped)
             yield Job(title, task.name, page, {}, task.share, left, background.stop)
+
+
+def bar(background: Background, key: str) -> None:
+    """What is done in the background, how long it will still take, and Stop; nothing where nothing is done."""
+    task = background.task
+    if task is not None:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.progress(task.share, plain(f"{task.name} · {time_left(task.left_s, is_stopped=task.is_stopped)}"))
+            st.button("Stop", icon=":material/stop:", type="tertiary", key=key, on_click=background.stop)
 
 
 def share(progress: Progress) -> float:

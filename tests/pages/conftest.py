@@ -1,7 +1,6 @@
 """What the page tests share: one workbench with the model that ships, benchmarks that nothing measures, runs."""
 
 import functools
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -17,14 +16,12 @@ from engine.models import embedded_model
 from engine.runs import RunRecord
 from engine.workbench import Workbench, workbench
 from tests.pages.bench_harness import ScriptedSlot, make_run
+from tests.waiting import until
 
 
 def wait_for_model(bench: Workbench) -> None:
     """Return when no model is loading any more."""
-    end = time.monotonic() + 60
-    while bench.model.is_loading:
-        assert time.monotonic() < end, bench.model
-        time.sleep(0.05)
+    until(lambda: not bench.model.is_loading, "the model does not load")
 
 
 @pytest.fixture(scope="session", autouse=True)

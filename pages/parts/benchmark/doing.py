@@ -6,8 +6,8 @@ import streamlit as st
 
 from engine.workbench import Workbench
 from engine.workbench.background import Stopped
+from pages.parts import job_tray
 from pages.parts.benchmark import sweep
-from pages.parts.job_tray import time_left
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
@@ -42,9 +42,4 @@ def _progress(bench: Workbench) -> None:
         if running is not None:
             sweep.show_run(running.run_id)
         st.rerun()
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.progress(task.share, plain(f"{task.name} · {time_left(task.left_s, is_stopped=task.is_stopped)}"))
-        st.button(
-            "Stop", icon=":material/stop:", type="tertiary", key="bench_background_stop",
-            on_click=bench.bench.background.stop,
-        )  # fmt: skip
+    job_tray.bar(bench.bench.background, "bench_background_stop")

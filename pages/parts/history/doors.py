@@ -10,10 +10,9 @@ from engine.workbench import Workbench, import_door
 from engine.workbench.background import Stopped
 from engine.workbench.import_door import Recognised
 from engine.workbench.import_slot import ImportSlot
-from pages.parts import exports
+from pages.parts import exports, job_tray
 from pages.parts.history import noted, tables, view
 from pages.parts.history.tables import Column
-from pages.parts.job_tray import time_left
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
@@ -70,13 +69,9 @@ def told(bench: Workbench) -> None:
 
 @st.fragment(run_every=REFRESH_S)
 def _progress(importing: ImportSlot) -> None:
-    task = importing.task
-    if task is None:
+    if importing.task is None:
         st.rerun()
-    left = time_left(task.left_s, is_stopped=task.is_stopped)
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.progress(task.share, plain(f"{task.name} · {left}"))
-        st.button("Stop", icon=":material/stop:", type="tertiary", key="history_import_stop", on_click=importing.stop)
+    job_tray.bar(importing, "history_import_stop")
 
 
 def _ended(importing: ImportSlot) -> None:
@@ -87,7 +82,8 @@ def _ended(importing: ImportSlot) -> None:
     elif taken is None:
         st.session_state[view.ERROR] = error
     else:
-        view.show("trials" if taken.trial_ids and not taken.run_ids else "runs")
+        if taken.run_ids or taken.trial_ids:
+            view.show("runs" if taken.run_ids else "trials")
         st.session_state[view.TOLD] = taken.sentence
         st.session_state[FILE], st.session_state[PASTED] = st.session_state.get(FILE, 0) + 1, ""
 

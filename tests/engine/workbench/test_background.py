@@ -54,6 +54,15 @@ def test_stop_ends_it_where_it_next_tells_its_progress() -> None:
     assert background.error is None
 
 
+def test_a_defect_is_told_too() -> None:
+    background = Background()
+    background.start("Writing", lambda _tell: [][1])
+    background.wait(10)
+    assert str(background.error) == (
+        "Writing failed, through a defect of this program: IndexError('list index out of range')"
+    )
+
+
 def test_a_failure_is_kept_until_the_next_begins() -> None:
     background = Background()
 
