@@ -1,4 +1,5 @@
-"""Which sequence a new prompt should take, so that the cache already holds as much of it as possible.
+"""Which sequence a new prompt should take, so that the cache already holds as much of it as possible, and which ones
+should change places, so that those with a job follow each other: only then does llama.cpp compute them in one pass.
 
 Knows token ids and nothing of llama.cpp: `held` says what each sequence's cache contains.
 """
@@ -22,6 +23,13 @@ class Placement(NamedTuple):
     num_cached: int
 
 
+class Move(NamedTuple):
+    """What `source` holds is copied to `target`, where its job goes on."""
+
+    source: int
+    target: int
+
+
 class PrefixCache:
     """The ids that each sequence's cache holds, and which sequences are taken.
 
@@ -40,7 +48,7 @@ class PrefixCache:
 
     def place(self, prompt: Sequence[int], *, reuse: bool) -> Placement:
         """Take a free sequence for `prompt`; there must be one. At least the last token is left to compute."""
-        oldest = min(self._free, key=lambda sequence: len(self.held[sequence]) > 0)
+        oldest = min(self._free, key=lambda sequence: 2 if self.held[sequence] else 1 - self._is_beside(sequence))
         best = Placement(oldest, oldest, 0)
         if reuse:
             ids = np.asarray(prompt, np.int32)
@@ -53,6 +61,35 @@ class PrefixCache:
         if best.source != best.sequence:
             self.held[best.sequence] = self.held[best.source][: best.num_cached]
         return best
+
+    def close_gaps(self) -> list[Move]:
+        """Bring the sequences with a job together; returns the moves that the model's cache has to follow.
+
+        As few as can be, and of these the ones that overwrite what has been unused the longest. What was moved stays at
+        its old place too, which is free then. None where the model `can_cut` nothing: its state is no list of tokens.
+        """
+        taken = [sequence for sequence in range(len(self.held)) if sequence not in self._free]
+        if not self._can_cut or not taken or taken[-1] - taken[0] < len(taken):
+            return []
+        loss = {sequence: age if self.held[sequence] else 0 for age, sequence in enumerate(self._free, 1)}
+
+        def cost(places: range) -> tuple[int, int]:
+            losses = [loss[place] for place in places if place in loss]
+            return len(losses), sum(losses)
+
+        starts = range(len(self.held) - len(taken) + 1)
+        best = min((range(start, start + len(taken)) for start in starts), key=cost)
+        outside = [sequence for sequence in taken if sequence not in best]
+        holes = [place for place in best if place in loss]
+        for source, target in zip(outside, holes, strict=True):
+            self.held[target] = self.held[source][:]
+            del self._free[target]
+            self._free[source] = None
+        return [Move(*pair) for pair in zip(outside, holes, strict=True)]
+
+    def _is_beside(self, sequence: int) -> bool:
+        """True where the sequence before or after this one has a job."""
+        return any(0 <= one < len(self.held) and one not in self._free for one in (sequence - 1, sequence + 1))
 
     def _reusable(self, source: int, prompt: npt.NDArray[np.int32]) -> int:
         held = np.frombuffer(self.held[source], np.int32) if self.held[source] else np.zeros(0, np.int32)

@@ -103,6 +103,8 @@ class Runner:
                 self._admit(order)
             except EngineError as error:
                 self._reporter.failed(job, error)
+        if not self.scheduler.is_steady:
+            self._close_gaps()
         plan = self.scheduler.plan()
         if plan:
             self._run(plan)
@@ -170,6 +172,15 @@ class Runner:
             self._cache.forget(sequence)
             num_cached = 0
         return sequence, num_cached
+
+    def _close_gaps(self) -> None:
+        for source, target in self._cache.close_gaps():
+            if self._cache.held[target]:
+                self.context.copy(source, target)
+            else:
+                self.context.cut(target, 0)
+            self._running[target] = self._running.pop(source)
+            self.scheduler.move(source, target)
 
     def _run(self, plan: Plan) -> None:
         chunks = [self._chunk(sequence, num_tokens) for sequence, num_tokens in plan.items()]

@@ -4,7 +4,8 @@ Each step the scheduler says for every sequence that takes part how many of its 
 sequence that generates, a chunk of its prompt for one that does not yet. While any sequence generates, each prompt
 brings at most `prefill_share` tokens to a step, so that a long one cannot stall the streams, while a crowd of them is
 not kept waiting for a few; alone, and at most, prompts get `n_ubatch`. The oldest prompt is served first. New jobs join
-whenever a sequence is free.
+whenever a sequence is free. A plan is in the order of its sequences: llama.cpp computes those together of which each is
+the one after the last, and the others in passes of their own (llama-batch.cpp, split_equal).
 """
 
 from collections import deque
@@ -93,6 +94,16 @@ class Scheduler:
         self._steady = None
         del self.tracks[sequence]
 
+    def move(self, source: int, target: int) -> None:
+        """The job on sequence `source` goes on as it is on `target`."""
+        self._steady = None
+        self.tracks = {target if sequence == source else sequence: track for sequence, track in self.tracks.items()}
+
+    @property
+    def is_steady(self) -> bool:
+        """True where all sequences generate and no job has come or gone since the last plan."""
+        return self._steady is not None
+
     def plan(self) -> Plan:
         """The next batch, not to be changed; empty when no sequence has anything to compute.
 
@@ -105,8 +116,8 @@ class Scheduler:
             generating = generating[: self._limit]
         plan = dict.fromkeys(generating, 1)
         if len(plan) == len(self.tracks) and self._limit is None:
-            self._steady = plan
-            return plan
+            self._steady = dict(sorted(plan.items()))
+            return self._steady
         num_prompts = sum(not track.is_generating for track in self.tracks.values())
         share = self.prefill_share * num_prompts if generating else self.n_ubatch
         room = min(share, self.n_ubatch, self.n_batch - len(plan))
@@ -119,7 +130,7 @@ class Scheduler:
                 plan[sequence] = num_tokens
                 room -= num_tokens
                 rows -= num_tokens if track.is_scored else 0
-        return plan
+        return dict(sorted(plan.items()))
 
     def computed(self, plan: Plan) -> None:
         """The batch of `plan` was computed: count it, and lift the limit that a full cache had set.

@@ -1,6 +1,10 @@
 """Which sequence a prompt takes, by the ids that each cache holds."""
 
-from engine.llama.prefix import Placement, PrefixCache
+import random
+
+import pytest
+
+from engine.llama.prefix import Move, Placement, PrefixCache
 
 LONG = list(range(100))
 
@@ -69,3 +73,74 @@ def test_forgotten_ids_are_not_offered() -> None:
     sequence = fill(cache, LONG)
     cache.forget(sequence)
     assert cache.place([*LONG, 1], reuse=True).num_cached == 0
+
+
+def taken(cache: PrefixCache) -> list[int]:
+    return [sequence for sequence in range(len(cache.held)) if sequence not in cache.free]
+
+
+def test_an_empty_sequence_beside_a_running_one_comes_first() -> None:
+    cache = PrefixCache(5, can_cut=True)
+    assert [fill(cache, [number], release=False) for number in range(3)] == [0, 1, 2]
+    cache.forget(0)
+    cache.release(0)
+    cache.release(1)
+    assert fill(cache, [7], release=False) == 3
+
+
+def test_the_longest_unused_is_overwritten_whatever_stands_beside_it() -> None:
+    cache = PrefixCache(3, can_cut=True)
+    for number in range(3):
+        fill(cache, [number])
+    assert [fill(cache, [7], release=False), fill(cache, [8])] == [0, 1]
+    assert cache.place([9], reuse=False).sequence == 2
+
+
+def test_a_gap_is_closed_by_one_move_that_spares_what_was_used_last() -> None:
+    cache = PrefixCache(4, can_cut=True)
+    for number in range(3):
+        fill(cache, [number], release=False)
+    cache.release(1)
+    assert cache.close_gaps() == [Move(0, 3)], "3 is empty, 1 holds what may be asked for again"
+    assert taken(cache) == [2, 3]
+    assert [list(ids) for ids in cache.held] == [[0], [1], [2], [0]]
+    assert cache.free == [1, 0]
+    cache.extend(3, [5])
+    assert list(cache.held[0]) == [0], "the copy does not grow with the other"
+    assert cache.close_gaps() == []
+
+
+def test_few_moves_come_before_what_they_overwrite() -> None:
+    cache = PrefixCache(6, can_cut=True)
+    for number in range(5):
+        fill(cache, [number], release=False)
+    cache.release(3)
+    assert cache.close_gaps() == [Move(4, 3)]
+    assert taken(cache) == [0, 1, 2, 3]
+
+
+def test_where_nothing_can_be_cut_nothing_moves() -> None:
+    cache = PrefixCache(3, can_cut=False)
+    for number in range(3):
+        fill(cache, [number], release=False)
+    cache.release(1)
+    assert cache.close_gaps() == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whoever_comes_and_goes_the_taken_ones_follow_each_other_with_what_they_hold(seed: int) -> None:
+    chance, cache = random.Random(seed), PrefixCache(8, can_cut=True)
+    jobs: dict[int, list[int]] = {}
+    for number in range(60):
+        if len(jobs) < 8 and chance.random() < 0.5:
+            jobs[fill(cache, [number] * chance.randint(1, 3), release=False)] = [number]
+        for sequence in [sequence for sequence in jobs if chance.random() < 0.2]:
+            cache.release(sequence)
+            del jobs[sequence]
+        for source, target in cache.close_gaps():
+            assert target not in jobs
+            jobs[target] = jobs.pop(source)
+        assert sorted(jobs) == taken(cache)
+        assert not jobs or max(jobs) - min(jobs) == len(jobs) - 1
+        assert sorted([*cache.free, *taken(cache)]) == list(range(8))
+        assert all(set(cache.held[sequence]) == set(ids) for sequence, ids in jobs.items())

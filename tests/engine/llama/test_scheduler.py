@@ -128,6 +128,39 @@ def test_streams_go_on_as_they_are_until_one_comes_or_goes() -> None:
     assert runner.step() == {1: 1, 2: 1}
 
 
+def test_a_batch_is_in_the_order_of_its_sequences() -> None:
+    """llama.cpp takes sequences that do not follow each other in passes of their own."""
+    scheduler = make()
+    for sequence in (2, 3, 1):
+        generate(scheduler, sequence)
+    assert list(scheduler.plan()) == [1, 2, 3]
+    scheduler.admit(0, 20)
+    assert list(scheduler.plan().items()) == [(0, 8), (1, 1), (2, 1), (3, 1)]
+
+
+def test_a_job_moves_with_its_progress_and_its_turn() -> None:
+    scheduler = make()
+    generate(scheduler, 0)
+    scheduler.admit(3, 100)
+    FakeRunner(scheduler).step()
+    assert not scheduler.is_steady
+    scheduler.move(3, 1)
+    scheduler.admit(2, 100)
+    assert scheduler.plan() == {0: 1, 1: 16}
+    assert list(scheduler.tracks) == [0, 1, 2]
+    assert scheduler.tracks[1].num_computed == 8
+
+
+def test_it_is_steady_until_a_job_comes_goes_or_moves() -> None:
+    scheduler = make()
+    generate(scheduler, 0)
+    scheduler.plan()
+    assert scheduler.is_steady
+    scheduler.move(0, 1)
+    assert not scheduler.is_steady
+    assert scheduler.plan() == {1: 1}
+
+
 def test_a_full_cache_halves_the_batch_until_it_fits_and_all_get_their_turn() -> None:
     scheduler = make(sequences=8)
     for sequence in range(8):

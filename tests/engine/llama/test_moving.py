@@ -1,0 +1,90 @@
+"""Jobs that change their sequence while they run, so that those of a worker follow each other."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+
+import numpy as np
+
+from engine.errors import EngineError
+from engine.llama.generation import Generation, Recorded
+from engine.llama.model import Model
+from engine.llama.runner import Runner
+from engine.results import RECORD, Records
+from engine.specs import PoolSpec, Request, Sampling
+
+FIRST, SHORT, LAST = range(3)
+PROMPTS = ("Once upon a time there lived a king", "The fox said to the crow", "In a dark wood there stood a hut")
+END_OF_SEQUENCE = 2
+GREEDY = Sampling(temperature=0, logit_bias=((END_OF_SEQUENCE, -math.inf),))
+
+
+@dataclass
+class Order:
+    """A greedy job that does not end before its last token."""
+
+    job: int
+    max_tokens: int
+    prompt: str = ""
+    sampling: Sampling = GREEDY
+    submitted: float = field(default_factory=monotonic)
+
+    def __post_init__(self) -> None:
+        self.prompt = PROMPTS[self.job]
+        self.request = Request(max_tokens=self.max_tokens, top_k=1, reuse_prefix=False)
+
+
+class Heard:
+    """What the runner reports: each job's records, and its end."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, list[bytes]] = {FIRST: [], SHORT: [], LAST: []}
+        self.over: list[int] = []
+
+    def started(self, job: int, prompt_ids: list[int], num_cached: int, seed: int, queue_s: float) -> None: ...
+
+    def steps(self, job: int, steps: Sequence[Recorded], *, is_prompt: bool) -> None:
+        self.records[job] += [step.record for step in steps]
+
+    def ended(self, generation: Generation) -> None:
+        self.over.append(generation.job)
+
+    def cancelled(self, job: int) -> None: ...
+
+    def failed(self, job: int, error: EngineError) -> None:
+        raise error
+
+    def of(self, job: int) -> Records:
+        return np.frombuffer(b"".join(self.records[job]), RECORD)
+
+
+@contextmanager
+def running(model: Model, *orders: Order) -> Iterator[tuple[Runner, Heard]]:
+    heard = Heard()
+    runner = Runner(
+        model, PoolSpec(parallel=4, n_ctx=128), threads=1, threads_batch=1, prefill_share=32, reporter=heard
+    )
+    for order in orders:
+        runner.submit(order)
+    yield runner, heard
+    runner.context.close()
+
+
+def test_a_job_goes_on_in_another_sequence_with_the_same_tokens(model: Model) -> None:
+    with running(model, Order(FIRST, 48), Order(SHORT, 8), Order(LAST, 48)) as (runner, together):
+        while SHORT not in together.over:
+            runner.step()
+        assert list(runner.scheduler.tracks) == [0, 2]
+        runner.step()
+        first, last = runner.scheduler.tracks
+        assert abs(first - last) == 1
+        while not runner.is_idle:
+            runner.step()
+    for job in (FIRST, LAST):
+        with running(model, Order(job, 48)) as (runner, alone):
+            while not runner.is_idle:
+                runner.step()
+        assert together.of(job)["id"].tolist() == alone.of(job)["id"].tolist()
+        assert np.abs(together.of(job)["logprob"] - alone.of(job)["logprob"]).max() < 0.05
