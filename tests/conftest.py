@@ -13,6 +13,11 @@ from playwright.sync_api import Browser, sync_playwright
 from engine.bench.measuring.embedding import open_embedding_target
 from engine.bench.measuring.target import open_pool_target
 from engine.bench.running import strategies
+from engine.embedding.agreement import SAME
+from engine.embedding.choice import BackendSpeed, Measurement, keep_measurement
+from engine.embedding.models import find_model
+from engine.embedding.pool import EmbeddingPool
+from engine.embedding.specs import EmbedSpec
 from engine.models.library import embedded_model
 from engine.pool.pool import Pool
 from engine.settings import PREFIX
@@ -52,6 +57,28 @@ def short_samples() -> Iterator[None]:
         for open_one in (open_pool_target, open_embedding_target):
             patch.setitem(open_one.__kwdefaults__, "sample_s", SHORT_SAMPLE_S)
         yield
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home folder in which the embedded model lies in ONNX Runtime's form, and that was found to be the fastest."""
+    folder = tmp_path_factory.mktemp("exported")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PREFIX + "HOME", str(folder))
+        EmbeddingPool(EmbedSpec(backend="onnx")).close()
+        model = find_model("")
+        backends = (
+            BackendSpeed("torch", speedup=1.0, agreement=SAME),
+            BackendSpeed("onnx", speedup=1.1, agreement=SAME),
+        )
+        keep_measurement(model, Measurement(model.name, "2026-11-21T12:00:00+00:00", 83, 5, backends))
+    return folder
+
+
+@pytest.fixture
+def quick_embedding(home: Path, exported: Path) -> None:
+    """Embedding by "auto" needs no PyTorch, which takes seconds to start, in the home folder of this test."""
+    (home / "embedding").symlink_to(exported / "embedding")
 
 
 @pytest.fixture(scope="session")

@@ -98,9 +98,11 @@ def slow_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def shipped(tmp_path_factory: pytest.TempPathFactory, exported: Path) -> Iterator[Server]:
     """A server with the model that ships."""
-    with running(tmp_path_factory.mktemp("shipped")) as server:
+    home = tmp_path_factory.mktemp("shipped")
+    (home / "embedding").symlink_to(exported / "embedding")
+    with running(home) as server:
         yield server
 
 
@@ -125,9 +127,10 @@ def runs() -> list[RunRecord]:
 
 
 @pytest.fixture(scope="session")
-def kept(tmp_path_factory: pytest.TempPathFactory, runs: list[RunRecord]) -> Iterator[Server]:
+def kept(tmp_path_factory: pytest.TempPathFactory, runs: list[RunRecord], exported: Path) -> Iterator[Server]:
     """A server with the model that ships, and those runs in its history."""
     home = tmp_path_factory.mktemp("kept")
+    (home / "embedding").symlink_to(exported / "embedding")
     with History.open(home / "history.duckdb") as history:
         for run in runs:
             history.runs.keep(run)

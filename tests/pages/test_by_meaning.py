@@ -16,6 +16,8 @@ from tests.pages.app import HOSTILE, address, choose, open_page, press, said, ta
 from tests.pages.conftest import wait_for_model
 from tests.waiting import until
 
+pytestmark = pytest.mark.usefixtures("quick_embedding")
+
 SAID = ("A kitten dozes where it is warm.", "The rent goes up in spring.", f"Our train is late. {HOSTILE}")
 
 

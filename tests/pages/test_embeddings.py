@@ -18,6 +18,9 @@ from tests.pages.app import HOSTILE, open_page
 from tests.waiting import until
 
 
+pytestmark = pytest.mark.usefixtures("quick_embedding")
+
+
 def page(bench: Workbench, **query: str) -> AppTest:
     """The page with the vectors of the shipped sentences."""
     assert bench.embedding.embed(shipped_texts().texts).wait(120)

@@ -22,6 +22,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("quick_embedding")
 def test_json_and_array_have_the_same_vectors(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = table.with_name("vectors.npy")
     assert main(["embed", str(table), "--json", "--out", str(out)]) == 0

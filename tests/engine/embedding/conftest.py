@@ -30,17 +30,11 @@ def embedder() -> Iterator[EmbeddingPool]:
         yield opened
 
 
-@pytest.fixture(scope="session")
-def first_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home folder that keeps what was exported, as that takes seconds."""
-    return tmp_path_factory.mktemp("exports")
-
-
 @pytest.fixture
-def kept_home(home: Path, first_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """That folder as the home of one test."""
-    monkeypatch.setenv(PREFIX + "HOME", str(first_home))
-    return first_home
+def kept_home(home: Path, exported: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the exported forms as the home of one test, as making them takes seconds."""
+    monkeypatch.setenv(PREFIX + "HOME", str(exported))
+    return exported
 
 
 @pytest.fixture(scope="session")

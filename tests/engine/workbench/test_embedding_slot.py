@@ -9,6 +9,8 @@ from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, ModelError, PoolClosed
 from engine.workbench.embedding_slot import KEPT, Embedded, EmbeddingSlot, Work
 
+pytestmark = pytest.mark.usefixtures("quick_embedding")
+
 TEXTS = ("The cat sleeps in the sun.", "A kitten dozes where it is warm.", "The rent goes up in spring.", "")
 
 

@@ -17,6 +17,8 @@ from engine.workbench.meaning_slot import MeaningSlot
 from tests.engine.history.trial_maker import make_trial
 from tests.waiting import until
 
+pytestmark = pytest.mark.usefixtures("quick_embedding")
+
 TEXTS = ("A kitten dozes where it is warm.", "The rent goes up in spring.", "Our train has not come yet.")
 
 
