@@ -17,7 +17,6 @@ from pages.parts.embeddings import charts
 from tests.pages.app import HOSTILE, open_page
 from tests.waiting import until
 
-
 pytestmark = pytest.mark.usefixtures("quick_embedding")
 
 
