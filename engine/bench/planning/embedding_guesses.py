@@ -8,9 +8,10 @@ from engine.embedding.specs import EmbedSpec
 
 TOKENS_PER_WORD = 1.5
 
-# A program with its libraries, what a worker has beside the shared weights, and activations of a token in a layer of
-# 4 x 384 numbers with attention over its neighbours, all as measured with MiniLM.
-_PROGRAM_BYTES = 350_000_000
+# A program with PyTorch, or with another library, what a worker has beside the shared weights, and activations of a
+# token in a layer of 4 x 384 numbers with attention over its neighbours, all as measured with MiniLM.
+_TORCH_BYTES, _OTHER_BYTES = 350_000_000, 60_000_000
+_MAY_BE_TORCH = ("torch", "auto")
 _WORKER_BYTES = 60_000_000
 _BYTES_PER_TOKEN = 40_000
 _LOAD_S = 6.0
@@ -28,7 +29,8 @@ def weights_bytes(model: EmbeddingModel) -> int:
 def guessed_bytes(spec: EmbedSpec, model: EmbeddingModel) -> int:
     """Memory of the program and its workers, which share the weights, in float32 as the largest form of them."""
     each = _WORKER_BYTES + _BYTES_PER_TOKEN * spec.resolved_tokens_per_batch
-    return _PROGRAM_BYTES + weights_bytes(model) + spec.workers * each
+    program = _TORCH_BYTES if spec.backend.startswith(_MAY_BE_TORCH) and not model.is_gguf else _OTHER_BYTES
+    return program + weights_bytes(model) + spec.workers * each
 
 
 def guessed_embedding_s(cell: EmbeddingCell, model: EmbeddingModel, cores: int, at_least_s: float) -> float:

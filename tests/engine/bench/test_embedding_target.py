@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from engine.bench.running.runner import Runner, first_record
 from engine.embedding.models import EMBEDDED_NAME, find_model
 from engine.embedding.pool import EmbeddingPool
 from engine.errors import BenchTimeout, PoolClosed, WorkerDied
+from engine.settings import PREFIX
 from tests.engine.bench.fakes import Kept
 
 pytestmark = pytest.mark.usefixtures("short_samples")
@@ -40,8 +42,12 @@ def open_short(cell: EmbeddingCell, opening: Opening | None = None) -> Embedding
 
 
 @pytest.fixture(scope="module")
-def target() -> Iterator[EmbeddingTarget]:
-    with closing(open_short(embedding_cells(PLAN)[0])) as opened:
+def target(exported: Path) -> Iterator[EmbeddingTarget]:
+    """With ONNX Runtime, as PyTorch takes seconds to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PREFIX + "HOME", str(exported))
+        opened = open_short(embedding_cells(replace(PLAN, axes={"backend": ("onnx",)}))[0])
+    with closing(opened):
         opened.warm_up(60)
         yield opened
 
@@ -115,6 +121,8 @@ def test_a_run_measures_every_cell_and_tells_how_near_the_vectors_are() -> None:
     own = reporter.samples[~reporter.samples["is_anchor"] & ~reporter.samples["is_replaced"]]
     assert sorted(own["cell"].tolist()) == [0, 1]
     assert (own["sentences_per_s"] > 0).all()
+    for sample in own:
+        assert 0.6 < guessed_bytes(cells[sample["cell"]].spec, find_model("")) / sample["pss_bytes"] < 1.7
     assert exact["repetitions"] == near["repetitions"] == 1.0
     assert exact["worst_cosine"] > 0.999999
     assert exact["rank_correlation"] > 0.99999

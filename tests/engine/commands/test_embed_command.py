@@ -38,10 +38,11 @@ def test_json_and_array_have_the_same_vectors(table: Path, capsys: pytest.Captur
     assert np.asarray([one["vector"] for one in told["texts"]]) == pytest.approx(vectors, abs=1e-7)
 
 
+@pytest.mark.usefixtures("quick_embedding")
 def test_without_json_it_tells_what_is_near_what(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["embed", str(table)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("3 texts, 384 numbers each, by all-MiniLM-L6-v2 (torch), ")
+    assert lines[0].startswith("3 texts, 384 numbers each, by all-MiniLM-L6-v2 (onnx), ")
     place = next(number for number, line in enumerate(lines) if line.endswith("The rent goes up."))
     assert lines[place + 1].endswith("We pay more for the flat.")
 
