@@ -61,7 +61,6 @@ def test_a_sample_has_the_figures_of_embedding_and_no_others(target: EmbeddingTa
     assert found["private_bytes"] < found["pss_bytes"]
     assert found["cpu_cores"] > 0
     assert "tokens_per_s" not in found
-    assert measured.duration_s >= SAMPLE_S
     assert target.facts["repetitions"] >= 1
     assert 0 < target.facts["one_text_s"] < target.facts["load_warm_s"]
     assert target.facts["cut_share"] == 0
