@@ -15,7 +15,7 @@ app:
 test:
 	@.ci/prepare browser
 	@$(MAKE) --no-print-directory check
-	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not alone"
+	.venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
 	.venv/bin/python -m pytest -m alone
 
 check:
