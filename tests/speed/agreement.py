@@ -1,7 +1,7 @@
 """A benchmark's prefill and decode rates of one stream against llama-bench's own, interleaved, with the same flags.
 
-llama-bench loads the model for every sample. What one load happens to be worth, the pool would keep for all rounds: so it
-is opened anew every few rounds too.
+llama-bench loads the model for every sample. What one load happens to be worth, the pool would keep for all rounds, so
+it is opened anew every few rounds too.
 """
 
 from contextlib import closing
