@@ -75,10 +75,15 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def lend_exports(home: Path, exported: Path) -> None:
+    """Have what was exported and measured found in another home folder too."""
+    (home / "embedding").symlink_to(exported / "embedding")
+
+
 @pytest.fixture
 def quick_embedding(home: Path, exported: Path) -> None:
     """Embedding by "auto" needs no PyTorch, which takes seconds to start, in the home folder of this test."""
-    (home / "embedding").symlink_to(exported / "embedding")
+    lend_exports(home, exported)
 
 
 @pytest.fixture(scope="session")

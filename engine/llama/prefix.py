@@ -81,11 +81,12 @@ class PrefixCache:
         best = min((range(start, start + len(taken)) for start in starts), key=cost)
         outside = [sequence for sequence in taken if sequence not in best]
         holes = [place for place in best if place in loss]
-        for source, target in zip(outside, holes, strict=True):
+        moves = [Move(*pair) for pair in zip(outside, holes, strict=True)]
+        for source, target in moves:
             self.held[target] = self.held[source][:]
             del self._free[target]
             self._free[source] = None
-        return [Move(*pair) for pair in zip(outside, holes, strict=True)]
+        return moves
 
     def _is_beside(self, sequence: int) -> bool:
         """True where the sequence before or after this one has a job."""

@@ -23,6 +23,7 @@ from engine.models import embedded_model
 from engine.models.shapes import Shape
 from engine.models.synthetic import write_synthetic
 from engine.runs import RunRecord
+from tests.conftest import lend_exports
 from tests.pages.bench_harness import START, make_run
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +102,7 @@ def slow_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shipped(tmp_path_factory: pytest.TempPathFactory, exported: Path) -> Iterator[Server]:
     """A server with the model that ships."""
     home = tmp_path_factory.mktemp("shipped")
-    (home / "embedding").symlink_to(exported / "embedding")
+    lend_exports(home, exported)
     with running(home) as server:
         yield server
 
@@ -130,7 +131,7 @@ def runs() -> list[RunRecord]:
 def kept(tmp_path_factory: pytest.TempPathFactory, runs: list[RunRecord], exported: Path) -> Iterator[Server]:
     """A server with the model that ships, and those runs in its history."""
     home = tmp_path_factory.mktemp("kept")
-    (home / "embedding").symlink_to(exported / "embedding")
+    lend_exports(home, exported)
     with History.open(home / "history.duckdb") as history:
         for run in runs:
             history.runs.keep(run)

@@ -12,7 +12,7 @@ from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Plan
 from engine.bench.running.runner import Runner
 from engine.samples import Samples
-from tests.speed.common import NUM_TOKENS, Row, Told, model, num_threads, ratio
+from tests.speed.common import NUM_TOKENS, Row, Told, model, num_threads, paired
 
 ROUNDS = 60
 ROUNDS_PER_LOAD = 4
@@ -25,14 +25,13 @@ FARTHEST = 0.03
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     """Both rates as ratios over the rounds; reached where the ratio is within 3 % of 1, its interval beside it."""
     names = {"prefill_per_s": f"pp{NUM_PROMPT}", "decode_per_s": f"tg{NUM_TOKENS}"}
-    loads = [
-        samples_of_load(shape, first, min(ROUNDS_PER_LOAD, num_rounds - first))
+    loads = {
+        first: samples_of_load(shape, first, min(ROUNDS_PER_LOAD, num_rounds - first))
         for first in range(0, num_rounds, ROUNDS_PER_LOAD)
-    ]
+    }
     rows = []
     for metric, name in names.items():
-        pairs = [pair for samples in loads for pair in pairs_of(samples, metric)]
-        found = ratio(*zip(*pairs, strict=True))
+        found = paired({cell: rates(loads, cell, metric) for cell in (THEIRS, OURS)}, OURS, THEIRS)
         is_reached = abs(found.value - 1) <= FARTHEST
         beside = f"{found}, {len(loads)} loads of the pool"
         rows.append(
@@ -58,7 +57,10 @@ def samples_of_load(shape: str, seed: int, num_rounds: int) -> Samples:
     return runner.samples
 
 
-def pairs_of(samples: Samples, metric: str) -> list[tuple[float, float]]:
-    """Ours and theirs of each round that has both."""
-    ours, theirs = (by_round(samples, number, metric) for number in (OURS, THEIRS))
-    return [(ours[number], theirs[number]) for number in sorted(ours.keys() & theirs.keys())]
+def rates(loads: dict[int, Samples], cell: int, metric: str) -> dict[int, float]:
+    """A cell's figure in each round, the rounds counted through all loads."""
+    return {
+        first + number: value
+        for first, samples in loads.items()
+        for number, value in by_round(samples, cell, metric).items()
+    }

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,6 @@ from engine.bench.running.runner import Runner, first_record
 from engine.embedding.models import EMBEDDED_NAME, find_model
 from engine.embedding.pool import EmbeddingPool
 from engine.errors import BenchTimeout, PoolClosed, WorkerDied
-from engine.settings import PREFIX
 from tests.engine.bench.fakes import Kept
 
 pytestmark = pytest.mark.usefixtures("short_samples")
@@ -42,12 +40,8 @@ def open_short(cell: EmbeddingCell, opening: Opening | None = None) -> Embedding
 
 
 @pytest.fixture(scope="module")
-def target(exported: Path) -> Iterator[EmbeddingTarget]:
-    """With ONNX Runtime, as PyTorch takes seconds to start."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(PREFIX + "HOME", str(exported))
-        opened = open_short(embedding_cells(replace(PLAN, axes={"backend": ("onnx",)}))[0])
-    with closing(opened):
+def target() -> Iterator[EmbeddingTarget]:
+    with closing(open_short(embedding_cells(PLAN)[0])) as opened:
         opened.warm_up(60)
         yield opened
 
@@ -61,6 +55,7 @@ def test_a_sample_has_the_figures_of_embedding_and_no_others(target: EmbeddingTa
     assert found["private_bytes"] < found["pss_bytes"]
     assert found["cpu_cores"] > 0
     assert "tokens_per_s" not in found
+    assert measured.duration_s >= SAMPLE_S
     assert target.facts["repetitions"] >= 1
     assert 0 < target.facts["one_text_s"] < target.facts["load_warm_s"]
     assert target.facts["cut_share"] == 0
@@ -69,6 +64,15 @@ def test_a_sample_has_the_figures_of_embedding_and_no_others(target: EmbeddingTa
 def test_the_guess_of_memory_is_near_what_is_measured(target: EmbeddingTarget) -> None:
     measured = target.sample(seed=1, timeout_s=60).metrics["pss_bytes"]
     assert 0.6 < guessed_bytes(target.pool.spec, find_model("")) / measured < 1.7
+
+
+@pytest.mark.usefixtures("quick_embedding")
+def test_without_pytorch_the_guess_of_memory_is_near_too() -> None:
+    spec = replace(embedding_cells(PLAN)[0].spec, backend="onnx")
+    with EmbeddingPool(spec) as pool:
+        pool.embed(["a text"])
+        measured = pool.measure().pss_bytes
+    assert 0.6 < guessed_bytes(spec, find_model("")) / measured < 1.7
 
 
 def test_texts_longer_than_the_model_takes_are_told(target: EmbeddingTarget) -> None:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from time import monotonic
 
 import numpy as np
@@ -12,6 +11,7 @@ from engine.errors import EngineError
 from engine.llama.generation import Generation, Recorded
 from engine.llama.model import Model
 from engine.llama.runner import Runner
+from engine.pool.messages import Start
 from engine.results import RECORD, Records
 from engine.specs import PoolSpec, Request, Sampling
 
@@ -21,19 +21,10 @@ END_OF_SEQUENCE = 2
 GREEDY = Sampling(temperature=0, logit_bias=((END_OF_SEQUENCE, -math.inf),))
 
 
-@dataclass
-class Order:
+def order(job: int, max_tokens: int) -> Start:
     """A greedy job that does not end before its last token."""
-
-    job: int
-    max_tokens: int
-    prompt: str = ""
-    sampling: Sampling = GREEDY
-    submitted: float = field(default_factory=monotonic)
-
-    def __post_init__(self) -> None:
-        self.prompt = PROMPTS[self.job]
-        self.request = Request(max_tokens=self.max_tokens, top_k=1, reuse_prefix=False)
+    request = Request(max_tokens=max_tokens, top_k=1, reuse_prefix=False)
+    return Start(job, PROMPTS[job], GREEDY, request, monotonic())
 
 
 class Heard:
@@ -61,19 +52,19 @@ class Heard:
 
 
 @contextmanager
-def running(model: Model, *orders: Order) -> Iterator[tuple[Runner, Heard]]:
+def running(model: Model, *orders: Start) -> Iterator[tuple[Runner, Heard]]:
     heard = Heard()
     runner = Runner(
         model, PoolSpec(parallel=4, n_ctx=128), threads=1, threads_batch=1, prefill_share=32, reporter=heard
     )
-    for order in orders:
-        runner.submit(order)
+    for one in orders:
+        runner.submit(one)
     yield runner, heard
     runner.context.close()
 
 
 def test_a_job_goes_on_in_another_sequence_with_the_same_tokens(model: Model) -> None:
-    with running(model, Order(FIRST, 48), Order(SHORT, 8), Order(LAST, 48)) as (runner, together):
+    with running(model, order(FIRST, 48), order(SHORT, 8), order(LAST, 48)) as (runner, together):
         while SHORT not in together.over:
             runner.step()
         assert list(runner.scheduler.tracks) == [0, 2]
@@ -83,7 +74,7 @@ def test_a_job_goes_on_in_another_sequence_with_the_same_tokens(model: Model) ->
         while not runner.is_idle:
             runner.step()
     for job in (FIRST, LAST):
-        with running(model, Order(job, 48)) as (runner, alone):
+        with running(model, order(job, 48)) as (runner, alone):
             while not runner.is_idle:
                 runner.step()
         assert together.of(job)["id"].tolist() == alone.of(job)["id"].tolist()
