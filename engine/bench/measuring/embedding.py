@@ -60,20 +60,25 @@ class EmbeddingTarget:
         }
 
     def sample(self, seed: int, timeout_s: float) -> Measured:
-        """Measure once; raises WorkerDied also where another worker has taken a dead one's place meanwhile."""
+        """Measure once; raises WorkerDied also where another worker has taken a dead one's place meanwhile.
+
+        The repetitions that were reckoned, and on until the sample is long enough.
+        """
         deadline, texts = Deadline(timeout_s), Texts(self._workload, seed)
-        asked = [texts.take() for _repetition in range(self._num_repetitions)]
         self._wake(texts, deadline)
         pids = _pids(self.pool.measure())
+        results, measured_s = list[EmbedResult](), 0.0
         with no_collection(), Watch(pids) as watch:
             started_at = time.time()
-            results = [self._embed(one, deadline) for one in asked]
+            while len(results) < self._num_repetitions or measured_s < self._sample_s:
+                results.append(self._embed(texts.take(), deadline))
+                measured_s += results[-1].elapsed_s
         after = self.pool.measure()
         if _pids(after) != pids:
             raise WorkerDied("a worker ended while it was measured, so the sample was dropped: measure it again")
         processes = (after.program, *after.workers)
         metrics = {
-            **_metrics(results, sum(map(len, asked)), self.pool.spec.workers),
+            **_metrics(results, self.pool.spec.workers),
             **watch.use(),
             "pss_bytes": after.pss_bytes,
             "private_bytes": sum(process.private_bytes for process in processes),
@@ -101,11 +106,11 @@ class EmbeddingTarget:
             ) from error
 
 
-def _metrics(results: list[EmbedResult], num_texts: int, num_workers: int) -> dict[str, float]:
+def _metrics(results: list[EmbedResult], num_workers: int) -> dict[str, float]:
     """Those of METRICS that tell of embedding, of what was embedded one request after the other."""
     seconds = sum(result.elapsed_s for result in results)
     return {
-        "sentences_per_s": num_texts / seconds,
+        "sentences_per_s": sum(len(result.vectors) for result in results) / seconds,
         "embedded_per_s": sum(result.num_tokens for result in results) / seconds,
         "compute_share": sum(result.compute_s for result in results) / (seconds * num_workers),
     }

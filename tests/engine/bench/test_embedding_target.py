@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from engine.bench.running.runner import Runner, first_record
 from engine.embedding.models import EMBEDDED_NAME, find_model
 from engine.embedding.pool import EmbeddingPool
 from engine.errors import BenchTimeout, PoolClosed, WorkerDied
+from engine.settings import PREFIX
 from tests.engine.bench.fakes import Kept
 
 pytestmark = pytest.mark.usefixtures("short_samples")
@@ -35,13 +37,20 @@ PLAN = Plan(
 )
 
 
+QUICK = replace(PLAN, axes={"backend": ("onnx",)})
+"""Needs no PyTorch."""
+
+
 def open_short(cell: EmbeddingCell, opening: Opening | None = None) -> EmbeddingTarget:
     return open_embedding_target(cell, opening, sample_s=SAMPLE_S)
 
 
 @pytest.fixture(scope="module")
-def target() -> Iterator[EmbeddingTarget]:
-    with closing(open_short(embedding_cells(PLAN)[0])) as opened:
+def target(exported: Path) -> Iterator[EmbeddingTarget]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PREFIX + "HOME", str(exported))
+        opened = open_short(embedding_cells(QUICK)[0])
+    with closing(opened):
         opened.warm_up(60)
         yield opened
 
@@ -66,17 +75,8 @@ def test_the_guess_of_memory_is_near_what_is_measured(target: EmbeddingTarget) -
     assert 0.6 < guessed_bytes(target.pool.spec, find_model("")) / measured < 1.7
 
 
-@pytest.mark.usefixtures("quick_embedding")
-def test_without_pytorch_the_guess_of_memory_is_near_too() -> None:
-    spec = replace(embedding_cells(PLAN)[0].spec, backend="onnx")
-    with EmbeddingPool(spec) as pool:
-        pool.embed(["a text"])
-        measured = pool.measure().pss_bytes
-    assert 0.6 < guessed_bytes(spec, find_model("")) / measured < 1.7
-
-
 def test_texts_longer_than_the_model_takes_are_told(target: EmbeddingTarget) -> None:
-    cell = embedding_cells(replace(PLAN, axes={}, workload={"num_texts": 2, "texts": ["short", "long " * 2000]}))[0]
+    cell = embedding_cells(replace(QUICK, workload={"num_texts": 2, "texts": ["short", "long " * 2000]}))[0]
     beside = target.beside(cell)
     assert beside.pool is target.pool
     beside.warm_up(60)
@@ -84,7 +84,7 @@ def test_texts_longer_than_the_model_takes_are_told(target: EmbeddingTarget) -> 
 
 
 def test_too_little_time_is_a_timeout_that_says_how_far_it_came(target: EmbeddingTarget) -> None:
-    cell = embedding_cells(replace(PLAN, axes={}, workload={"num_texts": 2000, "num_words": 100}))[0]
+    cell = embedding_cells(replace(QUICK, workload={"num_texts": 2000, "num_words": 100}))[0]
     with pytest.raises(BenchTimeout, match="of 2,000 texts were embedded within 0.2 s"):
         target.beside(cell).warm_up(0.2)
     assert target.sample(seed=2, timeout_s=60).metrics["sentences_per_s"] > 0
