@@ -13,7 +13,7 @@ from engine.history.found_rows import Row, cell_rows, run_rows, trial_rows
 from engine.history.marks import Kind
 from engine.history.owned_file import Cursor, OwnedFile, fetch
 from engine.runs import TrendPoint
-from engine.samples import METRICS_BY_NAME
+from engine.samples import MAIN_METRICS, METRICS_BY_NAME
 from engine.vocabulary import Vocabulary
 
 EVERYTHING = Filter()
@@ -22,7 +22,7 @@ MOST_ROWS = 10_000
 _RUN_ORDERS = {
     **{name: f"runs.{name}" for name in ("created_at", "name", "question", "status", "origin", "model_name")},
     "sentence": "runs.sentence",
-    "best": "best",
+    "best": f"list_position({list(MAIN_METRICS)}, best_metric), best",
 }
 _CELL_ORDERS = {
     **{name: f"runs.{name}" for name in ("created_at", "name", "question", "origin")},
@@ -98,7 +98,10 @@ class Finder:
         order: str = "created_at",
         is_descending: bool = True,
     ) -> Found:
-        """A row for each run. best: the median of its best cell by best_metric, None without samples."""
+        """A row for each run. best: the median of its best cell by best_metric, None without samples.
+
+        In the order of `best`, those of one metric stand together: tokens and sentences do not compare.
+        """
         page = _Page.checked(limit, offset, order, is_descending, _RUN_ORDERS)
         with self._file.reading() as cursor:
             condition = conditions.of_runs(wanted, cursor)

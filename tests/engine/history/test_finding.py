@@ -91,6 +91,19 @@ def test_the_main_metric_is_the_first_that_was_measured(history: History) -> Non
     assert (row["best"], row["best_metric"], row["num_samples"]) == (None, None, 0)
 
 
+def test_figures_of_different_metrics_are_not_put_in_one_order(history: History) -> None:
+    for seed, missing in enumerate((0, 4, 0, 2)):
+        samples = make_samples(12, seed=seed)
+        for name in MAIN_METRICS[:missing]:
+            samples[name] = np.nan
+        keep(history, samples=samples)
+    for is_descending in (True, False):
+        rows = history.find.runs(order="best", is_descending=is_descending).rows
+        assert [MAIN_METRICS.index(row["best_metric"]) for row in rows] == [0, 0, 2, 4]
+        first, second = (row["best"] for row in rows[:2])
+        assert first > second if is_descending else first < second
+
+
 def test_runs_come_newest_first_a_page_at_a_time(history: History) -> None:
     day = datetime(2026, 11, 1, tzinfo=UTC)
     kept = [keep(history, created_at=day + timedelta(hours=number)) for number in range(7)]
