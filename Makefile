@@ -5,6 +5,9 @@
 # make peers   builds llama.cpp's own programs, for comparison
 # make speed   prints our speed beside theirs; ARGS="single many" chooses programs, ARGS=--help explains
 
+# The tests start hundreds of programs, each of which would compile the engine again where bytecode is not kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: app test check speed peers
 
 app:

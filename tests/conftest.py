@@ -1,5 +1,6 @@
 """What all tests share: a home folder of their own, the model that ships, a pool on it."""
 
+import fcntl
 import math
 import os
 import shutil
@@ -60,10 +61,16 @@ def short_samples() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home folder in which the embedded model lies in ONNX Runtime's form, and that was found to be the fastest."""
-    folder = tmp_path_factory.mktemp("exported")
-    with pytest.MonkeyPatch.context() as patch:
+def exported(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A home folder in which the embedded model lies in ONNX Runtime's form, and that was found to be the fastest.
+
+    One for all processes of a run, as bringing it into that form takes ten seconds.
+    """
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "exported"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         patch.setenv(PREFIX + "HOME", str(folder))
         EmbeddingPool(EmbedSpec(backend="onnx")).close()
         model = find_model("")
@@ -78,6 +85,14 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lend_exports(home: Path, exported: Path) -> None:
     """Have what was exported and measured found in another home folder too."""
     (home / "embedding").symlink_to(exported / "embedding")
+
+
+@pytest.fixture
+def unmeasured_export(home: Path, exported: Path) -> None:
+    """ONNX Runtime's form is there in the home folder of this test, but no backend was measured."""
+    own = find_model("").kept_in()
+    own.mkdir(parents=True)
+    (own / "onnx").symlink_to(exported / own.relative_to(home) / "onnx")
 
 
 @pytest.fixture

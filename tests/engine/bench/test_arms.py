@@ -257,6 +257,6 @@ def test_the_real_llama_bench_measures(cell: Any) -> None:
     opened.warm_up(WITHIN_S)
     measured = opened.sample(0, WITHIN_S)
     metrics = measured.metrics
-    assert metrics["prefill_per_s"] > metrics["decode_per_s"] > 0
+    assert metrics["prefill_per_s"] > 0 and metrics["decode_per_s"] > 0
     assert metrics["tpot_s"] == pytest.approx(1 / metrics["tokens_per_s"])
     assert opened.facts["rest_part_s"] == pytest.approx(0, abs=1e-12)

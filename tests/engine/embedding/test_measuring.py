@@ -20,6 +20,12 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "usable", lambda _model: ["torch", "torch-bf16"])
 
 
+@pytest.fixture
+def quick(few: None, unmeasured_export: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those texts, and two backends of which the first starts at once and the other cannot read the model."""
+    monkeypatch.setattr(measuring, "usable", lambda _model: ["onnx", "llama"])
+
+
 @pytest.mark.usefixtures("few")
 def test_backends_are_measured_and_kept() -> None:
     heard: list[Progress] = []
@@ -40,16 +46,15 @@ def test_backends_are_measured_and_kept() -> None:
     assert {"loading torch", "torch", "loading torch-bf16", "torch-bf16"} == {progress.doing for progress in heard}
 
 
-@pytest.mark.usefixtures("few")
-def test_a_backend_that_fails_has_a_reason_and_the_others_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "usable", lambda _model: ["torch", "llama"])
+@pytest.mark.usefixtures("quick")
+def test_a_backend_that_fails_has_a_reason_and_the_others_figures() -> None:
     found = measure_backends(rounds=1)
     assert found is not None
     assert found.backends[0].texts_per_s > 0
     assert "reads GGUF files" in found.backends[1].reason
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("quick")
 def test_a_stop_keeps_nothing() -> None:
     heard: list[Progress] = []
     assert measure_backends(rounds=2, on_progress=heard.append, is_stopped=lambda: len(heard) > 2) is None

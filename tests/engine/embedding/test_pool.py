@@ -13,6 +13,7 @@ import pytest
 
 import engine
 from engine.embedding.pool import EmbeddingPool
+from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, JobTimeout, ModelError, QueueFull, WorkerDied
 from engine.results import Floats
 from tests.engine.embedding.conftest import TEXTS
@@ -152,10 +153,14 @@ def test_a_worker_has_little_of_its_own(embedder: EmbeddingPool) -> None:
     assert measured.pss_bytes > measured.program.pss_bytes
 
 
-def test_a_program_that_ended_is_started_again(bounded: EmbeddingPool, vectors: Floats) -> None:
-    kill_workers(bounded)
-    os.kill(bounded.measure().program.pid, signal.SIGKILL)
-    assert bounded.embed(TEXTS) == pytest.approx(vectors, abs=1e-5)
+@pytest.mark.usefixtures("quick_embedding")
+def test_a_program_that_ended_is_started_again() -> None:
+    with EmbeddingPool(EmbedSpec(workers=2, threads=1, tokens_per_batch=128)) as pool:
+        before = pool.embed(TEXTS)
+        kill_workers(pool)
+        os.kill(pool.measure().program.pid, signal.SIGKILL)
+        assert pool.embed(TEXTS) == pytest.approx(before, abs=1e-5)
+        assert len(pool.measure().workers) == 2
 
 
 def test_one_text_gives_one_vector_and_nothing_is_left_running(vectors: Floats) -> None:

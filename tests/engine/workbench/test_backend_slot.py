@@ -14,10 +14,10 @@ from engine.workbench.backend_slot import BackendSlot
 
 
 @pytest.fixture
-def slot(monkeypatch: pytest.MonkeyPatch) -> Iterator[BackendSlot]:
-    """One that measures two backends with a few texts."""
+def slot(unmeasured_export: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[BackendSlot]:
+    """One that measures a backend that starts at once with a few texts."""
     monkeypatch.setattr(measuring, "passages", lambda: shipped_sentences()[:4])
-    monkeypatch.setattr(measuring, "usable", lambda _model: ["torch", "torch-bf16"])
+    monkeypatch.setattr(measuring, "usable", lambda _model: ["onnx"])
     opened = BackendSlot(busy_with=lambda: "", make_room=lambda: None)
     yield opened
     opened.close()
@@ -34,7 +34,7 @@ def test_it_measures_and_the_engine_keeps_it(slot: BackendSlot) -> None:
         slot.start("")
     run.wait(120)
     assert not run.is_running and run.error is None and not run.is_stopped
-    assert run.share > 0.8
+    assert run.share == 3 / 4  # told before the last of the passes
     assert kept_measurement(find_model("")) is not None
 
 
