@@ -37,7 +37,7 @@ from tests.speed.peers import ROOT, program
 
 ROUNDS = 30
 SERVER_ROUNDS = 8
-PYTHON_ROUNDS = 3
+PYTHON_ROUNDS = 8
 SHAPE = "llama-1.1b-32k"
 MOST, SERVED = 64, 32
 PREFILL = 512
@@ -54,9 +54,9 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     ]
 
 
-def open_pool(path: str, num_streams: int) -> Pool:
+def open_pool(path: str, num_streams: int, n_ubatch: int = PREFILL) -> Pool:
     """One worker on all cores, weights shared: the faster way where many streams run."""
-    return Pool(path, threads=num_threads(), parallel=num_streams, n_ctx=N_CTX, n_ubatch=PREFILL, share_weights=True)
+    return Pool(path, threads=num_threads(), parallel=num_streams, n_ctx=N_CTX, n_ubatch=n_ubatch, share_weights=True)
 
 
 def against_batched_bench(path: str, num_rounds: int) -> list[Row]:
@@ -87,8 +87,8 @@ def against_batched_bench(path: str, num_rounds: int) -> list[Row]:
 
 
 def against_python(path: str, num_rounds: int) -> list[Row]:
-    """The whole run of 64 streams beside two processes of create_completion(logprobs=10)."""
-    with warm(open_pool(path, MOST)) as pool:
+    """The whole run of 64 streams, their prompts in one batch, beside two processes of create_completion(logprobs=10)."""
+    with warm(open_pool(path, MOST, n_ubatch=MOST * NUM_PROMPT)) as pool:
         given = prompts(MOST, most=len(pool.vocabulary))
         found = interleaved(
             num_rounds, ours=lambda: run(pool, given, top_k=10).per_s, peer=partial(create_completion, path)
