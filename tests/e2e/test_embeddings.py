@@ -12,6 +12,10 @@ OpenPage = Callable[..., Page]
 FITS = "() => (main => main.scrollWidth <= main.clientWidth)(document.querySelector('[data-testid=stMain]'))"
 
 
+IS_BELOW = """([above, below]) =>
+    above.getBoundingClientRect().bottom <= below.getBoundingClientRect().top"""
+
+
 def chart(page: Page, title: str) -> Locator:
     """The chart whose title begins so."""
     return page.get_by_role("figure", name=re.compile(f"^{title}"))
@@ -25,9 +29,14 @@ def test_from_sentences_to_a_map_and_an_answer(shipped: Server, open_page: OpenP
     expect(page).to_have_url(re.compile(r"view=map"))
     page.reload()
     expect(chart(page, "Two directions show")).to_be_visible()
-    for width in (720, 1400):
+    parts = [
+        chart(page, "Two directions show").element_handle(),
+        page.get_by_text("Neighbours of", exact=True).element_handle(),
+    ]
+    for width in (720, 900, 1400):
         page.set_viewport_size({"width": width, "height": 1000})
         page.wait_for_function(FITS)
+        page.wait_for_function(IS_BELOW if width < 1000 else f"parts => !({IS_BELOW})(parts)", arg=parts)
 
 
 def test_a_file_that_lies_about_its_type_is_said_and_a_true_one_is_read(

@@ -32,13 +32,13 @@ ENGLISH = (
 
 
 def show(bench: Workbench, texts: TextSet, embedded: Embedded, spec: EmbedSpec) -> None:
-    """Draw everything, the chart left and the neighbours right."""
+    """Draw everything, the chart left and the neighbours right, or below it where the window is narrow."""
     _told(embedded)
     chosen = asked.number("text", len(texts.texts))
-    drawn, beside = st.columns([3, 2], gap="medium")
-    with drawn:
+    grid = st.grid(5, min_column_width=150, gap="medium")
+    with grid.cell(column_span=3):
         _chart(texts, embedded, chosen)
-    with beside:
+    with grid.cell(column_span=2):
         _neighbours(texts, embedded, chosen)
         _question(bench, texts, embedded, spec)
         _downloads(embedded)
