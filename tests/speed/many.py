@@ -87,7 +87,7 @@ def against_batched_bench(path: str, num_rounds: int) -> list[Row]:
 
 
 def against_python(path: str, num_rounds: int) -> list[Row]:
-    """The whole run of 64 streams, their prompts in one batch, beside two processes of create_completion(logprobs=10)."""
+    """The whole run of 64 streams, their prompts in one batch, beside two processes of create_completion."""
     with warm(open_pool(path, MOST, n_ubatch=MOST * NUM_PROMPT)) as pool:
         given = prompts(MOST, most=len(pool.vocabulary))
         found = interleaved(
