@@ -3,24 +3,16 @@
 Says on standard output what went wrong, and ends with status 1 then. Ends at once when its standard input is closed.
 """
 
-import json
 import os
 import shutil
 import sys
 import tempfile
 import threading
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
-from engine.embedding.exports import ABOUT, FILES, TOKENIZER
-from engine.embedding.torch_backend import TorchModel
+from engine.embedding.exports import FILES
 from engine.errors import ModelError
-
-OPSET = 17
-"""The first with LayerNormalization as one operator."""
 
 LARGEST_FILE = (1 << 31) - (1 << 20)
 """Bytes of one protobuf; what a larger model has beyond it lies in files beside it."""
@@ -62,38 +54,10 @@ def make(folder: str, exports: Path, form: str) -> None:
         shutil.rmtree(making, ignore_errors=True)
 
 
-class _Graph(torch.nn.Module):  # type: ignore[misc]
-    """All modules of a model, from ids and mask to vectors."""
-
-    def __init__(self, model: TorchModel) -> None:
-        super().__init__()
-        self.modules_of_model, self._model = model.modules, model
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        return self._model(input_ids, attention_mask)
-
-
 def _write_onnx(folder: str, into: Path) -> None:
-    """Trace the model, with plain attention: the fused one branches on what is in the mask, which a trace cannot."""
-    model = TorchModel(folder, dtype=torch.float32, attn_implementation="eager")
-    ids = torch.tensor([[5, 6, 7, 8], [5, 6, model.pad, model.pad]])
-    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
-    axes = {0: "texts", 1: "tokens"}
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            _Graph(model).eval(),
-            (ids, mask),
-            str(into / FILES["onnx"]),
-            input_names=["input_ids", "attention_mask"],
-            output_names=["vectors"],
-            dynamic_axes={"input_ids": axes, "attention_mask": axes, "vectors": {0: "texts"}},
-            opset_version=OPSET,
-            dynamo=False,
-        )
-    model.tokenizer.save(str(into / TOKENIZER))
-    about = {"max_tokens": model.max_tokens, "pad": model.pad, "dim": model.dim}
-    (into / ABOUT).write_text(json.dumps(about))
+    from engine.embedding.trace import write_onnx  # PyTorch takes seconds to start, and the other forms need none
+
+    write_onnx(folder, into)
 
 
 def _write_int8(source: Path, into: Path) -> None:

@@ -1,4 +1,4 @@
-"""Vectors by PyTorch and sentence-transformers; with `export`, the only place that imports them."""
+"""Vectors by PyTorch and sentence-transformers; with `trace`, the only place that imports them."""
 
 import logging
 from collections.abc import Sequence

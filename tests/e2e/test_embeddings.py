@@ -10,8 +10,6 @@ from tests.e2e.conftest import Server, is_settled
 
 OpenPage = Callable[..., Page]
 FITS = "() => (main => main.scrollWidth <= main.clientWidth)(document.querySelector('[data-testid=stMain]'))"
-
-
 IS_BELOW = """([above, below]) =>
     above.getBoundingClientRect().bottom <= below.getBoundingClientRect().top"""
 

@@ -63,7 +63,8 @@ def slot(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> ScriptedSlot:
 
 @pytest.fixture
 def history(bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
-    """An empty history in the place of the workbench's own."""
+    """An empty history in the place of the workbench's own, and no embedding going on that other tests began."""
+    until(lambda: not bench.embedding.doing, "an embedding of another test does not end")
     with History.open(tmp_path / "history.duckdb") as history:
         monkeypatch.setattr(bench, "history", history)
         yield history

@@ -6,6 +6,7 @@ from streamlit.testing.v1 import AppTest
 from engine.embedding.agreement import SAME, Agreement
 from engine.embedding.choice import BackendSpeed, Measurement, keep_measurement
 from engine.embedding.models import find_model
+from engine.embedding.specs import EmbedSpec
 from engine.errors import ModelError
 from engine.workbench import Workbench
 from engine.workbench.backend_slot import BackendRun
@@ -13,9 +14,15 @@ from engine.workbench.text_files import shipped_texts
 from tests.pages.app import HOSTILE, open_page, press, said
 
 
-def page(bench: Workbench, **query: str) -> AppTest:
-    """The page with the vectors of the shipped sentences."""
-    assert bench.embedding.embed(shipped_texts().texts).wait(120)
+@pytest.fixture(autouse=True)
+def embedded(bench: Workbench, unmeasured_export: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shipped sentences have their vectors, and no other model is loaded, whatever is chosen."""
+    work = bench.embedding.embed(shipped_texts().texts, EmbedSpec(backend="onnx"))
+    assert work.wait(120)
+    monkeypatch.setattr(bench.embedding, "embed", lambda *_of, **_how: work)
+
+
+def page(**query: str) -> AppTest:
     return open_page("embeddings.py", "Embeddings", **query)
 
 
@@ -36,8 +43,8 @@ def measured() -> None:
     keep_measurement(model, Measurement(model.name, "2026-11-21T12:00:00+00:00", 83, 5, figures))
 
 
-def test_before_a_measurement_the_table_says_so(bench: Workbench) -> None:
-    at = page(bench)
+def test_before_a_measurement_the_table_says_so() -> None:
+    at = page()
     assert list(rows(at)) == ["torch", "torch-bf16", "onnx", "onnx-int8", "openvino", "openvino-bf16"]
     assert rows(at)["onnx"]["note"] == "ONNX Runtime in float32"
     assert "Not measured on this machine yet: auto is torch." in said(at)
@@ -45,8 +52,8 @@ def test_before_a_measurement_the_table_says_so(bench: Workbench) -> None:
 
 
 @pytest.mark.usefixtures("measured")
-def test_speed_and_agreement_stand_there_before_a_backend_is_used(bench: Workbench) -> None:
-    at = page(bench)
+def test_speed_and_agreement_stand_there_before_a_backend_is_used() -> None:
+    at = page()
     found = rows(at)
     assert found["onnx"]["speedup"] == 1.2 and found["onnx"]["worst"] == 0.99999 and found["onnx"]["memory"] == 300
     assert found["onnx-int8"]["note"] == HOSTILE and found["onnx-int8"]["speedup"] != found["onnx-int8"]["speedup"]
@@ -54,8 +61,8 @@ def test_speed_and_agreement_stand_there_before_a_backend_is_used(bench: Workben
     assert at.button(key="embed_measure").label == "Measure again"
 
 
-def test_a_backend_stands_in_the_address(bench: Workbench) -> None:
-    at = page(bench, backend="torch-bf16")
+def test_a_backend_stands_in_the_address() -> None:
+    at = page(backend="torch-bf16")
     assert at.selectbox(key="embed_backend").value == "torch-bf16"
     at.selectbox(key="embed_backend").set_value("torch").run()
     assert at.query_params["backend"] in ("torch", ["torch"])
@@ -63,7 +70,7 @@ def test_a_backend_stands_in_the_address(bench: Workbench) -> None:
 
 def test_what_would_disturb_is_said(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench.backends, "_busy_with", lambda: "A benchmark")
-    at = press(page(bench), "embed_measure")
+    at = press(page(), "embed_measure")
     assert "A benchmark is not done yet" in at.main.error[0].value
     assert not at.run().main.error
 
@@ -73,12 +80,12 @@ def test_a_measurement_shows_progress_and_stop_and_its_failure(
 ) -> None:
     run = BackendRun("")
     monkeypatch.setattr(bench.backends, "_current", run)
-    at = page(bench)
+    at = page()
     assert "Stop" in [button.label for button in at.main.button]
     assert "torch" in rows(at)
     press(at, "embed_measure_stop")
     assert run.is_stopped
     monkeypatch.setattr(run, "error", ModelError(HOSTILE))
     run._over.set()
-    at = page(bench)
+    at = page()
     assert len(at.main.error) == 1 and "<script>" not in at.main.error[0].value

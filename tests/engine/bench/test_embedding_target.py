@@ -35,8 +35,6 @@ PLAN = Plan(
     workload={"num_words": 6, "num_texts": 4},
     rounds=1,
 )
-
-
 QUICK = replace(PLAN, axes={"backend": ("onnx",)})
 """Needs no PyTorch."""
 
