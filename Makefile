@@ -8,6 +8,8 @@
 # The tests start hundreds of programs, each of which would compile the engine again where bytecode is not kept.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Beside each other they wait passively: a thread that spins while it waits takes the core from another test.
+
 .PHONY: app test check speed peers
 
 app:
@@ -18,7 +20,7 @@ app:
 test:
 	@.ci/prepare browser
 	@$(MAKE) --no-print-directory check
-	.venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
+	OMP_WAIT_POLICY=passive .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
 	.venv/bin/python -m pytest -m alone
 
 check:
