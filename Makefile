@@ -8,8 +8,6 @@
 # The tests start hundreds of programs, each of which would compile the engine again where bytecode is not kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Beside each other they wait passively: a thread that spins while it waits takes the core from another test.
-
 .PHONY: app test check speed peers
 
 app:
@@ -17,6 +15,7 @@ app:
 	@if [ -n "$$MODEL" ]; then LOGITBENCH_MODEL="$$(realpath -- "$$MODEL")"; export LOGITBENCH_MODEL; fi; \
 	exec .venv/bin/streamlit run app.py
 
+# Beside each other tests wait passively: a thread that spins while it waits takes the core from another one.
 test:
 	@.ci/prepare browser
 	@$(MAKE) --no-print-directory check
