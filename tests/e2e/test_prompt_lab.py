@@ -35,9 +35,14 @@ def answer(page: Page):  # type: ignore[no-untyped-def]
 
 
 def fill(page: Page, label: str, value: str) -> None:
+    """Type into a field of a page that is drawn, with the model there, and see that it is taken."""
+    expect(page.get_by_role("button", name="Run")).to_be_enabled()
+    is_settled(page)
     field = page.get_by_label(label, exact=True)
     field.fill(value)
     field.press("Enter")
+    is_settled(page)
+    expect(field).to_have_value(value)
 
 
 def prompt(page: Page):  # type: ignore[no-untyped-def]
