@@ -19,13 +19,16 @@ WAIT = 90_000
 expect.set_options(timeout=WAIT)
 
 
-def run(page: Page) -> None:
-    """Press Run once the model is there."""
-    button = page.get_by_role("button", name="Run")
-    expect(button).to_be_enabled()
+def is_ready(page: Page) -> None:
+    """Wait until the page is drawn, with the model there."""
+    expect(page.get_by_role("button", name="Run")).to_be_enabled()
     is_settled(page)
+
+
+def run(page: Page) -> None:
+    is_ready(page)
     before = page.url
-    button.click()
+    page.get_by_role("button", name="Run").click()
     expect(page).not_to_have_url(before)
     is_settled(page)
 
@@ -35,9 +38,8 @@ def answer(page: Page):  # type: ignore[no-untyped-def]
 
 
 def fill(page: Page, label: str, value: str) -> None:
-    """Type into a field of a page that is drawn, with the model there, and see that it is taken."""
-    expect(page.get_by_role("button", name="Run")).to_be_enabled()
-    is_settled(page)
+    """Type into a field once the page is ready, and see that it is taken."""
+    is_ready(page)
     field = page.get_by_label(label, exact=True)
     field.fill(value)
     field.press("Enter")

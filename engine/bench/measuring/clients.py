@@ -5,7 +5,7 @@ import queue
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from engine.errors import BenchTimeout, QueueFull
 from engine.pool.job import Job
 
 Prompt = str | list[int]
+T = TypeVar("T")
 
 
 class Deadline:
@@ -27,6 +28,15 @@ class Deadline:
     def left_s(self) -> float:
         """Seconds until then, at least 0."""
         return max(0.0, self._at - time.monotonic())
+
+
+def repeated(once: Callable[[], T], seconds_of: Callable[[T], float], num: int, at_least_s: float) -> list[T]:
+    """What `once` gave, `num` times and on until `at_least_s` seconds of it have passed."""
+    found, passed_s = list[T](), 0.0
+    while len(found) < num or passed_s < at_least_s:
+        found.append(once())
+        passed_s += seconds_of(found[-1])
+    return found
 
 
 class _Asked(NamedTuple):

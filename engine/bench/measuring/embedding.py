@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 
-from engine.bench.measuring.clients import Deadline
+from engine.bench.measuring.clients import Deadline, repeated
 from engine.bench.measuring.opening import Opening
 from engine.bench.measuring.surroundings import Watch
 from engine.bench.measuring.target import SAMPLE_S, Measured, no_collection, repetitions_for, steady_s
@@ -67,12 +67,11 @@ class EmbeddingTarget:
         deadline, texts = Deadline(timeout_s), Texts(self._workload, seed)
         self._wake(texts, deadline)
         pids = _pids(self.pool.measure())
-        results, measured_s = list[EmbedResult](), 0.0
         with no_collection(), Watch(pids) as watch:
             started_at = time.time()
-            while len(results) < self._num_repetitions or measured_s < self._sample_s:
-                results.append(self._embed(texts.take(), deadline))
-                measured_s += results[-1].elapsed_s
+            results = repeated(
+                lambda: self._embed(texts.take(), deadline), _seconds, self._num_repetitions, self._sample_s
+            )
         after = self.pool.measure()
         if _pids(after) != pids:
             raise WorkerDied("a worker ended while it was measured, so the sample was dropped: measure it again")
@@ -108,12 +107,16 @@ class EmbeddingTarget:
 
 def _metrics(results: list[EmbedResult], num_workers: int) -> dict[str, float]:
     """Those of METRICS that tell of embedding, of what was embedded one request after the other."""
-    seconds = sum(result.elapsed_s for result in results)
+    seconds = sum(map(_seconds, results))
     return {
         "sentences_per_s": sum(len(result.vectors) for result in results) / seconds,
         "embedded_per_s": sum(result.num_tokens for result in results) / seconds,
         "compute_share": sum(result.compute_s for result in results) / (seconds * num_workers),
     }
+
+
+def _seconds(result: EmbedResult) -> float:
+    return result.elapsed_s
 
 
 def open_embedding_target(

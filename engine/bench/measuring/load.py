@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine.bench.measuring.clients import Clients, Deadline, Prompt, answers
+from engine.bench.measuring.clients import Clients, Deadline, Prompt, answers, repeated
 from engine.bench.measuring.metrics import Repetition
 from engine.bench.planning.plan import Workload
 from engine.errors import ConfigError
@@ -84,11 +84,8 @@ class Load:
                 return [self._poisson(random, seed, deadline)]
             case _, "prompts":
                 return [self._again_and_again(random, seed, at_least_s, deadline)]
-        source, found, measured_s = self._source(random), list[Repetition](), 0.0
-        while len(found) < num_repetitions or measured_s < at_least_s:
-            found.append(self._burst(source, seed, deadline))
-            measured_s += _seconds(found[-1])
-        return found
+        source = self._source(random)
+        return repeated(lambda: self._burst(source, seed, deadline), _seconds, num_repetitions, at_least_s)
 
     # the arrivals
 

@@ -8,13 +8,14 @@ import contextlib
 import math
 import time
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import psutil
 
 from engine.bench.findings.waterfall import PartTotals
-from engine.bench.measuring.clients import Deadline, Prompt
+from engine.bench.measuring.clients import Deadline, Prompt, repeated
 from engine.bench.measuring.embedding import open_embedding_target
 from engine.bench.measuring.metrics import RequestTimes, metrics_of
 from engine.bench.measuring.opening import Opening
@@ -120,12 +121,12 @@ class ProgramTarget:
         """As many repetitions as make a sample, and on until it is long enough."""
         deadline = Deadline(timeout_s)
         random = np.random.default_rng(seed)
-        answers: list[dict[str, Any]] = []
-        started_at, measured_s = time.time(), 0.0
+        started_at = time.time()
         with Watch([self._program.pid]) as watch:
-            while len(answers) < self._num_repetitions or measured_s < SAMPLE_S:
-                answers.append(self._once(random, seed, deadline))
-                measured_s += answers[-1]["wall_s"]
+            answers = repeated(
+                lambda: self._once(random, seed, deadline), itemgetter("wall_s"), self._num_repetitions, SAMPLE_S
+            )
+        measured_s = sum(answer["wall_s"] for answer in answers)
         for answer in answers:
             self._parts.add(_parts(answer), answer["wall_s"], len(answer["token_times"][0]))
         metrics = metrics_of([[[self._times(answer)]] for answer in answers], self._cell.objective)
