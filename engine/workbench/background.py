@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from engine.errors import ConfigError, EngineError
+from engine.workbench.side_thread import SideThread
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class Background:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread = SideThread("logitbench-background", self._lock)
         self._task: Task | None = None
         self._is_stopping = False
         self.error: EngineError | None = None
@@ -56,10 +57,7 @@ class Background:
             if self._task is not None:
                 raise ConfigError(f"{self._task.name} is not done yet. Wait for it, then try again.")
             self._task, self.error, self._is_stopping = Task(name), None, False
-            self._thread = threading.Thread(
-                target=self._do, args=(name, work), name="logitbench-background", daemon=True
-            )
-            self._thread.start()
+            self._thread.begin(self._do, name, work)
 
     def stop(self) -> None:
         """End it when it next tells its progress; `error` is Stopped then. Nothing happens where nothing is done."""
@@ -67,10 +65,7 @@ class Background:
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is done."""
-        with self._lock:  # a thread that was made but not started cannot be waited for
-            thread = self._thread
-        if thread is not None:
-            thread.join(timeout_s)
+        self._thread.wait(timeout_s)
 
     def _do(self, name: str, work: Callable[[Tell], object]) -> None:
         began = time.monotonic()

@@ -33,6 +33,7 @@ from engine.workbench.background import Background
 from engine.workbench.bench_keeping import HistoryKeeper
 from engine.workbench.import_door import take_in
 from engine.workbench.model_slot import ModelSlot
+from engine.workbench.side_thread import SideThread
 
 POLL_S = 0.05
 FIELDS = SAMPLE.names or ()
@@ -67,7 +68,7 @@ class BenchSlot:
         self._busy_with = busy_with
         self._lock = threading.Lock()
         self._session: Session | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = SideThread("logitbench-benchmark", self._lock)
         self._unkept: dict[str, RunRecord] = {}
         self._limits: Limits | None = None
         self._is_stopping = False
@@ -126,10 +127,7 @@ class BenchSlot:
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is measured."""
-        with self._lock:  # a thread that was made but not started cannot be waited for
-            thread = self._thread
-        if thread is not None:
-            thread.join(timeout_s)
+        self._thread.wait(timeout_s)
 
     def close(self) -> None:
         """Stop, and wait for the workers to end."""
@@ -147,10 +145,7 @@ class BenchSlot:
             session = Session(plan, keeper, before=before, between=self._let_others_go_first)
             self._session = session
             self._unkept[session.id] = session.record
-            self._thread = threading.Thread(
-                target=self._run, args=(session, keeper), name="logitbench-benchmark", daemon=True
-            )
-            self._thread.start()
+            self._thread.begin(self._run, session, keeper)
         return session.id
 
     def _check_undisturbed(self) -> None:

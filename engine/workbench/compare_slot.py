@@ -26,6 +26,7 @@ from engine.pool.job import new_id
 from engine.settings import Settings
 from engine.workbench.compare_run import Begin, CompareRun, Progress
 from engine.workbench.model_slot import ModelSlot
+from engine.workbench.side_thread import SideThread
 from engine.workbench.trials import Message, Trial, perplexity
 
 PROMPT = "prompt"
@@ -61,7 +62,7 @@ class CompareSlot:
         self._begin, self._watch, self._is_measuring = begin, watch, is_measuring
         self._lock = threading.Lock()
         self._run: CompareRun | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = SideThread("logitbench-compare", self._lock)
         self._unkept: dict[str, ComparisonRecord] = {}
 
     # one comparison at a time
@@ -91,8 +92,7 @@ class CompareSlot:
             )  # fmt: skip
             self._keep(record)
             self._run = run
-            self._thread = threading.Thread(target=self._do, args=(run,), name="logitbench-compare", daemon=True)
-            self._thread.start()
+            self._thread.begin(self._do, run)
         return record.id
 
     def stop(self) -> None:
@@ -103,10 +103,7 @@ class CompareSlot:
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is compared."""
-        with self._lock:  # a thread that was made but not started cannot be waited for
-            thread = self._thread
-        if thread is not None:
-            thread.join(timeout_s)
+        self._thread.wait(timeout_s)
 
     def close(self) -> None:
         """Stop, load no model again, and wait for the end."""

@@ -24,10 +24,10 @@ from engine.samples import Flag
 
 SAMPLE_S = 1.0
 """A sample lasts at least this long."""
-STEADY = 0.05
+_STEADY = 0.05
 """Warm-up ends when a repetition takes as long as the one before, within this share of it,"""
-MOST_WARM_UPS = 8
-WARM_UP_S = 2.0
+_MOST_WARM_UPS = 8
+_WARM_UP_S = 2.0
 """and at the latest after so many, or so many seconds."""
 COLD_TIMEOUT_S = 600.0
 
@@ -201,9 +201,9 @@ def _warm(model: str) -> None:
 def steady_s(once: Callable[[], float]) -> float:
     """Seconds of a repetition, which `once` runs, when they are steady or enough were run."""
     began, before = time.monotonic(), math.inf
-    for _repetition in range(MOST_WARM_UPS):
+    for _repetition in range(_MOST_WARM_UPS):
         seconds = once()
-        if abs(seconds - before) <= STEADY * seconds or time.monotonic() - began > WARM_UP_S:
+        if abs(seconds - before) <= _STEADY * seconds or time.monotonic() - began > _WARM_UP_S:
             break
         before = seconds
     return seconds

@@ -22,12 +22,11 @@ from engine.bench.measuring.opening import Opening
 from engine.bench.measuring.surroundings import Watch
 from engine.bench.measuring.target import (
     COLD_TIMEOUT_S,
-    MOST_WARM_UPS,
     SAMPLE_S,
-    STEADY,
     Measured,
     Target,
     open_pool_target,
+    steady_s,
 )
 from engine.bench.peers.llama_bench import LlamaBench
 from engine.bench.peers.llama_bench_program import build_minutes, find_llama_bench
@@ -109,13 +108,11 @@ class ProgramTarget:
         return {**self._facts, "repetitions": self._num_repetitions, **self._parts.facts()}
 
     def warm_up(self, timeout_s: float) -> None:
-        """Repeat until two in a row take as long, then fix how many make a sample."""
+        """Repeat until it is steady, then fix how many make a sample."""
         deadline = Deadline(timeout_s)
         random = np.random.default_rng()
-        took = [self._once(random, 0, deadline)["wall_s"] for _ in range(2)]
-        while len(took) < MOST_WARM_UPS and abs(took[-1] - took[-2]) > STEADY * took[-1]:
-            took.append(self._once(random, 0, deadline)["wall_s"])
-        self._num_repetitions = math.ceil(SAMPLE_S / took[-1])
+        seconds = steady_s(lambda: self._once(random, 0, deadline)["wall_s"])
+        self._num_repetitions = math.ceil(SAMPLE_S / seconds)
 
     def sample(self, seed: int, timeout_s: float) -> Measured:
         """As many repetitions as make a sample, and on until it is long enough."""
