@@ -2,8 +2,10 @@
 
 import difflib
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any, Literal, Self
 
 from engine.errors import ConfigError
@@ -25,6 +27,9 @@ DEFAULT_SAMPLERS: Samplers = (
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 MAX_SEQUENCES = 256
 MAX_RECORDED = 1024
+MAX_ID = (1 << 31) - 1
+MAX_BIAS = 3.4e38
+"""Beyond it a 32-bit float is infinite."""
 
 
 class _Refusing(type):
@@ -57,31 +62,79 @@ class Spec(metaclass=_Refusing):
             if getattr(self, field.name) != field.default
         }
 
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
     def _whole(self, name: str, low: int, high: int) -> None:
         value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        whole = whole_number(value)
+        if whole is None or not low <= whole <= high:
             raise ConfigError(f"{name} = {value!r}: must be a whole number from {low:,} to {high:,}")
+        self._set(name, whole)
 
     def _real(self, name: str, low: float, high: float = math.inf) -> None:
         value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        if not is_real(value) or not low <= value <= high:
             top = "upwards" if high == math.inf else f"to {high:g}"
             raise ConfigError(f"{name} = {value!r}: must be a number from {low:g} {top}")
+        if not isinstance(value, int):
+            self._set(name, float(value))
 
     def _one_of(self, name: str, allowed: tuple[Any, ...]) -> None:
         value = getattr(self, name)
-        if value not in allowed:
-            raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(map(str, allowed))}")
+        for known in allowed:
+            if isinstance(value, type(known)) and value == known:
+                self._set(name, known)
+                return
+        raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(map(str, allowed))}")
+
+    def _texts(self, name: str) -> None:
+        value = getattr(self, name)
+        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+            raise ConfigError(f"{name} = {value!r}: must be several texts")
+        self._set(name, tuple(plain_text(name, text) for text in value))
 
 
-def check_text(name: str, text: str) -> None:
-    """Raise ConfigError where `text` has no UTF-8, as half of a surrogate pair has none."""
+def whole_number(value: object) -> int | None:
+    """The int that a whole number of any type stands for; None for anything else, also for True and False."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def is_real(value: object) -> bool:
+    """True for numbers of any type, not for True and False."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def plain_text(name: str, text: object) -> str:
+    """`text` as a str and nothing more. Raises ConfigError for anything else, and where it has no UTF-8, as half of a
+    surrogate pair has none."""
+    if not isinstance(text, str):
+        raise ConfigError(f"{name} = {text!r}: must be text")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise ConfigError(
             f"{name}: character {error.start + 1:,} is half of a surrogate pair and no text; take it out"
         ) from error
+    return str(text)
+
+
+def given_prompt(prompt: str | Sequence[int]) -> str | list[int]:
+    """A prompt as plain text or plain ids. Raises ConfigError for what is neither."""
+    if isinstance(prompt, str):
+        return plain_text("prompt", prompt)
+    if isinstance(prompt, bytes | bytearray) or not isinstance(prompt, Iterable):
+        raise ConfigError(f"prompt = {prompt!r}: must be text or token ids")
+    ids = []
+    for place, given in enumerate(prompt, 1):
+        token = whole_number(given)
+        if token is None or not 0 <= token <= MAX_ID:
+            raise ConfigError(f"prompt: {given!r}, number {place:,} of its ids, is no token id")
+        ids.append(token)
+    return ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,10 +175,8 @@ class Sampling(Spec):
     samplers: Samplers = DEFAULT_SAMPLERS
 
     def __post_init__(self) -> None:
-        if isinstance(self.logit_bias, Mapping):
-            object.__setattr__(self, "logit_bias", tuple((int(k), float(v)) for k, v in self.logit_bias.items()))
         for name in ("samplers", "dry_sequence_breakers"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+            self._texts(name)
         self._real("temperature", 0, 100)
         self._whole("top_k", 0, 1 << 30)
         for name in ("top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"):
@@ -139,22 +190,19 @@ class Sampling(Spec):
         self._real("dry_multiplier", 0)
         self._real("dry_base", 1)
         self._whole("dry_allowed_length", 0, 1 << 24)
-        self._one_of("mirostat", (0, 1, 2))
+        self._whole("mirostat", 0, 2)
         self._real("mirostat_tau", 0)
         self._real("mirostat_eta", 0, 1)
-        self._check_bias()
+        self._set("logit_bias", tuple(map(_bias, _pairs(self.logit_bias))))
         self._check_samplers()
+        for name in ("grammar", "json_schema"):
+            self._set(name, plain_text(name, getattr(self, name)))
+        if "\0" in self.grammar:
+            raise ConfigError("grammar: holds a zero byte, where llama.cpp would end it; take it out")
         if self.grammar and self.json_schema:
             raise ConfigError("grammar and json_schema are both given: give only one")
-        check_text("grammar", self.grammar)
-        check_text("json_schema", self.json_schema)
         if self.seed is not None:
             self._whole("seed", 0, 0xFFFFFFFE)
-
-    def _check_bias(self) -> None:
-        for token, bias in self.logit_bias:
-            if token < 0 or math.isnan(bias) or bias == math.inf:
-                raise ConfigError(f"logit_bias {token}: {bias!r}: needs a token id and a finite number or -inf")
 
     def _check_samplers(self) -> None:
         for name in self.samplers:
@@ -162,6 +210,27 @@ class Sampling(Spec):
                 raise ConfigError(f"samplers: unknown stage {name!r}; known: {', '.join(DEFAULT_SAMPLERS)}")
         if len(set(self.samplers)) != len(self.samplers):
             raise ConfigError("samplers: a stage is named twice")
+
+
+def _pairs(given: object) -> list[Any]:
+    """The items of a mapping, or the pairs themselves."""
+    if isinstance(given, Mapping):
+        return list(given.items())
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ConfigError(f"logit_bias = {given!r}: must map token ids to numbers")
+    return list(given)
+
+
+def _bias(given: Any) -> tuple[int, float]:
+    """One token id with its bias."""
+    match given:
+        case (token, bias) if is_real(bias) and (bias == -math.inf or abs(bias) <= MAX_BIAS):
+            whole = whole_number(token)
+            if whole is not None and 0 <= whole <= MAX_ID:
+                return whole, float(bias)
+    raise ConfigError(
+        f"logit_bias {given!r}: needs a token id and a number from -{MAX_BIAS:g} to {MAX_BIAS:g}, or -inf"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,11 +311,11 @@ class Request(Spec):
     generated: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
-        if not all(isinstance(stop, str) and stop for stop in self.stop):
-            raise ConfigError(f"stop = {self.stop!r}: must be non-empty strings")
-        for stop in self.stop:
-            check_text("stop", stop)
+        if isinstance(self.stop, str):
+            self._set("stop", (self.stop,))
+        self._texts("stop")
+        if "" in self.stop:
+            raise ConfigError(f"stop = {self.stop!r}: must be non-empty texts")
         self._whole("max_tokens", 0, 1 << 24)
         self._whole("top_k", 0, MAX_RECORDED)
         self._whole("generated", 0, 1 << 24)

@@ -8,7 +8,7 @@ import llama_cpp.llama_cpp as llama
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import ModelError
+from engine.errors import ConfigError, ModelError
 from engine.llama.library import LOAD_MODES, start_backend
 from engine.specs import PoolSpec
 from engine.vocabulary import TokenKind, Vocabulary
@@ -146,10 +146,12 @@ class Model:
         raise ModelError(f"{self.path}: these ids cannot be turned into text")
 
     def check_ids(self, ids: list[int]) -> npt.NDArray[np.int32]:
-        """The ids as an array; raises ModelError for an id outside the vocabulary."""
+        """The ids as an array; raises ConfigError for an id outside the vocabulary."""
         array = np.array(ids, dtype=np.int64)
         if len(array) and not (array.min() >= 0 and array.max() < self.num_vocab):
-            raise ModelError(f"token ids must lie from 0 to {self.num_vocab - 1:,}: this model has no others")
+            raise ConfigError(
+                f"the token ids of a prompt lie from 0 to {self.num_vocab - 1:,}: this model has no others"
+            )
         return array.astype(np.int32)
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from engine.errors import EngineError, ModelError, PromptTooLong
+from engine.errors import ConfigError, EngineError, ModelError, PromptTooLong
 from engine.llama.context import NO_SLOT, OK, SCORED_ROWS, Chunk, Context
 from engine.llama.distribution import Row
 from engine.llama.generation import Clock, Generation, Recorded, Scratch
@@ -151,14 +151,14 @@ class Runner:
         else:
             ids = self.model.check_ids(order.prompt).tolist()
         if not ids:
-            raise PromptTooLong("the prompt is empty: this model needs at least one token to start from")
+            raise ConfigError("the prompt is empty: this model needs at least one token to start from")
         if len(ids) > self.context.n_ctx:
             raise PromptTooLong(
                 f"the prompt has {len(ids):,} tokens; this context holds {self.context.n_ctx:,}: "
                 "shorten the prompt or open the model with a larger n_ctx"
             )
         if order.request.generated >= len(ids):
-            raise PromptTooLong(
+            raise ConfigError(
                 f"generated = {order.request.generated:,}: the prompt has {len(ids):,} tokens, "
                 "and at least the first was not generated"
             )

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from typing import Protocol
 
-from engine.errors import EngineError, JobTimeout, PoolClosed, WorkerDied
+from engine.errors import JobTimeout, PoolClosed, WorkerDied
 from engine.pool import messages as m
+from engine.pool.listening import check_may_wait, listening
 from engine.pool.member import Member
 
 
@@ -24,8 +25,8 @@ class Owner(Protocol):
 class Crew:
     """`size` workers, each told `load(index)`, with the llama.cpp libraries of the folder `build` if one is named.
 
-    Ends them when it is closed or no longer referred to. It holds its owner weakly, so that a pool nobody holds is
-    collected and its workers end.
+    Ends them when it is closed or no longer referred to. It holds its owner weakly, so that a pool that nobody holds,
+    and that has no open job, is collected and its workers end.
     """
 
     def __init__(
@@ -53,20 +54,27 @@ class Crew:
         return not self.close.alive
 
     def start_all(self) -> None:
-        """Load all at the same time; the first failure ends the others and is raised, PoolClosed after abort()."""
+        """Load all at the same time; the first failure ends the others and is raised, PoolClosed after abort().
+
+        What `on_progress` raises ends the load too, as does an interrupt meanwhile.
+        """
         failures: list[Exception] = []
 
         def start(index: int) -> None:
             try:
                 self.start(index)
-            except (EngineError, OSError) as error:
+            except Exception as error:
                 failures.append(error)
 
         starters = [threading.Thread(target=start, args=(index,), daemon=True) for index in range(len(self._members))]
         for starter in starters:
             starter.start()
-        for starter in starters:
-            starter.join()
+        try:
+            for starter in starters:
+                starter.join()
+        except BaseException:
+            self.abort()
+            raise
         if self._is_aborted:
             raise PoolClosed("the load was ended before the model was ready: open the pool again")
         if failures:
@@ -100,6 +108,7 @@ class Crew:
 
     def ask(self, make: Callable[[int], m.Message]) -> m.Answer:
         """The answer of the worker with the fewest jobs; raises PoolClosed, WorkerDied, or what the worker says."""
+        check_may_wait()
         members = self.alive
         if self.is_closed:
             raise PoolClosed("this pool is closed: open another")
@@ -109,6 +118,7 @@ class Crew:
 
     def measure(self, timeout: float | None) -> list[dict[str, float]]:
         """Each worker's own figures; raises JobTimeout when one has not told them after `timeout` seconds."""
+        check_may_wait()
         futures = [member.call(m.Measure) for member in self.alive]
         if wait(futures, timeout).not_done:
             raise JobTimeout(f"a worker gave no figures within {timeout:g} s: it is in a long step, or hangs")
@@ -116,20 +126,26 @@ class Crew:
 
 
 def _listen(owner: "weakref.ref[Owner]", member: Member, index: int) -> None:
+    with listening():
+        _deliver(owner, member)
+        alive = owner()
+        if alive is not None:
+            alive.on_death(member, index)
+
+
+def _deliver(owner: "weakref.ref[Owner]", member: Member) -> None:
+    """Hand over what the worker says until it ends, or its owner has."""
     while True:
         try:
             messages = list(member.channel.receive())
         except (EOFError, OSError):
-            break
+            return
         alive = owner()
         if alive is None:
             return
         for message in messages:
             alive.on_message(member, message)
         del alive
-    alive = owner()
-    if alive is not None:
-        alive.on_death(member, index)
 
 
 def _close(members: list[Member | None]) -> None:

@@ -5,12 +5,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
 from engine import errors
 from engine.errors import EngineError, JobTimeout
 from engine.pool import messages as m
+from engine.pool.listening import check_may_wait
 from engine.results import RECORD, Completion, FinishReason, Floats, Ints, Records, StepTable, Timings, TokenStep
 from engine.specs import Request, Sampling
 from engine.vocabulary import Vocabulary
@@ -31,6 +33,7 @@ class Job:
     """What Pool.submit returns. Iterating gives each TokenStep as it is decoded, from the first, to any late reader.
 
     `steps` and `prompt_steps` grow while the job runs; `prompt_ids` is None until the job has left the queue.
+    `cancel` and `position` are the pool's: until the job is over they keep the pool, whoever else has let go of it.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class Job:
         sampling: Sampling,
         request: Request,
         vocabulary: Vocabulary,
-        cancel: Callable[["Job"], None],
+        cancel: Callable[["Job"], object],
         position: Callable[["Job"], int],
     ) -> None:
         self.id, self.prompt, self.sampling, self.request = job_id, prompt, sampling, request
@@ -68,6 +71,7 @@ class Job:
         while True:
             with self._changed:
                 while len(self.steps) <= index and not self.done():
+                    check_may_wait()
                     self._changed.wait()
             while index < len(self.steps):
                 yield self.steps[index]
@@ -82,7 +86,9 @@ class Job:
 
         Raises JobTimeout after `timeout` seconds (the job goes on), or the EngineError that ended the job.
         """
-        if not self._over.wait(timeout):
+        if not self.done():
+            check_may_wait()
+        if not self._over.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
             raise JobTimeout(f"no result after {timeout:g} s; the job goes on, {len(self.steps):,} tokens so far")
         if self._error is not None:
             raise self._error
@@ -113,15 +119,17 @@ class Job:
         return self._over.is_set()
 
     def add_done_callback(self, callback: Callable[["Job"], object]) -> None:
-        """Call `callback(job)` when the job is over, at once if it is; from a thread of the pool."""
+        """Call `callback(job)` when the job is over, at once if it is; else from a thread of the pool, which may not
+        wait for the pool. What it raises is logged."""
         with self._changed:
             if not self.done():
                 self._callbacks.append(callback)
                 return
-        callback(self)
+        self._call(partial(callback, self))
 
     def add_listener(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Call `listener()` after each change, from a thread of the pool: it must be quick. Returns the remover."""
+        """Call `listener()` after each change, from a thread of the pool: it must be quick, and may not wait for the
+        pool. What it raises is logged. Returns the remover."""
         key = object()
         self._listeners[key] = listener
 
@@ -231,18 +239,26 @@ class Job:
             self._completion, self._error = completion, error
             callbacks, self._callbacks = self._callbacks, []
         self._over.set()
+        self._cancel = self._position = _nothing_left
         self._notify()
         for callback in callbacks:
-            try:
-                callback(self)
-            except Exception:
-                _log.exception("a callback of job %s failed", self.id)
+            self._call(partial(callback, self))
 
     def _notify(self) -> None:
         with self._changed:
             self._changed.notify_all()
         for listener in list(self._listeners.values()):
-            listener()
+            self._call(listener)
+
+    def _call(self, told: Callable[[], object]) -> None:
+        try:
+            told()
+        except Exception:
+            _log.exception("a callback of job %s failed", self.id)
+
+
+def _nothing_left(_job: Job) -> int:
+    return 0
 
 
 _NO_IDS: Ints = np.zeros((0, 0), np.int32)

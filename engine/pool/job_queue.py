@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from engine.errors import PoolClosed, QueueFull
 from engine.pool import messages as m
 from engine.pool.job import Job
+from engine.pool.listening import check_may_wait
 from engine.pool.member import Member
 from engine.pool.routing import best_member, remember
 
@@ -46,7 +47,9 @@ class JobQueue:
     def wait_for_room(self) -> None:
         """Return when another job may wait, or never can again."""
         with self._room:
-            self._room.wait_for(lambda: self._is_closed or len(self._waiting) < self._most_waiting)
+            while not self._is_closed and len(self._waiting) >= self._most_waiting:
+                check_may_wait()
+                self._room.wait()
 
     def pause(self) -> None:
         """Give out no job until resume()."""

@@ -1,6 +1,7 @@
 """One worker process from the pool's side: started, spoken to, and its death explained."""
 
 import contextlib
+import logging
 import queue
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from engine.llama.launch import ending, environment_for, log_tail, num_oom_kills
 from engine.pool import messages as m
 from engine.pool.job import Job
 from engine.vocabulary import Vocabulary
+
+_log = logging.getLogger(__name__)
 
 
 class Startup(NamedTuple):
@@ -166,7 +169,14 @@ _TO_POOL: Any = m.ToPool
 
 
 def _write(channel: m.Channel, outbox: "queue.SimpleQueue[m.Message | None]") -> None:
-    """A member's writer thread; ends with the worker, whose death the reader reports."""
+    """A member's writer thread; ends with the worker, whose death the reader reports.
+
+    Where a message cannot be written, through a defect, the worker is ended: nobody waits for an answer to it.
+    """
     with contextlib.suppress(OSError):
-        while (message := outbox.get()) is not None:
-            channel.send(message)
+        try:
+            while (message := outbox.get()) is not None:
+                channel.send(message)
+        except (TypeError, ValueError, OverflowError):
+            _log.exception("a message to a worker could not be written")
+            channel.socket.shutdown(socket.SHUT_RDWR)

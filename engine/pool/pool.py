@@ -19,7 +19,7 @@ from engine.pool.member import Member, Startup
 from engine.pool.placement import cores_for, threads_for
 from engine.results import Completion
 from engine.settings import Settings
-from engine.specs import LoadMode, PoolSpec, Request, Sampling, check_text
+from engine.specs import LoadMode, PoolSpec, Request, Sampling, given_prompt, plain_text
 
 _MOST_DEATHS = 3
 
@@ -144,21 +144,20 @@ class Pool:
         request = Request(
             max_tokens=max_tokens,
             top_k=top_k,
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            stop=stop,  # type: ignore[arg-type]  # made a tuple there
             prompt_logprobs=prompt_logprobs,
             reuse_prefix=reuse_prefix,
             generated=generated,
         )
-        given = prompt if isinstance(prompt, str) else [int(token) for token in prompt]
-        if isinstance(given, str):
-            check_text("prompt", given)
+        if not isinstance(sampling, Sampling | None):
+            raise ConfigError(f"sampling = {sampling!r}: must be a Sampling; Sampling.from_dict makes one")
         job = Job(
             job_id or new_id(),
-            given,
+            given_prompt(prompt),
             sampling or Sampling(),
             request,
             self.vocabulary,
-            cancel=self._jobs.cancel,
+            cancel=self._cancel,
             position=self._jobs.position,
         )
         self._jobs.add(job)
@@ -201,6 +200,10 @@ class Pool:
         finally:
             for job in open_jobs:
                 job.cancel()
+
+    def _cancel(self, job: Job) -> None:
+        """Cancel a job, which by this keeps its pool."""
+        self._jobs.cancel(job)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -253,7 +256,7 @@ class Pool:
             return
         try:
             self._crew.start(index)
-        except (EngineError, OSError) as failure:
+        except Exception as failure:  # also what on_progress raises
             self._end(PoolClosed(f"a worker ended and no other could be started: {failure}"))
             return
         self._jobs.dispatch()
@@ -263,17 +266,17 @@ class Pool:
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Ids of `text`, BOS as the GGUF says; `special` parses written control tokens.
 
-        Raises ConfigError for half of a surrogate pair, WorkerDied, PoolClosed.
+        Raises ConfigError for what is no text, WorkerDied, PoolClosed.
         """
-        check_text("text", text)
-        return self._crew.ask(lambda call: m.Tokenize(call, text, special)).ids
+        given = plain_text("text", text)
+        return self._crew.ask(lambda call: m.Tokenize(call, given, bool(special))).ids
 
     def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
         """Text and ids of `messages` (role, content) in the model's own template. Raises ConfigError without one."""
-        for message in messages:
-            for name, text in message.items():
-                check_text(name, text)
-        answer = self._crew.ask(lambda call: m.RenderChat(call, list(messages)))
+        given = [
+            {plain_text("name", name): plain_text(name, text) for name, text in message.items()} for message in messages
+        ]
+        answer = self._crew.ask(lambda call: m.RenderChat(call, given))
         return answer.text, answer.ids
 
     def measure(self, timeout: float | None = None) -> list[dict[str, float]]:

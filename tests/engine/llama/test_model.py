@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from engine.errors import ModelError
+from engine.errors import ConfigError, ModelError
 from engine.llama.model import Model
 from engine.specs import PoolSpec
 from engine.vocabulary import TextDecoder, TokenKind
@@ -55,7 +55,7 @@ def test_control_tokens_in_text_are_text(model: Model) -> None:
 
 
 def test_ids_outside_the_vocabulary_are_refused(model: Model) -> None:
-    with pytest.raises(ModelError, match="4,095"):
+    with pytest.raises(ConfigError, match="4,095"):
         model.check_ids([1, 4096])
 
 

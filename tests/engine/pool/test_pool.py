@@ -11,7 +11,6 @@ from engine import (
     ConfigError,
     EngineError,
     JobTimeout,
-    ModelError,
     Pool,
     PoolClosed,
     PromptTooLong,
@@ -134,10 +133,10 @@ def test_done_callbacks_run_once_early_or_late(pool: Pool) -> None:
     ("prompt", "options", "error", "words"),
     [
         ("word " * 600, {}, PromptTooLong, "512"),
-        ([], {}, PromptTooLong, "empty"),
-        ([1, 99_999], {}, ModelError, "4,095"),
+        ([], {}, ConfigError, "empty"),
+        ([1, 99_999], {}, ConfigError, "4,095"),
         ("a", {"sampling": Sampling(grammar="root ::= (")}, ConfigError, "grammar"),
-        ("a", {"generated": 50}, PromptTooLong, "generated"),
+        ("a", {"generated": 50}, ConfigError, "generated"),
     ],
 )
 def test_what_is_wrong_with_a_job_is_said_by_the_job(

@@ -1,0 +1,147 @@
+"""Callers that get it wrong, or let go: an error where they are, nobody else disturbed, nothing waits forever."""
+
+import gc
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from engine import ConfigError, EngineError, Job, Pool, Sampling, WorkerDied
+from engine.pool import messages as m
+from tests.waiting import until
+
+PROMPT = "The old woman said to the wolf"
+ENDLESS = Sampling(seed=1, logit_bias={2: float("-inf")})
+Asking = Callable[[Pool, Job], object]
+
+
+def workers_of_this_process() -> list[psutil.Process]:
+    found = psutil.Process().children(recursive=True)
+    return [child for child in found if "engine.pool.worker" in " ".join(child.cmdline())]
+
+
+def test_numbers_of_numpy_reach_the_worker(pool: Pool) -> None:
+    sampling = Sampling(temperature=np.float64(0.7), logit_bias={np.int64(2): -np.inf})  # type: ignore[arg-type]
+    assert len(pool.submit(np.array([1, 300]), sampling, max_tokens=2).result(30).steps) == 2  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": 1}, 5, "greedy"])
+def test_what_is_no_sampling_is_refused_at_submit(pool: Pool, wrong: object) -> None:
+    with pytest.raises(ConfigError, match="must be a Sampling"):
+        pool.submit(PROMPT, wrong)  # type: ignore[arg-type]
+
+
+def test_text_that_is_none_is_refused(pool: Pool) -> None:
+    with pytest.raises(ConfigError, match="text = 5: must be text"):
+        pool.tokenize(5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="content = .*: must be text"):
+        pool.render_chat([{"role": "user", "content": ["a"]}])  # type: ignore[dict-item]
+
+
+def test_a_wait_may_be_longer_than_any_clock(pool: Pool) -> None:
+    assert pool.submit(PROMPT, ENDLESS, max_tokens=2).result(float("inf")).steps
+
+
+def test_a_listener_that_fails_is_logged_and_nothing_else(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
+    job = pool.submit(PROMPT, ENDLESS, max_tokens=20)
+    job.add_listener(lambda: 1 / 0)
+    with caplog.at_level(logging.ERROR, "engine.pool.job"):
+        assert len(job.result(30).steps) == 20
+        job.add_done_callback(lambda _job: 1 / 0)
+    assert "ZeroDivisionError" in caplog.text
+    assert pool.submit(PROMPT, ENDLESS, max_tokens=1).result(30).steps
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda pool, _job: pool.tokenize("b"),
+        lambda pool, _job: pool.measure(),
+        lambda pool, _job: pool.submit(PROMPT, max_tokens=1).result(),
+        lambda pool, _job: list(pool.submit(PROMPT, max_tokens=1)),
+    ],
+)
+def test_a_callback_that_waits_for_its_pool_is_told_so(pool: Pool, ask: Asking) -> None:
+    told: list[str] = []
+    over = threading.Event()
+
+    def callback(job: Job) -> None:
+        try:
+            ask(pool, job)
+        except EngineError as error:
+            told.append(str(error))
+        over.set()
+
+    pool.submit(PROMPT, ENDLESS, max_tokens=8).add_done_callback(callback)
+    assert over.wait(30)
+    assert len(told) == 1
+    assert "may not wait for the pool" in told[0]
+    assert pool.submit(PROMPT, ENDLESS, max_tokens=1).result(30).steps
+
+
+def test_a_job_keeps_its_pool_until_it_is_over(story_model: Path) -> None:
+    before = set(workers_of_this_process())
+    job = Pool(story_model, threads=1, parallel=1).submit(PROMPT, ENDLESS, max_tokens=50)
+    gc.collect()
+    assert len(job.result(30).steps) == 50
+    gc.collect()
+    until(lambda: set(workers_of_this_process()) <= before)
+    assert len(job.steps) == 50
+
+
+def test_a_message_that_cannot_be_written_ends_the_worker_and_its_jobs(
+    story_model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Pool(story_model, threads=1, parallel=2) as pool:
+        job = pool.submit(PROMPT, ENDLESS, max_tokens=500)
+        next(iter(job))
+        pool._crew.alive[0].send(m.Cancel(object()))  # type: ignore[arg-type]
+        with pytest.raises(WorkerDied):
+            job.result(30)
+        assert pool.submit(PROMPT, ENDLESS, max_tokens=1).result(30).steps
+    assert "could not be written" in caplog.text
+
+
+def test_what_on_progress_raises_is_what_the_constructor_raises(story_model: Path) -> None:
+    def progress(_fraction: float) -> None:
+        raise KeyError("no such bar")
+
+    before = set(workers_of_this_process())
+    with pytest.raises(KeyError, match="no such bar"):
+        Pool(story_model, threads=1, on_progress=progress)
+    until(lambda: set(workers_of_this_process()) <= before)
+
+
+INTERRUPTED = """
+import signal, sys, time
+import psutil
+from engine import Pool
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    Pool(sys.argv[1], threads=1, on_opening=lambda _abort: print("opening", flush=True))
+except KeyboardInterrupt as error:
+    kept = error
+    end = time.monotonic() + 15
+    while psutil.Process().children() and time.monotonic() < end:
+        time.sleep(0.05)
+    print("left", len(psutil.Process().children()), flush=True)
+"""
+
+
+def test_an_interrupt_while_it_loads_leaves_no_worker(story_model: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, str(story_model)], stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "opening\n"
+        time.sleep(0.05)
+        program.send_signal(signal.SIGINT)
+        assert program.communicate(timeout=60)[0] == "left 0\n"

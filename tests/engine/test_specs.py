@@ -1,0 +1,94 @@
+"""Parameters of every kind a caller may hold: made plain where they say the same, refused by name where they do not."""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from engine import ConfigError, PoolSpec, Request, Sampling
+from engine.specs import given_prompt
+
+
+def test_numbers_of_other_libraries_become_plain_ones() -> None:
+    made = Sampling(
+        temperature=np.float64(0.7),  # type: ignore[arg-type]
+        top_p=Fraction(1, 2),  # type: ignore[arg-type]
+        top_k=np.int64(5),  # type: ignore[arg-type]
+        mirostat=np.int32(2),  # type: ignore[arg-type]
+        logit_bias={np.int64(5): np.float32(-1)},  # type: ignore[arg-type]
+        grammar=np.str_("root ::= [a-z]+"),
+        dry_sequence_breakers=[np.str_("\n")],  # type: ignore[arg-type]
+    )
+    assert made == Sampling(
+        temperature=0.7, top_p=0.5, top_k=5, mirostat=2, logit_bias=((5, -1.0),), grammar="root ::= [a-z]+",
+        dry_sequence_breakers=("\n",),
+    )  # fmt: skip
+    types = {type(value) for value in (made.temperature, made.top_p, *made.logit_bias[0], made.top_k, made.mirostat)}
+    assert types == {float, int}
+    assert (type(made.grammar), type(made.dry_sequence_breakers[0])) == (str, str)
+    assert hash(made)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"mirostat": True}, "mirostat = True"),
+        ({"mirostat": 1.0}, r"mirostat = 1\.0"),
+        ({"temperature": "1"}, "temperature = '1'"),
+        ({"temperature": Decimal(1)}, "temperature = Decimal"),
+        ({"temperature": math.nan}, "temperature = nan"),
+        ({"logit_bias": {10**30: 1}}, "needs a token id"),
+        ({"logit_bias": {1.7: 1}}, "needs a token id"),
+        ({"logit_bias": {True: 1}}, "needs a token id"),
+        ({"logit_bias": {"a": 1}}, "needs a token id"),
+        ({"logit_bias": {5: "1"}}, "needs a token id"),
+        ({"logit_bias": {5: 1e39}}, "needs a token id"),
+        ({"logit_bias": {5: math.inf}}, "needs a token id"),
+        ({"logit_bias": {5: math.nan}}, "needs a token id"),
+        ({"logit_bias": [(1,)]}, "needs a token id"),
+        ({"logit_bias": None}, "must map token ids"),
+        ({"samplers": None}, "samplers = None: must be several texts"),
+        ({"samplers": "top_k"}, "must be several texts"),
+        ({"dry_sequence_breakers": 5}, "must be several texts"),
+        ({"dry_sequence_breakers": ("a", 5)}, "dry_sequence_breakers = 5: must be text"),
+        ({"dry_sequence_breakers": ("\ud800",)}, "half of a surrogate pair"),
+        ({"json_schema": {"type": "object"}}, "json_schema = .*: must be text"),
+        ({"grammar": None}, "grammar = None: must be text"),
+        ({"grammar": 'root ::= "yes"\0'}, "zero byte"),
+    ],
+)
+def test_sampling_refuses_what_no_worker_would_understand(wrong: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Sampling(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"prompt_logprobs": 1}, "prompt_logprobs = 1"),
+        ({"stop": None}, "stop = None"),
+        ({"stop": [b"a"]}, "stop = b'a': must be text"),
+        ({"stop": ""}, "non-empty"),
+    ],
+)
+def test_a_request_refuses_the_same(wrong: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Request(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_switch_is_true_or_false_and_nothing_like_it() -> None:
+    with pytest.raises(ConfigError, match="pin = 1"):
+        PoolSpec(pin=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("prompt", [b"abc", None, 5, ["a", "b"], [1.7, 2], [True], [-1], [1 << 31], [10**30]])
+def test_a_prompt_is_text_or_ids(prompt: object) -> None:
+    with pytest.raises(ConfigError, match="prompt"):
+        given_prompt(prompt)  # type: ignore[arg-type]
+
+
+def test_ids_may_come_in_any_sequence() -> None:
+    assert given_prompt(np.array([3, 4])) == given_prompt((3, 4)) == [3, 4]  # type: ignore[arg-type]
+    assert type(given_prompt(np.str_("a"))) is str
