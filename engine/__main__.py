@@ -1,5 +1,6 @@
 """The command line: `python -m engine generate --prompt "Once upon a time" --top-k 5`."""
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -18,6 +19,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         command = COMMANDS.get(words[0] if words else "", "generate")
         import_module(f"engine.commands.{command}").run(words)
+        sys.stdout.flush()
     except EngineError as error:
         print(f"error: {error}", file=sys.stderr)
         return ERROR
@@ -25,10 +27,21 @@ def main(words: list[str] | None = None) -> int:
         print(file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Nobody reads any more, as after `| head`; Python would complain once more when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Nobody reads any more, as after `| head`.
+        _write_no_more()
         return NO_READER
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _write_no_more()
+        print(f"error: the disk has no more room for what is written ({error.strerror})", file=sys.stderr)
+        return ERROR
     return 0
+
+
+def _write_no_more() -> None:
+    """Let go of standard output, or Python would complain once more when it flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

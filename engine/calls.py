@@ -1,6 +1,6 @@
 """The one-line forms: a pool opened, used and closed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -18,10 +18,10 @@ def complete(
 ) -> Completion: ...
 @overload
 def complete(
-    prompts: Sequence[str], sampling: Sampling | None = None, *, model: str | Path | None = None, **options: Any
+    prompts: Iterable[str], sampling: Sampling | None = None, *, model: str | Path | None = None, **options: Any
 ) -> list[Completion]: ...
 def complete(
-    prompts: str | Sequence[str],
+    prompts: str | Iterable[str],
     sampling: Sampling | None = None,
     *,
     model: str | Path | None = None,
@@ -29,6 +29,7 @@ def complete(
     top_k: int = 0,
     stop: str | Sequence[str] = (),
     prompt_logprobs: bool = False,
+    reuse_prefix: bool = True,
     **pool: Any,
 ) -> Completion | list[Completion]:
     """Complete one prompt (one Completion) or several (a list, in their order); `pool` are parameters of Pool.
@@ -40,18 +41,26 @@ def complete(
     options = {"parallel": max(1, min(8, len(texts)))} | pool
     with Pool(model or embedded_model(), **options) as opened:
         done = list(
-            opened.map(texts, sampling, max_tokens=max_tokens, top_k=top_k, stop=stop, prompt_logprobs=prompt_logprobs)
+            opened.map(
+                texts,
+                sampling,
+                max_tokens=max_tokens,
+                top_k=top_k,
+                stop=stop,
+                prompt_logprobs=prompt_logprobs,
+                reuse_prefix=reuse_prefix,
+            )
         )
     return done[0] if is_one else done
 
 
-def embed(texts: str | Sequence[str], *, model: str | Path = "", **options: Any) -> Floats:
+def embed(texts: str | Iterable[str], *, model: str | Path | None = None, **options: Any) -> Floats:
     """Vectors of length 1 of one text (dim,) or several (n, dim), float32; `options` are the parameters of EmbedSpec.
 
-    model: folder or name; empty: the all-MiniLM-L6-v2 that is installed with the workbench. Loading takes seconds: open
+    model: folder or name; None: the all-MiniLM-L6-v2 that is installed with the workbench. Loading takes seconds: open
     an EmbeddingPool to embed again and again. Raises EngineError.
     """
-    with EmbeddingPool(EmbedSpec(model=str(model), **options)) as opened:
+    with EmbeddingPool(EmbedSpec(model=str(model or ""), **options)) as opened:
         if isinstance(texts, str):
             vector: Floats = opened.embed([texts])[0]
             return vector

@@ -79,6 +79,7 @@ class StepTable(Sequence["TokenStep"]):
 
     def __init__(self, vocabulary: Vocabulary, k: int, *, is_prompt: bool = False) -> None:
         self.vocabulary, self.k = vocabulary, k
+        self._is_prompt = is_prompt
         self._size = 0
         self._records: Records = np.zeros(64, RECORD)
         self._top_ids: Ints = np.zeros((64, k), np.int32)
@@ -178,6 +179,20 @@ class StepTable(Sequence["TokenStep"]):
     def __iter__(self) -> Iterator["TokenStep"]:
         return (TokenStep(self, index) for index in range(self._size))
 
+    def __repr__(self) -> str:
+        return f"StepTable({self._size:,} steps, k={self.k})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        columns = (self.records, self.top_ids, self.top_logprobs, self.top_p_final)
+        return _table_of, (self.vocabulary, *columns, self._is_prompt)
+
+
+def _table_of(
+    vocabulary: Vocabulary, records: Records, ids: Ints, logprobs: Floats, p_final: Floats, is_prompt: bool
+) -> StepTable:
+    """A table that was copied or sent to another process."""
+    return StepTable.of(vocabulary, records, ids, logprobs, p_final, is_prompt=is_prompt)
+
 
 class TokenStep:
     """One token as it was decided. Figures are None where nothing was recorded (top_k=0, a prompt's first token).
@@ -193,6 +208,14 @@ class TokenStep:
         self._table, self._index = table, index
         self.id: int = int(table.records["id"][index])
         self.text: str = table.text_of(index)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TokenStep):
+            return NotImplemented
+        return self._table is other._table and self._index == other._index
+
+    def __hash__(self) -> int:
+        return hash((id(self._table), self._index))
 
     def _figure(self, name: str) -> Any:
         record = self._table.records[self._index]

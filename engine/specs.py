@@ -1,6 +1,7 @@
 """What a model, a pool and a request are told: frozen, checked once when made, unknown names refused."""
 
 import difflib
+import inspect
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,11 +33,13 @@ MAX_BIAS = 3.4e38
 """Beyond it a 32-bit float is infinite."""
 
 
-class _Refusing(type):
+class Refusing(type):
     """Makes an unknown keyword a ConfigError that offers the nearest known name."""
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
-        known = list(getattr(cls, "__dataclass_fields__", options))
+        known = list(getattr(cls, "__dataclass_fields__", ())) or list(
+            inspect.signature(vars(cls)["__init__"]).parameters
+        )
         for name in options:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
@@ -45,7 +48,7 @@ class _Refusing(type):
         return super().__call__(*args, **options)
 
 
-class Spec(metaclass=_Refusing):
+class Spec(metaclass=Refusing):
     """Base of the frozen specs."""
 
     @classmethod

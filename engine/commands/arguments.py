@@ -1,6 +1,7 @@
 """The words of a command line, read into specs: a flag for each field of Sampling, few for the machine."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -10,10 +11,20 @@ from typing import Any
 from engine.errors import ConfigError
 from engine.specs import PoolSpec, Request, Sampling
 
-MEASURING = ("bench", "tune", "reconcile", "limits")
+MEASURING = {
+    "bench": "measure settings of a model against each other",
+    "tune": "find the fastest settings here",
+    "reconcile": "how far these figures are from llama-bench's",
+    "limits": "what this machine's memory and cores can give",
+}
 """Commands whose words engine.commands.bench_arguments reads."""
 
-OTHERS = ("cost", "embed", "history", "models")
+OTHERS = {
+    "cost": "what a job would cost on machines for rent",
+    "embed": "texts of a file as vectors",
+    "history": "list, show, export and import what was kept",
+    "models": "find, inspect, fetch, check and quantise models",
+}
 """Commands that read their own words, each in the module of engine.commands that is called as it is."""
 
 SAMPLING_HELP = {
@@ -92,12 +103,13 @@ def parse(words: Sequence[str] | None) -> Arguments:
 def _parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(
         prog="python -m engine",
-        description="Logitbench without a screen.",
-        epilog=f"Also {', '.join((*MEASURING, *OTHERS))}: each with --help.",
+        description="Logitbench without a screen. Each command has its own --help.",
     )
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
     # Flags are never guessed from their beginnings, so that a new one breaks no script.
     parser = commands.add_parser("generate", help="complete a prompt", allow_abbrev=False)
+    for name, does in {**MEASURING, **OTHERS}.items():
+        commands.add_parser(name, help=does)  # listed here, read elsewhere
     parser.add_argument("--prompt", required=True, help="text to complete; - reads standard input, as it is")
     parser.add_argument("--model", default="", help="GGUF file; left out: LOGITBENCH_MODEL, else the one that ships")
     _add_request(parser)
@@ -176,6 +188,15 @@ def _text(name: str, given: str) -> str:
         return Path(given[1:]).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--{name.replace('_', '-')} {given}: the file cannot be read ({error})") from error
+
+
+def check_writable(path: Path) -> None:
+    """Raise ConfigError where no file can be written there, before there is something to write."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise ConfigError(f"--out {path}: there is no folder {folder}; make it, or choose another")
+    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise ConfigError(f"--out {path}: cannot be written; choose another place")
 
 
 def _bias(given: str) -> tuple[int, float]:

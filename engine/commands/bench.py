@@ -16,6 +16,7 @@ from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import preview
 from engine.bench.running.session import Session
 from engine.commands import bench_arguments as words_of
+from engine.commands.arguments import check_writable
 from engine.commands.progress_line import ProgressLine
 from engine.errors import ConfigError, HistoryError, HistoryLocked
 from engine.history import INBOX, History, write_inbox, write_run
@@ -44,8 +45,10 @@ def run(words: Sequence[str]) -> None:
 
 
 def show_plan(plan: Plan, *, is_json: bool) -> None:
-    """What a plan would measure, how long it would take, and what it would need."""
+    """What a plan would measure, how long it would take, and what it would need. Raises ConfigError where no cell of
+    it can run."""
     told = preview(plan)
+    can_run = not all(cell.refusal for cell in told.cells)
     if is_json:
         cells = [
             {
@@ -62,6 +65,9 @@ def show_plan(plan: Plan, *, is_json: bool) -> None:
         ratio = figure(told.smallest_ratio)
         seconds = {"seconds": told.seconds, "most_seconds": told.most_seconds}
         print_json({"sentence": told.sentence, **seconds, "smallest_ratio": ratio, "cells": cells})
+    if not can_run:
+        raise ConfigError(told.sentence)
+    if is_json:
         return
     print(told.sentence)
     for cell in told.cells:
@@ -73,6 +79,8 @@ def measure(
     plan: Plan, given: words_of.BenchArguments | words_of.ResumeArguments, before: RunRecord | None = None
 ) -> None:
     """Measure a plan, keep it, print what was found. After Ctrl+C what was measured is kept and can be continued."""
+    if given.out is not None:
+        check_writable(given.out)
     settings = Settings.from_environment()
     with ExitStack() as closing:
         history = _history(settings, closing)
@@ -82,9 +90,9 @@ def measure(
         done = session.record
         if history is None:
             write_inbox(settings.home / INBOX, done)
+    print_run(done, is_json=given.is_json)
     if given.out is not None:
         write_run(given.out, done)
-    print_run(done, is_json=given.is_json)
     if is_interrupted:
         print(f"Stopped; go on with: python -m engine bench resume {done.id}", file=sys.stderr)
         raise KeyboardInterrupt
@@ -132,19 +140,21 @@ def _history(settings: Settings, closing: ExitStack) -> History | None:
 def _watched(session: Session) -> bool:
     """Run the session and tell its progress; True where a person stopped it."""
     failures: list[BaseException] = []
+    over = threading.Event()  # an interrupted Thread.join() takes its thread for ended before Python 3.13
 
     def work() -> None:
         try:
             session.run()
         except BaseException as error:
             failures.append(error)
+        finally:
+            over.set()
 
-    worker = threading.Thread(target=work, daemon=True)
-    worker.start()
+    threading.Thread(target=work, daemon=True).start()
     line, is_interrupted = ProgressLine(), False
-    while worker.is_alive():
+    while not over.is_set():
         try:
-            worker.join(SHOWN_EVERY_S)
+            over.wait(SHOWN_EVERY_S)
             _show_progress(session, line)
         except KeyboardInterrupt:
             is_interrupted = True

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.commands.arguments import check_writable
 from engine.commands.embed_backends import show_backends
 from engine.commands.progress_line import ProgressLine
 from engine.commands.table import printable
@@ -37,6 +38,8 @@ def run(words: Sequence[str]) -> None:
         parser.error("FILE is missing: name a file with texts, or give --backends")
     if given.out is not None and given.out.suffix != ".npy":
         raise ConfigError(f"--out {given.out}: must end in .npy")
+    if given.out is not None:
+        check_writable(given.out)
     found = read_texts(*_file(given.file), column=given.column)
     spec = EmbedSpec(model=given.model, backend=given.backend, workers=given.workers)
     line = ProgressLine()
@@ -48,12 +51,12 @@ def run(words: Sequence[str]) -> None:
         )
         result = job.result()
         line.end()
-    if given.out is not None:
-        _write(given.out, result)
     if given.json:
         print(json.dumps(_plain(found, result, pool), ensure_ascii=False, allow_nan=False))
     else:
         print(printable(_told(found, result, pool), is_terminal=sys.stdout.isatty()))
+    if given.out is not None:
+        _write(given.out, result)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -76,7 +76,7 @@ class EmbedJob:
 
         Raises JobTimeout after `timeout` seconds (the job goes on), or the EngineError that ended the job.
         """
-        if not self._over.wait(timeout):
+        if not self._over.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
             raise JobTimeout(
                 f"no result after {timeout:g} s; the job goes on, {self.num_done:,} of {self.num_texts:,} texts so far"
             )

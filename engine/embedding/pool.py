@@ -1,7 +1,7 @@
 """Texts to vectors by several workers that share one model: order kept, progress, cancel, bounded queue, recovery."""
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Self
 
 from engine.embedding import messages as m
@@ -32,6 +32,8 @@ class EmbeddingPool:
     """
 
     def __init__(self, spec: EmbedSpec | None = None, *, on_opening: OnOpening | None = None) -> None:
+        if not isinstance(spec, EmbedSpec | None):
+            raise ConfigError(f"spec = {spec!r}: must be an EmbedSpec, such as EmbedSpec(model=...)")
         self.spec = spec or EmbedSpec()
         self.model = find_model(self.spec.model)
         self.backend = chosen_backend(self.model) if self.spec.backend == AUTO else self.spec.backend
@@ -53,7 +55,7 @@ class EmbeddingPool:
 
     def embed(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         is_query: bool | None = None,
         on_progress: Callable[[float], object] | None = None,
@@ -68,13 +70,15 @@ class EmbeddingPool:
         self._queue.put(job, pieces, is_patient=True)
         try:
             return job.result(timeout).vectors
-        except JobTimeout:
+        except JobTimeout as error:
             job.cancel()
-            raise
+            raise JobTimeout(
+                f"no vectors after {timeout:g} s, {job.num_done:,} of {job.num_texts:,} texts so far: it was ended"
+            ) from error
 
     def submit(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         is_query: bool | None = None,
         on_progress: Callable[[float], object] | None = None,
@@ -85,7 +89,7 @@ class EmbeddingPool:
         return job
 
     def _prepare(
-        self, texts: Sequence[str], is_query: bool | None, on_progress: Callable[[float], object] | None
+        self, texts: Iterable[str], is_query: bool | None, on_progress: Callable[[float], object] | None
     ) -> tuple[EmbedJob, list[Piece]]:
         """A job and its pieces, the longest texts first, so that all workers end at about the same time."""
         encoded = _encoded(texts)
@@ -115,11 +119,14 @@ class EmbeddingPool:
         self.close()
 
 
-def _encoded(texts: Sequence[str]) -> list[bytes]:
+def _encoded(texts: Iterable[str]) -> list[bytes]:
     """Texts in UTF-8; half of a surrogate pair, which has no bytes, becomes a question mark."""
     if isinstance(texts, str | bytes):
         raise ConfigError("texts: must be a list of texts, here is a single one")
-    for number, text in enumerate(texts, 1):
+    if not isinstance(texts, Iterable):
+        raise ConfigError(f"texts = {texts!r}: must be a list of texts")
+    listed = list(texts)
+    for number, text in enumerate(listed, 1):
         if not isinstance(text, str):
-            raise ConfigError(f"text {number:,} of {len(texts):,} is no text but {type(text).__name__}")
-    return [text.encode("utf-8", "replace") for text in texts]
+            raise ConfigError(f"text {number:,} of {len(listed):,} is no text but {type(text).__name__}")
+    return [text.encode("utf-8", "replace") for text in listed]

@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from engine.errors import HistoryError
 from engine.history import columns, comparisons, run_columns
 from engine.history.archive_members import lines_of, manifest_of, tables_of, telling
 from engine.history.archive_parts import (
@@ -88,15 +89,19 @@ class Imported(NamedTuple):
 
 def import_archive(
     history: History,
-    source: bytes | Path,
-    name: str = "archive.zip",
+    source: bytes | str | Path,
+    name: str = "",
     on_progress: Callable[[float], object] = lambda _share: None,
 ) -> Imported:
     """Keep what an archive of `export_history` holds and is not here yet; what was deleted here is restored.
 
-    A run that was measured elsewhere has `name` as its origin here. Raises HistoryError that says what is wrong with
-    the archive, or what `on_progress` raises, which gets 0 to 1 in another thread; nothing of it is kept then.
+    A run that was measured elsewhere has `name` as its origin here; without one, that of the file. Raises HistoryError
+    that says what is wrong with the archive, or what `on_progress` raises, which gets 0 to 1 in another thread; nothing
+    of it is kept then.
     """
+    name = name or ("archive.zip" if isinstance(source, bytes) else Path(source).name)
+    if not isinstance(source, bytes) and not Path(source).exists():
+        raise HistoryError(f"{source}: there is no such file")
     with telling(name), zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as content:
         manifest = manifest_of(content)
 

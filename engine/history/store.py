@@ -38,14 +38,14 @@ class History:
         self._vocabularies: dict[str, Vocabulary] = {}
 
     @classmethod
-    def open(cls, path: Path) -> Self:
+    def open(cls, path: str | Path) -> Self:
         """Own the file at `path`, made with its folder if it is not there.
 
         What was deleted is purged now, and a run that nobody finished is marked interrupted. Raises HistoryLocked when
         a process (this one included) has the file open, HistoryNewer when a newer version wrote it, HistoryError when
         it is damaged or cannot be written. The file is never overwritten.
         """
-        history = cls(OwnedFile.open(path))
+        history = cls(OwnedFile.open(Path(path)))
         try:
             history.gc()
             history.runs.mark_interrupted()

@@ -75,7 +75,7 @@ class Download:
         self.paths = tuple(_place(self.folder, repository, file) for file in files)
         self._files = tuple(files)
         self._waits_s = tuple(waits_s)
-        self._stop = threading.Event()
+        self._stop, self._over = threading.Event(), threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="logitbench-download", daemon=True)
         self._came: deque[tuple[float, int]] = deque()
@@ -96,8 +96,7 @@ class Download:
 
         Raises the DownloadError that ended it, also after `cancel`; JobTimeout when it goes on after `timeout` seconds.
         """
-        self._thread.join(timeout)
-        if self._thread.is_alive():
+        if not self._over.wait(timeout):
             raise JobTimeout(f"{self.repository.name} was not downloaded in {timeout:g} s; the download goes on.")
         if self._error is not None:
             raise self._error
@@ -123,6 +122,8 @@ class Download:
             self.progress = self.progress._replace(
                 state="stopped" if isinstance(error, _Stopped) else "failed", bytes_per_s=math.nan
             )
+        finally:
+            self._over.set()
 
     def _get(self, file: RemoteFile, path: Path, before: int) -> None:
         """Bring one file to its place; `before`: bytes of the files before it."""

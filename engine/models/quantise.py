@@ -76,6 +76,7 @@ class QuantiseJob:
         self._may_requantise = may_requantise
         self._partial = self.target.with_name(f".{self.target.name}.partial")
         self._thread = threading.Thread(target=self._run, name="logitbench-quantise", daemon=True)
+        self._over = threading.Event()
         self._lock = threading.Lock()
         self._program: QuantiseProgram | None = None
         self._is_stopped = False
@@ -99,8 +100,7 @@ class QuantiseJob:
     def result(self, timeout: float | None = None) -> Path:
         """Wait for the end: the target. Raises the EngineError that ended it, also after `cancel`, and JobTimeout when
         it goes on for longer than `timeout` seconds."""
-        self._thread.join(timeout)
-        if self._thread.is_alive():
+        if not self._over.wait(timeout):
             raise JobTimeout(f"{self.target.name} was not made in {timeout:g} s; quantising goes on.")
         if self._error is not None:
             raise self._error
@@ -135,6 +135,8 @@ class QuantiseJob:
             if self._is_stopped:
                 self._error = _Stopped(f"{self.target.name}: stopped. What was written of it is removed.")
             self._state = "stopped" if self._is_stopped else "failed"
+        finally:
+            self._over.set()
 
     def _start(self) -> QuantiseProgram:
         with self._lock:

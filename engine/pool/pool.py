@@ -19,7 +19,7 @@ from engine.pool.member import Member, Startup
 from engine.pool.placement import cores_for, threads_for
 from engine.results import Completion
 from engine.settings import Settings
-from engine.specs import LoadMode, PoolSpec, Request, Sampling, given_prompt, plain_text
+from engine.specs import LoadMode, PoolSpec, Refusing, Request, Sampling, given_prompt, plain_text
 
 _MOST_DEATHS = 3
 
@@ -39,7 +39,7 @@ class WorkerInfo(NamedTuple):
         return cls(member.ready.pid, tuple(member.load.cpus), num_running, len(jobs) - num_running)
 
 
-class Pool:
+class Pool(metaclass=Refusing):
     """One model in several processes; n_ctx counts tokens of one sequence, PoolSpec has the meaning of each parameter.
 
     `build` is a folder of llama.cpp libraries, of the version that the Python package binds, to use instead of its own.
@@ -87,7 +87,7 @@ class Pool:
             n_gpu_layers=n_gpu_layers,
             load=load,
         )
-        self.model = str(Path(model).expanduser().resolve())
+        self.model = str(_path(model))
         self.file = read_model(Path(self.model))
         check_fits(self.file, self.spec)
         self.threads = threads or threads_for(instances)
@@ -308,6 +308,12 @@ class Pool:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+
+def _path(model: str | Path) -> Path:
+    if not isinstance(model, str | Path) or "\0" in str(model):
+        raise ConfigError(f"model = {model!r}: must be the path of a GGUF file")
+    return Path(model).expanduser().resolve()
 
 
 def _load(model: str, spec: PoolSpec, threads: int, prefill_share: int, index: int) -> m.Load:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from engine.commands.arguments import SAMPLING_HELP, parse
 from engine.commands.keeping import INBOX
 from engine.commands.table import printable, table
 from engine.errors import ConfigError
-from engine.history import History, take_inbox
+from engine.history import History, read_run, take_inbox
 from engine.pool.pool import Pool
 from engine.specs import PoolSpec, Request, Sampling
 
@@ -180,6 +181,58 @@ def test_no_worker_outlives_the_command(stopping: signal.Signals) -> None:
     assert b"Traceback" not in errors
     _, alive = psutil.wait_procs(workers, timeout=30)
     assert alive == []
+
+
+def test_an_interrupted_benchmark_is_kept_and_says_that_it_was_stopped(home: Path, tmp_path: Path) -> None:
+    words = ["bench", "--layout", "1x1", "--parallel", "1", "--num-prompt", "4", "--num-generated", "4"]
+    out = tmp_path / "run.zip"
+    command = [*COMMAND[:-1], *words, "--rounds", "500", "--json", "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if re.match(r"[1-9]\d* of \d+ samples", line))
+        process.send_signal(signal.SIGINT)
+        printed, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "not kept" not in errors
+    assert "go on with: python -m engine bench resume" in errors
+    assert json.loads(printed)["status"] == read_run(out).status == "stopped"
+    with History.open(home / "history.duckdb") as history:
+        kept = history.runs.run(json.loads(printed)["id"])
+    assert kept is not None
+    assert kept.status == "stopped"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["bench", "--out", "/nowhere/run.zip"], ["embed", "-", "--out", "/nowhere/vectors.npy"]],
+)
+def test_a_place_that_cannot_be_written_is_said_before_the_work(words: list[str]) -> None:
+    done = subprocess.run([*COMMAND[:-1], *words], input="", capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "there is no folder /nowhere" in done.stderr
+
+
+def test_a_plan_of_which_nothing_can_run_is_an_error() -> None:
+    words = ["bench", "--model", "/nowhere.gguf", "--dry-run"]
+    done = subprocess.run([*COMMAND[:-1], *words], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "No cell can run" in done.stderr
+
+
+def test_an_unknown_command_hears_of_all_there_are() -> None:
+    done = subprocess.run([*COMMAND[:-1], "foo"], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert all(f"'{name}'" in done.stderr for name in ("generate", "bench", "history", "models"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_behind_standard_output_is_said_in_a_line() -> None:
+    with open("/dev/full", "wb") as full:
+        words = ["--prompt", "x", "--max-tokens", "2", "--no-keep"]
+        done = subprocess.run([*COMMAND, *words], stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith("error: the disk has no more room")
+    assert b"Traceback" not in done.stderr
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:

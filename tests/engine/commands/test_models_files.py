@@ -1,7 +1,9 @@
 """`models get` and `models quantize`: what they print, keep, and say when they cannot."""
 
 import json
+import os
 import random
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from engine.__main__ import ERROR, main
 from engine.commands import watched
-from engine.errors import DownloadError
+from engine.errors import DownloadError, JobTimeout
 from engine.models.catalogue import read_catalogue
 from engine.models.download import Download
 from engine.models.gguf import read_model
@@ -95,6 +97,24 @@ def test_ctrl_c_stops_the_work_and_says_what_stays(
     with pytest.raises(DownloadError, match="stopped"):
         download.result(30)
     assert "What has come is kept" in capsys.readouterr().err
+
+
+def test_an_interrupt_in_a_wait_is_not_the_end_of_the_work(hub: Hub, tmp_path: Path) -> None:
+    repository = read_repository(NAME)
+    download = Download(repository, repository.files[:1], tmp_path)
+    hub.pace.clear()
+    download.start()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            download.result(60)
+        with pytest.raises(JobTimeout):
+            download.result(0)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        hub.pace.set()
+    assert download.result(60)
 
 
 def test_the_types_of_a_model_are_listed_with_their_sizes(source: Path, capsys: pytest.CaptureFixture[str]) -> None:

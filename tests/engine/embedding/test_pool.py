@@ -86,6 +86,12 @@ def test_what_is_no_list_of_texts_is_refused(embedder: EmbeddingPool) -> None:
         embedder.embed("text")
     with pytest.raises(ConfigError, match="text 2 of 2 is no text but int"):
         embedder.embed(["text", 3])  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="texts = 3"):
+        embedder.embed(3)  # type: ignore[arg-type]
+
+
+def test_texts_may_come_one_by_one(embedder: EmbeddingPool, vectors: Floats) -> None:
+    assert np.abs(embedder.embed(text for text in TEXTS) - vectors).max() < 1e-5
 
 
 def test_progress_goes_to_one(embedder: EmbeddingPool) -> None:
@@ -109,7 +115,7 @@ def test_a_cancelled_job_gives_what_it_has(bounded: EmbeddingPool) -> None:
 
 
 def test_a_timeout_ends_what_it_waits_for(bounded: EmbeddingPool) -> None:
-    with pytest.raises(JobTimeout, match="of 6,700 texts"):
+    with pytest.raises(JobTimeout, match="of 6,700 texts so far: it was ended"):
         bounded.embed(TEXTS * 100, timeout=0.05)
 
 

@@ -74,7 +74,7 @@ def test_everything_there_and_back(history: History, other: History, tmp_path: P
         found = other.runs.run(run.id)
         assert found is not None
         if run.samples.size:
-            assert_same_run(found, replace(run, origin="archive.zip"))
+            assert_same_run(found, replace(run, origin="all.zip"))
     for trial in trials:
         assert_same_trial(other.trial(trial.id), trial)
     assert other.marks.tags() == ["good", "long"]

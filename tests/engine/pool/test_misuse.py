@@ -1,7 +1,9 @@
 """Callers that get it wrong, or let go: an error where they are, nobody else disturbed, nothing waits forever."""
 
+import copy
 import gc
 import logging
+import pickle
 import signal
 import subprocess
 import sys
@@ -44,6 +46,29 @@ def test_text_that_is_none_is_refused(pool: Pool) -> None:
         pool.tokenize(5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="content = .*: must be text"):
         pool.render_chat([{"role": "user", "content": ["a"]}])  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "a\0b"])
+def test_what_is_no_path_is_refused(wrong: object) -> None:
+    with pytest.raises(ConfigError, match="must be the path of a GGUF file"):
+        Pool(wrong)  # type: ignore[arg-type]
+
+
+def test_an_unknown_parameter_of_a_pool_is_refused_as_one_of_its_spec(story_model: Path) -> None:
+    with pytest.raises(ConfigError, match="Pool has no parameter 'thread'; did you mean threads?"):
+        Pool(story_model, thread=3)  # type: ignore[call-arg]
+
+
+def test_steps_are_found_and_completions_copied(pool: Pool) -> None:
+    done = pool.submit(PROMPT, ENDLESS, max_tokens=6, top_k=3, prompt_logprobs=True).result(30)
+    assert done.steps.index(done.steps[4]) == 4
+    assert done.steps[2] in done.steps
+    assert done.steps[2] not in done.prompt_steps
+    again = pickle.loads(pickle.dumps(copy.deepcopy(done)))
+    assert (again.ids, again.text, again.steps.text) == (done.ids, done.text, done.steps.text)
+    assert [step.top for step in again.steps] == [step.top for step in done.steps]
+    assert again.prompt_steps.text == done.prompt_steps.text
+    assert "StepTable(6 steps, k=3)" in repr(done)
 
 
 def test_a_wait_may_be_longer_than_any_clock(pool: Pool) -> None:
