@@ -99,7 +99,7 @@ class Trial(ABC):
         completion = self.completion
         if completion is None or completion.finish_reason == "stop":
             return False
-        return len(completion.prompt_ids) + len(completion.steps) < self.pool.padded_n_ctx
+        return _num_context(len(completion.prompt_ids), len(completion.steps)) < self.pool.padded_n_ctx
 
     def status(self) -> dict[str, Any]:
         """Live figures for the strip, ready for JSON."""
@@ -116,7 +116,7 @@ class Trial(ABC):
             "num_cached": timings.num_cached,
             "num_generated": num_steps,
             "max_tokens": self.draft.request.max_tokens,
-            "num_context": num_prompt + num_steps,
+            "num_context": _num_context(num_prompt, num_steps),
             "n_ctx": self.pool.padded_n_ctx,
             "tok_per_s": timings.decode_per_s,
             "ttft_ms": timings.ttft_s * 1e3 if timings.num_generated else None,
@@ -304,6 +304,11 @@ def perplexity(steps: StepTable) -> float | None:
     return math.exp(-sum(logprobs) / len(logprobs)) if logprobs else None
 
 
+def _num_context(num_prompt: int, num_steps: int) -> int:
+    """Tokens in the context; the one drawn last is not put into it, as nothing is predicted from it."""
+    return num_prompt + max(num_steps - 1, 0)
+
+
 def _copy(table: StepTable) -> StepTable:
     figures = table.top_ids, table.top_logprobs, table.top_p_final
     return StepTable.of(table.vocabulary, table.records, *figures, is_prompt=False)
@@ -333,6 +338,6 @@ def _sentence(completion: Completion, n_ctx: int) -> str:
         return "The model ended the text." if _has_end(completion) else "A stop string occurred."
     if not completion.steps:
         return "Only the prompt was scored."
-    if len(completion.prompt_ids) + len(completion.steps) >= n_ctx:
+    if _num_context(len(completion.prompt_ids), len(completion.steps)) >= n_ctx:
         return f"The context of {n_ctx:,} tokens is full."
     return f"It reached the {len(completion.steps):,} tokens asked for."

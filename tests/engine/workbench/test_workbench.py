@@ -1,8 +1,10 @@
 """The workbench with the model that ships: trials, their continuation, what is kept, what happens when it cannot be."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,24 @@ def test_scoring_gives_the_prompt_its_figures_and_generates_nothing(bench: Workb
     found = perplexity(trial.prompt_steps)
     assert found is not None and 1 < found < 4096
     assert trial.ending()["sentence"] == "Only the prompt was scored."
+
+
+def test_a_full_context_holds_what_fits_and_one_token_less_can_go_on(bench: Workbench) -> None:
+    prompt = "Once upon a time"
+    pool, _ = bench.model.loaded()
+    n_ctx = pool.n_ctx
+    ends = [token for token in range(len(pool.vocabulary)) if pool.vocabulary.is_end(token)]
+    endless = replace(SEEDED, logit_bias=tuple((token, -math.inf) for token in ends))
+    full = ended(bench.submit(Draft(prompt, sampling=endless, request=request(n_ctx + 88))))
+    room = n_ctx - len(full.prompt_ids)
+    assert len(full.steps) == room + 1
+    assert full.status()["num_context"] == n_ctx and not full.can_continue
+    assert full.ending()["sentence"] == f"The context of {n_ctx:,} tokens is full."
+    nearly = ended(bench.submit(Draft(prompt, sampling=endless, request=request(room))))
+    assert nearly.status()["num_context"] == n_ctx - 1 and nearly.can_continue
+    assert nearly.ending()["sentence"] == f"It reached the {room:,} tokens asked for."
+    more = ended(bench.continue_trial(nearly, 128))
+    assert more.steps.ids == full.steps.ids and more.status()["num_context"] == n_ctx
 
 
 def test_the_shift_of_an_exact_repetition_is_small(bench: Workbench) -> None:
