@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from engine.bench.measuring.machine import fingerprint
-from engine.errors import EngineError
+from engine.errors import ConfigError, EngineError
 from engine.models import ModelFile, embedded_model, estimate, read_model
 from engine.models.details import readable
 from engine.pool.pool import Pool
@@ -24,6 +24,13 @@ from pages.parts.units import mebibytes, parameters, size
 
 REFRESH_S, WHILE_MEASURING_S = 0.4, 2.0
 FOUND, PATH = "Found here", "Path"
+FIELDS = {
+    "n_ctx": "Context",
+    "parallel": "Sequences",
+    "instances": "Instances",
+    "threads": "Threads",
+    "n_gpu_layers": "GPU layers",
+}
 DEMONSTRATION = "A demonstration model, trained on old public-domain tales: it writes English sentences, not sense."
 
 
@@ -143,24 +150,30 @@ def _profile(bench: Workbench, path: Path) -> PoolSpec | None:
 
 def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
     """The pool's parameters; raises ConfigError for values out of range."""
+    helps = {
+        "n_ctx": f"Tokens of one sequence; trained with {file.n_ctx_train:,}",
+        "parallel": "Trials that run side by side, each",
+        "instances": "Processes with this model",
+        "threads": "Of each instance; empty: all cores",
+        "n_gpu_layers": "Needs a build for the GPU; -1: all layers",
+    }
+    # No field has bounds: Streamlit would show a value beyond them and hold the one before, which would then be loaded.
     with st.grid(3, min_column_width=120, gap="small"):
         values = {
-            "n_ctx": st.number_input(
-                "Context", 16, None, spec.n_ctx, 256, help=f"Tokens of one sequence; trained with {file.n_ctx_train:,}"
-            ),
-            "parallel": st.number_input("Sequences", 1, 256, spec.parallel, help="Trials that run side by side, each"),
-            "instances": st.number_input("Instances", 1, 256, spec.instances, help="Processes with this model"),
-            "threads": st.number_input(
-                "Threads", 1, 512, spec.threads, placeholder="all cores", help="Of each instance; empty: all cores"
-            ),
-            "n_gpu_layers": st.number_input(
-                "GPU layers", -1, None, spec.n_gpu_layers, help="Needs a build for the GPU; -1: all layers"
-            ),
-        }
-        values["share_weights"] = st.toggle(
+            name: st.number_input(
+                label, value=getattr(spec, name), step=256 if name == "n_ctx" else 1, help=helps[name],
+                placeholder="all cores" if name == "threads" else None,
+            )
+            for name, label in FIELDS.items()
+        }  # fmt: skip
+        share_weights = st.toggle(
             "Share weights", spec.share_weights, help="Instances share the file's pages; a single stream is then slower"
         )
-    return PoolSpec.from_dict({**spec.to_dict(), **values})
+    try:
+        return PoolSpec.from_dict({**spec.to_dict(), **values, "share_weights": share_weights})
+    except ConfigError as error:
+        name, told = str(error).split(" ", 1)
+        raise ConfigError(f"{FIELDS.get(name, name)} {told}") from error
 
 
 @st.dialog("This machine", width="medium")

@@ -7,6 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.workbench import Workbench
+from pages.parts.plain import plain
 
 ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
 
@@ -28,3 +29,26 @@ def test_it_opens_on_the_loaded_model_among_all_that_are_here(bench: Workbench, 
     assert len(box.options) == 2
     assert "1 file cannot be used: the Models page says why." in [caption.value for caption in at.caption]
     assert not at.button(key="pick_load").disabled
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "told"),
+    [
+        ("Threads", 999, "Threads = 999: must be a whole number from 1 to 512"),
+        ("Sequences", 100_000, "Sequences = 100000: must be a whole number from 1 to 256"),
+        ("Context", 3, "Context = 3: must be a whole number from 16 to"),
+        ("GPU layers", -2, "GPU layers = -2"),
+    ],
+)
+def test_a_field_out_of_range_is_named_as_it_stands_there_and_nothing_can_be_loaded(
+    bench: Workbench, label: str, value: int, told: str
+) -> None:
+    at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
+    at.button(key="model_change").click().run()
+    (field,) = [one for one in at.number_input if one.label == label]
+    assert field.min is field.max is None, "a browser keeps back what lies beyond the bounds"
+    field.set_value(value)
+    at.button(key="model_change").click().run()
+    assert not at.exception, at.exception
+    assert any(plain(told) in one.value for one in at.error)
+    assert not [button for button in at.button if button.key == "pick_load"]
