@@ -184,7 +184,7 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>Strip</title><link rel="ic
   const setTriggerValue = (name, value) => window.ended.push([name, value]);
   const data = {{ trial: options.get("trial"), socket: "{socket}", token: "{token}", k: 10, mode: "surprise", unit: "p",
     inspector: true, height: Number(options.get("height")) || null,
-    shared: options.has("shared") ? Number(options.get("shared")) : null }};
+    last: options.has("last"), shared: options.has("shared") ? Number(options.get("shared")) : null }};
   window.update = (changes) => {{ mount({{ data: {{ ...data, ...changes }}, parentElement, setTriggerValue }}); }};
   sheet.onload = () => {{ window.unmount = mount({{ data, parentElement, setTriggerValue }}); }};
 </script>"""

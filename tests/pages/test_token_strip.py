@@ -264,11 +264,32 @@ def test_forced_tokens_and_scored_prompts_say_so(page: Page, server: Server) -> 
 
 def test_a_text_that_was_only_scored_opens_on_its_own_tokens(page: Page, server: Server) -> None:
     trial = ScriptedTrial("", STORY, scored=True)
-    trial.finish("Only the prompt was scored.")
+    trial.finish("Only the prompt was scored.", timings={"ttft_s": 0.175, "num_generated": 0, "num_cached": 0})
     show(page, server, trial)
     expect(page.locator(".inspector .sentence")).to_contain_text("stands in the prompt")
     expect(page.locator(".figures")).to_contain_text(f"{len(trial.prompt_steps)} prompt tokens")
+    expect(page.locator(".figures")).not_to_contain_text("first token")
     expect(page.locator(".chip")).to_have_count(5)
+
+
+@pytest.mark.parametrize("is_seen_live", [True, False])
+def test_the_token_that_came_last_is_pinned_whether_it_came_before_or_after_the_strip(
+    page: Page, server: Server, *, is_seen_live: bool
+) -> None:
+    trial = ScriptedTrial()
+    trial.go_on(5)
+    if is_seen_live:
+        show(page, server, trial, last=1)
+        expect(page.locator(".inspector h3")).to_have_text("Token 5 of 5")
+    trial.go_on(1)
+    trial.finish("It reached the 6 tokens asked for.")
+    tokens = page.locator(".t.answer") if is_seen_live else show(page, server, trial, last=1)
+    expect(page.locator(".ending")).not_to_be_empty()
+    expect(page.locator(".inspector h3")).to_have_text("Token 6 of 6")
+    tokens.nth(2).click()
+    expect(page.locator(".inspector h3")).to_have_text("Token 3 of 6")
+    page.reload()
+    expect(page.locator(".inspector h3")).to_have_text("Token 3 of 6")
 
 
 def test_what_is_left_over_is_called_cut_only_where_it_was_cut(page: Page, server: Server) -> None:

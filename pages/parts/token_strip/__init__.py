@@ -47,13 +47,14 @@ def token_strip(
     inspector: bool = True,
     controls: bool = True,
     num_shared: int | None = None,
+    pins_last: bool = False,
 ) -> Any:
     """Show a trial's tokens, live while it runs; None shows an empty strip.
 
     k, mode and unit are where a reader begins; what they choose then stays in their browser. height limits the text,
     in pixels. controls False leaves out the choice of colour and unit: it follows that of another strip of the page.
     num_shared: how many generated tokens this trial has in common with those beside it; where they part is marked and
-    pinned. The result's `ended` is the trial's id in the one rerun after it ended before the reader's eyes.
+    pinned. pins_last: the token that came last is pinned, until the reader pins one. The result's `ended` is the trial's id in the one rerun after it ended before the reader's eyes.
     """
     return _component(
         key=key,
@@ -68,6 +69,7 @@ def token_strip(
             "inspector": inspector,
             "controls": controls,
             "shared": num_shared,
+            "last": pins_last,
         },
         on_ended_change=_nothing,
     )

@@ -69,7 +69,7 @@ function figuresOf(trial) {
     numGenerated: first(status.num_generated, timings.num_generated, trial.steps.length),
     maxTokens: first(status.max_tokens),
     rate: first(status.tok_per_s, timings.decode_per_s),
-    ttft: first(status.ttft_ms, timings.ttft_s === undefined ? null : timings.ttft_s * 1000),
+    ttft: trial.steps.length ? first(status.ttft_ms, timings.ttft_s === undefined ? null : timings.ttft_s * 1000) : null,
     numContext: first(status.num_context),
     numCtx: first(status.n_ctx),
     numCached: first(status.num_cached, timings.num_cached),

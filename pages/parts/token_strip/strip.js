@@ -46,6 +46,7 @@ class Strip {
     this.tokens.root.style.maxHeight = data.height ? `${data.height}px` : "";
     this.readTheme();
     this.pin.numShared = data.shared ?? null;
+    this.pinsLast = Boolean(data.last);
     if (this.trial?.id === data.trial || (!this.trial && !data.trial)) {
       this.markShared();
       return this.showSettings();
@@ -148,6 +149,7 @@ class Strip {
     this.tokens.append(this.bands, this.settings.mode);
     this.refreshMedian();
     this.markShared();
+    if (this.pinsLast && this.pin.isFree) this.pin.suggest(this.trial.length - 1);
     if (!this.pin.restore(!this.isLive) && this.pin.place !== null) this.inspector.showTitle(this.pin.place);
   }
 
