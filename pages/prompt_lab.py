@@ -88,7 +88,7 @@ def _further(bench: Workbench, trial: Trial | None, is_running: bool) -> tuple[F
         ),
         Further(
             "Regenerate", "refresh", "The same prompt and parameters with a new seed",
-            ended is not None, lambda: bench.regenerate(ended),
+            ended is not None and ended.draft.request.max_tokens > 0, lambda: bench.regenerate(ended),
         ),
         Further(
             "Score only", "ink_highlighter", "The probabilities of the text itself; nothing is generated",
@@ -119,7 +119,10 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     """The strip with its inspector, and what the figures mean."""
     if trial is not None and trial.label == RECORDED:
         st.caption(f"Recorded earlier with {plain(trial.model.name)}; press Run for one of your own.")
-    token_strip(trial.id if trial else None, key="lab_strip", k=bench.settings.shown_top_k)
+    token_strip(
+        trial.id if trial else None, key="lab_strip", k=bench.settings.shown_top_k,
+        pins_last=trial is not None and trial.label == "step",
+    )  # fmt: skip
     if trial is not None and is_running:
         _await_end(trial)
     elif trial is not None:

@@ -47,14 +47,20 @@ def open_trial(bench: Workbench) -> Trial | None:
 
 
 def put_on_screen(trial: Trial) -> None:
-    """Show a trial and fill the editor with what was asked for; only before widgets are drawn, or in a callback."""
+    """Show a trial and fill the editor with what was asked for; only before widgets are drawn, or in a callback.
+
+    What Step, Continue and Score only asked for beside the editor does not enter it.
+    """
     state, draft = st.session_state, trial.draft
     state[MODE] = CHAT if draft.messages else COMPLETION
     if draft.messages:
         chat_editor.fill(draft.messages)
     else:
         state[PROMPT] = draft.prompt
+    chosen = sampling_editor.length_and_scoring()
     sampling_editor.fill(draft.sampling, draft.request)
+    if trial.label in BESIDE_THE_EDITOR:
+        state.update(chosen)
     show(trial)
 
 

@@ -6,7 +6,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from engine.errors import ConfigError
-from engine.specs import DEFAULT_SAMPLERS, MAX_RECORDED, Request, Sampling
+from engine.specs import DEFAULT_SAMPLERS, Request, Sampling
 from engine.units import counted
 
 PREFIX = "lab_"
@@ -73,18 +73,19 @@ UNSHOWN = ("grammar", "json_schema", "logit_bias")
 def parameter_row(recorded_top_k: int | None, prefix: str = PREFIX) -> None:
     """Draw temperature, max tokens, seed and More; what is typed lies in the session under `prefix`.
 
+    No field has bounds: Streamlit would show a value beyond them and hold the one before, which would then be run.
     recorded_top_k: how many candidates are recorded unless changed; None leaves out how a trial is recorded.
     """
     st.number_input(
-        "Temperature", 0.0, 100.0, step=0.1, key=prefix + "temperature", width=WIDTH, persist_state="session",
+        "Temperature", step=0.1, key=prefix + "temperature", width=WIDTH, persist_state="session",
         help="0 takes the most probable token; higher flattens the distribution before the draw.",
     )  # fmt: skip
     st.number_input(
-        "Max tokens", 0, step=16, key=prefix + "max_tokens", width=WIDTH, persist_state="session",
+        "Max tokens", step=16, key=prefix + "max_tokens", width=WIDTH, persist_state="session",
         help="At most this many new tokens; 0 only scores the prompt.",
     )  # fmt: skip
     st.number_input(
-        "Seed", 0, 0xFFFFFFFE, value=None, step=1, key=prefix + "seed", width=SEED_WIDTH, persist_state="session",
+        "Seed", value=None, step=1, key=prefix + "seed", width=SEED_WIDTH, persist_state="session",
         placeholder="random", help="Empty: a new one each time; the one in use stands with the result.",
     )  # fmt: skip
     num_changed = _num_changed(recorded_top_k, prefix)
@@ -156,7 +157,7 @@ def _stop(prefix: str) -> None:
 def _record(left: DeltaGenerator, right: DeltaGenerator, prefix: str) -> None:
     with left:
         st.number_input(
-            "Candidates recorded", 1, MAX_RECORDED, step=1, key=prefix + "recorded", persist_state="session",
+            "Candidates recorded", step=1, key=prefix + "recorded", persist_state="session",
             help="The most probable tokens kept with each step; how many are shown is chosen at the strip.",
         )  # fmt: skip
     with right:
@@ -184,11 +185,16 @@ def fill(sampling: Sampling, request: Request, prefix: str = PREFIX) -> None:
     state[prefix + "samplers"] = list(sampling.samplers)
     state[prefix + "breakers"] = _lines(sampling.dry_sequence_breakers)
     state[prefix + "stop"] = _lines(request.stop)
-    state[prefix + "max_tokens"] = request.max_tokens or MAX_TOKENS
+    state[prefix + "max_tokens"] = request.max_tokens
     state[prefix + "scored"] = request.prompt_logprobs
     state[prefix + "repeatable"] = not request.reuse_prefix
     state[prefix + "recorded"] = max(request.top_k, 1)
     state.setdefault(prefix + "unkept", False)
+
+
+def length_and_scoring(prefix: str = PREFIX) -> dict[str, object]:
+    """What the session holds of how many tokens are asked for and whether the prompt is scored, by key."""
+    return {key: st.session_state[key] for key in (prefix + "max_tokens", prefix + "scored")}
 
 
 def read_sampling(prefix: str = PREFIX) -> Sampling:
@@ -210,9 +216,14 @@ def read_sampling(prefix: str = PREFIX) -> Sampling:
 def read_request(prefix: str = PREFIX) -> Request:
     """The request on the screen; raises ConfigError for values out of range."""
     state = st.session_state
+    max_tokens, recorded = state[prefix + "max_tokens"], state[prefix + "recorded"]
+    if max_tokens is None:
+        raise ConfigError("max_tokens is empty: give a number")
+    if not recorded:
+        raise ConfigError("Candidates recorded: at least 1 is needed to see what else the model considered")
     return Request(
-        max_tokens=state[prefix + "max_tokens"],
-        top_k=state[prefix + "recorded"],
+        max_tokens=max_tokens,
+        top_k=recorded,
         stop=_strings(state[prefix + "stop"]),
         prompt_logprobs=state[prefix + "scored"],
         reuse_prefix=not state[prefix + "repeatable"],

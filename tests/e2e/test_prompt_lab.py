@@ -78,6 +78,16 @@ def test_ctrl_enter_runs_the_text_just_typed(shipped: Server, open_page: OpenPag
     expect(page.locator(".t.prompt").last).to_contain_text("ailor")
 
 
+def test_a_number_out_of_range_is_refused_and_not_replaced(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(shipped.url)
+    fill(page, "Temperature", "500.00")
+    before = page.url
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("alert").filter(has_text="temperature = 500.0")).to_be_visible()
+    assert page.url == before
+    expect(page.get_by_label("Temperature", exact=True)).to_have_value("500.00")
+
+
 def test_hover_shows_candidates_and_click_pins(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
     fill(page, "Max tokens", "12")

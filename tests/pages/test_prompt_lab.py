@@ -115,6 +115,28 @@ def test_step_continue_regenerate_and_score(bench: Workbench) -> None:
     assert "perplexity of the prompt" in captions(at)
 
 
+def test_what_was_only_scored_or_stepped_leaves_length_and_scoring_of_the_editor_alone(bench: Workbench) -> None:
+    at = short(page(), max_tokens=6)
+    at.number_input(key="lab_top_k").set_value(30)
+    for button in ("do_ink_highlighter", "do_skip_next"):
+        trial = shown(press(at, button), bench)
+        press(at, f"open_{trial.id}")
+        fresh = page(trial=trial.id)
+        for tab, max_tokens in ((at, 6), (fresh, 128)):
+            assert tab.number_input(key="lab_max_tokens").value == max_tokens
+            assert not tab.toggle(key="lab_scored").value
+            assert tab.number_input(key="lab_top_k").value == 30
+            assert "Edited since this run." not in captions(tab)
+
+
+def test_what_was_only_scored_cannot_be_drawn_again(bench: Workbench) -> None:
+    at = short(page())
+    shown(press(at, "do_ink_highlighter"), bench)
+    assert at.button(key="do_refresh").disabled
+    shown(press(at, "do_run"), bench)
+    assert not at.button(key="do_refresh").disabled
+
+
 def test_an_edited_prompt_is_stepped_from_its_own_start(bench: Workbench) -> None:
     at = short(page())
     shown(press(at, "do_run"), bench)
@@ -124,13 +146,28 @@ def test_an_edited_prompt_is_stepped_from_its_own_start(bench: Workbench) -> Non
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "named"), [("lab_top_p", 7.0, "top_p"), ("lab_repeat_penalty", 0.0, "repeat_penalty")]
+    ("key", "value", "named"),
+    [
+        ("lab_top_p", 7.0, "top_p"),
+        ("lab_repeat_penalty", 0.0, "repeat_penalty"),
+        ("lab_temperature", 500.0, "temperature = 500.0"),
+        ("lab_temperature", -0.1, "temperature = -0.1"),
+        ("lab_max_tokens", -16, "max_tokens = -16"),
+        ("lab_seed", -1, "seed = -1"),
+        ("lab_recorded", 5000, "top_k = 5000"),
+        ("lab_recorded", 0, "Candidates recorded"),
+    ],
 )
-def test_a_parameter_out_of_range_is_named_in_place(bench: Workbench, key: str, value: float, named: str) -> None:
+def test_a_parameter_out_of_range_is_named_in_place_and_nothing_runs(
+    bench: Workbench, key: str, value: float, named: str
+) -> None:
     at = page()
-    at.number_input(key=key).set_value(value)
+    before = address(at)
+    field = at.number_input(key=key).set_value(value)
+    assert field.min is field.max is None, "a browser keeps back what lies beyond the bounds"
     at.button(key="do_run").click().run()
     assert plain(named) in at.main.error[0].value
+    assert address(at) == before
 
 
 def test_delete_with_undo(bench: Workbench) -> None:
