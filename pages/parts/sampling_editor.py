@@ -12,7 +12,7 @@ from engine.units import counted
 PREFIX = "lab_"
 UNKEPT = "lab_unkept"
 MAX_TOKENS = 128
-SEED_WIDTH, WIDTH = 132, 104
+SEED_WIDTH, WIDTH, MORE_WIDTH = 132, 104, 640
 REPETITION = "Repetition"
 
 
@@ -90,7 +90,7 @@ def parameter_row(recorded_top_k: int | None, prefix: str = PREFIX) -> None:
     )  # fmt: skip
     num_changed = _num_changed(recorded_top_k, prefix)
     label = f"More · {num_changed} changed" if num_changed else "More"
-    with st.popover(label, key=prefix + "more"):
+    with st.popover(label, key=prefix + "more"), st.container(width=MORE_WIDTH):
         _more(prefix, has_recording=recorded_top_k is not None)
 
 

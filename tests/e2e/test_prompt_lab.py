@@ -88,6 +88,23 @@ def test_a_number_out_of_range_is_refused_and_not_replaced(shipped: Server, open
     expect(page.get_by_label("Temperature", exact=True)).to_have_value("500.00")
 
 
+@pytest.mark.parametrize("width", [1400, 900])
+def test_more_stays_where_it_is_whatever_tab_is_chosen(shipped: Server, open_page: OpenPage, width: int) -> None:
+    page = open_page(shipped.url)
+    page.set_viewport_size({"width": width, "height": 1000})
+    is_ready(page)
+    page.get_by_role("button", name="More").click()
+    body = page.get_by_test_id("stPopoverBody")
+    places = []
+    for tab in body.get_by_role("tab").all():
+        tab.click()
+        expect(tab).to_have_attribute("aria-selected", "true")
+        box = body.bounding_box()
+        assert box is not None
+        places.append((box["x"], box["y"], box["width"]))
+    assert len(set(places)) == 1
+
+
 def test_hover_shows_candidates_and_click_pins(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
     fill(page, "Max tokens", "12")

@@ -54,7 +54,8 @@ def token_strip(
     k, mode and unit are where a reader begins; what they choose then stays in their browser. height limits the text,
     in pixels. controls False leaves out the choice of colour and unit: it follows that of another strip of the page.
     num_shared: how many generated tokens this trial has in common with those beside it; where they part is marked and
-    pinned. pins_last: the token that came last is pinned, until the reader pins one. The result's `ended` is the trial's id in the one rerun after it ended before the reader's eyes.
+    pinned. pins_last: the token that came last is pinned, until the reader pins one. The result's `ended` is the
+    trial's id in the one rerun after it ended before the reader's eyes.
     """
     return _component(
         key=key,
