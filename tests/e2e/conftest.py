@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from engine.bench.planning.plan import Plan
 from engine.history import History
@@ -177,3 +177,15 @@ def choose_row(page: Page, number: int, *, table: int = 0) -> None:
     """Click the box before a row of a table, which is drawn on a canvas."""
     page.get_by_test_id("stDataFrame").nth(table).click(position={"x": 18, "y": 35 * (number + 1) + 18})
     is_settled(page)
+
+
+def has_room_for_its_buttons(page: Page, control: Locator, *, table: int = 0) -> None:
+    """Where a table is pointed at, its own buttons lie below the control that stands above it."""
+    frame = page.get_by_test_id("stDataFrame").nth(table)
+    frame.hover()
+    element = frame.locator("xpath=ancestor::*[@data-testid='stElementContainer'][1]")
+    buttons = element.get_by_test_id("stElementToolbarButtonContainer")
+    expect(buttons).to_be_visible()
+    above, below = control.bounding_box(), buttons.bounding_box()
+    assert above is not None and below is not None
+    assert above["y"] + above["height"] <= below["y"]

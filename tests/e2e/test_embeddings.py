@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.e2e.conftest import Server, is_settled
+from tests.e2e.conftest import Server, has_room_for_its_buttons, is_settled
 
 OpenPage = Callable[..., Page]
 FITS = "() => (main => main.scrollWidth <= main.clientWidth)(document.querySelector('[data-testid=stMain]'))"
@@ -35,6 +35,7 @@ def test_from_sentences_to_a_map_and_an_answer(shipped: Server, open_page: OpenP
         page.set_viewport_size({"width": width, "height": 1000})
         page.wait_for_function(FITS)
         page.wait_for_function(IS_BELOW if width < 1000 else f"parts => !({IS_BELOW})(parts)", arg=parts)
+        has_room_for_its_buttons(page, page.get_by_test_id("stSelectbox"))
 
 
 def test_a_file_that_lies_about_its_type_is_said_and_a_true_one_is_read(

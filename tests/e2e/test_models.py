@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from engine.models import embedded_model, read_model
 from engine.models.synthetic import write_synthetic
-from tests.e2e.conftest import Server, choose_row, is_settled, running
+from tests.e2e.conftest import Server, choose_row, has_room_for_its_buttons, is_settled, running
 
 OpenPage = Callable[..., Page]
 FITS = "() => (main => main.scrollWidth <= main.clientWidth)(document.querySelector('[data-testid=stMain]'))"
@@ -75,6 +75,12 @@ def test_quantisations_are_made_and_become_a_plan(stocked: Server, open_page: Op
     page.get_by_role("heading", name="Benchmark", exact=True).wait_for()
     expect(page.get_by_label("Name", exact=True)).to_have_value("All quantisations")
     expect(page.get_by_role("button", name=re.compile(r"^Run · about"))).to_be_enabled()
+
+
+def test_the_buttons_of_the_types_do_not_lie_over_the_toggle(stocked: Server, open_page: OpenPage) -> None:
+    page = open_page(view(stocked, "quantise", model=embedded_model()), "Models")
+    is_settled(page)
+    has_room_for_its_buttons(page, page.get_by_test_id("stCheckbox"))
 
 
 def test_loads_in_turn_are_measured_and_can_be_opened_again(stocked: Server, open_page: OpenPage) -> None:

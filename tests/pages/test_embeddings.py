@@ -90,6 +90,19 @@ def test_pasted_lines_are_embedded_and_stay_text(bench: Workbench) -> None:
     assert len(table(at)) == 2
 
 
+def row_height(at: AppTest) -> int:
+    """Of the neighbours, in pixels; 0 where it is the usual one."""
+    (height,) = {one.proto.row_height for one in at.main.dataframe if one.proto.alt.startswith("The texts nearest")}
+    return int(height)
+
+
+def test_neighbours_wrap_where_one_is_too_long_for_its_column(bench: Workbench) -> None:
+    assert row_height(page(bench)) > 60
+    at = page(bench, source="Pasted")
+    at.text_area(key="embed_pasted").set_value("Soup.\nMore salt for the soup!").run()
+    assert not row_height(rerun(bench, at))
+
+
 def test_a_file_is_read_and_its_column_chosen(bench: Workbench) -> None:
     at = page(bench, source="File")
     csv = b"first,text\ncats,Rent is due.\ndogs,Pay the rent.\ncats,It rains.\n"

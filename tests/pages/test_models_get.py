@@ -218,8 +218,13 @@ def test_a_quantised_model_is_not_quantised_again_unasked(bench: Workbench, stor
     at = page("quantise", model=str(story_model))
     assert set(table(at)["can be made"]) == {"no"}
     assert "Nothing can be made" in texts(at)
+    toggle = at.toggle(key="models_quantise_again").label
+    assert toggle.lower() in texts(at).lower(), "the remark names the way out as it stands there"
+    at.query_params["type"] = "Q6_K"
+    assert plain(f"Q6_K: {table(at.run()).set_index('type')['remark']['Q6_K']}.") in texts(at)
     at.toggle(key="models_quantise_again").set_value(True).run()
     assert "yes" in set(table(at)["can be made"])
+    assert "quantised already" not in texts(at)
 
 
 def test_a_bad_importance_matrix_and_a_missing_model_are_said(source: Path) -> None:

@@ -25,6 +25,10 @@ from pages.parts.plain import plain
 
 NEIGHBOURS, MOST_ON_HEAT_MAP = 10, 120
 LABEL, SHOWN, MOST_ASKED = 90, 600, 1_000
+TEXT_WIDTH, TEXT_WIDTH_ALONE, CHARACTER_WIDTH = 222, 285, 6
+WRAPPED = 62
+"""Pixels of a row; Streamlit wraps texts in rows of more than four times the font's size."""
+
 EMPTY, MAP = "(empty)", "embed_map"
 ENGLISH = (
     f"{EMBEDDED_NAME} was trained on English: it finds texts in other languages by their words, hardly by meaning."
@@ -114,14 +118,28 @@ def _question(bench: Workbench, texts: TextSet, embedded: Embedded, spec: EmbedS
 
 
 def _table(texts: TextSet, found: Sequence[tuple[int, float]], key: str, alt: str) -> None:
+    """Texts that do not fit on one line of their column wrap."""
+    shown = [one_line(texts.texts[place], SHOWN) or EMPTY for place, _cosine in found]
     columns: dict[str, list[float] | list[str]] = {"cosine": [cosine for _place, cosine in found]}
     if texts.groups:
         columns["group"] = [one_line(texts.groups[place], LABEL) for place, _cosine in found]
-    columns["text"] = [one_line(texts.texts[place], SHOWN) or EMPTY for place, _cosine in found]
-    cosine = st.column_config.NumberColumn(
-        format="%.3f", width=70, help="1: the same meaning; about 0: nothing in common"
-    )
-    st.dataframe(columns, hide_index=True, key=key, height="content", column_config={"cosine": cosine}, alt=alt)
+    width = TEXT_WIDTH if texts.groups else TEXT_WIDTH_ALONE
+    config = {
+        "cosine": st.column_config.NumberColumn(
+            format="%.3f", width=70 if texts.groups else None, help="1: the same meaning; about 0: nothing in common"
+        ),
+        "text": st.column_config.TextColumn(width=width),
+    }
+    st.space("small")  # for the table's own buttons, which would lie over the control above
+    st.dataframe(
+        {**columns, "text": shown}, hide_index=True, key=key, height="content", row_height=_row_height(shown, width),
+        column_config=config, alt=alt,
+    )  # fmt: skip
+
+
+def _row_height(texts: Sequence[str], width: int) -> int | None:
+    """Room for three lines where a text does not fit on one in a column of so many pixels; None where all do."""
+    return WRAPPED if max(map(len, texts), default=0) * CHARACTER_WIDTH > width else None
 
 
 def _downloads(embedded: Embedded) -> None:

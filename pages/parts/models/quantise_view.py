@@ -59,9 +59,13 @@ def frame(source: ModelFile, offered: Sequence[Offer]) -> pd.DataFrame:
             **number_columns.scaled("of the source", "", [size and size / source.size for size in sizes]),
             "bits a weight": [offer.bits_per_weight or math.nan for offer in offered],
             "can be made": ["no" if offer.refusal else "yes" for offer in offered],
-            "remark": ["; ".join(filter(None, (offer.refusal, offer.remark))) for offer in offered],
+            "remark": [_remark(offer) for offer in offered],
         }
     )
+
+
+def _remark(offer: Offer) -> str:
+    return "; ".join(filter(None, (offer.refusal, offer.remark)))
 
 
 def _source(bench: Workbench, files: Mapping[str, ModelFile]) -> ModelFile | None:
@@ -90,13 +94,24 @@ def _types(bench: Workbench, source: ModelFile) -> None:
         notice(error)
         return
     table = frame(source, offered)
+    st.space("small")  # for the table's own buttons, which would lie over the controls above
     st.dataframe(
         table, hide_index=True, key=ROWS, on_select=partial(_take_row, offered), selection_mode="single-row",
         placeholder=NOT_MEASURED,
         column_config=number_columns.formats(table, HELPS) | {"remark": st.column_config.TextColumn(width="large")},
         alt="Types that the model may be quantised to",
     )  # fmt: skip
-    _make(bench, source, {offer.name: offer for offer in offered if not offer.refusal}, imatrix, may_requantise)
+    able = {offer.name: offer for offer in offered if not offer.refusal}
+    _told_of_chosen(offered, "" if able else USUAL)
+    _make(bench, source, able, imatrix, may_requantise)
+
+
+def _told_of_chosen(offered: Sequence[Offer], usual: str) -> None:
+    """The whole remark on the type of the address, else on the usual one, which the table may have to cut."""
+    by_name = {offer.name: offer for offer in offered}
+    chosen = by_name.get(st.query_params.get(TYPE, "")) or by_name.get(usual)
+    if chosen is not None and _remark(chosen):
+        st.caption(plain(f"{chosen.name}: {_remark(chosen)}."))
 
 
 def _options(source: ModelFile) -> tuple[str, bool]:
@@ -107,16 +122,15 @@ def _options(source: ModelFile) -> tuple[str, bool]:
         )  # fmt: skip
         is_quantised = source.quantisation not in FLOATS
         may_requantise = is_quantised and st.toggle(
-            "Quantise it again",
-            key=AGAIN,
+            "Allow quantising again", key=AGAIN,
             help="The result is worse than from the original: take that where it is here",
-        )
+        )  # fmt: skip
     return imatrix.strip(), may_requantise
 
 
 def _make(bench: Workbench, source: ModelFile, able: dict[str, Offer], imatrix: str, may_requantise: bool) -> None:
     if not able:
-        st.caption("Nothing can be made of it this way; the remarks say why.")
+        st.caption("Nothing can be made of it this way; a row that is ticked has its remark shown here.")
         return
     asked = st.query_params.get(TYPE, "")
     shown = next(name for name in (asked, USUAL, *able) if name in able)
