@@ -17,6 +17,7 @@ from engine.models.header import TensorInfo
 from engine.models.kv_cache import LayerCache, cache_bytes, layer_caches, state_bytes
 from engine.models.kv_cache import bytes_per_token as kv_bytes_per_token
 from engine.specs import PoolSpec
+from engine.units import quantity
 
 __all__ = ["MemoryEstimate", "check_fits", "estimate", "kv_bytes_per_token"]
 
@@ -31,7 +32,6 @@ MERGE_BYTES = 150
 """with the merges of a byte-pair tokenizer, of which there are about as many as tokens."""
 
 _FLOAT, _HALF = 4, 2
-_MIB = 1 << 20
 _ROWS_REPACKED = 8
 _REPACKED_TYPES = {
     "x86_64": {"Q4_0", "Q4_K", "Q2_K", "IQ4_NL", "MXFP4"},
@@ -91,15 +91,15 @@ class MemoryEstimate:
 
     @property
     def arithmetic(self) -> str:
-        """The sum in words, in MiB."""
+        """The sum in words."""
         times = f"{self.instances} x " if self.instances > 1 else ""
         shared = " shared" if self.instances > 1 else ""
-        parts = [f"{_mib(self.mapped)}{shared}"] if self.mapped or not self.copied else []
-        parts += [f"{times}{_mib(self.copied)} of its own"] if self.copied else []
+        parts = [f"{_told(self.mapped)}{shared}"] if self.mapped or not self.copied else []
+        parts += [f"{times}{_told(self.copied)} of its own"] if self.copied else []
         return (
-            f"weights {' and '.join(parts)} + KV cache {times}{_mib(self.kv)} ({self.kv_note}) + buffers {times}"
-            f"{_mib(self.compute + self.output)} + process {times}{_mib(self.process)} = {_mib(self.total)}; "
-            f"available: {_mib(self.available)}"
+            f"weights {' and '.join(parts)} + KV cache {times}{_told(self.kv)} ({self.kv_note}) + buffers {times}"
+            f"{_told(self.compute + self.output)} + process {times}{_told(self.process)} = {_told(self.total)}; "
+            f"available: {_told(self.available)}"
         )
 
 
@@ -219,5 +219,5 @@ def _feed_forward_width(model: ModelFile) -> int:
     return max(model.n_ff, experts) * 3 if has_gate else model.n_ff + model.n_embd
 
 
-def _mib(size: int) -> str:
-    return f"{size / _MIB:,.0f} MiB"
+def _told(num_bytes: int) -> str:
+    return quantity(num_bytes, "B")

@@ -20,7 +20,7 @@ from pages.parts.labels import distinct
 from pages.parts.models import place
 from pages.parts.notice import notice
 from pages.parts.plain import plain
-from pages.parts.units import mebibytes, parameters, size
+from pages.parts.units import parameters, size
 
 REFRESH_S, WHILE_MEASURING_S = 0.4, 2.0
 FOUND, PATH = "Found here", "Path"
@@ -105,7 +105,7 @@ def _picker(bench: Workbench) -> None:
     except EngineError as error:
         notice(error)
         return
-    st.markdown(f"**{mebibytes(needed.total)}** of the {mebibytes(needed.available)} that are free")
+    st.markdown(f"**{size(needed.total)}** of the {size(needed.available)} that are free")
     st.progress(min(needed.total / max(needed.available, 1), 1.0))
     st.caption(plain(needed.arithmetic[0].upper() + needed.arithmetic[1:] + "."))
     if not needed.fits:

@@ -2,15 +2,12 @@
 
 from datetime import UTC, datetime
 
+from engine.units import quantity
+
 
 def size(num_bytes: float) -> str:
-    """Bytes as MB or GB (powers of ten)."""
-    return f"{num_bytes / 1e9:,.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:,.1f} MB"
-
-
-def mebibytes(num_bytes: float) -> str:
-    """Bytes as MiB, the unit in which memory is reckoned up."""
-    return f"{num_bytes / (1 << 20):,.0f} MiB"
+    """Bytes of files and memory: 8.47 MB, 23.5 GB."""
+    return quantity(num_bytes, "B")
 
 
 def parameters(count: int) -> str:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from engine.models import read_model
+from engine.units import quantity
 from engine.workbench import Workbench
 from pages.parts.plain import plain
 
@@ -29,6 +31,8 @@ def test_it_opens_on_the_loaded_model_among_all_that_are_here(bench: Workbench, 
     assert len(box.options) == 2
     assert "1 file cannot be used: the Models page says why." in [caption.value for caption in at.caption]
     assert not at.button(key="pick_load").disabled
+    told = " ".join(one.value for one in [*at.markdown, *at.caption])
+    assert plain(quantity(read_model(box.value).size, "B")) in told and "MiB" not in told
 
 
 @pytest.mark.parametrize(

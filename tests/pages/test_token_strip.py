@@ -85,6 +85,14 @@ def test_python_hears_once_of_a_trial_that_ended_here(page: Page, server: Server
     assert page.evaluate("window.ended") == []
 
 
+def test_thousands_are_separated_as_on_every_page(page: Page, server: Server) -> None:
+    trial = finished()
+    trial.tell(num_context=131072, num_cached=1159)
+    show(page, server, trial)
+    expect(page.locator(".figures")).to_contain_text("context 131,072 of 512")
+    expect(page.locator(".figures")).to_contain_text("1,159 cached")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_bands_are_those_of_the_palette(page: Page, server: Server, theme: str) -> None:
     trial = finished()
@@ -331,7 +339,7 @@ def test_waiting_is_told_in_words(page: Page, server: Server) -> None:
     figures = page.locator(".figures")
     expect(figures).to_contain_text("Waiting, 2nd in the queue")
     trial.tell(state="running", num_prompt=1840, num_prefilled=640)
-    expect(figures).to_contain_text("Reading the prompt, 640 of 1\u202f840 tokens")
+    expect(figures).to_contain_text("Reading the prompt, 640 of 1,840 tokens")
     trial.go_on(3)
     expect(figures).to_contain_text("57.3 tok/s with inspection")
     trial.finish(error="The worker ended.\nIts job is lost.\nRun it again.", sentence="")

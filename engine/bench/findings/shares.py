@@ -10,6 +10,7 @@ from engine.bench.findings.limits import Limits
 from engine.bench.planning.plan import Cell
 from engine.models.gguf import ModelFile
 from engine.models.memory import kv_bytes_per_token
+from engine.units import quantity
 
 NEAR_LIMIT = 0.8
 """From this share of the bandwidth on, memory counts as what limits decoding."""
@@ -47,9 +48,9 @@ def shares(cell: Cell, model: ModelFile, limits: Limits, *, tokens_per_s: float,
             _NAN,
             _NAN,
             True,
-            f"The weights ({_mib(copies * model.weights_bytes)}) fit in the last-level cache "
-            f"({_mib(limits.cache_bytes)}): memory does not limit this model, and what holds for it does not hold for "
-            "larger ones.",
+            f"The weights ({quantity(copies * model.weights_bytes, 'B')}) fit in the last-level cache "
+            f"({quantity(limits.cache_bytes, 'B')}): memory does not limit this model, and what holds for it does not "
+            "hold for larger ones.",
         )
     read_per_s = _read_per_s(cell, model, tokens_per_s)
     best = _NAN
@@ -122,7 +123,3 @@ def _of_prefill(cell: Cell, limits: Limits, share: float, best: float) -> str:
 def _num_threads(cell: Cell, *, is_prefill: bool = False) -> int:
     threads = cell.pool.threads or 1
     return cell.pool.instances * (cell.pool.threads_batch or threads if is_prefill else threads)
-
-
-def _mib(size: int) -> str:
-    return f"{size / (1 << 20):,.0f} MiB"

@@ -11,7 +11,7 @@ from engine.errors import EngineError
 from engine.models import ModelFile, by_size, by_type, details, estimate, model_hash
 from engine.models.details import readable
 from engine.models.identity import known_hashes
-from engine.units import NOT_MEASURED, counted
+from engine.units import NOT_MEASURED, counted, quantity
 from engine.workbench import Workbench
 from engine.workbench.model_library import in_memory
 from engine.workbench.model_slot import default_spec
@@ -95,7 +95,7 @@ def _facts(file: ModelFile) -> list[str]:
 
 def _resident(file: ModelFile) -> str:
     share = in_memory(file)
-    return "in RAM: not measured here" if math.isnan(share) else f"{share:.0%} in RAM"
+    return "in RAM: not measured here" if math.isnan(share) else f"{quantity(share, '')} in RAM"
 
 
 def _metadata(file: ModelFile) -> None:

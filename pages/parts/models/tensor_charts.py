@@ -29,7 +29,7 @@ def largest(groups: Sequence[TensorGroup]) -> go.Figure:
 
 
 def _share(group: TensorGroup, total: int) -> str:
-    return f"{group.num_bytes / max(total, 1):.0%} of the weights"
+    return f"{quantity(group.num_bytes / max(total, 1), '')} of the weights"
 
 
 def _bars(groups: Sequence[TensorGroup], title: str) -> go.Figure:

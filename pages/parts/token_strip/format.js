@@ -3,9 +3,9 @@
 const THIN = "\u202f";
 const SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
-/** Whole number with thin spaces between thousands; four digits too, as the figures stand in columns. */
+/** Whole number with commas between thousands, as on every page. */
 function whole(value) {
-  return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, THIN);
+  return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
 function significant(value, digits) {

@@ -16,6 +16,7 @@ from engine.models.gguf import ModelFile, read_model
 from engine.models.header import TensorInfo
 from engine.models.synthetic import write_synthetic
 from engine.specs import PoolSpec
+from engine.units import quantity
 
 LIMITS = Limits(machine_hash="a1", num_cores=4, cache_bytes=1 << 20, bandwidth=((1, 2e9), (4, 4e9)), flops=1e11)
 NAN = float("nan")
@@ -112,7 +113,8 @@ def test_weights_in_the_cache_get_exactly_that_statement(tiny: ModelFile, story_
     assert found.fits_in_cache
     assert math.isnan(found.mbu)
     assert math.isnan(found.prefill)
-    assert found.says.startswith("The weights (9 MiB) fit in the last-level cache (9 MiB): memory does not limit")
+    both = quantity(3 * tiny.weights_bytes, "B")
+    assert found.says.startswith(f"The weights ({both}) fit in the last-level cache ({both}): memory does not limit")
     assert not shares(cell(pool(4, 1)), tiny, roomy, tokens_per_s=100, prefill_per_s=100).fits_in_cache
     shared = replace(pool(4, 1), share_weights=True)
     assert shares(cell(shared), tiny, roomy, tokens_per_s=100, prefill_per_s=100).fits_in_cache

@@ -22,6 +22,7 @@ from engine.models.shapes import Shape
 from engine.models.synthetic import write_synthetic
 from engine.pool.pool import Pool
 from engine.specs import PoolSpec
+from engine.units import quantity
 
 MIB = 1 << 20
 SPECS = [
@@ -154,8 +155,9 @@ def test_shared_weights_are_counted_once_and_copies_for_each(synthetic: Path) ->
     assert private.resident - private.total == private.idle == private.copied > 0
     assert locked.total == locked.resident == private.resident
     assert shared.total == shared.weights + 3 * (shared.kv + shared.compute + shared.output + shared.process)
-    assert "weights 3 MiB shared + KV" in shared.arithmetic
-    assert "MiB shared and 3 x" in private.arithmetic and "MiB of its own + KV" in private.arithmetic
+    assert f"weights {quantity(shared.weights, 'B')} shared + KV" in shared.arithmetic
+    mapped, copied_each = quantity(private.mapped, "B"), quantity(private.copied, "B")
+    assert f"weights {mapped} shared and 3 x {copied_each} of its own + KV" in private.arithmetic
     assert "weights 3 x" in copied.arithmetic
 
 
@@ -187,7 +189,7 @@ def test_what_does_not_fit_is_refused_with_the_arithmetic(synthetic: Path, monke
         MemoryRefused, match=rf"{model.path.name} needs more .*weights .*KV cache 2 x .*available"
     ) as seen:
         check_fits(model, spec)
-    assert f"{needed.total / MIB:,.0f} MiB" in str(seen.value)
+    assert quantity(needed.total, "B") in str(seen.value)
     assert f"4 x 512 tokens, {model.n_layer} layers, f16 keys" in str(seen.value)
 
 
