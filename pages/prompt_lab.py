@@ -69,7 +69,9 @@ def buttons(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
                 one.label, icon=f":material/{one.icon}:", help=one.help, key=f"do_{one.icon}",
                 disabled=not (is_ready and one.is_enabled), on_click=lab.act, args=(one.action,),
             )  # fmt: skip
-    if is_edited:
+    if not (is_ready or bench.model.is_loading or bench.load_order.running is not None):
+        st.caption("No model is loaded, so nothing can be run: choose one in the sidebar, under Model.")
+    elif is_edited:
         st.caption("Edited since this run.")
 
 

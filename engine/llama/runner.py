@@ -155,7 +155,7 @@ class Runner:
         if len(ids) > self.context.n_ctx:
             raise PromptTooLong(
                 f"the prompt has {len(ids):,} tokens; this context holds {self.context.n_ctx:,}: "
-                "shorten the prompt or open the model with a larger n_ctx"
+                "shorten the prompt or open the model with a larger context (n_ctx)"
             )
         if order.request.generated >= len(ids):
             raise ConfigError(
@@ -190,7 +190,9 @@ class Runner:
         if code == NO_SLOT:
             stuck = self.scheduler.refused(plan)
             if stuck is not None:
-                self._fail(stuck, ModelError("the KV cache has no room for another token: open with a larger n_ctx"))
+                self._fail(
+                    stuck, ModelError("the KV cache has no room for another token: open with a larger context (n_ctx)")
+                )
             return
         if code != OK:
             self._isolate(plan, code)

@@ -24,6 +24,7 @@ from pages.parts.units import parameters, size
 
 REFRESH_S, WHILE_MEASURING_S = 0.4, 2.0
 FOUND, PATH = "Found here", "Path"
+ANOTHER = "Load another model, or the same with other parameters"
 FIELDS = {
     "n_ctx": "Context",
     "parallel": "Sequences",
@@ -52,7 +53,8 @@ def show() -> None:
     else:
         st.caption("Nothing is loaded.")
     with st.container(horizontal=True, gap="small"):
-        if st.button("Change", key="model_change", help="Load another model, or the same with other parameters"):
+        label, told = ("Change", ANOTHER) if state.pool is not None else ("Choose a model", None)
+        if st.button(label, key="model_change", help=told):
             _picker(bench)
         if state.pool is not None:
             st.button("Eject", key="model_eject", type="tertiary", on_click=bench.slot.eject, help="Free its memory")

@@ -15,7 +15,7 @@ from engine.workbench.load_order_slot import LoadOrderSlot, OrderRun
 from engine.workbench.model_slot import ModelSlot
 from pages.parts.models import order_charts, order_view
 from pages.parts.plain import plain
-from tests.pages.app import open_page
+from tests.pages.app import address, open_page, press
 
 HOSTILE = "<b>b **x** :red[y].gguf"
 
@@ -67,11 +67,17 @@ def test_it_opens_on_the_loaded_model_and_another(folder: Path, story_model: Pat
     assert button.label.startswith(plain("Load A, B, A"))
 
 
-def test_one_model_is_not_enough(folder: Path) -> None:
+@pytest.mark.parametrize("view", ["get", "quantise"])
+def test_one_model_is_not_enough_and_the_ways_to_another_stand_there(
+    folder: Path, story_model: Path, view: str
+) -> None:
     (folder / "a.gguf").unlink()
     at = page()
     assert "This takes two models" in texts(at)
-    assert not at.main.button
+    assert [button.key for button in at.main.button] == ["order_to_get", "order_to_quantise"]
+    asked = address(press(at, f"order_to_{view}"))
+    assert asked.pop("view") == view
+    assert asked == ({"model": str(story_model)} if view == "quantise" else {})
 
 
 def test_a_measurement_is_followed_stopped_and_shown(folder: Path, story_model: Path, orders: ScriptedOrders) -> None:

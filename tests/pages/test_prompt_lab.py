@@ -170,6 +170,13 @@ def test_a_parameter_out_of_range_is_named_in_place_and_nothing_runs(
     assert address(at) == before
 
 
+def test_a_prompt_that_is_too_long_is_told_in_the_words_of_the_picker(bench: Workbench) -> None:
+    at = short(page())
+    at.text_area(key="lab_prompt").set_value("word " * 2000)
+    trial = shown(press(at, "do_run"), bench)
+    assert "a larger context (n_ctx)" in str(trial.error)
+
+
 def test_delete_with_undo(bench: Workbench) -> None:
     at = short(page())
     trial = shown(press(at, "do_run"), bench)

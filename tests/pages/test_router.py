@@ -29,10 +29,15 @@ def test_eject_frees_the_model_and_the_bar_says_so(bench: Workbench) -> None:
     bench.slot.eject()
     at = page()
     assert "Nothing is loaded." in [caption.value for caption in at.sidebar.caption]
+    assert at.button(key="model_change").label == "Choose a model"
     assert at.button(key="do_run").disabled
+    assert any(caption.value.startswith("No model is loaded") for caption in at.main.caption)
     bench.load_default()
     wait_for_model(bench)
-    assert not page().button(key="do_run").disabled
+    at = page()
+    assert at.button(key="model_change").label == "Change"
+    assert not at.button(key="do_run").disabled
+    assert not any(caption.value.startswith("No model is loaded") for caption in at.main.caption)
 
 
 def test_a_file_that_is_no_model_is_explained_in_the_bar(bench: Workbench, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def show(bench: Workbench) -> None:
         notice(error)
     files = place.models()
     if len(files) < 2:
-        st.caption("This takes two models, and there is one here. Get another, or quantise this one.")
+        _second_wanted(bench, files)
         return
     a, b = _choose(bench, files)
     run = bench.load_order.of(a.path, b.path)
@@ -73,6 +73,15 @@ def frame(order: LoadOrder) -> pd.DataFrame:
         columns |= number_columns.scaled(f"{name} in RAM before", "", [step.before[name] for step in order.steps])
         columns |= number_columns.scaled(f"{name} in RAM after", "", [step.after[name] for step in order.steps])
     return pd.DataFrame(columns)
+
+
+def _second_wanted(bench: Workbench, files: Mapping[str, ModelFile]) -> None:
+    """The ways to another model."""
+    st.caption("This takes two models, and there is one here: get another, or quantise this one.")
+    path = files[first].path if (first := place.at_first(bench, files)) else None
+    with st.container(horizontal=True, gap="small"):
+        for label, view, of in (("Get another", place.GET, None), ("Quantise this one", place.QUANTISE, path)):
+            st.button(label, key=f"order_to_{view}", on_click=place.go, args=(view, of))
 
 
 def _choose(bench: Workbench, files: Mapping[str, ModelFile]) -> tuple[ModelFile, ModelFile]:
