@@ -11,13 +11,19 @@ from engine.bench.findings.entries import (
     Entry,
     Offer,
     in_order,
-    is_paired,
     label_of,
     marks_of,
     offer,
     shown,
 )
-from engine.bench.findings.summary import TABLE_METRICS, CellSummary, proven_best, sentence_of, words_of
+from engine.bench.findings.summary import (
+    TABLE_METRICS,
+    CellSummary,
+    proven_best,
+    sentence_of,
+    verdicts_within,
+    words_of,
+)
 from engine.bench.findings.wording import escaped, figure, row, told
 from engine.errors import ConfigError
 from engine.runs import RunRecord
@@ -36,9 +42,9 @@ class Comparison:
     choice. differing: settings in which the entries differ, in the order to show them; same: the others with their
     value; what an entry does not tell is no difference. metrics: the first of them decides. baseline: key of the entry
     that the others are judged against, best: of the one to use, the baseline unless another is shown to be better;
-    both None where nothing was measured. verdicts: by (key, metric), corrected for their number metric by metric
-    (Holm); none for the baseline and for figures from notes. warnings: what makes the entries less comparable, each a
-    sentence.
+    both None where nothing was measured. verdicts: by (key, metric), none for the baseline and for figures from notes;
+    those within the baseline's run are the ones of its summary, see `compare_runs` for the families. warnings: what
+    makes the entries less comparable, each a sentence.
     """
 
     offered: Mapping[str, str]
@@ -94,7 +100,9 @@ def compare_runs(
     first that has enough of them. metrics: those to judge by, the first decides; raises ConfigError for one that does
     not exist.
 
-    Cells of one run were measured in the same rounds and are compared by pairs; others as samples of their own.
+    Cells of the baseline's run are compared with it by pairs of rounds, cells of other runs as samples of their own.
+    So there are two families of Holm's correction for each metric: all cells of the baseline's run, chosen or not, as
+    in its summary, and the chosen cells of all other runs. Each of the two errs in one case of twenty at most.
     """
     offered = offer(runs)
     keys = list(dict.fromkeys(offered.first if chosen is None else chosen))
@@ -147,22 +155,28 @@ def _baseline(entries: Sequence[Entry], main: str, wanted: str | None) -> Entry 
 def _verdicts(
     entries: Sequence[Entry], base: Entry, metrics: Sequence[str], offered: Offer
 ) -> dict[tuple[str, str], Verdict]:
-    others = [entry for entry in entries if entry.key != base.key and not entry.is_noted]
     found: dict[tuple[str, str], Verdict] = {}
     for name in metrics:
         metric = METRICS_BY_NAME[name]
-        judged = [entry for entry in others if name in entry.cell.metrics]
-        if name not in base.cell.metrics or not judged:
+        theirs = offered.rounds[base.run.id].by_round(base.cell.number, name)
+        if not theirs:
             continue
-        by_cell = {id: offered.rounds[id].by_cell(name) for id in {entry.run.id for entry in (base, *judged)}}
-        figures = {entry.key: by_cell[entry.run.id][entry.cell.number] for entry in (base, *judged)}
+        own = verdicts_within(base.run, offered.rounds[base.run.id], base.cell.number, metric)
+        judged = [entry for entry in entries if name in entry.cell.metrics and not entry.is_noted]
+        found |= {
+            (entry.key, name): own[entry.cell.number]
+            for entry in judged
+            if entry.run.id == base.run.id and entry.key != base.key
+        }
+        others = [entry for entry in judged if entry.run.id != base.run.id]
+        by_cell = {id: offered.rounds[id].by_cell(name) for id in {entry.run.id for entry in others}}
         verdicts = compare_many(
-            [(figures[entry.key], figures[base.key]) for entry in judged],
-            [is_paired(entry, base) for entry in judged],
+            [(by_cell[entry.run.id][entry.cell.number], theirs) for entry in others],
+            [False] * len(others),
             is_more_better=metric.is_more_better,
             words=words_of(metric),
         )
-        found |= {(entry.key, name): verdict for entry, verdict in zip(judged, verdicts, strict=True)}
+        found |= {(entry.key, name): verdict for entry, verdict in zip(others, verdicts, strict=True)}
     return found
 
 

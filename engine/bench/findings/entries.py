@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from engine.bench.exchange.files import ROW
-from engine.bench.findings.rounds import Rounds
+from engine.bench.findings.rounds import APART, Rounds
 from engine.bench.findings.series import best_of
 from engine.bench.findings.summary import CellSummary, first_measured, medians_of
 from engine.bench.planning.axes import AXES_BY_NAME
@@ -28,9 +28,6 @@ NOTED_METRIC = "end_to_end_per_s"
 
 FEW = 8
 """Up to so many cells are compared unless told otherwise."""
-
-APART = ("llama-bench", "log")
-"""Origins of runs whose cells were measured one after the other, not in common rounds."""
 
 OWN_SETTINGS = {
     "model": "Model",

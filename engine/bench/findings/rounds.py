@@ -9,6 +9,9 @@ import numpy.typing as npt
 from engine.samples import FLAGS, METRICS, Samples, counted
 from engine.stats import Interval, group_median_intervals, group_medians
 
+APART = ("llama-bench", "log")
+"""Origins of runs whose cells were measured one after the other, not in common rounds."""
+
 
 def round_s(samples: Samples) -> float:
     """Seconds from the start of a round to the start of the next, the median; NaN before there are two rounds."""

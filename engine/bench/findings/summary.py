@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine.bench.findings.rounds import Rounds, round_s
+from engine.bench.findings.rounds import APART, Rounds, round_s
 from engine.bench.findings.wording import cosine, escaped, figure, row, times, told
 from engine.runs import CellStatus, RunRecord
 from engine.samples import MAIN_METRICS, METRICS_BY_NAME, Metric, Samples
@@ -99,8 +99,7 @@ class Summary:
 def summarise(run: RunRecord, *, main_metric: str | None = None, baseline: int | None = None) -> Summary:
     """Summary of a run, finished or not. main_metric, baseline: to judge by another metric, against another cell.
 
-    A baseline without samples gives way to the first cell that has some. Verdicts of all cells together are corrected
-    for their number (Holm).
+    A baseline without samples gives way to the first cell that has some. For the verdicts see `verdicts_within`.
     """
     rounds = Rounds.of(run.samples)
     cells = medians_of(run, rounds)
@@ -108,7 +107,7 @@ def summarise(run: RunRecord, *, main_metric: str | None = None, baseline: int |
     measured = [cell.number for cell in cells if main in cell.metrics]
     wanted = 0 if baseline is None else baseline
     base = wanted if wanted in measured else next(iter(measured), None)
-    verdicts = _verdicts(rounds, [number for number in measured if number != base], base, METRICS_BY_NAME[main])
+    verdicts = {} if base is None else verdicts_within(run, rounds, base, METRICS_BY_NAME[main])
     cells = tuple(replace(cell, verdict=verdicts.get(cell.number)) for cell in cells)
     best = proven_best(cells, main, base)
     sentence = run.outcome.get("sentence") or sentence_of(cells, main, base, best, round_s(run.samples))
@@ -153,12 +152,22 @@ def first_measured(cells: Sequence[CellSummary]) -> str:
     return next((name for name in names if name in present), MAIN_METRICS[0])
 
 
-def _verdicts(rounds: Rounds, numbers: list[int], base: int | None, metric: Metric) -> dict[int, Verdict]:
-    if base is None or not numbers:
-        return {}
+def verdicts_within(run: RunRecord, rounds: Rounds, base: int, metric: Metric) -> dict[int, Verdict]:
+    """Verdicts on all other cells of a run that have the metric, by number, against the cell `base`.
+
+    All of them are one family of Holm's correction, whichever of them are looked at: where nothing differs, at most one
+    run in twenty has a cell that is called better or worse. By pairs of rounds, where the rounds were common ones.
+    """
     figures = rounds.by_cell(metric.name)
-    pairs = [(figures[number], figures[base]) for number in numbers]
-    found = compare_many(pairs, is_more_better=metric.is_more_better, words=words_of(metric))
+    if base not in figures:
+        return {}
+    numbers = [cell.number for cell in run.cells if cell.number in figures and cell.number != base]
+    found = compare_many(
+        [(figures[number], figures[base]) for number in numbers],
+        [run.origin not in APART] * len(numbers),
+        is_more_better=metric.is_more_better,
+        words=words_of(metric),
+    )
     return dict(zip(numbers, found, strict=True))
 
 
@@ -182,7 +191,7 @@ def sentence_of(
     *,
     nothing: str = "No setting",
 ) -> str:
-    """The best cell and by how much it is better, or why none is known to be.
+    """The best cell and by how much it is better, or why none is known to be; and one that may be better still.
 
     nothing: what the sentence begins with where no cell is better.
     """
@@ -194,18 +203,22 @@ def sentence_of(
     verdicts = {cell.number: cell.verdict for cell in cells if cell.verdict is not None}
     if not verdicts or metric.is_more_better is None:
         return f"{given}."
-    if best in verdicts:
-        return f"{given}, {times(verdicts[best].ratio)} that of {_name(theirs)}."
     better, _ = words_of(metric)
-    is_better = f"is {better}" if better == "faster" else f"has {better} {metric.label}"
+    is_faster = better == "faster"
     sign = 1 if metric.is_more_better else -1
-    undecided = [number for number, verdict in verdicts.items() if _may_be_better(verdict, sign)]
-    if undecided:
-        likely = max(undecided, key=lambda number: sign * by_number[number].metrics[main].value)
-        more = verdicts[likely].more_rounds
-        time = f" (about {duration(more * seconds_of_round)})" if math.isfinite(seconds_of_round) else ""
-        question = f"whether {_name(by_number[likely])} {is_better} than {_name(theirs)}"
-        return f"Not enough data to tell {question}: {counted(more, 'more round')}{time} would."
+    undecided = [by_number[number] for number, verdict in verdicts.items() if _may_be_better(verdict, sign)]
+    likely = max(undecided, key=lambda cell: sign * cell.metrics[main].value, default=None)
+    if best in verdicts:
+        said = f"{given}, {times(verdicts[best].ratio)} that of {_name(theirs)}."
+        if likely is None or sign * likely.metrics[main].value <= sign * chosen.metrics[main].value:
+            return said
+        may_be = f"may be {better}" if is_faster else f"may have {better} {metric.label}"
+        seen = figure(likely.metrics[main], metric.unit)
+        return f"{said} {_name(likely)} {may_be} still, at {seen}: {_missing(likely, seconds_of_round)} would tell."
+    is_better = f"is {better}" if is_faster else f"has {better} {metric.label}"
+    if likely is not None:
+        question = f"whether {_name(likely)} {is_better} than {_name(theirs)}"
+        return f"Not enough data to tell {question}: {_missing(likely, seconds_of_round)} would."
     num_same = sum(verdict.word == "same" for verdict in verdicts.values())
     alike = f" ({num_same} of {len(verdicts)} the same within ±{100 * SAME_WITHIN:.0f} %)" if num_same else ""
     kept = f"keep it, at {figure(theirs.metrics[main], metric.unit)} {metric.label}"
@@ -221,6 +234,13 @@ def _may_be_better(verdict: Verdict, sign: int) -> bool:
     """Undecided, and the interval leaves room for a difference that matters."""
     best = verdict.ratio.high if sign > 0 else 1 / verdict.ratio.low
     return verdict.word == "not enough data" and not best <= 1 + SAME_WITHIN
+
+
+def _missing(cell: CellSummary, seconds_of_round: float) -> str:
+    """The rounds that a verdict on a cell needs, and how long they take where that is known."""
+    more = cell.verdict.more_rounds if cell.verdict else 0
+    time = f" (about {duration(more * seconds_of_round)})" if math.isfinite(seconds_of_round) else ""
+    return f"{counted(more, 'more round')}{time}"
 
 
 def _name(cell: CellSummary) -> str:

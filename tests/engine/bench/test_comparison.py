@@ -67,15 +67,49 @@ def test_rows_of_llama_bench_were_not_measured_in_common_rounds() -> None:
     run = measured_run("a", [30, 41], origin="llama-bench")
     verdict = compare_runs([run]).verdicts["a.1", "tokens_per_s"]
     assert verdict.p_value != compare(*(dict.fromkeys(range(8), speed) for speed in (41.0, 30.0))).p_value
+    assert verdict == summarise(run).cells[1].verdict
     assert verdict.word == "faster"
 
 
-def test_verdicts_of_pairs_and_of_others_are_corrected_together() -> None:
-    first, second = measured_run("a", [30, 41], seed=1), measured_run("b", [41], seed=2)
-    alone, both = compare_runs([first]), compare_runs([first, second])
-    key = ("a.1", "tokens_per_s")
-    assert both.verdicts[key].p_value == pytest.approx(alone.verdicts[key].p_value)
-    assert both.verdicts["b.0", "tokens_per_s"].p_value < 0.01
+def test_cells_of_the_own_run_get_the_verdicts_of_its_summary_whatever_stands_beside_them() -> None:
+    first, second = measured_run("a", [30, 29, 41, 28], seed=1), measured_run("b", [30, 29, 40, 28], seed=2, day=1)
+    found = compare_runs([first, second])
+    told = {f"a.{cell.number}": cell.verdict for cell in summarise(first).cells if cell.verdict}
+    assert len(found.entries) == 8
+    assert {key: found.verdicts[key, "tokens_per_s"] for key in told} == told
+    assert words(found)["a.2"] == "faster"
+    assert found.best == "a.2"
+
+
+def test_the_family_of_the_own_run_is_the_same_whichever_cells_are_chosen() -> None:
+    run = measured_run("a", [30, 41, *[30] * 8], num_rounds=8)
+    chosen = compare_runs([run], chosen=["a.0", "a.1"]).verdicts["a.1", "tokens_per_s"]
+    assert chosen == summarise(run).cells[1].verdict
+    assert chosen.word == "not enough data"
+
+
+def test_cells_of_other_runs_are_a_family_of_their_own() -> None:
+    first, others = measured_run("a", [30, 41], seed=1), measured_run("b", [31, 30, 32], seed=2)
+    found = compare_runs([first, others])
+    key = ("b.0", "tokens_per_s")
+    alone = compare_runs([first, others], chosen=["a.0", "b.0"])
+    whole = compare_runs([first, others], chosen=["a.0", "b.0", "b.1", "b.2"])
+    assert found.verdicts[key] == whole.verdicts[key]
+    assert alone.verdicts[key].p_value <= found.verdicts[key].p_value <= 3 * alone.verdicts[key].p_value
+
+
+def test_a_faster_cell_that_lacks_rounds_is_named_beside_the_best() -> None:
+    runs = [measured_run("a", [30, 41]), measured_run("b", [50], num_rounds=4, day=1)]
+    found = compare_runs(runs)
+    assert words(found) == {"a.1": "faster", "b.0": "not enough data"}
+    assert found.best == "a.1"
+    assert found.sentence.startswith("a · parallel 2: 4")
+    assert re.search(
+        r" b · parallel 1 may be faster still, at (49|50)\.\d tok/s .*: \d more rounds would tell\.", found.sentence
+    )
+    slower = compare_runs([runs[0], measured_run("b", [36], num_rounds=4, day=1)])
+    assert words(slower)["b.0"] == "not enough data"
+    assert "may be" not in slower.sentence
 
 
 def test_another_baseline_turns_the_verdicts() -> None:

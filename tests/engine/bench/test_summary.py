@@ -96,6 +96,18 @@ def test_when_it_cannot_be_told_the_rounds_and_minutes_that_would_are_said() -> 
     assert noisy.sentence.startswith(f"Not enough data to tell whether b is faster than a: {verdict.more_rounds} more")
 
 
+def test_what_may_be_better_than_the_best_is_named_with_the_rounds_that_would_tell() -> None:
+    samples = measured([30, 41, 50])
+    samples["pss_bytes"] = 1e9 / samples["tokens_per_s"]
+    run = run_of(samples[(samples["cell"] < 2) | (samples["round"] < 3)], ["a", "b", "c"])
+    speed, memory = summarise(run), summarise(run, main_metric="pss_bytes")
+    assert (speed.best, memory.best) == (1, 1)
+    assert speed.sentence.startswith("b: 4")
+    assert " that of a. c may be faster still, at 5" in speed.sentence
+    assert speed.sentence.endswith("): 4 more rounds (about 4 min) would tell.")
+    assert " that of a. c may have less memory (PSS) still, at " in memory.sentence
+
+
 def test_memory_is_less_or_more() -> None:
     samples = measured([1, 1])
     samples["pss_bytes"] = 1e9 / measured([30, 60])["tokens_per_s"]
