@@ -219,10 +219,23 @@ def test_what_a_search_never_tried_is_shown_on_request(slot: ScriptedSlot, plan:
 def test_the_settings_of_a_chosen_cell_are_used_or_taken_away(slot: ScriptedSlot, plan: Plan) -> None:
     run = make_run(plan)
     at = opened(slot, run)
-    at.session_state["run_table"] = {"selection": {"rows": [2], "columns": [], "cells": []}}
+    at.session_state[f"run_table_{run.id}"] = {"selection": {"rows": [2], "columns": [], "cells": []}}
     press(at.run(), "run_use_False")
     assert slot.calls == [("use", run.id, 2)]
     assert "Profile, JSON" in [button.label for button in at.get("download_button")]
+
+
+def test_another_run_has_a_table_of_its_own(slot: ScriptedSlot, plan: Plan) -> None:
+    first, second = make_run(plan), make_run(plan, seed=1)
+    slot.runs[second.id] = second
+    at = opened(slot, first)
+    at.session_state[f"run_table_{first.id}"] = {"selection": {"rows": [2], "columns": [], "cells": []}}
+    at.run()
+    before = at.main.dataframe[0].proto.id
+    assert "Profile, JSON" in [button.label for button in at.get("download_button")]
+    press(at, f"run_open_{second.id}")
+    assert at.main.dataframe[0].proto.id != before
+    assert "Profile, JSON" not in [button.label for button in at.get("download_button")]
 
 
 def test_a_reference_machine_has_no_name_to_change(slot: ScriptedSlot) -> None:

@@ -101,11 +101,13 @@ def test_a_chosen_entry_becomes_the_baseline_or_is_left_out(
 ) -> None:
     at = opened(runs[0], cells="all", columns="Resources")
     assert any(name.startswith("memory (PSS)") for name in at.main.dataframe[0].value)
-    at.session_state["compare_table"] = {"selection": {"rows": [3], "columns": [], "cells": []}}
+    table = run_entries.key_of_table(compare_runs(runs[:1]).entries)
+    at.session_state[table] = {"selection": {"rows": [3], "columns": [], "cells": []}}
     at.run().button(key="compare_as_baseline").click().run()
     assert at.main.dataframe[0].value["verdict"][3] == "compared with"
-    at.session_state["compare_table"] = {"selection": {"rows": [5], "columns": [], "cells": []}}
+    at.session_state[table] = {"selection": {"rows": [5], "columns": [], "cells": []}}
     at.run().button(key="compare_leave_out").click().run()
+    assert "compare_leave_out" not in [button.key for button in at.button]
     assert address(at)["cells"] == ",".join(key_of(runs[0].id, cell) for cell in range(5))
     assert address(at)["baseline"] == key_of(runs[0].id, 3) and address(at)["columns"] == "Resources"
 

@@ -54,8 +54,11 @@ GROUP, UNTRIED, TABLE = "run_table_group", "run_table_untried", "run_table"
 MOST_ROWS_AUTO, MOST_ROWS_SHOWN, ROW_HEIGHT = 9, 15, 35
 
 
-def show(summary: Summary) -> int | None:
-    """Draw the table; gives the number of the cell that a person chose in it."""
+def show(summary: Summary, run_id: str) -> int | None:
+    """Draw the table of a run; gives the number of the cell that a person chose in it.
+
+    Each run has a table of its own: one table would keep the widths of its columns and what is chosen in it.
+    """
     groups = [name for name in (*GROUPS, *FACTS) if _has_own(name, summary)]
     asked = st.query_params.get("columns")
     group = asked if asked in groups else next(iter(groups), "Speed")
@@ -72,7 +75,7 @@ def show(summary: Summary) -> int | None:
     shown = table.style.apply(_colours(summary), subset=["verdict"]) if "verdict" in table else table
     height = "auto" if len(table) <= MOST_ROWS_AUTO else ROW_HEIGHT * (min(len(table), MOST_ROWS_SHOWN) + 1) + 3
     event = st.dataframe(
-        shown, hide_index=True, height=height, key=TABLE, on_select="rerun", selection_mode="single-row",
+        shown, hide_index=True, height=height, key=f"{TABLE}_{run_id}", on_select="rerun", selection_mode="single-row",
         column_config=verdict_columns.config(table, "cell"), alt="Cells of the run",
     )  # fmt: skip
     rows = event.selection.rows

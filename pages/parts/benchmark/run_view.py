@@ -37,7 +37,7 @@ def show(bench: Workbench, run: RunRecord, edit: run_actions.Edit) -> None:
     _as_good(run, summary)
     run_charts.show(run, summary, summary.main_metric)
     _choices(run, summary)
-    chosen = summary.cell(run_table.show(summary))
+    chosen = summary.cell(run_table.show(summary, run.id))
     if chosen is not None:
         run_actions.of_cell(bench, run, chosen)
     if run.question == "embedding":
