@@ -48,6 +48,31 @@ def test_run_starts_what_is_typed_and_watches_it(slot: ScriptedSlot) -> None:
     assert primary(at) == ["Stop"]
 
 
+def test_an_edited_plan_is_named_after_what_it_measures(slot: ScriptedSlot) -> None:
+    at = page()
+    assert at.text_input(key="plan_name").placeholder == "Two minutes"
+    at.text_input(key="axis_layout").set_value("1x2").run()
+    at.text_input(key="axis_parallel").set_value("1, 2").run()
+    assert at.text_input(key="plan_name").placeholder == "Sequences 1, 2; layout 1 × 2; 64 + 32 tokens"
+    at.segmented_control(key="sweep_question").set_value("users").run()
+    assert at.text_input(key="plan_name").placeholder == "How many users?"
+    at.segmented_control(key="sweep_question").set_value("speed").run()
+    press(at, "plan_run")
+    assert slot.calls[0][1].name == "Sequences 1, 2; layout 1 × 2; 64 + 32 tokens"
+
+
+def test_a_plan_keeps_its_name_while_it_is_the_same_and_one_that_is_typed(slot: ScriptedSlot) -> None:
+    at = page()
+    at.number_input(key="plan_seed").set_value(7).run()
+    press(at, "plan_run")
+    slot.end()
+    other = page(question="speed")
+    other.number_input(key="plan_rounds").set_value(3).run()
+    other.text_input(key="plan_name").set_value("Short").run()
+    press(other, "plan_run")
+    assert [plan.name for _, plan in slot.calls] == ["Two minutes", "Short"]
+
+
 def test_a_range_is_shown_as_what_it_becomes(slot: ScriptedSlot) -> None:
     at = page()
     at.text_input(key="axis_parallel").set_value("1-8*2").run()

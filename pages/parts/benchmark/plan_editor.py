@@ -1,6 +1,7 @@
 """The plan above a benchmark: what varies, what is asked, how often; what it will take stands beside it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from engine.bench.peers.arms import missing_arms
 from engine.bench.planning.axes import axes_of
 from engine.bench.planning.candidates import settings_plan
 from engine.bench.planning.plan import GOALS, Objective, Plan, Question
+from engine.bench.planning.plan_names import name_of
 from engine.bench.planning.presets import preset
 from engine.bench.planning.product import decided_by
 from engine.embedding.models import EMBEDDED_NAME
@@ -20,7 +22,9 @@ from pages.parts.benchmark import axis_rows, doing, plan_asked, plan_preview, pl
 from pages.parts.benchmark.plan_asked import PREFIX, number
 from pages.parts.plain import plain
 
-OF, REST, KEPT = "plan_of", "plan_rest", "plan_kept"
+OF, REST, KEPT, GIVEN = "plan_of", "plan_rest", "plan_kept", "plan_given"
+"""The question on the screen, what no field shows, and by question the plan as typed and the one it was made from."""
+
 OWN = ("rounds", "seed", "timeout_s", "measures_cold", "compares_answers", "goal", "may_change_answers")
 PRESETS: dict[Question, str] = {
     "speed": "quick", "settings": "settings", "python": "python", "users": "users", "embedding": "embedding",
@@ -66,7 +70,10 @@ def show(bench: Workbench, question: Question) -> None:
 
 
 def read() -> Plan:
-    """The plan on the screen; raises ConfigError naming what cannot be read."""
+    """The plan on the screen, by the name typed or the one that it has of itself.
+
+    Raises ConfigError naming what cannot be read.
+    """
     state = st.session_state
     question: Question = state[OF]
     axes = axis_rows.read(question)
@@ -86,11 +93,19 @@ def read() -> Plan:
         }
     )
     state[KEPT][plan.question] = plan
-    return plan
+    return plan if plan.name else replace(plan, name=name_of(plan, state[GIVEN][question]))
 
 
 def fill(plan: Plan) -> None:
-    """Put a plan on the screen; only before the widgets are drawn, or in a callback."""
+    """Put a plan on the screen; only before the widgets are drawn, or in a callback.
+
+    Its name stays that of this plan: once something else is measured, it is called by that, or as is typed.
+    """
+    st.session_state.setdefault(GIVEN, {})[plan.question] = plan
+    _put(replace(plan, name=""))
+
+
+def _put(plan: Plan) -> None:
     state = st.session_state
     objective = Objective.from_dict(plan.objective)
     axis_rows.fill(plan.question, plan.axes)
@@ -119,7 +134,7 @@ def _open(bench: Workbench, question: Question) -> None:
     if st.session_state.get(OF) != question:
         kept = st.session_state.get(KEPT, {}).get(question)
         model = EMBEDDED_NAME if question == "embedding" else _default_model(bench)
-        fill(kept or preset(PRESETS[question], model, num_cores()))
+        _put(kept) if kept else fill(preset(PRESETS[question], model, num_cores()))
 
 
 def _default_model(bench: Workbench) -> str:
@@ -207,8 +222,12 @@ def _fixed(question: Question) -> None:
 
 
 def _more(question: Question) -> None:
+    kept, given = (st.session_state[which][question] for which in (KEPT, GIVEN))
     with st.expander("More", key=PREFIX + "more"):
-        st.text_input("Name", key=PREFIX + "name", placeholder="Found again under this name", persist_state="session")
+        st.text_input(
+            "Name", key=PREFIX + "name", placeholder=name_of(kept, given), help="Found again under this name",
+            persist_state="session",
+        )  # fmt: skip
         plan_asked.which(question)
         if question not in ("users", "embedding"):
             _objective()

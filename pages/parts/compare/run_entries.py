@@ -22,7 +22,7 @@ BASELINE = "compared with"
 
 
 def show(comparison: Comparison) -> Entry | None:
-    """Draw the table; gives the entry that a person chose in it. Other entries are another table, with its own widths."""
+    """Draw the table; gives the entry that a person chose in it. Other entries are another table, of other widths."""
     groups = [name for name, metrics in GROUPS.items() if set(metrics) & set(comparison.measured)]
     asked = st.query_params.get("columns")
     group = asked if asked in groups else next(iter(groups), "")
@@ -36,8 +36,9 @@ def show(comparison: Comparison) -> Entry | None:
     styled = table.style.apply(lambda column: shades[column.name], subset=list(shades)) if shades else table
     height = "auto" if len(table) <= MOST_ROWS_AUTO else ROW_HEIGHT * (min(len(table), MOST_ROWS_SHOWN) + 1) + 3
     event = st.dataframe(
-        styled, hide_index=True, height=height, key=key_of_table(comparison.entries), on_select="rerun", selection_mode="single-row",
-        column_config=verdict_columns.config(table, NAME), alt="Configurations beside each other",
+        styled, hide_index=True, height=height, key=key_of_table(comparison.entries), on_select="rerun",
+        selection_mode="single-row", column_config=verdict_columns.config(table, NAME),
+        alt="Configurations beside each other",
     )  # fmt: skip
     rows = event.selection.rows
     return comparison.entries[rows[0]] if rows and rows[0] < len(comparison.entries) else None

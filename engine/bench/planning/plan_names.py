@@ -1,0 +1,68 @@
+"""What a plan is called that nobody gave a name: after the plan it was made from, or after what it measures."""
+
+from pathlib import Path
+from typing import Any
+
+from engine.bench.planning.axes import axes_of
+from engine.bench.planning.axis import Axis
+from engine.bench.planning.plan import Plan, TextWorkload, Workload
+from engine.bench.planning.product import decided_by
+
+MOST_VALUES, LONGEST = 4, 120
+
+
+def name_of(plan: Plan, given: Plan) -> str:
+    """The name of a plan made from `given`: the same while it measures the same, else the axes and what is asked."""
+    return given.name if _measured(plan) == _measured(given) else by_axes(plan)
+
+
+def by_axes(plan: Plan) -> str:
+    """What a plan measures, such as "Sequences 1, 4; layout 1 × 2; 64 + 32 tokens": what varies stands first."""
+    known = [(axis, plan.axes[name]) for name, axis in axes_of(plan.question).items() if name in plan.axes]
+    ordered = sorted(known, key=lambda one: len(one[1]) == 1)
+    parts = [f"{axis.label[:1].lower()}{axis.label[1:]} {_values(axis, values)}" for axis, values in ordered]
+    told = "; ".join([*parts, *_asked(plan)])
+    told = told if len(told) <= LONGEST else told[: LONGEST - 1] + "…"
+    return told[:1].upper() + told[1:]
+
+
+def _measured(plan: Plan) -> tuple[Any, ...]:
+    """All that says what is measured and how often; of the two ways to say the same, one."""
+    fixed = {name: value for name, value in plan.pool.items() if name not in decided_by(plan.axes)}
+    return plan.question, plan.model, plan.axes, fixed, _workload(plan), plan.rounds
+
+
+def _values(axis: Axis, values: tuple[Any, ...]) -> str:
+    shown = [_value(axis, value) for value in values]
+    if len(shown) > MOST_VALUES:
+        shown = [*shown[: MOST_VALUES - 2], "…", shown[-1]]
+    return ", ".join(shown).replace(", …, ", " … ")
+
+
+def _value(axis: Axis, value: Any) -> str:
+    if value is None:
+        return axis.unset
+    if axis.kind == "switch":
+        return "on" if value else "off"
+    if axis.kind == "path":
+        return Path(value).name.removesuffix(".gguf")
+    return axis.show(value) if axis.kind == "layout" else f"{value:,}" if isinstance(value, int | float) else str(value)
+
+
+def _asked(plan: Plan) -> list[str]:
+    """What each sample asks, as far as no axis varies it."""
+    asked = _workload(plan)
+    if asked.texts if isinstance(asked, TextWorkload) else asked.prompts:
+        return ["own texts"]
+    names = ("num_texts", "num_words") if plan.is_embedding else ("num_prompt", "num_generated")
+    values = {name: getattr(asked, name) for name in names if name not in plan.axes}
+    if len(values) == 2 and not plan.is_embedding:
+        return [f"{values['num_prompt']:,} + {values['num_generated']:,} tokens"]
+    known = axes_of(plan.question)
+    return [known[name].show(value) for name, value in values.items()]
+
+
+def _workload(plan: Plan) -> Workload | TextWorkload:
+    """What is asked, without what an axis decides."""
+    fixed = {name: value for name, value in plan.workload.items() if name not in decided_by(plan.axes)}
+    return TextWorkload.from_dict(fixed) if plan.is_embedding else Workload.from_dict(fixed)
