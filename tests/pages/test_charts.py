@@ -2,7 +2,9 @@
 
 import json
 import time
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import plotly.graph_objects as go
@@ -19,10 +21,11 @@ from engine.models import embedded_model
 from engine.runs import CellRecord, RunRecord
 from engine.samples import make_sample, no_samples
 from pages.parts.benchmark import answer_charts, charts, run_charts
-from pages.parts.benchmark.chart_pen import ACCENT, GREY, Pen, ramp
+from pages.parts.benchmark.chart_pen import ACCENT, COLOURS, GREY, NUM_SHADES, RAMP, Pen, ramp, strokes
 from tests.pages.bench_harness import make_run
 
 METRIC = "tokens_per_s"
+CONFIG = Path(charts.__file__).parents[3] / ".streamlit/config.toml"
 LAYOUTS = ("1x1", "1x2", "2x1", "2x2")
 
 
@@ -214,8 +217,36 @@ def test_names_stay_text(plan: Plan) -> None:
 
 def test_colours_are_those_that_the_browser_fills_in() -> None:
     assert ramp(1) == [ACCENT]
-    assert len(set(ramp(6))) == 6
+    assert len(set(ramp(5))) == 5
     assert ACCENT in plotly.io.templates["streamlit"].layout.colorway
+
+
+def test_more_lines_than_shades_have_other_marks() -> None:
+    assert {mark for _, mark in strokes(5)} == {"circle"}
+    for count in range(2, 4 * (NUM_SHADES - 1) + 1):
+        assert len(set(strokes(count))) == count
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_line_stands_out_from_the_background(theme: str) -> None:
+    colours = tomllib.loads(CONFIG.read_text())["theme"][theme]
+    shown = dict(zip(RAMP, colours["chartSequentialColors"], strict=True))
+    shown |= dict(zip(COLOURS, colours["chartCategoricalColors"], strict=True))
+    given = {shade for count in range(1, 41) for shade in ramp(count)} | set(COLOURS)
+    faint = {shown[shade]: contrast(shown[shade], colours["backgroundColor"]) for shade in given}
+    assert min(faint.values()) >= 3, faint
+
+
+def contrast(colour: str, other: str) -> float:
+    """The ratio of WCAG 2.2 between two colours such as "#2B59C3"."""
+    low, high = sorted(map(luminance, (colour, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
 
 
 def test_the_time_to_draw_grows_no_faster_than_the_samples(plan: Plan) -> None:

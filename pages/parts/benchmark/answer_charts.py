@@ -7,7 +7,18 @@ from engine.bench.findings.users import Capacity
 from engine.bench.findings.waterfall import PARTS, Part, Waterfall
 from engine.bench.planning.plan import Objective
 from engine.units import counted, quantity, scale_of
-from pages.parts.benchmark.chart_pen import ACCENT, GREY, HEIGHT, Pen, bars, blank, legend_below, ramp, style
+from pages.parts.benchmark.chart_pen import (
+    ACCENT,
+    FAINTEST_AREA,
+    GREY,
+    HEIGHT,
+    Pen,
+    bars,
+    blank,
+    legend_below,
+    ramp,
+    style,
+)
 
 
 def users(found: Capacity, wanted: Objective) -> go.Figure:
@@ -48,7 +59,7 @@ def waterfall(found: Waterfall) -> go.Figure:
         title += f"; {slowest.label}: {quantity(slowest.seconds_per_token, 's')}"
     figure = blank(title, f"time of a generated token, {scale.unit}", height=min(HEIGHT, 120 + 44 * len(found.bars)))
     labels = [Pen.text(bar.label) for bar in found.bars]
-    for (part, words), colour in zip(PARTS.items(), ramp(len(PARTS)), strict=True):
+    for (part, words), colour in zip(PARTS.items(), ramp(len(PARTS), FAINTEST_AREA), strict=True):
         steps = [next(one for one in bar.parts if one.name == part) for bar in found.bars]
         if not any(step.seconds_per_token for step in steps):
             continue

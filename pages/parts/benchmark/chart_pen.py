@@ -26,6 +26,10 @@ COLOURS = _TEMPLATE.colorway[:6]
 
 ACCENT = COLOURS[0]
 RAMP = [colour for _, colour in _TEMPLATE.colorscale.sequential]
+FAINTEST_AREA, FAINTEST_LINE = 3, 5
+"""Steps of RAMP from which on an area and a thin line stand out from the background; a line by 3 : 1 in both themes."""
+NUM_SHADES = len(RAMP) - FAINTEST_LINE
+MARKS = ("circle", "square", "diamond", "triangle-up")
 
 
 def blank(title: str, x_title: str, *, height: int = HEIGHT) -> go.Figure:
@@ -74,11 +78,18 @@ def bars(intervals: Sequence[Interval], scale: Scale, colour: str) -> dict[str, 
     }  # fmt: skip
 
 
-def ramp(count: int) -> list[str]:
-    """`count` colours of the blue ramp, the strongest last; one alone is the accent."""
+def ramp(count: int, faintest: int = FAINTEST_LINE) -> list[str]:
+    """`count` colours of the blue ramp, the strongest last; one alone is the accent. Of more than NUM_SHADES some are
+    the same."""
     if count <= 1:
         return [ACCENT] * count
-    return [RAMP[round(3 + 6 * place / (count - 1))] for place in range(count)]
+    return [RAMP[round(faintest + (len(RAMP) - 1 - faintest) * place / (count - 1))] for place in range(count)]
+
+
+def strokes(count: int) -> list[tuple[str, str]]:
+    """Colour and mark of each of `count` lines: those of one colour have other marks."""
+    shades = ramp(count)
+    return [(shade, MARKS[shades[:place].count(shade) % len(MARKS)]) for place, shade in enumerate(shades)]
 
 
 def beside(places: Sequence[float]) -> list[str]:
@@ -115,7 +126,14 @@ class Pen:
             figure.update_yaxes(title=title, rangemode="tozero")
 
     def line(
-        self, points: Sequence[Point], colour: str, name: str = "", *, marks: Sequence[str] = (), is_joined: bool = True
+        self,
+        points: Sequence[Point],
+        colour: str,
+        name: str = "",
+        *,
+        marks: Sequence[str] = (),
+        symbol: str = MARKS[0],
+        is_joined: bool = True,
     ) -> None:
         """Medians as dots with their interval as a thin bar, joined or not; marks: a text at each point."""
         self._figure.add_scatter(
@@ -125,7 +143,7 @@ class Pen:
             mode="+".join(["lines"] * is_joined + ["markers"] + ["text"] * bool(marks)),
             text=[self.text(mark) for mark in marks] or None,
             textposition="top center" if is_joined else beside([point.x for point in points]),
-            marker={"color": colour, "size": 8},
+            marker={"color": colour, "size": 8, "symbol": symbol},
             line={"color": colour, "width": 2},
             hovertext=[legend_text(point.cell, self._metric) for point in points],
             hoverinfo="text",

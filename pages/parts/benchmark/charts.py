@@ -27,7 +27,7 @@ from pages.parts.benchmark.chart_pen import (
     blank,
     legend_below,
     legend_text,
-    ramp,
+    strokes,
     ticks_at,
 )
 
@@ -50,9 +50,9 @@ def lines(run: RunRecord, summary: Summary, axis: str, axis_label: str, metric: 
     value = quantity(best.metrics[metric].value, METRICS_BY_NAME[metric].unit)
     figure = blank(f"{value} at most: {best.label}", axis_label)
     pen = Pen(figure, run, metric, [point.cell for line in drawn for point in line.points])
-    for line, colour in zip(drawn, ramp(len(drawn)), strict=True):
+    for line, (colour, symbol) in zip(drawn, strokes(len(drawn)), strict=True):
         pen.dots(line.points, colour)
-        pen.line(line.points, colour, line.label)
+        pen.line(line.points, colour, line.label, symbol=symbol)
     if len(drawn) > MOST_BESIDE_TITLE:
         legend_below(figure)
     ticks_at(figure, (point.x for line in drawn for point in line.points))
@@ -69,9 +69,9 @@ def scaling(run: RunRecord, found: series.Scaling, metric: str, num_cores: int) 
             x=[point.x for point in line.points], y=[value * pen.scale.factor for value in ideal], mode="lines",
             line=dashed, name="ideal", hoverinfo="skip", showlegend=number == 0,
         )  # fmt: skip
-    for line, colour in zip(found.lines, ramp(len(found.lines)), strict=True):
+    for line, (colour, symbol) in zip(found.lines, strokes(len(found.lines)), strict=True):
         pen.dots(line.points, colour)
-        pen.line(line.points, colour, line.label or METRICS_BY_NAME[metric].label)
+        pen.line(line.points, colour, line.label or METRICS_BY_NAME[metric].label, symbol=symbol)
     threads = sorted({point.x for line in found.lines for point in line.points})
     if threads[-1] > num_cores:
         label = {"text": counted(num_cores, "core"), "font": {"color": GREY}, "textangle": 0, "xanchor": "left"}
@@ -114,9 +114,10 @@ def trade_off(run: RunRecord, summary: Summary, axis: str, x_metric: str, metric
     label = METRICS_BY_NAME[x_metric].label
     figure = blank(f"{value} comes with {cost} of {label}", f"{label}, {scale.unit}")
     pen = Pen(figure, run, metric, cells)
-    for line, colour in zip(drawn, ramp(len(drawn)), strict=True):
+    for line, (colour, symbol) in zip(drawn, strokes(len(drawn)), strict=True):
         marks = [str(point.cell.settings.get(axis, "")) for point in line.points]
-        pen.line([point._replace(x=point.x * scale.factor) for point in line.points], colour, line.label, marks=marks)
+        points = [point._replace(x=point.x * scale.factor) for point in line.points]
+        pen.line(points, colour, line.label, marks=marks, symbol=symbol)
     figure.update_xaxes(rangemode="tozero")
     return figure
 

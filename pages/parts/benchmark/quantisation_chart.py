@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 from engine.bench.findings.quantisations import QuantisationFigures, Quantisations
 from engine.samples import METRICS_BY_NAME
 from engine.units import counted, digits, quantity, scale_of
-from pages.parts.benchmark.chart_pen import ACCENT, GREY, HEIGHT, Pen, bars, legend_below, ramp, style
+from pages.parts.benchmark.chart_pen import ACCENT, GREY, HEIGHT, Pen, bars, legend_below, strokes, style
 
 LINE = 120
 """Characters of a line of the title."""
@@ -43,13 +43,14 @@ def _draw_speeds(figure: go.Figure, found: Quantisations, files: list[Quantisati
     metric = METRICS_BY_NAME[found.metric]
     speeds = [interval.value for file in files for interval in file.speeds.values()]
     scale = scale_of(metric.unit, max(speeds, default=1.0))
-    for number, colour in zip(found.sequences, ramp(len(found.sequences)), strict=True):
+    for number, (colour, symbol) in zip(found.sequences, strokes(len(found.sequences)), strict=True):
         own = [file for file in files if number in file.speeds]
         intervals = [file.speeds[number] for file in own]
         figure.add_scatter(
             x=[_size(file) * per_byte for file in own], y=[each.value * scale.factor for each in intervals],
             mode="lines+markers", name=counted(number, "sequence"), line={"color": colour, "width": 2},
-            marker={"color": colour, "size": 8}, error_y=bars(intervals, scale, colour), cliponaxis=False,
+            marker={"color": colour, "size": 8, "symbol": symbol}, error_y=bars(intervals, scale, colour),
+            cliponaxis=False,
             hovertext=[
                 f"{Pen.text(file.label)}<br><b>{quantity(each.value, metric.unit)}</b>"
                 for file, each in zip(own, intervals, strict=True)

@@ -12,10 +12,10 @@ from engine.bench.findings.entries import Entry, label_of, shown
 from engine.bench.findings.front import pareto
 from engine.history import thinning
 from engine.samples import counted
-from pages.parts.benchmark.chart_pen import ACCENT, FAINT, GREY, HEIGHT, Pen, beside, blank, ramp
+from pages.parts.benchmark.chart_pen import ACCENT, FAINT, GREY, HEIGHT, NUM_SHADES, Pen, beside, blank, ramp
 from pages.parts.compare import run_pen
 
-MOST_ROWS, MOST_DIMENSIONS, SHADES = 40, 10, 7
+MOST_ROWS, MOST_DIMENSIONS = 40, 10
 LARGEST_MARK, ROW_HEIGHT = 34, 34
 SPEED = ("tokens_per_s", "end_to_end_per_s", "requests_per_s")
 LATENCY = ("ttft_s", "tpot_s", "e2e_s")
@@ -104,7 +104,7 @@ def parallel(comparison: Comparison) -> go.Figure:
     metrics = [name for name in comparison.metrics if all(name in entry.cell.metrics for entry in drawn)]
     axes = [_setting_axis(drawn, name) for name in settings]
     axes += [_metric_axis(drawn, name) for name in metrics[: MOST_DIMENSIONS - len(axes)]]
-    shades = [[number / (SHADES - 1), shade] for number, shade in enumerate(ramp(SHADES))]
+    shades = [[number / (NUM_SHADES - 1), shade] for number, shade in enumerate(ramp(NUM_SHADES))]
     figure = blank("Each line is a configuration; drag along an axis to choose", "", height=HEIGHT + 60)
     figure.add_parcoords(
         dimensions=axes, line={"color": run_pen.medians(drawn, comparison.main_metric, 1), "colorscale": shades}

@@ -16,6 +16,7 @@ from pages.parts.benchmark.chart_pen import (
     COLOURS,
     GREY,
     HEIGHT,
+    NUM_SHADES,
     Pen,
     bars,
     legend_below,
@@ -122,11 +123,12 @@ def _groups(entries: Sequence[Entry], name: str, most: int) -> Groups:
 
 
 def _shades(groups: Groups, name: str) -> list[str]:
-    """A colour for each group: light to dark for numbers, else those of categories, grey for the others."""
+    """A colour for each group: light to dark for a few numbers, else those of categories, grey for the others."""
     if not name:
         return [ACCENT]
     values = run_pen.values_of([entry for group in groups.values() for entry in group], name)
-    shades = ramp(len(groups)) if all(map(run_pen.is_number, values)) else COLOURS[: len(groups)]
+    is_ordered = all(map(run_pen.is_number, values)) and len(groups) <= NUM_SHADES
+    shades = ramp(len(groups)) if is_ordered else COLOURS[: len(groups)]
     return [GREY if label == OTHERS else shade for label, shade in zip(groups, shades, strict=True)]
 
 
