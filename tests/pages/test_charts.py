@@ -1,5 +1,6 @@
 """Charts of runs: what they draw, what their titles find, that names stay text, and that large runs draw quickly."""
 
+import html
 import json
 import time
 import tomllib
@@ -21,7 +22,7 @@ from engine.models import embedded_model
 from engine.runs import CellRecord, RunRecord
 from engine.samples import make_sample, no_samples
 from pages.parts.benchmark import answer_charts, charts, run_charts
-from pages.parts.benchmark.chart_pen import ACCENT, COLOURS, GREY, NUM_SHADES, RAMP, Pen, ramp, strokes
+from pages.parts.benchmark.chart_pen import ACCENT, COLOURS, GREY, NUM_SHADES, RAMP, Pen, blank, ramp, strokes
 from tests.pages.bench_harness import make_run
 
 METRIC = "tokens_per_s"
@@ -213,6 +214,17 @@ def test_names_stay_text(plan: Plan) -> None:
         assert "<a href" not in text.replace("\\u003c", "<") and "\u202e" not in text
         json.loads(text)
     assert Pen.text("a" * 200).endswith("…") and len(Pen.text("a" * 200)) == 60
+
+
+def test_a_long_title_takes_two_lines_and_the_room_for_them() -> None:
+    short = blank("4,534 tok/s at most: 1 × 2", "")
+    figure = blank("4,534 tok/s total speed at most: Two minutes 2026-11-22 07:21 · 4 sequences <b>", "")
+    lines = title(figure).split("<br>")
+    assert [len(line) <= 60 for line in map(html.unescape, lines)] == [True, True]
+    assert html.unescape(" ".join(lines)).endswith("· 4 sequences <b>")
+    assert figure.layout.height - figure.layout.margin.t == short.layout.height - short.layout.margin.t
+    assert figure.layout.margin.t > short.layout.margin.t
+    assert len(title(blank("word " * 100, "")).split("<br>")) == 2
 
 
 def test_colours_are_those_that_the_browser_fills_in() -> None:

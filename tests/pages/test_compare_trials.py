@@ -1,5 +1,8 @@
 """The comparison of prompts without a browser: what it opens with, what Run starts, what stands beside what."""
 
+import json
+from dataclasses import replace
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -114,13 +117,22 @@ def test_the_address_opens_a_comparison_with_its_plan_view_and_row(bench: Workbe
     assert len(table) == 12 and set(table["{{who}}"]) == {"king", "fox"}
 
 
+def test_the_arms_of_all_answers_have_room_for_their_names(bench: Workbench) -> None:
+    plan = ComparisonPlan(prompt="Once", arms=(HOT, replace(HOT, max_tokens=5)))
+    at = page(comparison=compared(bench, plan).id)
+    table = at.main.dataframe[-1]
+    config = json.loads(table.proto.columns)["Arm"]
+    assert config["width"] >= 8 * max(map(len, table.value["Arm"]))
+
+
 def test_equal_repeats_are_folded_and_one_can_be_chosen(bench: Workbench) -> None:
     plan = ComparisonPlan(prompt="Once", arms=(COLD, HOT), repeats=4, is_apart=True)
     record = compared(bench, plan)
     at = page(comparison=record.id)
     cold, hot = at.selectbox(key="arms_answer_0"), at.selectbox(key="arms_answer_1")
-    assert [option.startswith("4 of 4") for option in cold.options] == [True]
+    assert [option.startswith("4 times · ") for option in cold.options] == [True]
     assert len(hot.options) > 1
+    assert {option.split(" · ")[0] for option in hot.options} <= {"once", "twice", "3 times"}
     hot.select_index(1).run()
     assert not at.exception
     assert at.selectbox(key="arms_answer_1").index == 1

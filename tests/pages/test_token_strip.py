@@ -164,6 +164,17 @@ def test_a_pinned_token_is_told_in_a_sentence_and_k_is_chosen(page: Page, server
     expect(inspector.locator("h3")).to_have_text(f"Token 5 of {len(trial.steps)}")
 
 
+def test_a_draw_is_told_only_where_there_was_something_to_draw(page: Page, server: Server) -> None:
+    trial = finished()
+    trial.steps.records["num_kept"][4:6] = 3, 1
+    tokens, inspector = show(page, server, trial), page.locator(".inspector")
+    tokens.nth(4).click()
+    expect(inspector.locator(".facts")).to_contain_text("draw")
+    tokens.nth(5).click()
+    expect(inspector.locator(".sentence")).to_contain_text("nothing to draw")
+    expect(inspector.locator(".facts")).not_to_contain_text("draw")
+
+
 def test_the_table_adds_up_to_one(page: Page, server: Server) -> None:
     trial = finished()
     show(page, server, trial)

@@ -21,7 +21,7 @@ from pages.parts.plain import plain
 
 EMBEDDING = ("sentences_per_s", "embedded_per_s", "pss_bytes")
 FIGURES = ("ttft_s", "decode_per_s", "pss_bytes")
-MOST_FIGURES = 4
+MOST_FIGURES, FIGURE_WIDTH = 4, 180
 
 
 class Figure(NamedTuple):
@@ -77,7 +77,7 @@ def adjust(run: RunRecord) -> None:
 def show(found: Answer) -> None:
     """Draw the sentence and at most four figures."""
     st.subheader(plain(found.sentence), anchor=False)
-    grid = st.grid(MOST_FIGURES, min_column_width=105, gap="small")
+    grid = st.grid(MOST_FIGURES, min_column_width=FIGURE_WIDTH, gap="small")
     for figure in found.figures[:MOST_FIGURES]:
         with grid.cell(), st.container(gap=None):
             st.metric(figure.label, figure.value, help=figure.help)

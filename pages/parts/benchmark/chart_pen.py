@@ -2,6 +2,7 @@
 
 import html
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ HEIGHT = 340
 GREY, FAINT = "#8B949E", "rgba(139, 148, 158, 0.22)"
 MOST_DOTS = 2_000
 LONGEST_TEXT = 60
+TITLE_LINE, LINE_HEIGHT = 60, 20
+"""Characters of a line of a title, so many that they fit into a narrow window, and its height in pixels."""
+
 _TEMPLATE = plotly.io.templates["streamlit"].layout
 COLOURS = _TEMPLATE.colorway[:6]
 """As many as the theme has."""
@@ -42,15 +46,23 @@ def blank(title: str, x_title: str, *, height: int = HEIGHT) -> go.Figure:
 
 def style(figure: go.Figure, title: str, *, height: int = HEIGHT) -> None:
     """Give a chart its title, and the look of all charts here."""
+    lines = wrapped(title, TITLE_LINE, most=2)
+    more = LINE_HEIGHT * lines.count("<br>")
     figure.update_layout(
-        title={"text": Pen.text(title, 110), "x": 0, "xanchor": "left", "font": {"size": 15}},
-        height=height,
-        margin={"l": 8, "r": 16, "t": 56, "b": 8},
+        title={"text": lines, "x": 0, "xanchor": "left", "font": {"size": 15}},
+        height=height + more,
+        margin={"l": 8, "r": 16, "t": 56 + more, "b": 8},
         hovermode="closest",
         legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 1, "xanchor": "right"},
     )
     figure.update_xaxes(showgrid=False, zeroline=False, automargin=True, separatethousands=True)
     figure.update_yaxes(gridcolor=FAINT, zeroline=False, automargin=True, separatethousands=True)
+
+
+def wrapped(text: str, width: int, *, most: int | None = None) -> str:
+    """A text of people and files on as many lines as it needs, or `most` of them, as Plotly reads it."""
+    lines = textwrap.wrap(text, width, break_on_hyphens=False, max_lines=most, placeholder="…")
+    return "<br>".join(Pen.text(line, width) for line in lines)
 
 
 def legend_below(figure: go.Figure) -> None:

@@ -40,7 +40,7 @@ CONFIG = {"displaylogo": False, "displayModeBar": False}
 
 def draw(figure: go.Figure, key: str) -> None:
     """Put a chart on the page; its title is also what a screen reader says."""
-    st.plotly_chart(figure, key=key, config=CONFIG, alt=html.unescape(figure.layout.title.text))
+    st.plotly_chart(figure, key=key, config=CONFIG, alt=html.unescape(figure.layout.title.text.replace("<br>", " ")))
 
 
 def lines(run: RunRecord, summary: Summary, axis: str, axis_label: str, metric: str) -> go.Figure:

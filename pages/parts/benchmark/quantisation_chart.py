@@ -1,7 +1,6 @@
 """The chart of all quantisations of a model: speed and divergence over size."""
 
 import math
-import textwrap
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -9,7 +8,7 @@ from plotly.subplots import make_subplots
 from engine.bench.findings.quantisations import QuantisationFigures, Quantisations
 from engine.samples import METRICS_BY_NAME
 from engine.units import counted, digits, quantity, scale_of
-from pages.parts.benchmark.chart_pen import ACCENT, GREY, HEIGHT, Pen, bars, legend_below, strokes, style
+from pages.parts.benchmark.chart_pen import ACCENT, GREY, HEIGHT, Pen, bars, legend_below, strokes, style, wrapped
 
 LINE = 120
 """Characters of a line of the title."""
@@ -20,8 +19,8 @@ def quantisations(found: Quantisations) -> go.Figure:
     files = sorted((file for file in found.files if math.isfinite(file.size.num_bytes)), key=_size)
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.1, row_heights=[0.62, 0.38])
     style(figure, "", height=HEIGHT + 200)
-    subtitle = {"text": _wrapped(found.batches), "font": {"size": 12, "color": GREY}}
-    figure.update_layout(title={"text": _wrapped(found.sentence), "subtitle": subtitle}, margin={"t": 120})
+    subtitle = {"text": wrapped(found.batches, LINE), "font": {"size": 12, "color": GREY}}
+    figure.update_layout(title={"text": wrapped(found.sentence, LINE), "subtitle": subtitle}, margin={"t": 120})
     scale = scale_of("B", max(map(_size, files), default=0.0))
     _draw_speeds(figure, found, files, scale.factor)
     measured = [file for file in files if math.isfinite(file.kl_mean)]
@@ -58,11 +57,6 @@ def _draw_speeds(figure: go.Figure, found: Quantisations, files: list[Quantisati
             hoverinfo="text", row=1, col=1,
         )  # fmt: skip
     figure.update_yaxes(title=f"{metric.label}, {scale.unit}", rangemode="tozero", row=1, col=1)
-
-
-def _wrapped(sentence: str) -> str:
-    """On as many lines as it needs."""
-    return "<br>".join(Pen.text(line, LINE) for line in textwrap.wrap(sentence, LINE, break_on_hyphens=False))
 
 
 def _size(file: QuantisationFigures) -> float:

@@ -1,6 +1,6 @@
 """Every answer of a comparison as one table, to be read, sorted and downloaded."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -8,6 +8,7 @@ import streamlit as st
 from engine.comparing.arms import Answer, ComparisonRecord, Outcome, labels
 from pages.parts.number_columns import formats, scaled
 
+WIDEST = 280
 HELPS = {
     "Decode": "Tokens after the first over the time since the first",
     "First token": "First token decoded − submit: queue and prefill",
@@ -33,10 +34,14 @@ def show(record: ComparisonRecord, outcomes: Mapping[str, Outcome]) -> None:
         "Seed": [one.seed if one else None for one in found],
         "Model": [f"{one.model_name} {one.quantisation}" if one else "" for one in found],
     })  # fmt: skip
-    whole = {name: st.column_config.NumberColumn(format="%d") for name in ("Tokens", "Seed")}
-    st.dataframe(
-        table, hide_index=True, column_config=formats(table, HELPS) | whole, alt="All answers of the comparison"
-    )
+    config = formats(table, HELPS) | {name: st.column_config.NumberColumn(format="%d") for name in ("Tokens", "Seed")}
+    config["Arm"] = st.column_config.TextColumn(width=arm_width(called))
+    st.dataframe(table, hide_index=True, column_config=config, alt="All answers of the comparison")
+
+
+def arm_width(called: Sequence[str]) -> int:
+    """Pixels for the longest of these names: beside long answers a column would get less than it needs."""
+    return min(24 + 8 * max(map(len, called)), WIDEST)
 
 
 def _value(record: ComparisonRecord, answer: Answer, name: str) -> str:

@@ -209,7 +209,7 @@ def _answers(column: Column) -> None:
         return
     folds, total = _folds(column.outcomes), len(column.outcomes)
     options = distinct({
-        head: f"{len(one.positions)} of {total} · {' '.join(one.text.split())[:START_WIDTH]}"
+        head: f"{_often(len(one.positions))} · {' '.join(one.text.split())[:START_WIDTH]}"
         for head, one in folds.items()
     })  # fmt: skip
     st.session_state[_choice(column.arm)] = column.shown.trial_id
@@ -217,6 +217,10 @@ def _answers(column: Column) -> None:
         "Answer", list(options), format_func=options.__getitem__, key=_choice(column.arm), label_visibility="collapsed"
     )
     st.caption(f"{len(folds)} different answers in {total} repeats" if len(folds) > 1 else f"the same {total} times")
+
+
+def _often(number: int) -> str:
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
 def _choice(arm: int) -> str:

@@ -94,7 +94,7 @@ function factsOf(trial, step, unit, isPrompt) {
   }
   if (isPrompt) return facts;
   facts.push(["time", milliseconds(step.ms), step.index ? "since the token before" : "since the run was submitted"]);
-  if (step.draw !== null) facts.push(["draw", step.draw.toFixed(4), "the uniform number that decided"]);
+  if (step.draw !== null && step.kept !== 1) facts.push(["draw", step.draw.toFixed(4), "the uniform number that decided"]);
   return facts;
 }
 
