@@ -11,7 +11,7 @@ from engine.errors import ProgramFailed
 from engine.models import embedded_model
 from engine.runs import RunRecord
 from engine.workbench.background import Stopped
-from pages.parts.benchmark import plan_editor
+from pages.parts.benchmark import plan_editor, plan_preview
 from pages.parts.plain import plain
 from tests.pages.app import address, open_page, press, primary, said
 from tests.pages.bench_harness import ScriptedSlot, make_run
@@ -82,8 +82,9 @@ def test_a_range_is_shown_as_what_it_becomes(slot: ScriptedSlot) -> None:
 @pytest.mark.parametrize(
     ("key", "text", "told"),
     [
-        ("axis_parallel", "1,x", "'x' cannot be read"),
-        ("axis_layout", "2y7", "layout = '2y7'"),
+        ("axis_parallel", "1,x", "Sequences: 'x' cannot be read"),
+        ("axis_parallel", "-3", "Sequences = -3: must be a whole number from 1 to 256"),
+        ("axis_layout", "2y7", "Layout = '2y7'"),
         ("axis_parallel", "1-300", "from 1 to 256"),
     ],
 )
@@ -91,7 +92,8 @@ def test_what_cannot_be_read_is_said_in_place_and_not_run(slot: ScriptedSlot, ke
     at = page()
     at.text_input(key=key).set_value(text).run()
     assert not at.exception
-    assert plain(told) in said(at)
+    assert said(at).count(plain(told)) == 1
+    assert plain(plan_preview.MARKED) in said(at)
     assert at.button(key="plan_run").disabled
 
 

@@ -23,6 +23,10 @@ GRID = "axes_layout_grid"
 MOST_SHOWN = 8
 
 
+class Unreadable(ConfigError):
+    """What stands in a row cannot be read; the row says why."""
+
+
 def show(question: Question) -> None:
     """Draw a row for each axis that varies, and the list of those that could."""
     known = axes_of(question)
@@ -44,7 +48,7 @@ def fill(question: Question, axes: Mapping[str, tuple[Any, ...]]) -> None:
 
 
 def read(question: Question) -> dict[str, tuple[Any, ...]]:
-    """The axes on the screen with their values; raises ConfigError naming the text that cannot be read."""
+    """The axes on the screen with their values; raises Unreadable naming the text that cannot be read."""
     known = axes_of(question)
     return {name: _values(known[name]) for name in st.session_state[SHOWN]}
 
@@ -67,7 +71,7 @@ def _row(axis: Axis) -> None:
         layout_grid(_texts(axis.name), num_cores(), key=GRID, on_pick=_pick)
     try:
         values = _values(axis)
-    except ConfigError as error:
+    except Unreadable as error:
         st.caption(f":orange[{plain(str(error))}]")
         return
     resolved = [_resolved(axis, value) for value in values]
@@ -80,9 +84,13 @@ def _values(axis: Axis) -> tuple[Any, ...]:
     typed = st.session_state.get(_key(axis.name))
     if isinstance(typed, list):
         if not typed:
-            raise ConfigError(f"{axis.label}: nothing is chosen; choose at least one, or take the axis out")
+            raise Unreadable(f"{axis.label}: nothing is chosen; choose at least one, or take the axis out")
         return tuple(_choices(axis)[shown] for shown in typed)
-    return values_of(axis, typed or "")
+    try:
+        return values_of(axis, typed or "")
+    except ConfigError as error:
+        told = str(error)
+        raise Unreadable(axis.label + told.removeprefix(axis.name) if told.startswith(axis.name) else told) from error
 
 
 def _fill(axis: Axis, values: tuple[Any, ...]) -> None:

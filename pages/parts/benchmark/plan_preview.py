@@ -12,7 +12,10 @@ from engine.errors import EngineError
 from engine.units import counted, duration, quantity
 from engine.workbench import Workbench
 from pages.parts.benchmark import sweep
+from pages.parts.benchmark.axis_rows import Unreadable
 from pages.parts.plain import plain
+
+MARKED = "A value below cannot be read: it says there what is allowed."
 
 
 def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
@@ -21,7 +24,8 @@ def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
         plan = read()
         preview = bench.bench.preview(plan)
     except EngineError as error:
-        st.caption(f":orange[{plain(str(error))}]")
+        told = MARKED if isinstance(error, Unreadable) else str(error)
+        st.caption(f":orange[{plain(told)}]")
         st.button("Run", type="primary", icon=":material/play_arrow:", key="plan_run", disabled=True)
         return None
     _figures(plan, preview)
