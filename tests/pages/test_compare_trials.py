@@ -59,6 +59,22 @@ def compared(bench: Workbench, plan: ComparisonPlan) -> ComparisonRecord:
     return bench.compare.comparison(id)
 
 
+def test_without_a_model_run_says_so_before_it_is_pressed(bench: Workbench) -> None:
+    path = bench.model.path
+    bench.slot.eject()
+    try:
+        at = page()
+        assert at.button(key="arms_run").disabled
+        assert plain("No model is loaded, so nothing can run. Choose one in the model bar.") in captions(at)
+        for position in (0, 1):
+            at.selectbox(key=key(at, "model", position)).select(str(path)).run()
+        assert not at.button(key="arms_run").disabled
+        assert "2 trials" in captions(at)
+    finally:
+        bench.slot.load(path)
+        wait_for_model(bench)
+
+
 def test_it_opens_on_two_arms_ready_to_run(bench: Workbench) -> None:
     at = page()
     assert temperatures(at) == [0.0, 1.0]

@@ -47,13 +47,15 @@ def _prompt(bench: Workbench) -> None:
 
 def _buttons(bench: Workbench, record: ComparisonRecord | None, running: Progress | None, *, is_running: bool) -> None:
     """Run or Stop, how often, and whether the arms share the machine."""
+    missing = "" if running is not None else _missing(bench)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         if is_running:
             st.button("Stop", type="primary", icon=":material/stop:", key="arms_stop", on_click=bench.compare.stop)
         else:
             st.button(
                 "Run", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter", key="arms_run",
-                disabled=running is not None or bench.model.is_loading, on_click=trial_state.run, args=(bench,),
+                disabled=running is not None or bench.model.is_loading or bool(missing), on_click=trial_state.run,
+                args=(bench,),
             )  # fmt: skip
         st.number_input(
             "Repeats", 1, MAX_REPEATS, key=trial_state.REPEATS, width=112, persist_state="session",
@@ -63,7 +65,22 @@ def _buttons(bench: Workbench, record: ComparisonRecord | None, running: Progres
             "One at a time", key=trial_state.APART, persist_state="session",
             help="Slower, but each has the machine to itself, so that their speeds can be compared",
         )  # fmt: skip
-    st.caption(plain(_told(bench, record)))
+    st.caption(plain(missing or _told(bench, record)))
+
+
+def _missing(bench: Workbench) -> str:
+    """Why the loaded model, where an arm asks for it, cannot answer; empty where it can, or soon will."""
+    try:
+        arms = trial_state.plan().arms
+    except EngineError:
+        return ""
+    if bench.model.is_loading or all(arm.model for arm in arms):
+        return ""
+    try:
+        bench.model.loaded()
+    except EngineError as error:
+        return str(error)
+    return ""
 
 
 def _told(bench: Workbench, record: ComparisonRecord | None) -> str:
