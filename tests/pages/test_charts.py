@@ -220,7 +220,7 @@ def test_a_long_title_takes_two_lines_and_the_room_for_them() -> None:
     short = blank("4,534 tok/s at most: 1 × 2", "")
     figure = blank("4,534 tok/s total speed at most: Two minutes 2026-11-22 07:21 · 4 sequences <b>", "")
     lines = title(figure).split("<br>")
-    assert [len(line) <= 60 for line in map(html.unescape, lines)] == [True, True]
+    assert [len(line) <= 68 for line in map(html.unescape, lines)] == [True, True]
     assert html.unescape(" ".join(lines)).endswith("· 4 sequences <b>")
     assert figure.layout.height - figure.layout.margin.t == short.layout.height - short.layout.margin.t
     assert figure.layout.margin.t > short.layout.margin.t

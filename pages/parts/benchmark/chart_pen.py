@@ -21,7 +21,7 @@ HEIGHT = 340
 GREY, FAINT = "#8B949E", "rgba(139, 148, 158, 0.22)"
 MOST_DOTS = 2_000
 LONGEST_TEXT = 60
-TITLE_LINE, LINE_HEIGHT = 60, 20
+TITLE_LINE, LINE_HEIGHT = 68, 20
 """Characters of a line of a title, so many that they fit into a narrow window, and its height in pixels."""
 
 _TEMPLATE = plotly.io.templates["streamlit"].layout
