@@ -12,7 +12,7 @@ from pages.parts.units import moment
 
 FILE = "run_file"
 KINDS = ("zip", "json", "jsonl", "csv", "sql", "log", "txt")
-NAME_WIDTH, SENTENCE_WIDTH = 20, 44
+NAME_WIDTH, SENTENCE_WIDTH = 32, 36
 
 
 def show(bench: Workbench, question: Question, run: RunRecord | None) -> None:
