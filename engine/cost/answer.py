@@ -35,10 +35,10 @@ def answer(
     if not estimates:
         return Answer("There is nothing to reckon with: measure a model, or choose a reference machine.", None)
     if not known:
-        return Answer(_at_most(estimates), None)
+        return Answer(_at_most(estimates, deadline_h, budget_usd), None)
     priced = [estimate for estimate in known if math.isfinite(estimate.dollars.value)]
     if budget_usd is not None and not priced:
-        return Answer(_no_budget(estimates), None)
+        return Answer(_no_budget(estimates, deadline_h, budget_usd), None)
     if deadline_h is not None:
         return _by_deadline(known, priced, deadline_h, budget_usd)
     if budget_usd is not None:
@@ -54,23 +54,48 @@ def fastest_first(estimates: Iterable[Estimate]) -> list[Estimate]:
 
 
 def _by_deadline(known: list[Estimate], priced: list[Estimate], deadline_h: float, budget_usd: float | None) -> Answer:
+    if known[0].hours.value > deadline_h:
+        return Answer(_too_slow(known, priced, deadline_h, budget_usd), None)
     limit, names = f"within {_limit(deadline_h)}", _names(known)
-    in_time = [one for one in known if one.hours.value <= deadline_h]
-    if not in_time:
-        return Answer(
-            f"Nothing ends {limit}: the fastest, {_aside(known[0], names)}. {_help(known[0], deadline_h)}", None
-        )
-    fit = [one for one in priced if one.hours.value <= deadline_h]
-    if not fit and budget_usd is None:
-        return Answer(f"{_told(in_time[0], names)}; no machine that ends {limit} has a price.", in_time[0])
+    in_time = [one for one in priced if one.hours.value <= deadline_h]
     if budget_usd is not None:
         limit += f" for at most {dollars(budget_usd)}"
-        fit = [one for one in fit if one.dollars.value <= budget_usd]
-    if not fit:
-        return Answer(f"Nothing ends {limit}: the fastest, {_aside(known[0], names)}.", None)
-    chosen = _cheapest(fit)
+        if not _affordable(in_time, budget_usd):
+            return Answer(f"Nothing ends {limit}: {_too_dear(priced, in_time, budget_usd, names)}.", None)
+    elif not in_time:
+        return Answer(f"{_told(known[0], names)}; no machine that ends {limit} has a price.", known[0])
+    chosen = _cheapest(in_time)
     doubt = f", though its interval reaches {_hours(chosen.hours.high)}" if chosen.hours.high > deadline_h else ""
     return Answer(f"{_told(chosen, names)}: the cheapest that ends {limit}{doubt}.", chosen)
+
+
+def _too_slow(known: list[Estimate], priced: list[Estimate], deadline_h: float, budget_usd: float | None) -> str:
+    """Nothing ends in time: the fastest that the budget allows and what would help it, else what is in the way."""
+    names, none = _names(known), f"Nothing ends within {_limit(deadline_h)}"
+    if budget_usd is None:
+        return f"{none}: the fastest, {_aside(known[0], names)}. {_help(known[0], deadline_h)}"
+    affordable = _affordable(priced, budget_usd)
+    if affordable:
+        which = "" if affordable[0] is known[0] else f" for at most {dollars(budget_usd)}"
+        return f"{none}: the fastest{which}, {_aside(affordable[0], names)}. {_help(affordable[0], deadline_h)}"
+    cheapest = _cheapest(priced)
+    fastest = f"the fastest, {_aside(known[0], names)}; " if cheapest is not known[0] else ""
+    return f"{none} or costs {dollars(budget_usd)} or less: {fastest}the cheapest, {_aside(cheapest, names)}."
+
+
+def _too_dear(priced: list[Estimate], in_time: list[Estimate], budget_usd: float, names: dict[int, str]) -> str:
+    """The cheapest of what ends in time, and what the budget allows instead."""
+    cheapest, told = _cheapest(priced), []
+    if in_time and _cheapest(in_time) is not cheapest:
+        told.append(f"the cheapest in that time, {_aside(_cheapest(in_time), names)}")
+    affordable = _affordable(priced, budget_usd)
+    if affordable:
+        told.append(f"the fastest for that money, {_aside(affordable[0], names)}")
+    return "; ".join(told or [f"the cheapest, {_aside(cheapest, names)}"])
+
+
+def _affordable(priced: list[Estimate], budget_usd: float) -> list[Estimate]:
+    return [one for one in priced if one.dollars.value <= budget_usd]
 
 
 def _help(fastest: Estimate, deadline_h: float) -> str:
@@ -82,7 +107,7 @@ def _help(fastest: Estimate, deadline_h: float) -> str:
 
 def _under_budget(priced: list[Estimate], budget_usd: float) -> Answer:
     names = _names(priced)
-    fit = [one for one in priced if one.dollars.value <= budget_usd]
+    fit = _affordable(priced, budget_usd)
     if fit:
         return Answer(f"{_told(fit[0], names)}: the fastest for at most {dollars(budget_usd)}.", fit[0])
     cheapest = _aside(_cheapest(priced), names)
@@ -102,16 +127,20 @@ def _fastest_and_cheapest(known: list[Estimate], priced: list[Estimate]) -> Answ
     return Answer(sentence, fastest)
 
 
-def _at_most(estimates: Sequence[Estimate]) -> str:
-    """What bounds tell where no time is known."""
+def _at_most(estimates: Sequence[Estimate], deadline_h: float | None, budget_usd: float | None) -> str:
+    """What bounds tell where no time is known: of those that are sure to keep what is wanted the one to take."""
     missing = sorted({_MISSING[part.name] for one in estimates for part in one.parts if part.speed is None})
     why = f"the speed of {' and '.join(missing)} is not known"
     bounded = [one for one in estimates if math.isfinite(one.hours.high)]
     if not bounded:
         return f"The time cannot be told: {why}."
-    fastest = min(bounded, key=lambda one: one.hours.high)
-    cost = f" and costs at most {dollars(fastest.dollars.high)}" if math.isfinite(fastest.dollars.high) else ""
-    return f"{_names(bounded)[id(fastest)]} takes at most {_hours(fastest.hours.high)}{cost}: {why}."
+    sure = [one for one in bounded if deadline_h is None or one.hours.high <= deadline_h]
+    sure = [one for one in sure if budget_usd is None or one.dollars.high <= budget_usd]
+    by_cost = deadline_h is not None and bool(sure)
+    best = min(sure or bounded, key=lambda one: (_last(one.dollars.high) if by_cost else 0, one.hours.high))
+    cost = f" and costs at most {dollars(best.dollars.high)}" if math.isfinite(best.dollars.high) else ""
+    told = f"{_names(bounded)[id(best)]} takes at most {_hours(best.hours.high)}{cost}: {why}."
+    return told if sure else f"Nothing is sure to keep to that. {told}"
 
 
 def _unpriced(estimates: Sequence[Estimate]) -> str:
@@ -120,10 +149,10 @@ def _unpriced(estimates: Sequence[Estimate]) -> str:
     return f"no machine {which} has a price"
 
 
-def _no_budget(estimates: Sequence[Estimate]) -> str:
+def _no_budget(estimates: Sequence[Estimate], deadline_h: float | None, budget_usd: float | None) -> str:
     """Why nothing keeps a budget, and what bounds tell of the machines that have a price."""
     why, priced = _unpriced(estimates), [one for one in estimates if one.price is not None]
-    told = _at_most(priced) if priced else "Add prices to the table."
+    told = _at_most(priced, deadline_h, budget_usd) if priced else "Add prices to the table."
     return f"{why[0].upper()}{why[1:]}, so nothing can be said of a budget. {told}"
 
 
@@ -160,7 +189,7 @@ def _takes(one: Estimate) -> str:
 
 
 def _limit(hours: float) -> str:
-    return f"{hours:g} h" if hours >= 1 else duration(hours * HOUR_S)
+    return f"{hours:,.10g} h" if hours >= 1 else duration(hours * HOUR_S)
 
 
 def _hours(hours: float) -> str:

@@ -107,6 +107,7 @@ def test_a_deadline_and_a_budget_choose(slot: ScriptedSlot) -> None:
     at = page(deadline_h="20")
     assert sentence(at).startswith(plain("c7i.2xlarge takes 16.2 h and costs $5.78: the cheapest that ends within 20"))
     assert at.number_input(key="cost_deadline_h").value == 20
+    assert plain("With prefill apart: c7i.2xlarge takes at most 16.2 h") in captions(at)
     at.number_input(key="cost_deadline_h").set_value(None)
     at.number_input(key="cost_budget_usd").set_value(6.0).run()
     assert sentence(at).startswith(plain("c7i.2xlarge takes 16.2 h and costs $5.78: the fastest for at most $6.00"))

@@ -36,7 +36,41 @@ THREE = (SLOW, FAST, MIDDLE)
         ({"budget_usd": 1.1}, "middle", "middle takes 2.00 h and costs $1.00: the fastest for at most $1.10."),
         ({"budget_usd": 0.1}, None, "Nothing costs $0.10 or less: the cheapest, slow, takes 10.0 h and costs $0.50."),
         ({"deadline_h": 3, "budget_usd": 1.1}, "middle", "within 3 h for at most $1.10."),
-        ({"deadline_h": 1.5, "budget_usd": 1.1}, None, "Nothing ends within 1.5 h for at most $1.10"),
+        (
+            {"deadline_h": 1.5, "budget_usd": 1.1},
+            None,
+            "Nothing ends within 1.5 h for at most $1.10: the cheapest in that time, fast, takes 1.00 h and costs "
+            "$1.20; the fastest for that money, middle, takes 2.00 h and costs $1.00.",
+        ),
+        (
+            {"deadline_h": 1.5, "budget_usd": 0.1},
+            None,
+            "Nothing ends within 1.5 h for at most $0.10: the cheapest in that time, fast, takes 1.00 h and costs "
+            "$1.20.",
+        ),
+        (
+            {"deadline_h": 5000, "budget_usd": 0.1},
+            None,
+            "Nothing ends within 5,000 h for at most $0.10: the cheapest, slow, takes 10.0 h and costs $0.50.",
+        ),
+        (
+            {"deadline_h": 0.5, "budget_usd": 1.1},
+            None,
+            "Nothing ends within 30 min: the fastest for at most $1.10, middle, takes 2.00 h and costs $1.00. "
+            "Allow 1.50 h more, or share the documents between 4 of them.",
+        ),
+        (
+            {"deadline_h": 0.5, "budget_usd": 2},
+            None,
+            "Nothing ends within 30 min: the fastest, fast, takes 1.00 h and costs $1.20. "
+            "Allow 30 min more, or share the documents between 2 of them.",
+        ),
+        (
+            {"deadline_h": 0.5, "budget_usd": 0.1},
+            None,
+            "Nothing ends within 30 min or costs $0.10 or less: the fastest, fast, takes 1.00 h and costs $1.20; "
+            "the cheapest, slow, takes 10.0 h and costs $0.50.",
+        ),
     ],
 )
 def test_goals(goals: dict[str, float], machine: str | None, sentence: str) -> None:
@@ -78,6 +112,9 @@ def test_machines_without_a_price_take_part_where_time_is_asked() -> None:
     assert answer([free, FAST], deadline_h=2).chosen is FAST
     assert answer([free], budget_usd=5).chosen is None
     assert answer([free], deadline_h=1, budget_usd=5).chosen is None
+    assert answer([free, SLOW], deadline_h=1, budget_usd=0.1).sentence == (
+        "Nothing ends within 1 h for at most $0.10: the cheapest, slow, takes 10.0 h and costs $0.50."
+    )
 
 
 def test_a_machine_with_a_price_and_no_known_time_is_not_said_to_have_none() -> None:
@@ -98,6 +135,26 @@ def test_what_cannot_be_told_says_why() -> None:
     )
     assert answer([unknown, FAST]).chosen is FAST
     assert answer([]).chosen is None
+
+
+@pytest.mark.parametrize(
+    ("goals", "sentence"),
+    [
+        ({}, "quick takes at most 1.00 h and costs at most $1.20"),
+        ({"deadline_h": 3}, "even takes at most 2.00 h and costs at most $1.00"),
+        ({"budget_usd": 1.1}, "even takes at most 2.00 h and costs at most $1.00"),
+        ({"deadline_h": 20}, "late takes at most 10.0 h and costs at most $0.50"),
+        ({"deadline_h": 20, "budget_usd": 5}, "late takes at most 10.0 h and costs at most $0.50"),
+        ({"deadline_h": 0.5}, "Nothing is sure to keep to that. quick takes at most 1.00 h and costs at most $1.20"),
+        ({"deadline_h": 3, "budget_usd": 0.6}, "Nothing is sure to keep to that. quick takes at most 1.00 h"),
+    ],
+)
+def test_bounds_answer_what_is_wanted(goals: dict[str, float], sentence: str) -> None:
+    priced = (("quick", 10, 1.2), ("even", 5, 0.5), ("late", 1, 0.05))
+    bounded = [estimate(JOB, make_rate(name, per_s), Price(machine=name, usd_per_h=usd)) for name, per_s, usd in priced]
+    told = answer(bounded, **goals)
+    assert told.sentence.startswith(sentence) and told.sentence.endswith(": the speed of prefill is not known.")
+    assert told.chosen is None
 
 
 def test_two_prices_or_settings_of_one_machine_are_told_apart() -> None:
