@@ -134,10 +134,10 @@ def _at_most(estimates: Sequence[Estimate], deadline_h: float | None, budget_usd
     bounded = [one for one in estimates if math.isfinite(one.hours.high)]
     if not bounded:
         return f"The time cannot be told: {why}."
-    sure = [one for one in bounded if deadline_h is None or one.hours.high <= deadline_h]
-    sure = [one for one in sure if budget_usd is None or one.dollars.high <= budget_usd]
-    by_cost = deadline_h is not None and bool(sure)
-    best = min(sure or bounded, key=lambda one: (_last(one.dollars.high) if by_cost else 0, one.hours.high))
+    affordable = [one for one in bounded if budget_usd is None or one.dollars.high <= budget_usd]
+    sure = [one for one in affordable if deadline_h is None or one.hours.high <= deadline_h]
+    by_cost = deadline_h is not None if sure else not affordable
+    best = min(sure or affordable or bounded, key=lambda one: (by_cost and _last(one.dollars.high), one.hours.high))
     cost = f" and costs at most {dollars(best.dollars.high)}" if math.isfinite(best.dollars.high) else ""
     told = f"{_names(bounded)[id(best)]} takes at most {_hours(best.hours.high)}{cost}: {why}."
     return told if sure else f"Nothing is sure to keep to that. {told}"

@@ -146,7 +146,8 @@ def test_what_cannot_be_told_says_why() -> None:
         ({"deadline_h": 20}, "late takes at most 10.0 h and costs at most $0.50"),
         ({"deadline_h": 20, "budget_usd": 5}, "late takes at most 10.0 h and costs at most $0.50"),
         ({"deadline_h": 0.5}, "Nothing is sure to keep to that. quick takes at most 1.00 h and costs at most $1.20"),
-        ({"deadline_h": 3, "budget_usd": 0.6}, "Nothing is sure to keep to that. quick takes at most 1.00 h"),
+        ({"deadline_h": 3, "budget_usd": 0.6}, "Nothing is sure to keep to that. late takes at most 10.0 h"),
+        ({"deadline_h": 3, "budget_usd": 0.1}, "Nothing is sure to keep to that. late takes at most 10.0 h"),
     ],
 )
 def test_bounds_answer_what_is_wanted(goals: dict[str, float], sentence: str) -> None:
