@@ -22,7 +22,9 @@ from engine.settings import shipped_folder
 from engine.stats import Interval
 from engine.workbench import Workbench
 
-PRICES = "prices.csv"
+PRICES, PRICES_BEFORE = "prices.csv", "prices-before.csv"
+"""The person's table, and the one that it took the place of."""
+
 NUM_RUNS = 20
 """The latest runs whose speeds are offered."""
 
@@ -97,12 +99,47 @@ def save_prices(home: Path, prices: Iterable[Price]) -> None:
         raise ConfigError(f"{home / PRICES}: the prices cannot be kept ({error.strerror})") from error
 
 
-def forget_prices(home: Path) -> None:
-    """Go back to the prices that ship. Raises ConfigError where the person's table cannot be removed."""
+def replace_prices(home: Path, prices: Iterable[Price]) -> None:
+    """Keep another table; `restore_prices` brings the one before it back. Raises ConfigError as `save_prices` does."""
+    kept, own = list(prices), home / PRICES
+    check_unique(kept)
     try:
-        (home / PRICES).unlink(missing_ok=True)
+        if own.exists():
+            write_whole(home / PRICES_BEFORE, own.read_bytes())
+        else:
+            (home / PRICES_BEFORE).unlink(missing_ok=True)
     except OSError as error:
-        raise ConfigError(f"{home / PRICES}: the prices cannot be removed ({error.strerror})") from error
+        raise ConfigError(f"{home / PRICES_BEFORE}: the old prices cannot be kept ({error.strerror})") from error
+    save_prices(home, kept)
+
+
+def has_own_prices(home: Path) -> bool:
+    """Whether the person keeps a table, even one that cannot be read."""
+    return (home / PRICES).exists()
+
+
+def forget_prices(home: Path) -> None:
+    """Go back to the prices that ship; `restore_prices` brings the person's table back, where there is one.
+
+    Raises ConfigError where it cannot be put aside.
+    """
+    if has_own_prices(home):
+        _move(home / PRICES, home / PRICES_BEFORE)
+
+
+def restore_prices(home: Path) -> None:
+    """Undo the last `replace_prices` or `forget_prices`. Raises ConfigError where the table cannot be put back."""
+    if (home / PRICES_BEFORE).exists():
+        _move(home / PRICES_BEFORE, home / PRICES)
+    else:
+        forget_prices(home)
+
+
+def _move(path: Path, to: Path) -> None:
+    try:
+        path.replace(to)
+    except OSError as error:
+        raise ConfigError(f"{path}: the prices cannot be moved to {to.name} ({error.strerror})") from error
 
 
 def count_with_model(bench: Workbench, documents: str | Path | Iterable[tuple[str, bytes]]) -> Counted:

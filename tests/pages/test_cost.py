@@ -1,5 +1,6 @@
 """The Cost page without a browser: the notes' example, what the address opens, prices, and real documents."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,17 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.planning.plan import Plan
-from engine.cost import CostJob, Price, answer, best_by_machine, count_texts, estimate, prices_for, read_prices
+from engine.cost import (
+    CostJob,
+    Price,
+    answer,
+    best_by_machine,
+    count_texts,
+    estimate,
+    prices_for,
+    read_prices,
+    write_prices,
+)
 from engine.errors import ConfigError
 from engine.models import embedded_model
 from engine.runs import RunRecord
@@ -193,11 +204,35 @@ def test_half_of_a_price_is_refused_in_place(bench: Workbench, run: RunRecord) -
     assert "cost_own_add" not in [button.key for button in at.button]
 
 
+def test_a_price_that_cannot_be_kept_is_said_where_it_is_typed(run: RunRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ConfigError("the disk is full")
+
+    monkeypatch.setattr(costing, "save_prices", refuse)
+    at = page(model="story")
+    at.button(key="cost_own_add").click().run()
+    (popover,) = [block for block in at.get("popover") if block.proto.popover.label == "Own machine"]
+    assert [error.value for error in popover.error] == ["the disk is full"]
+
+
 def test_hostile_names_stay_text(slot: ScriptedSlot, run: RunRecord) -> None:
     slot.runs[run.id] = replace(run, name=HOSTILE, machine={"cpu": HOSTILE})
     at = page(model="story")
     said = sentence(at) + captions(at)
     assert "<script>" not in said and "\u202e" not in said and "**bold" not in said
+
+
+def test_times_of_the_table_have_three_digits_and_separators(slot: ScriptedSlot) -> None:
+    for documents, form in (("100", "%,.1f"), ("1", "%,.3f"), ("10000", "%,.0f"), ("100000000", "%,.0f")):
+        at = page(documents=documents)
+        (shown,) = [one for one in at.main.dataframe if "configuration" in one.value]
+        assert json.loads(shown.proto.columns)["as the notes, h"]["type_config"]["format"] == form
+
+
+def test_heads_of_the_price_table_have_their_units(slot: ScriptedSlot) -> None:
+    (shown,) = [one for one in page().main.dataframe if "usd_per_kwh" in one.value]
+    heads = {name: column.get("label") for name, column in json.loads(shown.proto.columns).items()}
+    assert heads["power_w"] == "power, W" and heads["usd_per_kwh"] == "$ a kWh"
 
 
 # prices
@@ -213,6 +248,30 @@ def test_prices_come_and_go_as_csv(bench: Workbench, slot: ScriptedSlot) -> None
     assert sentence(at) != plain(NOTES) and "c7i.4xlarge" in sentence(at).replace("\\", "")
     at.button(key="cost_prices_shipped").click().run()
     assert sentence(at) == plain(NOTES)
+    assert at.button(key="cost_prices_shipped").disabled
+
+
+def test_prices_that_others_took_the_place_of_come_back(bench: Workbench, slot: ScriptedSlot) -> None:
+    home = bench.settings.home
+    own, others, changed = (
+        tuple(replace(price, usd_per_h=usd) for price in costing.load_prices(home)) for usd in (1.5, 2.5, 3.5)
+    )
+    costing.save_prices(home, own)
+    at = page()
+    csv = write_prices(others).encode()
+    at.file_uploader(key="cost_price_file").set_value(("mine.csv", csv, "text/csv")).run()
+    at.button(key="cost_prices_take").click().run()
+    at.button(key="cost_prices_undo").click().run()
+    assert costing.load_prices(home) == own
+    at.button(key="cost_prices_shipped").click().run()
+    assert sentence(at) == plain(NOTES) and "The prices that ship stand in place of your own." in captions(at)
+    at.button(key="cost_prices_undo").click().run()
+    assert costing.load_prices(home) == own
+    assert "cost_prices_undo" not in [button.key for button in at.button]
+    at.button(key="cost_prices_shipped").click().run()
+    costing.save_prices(home, changed)
+    at.run()
+    assert "cost_prices_undo" not in [button.key for button in at.button]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +282,9 @@ def test_prices_that_cannot_be_are_refused_and_the_old_ones_stay(slot: ScriptedS
     csv = f"machine,usd_per_h\n{line}\n".encode()
     at.file_uploader(key="cost_price_file").set_value(("mine.csv", csv, "text/csv")).run()
     at.button(key="cost_prices_take").click().run()
-    assert told in at.main.error[0].value.replace("\\", "")
+    (popover,) = [block for block in at.get("popover") if block.proto.popover.label == "From CSV"]
+    (error,) = popover.error
+    assert told in error.value.replace("\\", "")
     assert sentence(at) == plain(NOTES)
 
 

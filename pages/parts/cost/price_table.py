@@ -14,7 +14,8 @@ from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
 
 EDITOR, FILE, OWN = "cost_prices_", "cost_price_file", "cost_own_"
-SHOWN, VERSION, ERROR = "cost_prices_shown", "cost_prices_version", "cost_prices_error"
+SHOWN, VERSION, REPLACED = "cost_prices_shown", "cost_prices_version", "cost_prices_replaced"
+ERROR, OWN_ERROR, FILE_ERROR = "cost_prices_error", "cost_own_error", "cost_price_file_error"
 TEXTS = ("machine", "region", "kind", "dated", "source")
 NUMBERS = {
     "usd_per_h": ("$ an hour", "Of a rented machine"),
@@ -40,9 +41,8 @@ def show(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate], *, is
     """The table in an expander; what does not hold is said under it and not kept. rates: those that are looked at."""
     with st.expander("Prices", key="cost_prices", expanded=is_open):
         _edit(bench, prices)
-        error = st.session_state.pop(ERROR, None)
-        if error is not None:
-            notice(error)
+        _failure(ERROR)
+        _undo(bench, prices)
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             _own_machine(bench, prices, rates)
             st.download_button(
@@ -54,12 +54,34 @@ def show(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate], *, is
                 st.file_uploader("File", "csv", key=FILE, label_visibility="collapsed", max_upload_size=4)
                 st.button(
                     "Take these prices", key="cost_prices_take", disabled=st.session_state.get(FILE) is None,
-                    on_click=attempt, args=(ERROR, lambda: _take(bench)), help="In place of the table",
+                    on_click=attempt, args=(FILE_ERROR, lambda: _take(bench)), help="In place of the table",
                 )  # fmt: skip
+                _failure(FILE_ERROR)
             st.button(
                 "The prices that ship", icon=":material/undo:", type="tertiary", key="cost_prices_shipped",
-                on_click=attempt, args=(ERROR, lambda: costing.forget_prices(bench.settings.home)),
+                on_click=attempt, args=(ERROR, lambda: _forget(bench)), help="In place of the table",
+                disabled=not costing.has_own_prices(bench.settings.home),
             )  # fmt: skip
+
+
+def _failure(key: str) -> None:
+    """Why the last button failed whose failure stands under `key`."""
+    error = st.session_state.pop(key, None)
+    if error is not None:
+        notice(error)
+
+
+def _undo(bench: Workbench, prices: Sequence[Price]) -> None:
+    """The way back to the table before, until the one in its place is changed."""
+    told, by = st.session_state.get(REPLACED, ("", None))
+    if by != prices:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(told, width="content")
+        st.button(
+            "Undo", icon=":material/undo:", type="tertiary", key="cost_prices_undo",
+            on_click=attempt, args=(ERROR, lambda: _restore(bench)),
+        )  # fmt: skip
 
 
 def _edit(bench: Workbench, prices: Sequence[Price]) -> None:
@@ -101,7 +123,8 @@ def prices_of(table: pd.DataFrame) -> tuple[Price, ...]:
 
 def _config() -> dict[str, object]:
     columns: dict[str, object] = {
-        name: st.column_config.NumberColumn(label.lower(), help=told) for name, (label, told) in NUMBERS.items()
+        name: st.column_config.NumberColumn(label[:1].lower() + label[1:], help=told)
+        for name, (label, told) in NUMBERS.items()
     }
     return {
         **columns,
@@ -129,7 +152,8 @@ def _own_machine(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate
             st.caption(f":orange[{plain(str(error))}]")
             return
         st.caption(plain(f"{dollars(price.hourly_usd)} an hour"))
-        st.button("Add", key="cost_own_add", on_click=attempt, args=(ERROR, lambda: _add(bench, prices)))
+        st.button("Add", key="cost_own_add", on_click=attempt, args=(OWN_ERROR, lambda: _add(bench, prices)))
+        _failure(OWN_ERROR)
 
 
 def _own_price() -> Price:
@@ -145,4 +169,19 @@ def _add(bench: Workbench, prices: Sequence[Price]) -> None:
 
 def _take(bench: Workbench) -> None:
     text = st.session_state[FILE].getvalue().decode("utf-8-sig", "replace")
-    costing.save_prices(bench.settings.home, read_prices(text))
+    costing.replace_prices(bench.settings.home, read_prices(text))
+    _replaced(bench, "The prices of the file stand in place of those before.")
+
+
+def _forget(bench: Workbench) -> None:
+    costing.forget_prices(bench.settings.home)
+    _replaced(bench, "The prices that ship stand in place of your own.")
+
+
+def _replaced(bench: Workbench, told: str) -> None:
+    st.session_state[REPLACED] = told, costing.load_prices(bench.settings.home)
+
+
+def _restore(bench: Workbench) -> None:
+    costing.restore_prices(bench.settings.home)
+    del st.session_state[REPLACED]

@@ -1,5 +1,6 @@
 """What a job takes: the sentence first, what it rests on, and a table of every configuration, counted both ways."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -99,7 +100,7 @@ def table(found: Reckoned) -> None:
     shown = frame(found)
     formats = {
         **number_columns.formats(shown, HELPS),
-        **{name: st.column_config.NumberColumn(format="%.3g") for name in shown if name.endswith(", h")},
+        **{name: st.column_config.NumberColumn(format=_hours(shown[name])) for name in shown if name.endswith(", h")},
         **{name: st.column_config.NumberColumn(format=_money(shown[name])) for name in shown if name.endswith(", $")},
         **{name: st.column_config.NumberColumn(format="%,.1f", help=HELPS[PER_DOLLAR]) for name in (PER_DOLLAR, NOTED)},
         HOURLY: st.column_config.NumberColumn(format="$%,.4f"),
@@ -138,6 +139,13 @@ def frame(found: Reckoned) -> pd.DataFrame:
 
 def _bounds(interval: Interval, unit: str) -> str | None:
     return between(interval.low, interval.high, unit) or None
+
+
+def _hours(column: pd.Series) -> str:
+    """As many decimals as the shortest time needs for three digits."""
+    shortest = column[column > 0].min()
+    decimals = 2 - math.floor(math.log10(shortest)) if math.isfinite(shortest) else 0
+    return f"%,.{min(max(decimals, 0), 6)}f"
 
 
 def _money(column: pd.Series) -> str:

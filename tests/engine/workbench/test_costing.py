@@ -20,10 +20,13 @@ from engine.workbench.costing import (
     count_with,
     count_with_model,
     forget_prices,
+    has_own_prices,
     load_prices,
     rates,
     rates_of,
     reference_rates,
+    replace_prices,
+    restore_prices,
     save_prices,
 )
 from tests.engine.history.run_maker import make_run
@@ -163,6 +166,28 @@ def test_prices_are_kept_whole_and_forgotten(home: Path) -> None:
     assert load_prices(home / "new") == shipped
 
 
+def test_a_table_that_another_took_the_place_of_comes_back(home: Path) -> None:
+    shipped = load_prices(home)
+    mine, theirs = ((Price(machine=name, usd_per_h=1),) for name in ("mine", "theirs"))
+    replace_prices(home, mine)
+    assert load_prices(home) == mine and has_own_prices(home)
+    restore_prices(home)
+    assert load_prices(home) == shipped and not has_own_prices(home)
+    save_prices(home, mine)
+    replace_prices(home, theirs)
+    assert load_prices(home) == theirs
+    restore_prices(home)
+    assert load_prices(home) == mine
+    forget_prices(home)
+    forget_prices(home)
+    assert load_prices(home) == shipped
+    restore_prices(home)
+    assert load_prices(home) == mine
+    with pytest.raises(ConfigError, match="two prices"):
+        replace_prices(home, [*theirs, *theirs])
+    assert load_prices(home) == mine
+
+
 def test_a_broken_table_is_told_with_file_and_line(home: Path) -> None:
     with pytest.raises(ConfigError, match="two prices"):
         save_prices(home, [Price(machine="a", usd_per_h=1), Price(machine="A", usd_per_h=2)])
@@ -177,8 +202,14 @@ def test_a_broken_table_is_told_with_file_and_line(home: Path) -> None:
     (home / "prices.csv").mkdir()
     with pytest.raises(ConfigError, match="cannot be kept"):
         save_prices(home, [Price(machine="a", usd_per_h=1)])
-    with pytest.raises(ConfigError, match="cannot be removed"):
+    with pytest.raises(ConfigError, match="cannot be kept"):
+        replace_prices(home, [Price(machine="a", usd_per_h=1)])
+    (home / "prices.csv").rmdir()
+    save_prices(home, [Price(machine="a", usd_per_h=1)])
+    (home / "prices-before.csv").mkdir()
+    with pytest.raises(ConfigError, match="cannot be moved"):
         forget_prices(home)
+    assert [price.machine for price in load_prices(home)] == ["a"]
 
 
 def test_documents_are_counted_by_the_models_own_tokenizer(pool: Pool, tmp_path: Path) -> None:
