@@ -126,6 +126,8 @@ def read_arrival(name: str, data: bytes | Path) -> Arrival:
 def _of_text(name: str, content: bytes) -> Arrival:
     text = exchange.text_of(content)
     start = text.lstrip()
+    if not start:
+        raise ConfigError(f"{name} is empty: there is nothing in it to take in. Choose another file.")
     if hint := _hint(start):
         raise ConfigError(f"{name} cannot be taken in: {hint}.")
     id = content_id(content)

@@ -81,6 +81,17 @@ def test_what_no_door_knows_is_refused_in_place(history: History) -> None:
     assert at.main.error and "history_take_in" not in [button.key for button in at.button]
 
 
+@pytest.mark.parametrize("content", [b"", b" \n\n"])
+def test_a_file_without_content_is_said_to_be_empty(history: History, content: bytes) -> None:
+    at = page()
+    at.text_area(key="history_pasted").set_value(" ").run()
+    assert not at.main.error
+    at.file_uploader(key="history_file_0").set_value(("x.csv", content, "text/csv")).run()
+    (error,) = at.main.error
+    assert plain("x.csv is empty: there is nothing in it to take in.") in error.value
+    assert "history_take_in" not in [button.key for button in at.button]
+
+
 def test_a_file_that_takes_its_time_shows_how_far_it_is_and_can_be_stopped(
     bench: Workbench, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:

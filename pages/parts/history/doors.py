@@ -53,9 +53,9 @@ def _import(bench: Workbench, history: History) -> None:
         )
         st.file_uploader("File", ENDINGS, key=_key(), label_visibility="collapsed", max_upload_size=MOST_MB)
         st.text_area("Or paste lines", key=PASTED, height=96)
-        name, data = _given()
-        if data:
-            _preview(bench, history, name, data)
+        given = _given()
+        if given is not None:
+            _preview(bench, history, *given)
 
 
 def told(bench: Workbench) -> None:
@@ -88,12 +88,13 @@ def _ended(importing: ImportSlot) -> None:
         st.session_state[FILE], st.session_state[PASTED] = st.session_state.get(FILE, 0) + 1, ""
 
 
-def _given() -> tuple[str, bytes]:
-    """The file, else what was pasted."""
+def _given() -> tuple[str, bytes] | None:
+    """Name and content of the file, else of what was pasted."""
     file = st.session_state.get(_key())
     if file is not None:
         return file.name, file.getvalue()
-    return PASTED_NAME, st.session_state.get(PASTED, "").encode()
+    pasted = st.session_state.get(PASTED, "")
+    return (PASTED_NAME, pasted.encode()) if pasted.strip() else None
 
 
 def _key() -> str:

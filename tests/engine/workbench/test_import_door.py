@@ -190,8 +190,8 @@ def changed_samples(name: str, value: Any) -> bytes:
 
 
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "nothing": (b"", "nothing that is known"),
-    "blanks": (b" \n\t ", "nothing that is known"),
+    "nothing": (b"", "strange is empty"),
+    "blanks": (b" \n\t ", "strange is empty"),
     "prose": (b"Once upon a time there was a benchmark.", "Known are .*a log of candidates"),
     "HTML": (b"<html><script>alert(1)</script>", "nothing that is known"),
     "an image": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not text in UTF-8"),
