@@ -27,6 +27,7 @@ READ_CHARACTERS = 20_000
 """Of a text that are read: many times what an embedding model of this size takes."""
 
 _SMALLEST_NORM = 1e-6
+_WRITTEN = r"[^\s\p{Z}]"
 
 _QUESTION = """CASE WHEN trials.messages <> '[]' THEN coalesce((trials.messages ->> '$[*].content')[-1], '')
     ELSE trials.prompt END"""
@@ -100,9 +101,10 @@ class Vectors:
     # reading texts
 
     def num_unread(self, model_hash: str, most_bytes: int) -> Amount:
-        """Texts that have no vector of this model; of each, up to `most_bytes` count."""
+        """Texts that have no vector of this model, without blank ones; of each, up to `most_bytes` count."""
         (row,) = self._rows(
-            f"SELECT count(*), coalesce(sum(least(strlen({_TEXT}), $most)), 0) "
+            f"SELECT count(*) FILTER (regexp_matches({_TEXT}, '{_WRITTEN}')), "
+            f"coalesce(sum(least(strlen({_TEXT}), $most)), 0) "
             f"FROM ({_UNREAD}) AS unread JOIN trials USING (id)",
             {"model": model_hash, "most": most_bytes},
         )

@@ -74,7 +74,7 @@ class MeaningSlot:
         self.error: EngineError | None = None
         self.is_stopped = False
         self._bytes_per_s = float(threads_for(1) * TOKENS_PER_S * BYTES_PER_TOKEN)
-        self._news, self._at_rest = threading.Event(), threading.Event()
+        self._news, self._at_rest, self._telling = threading.Event(), threading.Event(), threading.Lock()
         self._at_rest.set()
         self._held_until = self._read_at = 0.0
         self._has_opened = self._is_closed = False
@@ -102,7 +102,11 @@ class MeaningSlot:
         """
         self._open_history().vectors.begin(_installed())
         self.is_stopped, self.error = False, None
-        self.wake()
+        cost = self.cost()
+        with self._telling:
+            if cost.num_texts and self.reading is None:
+                self.reading = Reading(0, cost.num_texts, cost.seconds, self._waits_for())
+            self.wake()
 
     def stop(self) -> None:
         """Read no more until `turn_on`, or the next start; what was read stays."""
@@ -152,7 +156,9 @@ class MeaningSlot:
                 self.error = ModelError(f"Reading stopped at a defect of this program: {defect!r}")
                 self.is_stopped = True
             finally:
-                self.reading = None
+                with self._telling:
+                    if not self._news.is_set():  # else it goes on, maybe with what was just switched on
+                        self.reading = None
                 self._at_rest.set()
             self._let_go()
             if not self._is_closed:  # the news of that may have been taken for other news
@@ -171,18 +177,19 @@ class MeaningSlot:
             texts = history.vectors.unread(model.hash, TEXTS_AT_ONCE)
             if not texts:
                 return
-            self.reading = self._reading(done, max(total.num_texts, done + len(texts)), total.num_bytes)
+            num = sum(bool(one.text.strip()) for one in texts)
+            self.reading = self._reading(done, max(total.num_texts, done + num), total.num_bytes)
             if self.reading.waits_for:
                 self._wait()
             elif self._read(history, model, texts):
-                done += len(texts)
+                done += num
 
     @property
     def _is_over(self) -> bool:
         return self._is_closed or self.is_stopped
 
     def _reading(self, done: int, total: int, num_bytes: int) -> Reading:
-        return Reading(done, total, self._seconds((total - done) / total * num_bytes), self._waits_for())
+        return Reading(done, total, self._seconds((total - done) / max(total, 1) * num_bytes), self._waits_for())
 
     def _seconds(self, num_bytes: float) -> float:
         return (0.0 if self._embedding.is_open else LOAD_S) + num_bytes / self._bytes_per_s

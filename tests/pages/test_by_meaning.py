@@ -10,6 +10,7 @@ from engine.comparing.arms import Arm, ComparisonPlan
 from engine.history import History
 from engine.specs import Sampling
 from engine.workbench import Workbench
+from engine.workbench.meaning_slot import Reading
 from pages.parts.plain import plain
 from tests.engine.history.trial_maker import make_trial
 from tests.pages.app import HOSTILE, address, choose, open_page, press, said, table
@@ -74,6 +75,40 @@ def test_it_is_off_and_says_what_it_costs_until_it_is_switched_on(
     assert "6 texts read by" in said(at.run())
     press(at, "history_forget")
     assert history.vectors.model is None and "6 texts of prompts" in said(at)
+
+
+def test_until_texts_are_read_nothing_is_searched_by_words_instead(
+    bench: Workbench, history: History, answers: list[str]
+) -> None:
+    def is_withheld(at: AppTest) -> bool:
+        return (
+            not at.main.dataframe and "once their texts have been read" in said(at) and "Nothing fits" not in said(at)
+        )
+
+    at = page(by="meaning", text="rent")
+    assert "6 texts of prompts and answers to read" in said(at) and is_withheld(at)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bench.meaning, "_busy_with", lambda: "A comparison")
+        press(at, "history_read")
+        assert "Reading 0 of 6 texts · A comparison goes first" in [bar.proto.text for bar in at.get("progress")]
+        assert is_withheld(at)
+        like = page(like=answers[0])
+        assert is_withheld(like)
+        press(like, "history_unlike")
+        assert len(table(like)) == 3
+    bench.meaning.wake()
+    until(lambda: bench.meaning.reading is None and len(history.vectors.of_outputs(answers)) == 3)
+    arrived(at, lambda at: "alike" in table(at) if at.main.dataframe else False)
+    assert table(at)["answer"].iloc[0] == SAID[1]
+
+
+def test_what_does_not_fit_while_texts_are_read_may_yet(
+    bench: Workbench, history: History, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = page(by="meaning", text="rent", since="2999-12-31")
+    arrived(at, lambda at: "Nothing fits this filter." in said(at))
+    monkeypatch.setattr(bench.meaning, "reading", Reading(1, 2, 1.0, ""))
+    assert "among what has been read so far" in said(at.run())
 
 
 def test_trials_are_found_by_what_they_mean(read: list[str]) -> None:

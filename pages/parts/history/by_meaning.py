@@ -51,16 +51,18 @@ def control() -> None:
 
 
 def listing(bench: Workbench, history: History, wanted: Filter, usual: Listing) -> Listing | None:
-    """The list that the address asks for; the usual one where nothing can be searched, None where there is none yet.
+    """The list that the address asks for; the usual one where nothing is searched for, None where there is none yet.
 
     Draws above it what search by meaning costs, or how far its reading is.
     """
-    if not _standing(bench, history):
+    is_read = _standing(bench, history)
+    if not wanted.text and not view.part(LIKE):
         return usual
+    if not is_read:
+        _not_yet()
+        return None
     if view.part(LIKE):
         return _like(history, view.part(LIKE))
-    if not wanted.text:
-        return usual
     question = waiting.vectors(bench, (wanted.text,), SPEC, is_query=True)
     return None if question is None else _by(history, question.vectors[0])
 
@@ -94,8 +96,19 @@ def _like(history: History, trial_id: str) -> Listing | None:
             st.caption("The answer of this trial was not read yet, or it has none.", width="content")
         else:
             st.caption(f"By likeness to: {_title(history, trial_id)}", width="content")
-        st.button("All trials", type="tertiary", key="history_unlike", on_click=lambda: view.put(**{LIKE: ""}))
+        _all_trials()
     return None if vector is None else _by(history, vector, "output")
+
+
+def _not_yet() -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption("Trials are found by meaning once their texts have been read; until then by words.", width="content")
+        if view.part(LIKE):
+            _all_trials()
+
+
+def _all_trials() -> None:
+    st.button("All trials", type="tertiary", key="history_unlike", on_click=lambda: view.put(**{LIKE: ""}))
 
 
 def _title(history: History, trial_id: str) -> str:
@@ -107,7 +120,7 @@ def _title(history: History, trial_id: str) -> str:
 
 
 def _standing(bench: Workbench, history: History) -> bool:
-    """Say how search by meaning stands; False while it is off."""
+    """Say how search by meaning stands; False while nothing was read that could be searched."""
     meaning = bench.meaning
     try:
         if meaning.error is not None:
@@ -116,16 +129,18 @@ def _standing(bench: Workbench, history: History) -> bool:
         if model is None:
             _offer(bench, "Read them")
             return False
+        read = history.vectors.num_read(model.hash)
         if meaning.reading is not None:
             _follow(bench)
         elif meaning.is_stopped:
             _offer(bench, "Go on")
         else:
-            _told(bench, history.vectors.num_read(model.hash))
+            _told(bench, read)
+            return True
     except EngineError as error:
         notice(error)
         return False
-    return True
+    return read.num_texts > 0
 
 
 def _offer(bench: Workbench, label: str) -> None:

@@ -31,9 +31,8 @@ def show(bench: Workbench, history: History) -> None:
     if rows != "trials":
         _tokens(history, wanted, rows)
         return
-    listed: Listing | None = Listing("trial", history.find.trials, tables.TRIAL, ORDERS)
-    if by_meaning.is_asked():
-        listed = by_meaning.listing(bench, history, wanted, listed)
+    usual = Listing("trial", history.find.trials, tables.TRIAL, ORDERS)
+    listed = by_meaning.listing(bench, history, wanted, usual) if by_meaning.is_asked() else usual
     if listed is None:
         return
     num_found, chosen = listing.show(listed, wanted)
@@ -43,6 +42,8 @@ def show(bench: Workbench, history: History) -> None:
     elif not history.recent(1):
         st.caption("No trial was kept yet.")
         st.page_link("prompt_lab.py", label="Run the first one in the Prompt lab", icon=":material/edit_note:")
+    elif listed is not usual and bench.meaning.reading is not None:
+        st.caption("Nothing fits this filter among what has been read so far.")
     else:
         filter_bar.nothing(wanted)
 

@@ -74,6 +74,7 @@ def test_of_a_chat_the_last_message_counts(history: History) -> None:
 def test_a_blank_text_is_read_but_never_found(history: History) -> None:
     trial = keep(history, "")
     history.vectors.begin(MODEL)
+    assert history.vectors.num_unread(MODEL.hash, UP_TO).num_texts == 1
     unread = history.vectors.unread(MODEL.hash, 10)
     vectors = np.stack([axis(0) if one.text else np.full(DIM, np.nan, np.float32) for one in unread])
     history.vectors.keep(MODEL.hash, unread, vectors, np.zeros(2, np.bool_))

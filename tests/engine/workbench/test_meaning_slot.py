@@ -104,12 +104,26 @@ def test_nothing_is_read_until_it_is_switched_on_then_all_and_what_follows(
 
 
 def test_blank_and_long_texts(history: History, meaning: MeaningSlot) -> None:
-    keep(history, " \n", "word " * 600, "short")
+    keep(history, " \n\u00a0", "word " * 600, "short")
+    assert meaning.cost().num_texts == 5
     meaning.turn_on()
     until(lambda: num_read(history) == 5 and meaning.reading is None, "three prompts and two outputs")
     model = history.vectors.model
     assert model is not None and history.vectors.num_read(model.hash).num_cut == 1
     assert history.vectors.unread(model.hash, 10) == []
+
+
+def test_it_is_reading_from_the_moment_it_is_switched_on(
+    history: History, meaning: MeaningSlot, around: Surroundings
+) -> None:
+    keep(history, " ", *TEXTS)
+    around.is_measuring = True
+    for _ in range(20):
+        meaning.turn_on()
+        assert meaning.reading is not None and meaning.reading[:2] == (0, 7)
+        meaning.stop()
+        until(lambda: meaning.reading is None, "it stops")
+        meaning.turn_off()
 
 
 def test_a_benchmark_goes_first(history: History, meaning: MeaningSlot, around: Surroundings) -> None:
