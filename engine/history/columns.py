@@ -77,7 +77,7 @@ def trial_of(row: dict[str, Any], prompt_steps: StepTable, steps: StepTable) -> 
 
 
 def summary_of(row: dict[str, Any]) -> TrialSummary:
-    """The short form of a row of `trials`, whose text may be cut already."""
+    """The short form of a row of `trials` with num_tokens, those of its answer; its text may be cut already."""
     timings = Timings(**{name: row[name] for name in Timings._fields})
     return TrialSummary(
         id=str(row["id"]),
@@ -85,7 +85,7 @@ def summary_of(row: dict[str, Any]) -> TrialSummary:
         title=row["title"],
         output_start=row["text"],
         model_name=row["model_name"],
-        num_generated=timings.num_generated,
+        num_generated=row["num_tokens"],
         decode_per_s=timings.decode_per_s,
         mean_surprise_bits=row["mean_surprise_bits"],
         label=row["label"],

@@ -20,11 +20,14 @@ _TRIAL_TEXT = """concat_ws(chr(10), trials.prompt, trials.text, marks.note, arra
     CASE WHEN trials.messages <> '[]' THEN array_to_string(trials.messages ->> '$[*].content', chr(10)) END)"""
 
 TEMPERATURE = "TRY_CAST(trials.sampling ->> '/temperature' AS DOUBLE)"
+NUM_TOKENS = "(SELECT count(*) FROM steps WHERE trial_id = trials.id AND NOT is_prompt)"
+"""Tokens of a trial's answer: those of the trial that it goes on from among them, which `num_generated` leaves out."""
+
 TRIAL_FIGURES = {
     "seed": "trials.seed",
     "num_prompt": "trials.num_prompt",
     "num_cached": "trials.num_cached",
-    "num_generated": "trials.num_generated",
+    "num_generated": NUM_TOKENS,
     "ttft_s": "trials.ttft_s",
     "prefill_per_s": "(trials.num_prompt - trials.num_cached) / nullif(trials.prefill_s, 0)",
     "decode_per_s": (

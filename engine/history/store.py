@@ -8,6 +8,7 @@ from typing import Self
 
 from engine.errors import HistoryError
 from engine.history import columns, comparisons, export, marks, runs, vectors
+from engine.history.conditions import NUM_TOKENS
 from engine.history.console import Console
 from engine.history.finding import Finder
 from engine.history.owned_file import Cursor, OwnedFile, fetch, insert_row, insert_rows, is_changed
@@ -84,8 +85,9 @@ class History:
         with self.file.reading() as cursor:
             rows = fetch(
                 cursor.execute(
-                    "SELECT * REPLACE (text[1:?] AS text) FROM trials WHERE deleted_at IS NULL "
-                    "AND label IS DISTINCT FROM ? ORDER BY created_at DESC, id DESC LIMIT ?",
+                    f"SELECT *, {NUM_TOKENS} AS num_tokens FROM (SELECT * REPLACE (text[1:?] AS text) FROM trials "
+                    "WHERE deleted_at IS NULL AND label IS DISTINCT FROM ? ORDER BY created_at DESC, id DESC LIMIT ?) "
+                    "AS trials ORDER BY created_at DESC, id DESC",
                     [OUTPUT_CHARACTERS, without_label, limit],
                 )
             )

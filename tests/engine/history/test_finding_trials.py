@@ -45,6 +45,19 @@ def test_a_row_of_a_trial_says_what_came_of_it(history: History) -> None:
     assert {name: row[name] for name in expected} == expected
 
 
+def test_a_trial_that_goes_on_from_another_has_the_tokens_of_its_whole_answer(history: History) -> None:
+    stepped = make_trial(5, label="step")
+    timings = stepped.completion.timings._replace(num_generated=1)
+    stepped = replace(stepped, completion=replace(stepped.completion, timings=timings))
+    history.record(stepped).result(60)
+    history.record(make_trial(3)).result(60)
+    found = history.find.trials(order="num_generated")
+    assert [row["num_generated"] for row in found.rows] == [5, 3]
+    assert found.rows[0]["decode_per_s"] is None, "the one token that was its own"
+    assert ids(history.find.trials(Filter(ranges={"num_generated": (4, None)}))) == [stepped.id]
+    assert [one.num_generated for one in history.recent()] == [3, 5]
+
+
 def test_what_a_trial_did_not_measure_is_none(history: History) -> None:
     history.record(make_trial(1, 0)).result(60)
     history.record(make_trial(0)).result(60)
