@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -24,7 +25,7 @@ from engine.errors import ConfigError
 from engine.models import embedded_model
 from engine.runs import RunRecord
 from engine.workbench import Workbench, costing
-from pages.parts.cost import charts, price_table
+from pages.parts.cost import charts, name_places, price_table
 from pages.parts.plain import plain
 from tests.pages.app import HOSTILE, address, open_page
 from tests.pages.bench_harness import ScriptedSlot, make_run
@@ -369,6 +370,30 @@ def test_time_and_money_has_wanted_limits_dashed_and_the_chosen_larger() -> None
     (points,) = [trace for trace in figure.data if trace.mode and "markers" in trace.mode]
     sizes = dict(zip(points.text, points.marker.size, strict=True))
     assert max(sizes, key=sizes.__getitem__) == "c7i.2xlarge"
+
+
+def test_names_of_points_lie_on_no_dot_and_on_no_other_name() -> None:
+    near = [("home, 60 GB", 16.0, 5.9), ("c7i.2xlarge", 17.0, 5.9), ("c7i.4xlarge", 17.5, 5.5), ("far", 52.0, 27.0)]
+    names, x, y = zip(*near, strict=True)
+    chosen = name_places.places(names, x, y, [(0.0, 0.0, at, cost) for _, at, cost in near])
+    scale = np.array([name_places.WIDTH / 52 / 1.05, name_places.HEIGHT / 27 / 1.05])
+    dots = np.column_stack([x, y]) * scale
+    boxes = [
+        name_places.box(name, dot, *name_places.PLACES[place])
+        for name, dot, place in zip(names, dots, chosen, strict=True)
+    ]
+    for number, (low, high) in enumerate(boxes):
+        assert not ((dots > low) & (dots < high)).all(-1).any()
+        assert not any((low < other[1]).all() and (other[0] < high).all() for other in boxes[number + 1 :])
+        assert high[0] <= name_places.WIDTH + name_places.MARGIN
+
+
+def test_the_names_of_what_is_wanted_stand_inside_the_chart() -> None:
+    figure = charts.time_and_money({"notes": figures_of_the_notes(CostJob())}, None, deadline_h=20.0, budget_usd=6.0)
+    _, budget = figure.layout.shapes
+    assert (budget.label.text, budget.label.textposition, budget.label.xanchor) == ("budget", "end", "right")
+    (points,) = [trace for trace in figure.data if trace.text is not None]
+    assert set(points.textposition) <= set(name_places.PLACES) and len(points.textposition) == len(points.text)
 
 
 def test_a_short_job_is_drawn_in_minutes() -> None:

@@ -10,12 +10,12 @@ from engine.cost import PROVENANCES, Counted, Estimate, Provenance, Way, fastest
 from engine.stats import Interval
 from engine.units import Scale, between, counted, digits, dollars, quantity, scale_of
 from pages.parts.benchmark.chart_pen import ACCENT, GREY, HEIGHT, Pen, bars, blank, legend_below, ramp
+from pages.parts.cost import name_places
 
 MOST_BARS, FEWEST_ROWS = 40, 5
 MOST_NAMED = 12
 MOST_BINS = 60
 WAYS: dict[Way, str] = {"notes": "generation speed for all tokens", "apart": "prefill apart"}
-PLACES = ("top center", "bottom center")
 _AS_IT_IS = Scale(1, "")
 _PATTERNS: dict[Provenance, str] = {"measured here": "", "imported": "", "noted": "", "assumed": "/"}
 
@@ -92,7 +92,10 @@ def time_and_money(
     if deadline_h is not None:
         figure.add_vline(x=deadline_h * scale.factor, label={"text": "deadline", **label}, **wanted)
     if budget_usd is not None:
-        figure.add_hline(y=budget_usd, label={"text": "budget", **label}, **wanted)
+        figure.add_hline(
+            y=budget_usd, label={"text": "budget", "xanchor": "right", "yanchor": "bottom", **label}, **wanted
+        )
+    name_places.arrange(figure)
     figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(title="dollars", rangemode="tozero")
     figure.update_layout(showlegend=True)
@@ -147,7 +150,6 @@ def _points(
         y=[one.dollars.value for one in placed],
         mode="markers+text" if is_named else "markers", name=label, cliponaxis=False,
         text=[Pen.text(name(one, placed), 40) for one in placed] if is_named else None,
-        textposition=[PLACES[number % 2] for number in range(len(placed))],
         marker={
             "color": ACCENT if is_filled else GREY,
             "symbol": "circle" if is_filled else "circle-open",

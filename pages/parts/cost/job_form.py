@@ -42,7 +42,7 @@ GOALS = {
 def goals(values: Mapping[str, Any]) -> None:
     """Deadline and budget, each may stay empty; to be drawn inside a row."""
     for name, field in GOALS.items():
-        _number(name, field, values[name], value=None, placeholder="none", width=128)
+        _number(name, field, values[name], value=None, placeholder="none", width=168)
 
 
 def show(values: Mapping[str, Any]) -> None:
