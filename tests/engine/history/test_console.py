@@ -12,6 +12,7 @@ from engine.errors import ConfigError, HistoryError
 from engine.history import History
 from engine.history.console import MOST_BYTES, READY, Result
 from engine.history.console_help import COMMENTS
+from engine.history.console_limits import check_functions
 from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial
 
@@ -46,6 +47,10 @@ def test_rows_with_names_and_types(kept: History) -> None:
         ("SELECT 'COMMIT; DROP TABLE runs' AS text", 1),
         ("SELECT * FROM runs WHERE false", 0),
         ("SELECT a.range, b.range FROM range(3) a CROSS JOIN range(2) b", 6),
+        ("SELECT * FROM range(10) a, range(10) b", 100),
+        ("SELECT * FROM (SELECT 1, 2) AS x, range(2) AS b CROSS JOIN range(3) c, generate_series(1, 2) d", 12),
+        ("SELECT * FROM main.runs r, /* so */ range(0)", 0),
+        ("FROM range(2) a, range(3) b", 6),
         ("SELECT 'repeat(1)', 2 /* range(5) */ -- lpad(3)", 1),
         ("SELECT unnest([1, 2, 3])", 3),
     ],
@@ -139,6 +144,18 @@ UNBOUNDED = (
     "SELECT unnest(generate_series(1, 50000000))",
     "EXPLAIN ANALYZE SELECT lpad('x', 2000000000, 'y')",
     "SELECT 1 IN (SELECT x FROM (SELECT range (9000000000) AS x))",
+    "SELECT [1] IS DISTINCT FROM range(9000000000)",
+    "SELECT 1 IS NOT DISTINCT FROM 2, range(9000000000)",
+    "SELECT trim(FROM range(9000000000)::VARCHAR)",
+    "SELECT trim(BOTH 'a' FROM 'b', range(9000000000)::VARCHAR)",
+    "SELECT 1 FROM range(3) a ORDER BY a.range, range(9000000000)",
+    "SELECT 1 FROM range(3) a GROUP BY ALL LIMIT 1, range(9000000000)",
+    "SELECT 1 FROM range(3) a WHERE a.range IN (1, len(range(9000000000)))",
+    "SELECT 1 FROM range(3) a JOIN range(3) b ON true, range(9000000000)",
+    "SELECT 1 FROM unnest([1, len(range(9000000000))])",
+    "SELECT (SELECT 1 FROM range(3)), range(9000000000)",
+    "SELECT 1 FROM range(3) a WINDOW w AS (ORDER BY 1, range(9000000000))",
+    "FROM range(3) a SELECT 1, range(9000000000)",
 )
 SEVERAL = (
     "SELECT 1; SELECT 2",
@@ -171,6 +188,12 @@ def test_what_does_more_than_read_is_refused(kept: History, sql: str, tmp_path: 
     assert str(caught.value)
     assert counts(kept) == before
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("sql", UNBOUNDED)
+def test_what_has_no_bound_is_refused_before_it_runs(sql: str) -> None:
+    with pytest.raises(ConfigError, match="has no bound here|cannot be stopped"):
+        check_functions(sql, [])
 
 
 def counts(history: History) -> list[tuple[int, ...]]:
