@@ -1,16 +1,32 @@
 """A failure, shown where the person is looking: what happened, what it means, what to do next."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
 from engine.errors import EngineError
-from pages.parts.plain import plain
+from pages.parts.plain import plain, visible
 
 
 def notice(error: EngineError | str) -> None:
-    """Show the text of a failure; it is never read as Markdown."""
-    st.error("\n\n".join(plain(line) for line in str(error).splitlines() if line.strip()), icon=":material/error:")
+    """Show the text of a failure; it is never read as Markdown.
+
+    Lines that are indented, as a caret under a word is, stay under the line before them as they were.
+    """
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    indented = next((number for number, line in enumerate(lines) if line[:1].isspace()), len(lines) + 1)
+    parts = [plain(line) for line in lines[: max(indented - 1, 0)]]
+    if indented < len(lines):
+        parts.append(_as_it_is(lines[max(indented - 1, 0) :]))
+    st.error("\n\n".join(parts), icon=":material/error:")
+
+
+def _as_it_is(lines: Sequence[str]) -> str:
+    """Markdown of lines that keep their spaces, in a fence longer than any that they hold."""
+    text = "\n".join(map(visible, lines))
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
+    return f"{fence}\n{text}\n{fence}"
 
 
 def attempt(key: str, action: Callable[[], object]) -> None:

@@ -19,11 +19,20 @@ def plain(text: str, limit: int | None = None) -> str:
     return "".join(_escaped(character) for character in text)
 
 
+def visible(text: str) -> str:
+    """One line of text for where Markdown is not read: as `plain`, with nothing escaped."""
+    return "".join(map(_seen, text))
+
+
 def _escaped(character: str) -> str:
     if character == ":":
         return _COLON
     if character in _PUNCTUATION:
         return "\\" + character
+    return _seen(character)
+
+
+def _seen(character: str) -> str:
     if character in "\n\r":
         return "↵"
     if character == "\t":

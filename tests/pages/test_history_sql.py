@@ -46,6 +46,13 @@ def test_what_writes_is_refused_with_its_reason(runs: list[RunRecord], history: 
     assert len(history.find.runs().rows) == 3
 
 
+def test_an_error_points_at_its_place(history: History) -> None:
+    (error,) = page(view="sql", query="SELEC 1").main.error
+    assert error.value.endswith("\n\n```\nLINE 1: SELEC 1\n        ^^^^^\n```")
+    (error,) = page(view="sql", query="SELEC 1 ```` \u202e <b>").main.error
+    assert error.value.endswith("\n\n`````\nLINE 1: SELEC 1 ```` \ufffd <b>\n        ^^^^^\n`````")
+
+
 def test_what_was_found_is_taken_away(runs: list[RunRecord], history: History) -> None:
     table = history.console.run("SELECT id, name, created_at, [1, 2] AS pair FROM runs ORDER BY name").table
     assert sql_view.as_csv(table).decode().splitlines()[1].startswith(f"{runs[0].id},Monday,2026-11-20 09:30:00")
