@@ -1,5 +1,7 @@
 """The History page: trials and their tokens."""
 
+import json
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -7,6 +9,7 @@ from engine.history import History
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench
 from engine.workbench.trials import Draft
+from tests.engine.history.trial_maker import make_trial
 from tests.pages.app import address, choose, open_page, press, said, table
 from tests.waiting import until
 
@@ -58,6 +61,16 @@ def test_the_least_confident_and_the_slowest_tokens_stand_out(trials: list[str])
     press(choose(at, 0), "history_open_token")
     assert [title.value for title in at.title] == ["Prompt lab"]
     assert trial in {"A little dog", "The king said", "Once upon a time"}
+
+
+def test_an_empty_prompt_is_named_and_leaves_the_column_its_width(history: History) -> None:
+    for prompt in ("Once upon a time there was a cat", "", ""):
+        history.record(make_trial(2, prompt=prompt)).result(60)
+    (shown,) = page(view="trials").main.dataframe
+    assert list(shown.value["prompt"]) == ["(empty)", "(empty)", "Once upon a time there was a cat"]
+    assert json.loads(shown.proto.columns)["prompt"]["width"] == 220
+    tokens = table(page(view="trials", rows="unsure"))
+    assert "(empty)" in list(tokens["trial"])
 
 
 def test_no_trial_leads_to_the_prompt_lab(history: History) -> None:

@@ -18,6 +18,10 @@ from pages.parts.labels import distinct
 MOST_ROWS_AUTO, ROW_HEIGHT, MOST_HEIGHT, WHEN_WIDTH = 9, 35, 440, 150
 
 
+EMPTY = "(empty)"
+"""Stands for the prompt of a trial that was given none."""
+
+
 class Column(NamedTuple):
     """Heading of a column; unit: that of its figures, None where it holds words or counts; width: most pixels, None as
     wide as its words are."""
@@ -45,7 +49,8 @@ CELL = {
     "num_counted": Column("samples counted", help="of which the medians are: the clean ones where there are any"),
 }  # fmt: skip
 TRIAL = {
-    **STAR, "created_at": Column("when"), "title": Column("prompt"), "output_start": Column("answer", width=280),
+    **STAR, "created_at": Column("when"), "title": Column("prompt", width=220),
+    "output_start": Column("answer", width=280),
     **MODEL, "temperature": Column("temperature"), "seed": Column("seed"), "num_generated": Column("tokens"),
     "decode_per_s": Column("decode", "tok/s", METRICS_BY_NAME["decode_per_s"].formula),
     "ttft_s": Column("first token", "s", METRICS_BY_NAME["ttft_s"].formula),
@@ -175,6 +180,8 @@ def _shown(name: str, value: Any) -> Any:
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone()
     if name == "output_start":
         return value.strip()
+    if name == "title":
+        return value or EMPTY
     if name == "text":
         return value.replace(" ", "␣").replace("\n", "↵")
     if isinstance(value, list | tuple):
