@@ -1,14 +1,23 @@
 """The Benchmark page in a real browser: planned, watched, stopped, reloaded, continued, answered."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.conftest import Server, is_settled
+from tests.e2e.conftest import Server, is_settled, running
 
 OpenPage = Callable[..., Page]
 RUN = re.compile(r"\?run=[0-9a-f-]{36}$")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A server with the model that ships."""
+    with running(tmp_path) as made:
+        yield made
 
 
 def field(page: Page, label: str, value: str) -> None:
@@ -19,8 +28,9 @@ def field(page: Page, label: str, value: str) -> None:
     is_settled(page)
 
 
-def test_from_a_plan_to_a_sentence(shipped: Server, open_page: OpenPage) -> None:
-    page = open_page(f"{shipped.url}/benchmark", "Benchmark")
+@pytest.mark.alone
+def test_from_a_plan_to_a_sentence(server: Server, open_page: OpenPage) -> None:
+    page = open_page(f"{server.url}/benchmark", "Benchmark")
     is_settled(page)
     expect(page.get_by_role("button", name=re.compile(r"^Run · about"))).to_be_enabled()
     field(page, "Layout", "1x1")
@@ -37,7 +47,7 @@ def test_from_a_plan_to_a_sentence(shipped: Server, open_page: OpenPage) -> None
     expect(page).to_have_url(address)
     expect(page.get_by_text(re.compile(r"^\d+ of \d+ samples")).first).to_be_visible(timeout=30_000)
 
-    other = open_page(shipped.url)
+    other = open_page(server.url)
     expect(other.get_by_text(re.compile(r"^A benchmark is measuring\."))).to_be_visible()
     expect(other.get_by_text(re.compile(r"^Sweep \d+/\d+"))).to_be_visible()
     other.close()
