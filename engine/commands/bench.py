@@ -48,7 +48,6 @@ def show_plan(plan: Plan, *, is_json: bool) -> None:
     """What a plan would measure, how long it would take, and what it would need. Raises ConfigError where no cell of
     it can run."""
     told = preview(plan)
-    can_run = not all(cell.refusal for cell in told.cells)
     if is_json:
         cells = [
             {
@@ -65,7 +64,7 @@ def show_plan(plan: Plan, *, is_json: bool) -> None:
         ratio = figure(told.smallest_ratio)
         seconds = {"seconds": told.seconds, "most_seconds": told.most_seconds}
         print_json({"sentence": told.sentence, **seconds, "smallest_ratio": ratio, "cells": cells})
-    if not can_run:
+    if all(cell.refusal for cell in told.cells):
         raise ConfigError(told.sentence)
     if is_json:
         return

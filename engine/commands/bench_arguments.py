@@ -13,7 +13,7 @@ from engine.bench.planning.layout import AUTO, LIBRARY_DEFAULT
 from engine.bench.planning.plan import GOALS, Plan, Question
 from engine.bench.planning.plan_file import read_plan
 from engine.bench.planning.presets import PRESETS, preset
-from engine.bench.planning.product import decided_by
+from engine.bench.planning.product import unvaried
 from engine.bench.planning.prompts import read_prompts, sample_prompts
 from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
@@ -192,8 +192,7 @@ def _limits(given: Given) -> LimitsArguments:
 
 def _arguments(plan: Plan, axes: Mapping[str, tuple[Any, ...]], given: Given) -> BenchArguments:
     """`plan` with what the flags say instead."""
-    fixed = decided_by(axes)
-    workload = {name: value for name, value in plan.workload.items() if name not in fixed}
+    workload = unvaried(plan.workload, axes)
     if given["prompts"]:
         texts = sample_prompts() if given["prompts"] == SAMPLES else read_prompts(Path(given["prompts"]))
         workload |= {"texts": texts} if plan.is_embedding else {"asked": "prompts", "prompts": texts}
@@ -204,7 +203,7 @@ def _arguments(plan: Plan, axes: Mapping[str, tuple[Any, ...]], given: Given) ->
         plan,
         model=_model(given, plan.is_embedding) if given["model"] or not plan.model else plan.model,
         axes={**plan.axes, **axes},
-        pool={name: value for name, value in plan.pool.items() if name not in fixed},
+        pool=unvaried(plan.pool, axes),
         workload=workload,
         measures_cold=plan.measures_cold or given["cold"],
         compares_answers=plan.compares_answers or given["compare_answers"],

@@ -36,9 +36,9 @@ def run(words: Sequence[str]) -> None:
         return
     if given.file is None:
         parser.error("FILE is missing: name a file with texts, or give --backends")
-    if given.out is not None and given.out.suffix != ".npy":
-        raise ConfigError(f"--out {given.out}: must end in .npy")
     if given.out is not None:
+        if given.out.suffix != ".npy":
+            raise ConfigError(f"--out {given.out}: must end in .npy")
         check_writable(given.out)
     found = read_texts(*_file(given.file), column=given.column)
     spec = EmbedSpec(model=given.model, backend=given.backend, workers=given.workers)

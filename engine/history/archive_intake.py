@@ -17,7 +17,6 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from engine.errors import HistoryError
 from engine.history import columns, comparisons, run_columns
 from engine.history.archive_members import lines_of, manifest_of, tables_of, telling
 from engine.history.archive_parts import (
@@ -100,8 +99,6 @@ def import_archive(
     of it is kept then.
     """
     name = name or ("archive.zip" if isinstance(source, bytes) else Path(source).name)
-    if not isinstance(source, bytes) and not Path(source).exists():
-        raise HistoryError(f"{source}: there is no such file")
     with telling(name), zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as content:
         manifest = manifest_of(content)
 

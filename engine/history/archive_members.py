@@ -44,6 +44,8 @@ def telling(name: str) -> Iterator[None]:
     """Makes whatever is wrong with an archive a HistoryError that says so."""
     try:
         yield
+    except FileNotFoundError as error:
+        raise HistoryError(f"{error.filename}: there is no such file") from error
     except _UNREADABLE as error:
         raise HistoryError(
             f"{name} cannot be read as an archive of this workbench: {error}. Nothing of it was taken in; export it "

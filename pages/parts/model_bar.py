@@ -16,7 +16,7 @@ from engine.units import counted
 from engine.workbench import Workbench, current
 from engine.workbench.model_slot import ModelState, default_spec
 from pages.parts.benchmark.limits_view import machine_limits
-from pages.parts.labels import distinct
+from pages.parts.labels import distinct, told_of
 from pages.parts.models import place
 from pages.parts.notice import notice
 from pages.parts.plain import plain
@@ -174,8 +174,7 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
     try:
         return PoolSpec.from_dict({**spec.to_dict(), **values, "share_weights": share_weights})
     except ConfigError as error:
-        name, told = str(error).split(" ", 1)
-        raise ConfigError(f"{FIELDS.get(name, name)} {told}") from error
+        raise ConfigError(told_of(error, FIELDS)) from error
 
 
 @st.dialog("This machine", width="medium")

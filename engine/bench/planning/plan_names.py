@@ -6,7 +6,7 @@ from typing import Any
 from engine.bench.planning.axes import axes_of
 from engine.bench.planning.axis import Axis
 from engine.bench.planning.plan import Plan, TextWorkload, Workload
-from engine.bench.planning.product import decided_by
+from engine.bench.planning.product import unvaried
 
 MOST_VALUES, LONGEST = 4, 120
 
@@ -28,8 +28,7 @@ def by_axes(plan: Plan) -> str:
 
 def _measured(plan: Plan) -> tuple[Any, ...]:
     """All that says what is measured and how often; of the two ways to say the same, one."""
-    fixed = {name: value for name, value in plan.pool.items() if name not in decided_by(plan.axes)}
-    return plan.question, plan.model, plan.axes, fixed, _workload(plan), plan.rounds
+    return plan.question, plan.model, plan.axes, unvaried(plan.pool, plan.axes), _workload(plan), plan.rounds
 
 
 def _values(axis: Axis, values: tuple[Any, ...]) -> str:
@@ -64,5 +63,5 @@ def _asked(plan: Plan) -> list[str]:
 
 def _workload(plan: Plan) -> Workload | TextWorkload:
     """What is asked, without what an axis decides."""
-    fixed = {name: value for name, value in plan.workload.items() if name not in decided_by(plan.axes)}
+    fixed = unvaried(plan.workload, plan.axes)
     return TextWorkload.from_dict(fixed) if plan.is_embedding else Workload.from_dict(fixed)

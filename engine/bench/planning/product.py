@@ -52,6 +52,12 @@ def decided_by(axes: Iterable[str]) -> list[str]:
     return [field for name in axes for field in (name, *(_OF_LAYOUT if name == "layout" else ()))]
 
 
+def unvaried(fixed: Mapping[str, Any], axes: Iterable[str]) -> Settings:
+    """What a plan fixes, without what its axes decide."""
+    decided = decided_by(axes)
+    return {name: value for name, value in fixed.items() if name not in decided}
+
+
 def part(chosen: Settings, where: Where) -> Settings:
     """The values that go into one of the specs."""
     return {name: value for name, value in chosen.items() if AXES_BY_NAME[name].where == where}

@@ -15,6 +15,7 @@ from engine.errors import ConfigError
 from engine.models import embedded_model
 from engine.pool.placement import num_cores
 from pages.parts.benchmark.layout_grid import layout_grid, names
+from pages.parts.labels import told_of
 from pages.parts.plain import plain
 
 SHOWN = "axes_shown"
@@ -89,8 +90,7 @@ def _values(axis: Axis) -> tuple[Any, ...]:
     try:
         return values_of(axis, typed or "")
     except ConfigError as error:
-        told = str(error)
-        raise Unreadable(axis.label + told.removeprefix(axis.name) if told.startswith(axis.name) else told) from error
+        raise Unreadable(told_of(error, {axis.name: axis.label})) from error
 
 
 def _fill(axis: Axis, values: tuple[Any, ...]) -> None:

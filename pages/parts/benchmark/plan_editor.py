@@ -1,9 +1,7 @@
 """The plan above a benchmark: what varies, what is asked, how often; what it will take stands beside it."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
@@ -13,7 +11,7 @@ from engine.bench.planning.candidates import settings_plan
 from engine.bench.planning.plan import GOALS, Objective, Plan, Question
 from engine.bench.planning.plan_names import name_of
 from engine.bench.planning.presets import preset
-from engine.bench.planning.product import decided_by
+from engine.bench.planning.product import unvaried
 from engine.embedding.models import EMBEDDED_NAME
 from engine.models import ModelFile, embedded_model, list_models
 from engine.pool.placement import num_cores
@@ -86,8 +84,8 @@ def read() -> Plan:
             "question": question,
             "model": state[PREFIX + "model"] or "",
             "axes": axes,
-            "pool": _unvaried(rest["pool"], axes),
-            "workload": {**_unvaried(rest["workload"], axes), **plan_asked.read(question, axes)},
+            "pool": unvaried(rest["pool"], axes),
+            "workload": {**unvaried(rest["workload"], axes), **plan_asked.read(question, axes)},
             "objective": objective,
             "budget_s": 60.0 * state[PREFIX + "budget_min"],
         }
@@ -122,12 +120,6 @@ def _put(plan: Plan) -> None:
     }
     state.setdefault(KEPT, {})[plan.question] = plan
     state[OF] = plan.question
-
-
-def _unvaried(fixed: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any]:
-    """What a plan fixes, without what an axis varies."""
-    taken = decided_by(axes)
-    return {name: value for name, value in fixed.items() if name not in taken}
 
 
 def _open(bench: Workbench, question: Question) -> None:
@@ -212,7 +204,7 @@ def _objective() -> None:
 def _fixed(question: Question) -> None:
     """What the plan fixes and no row shows; an axis of that name changes it."""
     axes, known = dict.fromkeys(st.session_state[axis_rows.SHOWN]), axes_of(question)
-    fixed = {name: value for part in st.session_state[REST].values() for name, value in _unvaried(part, axes).items()}
+    fixed = {name: value for part in st.session_state[REST].values() for name, value in unvaried(part, axes).items()}
     told = [known[name].show(value) for name, value in fixed.items() if name in known]
     processes = fixed.get("instances") or fixed.get("workers")
     if processes:
