@@ -68,10 +68,10 @@ def test_the_wheel_carries_engine_model_and_tables_and_nothing_else(wheel: Path)
     names = zipfile.ZipFile(wheel).namelist()
     assert "engine/_data/demo/story.gguf" in names
     assert {"engine/_data/reference/generation.csv", "engine/_data/prices/prices.csv"} <= set(names)
-    assert "engine/__main__.py" in names
+    assert {"engine/__main__.py", "engine/llama/_kernel.so"} <= set(names)
     folders = {name.split("/")[0] for name in names}
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"engine"}
-    assert not [name for name in names if "training" in name or "history.duckdb" in name]
+    assert not [name for name in names if "training" in name or "history.duckdb" in name or name.endswith(".c")]
 
 
 def test_the_wheel_works_from_another_folder(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import llama_cpp.llama_cpp as llama
 import numpy as np
 
 from engine.errors import ModelError
-from engine.llama.distribution import Row
+from engine.llama.distribution import Row, row_of
 from engine.llama.library import GGML_TYPES, quick, view
 from engine.llama.model import Model
 from engine.specs import PoolSpec
@@ -115,11 +115,11 @@ class Context:
         return code
 
     def logits(self, num_rows: int) -> list[Row]:
-        """Logits (vocab,) of each row that asked for them, in batch order; gone at the next decode."""
+        """The rows of logits that were asked for, in batch order; gone at the next decode."""
         address = _get_logits(self.handle)
         if address != self._rows_at or num_rows > len(self._rows):
             self._rows_at = address
-            self._rows = list(view(address, (num_rows, self.model.num_vocab), np.float32))
+            self._rows = list(map(row_of, view(address, (num_rows, self.model.num_vocab), np.float32)))
         return self._rows[:num_rows]
 
     def copy(self, source: int, target: int) -> None:

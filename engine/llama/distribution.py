@@ -1,107 +1,104 @@
-"""Exact figures of one row of logits: normaliser, entropy, rank, the k most probable tokens."""
+"""Exact figures of one row of logits: normaliser, entropy, rank, the k most probable tokens, and the record of a step.
 
-import math
+kernel.c computes them; this gives it memory.
+"""
+
+import ctypes
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.errors import ModelError
+from engine.llama.candidates import Candidates
+from engine.llama.kernel import CANDIDATE, Look, kernel
+from engine.results import INSPECTED, RECORD
+from engine.specs import MAX_RECORDED
 
-Row = npt.NDArray[np.float32]
-Ids = npt.NDArray[np.intp]
+Logits = npt.NDArray[np.float32]
 
-_SMALL = 2048
-_WIDEST = 64
-_NOTHING = np.float32(-1000)
-"""Its exponential is 0, and so is 0 times it."""
-
-
-class Figures(NamedTuple):
-    """normaliser: log of the summed exponentials of the logits; entropy in nats."""
-
-    normaliser: float
-    entropy: float
+_RECORD = RECORD.itemsize
+_COLUMN = 4
+"""Bytes of an id, a logprob, a probability."""
 
 
-def largest(row: Row) -> float:
-    """The largest logit; raises ModelError for NaN, +inf, or nothing finite."""
-    return checked(float(np.maximum.reduce(row)))
+class Row(NamedTuple):
+    """Logits (vocab,) that follow one token, and where they lie in memory."""
+
+    logits: Logits
+    address: int
 
 
-def checked(highest: float) -> float:
-    """The largest logit of a row, if it is finite: it is NaN where any logit is. Raises ModelError."""
-    if not math.isfinite(highest):
-        raise ModelError("the logits hold NaN or nothing finite: the weights are damaged or the model overflowed")
-    return highest
+def row_of(logits: Logits) -> Row:
+    """The row of a contiguous array, which must outlive it."""
+    return Row(logits, logits.ctypes.data)
 
 
-class Top(NamedTuple):
-    """The most probable tokens, largest logit first, ties by id: ids and logits, shape (k,) each."""
+class Drawn(NamedTuple):
+    """How a token was taken: `draw` is the uniform that decided; NaN where there was none."""
 
-    ids: Ids
-    logits: Row
+    token: int
+    draw: float
+    flags: int
 
-    def rank(self, logit: float) -> int:
-        """1 + the number of larger logits, for one that is among these."""
-        listed: list[float] = self.logits.tolist()
-        return 1 + listed.index(logit)
+
+class Recorded(NamedTuple):
+    """One step as bytes: a results.RECORD row, and k candidates' ids, logprobs and final probabilities."""
+
+    record: bytes
+    top_ids: bytes = b""
+    top_logprobs: bytes = b""
+    top_p_final: bytes = b""
 
 
 class Distribution:
-    """Measures rows of one vocabulary size in buffers made once.
+    """Looks at rows of one vocabulary size and writes down the steps that were taken on them.
 
-    A decode leaves nothing of this code in the caches, so it is written for few and small steps: ufuncs and methods of
-    arrays without numpy's Python in between took half the time of the same with it.
+    After look() the first `num_top` of `top`, rows of CANDIDATE that lie at `top_at`, are the most probable tokens,
+    largest logit first, ties by id.
     """
 
     def __init__(self, num_vocab: int) -> None:
-        self._shifted = np.empty(num_vocab, np.float32)
-        self._exp = np.empty(num_vocab, np.float32)
-        self._above = np.empty(num_vocab, np.bool_)
+        self._look_at, self._write_step = kernel()
+        self._num_vocab = num_vocab
+        self.top = np.zeros(num_vocab, CANDIDATE)
+        self.top_at: int = self.top.ctypes.data
+        self.num_top = 0
+        self._is_measured = False
+        self._p_by_id = np.zeros(num_vocab, np.float32)
+        self._seen = Look(top=self.top_at, p_by_id=self._p_by_id.ctypes.data, num_vocab=num_vocab)
+        self._seen_at = ctypes.addressof(self._seen)
+        self._out = np.zeros(_RECORD + 3 * _COLUMN * MAX_RECORDED, np.uint8)
+        self._out_at: int = self._out.ctypes.data
+        self._written = self._out.data
 
-    def measure(self, row: Row, highest: float) -> Figures:
-        """Figures of the row, shape (vocab,), whose largest logit is `highest`."""
-        shifted, exp = self._shifted, self._exp
-        np.subtract(row, highest, out=shifted)
-        np.exp(shifted, out=exp)
-        total = float(np.add.reduce(exp))
-        weighted = float(np.vdot(shifted, exp))
-        if math.isnan(weighted):  # -inf times 0, of which vdot, unlike dot, does not warn
-            np.maximum(shifted, _NOTHING, out=shifted)
-            weighted = float(np.vdot(shifted, exp))
-        log_total = math.log(total)
-        return Figures(highest + log_total, max(log_total - weighted / total, 0.0))
+    def look(self, row: Row, k: int, *, is_measured: bool) -> None:
+        """Find the k most probable tokens of a row, at least one, and its figures where they are asked for.
 
-    def rank(self, row: Row, token: int) -> int:
-        """1 + the number of tokens with a larger logit."""
-        np.greater(row, row[token], out=self._above)
-        return 1 + int(np.count_nonzero(self._above))
-
-    def top(self, row: Row, k: int) -> Top:
-        """The min(k, vocab) largest logits of the row.
-
-        The k-th largest of the maxima of at least 4k blocks is a lower bound for the k-th largest logit, so only the
-        few logits from there up are sorted. Raises ModelError as largest() does.
+        Raises ModelError for a row that holds NaN or nothing finite.
         """
-        size = len(row)
-        k = min(k, size)
-        width = min(_WIDEST, size // (4 * k))
-        if size < _SMALL or width < 2:
-            largest(row)
-            ids = (-row).argsort(kind="stable")[:k]
-            return Top(ids, row[ids])
-        num_blocks = size // width
-        num_whole = width * num_blocks
-        blocks = (row if num_whole == size else row[:num_whole]).reshape(width, num_blocks)
-        maxima = np.maximum.reduce(blocks, axis=0)
-        maxima.sort()  # NaN comes last
-        highest = maxima[-1]
-        if num_whole < size:
-            highest = np.maximum(highest, np.maximum.reduce(row[num_whole:]))
-        checked(float(highest))
-        np.greater_equal(row, maxima[-k], out=self._above)
-        survivors = self._above.nonzero()[0]
-        logits = row[survivors]
-        order = (-logits).argsort(kind="stable")[:k]
-        return Top(survivors[order], logits[order])
+        self.num_top = min(max(k, 1), self._num_vocab)
+        self._is_measured = is_measured
+        if not self._look_at(self._seen_at, row.address, self.num_top, is_measured):
+            raise ModelError("the logits hold NaN or nothing finite: the weights are damaged or the model overflowed")
+
+    def record(self, row: Row, drawn: Drawn, elapsed_s: float, k: int, left: Candidates | None = None) -> Recorded:
+        """The step that took a token on the row last looked at, with k candidates where that row was measured.
+
+        left: what the samplers have left of it; None where nobody knows.
+        """
+        token, draw, flags = drawn
+        if self._is_measured:
+            flags |= INSPECTED
+        address = left.address if left else None
+        self._write_step(self._seen_at, row.address, address, token, k, draw, elapsed_s, flags, self._out_at)
+        written, size = self._written, _COLUMN * k
+        if not (size and self._is_measured):
+            return Recorded(bytes(written[:_RECORD]))
+        ids, logprobs, p_finals = _RECORD, _RECORD + size, _RECORD + 2 * size
+        return Recorded(
+            bytes(written[:ids]),
+            bytes(written[ids:logprobs]),
+            bytes(written[logprobs:p_finals]),
+            bytes(written[p_finals : p_finals + size]),
+        )

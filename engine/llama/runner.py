@@ -7,8 +7,8 @@ from typing import Protocol
 
 from engine.errors import ConfigError, EngineError, ModelError, PromptTooLong
 from engine.llama.context import NO_SLOT, OK, SCORED_ROWS, Chunk, Context
-from engine.llama.distribution import Row
-from engine.llama.generation import Clock, Generation, Recorded, Scratch
+from engine.llama.distribution import Recorded, Row
+from engine.llama.generation import Clock, Generation, Scratch
 from engine.llama.model import Model
 from engine.llama.prefix import PrefixCache
 from engine.llama.sampler import Sampler

@@ -4,7 +4,7 @@ import ctypes
 import math
 import random
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import llama_cpp.llama_cpp as llama
 import numpy as np
@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from engine.errors import ConfigError
 from engine.llama.candidates import Candidates
-from engine.llama.distribution import Ids, Row, Top, checked
+from engine.llama.distribution import Distribution, Drawn, Logits, Row
 from engine.llama.grammar import Grammar, gbnf_of
 from engine.llama.library import not_null, quick
+from engine.results import RESAMPLED
 from engine.specs import Sampling
 
 _apply = quick(llama.llama_sampler_apply, None, ctypes.c_void_p, ctypes.c_void_p)
@@ -22,16 +23,8 @@ _accept = quick(llama.llama_sampler_accept, None, ctypes.c_void_p, ctypes.c_int3
 
 NOTHING_LEFT = "logit_bias leaves no token to choose"
 _PRESORTED_MOST = 1024
-
-
-class Choice(NamedTuple):
-    """The drawn token; `draw` is NaN where the chain keeps its own generator (mirostat)."""
-
-    token: int
-    p_final: float
-    draw: float
-    num_kept: int
-    is_resampled: bool
+_NAN = float("nan")
+Ids = npt.NDArray[np.intp]
 
 
 class Draws:
@@ -82,63 +75,63 @@ class Sampler:
         self.num_presorted = num_presorted if stages[0][0] == "top_k" and num_presorted <= _PRESORTED_MOST else 0
         self._two = Candidates(2)
 
-    def choose(self, row: Row, top: Top, room: Candidates) -> Choice:
+    def choose(self, row: Row, seen: Distribution, room: Candidates) -> Drawn:
         """Run the chain on a row of logits (vocab,); `room` has as many rows.
 
-        `top` holds at least `num_presorted` of them.
+        `seen` has found at least `num_presorted` of its best.
         """
         if self.num_presorted:
-            self._presorted(row, top, room)
+            self._presorted(row, seen, room)
         else:
             self._all(row, room)
-        choice = self._run(room)
-        if self._grammar is None or self._grammar.allows(choice.token):
-            return choice
+        drawn = self._run(room, 0)
+        if self._grammar is None or self._grammar.allows(drawn.token):
+            return drawn
         self._all(row, room)
         self._grammar.restrict(room)
         if not np.isfinite(room.kept["logit"].max()):
             raise ConfigError("the grammar leaves no token to choose: it may need an end that logit_bias bans")
-        return self._run(room)._replace(is_resampled=True)
+        return self._run(room, RESAMPLED)
 
-    def draw(self, row: Row, context: Any, index: int) -> Choice:
-        """Draw from the logits (vocab,) that `context` has at `index`, and count the token as taken.
+    def draw(self, row: Row, seen: Distribution, context: Any, index: int) -> Drawn:
+        """Draw from the logits that `context` has at `index`, and count the token as taken.
 
-        Raises ModelError for a row that is not finite, ConfigError where the bias leaves nothing of it.
+        Raises ConfigError where the bias leaves nothing of them.
         """
-        best = int(row.argmax())
-        checked(float(row[best]))
-        if best in self._banned and not np.isfinite(np.delete(row, [*self._banned]).max(initial=-np.inf)):
-            raise ConfigError(NOTHING_LEFT)
+        if self._banned and int(seen.top["id"][0]) in self._banned:
+            allowed = np.delete(row.logits, [*self._banned])
+            if not np.isfinite(allowed.max(initial=-np.inf)):
+                raise ConfigError(NOTHING_LEFT)
         token = llama.llama_sampler_sample(self._chain, context, index)
-        return Choice(token, float("nan"), self._next_draw(), 0, False)
+        return Drawn(token, self._next_draw(), 0)
 
     def _next_draw(self) -> float:
-        return float("nan") if self._is_mirostat else self._draws.next()
+        return _NAN if self._is_mirostat else self._draws.next()
 
-    def _presorted(self, row: Row, top: Top, room: Candidates) -> None:
+    def _presorted(self, row: Row, seen: Distribution, room: Candidates) -> None:
         """All that a first stage of top_k can leave: the top_k best beside the biased ids, and these."""
-        others = top.ids[: self.num_presorted]
-        if self._only_bans and self._banned.isdisjoint(others.tolist()):
-            room.fill(others, top.logits[: self.num_presorted])
+        size = min(self.num_presorted, seen.num_top)
+        best = seen.top["id"][:size]
+        if self._only_bans and self._banned.isdisjoint(best.tolist()):
+            room.copy(seen.top_at, size)
             return
-        others = others[~(others[:, None] == self._bias_ids).any(axis=1)]
+        others = best[~(best[:, None] == self._bias_ids).any(axis=1)]
         ids = np.concatenate((others, self._bias_ids))
-        self._add_bias(room.fill(ids, row[ids]), slice(len(others), None))
+        self._add_bias(room.fill(ids, row.logits[ids]), slice(len(others), None))
 
     def _all(self, row: Row, room: Candidates) -> None:
-        logits = room.fill(np.arange(self._num_vocab), row)
+        logits = room.fill(np.arange(self._num_vocab), row.logits)
         if len(self._bias_ids):
             self._add_bias(logits, self._bias_ids)
 
-    def _add_bias(self, logits: Row, where: slice | Ids) -> None:
+    def _add_bias(self, logits: Logits, where: slice | Ids) -> None:
         logits[where] += self._bias
         if not np.isfinite(logits.max()):
             raise ConfigError(NOTHING_LEFT)
 
-    def _run(self, room: Candidates) -> Choice:
+    def _run(self, room: Candidates, flags: int) -> Drawn:
         _apply(self._chain, room.pointer)
-        token, p_final, num_kept = room.drawn()
-        return Choice(token, p_final, self._next_draw(), num_kept, False)
+        return Drawn(room.token, self._next_draw(), flags)
 
     def accept(self, token: int) -> None:
         """Tell the chain and the grammar the token that was taken."""
@@ -164,7 +157,7 @@ class Sampler:
             self._grammar.close()
 
 
-def _bias(sampling: Sampling, num_vocab: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]:
+def _bias(sampling: Sampling, num_vocab: int) -> tuple[Ids, Logits]:
     ids = np.array([token for token, _ in sampling.logit_bias], np.intp)
     if len(ids) and ids.max() >= num_vocab:
         raise ConfigError(f"logit_bias names token {ids.max():,}; this vocabulary ends at {num_vocab - 1:,}")

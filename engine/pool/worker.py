@@ -18,7 +18,8 @@ import psutil
 
 from engine.errors import ConfigError, EngineError
 from engine.llama.chat import prompt_of
-from engine.llama.generation import Generation, Recorded
+from engine.llama.distribution import Recorded
+from engine.llama.generation import Generation
 from engine.llama.model import Model
 from engine.llama.runner import Runner
 from engine.pool import messages as m

@@ -8,9 +8,10 @@ import pytest
 
 from engine.errors import ConfigError
 from engine.llama.candidates import Candidates
-from engine.llama.distribution import Distribution
+from engine.llama.distribution import Distribution, Drawn, row_of
 from engine.llama.model import Model
-from engine.llama.sampler import Choice, Sampler
+from engine.llama.sampler import Sampler
+from engine.results import RESAMPLED
 from engine.specs import Sampling
 
 
@@ -23,14 +24,18 @@ class Bench:
         self.distribution = Distribution(self.size)
         self.room = Candidates(self.size)
 
-    def draw(self, row: npt.NDArray[np.float32]) -> Choice:
-        top = self.distribution.top(row, max(self.sampler.num_presorted, 1))
-        choice = self.sampler.choose(row, top, self.room)
+    def draw(self, logits: npt.NDArray[np.float32]) -> Drawn:
+        row = row_of(logits)
+        self.distribution.look(row, self.sampler.num_presorted, is_measured=False)
+        choice = self.sampler.choose(row, self.distribution, self.room)
         self.sampler.accept(choice.token)
         return choice
 
     def finals(self) -> npt.NDArray[np.float32]:
-        return np.array(self.room.p_of(np.arange(self.size)), np.float32)
+        kept = self.room.kept
+        finals = np.zeros(self.size, np.float32)
+        finals[kept["id"]] = kept["p"]
+        return finals
 
 
 @pytest.fixture
@@ -56,7 +61,7 @@ def test_final_probabilities_are_a_distribution_over_the_survivors(model: Model,
     p = bench.finals()
     best = np.argsort(-row)[:5]
     tempered = np.exp((row[best] - row[best[0]]) / 0.5)
-    assert choice.num_kept == 5
+    assert choice.token in best
     assert np.count_nonzero(p) == 5
     np.testing.assert_allclose(p[best], tempered / tempered.sum(), rtol=1e-4)
 
@@ -65,12 +70,16 @@ def test_top_p_keeps_the_token_that_crosses_the_limit(model: Model) -> None:
     row = np.full(model.num_vocab, -np.inf, np.float32)
     row[[10, 11, 12]] = np.log([0.5, 0.3, 0.2])
     bench = Bench(model, Sampling(top_k=0, top_p=0.7, min_p=0.0, temperature=1.0))
-    assert bench.draw(row).num_kept == 2
+    bench.draw(row)
+    assert bench.finals().nonzero()[0].tolist() == [10, 11]
 
 
 def test_temperature_zero_takes_the_best(model: Model, row: npt.NDArray[np.float32]) -> None:
-    choice = Bench(model, Sampling(temperature=0)).draw(row)
-    assert (choice.token, choice.p_final, choice.num_kept) == (int(row.argmax()), 1.0, 1)
+    bench = Bench(model, Sampling(temperature=0))
+    best = bench.draw(row).token
+    assert best == row.argmax()
+    assert bench.finals().nonzero()[0].tolist() == [best]
+    assert bench.finals()[best] == 1
 
 
 @pytest.mark.parametrize(
@@ -133,7 +142,7 @@ def test_the_grammar_marks_what_it_resampled(model: Model) -> None:
     row[[yes, no]] = 1, 9
     bench = Bench(model, Sampling(temperature=0, grammar='root ::= "y"'))
     choice = bench.draw(row)
-    assert (choice.token, choice.is_resampled) == (yes, True)
+    assert (choice.token, choice.flags) == (yes, RESAMPLED)
     with pytest.raises(ConfigError, match="does not allow"):
         bench.sampler.accept(no)
 

@@ -26,7 +26,7 @@ def raw_logits(context: Context, ids: list[int]) -> npt.NDArray[np.float32]:
         chunk = ids[start : start + 32]
         num_rows = context.fill([Chunk(0, chunk, start, len(chunk))])
         assert context.decode() == 0
-        rows.append(np.array(context.logits(num_rows)))
+        rows.append(np.array([row.logits for row in context.logits(num_rows)]))
     return np.concatenate(rows)
 
 
@@ -49,7 +49,7 @@ def test_generated_logprobs_equal_a_float64_log_softmax(pool: Pool, model: Model
     num_rows = context.fill([Chunk(0, prompt, 0, 1)])
     for index, step in enumerate(done.steps):
         assert context.decode() == 0
-        exact = log_softmax(context.logits(num_rows)[-1].astype(np.float64))
+        exact = log_softmax(context.logits(num_rows)[-1].logits.astype(np.float64))
         p = np.exp(exact)
         assert step.logprob == pytest.approx(exact[step.id], abs=1e-4)
         assert step.entropy == pytest.approx(-(p * exact).sum(), abs=1e-4)

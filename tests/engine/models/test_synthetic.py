@@ -37,7 +37,7 @@ def logits(path: Path, ids: list[int]) -> np.ndarray:
     try:
         context.fill([Chunk(0, ids, 0, 32)])
         assert context.decode() == 0
-        return np.array(context.logits(32), np.float64)
+        return np.array([row.logits for row in context.logits(32)], np.float64)
     finally:
         context.close()
         model.close()

@@ -1,0 +1,217 @@
+/* What a step asks of a row of logits: its best tokens, exact figures, and the record of what was drawn.
+
+   Between two decodes nothing of a program is left in the caches, so that a step in Python costs more in fetching the
+   program than in arithmetic; here it is one short stretch of code over memory that lies together. kernel.py describes
+   the same structures to Python. Vectors are those of GCC and Clang, which every processor can be compiled for. */
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GLIBC__) && __has_attribute(target_clones)
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+enum { LANES = 16, BLOCK = 4 * LANES };
+typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+typedef int64_t pairs __attribute__((vector_size(4 * LANES)));
+typedef double doubles __attribute__((vector_size(8 * LANES)));
+
+/* llama_token_data and llama_token_data_array of llama.h */
+typedef struct {
+    int32_t id;
+    float logit, p;
+} candidate;
+
+typedef struct {
+    candidate *data;
+    size_t size;
+    int64_t selected;
+    bool sorted;
+} candidates;
+
+/* RECORD of engine/results.py */
+typedef struct {
+    int32_t id, rank;
+    double logprob, entropy, normaliser, p_final, draw, elapsed_s;
+    int32_t flags, num_kept;
+} record;
+
+/* What is known of one row: its best `num_top` tokens, largest logit first and ties by id, and where it `is_measured`
+   the log of the summed exponentials and the entropy in nats. `top` and `p_by_id` have room for the vocabulary. */
+typedef struct {
+    candidate *top;
+    float *p_by_id;
+    double normaliser, entropy;
+    int32_t num_vocab, num_top;
+    bool is_measured;
+} look;
+
+static inline bool is_worse(candidate a, candidate b) {
+    return a.logit < b.logit || (a.logit == b.logit && a.id > b.id);
+}
+
+/* Put `moved` into the heap's place `at` or below; the worst stands at the top. */
+static void sift(candidate *heap, int32_t size, int32_t at, candidate moved) {
+    for (int32_t child; (child = 2 * at + 1) < size; at = child) {
+        child += child + 1 < size && is_worse(heap[child + 1], heap[child]);
+        if (!is_worse(heap[child], moved)) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
+}
+
+static void sort_best_first(candidate *heap, int32_t size) {
+    for (int32_t end = size - 1; end > 0; end--) {
+        candidate last = heap[end];
+        heap[end] = heap[0];
+        sift(heap, end, 0, last);
+    }
+}
+
+ALWAYS_INLINE floats choose(ints is_first, floats first, floats second) {
+    return (floats)((is_first & (ints)first) | (~is_first & (ints)second));
+}
+
+ALWAYS_INLINE bool any(ints are) {
+    pairs both = (pairs)are;
+    int64_t found = 0;
+    for (int32_t j = 0; j < LANES / 2; j++) found |= both[j];
+    return found;
+}
+
+/* True where a logit of the block is above the limit, or NaN. */
+ALWAYS_INLINE bool is_any_above(const float *block, float limit) {
+    ints above = {0};
+    for (int32_t i = 0; i < BLOCK; i += LANES) above |= ~(*(const floats *)(block + i) <= limit);
+    return any(above);
+}
+
+/* Collect the k best of a row in a heap; only blocks with a logit above the worst so far are looked into. False where
+   a logit is NaN. */
+FOR_EACH_PROCESSOR static bool find_top(const float *row, int32_t num_vocab, int32_t k, candidate *heap) {
+    int32_t have = 0;
+    for (int32_t start = 0; start < num_vocab; start += BLOCK) {
+        int32_t end = start + BLOCK < num_vocab ? start + BLOCK : num_vocab;
+        if (have == k && end - start == BLOCK && !is_any_above(row + start, heap[0].logit)) continue;
+        for (int32_t id = start; id < end; id++) {
+            candidate found = {id, row[id], 0};
+            if (isnan(found.logit)) return false;
+            if (have == k && found.logit > heap[0].logit) sift(heap, k, 0, found);
+            if (have < k) {
+                heap[have++] = found;
+                for (int32_t at = have == k ? k / 2 : 0; at--;) sift(heap, k, at, heap[at]);
+            }
+        }
+    }
+    sort_best_first(heap, k);
+    return true;
+}
+
+/* What is smaller counts as this: its exponential, 1e-38, is a normal number and nothing beside the 1 of the largest. */
+static const float SMALLEST = -87;
+
+/* e^x for SMALLEST <= x <= 0, to a unit in the last place: x = n ln 2 + r, and the polynomial of Cephes' expf in r. */
+ALWAYS_INLINE floats exponential(floats x) {
+    ints n = __builtin_convertvector(x * 1.44269504f - 0.5f, ints);
+    floats whole = __builtin_convertvector(n, floats);
+    floats r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+    floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1;
+    return p * (floats)((n + 127) << 23);
+}
+
+/* Add e^x and x e^x of a block's x = logit - highest. */
+ALWAYS_INLINE void add_block(const float *block, float highest, doubles *total, doubles *weighted) {
+    floats sum = {0}, weighted_sum = {0};
+    for (int32_t i = 0; i < BLOCK; i += LANES) {
+        floats x = *(const floats *)(block + i) - highest;
+        x = choose(x > SMALLEST, x, (floats){0} + SMALLEST);
+        floats e = exponential(x);
+        sum += e;
+        weighted_sum += x * e;
+    }
+    *total += __builtin_convertvector(sum, doubles);
+    *weighted += __builtin_convertvector(weighted_sum, doubles);
+}
+
+/* With x as there: normaliser = highest + log(sum e^x), entropy = log(sum e^x) - sum(x e^x) / sum e^x. */
+FOR_EACH_PROCESSOR static void measure(look *seen, const float *row, float highest) {
+    doubles totals = {0}, weighted_totals = {0};
+    int32_t start = 0;
+    for (; start + BLOCK <= seen->num_vocab; start += BLOCK) add_block(row + start, highest, &totals, &weighted_totals);
+    float rest[BLOCK];
+    for (int32_t i = 0; i < BLOCK; i++) rest[i] = start + i < seen->num_vocab ? row[start + i] : -INFINITY;
+    add_block(rest, highest, &totals, &weighted_totals);
+    double total = 0, weighted = 0;
+    for (int32_t j = 0; j < LANES; j++) {
+        total += totals[j];
+        weighted += weighted_totals[j];
+    }
+    double log_total = log(total), entropy = log_total - weighted / total;
+    seen->normaliser = highest + log_total;
+    seen->entropy = entropy > 0 ? entropy : 0;
+}
+
+/* Find the k <= num_vocab best tokens of a row, and its figures where that is asked for. False for a row that holds
+   NaN, +inf, or nothing finite. */
+bool look_at(look *seen, const float *row, int32_t k, bool is_measured) {
+    seen->num_top = k;
+    seen->is_measured = is_measured;
+    if (!find_top(row, seen->num_vocab, k, seen->top) || !isfinite(seen->top[0].logit)) return false;
+    if (is_measured) measure(seen, row, seen->top[0].logit);
+    return true;
+}
+
+/* 1 + the number of larger logits. */
+static int32_t rank_of(const look *seen, const float *row, float logit) {
+    int32_t num_larger = 0;
+    if (logit >= seen->top[seen->num_top - 1].logit)
+        while (seen->top[num_larger].logit > logit) num_larger++;
+    else
+        for (int32_t id = 0; id < seen->num_vocab; id++) num_larger += row[id] > logit;
+    return 1 + num_larger;
+}
+
+/* Write k candidates as three columns: ids, logprobs, and probabilities just before the draw, which are NaN where
+   nothing was drawn. A vocabulary of less than k leaves rows of -1, 0 and 0. */
+static void write_candidates(const look *seen, const candidates *drawn, int32_t k, int32_t *ids) {
+    float *logprobs = (float *)(ids + k), *p_finals = logprobs + k;
+    int32_t num_ids = k < seen->num_top ? k : seen->num_top;
+    for (int32_t i = 0; i < num_ids; i++) seen->p_by_id[seen->top[i].id] = drawn ? 0 : NAN;
+    for (size_t i = 0; drawn && i < drawn->size; i++) seen->p_by_id[drawn->data[i].id] = drawn->data[i].p;
+    for (int32_t i = 0; i < num_ids; i++) {
+        ids[i] = seen->top[i].id;
+        logprobs[i] = (float)(seen->top[i].logit - seen->normaliser);
+        p_finals[i] = seen->p_by_id[ids[i]];
+    }
+    for (int32_t i = num_ids; i < k; i++) {
+        ids[i] = -1;
+        logprobs[i] = p_finals[i] = 0;
+    }
+}
+
+/* Write the step that took `token` on a row: a record, and where the row was measured k candidates behind it. `drawn` is
+   what the samplers have left, or NULL. */
+void write_step(const look *seen, const float *row, const candidates *drawn, int32_t token, int32_t k, double draw,
+                double elapsed_s, int32_t flags, record *out) {
+    *out = (record){token, 0, NAN, NAN, NAN, NAN, draw, elapsed_s, flags, 0};
+    for (size_t i = 0; drawn && i < drawn->size; i++) out->num_kept += drawn->data[i].p > 0;
+    if (!seen->is_measured) return;
+    out->rank = rank_of(seen, row, row[token]);
+    out->logprob = row[token] - seen->normaliser;
+    out->entropy = seen->entropy;
+    out->normaliser = seen->normaliser;
+    if (drawn) out->p_final = drawn->data[drawn->selected].p;
+    write_candidates(seen, drawn, k, (int32_t *)(out + 1));
+}

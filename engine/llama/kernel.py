@@ -1,0 +1,75 @@
+"""The compiled kernel.c: its structures and functions. `pip install` compiles it, through hatch_build.py."""
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from engine.errors import ConfigError
+
+CANDIDATE = np.dtype([("id", "<i4"), ("logit", "<f4"), ("p", "<f4")])
+LIBRARY = Path(__file__).with_name("_kernel.so")
+
+
+class Look(ctypes.Structure):
+    """What is known of one row: `num_top` best tokens at `top`, and its figures where it `is_measured`."""
+
+    _fields_ = (
+        ("top", ctypes.c_void_p),
+        ("p_by_id", ctypes.c_void_p),
+        ("normaliser", ctypes.c_double),
+        ("entropy", ctypes.c_double),
+        ("num_vocab", ctypes.c_int32),
+        ("num_top", ctypes.c_int32),
+        ("is_measured", ctypes.c_bool),
+    )
+
+
+class LookAt(Protocol):
+    """Addresses of a Look and a row of float32, k, is_measured; False for a row that is no distribution."""
+
+    def __call__(self, seen: int, row: int, k: int, is_measured: bool, /) -> bool: ...
+
+
+class WriteStep(Protocol):
+    """Addresses of a Look, its row, and a llama_token_data_array or None; then the step; the address to write at."""
+
+    def __call__(
+        self,
+        seen: int,
+        row: int,
+        drawn: int | None,
+        token: int,
+        k: int,
+        draw: float,
+        elapsed_s: float,
+        flags: int,
+        out: int,
+        /,
+    ) -> None: ...
+
+
+class Kernel(NamedTuple):
+    """The functions of kernel.c, where it is said what they do."""
+
+    look_at: LookAt
+    write_step: WriteStep
+
+
+@cache
+def kernel() -> Kernel:
+    """The functions, ready to be called; they return at once and keep Python's lock. Raises ConfigError."""
+    try:
+        library = ctypes.PyDLL(str(LIBRARY))
+    except OSError as error:
+        raise ConfigError(
+            f"the compiled part of the engine cannot be loaded ({error}): "
+            "`make app` compiles it in a checkout, `pip install` elsewhere"
+        ) from error
+    pointer, number, real = ctypes.c_void_p, ctypes.c_int32, ctypes.c_double
+    look_at = ctypes.PYFUNCTYPE(ctypes.c_bool, pointer, pointer, number, ctypes.c_bool)
+    step = (pointer, pointer, pointer, number, number, real, real, number, pointer)
+    write_step = ctypes.PYFUNCTYPE(None, *step)
+    return Kernel(look_at(("look_at", library)), write_step(("write_step", library)))
