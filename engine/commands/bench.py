@@ -167,7 +167,8 @@ def _watched(session: Session) -> bool:
 def _show_progress(session: Session, line: ProgressLine) -> None:
     progress = session.progress
     left = "" if progress.left_s is None else f", {duration(progress.left_s)} left"
-    line.show(f"{progress.done} of {progress.total} samples{left}", step=progress.done)
+    said = f"; {progress.message}" if progress.message else ""
+    line.show(f"{progress.done} of {progress.total} samples{left}{said}", step=progress.done)
 
 
 def _teller(doing: str) -> Callable[[float], None]:

@@ -10,6 +10,7 @@ import numpy as np
 from engine.bench.planning.plan import PlannedCell
 from engine.bench.planning.schedule import MOST_REPEATS, Turn
 from engine.samples import Samples
+from engine.units import counted
 
 ALLOWED_DRIFT = 0.10
 """Part of its median by which the anchor may deviate before what was measured since is measured again."""
@@ -54,6 +55,7 @@ class Rounds:
         self._good_until = int(anchors["position"].max(initial=-1))
         self._num_repeats = 0
         self._changes: list[float] = []
+        self._repeats = ""
 
     def next(self, samples: Samples, out: Collection[int]) -> Turn | None:
         """The first turn left whose cell is still in."""
@@ -89,18 +91,20 @@ class Rounds:
         self._num_repeats += 1
         since = samples[(samples["position"] > self._good_until) & ~samples["is_replaced"]]
         self._turns.extendleft(reversed([_turn_of(sample) for sample in since]))
+        self._repeats = f"{counted(len(since), 'sample')} measured again: the machine's speed changed by {drift:+.0%}"
         return [int(position) for position in since["position"]]
 
     def _accept(self, anchor: np.void, speed: float) -> None:
         self._anchors.append(speed)
         self._good_until = int(anchor["position"])
         self._num_repeats = 0
+        self._repeats = ""
 
     @property
     def says(self) -> str:
-        """How often and by how much the machine changed its speed for good."""
-        if not self._changes:
-            return ""
+        """What is measured again just now; else how often and by how much the machine changed its speed for good."""
+        if self._repeats or not self._changes:
+            return self._repeats
         changes = ", ".join(f"{change:+.0%}" for change in self._changes)
         return (
             f"The machine itself changed its speed while this was measured: the anchor cell by {changes}, "

@@ -9,6 +9,7 @@ from engine.bench.planning.schedule import MOST_REPEATS, rounds_of
 from engine.bench.running.runner import Runner
 from engine.bench.running.strategies import Rounds
 from engine.samples import Samples, no_samples
+from engine.units import counted
 from tests.engine.bench.fakes import Clock, FakeFleet, Kept, cells
 
 NUM_CELLS, NUM_ROUNDS = 4, 6
@@ -75,9 +76,9 @@ def test_continuing_knows_the_anchors_so_far() -> None:
     assert len(strategy.ahead(part, ())) == len(TURNS) - len(part)
     slow = part[-1:].copy()
     slow["position"], slow["is_anchor"], slow["tokens_per_s"] = 8, True, 50.0
-    assert strategy.review(np.concatenate([part, slow])) == list(
-        range(int(part["position"][part["is_anchor"]][-1]) + 1, 9)
-    )
+    again = list(range(int(part["position"][part["is_anchor"]][-1]) + 1, 9))
+    assert strategy.review(np.concatenate([part, slow])) == again
+    assert strategy.says == f"{counted(len(again), 'sample')} measured again: the machine's speed changed by -50%"
 
 
 def test_more_rounds_add_only_their_own_turns() -> None:
