@@ -6,6 +6,7 @@ from html import escape
 
 from engine import palette
 from engine.results import Candidate, Completion, StepTable, TokenStep
+from engine.units import percent
 
 MAX_TOKENS = 2_000
 MAX_CANDIDATES = 10
@@ -103,7 +104,7 @@ def _row(candidate: Candidate, *, is_drawn: bool) -> str:
 
 
 def _percent(p: float) -> str:
-    return f"{100 * p:.1f} %" if p >= 0.0005 else "under 0.1 %"
+    return percent(p, 1) if p >= 0.0005 else "under 0.1 %"
 
 
 def _footer(completion: Completion) -> str:

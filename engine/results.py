@@ -85,6 +85,7 @@ class StepTable(Sequence["TokenStep"]):
         self._top_ids: Ints = np.zeros((64, k), np.int32)
         self._top_logprobs: Floats = np.zeros((64, k), np.float32)
         self._top_p_final: Floats = np.zeros((64, k), np.float32)
+        self._views = self._as_bytes()
         self._texts: list[str] = []
         self._reading = threading.Lock()
         self._decoder = TextDecoder(vocabulary, strip_first_space=is_prompt)
@@ -99,15 +100,24 @@ class StepTable(Sequence["TokenStep"]):
         return table
 
     def append(self, records: Records, ids: Ints, logprobs: Floats, p_final: Floats) -> None:
-        """Add n steps; the columns grow by doubling."""
-        end = self._size + len(records)
+        """Add n steps."""
+        columns = (records, RECORD), (ids, np.int32), (logprobs, np.float32), (p_final, np.float32)
+        self.append_bytes(*(np.asarray(column, kind).tobytes() for column, kind in columns))
+
+    def append_bytes(self, *columns: bytes) -> None:
+        """Add n steps by their bytes: records, and k ids, logprobs and final probabilities of each; columns grow by
+        doubling."""
+        start, end = self._size, self._size + len(columns[0]) // RECORD.itemsize
         if end > len(self._records):
             self._grow(max(end, 2 * len(self._records)))
-        here = slice(self._size, end)
-        self._records[here] = records
-        if self.k:
-            self._top_ids[here], self._top_logprobs[here], self._top_p_final[here] = ids, logprobs, p_final
+        for (view, width), column in zip(self._views, columns, strict=False):
+            view[start * width : end * width] = column
         self._size = end
+
+    def _as_bytes(self) -> list[tuple[memoryview, int]]:
+        """The memory of each column that has any, and the bytes of a step in it."""
+        columns = (self._records, self._top_ids, self._top_logprobs, self._top_p_final)[: 4 if self.k else 1]
+        return [(column.view(np.uint8).reshape(-1).data, column.nbytes // len(column)) for column in columns]
 
     def _grow(self, size: int) -> None:
         def larger(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -117,6 +127,7 @@ class StepTable(Sequence["TokenStep"]):
 
         self._records, self._top_ids = larger(self._records), larger(self._top_ids)
         self._top_logprobs, self._top_p_final = larger(self._top_logprobs), larger(self._top_p_final)
+        self._views = self._as_bytes()
 
     @property
     def records(self) -> Records:

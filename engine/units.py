@@ -67,6 +67,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def percent(share: float, decimals: int = 0) -> str:
+    """A part of one: 90 %, 12.5 %."""
+    return f"{100 * share:.{decimals}f} %"
+
+
+def change(share: float) -> str:
+    """By how much something grew or shrank: +30 %, −7 %."""
+    return f"{'−' if share < 0 else '+'}{percent(abs(share))}"
+
+
 def dollars(value: float) -> str:
     """Money: $5.25, $1,234.50, and three digits of less than ten cents: $0.00123."""
     if not math.isfinite(value):

@@ -23,7 +23,7 @@ from engine.history import INBOX, History, write_inbox, write_run
 from engine.jsonable import figure
 from engine.runs import RunRecord
 from engine.settings import Settings
-from engine.units import duration, quantity
+from engine.units import duration, percent, quantity
 from engine.workbench.bench_keeping import HistoryKeeper
 
 SHOWN_EVERY_S = 1.0
@@ -122,7 +122,7 @@ def show_limits(given: words_of.LimitsArguments) -> None:
     for num, rate in limits.bandwidth:
         print(f"reads {rate / 1e9:6.1f} GB/s with {num} thread{'s' if num > 1 else ''}")
     print(f"multiplies {limits.flops / 1e9:,.0f} GFLOP/s (32 bits)")
-    print(f"last-level cache {limits.cache_bytes / (1 << 20):,.0f} MiB")
+    print(f"last-level cache {quantity(limits.cache_bytes, 'B')}")
 
 
 def _history(settings: Settings, closing: ExitStack) -> History | None:
@@ -175,7 +175,7 @@ def _teller(doing: str) -> Callable[[float], None]:
     line = ProgressLine()
 
     def tell(fraction: float) -> None:
-        line.show(f"{doing}: {fraction:.0%}", step=int(10 * fraction))
+        line.show(f"{doing}: {percent(fraction)}", step=int(10 * fraction))
         if fraction >= 1:
             line.end()
 

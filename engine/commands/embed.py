@@ -19,7 +19,7 @@ from engine.embedding.models import EMBEDDED_NAME
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import AUTO, BACKENDS, EmbedSpec
 from engine.errors import ConfigError
-from engine.units import counted, digits, duration
+from engine.units import counted, digits, duration, percent
 from engine.workbench.similarity import nearest
 from engine.workbench.text_files import MOST_BYTES, TextSet, read_texts
 
@@ -47,7 +47,7 @@ def run(words: Sequence[str]) -> None:
         job = pool.submit(
             found.texts,
             is_query=given.query,
-            on_progress=lambda share: line.show(f"embedding: {share:.0%}", step=int(10 * share)),
+            on_progress=lambda share: line.show(f"embedding: {percent(share)}", step=int(10 * share)),
         )
         result = job.result()
         line.end()

@@ -15,7 +15,7 @@ from engine.embedding.choice import (
 )
 from engine.embedding.measuring import Progress, measure_backends
 from engine.embedding.models import EmbeddingModel, find_model
-from engine.units import counted, digits, quantity
+from engine.units import counted, digits, percent, quantity
 
 _HEAD = (
     f"{'backend':<14} {'texts/s':>9} {'tok/s':>9} {'x torch':>8} {'worst cos':>10} {'mean cos':>9} {'ranks':>8} "
@@ -39,7 +39,7 @@ def _measure(model: str) -> Measurement | None:
     line = ProgressLine()
 
     def tell(progress: Progress) -> None:
-        line.show(f"measuring: {progress.share:.0%}, {progress.doing}", step=int(10 * progress.share))
+        line.show(f"measuring: {percent(progress.share)}, {progress.doing}", step=int(10 * progress.share))
 
     measured = measure_backends(model, on_progress=tell)
     line.end()

@@ -26,7 +26,7 @@ from engine.models import (
 from engine.models.fit import SEQUENCES, notes_example
 from engine.models.fit_report import fit_report
 from engine.specs import PoolSpec
-from engine.units import NOT_MEASURED, counted, digits, quantity
+from engine.units import NOT_MEASURED, counted, digits, percent, quantity
 from engine.workbench.model_library import in_memory
 from engine.workbench.model_slot import default_spec
 
@@ -125,7 +125,7 @@ def _line(entry: LibraryEntry) -> str:
     return (
         f"{entry.name:<40.40} {entry.file.quantisation:<8} {quantity(entry.file.size, 'B'):>9} "
         f"{quantity(plain['needed_bytes'], 'B'):>9}  {'yes' if plain['fits'] else 'no':<5} "
-        f"{NOT_MEASURED if share is None else f'{share:.0%}':>6}  {entry.place.name}: {entry.label}"
+        f"{NOT_MEASURED if share is None else percent(share):>6}  {entry.place.name}: {entry.label}"
     )
 
 

@@ -7,7 +7,7 @@ from engine.bench.measuring.load_order import LoadStep, measure_load_order
 from engine.commands.printing import print_json, print_text
 from engine.commands.progress_line import ProgressLine
 from engine.models import find_model
-from engine.units import quantity
+from engine.units import percent, quantity
 
 Given = dict[str, Any]
 
@@ -28,7 +28,7 @@ def _act(given: Given) -> None:
     line = ProgressLine()
     try:
         order = measure_load_order(
-            a.path, b.path, on_progress=lambda share: line.show(f"loading: {share:.0%}", step=int(10 * share))
+            a.path, b.path, on_progress=lambda share: line.show(f"loading: {percent(share)}", step=int(10 * share))
         )
     finally:
         line.end()

@@ -11,7 +11,7 @@ from engine.models.quantisations import Offer, offers
 from engine.models.quantise import QuantiseJob
 from engine.pool.placement import num_cores
 from engine.settings import Settings
-from engine.units import digits, quantity
+from engine.units import digits, percent, quantity
 from engine.workbench.model_files import make_folder, quantisation_path
 
 Given = dict[str, Any]
@@ -62,7 +62,7 @@ def _quantise(source: ModelFile, type_name: str, given: Given) -> None:
         print_json(facts)
     else:
         share = made.size / source.size
-        print_text(f"{path}: {made.quantisation}, {quantity(made.size, 'B')}, {share:.0%} of {source.path.name}")
+        print_text(f"{path}: {made.quantisation}, {quantity(made.size, 'B')}, {percent(share)} of {source.path.name}")
 
 
 def _show_offers(source: ModelFile, given: Given) -> None:

@@ -11,7 +11,7 @@ from engine.errors import ConfigError
 from engine.models import read_model
 from engine.models.shapes import Shape, free_form, shape_named
 from engine.models.synthetic import write_synthetic
-from engine.units import quantity
+from engine.units import percent, quantity
 
 Given = dict[str, Any]
 
@@ -51,7 +51,7 @@ def _synthesise(given: Given) -> None:
     path, line, began = Path(given["path"]), ProgressLine(), time.monotonic()
     write_synthetic(
         shape_of(given), path, given["quant"], given["seed"],
-        lambda share: line.show(f"writing: {share:.0%}", step=int(10 * share)),
+        lambda share: line.show(f"writing: {percent(share)}", step=int(10 * share)),
     )  # fmt: skip
     line.end()
     file = read_model(path)

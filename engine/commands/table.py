@@ -4,6 +4,7 @@ import math
 import unicodedata
 
 from engine.results import Candidate, Completion, StepTable, TokenStep
+from engine.units import percent
 
 _COLUMNS = f"{'':>5} {'token':<18} {'p':>7} {'rank':>6} {'bits':>6} {'drawn':>7}   candidates, (cut by a sampler)"
 
@@ -54,4 +55,4 @@ def _candidate(candidate: Candidate, *, is_drawn: bool) -> str:
 
 
 def _percent(p: float) -> str:
-    return f"{100 * p:.1f} %" if p >= 0.0005 else "<0.1 %"
+    return percent(p, 1) if p >= 0.0005 else "<0.1 %"

@@ -7,7 +7,7 @@ from typing import TypeVar
 from engine.commands.progress_line import ProgressLine
 from engine.errors import EngineError, JobTimeout
 from engine.models.work import Progress, Work
-from engine.units import duration, quantity
+from engine.units import duration, percent, quantity
 
 SHOWN_EVERY_S = 0.5
 
@@ -42,5 +42,5 @@ def _told(progress: Progress) -> str:
     left = f", {duration(progress.left_s)} left" if math.isfinite(progress.left_s) else ""
     return (
         f"{progress.state}: {quantity(progress.num_bytes, 'B')} of {quantity(progress.total_bytes, 'B')}, "
-        f"{progress.share:.0%}{left}"
+        f"{percent(progress.share)}{left}"
     )

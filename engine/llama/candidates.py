@@ -7,7 +7,7 @@ import llama_cpp.llama_cpp as llama
 import numpy as np
 import numpy.typing as npt
 
-from engine.llama.kernel import CANDIDATE
+from engine.llama.kernel import CANDIDATE, kernel
 
 _NOTHING_SELECTED = -1
 
@@ -41,6 +41,13 @@ class Candidates:
         rows["id"] = ids
         filled: npt.NDArray[np.float32] = rows["logit"]
         filled[:] = logits
+        return filled
+
+    def fill_all(self, logits: int) -> npt.NDArray[np.float32]:
+        """Take all rows and fill them from the logits at that address; gives theirs, which may still be changed."""
+        rows = self.take(len(self._rows))
+        kernel().list_all(logits, len(rows), self._start)
+        filled: npt.NDArray[np.float32] = rows["logit"]
         return filled
 
     def copy(self, first: int, size: int) -> None:

@@ -59,7 +59,7 @@ class Distribution:
     """
 
     def __init__(self, num_vocab: int) -> None:
-        self._look_at, self._write_step = kernel()
+        self._look_at, self._write_step = kernel().look_at, kernel().write_step
         self._num_vocab = num_vocab
         self.top = np.zeros(num_vocab, CANDIDATE)
         self.top_at: int = self.top.ctypes.data

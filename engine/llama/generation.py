@@ -1,7 +1,7 @@
 """One job on one sequence: its ids, its sampler, its text, and the records of its steps."""
 
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engine.errors import ModelError
 from engine.llama.candidates import Candidates
@@ -58,16 +58,6 @@ class Generation:
         scratch.distribution.look(row, self.sampler.num_presorted, is_measured=False)
         self.sampler.choose(row, scratch.distribution, scratch.room)
         self.sampler.accept(token)
-
-    def draw(self, row: Row, context: Any, index: int, now: float, scratch: Scratch) -> Recorded:
-        """Draw the next token without figures of the row, which is the context's at `index`; else as `step`."""
-        began = time.perf_counter()
-        self._look(row, scratch.distribution, 1, is_measured=False)
-        drawn = self.sampler.draw(row, scratch.distribution, context, index)
-        scratch.sample_s += time.perf_counter() - began
-        recorded = scratch.distribution.record(row, drawn, self._elapsed(now), 0)
-        self._take(drawn.token, now)
-        return recorded
 
     def step(self, row: Row, now: float, scratch: Scratch) -> Recorded:
         """Draw the next token from a row of logits; raises ModelError naming the step for a row that is not finite."""

@@ -215,3 +215,8 @@ void write_step(const look *seen, const float *row, const candidates *drawn, int
     if (drawn) out->p_final = drawn->data[drawn->selected].p;
     write_candidates(seen, drawn, k, (int32_t *)(out + 1));
 }
+
+/* Every token of a row as a candidate, in the order of ids. */
+void list_all(const float *row, int32_t num_vocab, candidate *out) {
+    for (int32_t id = 0; id < num_vocab; id++) out[id] = (candidate){id, row[id], 0};
+}

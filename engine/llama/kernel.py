@@ -51,11 +51,18 @@ class WriteStep(Protocol):
     ) -> None: ...
 
 
+class ListAll(Protocol):
+    """Addresses of a row and of as many rows of CANDIDATE as it has logits, and how many those are."""
+
+    def __call__(self, row: int, num_vocab: int, out: int, /) -> None: ...
+
+
 class Kernel(NamedTuple):
     """The functions of kernel.c, where it is said what they do."""
 
     look_at: LookAt
     write_step: WriteStep
+    list_all: ListAll
 
 
 @cache
@@ -72,4 +79,5 @@ def kernel() -> Kernel:
     look_at = ctypes.PYFUNCTYPE(ctypes.c_bool, pointer, pointer, number, ctypes.c_bool)
     step = (pointer, pointer, pointer, number, number, real, real, number, pointer)
     write_step = ctypes.PYFUNCTYPE(None, *step)
-    return Kernel(look_at(("look_at", library)), write_step(("write_step", library)))
+    list_all = ctypes.PYFUNCTYPE(None, pointer, number, pointer)
+    return Kernel(look_at(("look_at", library)), write_step(("write_step", library)), list_all(("list_all", library)))

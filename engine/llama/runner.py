@@ -115,14 +115,7 @@ class Runner:
         request = order.request
         seed = random.getrandbits(31) if order.sampling.seed is None else order.sampling.seed
         is_exact = not (request.reuse_prefix or request.prompt_logprobs) and request.generated > 0
-        sampler = Sampler(
-            order.sampling,
-            seed,
-            self.model.vocab,
-            self.model.num_vocab,
-            self.context.n_ctx,
-            is_direct=request.top_k == 0 and not is_exact,
-        )
+        sampler = Sampler(order.sampling, seed, self.model.vocab, self.model.num_vocab, self.context.n_ctx)
         generation = Generation(
             order.job, ids, request, sampler, self.model.vocabulary, Clock(order.submitted, started)
         )
@@ -229,17 +222,14 @@ class Runner:
             first, end_row = end_row, end_row + chunk.num_rows
             if chunk.num_rows:
                 try:
-                    self._read_chunk(chunk, rows[first:end_row], end_row - 1 - num_rows)
+                    self._read_chunk(chunk, rows[first:end_row])
                 except EngineError as error:
                     self._fail(chunk.sequence, error)
             elif self.scheduler.tracks[chunk.sequence].is_generating:
                 self._finish_prompt(chunk.sequence)
 
-    def _read_chunk(self, chunk: Chunk, rows: list[Row], last: int) -> None:
-        """Score or replay the prompt tokens that its rows predict, then draw where the prompt is complete.
-
-        `last` is the place of its last row among all, counted from their end: -1 for the very last.
-        """
+    def _read_chunk(self, chunk: Chunk, rows: list[Row]) -> None:
+        """Score or replay the prompt tokens that its rows predict, then draw where the prompt is complete."""
         generation = self._running[chunk.sequence]
         end = chunk.position + len(chunk.ids)
         known = generation.ids[end - len(rows) + 1 : end + 1]
@@ -250,11 +240,7 @@ class Runner:
         if generation.request.max_tokens == 0:
             self._finish_prompt(chunk.sequence)
             return
-        now = time.monotonic()
-        if generation.sampler.is_direct:
-            step = generation.draw(rows[-1], self.context.handle, last, now, self.scratch)
-        else:
-            step = generation.step(rows[-1], now, self.scratch)
+        step = generation.step(rows[-1], time.monotonic(), self.scratch)
         self._reporter.steps(generation.job, (step,), is_prompt=False)
         if generation.finish_reason is None and end >= self.context.n_ctx:
             generation.finish_reason = "length"

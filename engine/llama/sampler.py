@@ -45,15 +45,12 @@ class Draws:
 
 
 class Sampler:
-    """One request's chain. Call choose(), then accept(); where it `is_direct`, draw() instead.
+    """One request's chain: call choose(), then accept().
 
-    is_direct: nobody asks what stood before the draw, so that llama.cpp does the whole step by itself; not with a
-    grammar. Raises ConfigError for a grammar, bias or stage that llama.cpp refuses.
+    Raises ConfigError for a grammar, bias or stage that llama.cpp refuses.
     """
 
-    def __init__(
-        self, sampling: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx: int, *, is_direct: bool = False
-    ) -> None:
+    def __init__(self, sampling: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx: int) -> None:
         self._num_vocab = num_vocab
         self._is_mirostat = sampling.mirostat > 0
         self._draws = Draws(seed)
@@ -62,10 +59,7 @@ class Sampler:
         self._only_bans = len(self._banned) == len(self._bias_ids)
         grammar = gbnf_of(sampling)
         self._grammar = Grammar(vocab, grammar) if grammar else None
-        self.is_direct = is_direct and not grammar
         stages = _stages(sampling, seed, vocab, num_vocab, n_ctx)
-        if self.is_direct and len(self._bias_ids):
-            stages.insert(0, ("logit_bias", _bias_stage(sampling, num_vocab)))
         self._chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
         for _name, stage in stages:
             llama.llama_sampler_chain_add(self._chain, stage)
@@ -93,18 +87,6 @@ class Sampler:
             raise ConfigError("the grammar leaves no token to choose: it may need an end that logit_bias bans")
         return self._run(room, RESAMPLED)
 
-    def draw(self, row: Row, seen: Distribution, context: Any, index: int) -> Drawn:
-        """Draw from the logits that `context` has at `index`, and count the token as taken.
-
-        Raises ConfigError where the bias leaves nothing of them.
-        """
-        if self._banned and int(seen.top["id"][0]) in self._banned:
-            allowed = np.delete(row.logits, [*self._banned])
-            if not np.isfinite(allowed.max(initial=-np.inf)):
-                raise ConfigError(NOTHING_LEFT)
-        token = llama.llama_sampler_sample(self._chain, context, index)
-        return Drawn(token, self._next_draw(), 0)
-
     def _next_draw(self) -> float:
         return _NAN if self._is_mirostat else self._draws.next()
 
@@ -120,7 +102,7 @@ class Sampler:
         self._add_bias(room.fill(ids, row.logits[ids]), slice(len(others), None))
 
     def _all(self, row: Row, room: Candidates) -> None:
-        logits = room.fill(np.arange(self._num_vocab), row.logits)
+        logits = room.fill_all(row.address)
         if len(self._bias_ids):
             self._add_bias(logits, self._bias_ids)
 
@@ -162,13 +144,6 @@ def _bias(sampling: Sampling, num_vocab: int) -> tuple[Ids, Logits]:
     if len(ids) and ids.max() >= num_vocab:
         raise ConfigError(f"logit_bias names token {ids.max():,}; this vocabulary ends at {num_vocab - 1:,}")
     return ids, np.array([bias for _, bias in sampling.logit_bias], np.float32)
-
-
-def _bias_stage(sampling: Sampling, num_vocab: int) -> Any:
-    biases = [llama.llama_logit_bias(token, bias) for token, bias in sampling.logit_bias]
-    array = (llama.llama_logit_bias * len(biases))(*biases)
-    stage = llama.llama_sampler_init_logit_bias(num_vocab, len(biases), array)
-    return not_null(stage, "logit_bias", "llama.cpp refuses it")
 
 
 def _stages(sampling: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx: int) -> list[tuple[str, Any]]:

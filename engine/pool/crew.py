@@ -137,7 +137,7 @@ def _deliver(owner: "weakref.ref[Owner]", member: Member) -> None:
     """Hand over what the worker says until it ends, or its owner has."""
     while True:
         try:
-            messages = list(member.channel.receive())
+            messages = member.channel.receive()
         except (EOFError, OSError):
             return
         alive = owner()

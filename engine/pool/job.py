@@ -13,7 +13,7 @@ from engine import errors
 from engine.errors import EngineError, JobTimeout
 from engine.pool import messages as m
 from engine.pool.listening import check_may_wait
-from engine.results import RECORD, Completion, FinishReason, Floats, Ints, Records, StepTable, Timings, TokenStep
+from engine.results import RECORD, Completion, FinishReason, StepTable, Timings, TokenStep
 from engine.specs import Request, Sampling
 from engine.vocabulary import Vocabulary
 
@@ -186,16 +186,11 @@ class Job:
 
     def on_steps(self, message: m.Steps) -> None:
         """New steps came."""
-        records: Records = np.frombuffer(message.records, RECORD)
-        k = self.request.top_k
-        ids: Ints = np.frombuffer(message.top_ids, np.int32).reshape(-1, k) if k else _NO_IDS
-        logprobs: Floats = np.frombuffer(message.top_logprobs, np.float32).reshape(-1, k) if k else _NO_FIGURES
-        finals: Floats = np.frombuffer(message.top_p_final, np.float32).reshape(-1, k) if k else _NO_FIGURES
         table = self.prompt_steps if message.is_prompt else self.steps
         if not message.is_prompt:
             self._last_at = time.monotonic()
             self._first_at = self._first_at or self._last_at
-        table.append(records, ids, logprobs, finals)
+        table.append_bytes(message.records, message.top_ids, message.top_logprobs, message.top_p_final)
         self._notify()
 
     def on_ended(self, message: m.Ended) -> None:
@@ -259,10 +254,6 @@ class Job:
 
 def _nothing_left(_job: Job) -> int:
     return 0
-
-
-_NO_IDS: Ints = np.zeros((0, 0), np.int32)
-_NO_FIGURES: Floats = np.zeros((0, 0), np.float32)
 
 
 def _reason(text: str) -> FinishReason:

@@ -1,7 +1,6 @@
 """What a pool and its workers say to each other: small typed structs in length-framed msgpack."""
 
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -172,7 +171,8 @@ class Channel:
         self.socket = end
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(receives)
-        self._buffer = bytearray()
+        self._room = memoryview(bytearray(1 << 18))
+        self._begun = bytearray()
 
     def send(self, message: Message) -> None:
         """Send one message; raises OSError when the other end is gone."""
@@ -181,21 +181,29 @@ class Channel:
         frame[:_LENGTH] = (len(frame) - _LENGTH).to_bytes(_LENGTH, "little")
         self.socket.sendall(frame)
 
-    def receive(self) -> Iterator[Any]:
-        """Wait for data and give every whole message in it; raises EOFError when the other end is gone."""
+    def receive(self) -> list[Any]:
+        """Wait for data and give every message that is whole by then; raises EOFError when the other end is gone."""
         try:
-            data = self.socket.recv(1 << 18)
+            size = self.socket.recv_into(self._room)
         except ConnectionError:
-            data = b""
-        if not data:
+            size = 0
+        if not size:
             raise EOFError("the other end of the channel is closed")
-        self._buffer += data
-        while len(self._buffer) >= _LENGTH:
-            length = int.from_bytes(self._buffer[:_LENGTH], "little")
-            if length > _LARGEST:
+        frames: bytearray | memoryview = self._room[:size]
+        if self._begun:
+            self._begun += frames
+            frames = self._begun
+        messages = []
+        at = 0
+        while len(frames) - at >= _LENGTH:
+            start = at + _LENGTH
+            end = start + int.from_bytes(frames[at:start], "little")
+            if end - start > _LARGEST:
                 raise EOFError("a frame of the channel is damaged")
-            if len(self._buffer) < _LENGTH + length:
+            if len(frames) < end:
                 break
-            frame = bytes(self._buffer[_LENGTH : _LENGTH + length])
-            del self._buffer[: _LENGTH + length]
-            yield self._decoder.decode(frame)
+            messages.append(self._decoder.decode(frames[start:end]))
+            at = end
+        if at or frames is not self._begun:
+            self._begun = bytearray(frames[at:])
+        return messages

@@ -293,9 +293,9 @@ class Pool(metaclass=Refusing):
 
     # the end
 
-    def close(self) -> None:
-        """End all workers; jobs still open fail with PoolClosed. Safe to call twice."""
-        self._end(PoolClosed("the pool was closed while this job was open"))
+    def close(self, reason: str = "the pool was closed while this job was open") -> None:
+        """End all workers; jobs still open fail with PoolClosed, which says the reason. Safe to call twice."""
+        self._end(PoolClosed(reason))
 
     def _end(self, error: PoolClosed) -> None:
         jobs = self._jobs.close()

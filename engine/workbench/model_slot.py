@@ -17,6 +17,11 @@ from engine.specs import PoolSpec
 
 LONGEST_DEFAULT_CTX = 2048
 
+EJECTED = "the model was ejected while this ran: load it again, then run"
+REPLACED = "another model was loaded while this ran: load the first one again, then run"
+CLOSED = "the workbench was closed while this ran: start it again, then run"
+"""Why a job of a model that is gone has no result."""
+
 
 @dataclass(frozen=True)
 class ModelState:
@@ -83,20 +88,23 @@ class ModelSlot:
         arguments = path, spec, number, old
         threading.Thread(target=self._load, args=arguments, name="logitbench-load", daemon=True).start()
 
-    def eject(self) -> None:
-        """Close the pool and free its memory; a load in progress is ended, also where it hangs."""
+    def eject(self, reason: str = EJECTED) -> None:
+        """Close the pool and free its memory; a load in progress is ended, also where it hangs.
+
+        Jobs that are still open end with PoolClosed, which says the reason.
+        """
         with self._lock:
             self._abandon_load()
             self._number += 1
             old, self._state = self._state.pool, ModelState()
         if old is not None:
-            old.close()
+            old.close(reason)
 
     def close(self) -> None:
         """Eject, wait for an abandoned load to end its workers, and take no other model."""
         with self._lock:
             self._is_closed = True
-        self.eject()
+        self.eject(CLOSED)
         with self._one_load:
             pass
 
@@ -109,7 +117,7 @@ class ModelSlot:
     def _load(self, path: Path, spec: PoolSpec | None, number: int, old: Pool | None) -> None:
         with self._one_load:
             if old is not None:
-                old.close()
+                old.close(REPLACED)
             try:
                 self._open(path, spec, number)
             except EngineError as error:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from engine.units import between, counted, digits, dollars, duration, quantity
+from engine.units import between, change, counted, digits, dollars, duration, percent, quantity
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,11 @@ def test_both_ends_of_an_interval_share_a_unit() -> None:
 )
 def test_a_duration_is_said_as_people_do(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_parts_and_changes_are_percentages() -> None:
+    assert (percent(0.9), percent(0.1254, 1), percent(1)) == ("90 %", "12.5 %", "100 %")
+    assert (change(0.3), change(-0.07), change(0)) == ("+30 %", "−7 %", "+0 %")
 
 
 def test_one_of_a_thing_is_singular() -> None:

@@ -15,7 +15,7 @@ from engine.runs import CellRecord, RunRecord, quantisation_in
 from engine.samples import METRICS_BY_NAME
 from engine.stats import Interval, Verdict, compare_many
 from engine.stats.verdicts import ByRound
-from engine.units import counted, digits, quantity
+from engine.units import counted, digits, percent, quantity
 
 
 class Size(NamedTuple):
@@ -221,7 +221,7 @@ def _sentence(files: Sequence[QuantisationFigures], sequences: tuple[int, ...]) 
         return f"No quantisation is shown to be faster than {original.label} at {at}{told_by}."
     best = max(faster, key=lambda file: file.speeds[few].value)
     share = best.size.num_bytes / original.size.num_bytes
-    sized = "" if math.isnan(share) else f", at {share:.0%} of its size"
+    sized = "" if math.isnan(share) else f", at {percent(share)} of its size"
     kl = "" if math.isnan(best.kl_mean) else f" and KL {best.kl_mean:.2g} nats a token"
     return f"{best.label} is the fastest at {at}: {times(best.verdicts[few].ratio)} {original.label}{sized}{kl}."
 

@@ -10,7 +10,7 @@ from engine.bench.findings.limits import Limits
 from engine.bench.planning.plan import Cell
 from engine.models.gguf import ModelFile
 from engine.models.memory import kv_bytes_per_token
-from engine.units import quantity
+from engine.units import percent, quantity
 
 NEAR_LIMIT = 0.8
 """From this share of the bandwidth on, memory counts as what limits decoding."""
@@ -94,7 +94,8 @@ def _of_decoding(cell: Cell, limits: Limits, read_per_s: float) -> str:
     if math.isnan(read_per_s):
         return ""
     most, share = limits.bandwidth_bytes_per_s, read_per_s / limits.bandwidth_bytes_per_s
-    reads = f"Decoding reads {read_per_s / 1e9:,.1f} of the {most / 1e9:,.1f} GB/s that this memory gives ({share:.0%})"
+    rates = f"{read_per_s / 1e9:,.1f} of the {most / 1e9:,.1f} GB/s"
+    reads = f"Decoding reads {rates} that this memory gives ({percent(share)})"
     used = _num_threads(cell)
     if share > _BEYOND:
         return (
@@ -115,7 +116,7 @@ def _of_decoding(cell: Cell, limits: Limits, read_per_s: float) -> str:
 def _of_prefill(cell: Cell, limits: Limits, share: float, best: float) -> str:
     if math.isnan(share):
         return ""
-    says = f"Prefill runs at {share:.0%} of the best that such layers reach here ({best:,.0f} tok/s)"
+    says = f"Prefill runs at {percent(share)} of the best that such layers reach here ({best:,.0f} tok/s)"
     used = _num_threads(cell, is_prefill=True)
     return f"{says} with {used} of {limits.num_cores} cores." if used < limits.num_cores else f"{says}."
 

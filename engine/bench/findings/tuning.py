@@ -15,7 +15,7 @@ from engine.bench.running.effects import Effects, effects
 from engine.bench.running.halving import Halving, final_round, median_of, short_samples
 from engine.samples import METRICS_BY_NAME, Samples, no_samples
 from engine.stats import Verdict, compare
-from engine.units import counted, quantity
+from engine.units import counted, percent, quantity
 
 FLAT = 0.02
 """Settings whose figure is this near to the best are as good."""
@@ -101,7 +101,7 @@ class Tuning:
         lightest = answer.flat[0]
         if lightest != answer.winner == answer.leader:
             memory = " instead of ".join(self._figure(judged, cell, _MEMORY) for cell in (lightest, answer.winner))
-            said.append(f"{self._label(lightest)} is as good within {FLAT:.0%} and takes less memory: {memory}.")
+            said.append(f"{self._label(lightest)} is as good within {percent(FLAT)} and takes less memory: {memory}.")
         said.append(f"Tried: {answer.num_tried:,} of {counted(len(self._cells), 'setting')}.")
         return ("" if answer.is_final else "So far: ") + " ".join(said)
 
@@ -112,9 +112,8 @@ class Tuning:
             return f"Nothing tried is better than {DEFAULT_LABEL}: keep it, at {figure}."
         if self._plan.goal == "memory":
             memory = [self._figure(judged, cell, _MEMORY) for cell in (answer.leader, DEFAULT)]
-            return (
-                f"{label}: {memory[0]} for {figure}, {ENOUGH:.0%} of the best or more; the default takes {memory[1]}."
-            )
+            enough = f"{percent(ENOUGH)} of the best or more"
+            return f"{label}: {memory[0]} for {figure}, {enough}; the default takes {memory[1]}."
         gain = f"{times(ratio)} {DEFAULT_LABEL}"
         if answer.winner == DEFAULT and answer.verdict.word == "not enough data":
             more = counted(answer.verdict.more_rounds, "more round")
@@ -122,7 +121,7 @@ class Tuning:
                 f"{label} may be better, {gain}, but that is not shown yet: {more} would. Till then keep the default."
             )
         if answer.winner == DEFAULT:
-            return f"Nothing tried is better than {DEFAULT_LABEL} by more than {FLAT:.0%}: keep it."
+            return f"Nothing tried is better than {DEFAULT_LABEL} by more than {percent(FLAT)}: keep it."
         return f"{label}: {figure}, {gain}." if ratio.num else f"{label}: {figure}; the default could not be measured."
 
     def _label(self, cell: int) -> str:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from engine.bench.findings.summary import by_round
 from engine.runs import CellRecord, RunRecord
 from engine.stats import compare
-from engine.units import quantity
+from engine.units import percent, quantity
 
 PARTS = {
     "tokenise": "text to token ids",
@@ -114,12 +114,12 @@ def _sentence(run: RunRecord, bars: tuple[Bar, ...]) -> str:
     by_arm = {bar.arm: bar for bar in reversed(bars)}
     ours = by_arm.get("pool", bars[0])
     said = (
-        f"Python costs at most {_percent(ours.share_outside)} here: {_name(ours)} spends "
+        f"Python costs at most {percent(ours.share_outside, 1)} here: {_name(ours)} spends "
         f"{_inside(ours)} a token inside llama_decode, and the rest holds the choice of the token too"
     )
     usual = by_arm.get("create_completion")
     if usual is not None and usual is not ours:
-        said += f"; create_completion spends {_inside(usual)} there ({_percent(usual.share_outside)} outside)"
+        said += f"; create_completion spends {_inside(usual)} there ({percent(usual.share_outside, 1)} outside)"
     return f"{said}.{_race(run, ours, by_arm.get('llama-bench'))}"
 
 
@@ -141,7 +141,3 @@ def _name(bar: Bar) -> str:
 def _inside(bar: Bar) -> str:
     inside = sum(part.seconds_per_token for part in bar.parts if part.name in INSIDE)
     return f"{quantity(inside, 's')} of {quantity(bar.seconds_per_token, 's')}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

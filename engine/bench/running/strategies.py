@@ -10,7 +10,7 @@ import numpy as np
 from engine.bench.planning.plan import PlannedCell
 from engine.bench.planning.schedule import MOST_REPEATS, Turn
 from engine.samples import Samples
-from engine.units import counted
+from engine.units import change, counted
 
 ALLOWED_DRIFT = 0.10
 """Part of its median by which the anchor may deviate before what was measured since is measured again."""
@@ -91,7 +91,8 @@ class Rounds:
         self._num_repeats += 1
         since = samples[(samples["position"] > self._good_until) & ~samples["is_replaced"]]
         self._turns.extendleft(reversed([_turn_of(sample) for sample in since]))
-        self._repeats = f"{counted(len(since), 'sample')} measured again: the machine's speed changed by {drift:+.0%}"
+        num_again = counted(len(since), "sample")
+        self._repeats = f"{num_again} measured again: the machine's speed changed by {change(drift)}"
         return [int(position) for position in since["position"]]
 
     def _accept(self, anchor: np.void, speed: float) -> None:
@@ -105,7 +106,7 @@ class Rounds:
         """What is measured again just now; else how often and by how much the machine changed its speed for good."""
         if self._repeats or not self._changes:
             return self._repeats
-        changes = ", ".join(f"{change:+.0%}" for change in self._changes)
+        changes = ", ".join(map(change, self._changes))
         return (
             f"The machine itself changed its speed while this was measured: the anchor cell by {changes}, "
             f"{MOST_REPEATS + 1} times in a row. Cells compared by rounds are sound; a single figure depends on when."

@@ -6,7 +6,7 @@ from plotly.subplots import make_subplots
 from engine.bench.findings.users import Capacity
 from engine.bench.findings.waterfall import PARTS, Part, Waterfall
 from engine.bench.planning.plan import Objective
-from engine.units import counted, quantity, scale_of
+from engine.units import counted, percent, quantity, scale_of
 from pages.parts.benchmark.chart_pen import (
     ACCENT,
     FAINTEST_AREA,
@@ -76,4 +76,4 @@ def waterfall(found: Waterfall) -> go.Figure:
 
 
 def _told(words: str, step: Part) -> str:
-    return f"{words}<br>{quantity(step.seconds_per_token, 's')}, {100 * step.share:.1f} %"
+    return f"{words}<br>{quantity(step.seconds_per_token, 's')}, {percent(step.share, 1)}"

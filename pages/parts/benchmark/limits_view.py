@@ -19,7 +19,7 @@ from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.units import size
 
-SHAPE, SHAPE_TOLD = "llama-1.1b-32k", "Measure a 1.1 B shape (636 MiB, no download)"
+SHAPE, SHAPE_TOLD = "llama-1.1b-32k", "Measure a 1.1 B shape (668 MB, no download)"
 
 
 def show(bench: Workbench, run: RunRecord, cell: CellSummary | None) -> None:

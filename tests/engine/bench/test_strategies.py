@@ -65,7 +65,7 @@ def test_a_machine_that_changed_for_good_is_accepted_after_two_more_tries() -> N
     tries = samples[(samples["cell"] == first["cell"]) & (samples["round"] == first["round"]) & ~samples["is_anchor"]]
     assert len(tries) == MOST_REPEATS + 1
     assert tries["is_replaced"].tolist() == [True, True, False]
-    assert "-30%" in strategy.says
+    assert "−30 %" in strategy.says
 
 
 def test_continuing_knows_the_anchors_so_far() -> None:
@@ -78,7 +78,7 @@ def test_continuing_knows_the_anchors_so_far() -> None:
     slow["position"], slow["is_anchor"], slow["tokens_per_s"] = 8, True, 50.0
     again = list(range(int(part["position"][part["is_anchor"]][-1]) + 1, 9))
     assert strategy.review(np.concatenate([part, slow])) == again
-    assert strategy.says == f"{counted(len(again), 'sample')} measured again: the machine's speed changed by -50%"
+    assert strategy.says == f"{counted(len(again), 'sample')} measured again: the machine's speed changed by −50 %"
 
 
 def test_more_rounds_add_only_their_own_turns() -> None:

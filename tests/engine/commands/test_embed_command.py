@@ -86,7 +86,7 @@ def test_backends_are_measured_once_and_printed(
     assert main(["embed", "--backends", "--json"]) == 0
     heard = capsys.readouterr()
     told = json.loads(heard.out)
-    assert "measuring: 50%, torch-bf16" in heard.err and told["auto"] == "torch"
+    assert "measuring: 50 %, torch-bf16" in heard.err and told["auto"] == "torch"
     rows = {row["name"]: row for row in told["backends"]}
     assert rows["torch"]["worst_cosine"] == rows["torch"]["speedup"] == 1
     assert rows["torch-bf16"]["worst_cosine"] == 0.997 and rows["torch-bf16"]["texts_per_s"] == 85

@@ -21,7 +21,7 @@ def test_it_is_measured_and_told(models: list[str], capsys: pytest.CaptureFixtur
     assert (found["a"], found["b"]) == tuple(models)
     assert [step["name"] for step in found["steps"]] == ["A", "B", "A"]
     assert all(step["load_s"] > 0 for step in found["steps"])
-    assert "loading: 100%" in told.err
+    assert "loading: 100 %" in told.err
     assert shell.main(["models", "order", *models]) == 0
     text = capsys.readouterr().out
     assert text.count("\nA ") == 2 and text.count("\nB ") == 2

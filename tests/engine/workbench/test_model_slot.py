@@ -2,13 +2,13 @@
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from engine.errors import ModelError
+from engine.errors import ModelError, PoolClosed
 from engine.workbench import model_slot
 from engine.workbench.model_slot import ModelSlot
 from tests.waiting import until
@@ -36,6 +36,11 @@ def hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch
 
 def sleeping() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if child.name() == "sleep"]
+
+
+def reload(slot: ModelSlot) -> None:
+    assert slot.state.path is not None
+    slot.load(slot.state.path)
 
 
 def test_a_load_that_hangs_ends_when_it_is_ejected(
@@ -93,3 +98,20 @@ def test_a_model_that_is_removed_while_loaded_answers_until_it_is_ejected(
     until(lambda: slot.state.error, within_s=WITHIN_S)
     with pytest.raises(ModelError, match=r"leaving\.gguf"):
         slot.state.loaded()
+
+
+@pytest.mark.parametrize(
+    ("leave", "reason"),
+    [(ModelSlot.eject, model_slot.EJECTED), (reload, model_slot.REPLACED), (ModelSlot.close, model_slot.CLOSED)],
+)
+def test_what_runs_is_told_what_became_of_its_model(
+    slot: ModelSlot, story_model: Path, leave: Callable[[ModelSlot], None], reason: str
+) -> None:
+    slot.load(story_model)
+    until(lambda: slot.state.pool, within_s=WITHIN_S)
+    pool, _identity = slot.state.loaded()
+    with pool.held():
+        job = pool.submit("Once", max_tokens=1)
+        leave(slot)
+        with pytest.raises(PoolClosed, match=reason):
+            job.result(WITHIN_S)
