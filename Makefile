@@ -20,7 +20,7 @@ test:
 	@.ci/prepare browser
 	@$(MAKE) --no-print-directory check
 	OMP_WAIT_POLICY=passive .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
-	.venv/bin/python -m pytest -m alone
+	.venv/bin/python -m pytest -m alone $$(grep -rl --include='test_*.py' 'pytest.mark.alone' tests)
 
 check:
 	@.ci/prepare test
