@@ -46,16 +46,16 @@ class Recorded(NamedTuple):
     """One step as bytes: a results.RECORD row, and k candidates' ids, logprobs and final probabilities."""
 
     record: bytes
-    top_ids: bytes = b""
-    top_logprobs: bytes = b""
-    top_p_final: bytes = b""
+    top_ids: bytes
+    top_logprobs: bytes
+    top_p_final: bytes
 
 
 class Distribution:
     """Looks at rows of one vocabulary size and writes down the steps that were taken on them.
 
-    After look() the first `num_top` of `top`, rows of CANDIDATE that lie at `top_at`, are the most probable tokens,
-    largest logit first, ties by id.
+    After look() the first k of `top`, rows of CANDIDATE that lie at `top_at`, are the most probable tokens, largest
+    logit first, ties by id.
     """
 
     def __init__(self, num_vocab: int) -> None:
@@ -63,8 +63,6 @@ class Distribution:
         self._num_vocab = num_vocab
         self.top = np.zeros(num_vocab, CANDIDATE)
         self.top_at: int = self.top.ctypes.data
-        self.num_top = 0
-        self._is_measured = False
         self._p_by_id = np.zeros(num_vocab, np.float32)
         self._seen = Look(top=self.top_at, p_by_id=self._p_by_id.ctypes.data, num_vocab=num_vocab)
         self._seen_at = ctypes.addressof(self._seen)
@@ -73,28 +71,24 @@ class Distribution:
         self._written = self._out.data
 
     def look(self, row: Row, k: int, *, is_measured: bool) -> None:
-        """Find the k most probable tokens of a row, at least one, and its figures where they are asked for.
+        """Find the min(k, vocab) most probable tokens of a row, at least one, and its figures where asked for.
 
         Raises ModelError for a row that holds NaN or nothing finite.
         """
-        self.num_top = min(max(k, 1), self._num_vocab)
-        self._is_measured = is_measured
-        if not self._look_at(self._seen_at, row.address, self.num_top, is_measured):
+        if not self._look_at(self._seen_at, row.address, min(max(k, 1), self._num_vocab), is_measured):
             raise ModelError("the logits hold NaN or nothing finite: the weights are damaged or the model overflowed")
 
     def record(self, row: Row, drawn: Drawn, elapsed_s: float, k: int, left: Candidates | None = None) -> Recorded:
-        """The step that took a token on the row last looked at, with k candidates where that row was measured.
+        """The step that took a token on the row last looked at, with k candidates: 0 where that was not measured.
 
-        left: what the samplers have left of it; None where nobody knows.
+        left: what the samplers have left of the row; None where nobody knows.
         """
         token, draw, flags = drawn
-        if self._is_measured:
+        if self._seen.is_measured:
             flags |= INSPECTED
         address = left.address if left else None
         self._write_step(self._seen_at, row.address, address, token, k, draw, elapsed_s, flags, self._out_at)
         written, size = self._written, _COLUMN * k
-        if not (size and self._is_measured):
-            return Recorded(bytes(written[:_RECORD]))
         ids, logprobs, p_finals = _RECORD, _RECORD + size, _RECORD + 2 * size
         return Recorded(
             bytes(written[:ids]),

@@ -1,5 +1,6 @@
 """One job on one sequence: its ids, its sampler, its text, and the records of its steps."""
 
+import math
 import time
 from typing import NamedTuple
 
@@ -10,8 +11,6 @@ from engine.llama.sampler import Sampler
 from engine.results import FinishReason
 from engine.specs import Request
 from engine.vocabulary import Vocabulary
-
-_NAN = float("nan")
 
 
 class Scratch:
@@ -86,7 +85,7 @@ class Generation:
             seen.look(row, k, is_measured=True)
         except ModelError as error:
             raise ModelError(f"prompt token {token}: {error}") from error
-        return seen.record(row, Drawn(token, _NAN, 0), self._elapsed(now), k)
+        return seen.record(row, Drawn(token, math.nan, 0), self._elapsed(now), k)
 
     def _elapsed(self, now: float) -> float:
         elapsed, self._previous = now - self._previous, now

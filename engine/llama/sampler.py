@@ -23,7 +23,6 @@ _accept = quick(llama.llama_sampler_accept, None, ctypes.c_void_p, ctypes.c_int3
 
 NOTHING_LEFT = "logit_bias leaves no token to choose"
 _PRESORTED_MOST = 1024
-_NAN = float("nan")
 Ids = npt.NDArray[np.intp]
 
 
@@ -65,7 +64,7 @@ class Sampler:
             llama.llama_sampler_chain_add(self._chain, stage)
         self._xtc = next((stage for name, stage in stages if name == "xtc"), None)
         self._dist = None if self._is_mirostat else stages[-1][1]
-        num_presorted = sampling.top_k + len(self._bias_ids)
+        num_presorted = min(sampling.top_k + len(self._bias_ids), num_vocab)
         self.num_presorted = num_presorted if stages[0][0] == "top_k" and num_presorted <= _PRESORTED_MOST else 0
         self._two = Candidates(2)
 
@@ -88,14 +87,13 @@ class Sampler:
         return self._run(room, RESAMPLED)
 
     def _next_draw(self) -> float:
-        return _NAN if self._is_mirostat else self._draws.next()
+        return math.nan if self._is_mirostat else self._draws.next()
 
     def _presorted(self, row: Row, seen: Distribution, room: Candidates) -> None:
         """All that a first stage of top_k can leave: the top_k best beside the biased ids, and these."""
-        size = min(self.num_presorted, seen.num_top)
-        best = seen.top["id"][:size]
+        best = seen.top["id"][: self.num_presorted]
         if self._only_bans and self._banned.isdisjoint(best.tolist()):
-            room.copy(seen.top_at, size)
+            room.copy(seen.top_at, self.num_presorted)
             return
         others = best[~(best[:, None] == self._bias_ids).any(axis=1)]
         ids = np.concatenate((others, self._bias_ids))

@@ -99,13 +99,14 @@ class Rounds:
         self._anchors.append(speed)
         self._good_until = int(anchor["position"])
         self._num_repeats = 0
-        self._repeats = ""
 
     @property
     def says(self) -> str:
         """What is measured again just now; else how often and by how much the machine changed its speed for good."""
-        if self._repeats or not self._changes:
+        if self._num_repeats:
             return self._repeats
+        if not self._changes:
+            return ""
         changes = ", ".join(map(change, self._changes))
         return (
             f"The machine itself changed its speed while this was measured: the anchor cell by {changes}, "
