@@ -2,7 +2,8 @@
 
    Between two decodes nothing of a program is left in the caches, so that a step in Python costs more in fetching the
    program than in arithmetic; here it is one short stretch of code over memory that lies together. kernel.py describes
-   the same structures to Python. Vectors are those of GCC and Clang, which every processor can be compiled for. */
+   the same structures to Python. Vectors are those of GCC and Clang, which every processor can be compiled for, and as
+   wide as most have them: the parts of a wider one would be compared one by one. */
 
 #include <math.h>
 #include <stdbool.h>
@@ -11,16 +12,20 @@
 #include <string.h>
 
 #if defined(__x86_64__) && defined(__GLIBC__) && __has_attribute(target_clones)
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("fma", "default")))
+enum { LANES = 8 };
 #else
 #define FOR_EACH_PROCESSOR
+enum { LANES = 4 };
 #endif
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 16, BLOCK = 4 * LANES };
+enum { GROUP = 16, BLOCK = 64 };
+typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t quad_ints __attribute__((vector_size(16)));
+typedef int64_t pair __attribute__((vector_size(16)));
 typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t ints __attribute__((vector_size(4 * LANES)));
-typedef int64_t pairs __attribute__((vector_size(4 * LANES)));
 typedef double doubles __attribute__((vector_size(8 * LANES)));
 
 /* llama_token_data and llama_token_data_array of llama.h */
@@ -75,31 +80,21 @@ static void sort_best_first(candidate *heap, int32_t size) {
     }
 }
 
-ALWAYS_INLINE floats choose(ints is_first, floats first, floats second) {
-    return (floats)((is_first & (ints)first) | (~is_first & (ints)second));
+/* True where one of GROUP logits is above the limit, or NaN. */
+ALWAYS_INLINE bool is_any_above(const float *logits, float limit) {
+    quad_ints above = {0};
+    for (int32_t i = 0; i < GROUP; i += 4) above |= ~(*(const quad *)(logits + i) <= limit);
+    pair both = (pair)above;
+    return both[0] | both[1];
 }
 
-ALWAYS_INLINE bool any(ints are) {
-    pairs both = (pairs)are;
-    int64_t found = 0;
-    for (int32_t j = 0; j < LANES / 2; j++) found |= both[j];
-    return found;
-}
-
-/* True where a logit of the block is above the limit, or NaN. */
-ALWAYS_INLINE bool is_any_above(const float *block, float limit) {
-    ints above = {0};
-    for (int32_t i = 0; i < BLOCK; i += LANES) above |= ~(*(const floats *)(block + i) <= limit);
-    return any(above);
-}
-
-/* Collect the k best of a row in a heap; only blocks with a logit above the worst so far are looked into. False where
-   a logit is NaN. */
-FOR_EACH_PROCESSOR static bool find_top(const float *row, int32_t num_vocab, int32_t k, candidate *heap) {
+/* Collect the k best of a row in a heap; GROUP logits of which none is above the worst so far are passed over. False
+   where a logit is NaN. */
+static bool find_top(const float *row, int32_t num_vocab, int32_t k, candidate *heap) {
     int32_t have = 0;
-    for (int32_t start = 0; start < num_vocab; start += BLOCK) {
-        int32_t end = start + BLOCK < num_vocab ? start + BLOCK : num_vocab;
-        if (have == k && end - start == BLOCK && !is_any_above(row + start, heap[0].logit)) continue;
+    for (int32_t start = 0; start < num_vocab; start += GROUP) {
+        int32_t end = start + GROUP < num_vocab ? start + GROUP : num_vocab;
+        if (have == k && end - start == GROUP && !is_any_above(row + start, heap[0].logit)) continue;
         for (int32_t id = start; id < end; id++) {
             candidate found = {id, row[id], 0};
             if (isnan(found.logit)) return false;
@@ -129,6 +124,10 @@ ALWAYS_INLINE floats exponential(floats x) {
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1;
     return p * (floats)((n + 127) << 23);
+}
+
+ALWAYS_INLINE floats choose(ints is_first, floats first, floats second) {
+    return (floats)((is_first & (ints)first) | (~is_first & (ints)second));
 }
 
 /* Add e^x and x e^x of a block's x = logit - highest. */

@@ -27,9 +27,9 @@ from tests.conftest import LAUNCH, lend_exports
 from tests.pages.bench_harness import START, make_run
 
 ROOT = Path(__file__).parents[2]
-# Slow enough to be watched: about a tenth of a second for a token while tests run beside it.
+# Slow enough to be watched: about a tenth of a second for a token on the one core that its server has.
 SLOW = Shape(
-    architecture="llama", n_vocab=8192, n_ctx_train=2048, n_embd=1024, n_layer=12, n_head=16, n_head_kv=16, n_ff=2816,
+    architecture="llama", n_vocab=8192, n_ctx_train=2048, n_embd=1024, n_layer=8, n_head=16, n_head_kv=16, n_ff=2816,
     norm_eps=1e-5, rope_base=10_000,
 )  # fmt: skip
 
@@ -38,7 +38,10 @@ expect.set_options(timeout=60_000)
 
 
 class Server:
-    """`streamlit run app.py` on a free port, with a home folder of its own."""
+    """`streamlit run app.py` on a free port, with a home folder of its own.
+
+    One with a model of its own, which is slow, has a single core: the others are for the browser and for other tests.
+    """
 
     def __init__(self, home: Path, model: Path | None = None) -> None:
         with socket.socket() as probe:
@@ -53,6 +56,8 @@ class Server:
             self.process = subprocess.Popen(
                 [*command, "--server.headless=true"], cwd=ROOT, env=environment, stdout=log, stderr=log
             )
+        if model:
+            os.sched_setaffinity(self.process.pid, {max(os.sched_getaffinity(0))})
 
     def wait(self, seconds: float = 60) -> None:
         """Return when the server answers."""
