@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserType, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 from engine.bench.measuring.embedding import open_embedding_target
 from engine.bench.measuring.target import open_pool_target
@@ -24,11 +24,6 @@ from engine.pool.pool import Pool
 from engine.settings import PREFIX
 
 SHORT_SAMPLE_S = 0.1
-LAUNCH = {
-    "executable_path": next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None),
-    "args": ["--no-sandbox", "--disable-gpu"],
-}
-"""How Chromium is started."""
 
 # A shell's background ignores it, and so would every program that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -120,15 +115,10 @@ def pool(story_model: Path) -> Iterator[Pool]:
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[BrowserType]:
-    """What starts browsers; one for all tests, as Playwright runs only once in a process."""
+def browser() -> Iterator[Browser]:
+    """Chromium as the system has it; one for all tests, as Playwright runs only once in a process."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with sync_playwright() as playwright:
-        yield playwright.chromium
-
-
-@pytest.fixture(scope="session")
-def browser(chromium: BrowserType) -> Iterator[Browser]:
-    """Chromium as the system has it, without a profile."""
-    running = chromium.launch(**LAUNCH)
-    yield running
-    running.close()
+        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield running
+        running.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import BrowserContext, BrowserType, Locator, Page, ViewportSize, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from engine.bench.planning.plan import Plan
 from engine.history import History
@@ -23,7 +23,7 @@ from engine.models import embedded_model
 from engine.models.shapes import Shape
 from engine.models.synthetic import write_synthetic
 from engine.runs import RunRecord
-from tests.conftest import LAUNCH, lend_exports
+from tests.conftest import lend_exports
 from tests.pages.bench_harness import START, make_run
 
 ROOT = Path(__file__).parents[2]
@@ -144,12 +144,10 @@ def kept(tmp_path_factory: pytest.TempPathFactory, runs: list[RunRecord], export
         yield server
 
 
-@pytest.fixture(scope="session")
-def context(chromium: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
-    """A browser in which nothing moves; only with a profile on disk are Streamlit's scripts kept as compiled."""
-    profile = tmp_path_factory.mktemp("profile")
-    size = ViewportSize(width=1400, height=1000)
-    context = chromium.launch_persistent_context(profile, **LAUNCH, viewport=size, reduced_motion="reduce")
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """A profile in which nothing moves; from the second page on, Streamlit's own files are in its cache."""
+    context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
     context.set_default_timeout(60_000)
     yield context
     context.close()
