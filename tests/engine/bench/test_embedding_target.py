@@ -30,7 +30,7 @@ SAMPLE_S = 0.05
 PLAN = Plan(
     question="embedding",
     model=EMBEDDED_NAME,
-    axes={"backend": ("torch", "onnx-int8")},
+    axes={"backend": ("torch", "torch-bf16")},
     pool={"workers": 2, "threads": 1, "tokens_per_batch": 128},
     workload={"num_words": 6, "num_texts": 4},
     rounds=1,
@@ -111,7 +111,6 @@ def test_a_load_ends_when_it_is_stopped() -> None:
         open_short(cell, opening)
 
 
-@pytest.mark.usefixtures("quick_embedding")
 def test_a_run_measures_every_cell_and_tells_how_near_the_vectors_are() -> None:
     cells, reporter = embedding_cells(PLAN), Kept()
     with closing(Fleet(open_short)) as fleet:
@@ -123,12 +122,12 @@ def test_a_run_measures_every_cell_and_tells_how_near_the_vectors_are() -> None:
     own = reporter.samples[~reporter.samples["is_anchor"] & ~reporter.samples["is_replaced"]]
     assert sorted(own["cell"].tolist()) == [0, 1]
     assert (own["sentences_per_s"] > 0).all()
-    (in_float32,) = own["pss_bytes"][own["cell"] == 0]
-    assert 0.6 < guessed_bytes(cells[0].spec, find_model("")) / in_float32 < 1.7
+    for sample in own:
+        assert 0.6 < guessed_bytes(cells[sample["cell"]].spec, find_model("")) / sample["pss_bytes"] < 1.7
     assert exact["repetitions"] == near["repetitions"] == 1.0
     assert exact["worst_cosine"] > 0.999999
     assert exact["rank_correlation"] > 0.99999
-    assert 0.9 < near["worst_cosine"] < near["mean_cosine"] < 0.99999
+    assert 0.98 < near["worst_cosine"] < near["mean_cosine"] < 0.99999
     assert 0.99 < near["rank_correlation"] < 1
 
 

@@ -1,4 +1,4 @@
-"""GGUF embedding models through llama.cpp: pooled as they say, near to the same model as a folder."""
+"""GGUF embedding models through llama.cpp: pooled as they say, near to the same model in PyTorch."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,10 +26,8 @@ def llama(minilm_gguf: Path) -> Iterator[EmbeddingPool]:
         yield opened
 
 
-@pytest.mark.usefixtures("quick_embedding")
-def test_vectors_are_those_of_the_folder(llama: EmbeddingPool) -> None:
-    with EmbeddingPool(EmbedSpec(threads=1)) as folder:
-        ours, theirs = llama.embed(TEXTS), folder.embed(TEXTS)
+def test_vectors_are_those_of_the_folder(llama: EmbeddingPool, embedder: EmbeddingPool) -> None:
+    ours, theirs = llama.embed(TEXTS), embedder.embed(TEXTS)
     assert llama.backend == "llama"
     assert ours.shape == theirs.shape
     assert agreement(ours[LATIN], theirs[LATIN]).worst_cosine > 0.999
