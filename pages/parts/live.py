@@ -137,6 +137,8 @@ class Feed:
         self._add_status(body)
         if self.is_over:
             body["end"] = self.watched.ending()
+        if body and self.latency:
+            body["at"] = time.time()
         return {"job": self.trial, **body} if body else None
 
     def _columns(self, table: StepTable, first: int, count: int) -> dict[str, Any]:
@@ -193,9 +195,13 @@ class Page:
                 self._tasks.pop(next(iter(self._tasks))).cancel()
             self._tasks[trial] = asyncio.create_task(self._feed(trial, first, latency=ask.latency))
 
-    async def _send(self, message: dict[str, Any]) -> None:
+    async def _send(self, make: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+        """Send what `make` gives, and give it too; it is called in turn, so that no made message is ever left out."""
         async with self._sending:
-            await self._socket.send_text(_encode(message).decode())
+            message = make()
+            if message is not None:
+                await self._socket.send_text(_encode(message).decode())
+        return message
 
     async def _feed(self, trial: str, first: int, *, latency: bool) -> None:
         try:
@@ -218,7 +224,7 @@ class Page:
             )
 
     async def _fail(self, trial: str, error: str) -> None:
-        await self._send({"job": trial, "live": False, "end": {"error": error}})
+        await self._send(lambda: {"job": trial, "live": False, "end": {"error": error}})
 
     async def _relay(self, feed: Feed) -> None:
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
@@ -235,15 +241,10 @@ class Page:
                     # Without news the figures are looked at again: a queue moves and a rate is held back for a moment.
                     await asyncio.wait_for(changed.wait(), STATUS_S)
                 changed.clear()
-                message = feed.message()
-                if message is None:
-                    continue
+                message = await self._send(feed.message)
                 if feed.has_more:
                     changed.set()
-                if feed.latency:
-                    message["at"] = time.time()
-                await self._send(message)
-                if "steps" in message or "prompt" in message:
+                if message is not None and message.keys() & {"steps", "prompt"}:
                     await asyncio.sleep(BATCH_S)
         finally:
             remove()

@@ -1,14 +1,15 @@
 """The web socket of live tokens: what it sends, whom it refuses, and that nobody holds up anybody else."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from starlette.websockets import WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
@@ -33,6 +34,26 @@ def bench() -> ScriptedBench:
 def server(bench: ScriptedBench) -> Iterator[Server]:
     with serving(bench) as running:
         yield running
+
+
+class GatedSocket:
+    """A page's socket whose messages go no further before its gate is open."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[str] = asyncio.Queue()
+        self.gate, self.is_waiting = asyncio.Event(), asyncio.Event()
+        self.sent: list[dict[str, Any]] = []
+
+    def ask(self, **jobs: int) -> None:
+        self.asked.put_nowait(json.dumps({"token": live.TOKEN, "jobs": jobs}))
+
+    async def receive_text(self) -> str:
+        return await self.asked.get()
+
+    async def send_text(self, text: str) -> None:
+        self.is_waiting.set()
+        await self.gate.wait()
+        self.sent.append(json.loads(text))
 
 
 def page(server: Server, **options: Any) -> ClientConnection:
@@ -127,6 +148,33 @@ def test_each_text_travels_once_and_none_is_missing(bench: ScriptedBench, server
     for token, text, raw, kind in words:
         expected = (vocabulary.text(token), vocabulary.pieces[token].hex(), vocabulary.kinds[token])
         assert (text, raw, kind) == expected
+
+
+def test_texts_come_to_a_page_that_asks_anew_while_they_wait_for_their_turn(bench: ScriptedBench) -> None:
+    trial, neighbour = bench.trials["t"], ScriptedTrial()
+    bench.trials["first"] = neighbour
+    for each in (trial, neighbour):
+        each.go_on(5)
+        each.finish()
+    socket = GatedSocket()
+
+    async def talk() -> None:
+        page = asyncio.create_task(live.Page(cast("WebSocket", socket), bench).serve())
+        socket.ask(first=0)
+        await socket.is_waiting.wait()
+        for _time in range(2):
+            socket.ask(t=0)
+            await asyncio.sleep(0.2)
+        socket.gate.set()
+        while sum("end" in message for message in socket.sent) < 2:
+            await asyncio.sleep(0.01)
+        page.cancel()
+        await asyncio.gather(page, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(talk(), PATIENCE_S))
+    batches = [message[part] for message in socket.sent for part in ("prompt", "steps") if part in message]
+    known = {(batch["v"], word[0]) for batch in batches for word in batch["words"]}
+    assert {(batch["v"], token) for batch in batches for token in batch["id"]} <= known
 
 
 def test_figures_are_those_of_the_table() -> None:
