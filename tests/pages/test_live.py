@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -171,7 +172,9 @@ def test_texts_come_to_a_page_that_asks_anew_while_they_wait_for_their_turn(benc
         page.cancel()
         await asyncio.gather(page, return_exceptions=True)
 
-    asyncio.run(asyncio.wait_for(talk(), PATIENCE_S))
+    # Playwright runs a loop of its own in the thread of the tests.
+    with ThreadPoolExecutor(1) as other:
+        other.submit(asyncio.run, asyncio.wait_for(talk(), PATIENCE_S)).result()
     batches = [message[part] for message in socket.sent for part in ("prompt", "steps") if part in message]
     known = {(batch["v"], word[0]) for batch in batches for word in batch["words"]}
     assert {(batch["v"], token) for batch in batches for token in batch["id"]} <= known
