@@ -6,16 +6,15 @@ of llama, qwen2, phi2 and gemma3 models it lay between 4 % below and 20 % above 
 within 1 %; the sum was within 3 % of the PSS of workers with models of 0.5 to 2.8 billion parameters.
 """
 
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.errors import MemoryRefused
 from engine.models.available import available_memory
 from engine.models.gguf import ModelFile
-from engine.models.header import TensorInfo
 from engine.models.kv_cache import LayerCache, cache_bytes, layer_caches, state_bytes
 from engine.models.kv_cache import bytes_per_token as kv_bytes_per_token
+from engine.models.repacking import LOOKED_UP, copied_bytes
 from engine.specs import PoolSpec
 from engine.units import quantity
 
@@ -32,14 +31,6 @@ MERGE_BYTES = 150
 """with the merges of a byte-pair tokenizer, of which there are about as many as tokens."""
 
 _FLOAT, _HALF = 4, 2
-_ROWS_REPACKED = 8
-_REPACKED_TYPES = {
-    "x86_64": {"Q4_0", "Q4_K", "Q2_K", "IQ4_NL", "MXFP4"},
-    "aarch64": {"Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "IQ4_NL", "MXFP4"},
-}
-"""What llama.cpp repacks for AVX2 and AVX-512, measured, and for NEON (ggml-cpu/repack.cpp)."""
-_LOOKED_UP = ("token_embd.weight", "per_layer_token_embd.weight", "position_embd.weight", "token_types.weight")
-"""Tensors of which rows are taken, never a product: these stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -148,28 +139,19 @@ def _host_share(model: ModelFile, spec: PoolSpec) -> float:
 
 def _weights(model: ModelFile, spec: PoolSpec) -> tuple[int, int, int]:
     """Bytes used in the file's pages, copied into each instance, and mapped without being used."""
-    if spec.load == "none":
-        return 0, model.weights_bytes, 0
     if spec.share_weights:
-        return model.weights_bytes, 0, 0
+        return (0, model.weights_bytes, 0) if spec.load == "none" else (model.weights_bytes, 0, 0)
     is_tied = not any(tensor.name == "output.weight" for tensor in model.tensors)
-    repacked = [tensor for tensor in model.tensors if _is_repacked(tensor, is_tied=is_tied)]
-    copied = sum(tensor.num_bytes for tensor in repacked)
-    idle = sum(tensor.num_bytes for tensor in repacked if tensor.name not in _LOOKED_UP)
+    copies = {tensor: copied_bytes(tensor, is_tied=is_tied) for tensor in model.tensors}
+    copied = sum(copies.values())
+    idle = sum(tensor.num_bytes for tensor, size in copies.items() if size and tensor.name not in LOOKED_UP)
     used = model.weights_bytes - idle
-    return (used + idle, copied, 0) if spec.load == "mlock" else (used, copied, idle)
-
-
-def _is_repacked(tensor: TensorInfo, *, is_tied: bool) -> bool:
-    """Whether llama.cpp makes a copy of a matrix in an order that this processor multiplies faster."""
-    is_product = tensor.name not in _LOOKED_UP or (is_tied and tensor.name == "token_embd.weight")
-    machine = "aarch64" if platform.machine() in ("aarch64", "arm64") else "x86_64"
-    return (
-        is_product
-        and len(tensor.shape) > 1
-        and tensor.shape[1] % _ROWS_REPACKED == 0
-        and tensor.type.name in _REPACKED_TYPES[machine]
-    )
+    match spec.load:
+        case "none":
+            return 0, used + copied, 0
+        case "mlock":
+            return used + idle, copied, 0
+    return used, copied, idle
 
 
 def _process_bytes(model: ModelFile) -> int:

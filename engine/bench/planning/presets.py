@@ -16,6 +16,7 @@ from engine.bench.planning.preview import preview
 from engine.embedding.backends import usable
 from engine.embedding.models import EmbeddingModel
 from engine.errors import ConfigError
+from engine.models.repacking import has_amx
 from engine.pool.placement import num_cores
 from engine.stats import fewest_rounds
 
@@ -123,7 +124,7 @@ def _users(model: str, cores: int) -> Plan:
         question="users",
         model=model,
         axes={"users": users},
-        pool={"instances": 1, "threads": cores, "parallel": MOST_USERS, "share_weights": True},
+        pool={"instances": 1, "threads": cores, "parallel": MOST_USERS, "share_weights": not has_amx()},
         workload=workload,
         rounds=fewest_rounds(len(users) - 1),
     )

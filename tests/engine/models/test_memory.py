@@ -76,7 +76,7 @@ def printed_buffers(
         start_backend()
     found: dict[str, float] = {}
     for name, size in re.findall(
-        r"(KV|compute|CPU_Mapped model|CPU_REPACK model) buffer size = +([\d.]+)", "".join(lines)
+        r"(KV|compute|CPU_Mapped model|CPU_REPACK model|AMX model) buffer size = +([\d.]+)", "".join(lines)
     ):
         found[name] = found.get(name, 0.0) + float(size)
     return found
@@ -113,7 +113,8 @@ def test_the_copies_are_those_that_llama_cpp_makes(
         write_synthetic(shape, path, quantisation)
         printed = printed_buffers(path, PoolSpec(parallel=1, n_ctx=256), monkeypatch)
         needed = estimate(read_model(path), PoolSpec(parallel=1, n_ctx=256))
-        assert needed.copied / MIB == pytest.approx(printed.get("CPU_REPACK model", 0.0), abs=0.01)
+        copies = printed.get("AMX model", 0.0) + printed.get("CPU_REPACK model", 0.0)
+        assert needed.copied / MIB == pytest.approx(copies, abs=0.02)
         assert needed.mapped + needed.idle == read_model(path).weights_bytes
         assert needed.mapped / MIB - 0.01 <= printed["CPU_Mapped model"] <= (needed.mapped + needed.idle) / MIB + 0.1
         path.unlink()
@@ -152,7 +153,8 @@ def test_shared_weights_are_counted_once_and_copies_for_each(synthetic: Path) ->
     assert private.mapped + private.idle == model.weights_bytes
     assert private.weights == private.mapped + 3 * private.copied > model.weights_bytes
     assert private.total - shared.total == 3 * private.copied - private.idle
-    assert private.resident - private.total == private.idle == private.copied > 0
+    assert private.resident - private.total == private.idle
+    assert private.copied >= private.idle > 0
     assert locked.total == locked.resident == private.resident
     assert shared.total == shared.weights + 3 * (shared.kv + shared.compute + shared.output + shared.process)
     assert f"weights {quantity(shared.weights, 'B')} shared + KV" in shared.arithmetic
