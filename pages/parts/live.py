@@ -239,7 +239,8 @@ class Page:
             while not feed.is_over:
                 with contextlib.suppress(TimeoutError):
                     # Without news the figures are looked at again: a queue moves and a rate is held back for a moment.
-                    await asyncio.wait_for(changed.wait(), STATUS_S)
+                    async with asyncio.timeout(STATUS_S):
+                        await changed.wait()
                 changed.clear()
                 message = await self._send(feed.message)
                 if feed.has_more:
