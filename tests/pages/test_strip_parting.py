@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.pages.harness import ScriptedBench, ScriptedTrial, Server, serving
+from tests.pages.strip_page import show
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +23,6 @@ def page(page: Page) -> Page:
     return page
 
 
-def show(page: Page, server: Server, trial: ScriptedTrial, query: str = "") -> Locator:
-    server.bench.trials["t"] = trial
-    page.goto(f"http://{server.host}/?trial=t{query}")
-    return page.locator(".t.answer")
-
-
 def ended() -> ScriptedTrial:
     trial = ScriptedTrial()
     trial.go_on()
@@ -36,7 +31,7 @@ def ended() -> ScriptedTrial:
 
 
 def test_the_common_start_is_marked_and_the_parting_pinned(page: Page, server: Server) -> None:
-    tokens = show(page, server, ended(), "&shared=5")
+    tokens = show(page, server, ended(), shared=5)
     expect(page.locator(".parting")).to_have_count(1)
     expect(page.locator(".shared")).to_have_count(5)
     for index in range(5):
@@ -62,14 +57,14 @@ def test_an_answer_that_all_share_has_no_parting(page: Page, server: Server) -> 
     trial = ScriptedTrial()
     trial.go_on(12)
     trial.finish()
-    show(page, server, trial, "&shared=12")
+    show(page, server, trial, shared=12)
     expect(page.locator(".shared")).to_have_count(12)
     expect(page.locator(".parting")).to_have_count(0)
 
 
 def test_a_pin_in_the_common_start_is_followed_by_the_strips_beside(page: Page, server: Server) -> None:
     trial = ended()
-    show(page, server, trial, "&shared=5")
+    show(page, server, trial, shared=5)
     expect(page.locator(".parting.pinned")).to_have_count(1)
     first = len(trial.prompt_steps)
     for index, shown in ((2, 3), (9, 3), (5, 6)):

@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 from engine import palette
 from engine.results import FORCED
 from tests.pages.harness import BOS, END, STORY, ScriptedBench, ScriptedTrial, Server, serving
+from tests.pages.strip_page import copied, finished, show
 
 HOSTILE = (
     'Once <img src=x onerror="window.hacked=1"> <script>window.hacked=1</script> &amp; $x$ `y` **z** 👩‍👧 né\tway  '
@@ -29,34 +30,6 @@ def page(page: Page) -> Page:
     """One that may use the clipboard."""
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     return page
-
-
-def show(page: Page, server: Server, trial: ScriptedTrial, name: str = "t", **options: object) -> Locator:
-    server.bench.trials[name] = trial
-    query = "&".join(f"{key}={value}" for key, value in options.items())
-    page.goto(f"http://{server.host}/?trial={name}&{query}")
-    return page.locator(".t.answer")
-
-
-def finished(text: str = STORY, prompt: str = "Once upon a time", **options: bool) -> ScriptedTrial:
-    trial = ScriptedTrial(text, prompt, **options)
-    trial.go_on()
-    trial.go_on(ids=[END])
-    trial.finish()
-    return trial
-
-
-def copied(page: Page) -> str:
-    """What a person gets who clicks into the text, selects it all and copies."""
-    page.evaluate(
-        """() => {
-          const text = document.getElementById("host").shadowRoot.querySelector(".text");
-          getSelection().selectAllChildren(text);
-          document.execCommand("copy");
-        }"""
-    )
-    text: str = page.evaluate("navigator.clipboard.readText()")
-    return text
 
 
 def test_tokens_are_appended_and_none_is_drawn_again(page: Page, server: Server) -> None:
@@ -326,23 +299,6 @@ def test_what_is_left_over_is_called_cut_only_where_it_was_cut(page: Page, serve
         tokens.nth(index).click()
 
 
-def test_a_lost_connection_is_told_and_loses_nothing(page: Page, server: Server) -> None:
-    trial = ScriptedTrial()
-    tokens = show(page, server, trial)
-    trial.go_on(20)
-    expect(tokens).to_have_count(20)
-    server.stop()
-    expect(page.get_by_text("Reconnecting…")).to_be_visible()
-    trial.go_on(20)
-    server.start()
-    expect(tokens).to_have_count(40, timeout=20_000)
-    expect(page.get_by_text("Reconnecting…")).to_be_hidden()
-    trial.go_on()
-    trial.finish()
-    expect(page.locator(".ending")).to_be_visible()
-    assert copied(page) == STORY
-
-
 def test_waiting_is_told_in_words(page: Page, server: Server) -> None:
     trial = ScriptedTrial()
     trial.state = {"state": "queued", "queue_position": 2}
@@ -354,11 +310,6 @@ def test_waiting_is_told_in_words(page: Page, server: Server) -> None:
     trial.go_on(3)
     expect(figures).to_contain_text("57.3 tok/s with inspection")
     trial.finish(error="The worker ended.\nIts job is lost.\nRun it again.", sentence="")
-    expect(page.get_by_role("alert")).to_contain_text("Run it again.")
-
-
-def test_an_unknown_trial_says_what_to_do(page: Page, server: Server) -> None:
-    page.goto(f"http://{server.host}/?trial=nobody")
     expect(page.get_by_role("alert")).to_contain_text("Run it again.")
 
 
@@ -413,15 +364,3 @@ def test_the_inspector_stands_beside_or_below(page: Page, server: Server, width:
     assert inspector is not None
     assert (inspector["x"] > text["x"] + 100) is is_beside
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_unmounting_closes_the_socket(page: Page, server: Server) -> None:
-    trial = ScriptedTrial()
-    show(page, server, trial)
-    expect(page.locator(".t.prompt")).to_have_count(len(trial.prompt_steps))
-    page.evaluate("window.unmount()")
-    deadline = time.monotonic() + 20
-    while trial.num_listeners:
-        assert time.monotonic() < deadline, "the socket stayed open"
-        page.wait_for_timeout(10)
-    assert page.locator(".root").count() == 0

@@ -40,6 +40,10 @@ class Live {
     this.socket.send(JSON.stringify({ token: this.token, jobs, latency }));
   }
 
+  unfinished() {
+    return [...this.followers].filter(([, group]) => [...group].some((one) => !one.isOver())).map(([trial]) => trial);
+  }
+
   connect() {
     this.retry = undefined;
     const socket = new WebSocket(this.url);
@@ -48,14 +52,13 @@ class Live {
     socket.onopen = () => {
       this.failures = 0;
       this.tell(true);
-      const open = [...this.followers].filter(([, group]) => [...group].some((follower) => !follower.isOver()));
-      if (open.length) this.ask(open.map(([trial]) => trial));
+      this.ask(this.unfinished());
     };
     socket.onmessage = (event) => this.receive(JSON.parse(event.data));
     socket.onclose = () => {
       if (this.socket !== socket) return;
       this.socket = undefined;
-      if (!this.followers.size) return;
+      if (!this.unfinished().length) return;
       this.tell(false);
       const wait = BACK_OFF_MS[Math.min(this.failures++, BACK_OFF_MS.length - 1)];
       this.retry = setTimeout(() => this.connect(), wait);
