@@ -4,6 +4,7 @@ With AMX it asks for its tiles first (ggml-cpu/amx); what those do not have, and
 AVX2, AVX-512 or NEON where there is a way (ggml-cpu/repack.cpp).
 """
 
+import importlib.util
 import platform
 from contextlib import suppress
 from functools import cache
@@ -38,10 +39,14 @@ def copied_bytes(tensor: TensorInfo, *, is_tied: bool) -> int:
 
 @cache
 def has_amx() -> bool:
-    """True where the processor multiplies tiles of integers; llama.cpp is taken to be compiled for this processor."""
+    """True where llama.cpp multiplies tiles of integers: the processor has them, and it was compiled for them."""
+    package = importlib.util.find_spec("llama_cpp")
+    if package is None or package.origin is None:
+        return False
     with suppress(OSError):
         flags = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")), "")
-        return {"amx_int8", "avx512_vnni"} <= set(flags.split())
+        library = Path(package.origin).parent / "lib" / "libggml-cpu.so"
+        return "amx_int8" in flags.split() and b"ggml_backend_amx_mul_mat" in library.read_bytes()
     return False
 
 
