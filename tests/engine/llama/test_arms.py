@@ -80,10 +80,10 @@ def test_ids_that_were_there_before_are_not_timed(module: str, story_model: Path
     ids = [300 + index % 200 for index in range(416)]
     with spoken(module, story_model) as program:
         program.ask(asdict(Ask([IDS], 2)))
-        whole = program.ask(asdict(Ask([ids], 1)))
-        tail = program.ask(asdict(Ask([ids], 1, depth=400)))
-    assert (whole["num_prompt"], tail["num_prompt"]) == ([416], [16])
-    assert tail["parts"]["prefill_s"] < whole["parts"]["prefill_s"] / 2
+        rounds = [[program.ask(asdict(Ask([ids], 1, depth=depth))) for depth in (0, 412)] for _ in range(5)]
+    assert [answer["num_prompt"] for answer in rounds[0]] == [[416], [4]]
+    whole, tail = (min(answer["parts"]["prefill_s"] for answer in asked) for asked in zip(*rounds, strict=True))
+    assert tail < whole / 2
 
 
 @pytest.mark.parametrize("module", PROGRAMS)
