@@ -16,6 +16,7 @@ from engine.models import embedded_model
 from engine.runs import RunRecord
 from engine.workbench import Workbench, workbench
 from tests.pages.bench_harness import ScriptedSlot, make_run
+from tests.pages.harness import ScriptedBench, Server, serving
 from tests.waiting import until
 
 
@@ -84,6 +85,13 @@ def runs(history: History, plan: Plan) -> list[RunRecord]:
         samples["end_to_end_per_s"] = samples["tokens_per_s"] * 0.9
         history.runs.keep(replace(run, samples=samples))
     return made
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A page with one strip of trials that the tests write, and the socket behind it."""
+    with serving(ScriptedBench()) as running:
+        yield running
 
 
 @pytest.fixture

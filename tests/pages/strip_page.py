@@ -22,6 +22,7 @@ def finished(text: str = STORY, prompt: str = "Once upon a time", **options: boo
 
 def copied(page: Page) -> str:
     """What a person gets who clicks into the text, selects it all and copies."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.evaluate(
         """() => {
           const text = document.getElementById("host").shadowRoot.querySelector(".text");

@@ -1,28 +1,13 @@
 """The token strip's socket in a real browser: what becomes of a strip when the connection or the page goes."""
 
 import time
-from collections.abc import Iterator
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.pages.harness import STORY, ScriptedBench, ScriptedTrial, Server, serving
+from tests.pages.harness import STORY, ScriptedTrial, Server
 from tests.pages.strip_page import copied, finished, show
 
 FIRST_RETRIES_MS = 2000
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving(ScriptedBench()) as running:
-        yield running
-
-
-@pytest.fixture
-def page(page: Page) -> Page:
-    """One that may use the clipboard."""
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    return page
 
 
 def test_a_lost_connection_is_told_and_loses_nothing(page: Page, server: Server) -> None:

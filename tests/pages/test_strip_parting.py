@@ -1,19 +1,12 @@
 """Strips beside each other in a real browser: what they share is marked, and the token at which they part is pinned."""
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.pages.harness import ScriptedBench, ScriptedTrial, Server, serving
+from tests.pages.harness import ScriptedTrial, Server
 from tests.pages.strip_page import show
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving(ScriptedBench()) as running:
-        yield running
 
 
 @pytest.fixture

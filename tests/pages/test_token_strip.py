@@ -3,33 +3,19 @@
 import math
 import re
 import time
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from engine import palette
 from engine.results import FORCED
-from tests.pages.harness import BOS, END, STORY, ScriptedBench, ScriptedTrial, Server, serving
+from tests.pages.harness import BOS, END, STORY, ScriptedTrial, Server
 from tests.pages.strip_page import copied, finished, show
 
 HOSTILE = (
     'Once <img src=x onerror="window.hacked=1"> <script>window.hacked=1</script> &amp; $x$ `y` **z** 👩‍👧 né\tway  '
     "two \u202eabc\u202c\u200b\u00ad end 日本語\n\n\x07 \u2066x\u2069 ﷽\n"
 )
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving(ScriptedBench()) as running:
-        yield running
-
-
-@pytest.fixture
-def page(page: Page) -> Page:
-    """One that may use the clipboard."""
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    return page
 
 
 def test_tokens_are_appended_and_none_is_drawn_again(page: Page, server: Server) -> None:
