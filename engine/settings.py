@@ -51,7 +51,7 @@ SETTINGS = (
     Setting("shown_top_k", 10, "candidates shown for a token until the person chooses another number", 1, 50),
     Setting(
         "prefill_share",
-        24,
+        32,
         "tokens that each new prompt may add to a step while streams decode",
         1,
         1 << 16,

@@ -23,7 +23,7 @@ def test_defaults_of_a_checkout() -> None:
     assert settings.model_folders == (settings.models,) == (settings.home / "models",)
     assert settings.model is None
     assert (settings.recorded_top_k, settings.shown_top_k) == (256, 10)
-    assert (settings.prefill_share, settings.max_queue) == (24, 256)
+    assert (settings.prefill_share, settings.max_queue) == (32, 256)
 
 
 def test_home_moves_everything_written(tmp_path: Path) -> None:
