@@ -40,14 +40,19 @@ def copied_bytes(tensor: TensorInfo, *, is_tied: bool) -> int:
 @cache
 def has_amx() -> bool:
     """True where llama.cpp multiplies tiles of integers: the processor has them, and it was compiled for them."""
-    package = importlib.util.find_spec("llama_cpp")
-    if package is None or package.origin is None:
+    folder = llama_cpp_libraries()
+    if folder is None:
         return False
     with suppress(OSError):
         flags = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")), "")
-        library = Path(package.origin).parent / "lib" / "libggml-cpu.so"
-        return "amx_int8" in flags.split() and b"ggml_backend_amx_mul_mat" in library.read_bytes()
+        return "amx_int8" in flags.split() and b"ggml_backend_amx_mul_mat" in (folder / "libggml-cpu.so").read_bytes()
     return False
+
+
+def llama_cpp_libraries() -> Path | None:
+    """The folder of the compiled llama.cpp that the Python package brings; None where it is not installed."""
+    package = importlib.util.find_spec("llama_cpp")
+    return None if package is None or package.origin is None else Path(package.origin).parent / "lib"
 
 
 def _fits_tiles(tensor: TensorInfo) -> bool:

@@ -1,6 +1,5 @@
 """llama.cpp's own llama-bench: found on this machine, or built from the source of the installed llama-cpp-python."""
 
-import importlib.util
 import math
 import os
 import re
@@ -16,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from engine.errors import ConfigError, ProgramFailed
+from engine.models.repacking import llama_cpp_libraries
 from engine.pool.placement import num_cores
 from engine.settings import Settings, is_checkout
 
@@ -76,10 +76,10 @@ def libraries_for(program: Path) -> dict[str, str]:
     """
     if program != built_program(PROGRAM) or sys.platform != "linux":
         return {}
-    package = importlib.util.find_spec("llama_cpp")
-    if package is None or package.origin is None:
+    libraries = llama_cpp_libraries()
+    if libraries is None:
         return {}
-    folders = [str(Path(package.origin).parent / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
+    folders = [str(libraries), os.environ.get("LD_LIBRARY_PATH", "")]
     return {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, folders))}
 
 

@@ -31,9 +31,9 @@ def narrow(tmp_path: Path) -> Iterator[Model]:
 
 def seconds_to_decode(context: Context, ids: list[int], position: int) -> float:
     context.fill([Chunk(0, ids, position, 1)])
-    begun = time.perf_counter()
+    began = time.perf_counter()
     assert context.decode() == 0
-    return time.perf_counter() - begun
+    return time.perf_counter() - began
 
 
 @pytest.mark.alone
