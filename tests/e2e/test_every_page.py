@@ -19,6 +19,8 @@ PAGES = {
     "Models": "/models",
     "Embeddings": "/embeddings",
 }
+# How many charts a page has. One that gets a new theme before it is drawn keeps words of the old one.
+CHARTS = {"Cost": 2, "Embeddings": 1}
 WIDTHS = (1400, 900)
 READABLE = (Path(__file__).parent / "readable.js").read_text("utf-8")
 NAMELESS = re.compile(r"- (button|link|textbox|combobox|slider|spinbutton|checkbox|radio|switch|tab)( \[[^\]]*\])*:?$")
@@ -51,6 +53,7 @@ def test_a_page_can_be_read_and_used(kept: Server, page: Page, title: str) -> No
     page.goto(kept.url + PAGES[title])
     page.get_by_role("heading", name=title, exact=True).wait_for()
     is_settled(page)
+    expect(page.locator(".js-plotly-plot")).to_have_count(CHARTS.get(title, 0))
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
         expect(page.get_by_test_id("stApp")).to_have_css("color-scheme", theme)
