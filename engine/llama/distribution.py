@@ -54,18 +54,19 @@ class Recorded(NamedTuple):
 class Distribution:
     """Looks at rows of one vocabulary size and writes down the steps that were taken on them.
 
-    After look() the first k of `top`, rows of CANDIDATE that lie at `top_at`, are the most probable tokens, largest
-    logit first, ties by id.
+    After look() the first k of `top`, rows of CANDIDATE, are the most probable tokens, largest logit first, ties by id.
+    address: where what is known of the row lies.
     """
 
     def __init__(self, num_vocab: int) -> None:
         self._look_at, self._write_step = kernel().look_at, kernel().write_step
         self._num_vocab = num_vocab
         self.top = np.zeros(num_vocab, CANDIDATE)
-        self.top_at: int = self.top.ctypes.data
+        self._heap = np.zeros(num_vocab, np.uint64)
         self._p_by_id = np.zeros(num_vocab, np.float32)
-        self._seen = Look(top=self.top_at, p_by_id=self._p_by_id.ctypes.data, num_vocab=num_vocab)
-        self._seen_at = ctypes.addressof(self._seen)
+        rooms = {"top": self.top.ctypes.data, "heap": self._heap.ctypes.data, "p_by_id": self._p_by_id.ctypes.data}
+        self._seen = Look(**rooms, num_vocab=num_vocab)
+        self.address = ctypes.addressof(self._seen)
         self._out = np.zeros(_RECORD + 3 * _COLUMN * MAX_RECORDED, np.uint8)
         self._out_at: int = self._out.ctypes.data
         self._written = self._out.data
@@ -75,7 +76,7 @@ class Distribution:
 
         Raises ModelError for a row that holds NaN or nothing finite.
         """
-        if not self._look_at(self._seen_at, row.address, min(max(k, 1), self._num_vocab), is_measured):
+        if not self._look_at(self.address, row.address, min(max(k, 1), self._num_vocab), is_measured):
             raise ModelError("the logits hold NaN or nothing finite: the weights are damaged or the model overflowed")
 
     def record(self, row: Row, drawn: Drawn, elapsed_s: float, k: int, left: Candidates | None = None) -> Recorded:
@@ -86,8 +87,8 @@ class Distribution:
         token, draw, flags = drawn
         if self._seen.is_measured:
             flags |= INSPECTED
-        address = left.address if left else None
-        self._write_step(self._seen_at, row.address, address, token, k, draw, elapsed_s, flags, self._out_at)
+        drawn_from = left.address if left else None
+        self._write_step(self.address, row.address, drawn_from, token, k, draw, elapsed_s, flags, self._out_at)
         written, size = self._written, _COLUMN * k
         ids, logprobs, p_finals = _RECORD, _RECORD + size, _RECORD + 2 * size
         return Recorded(

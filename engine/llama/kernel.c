@@ -28,7 +28,7 @@ typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 typedef double doubles __attribute__((vector_size(8 * LANES)));
 
-/* llama_token_data and llama_token_data_array of llama.h */
+/* llama_token_data and llama_token_data_array of llama.h, and behind that the memory that `data` starts in */
 typedef struct {
     int32_t id;
     float logit, p;
@@ -39,6 +39,7 @@ typedef struct {
     size_t size;
     int64_t selected;
     bool sorted;
+    candidate *room;
 } candidates;
 
 /* RECORD of engine/results.py */
@@ -49,32 +50,44 @@ typedef struct {
 } record;
 
 /* What is known of one row: its best `num_top` tokens, largest logit first and ties by id, and where it `is_measured`
-   the log of the summed exponentials and the entropy in nats. `top` and `p_by_id` have room for the vocabulary. */
+   the log of the summed exponentials and the entropy in nats. `top`, `heap` and `p_by_id` have room for the
+   vocabulary. */
 typedef struct {
     candidate *top;
+    uint64_t *heap;
     float *p_by_id;
     double normaliser, entropy;
     int32_t num_vocab, num_top;
     bool is_measured;
 } look;
 
-static inline bool is_worse(candidate a, candidate b) {
-    return a.logit < b.logit || (a.logit == b.logit && a.id > b.id);
+/* A number that is larger for a better token: one of a larger logit, or of the same and a smaller id. */
+static inline uint64_t key_of(int32_t id, float logit) {
+    union {
+        float real;
+        int32_t bits;
+    } as = {logit + 0.0f};
+    int32_t ordered = as.bits ^ ((as.bits >> 31) & INT32_MAX);
+    return (uint64_t)((uint32_t)ordered ^ 0x80000000u) << 32 | (uint32_t)~id;
+}
+
+static inline int32_t id_of(uint64_t key) {
+    return (int32_t)~(uint32_t)key;
 }
 
 /* Put `moved` into the heap's place `at` or below; the worst stands at the top. */
-static void sift(candidate *heap, int32_t size, int32_t at, candidate moved) {
+static void sift(uint64_t *heap, int32_t size, int32_t at, uint64_t moved) {
     for (int32_t child; (child = 2 * at + 1) < size; at = child) {
-        child += child + 1 < size && is_worse(heap[child + 1], heap[child]);
-        if (!is_worse(heap[child], moved)) break;
+        child += child + 1 < size && heap[child + 1] < heap[child];
+        if (heap[child] >= moved) break;
         heap[at] = heap[child];
     }
     heap[at] = moved;
 }
 
-static void sort_best_first(candidate *heap, int32_t size) {
+static void sort_best_first(uint64_t *heap, int32_t size) {
     for (int32_t end = size - 1; end > 0; end--) {
-        candidate last = heap[end];
+        uint64_t last = heap[end];
         heap[end] = heap[0];
         sift(heap, end, 0, last);
     }
@@ -88,24 +101,31 @@ ALWAYS_INLINE bool is_any_above(const float *logits, float limit) {
     return both[0] | both[1];
 }
 
-/* Collect the k best of a row in a heap; GROUP logits of which none is above the worst so far are passed over. False
-   where a logit is NaN. */
-static bool find_top(const float *row, int32_t num_vocab, int32_t k, candidate *heap) {
-    int32_t have = 0;
+/* Collect the k best of a row in a heap, then in `top`; GROUP logits of which none is above the worst so far are passed
+   over. False where a logit is NaN. */
+static bool find_top(look *seen, const float *row, int32_t k) {
+    uint64_t *heap = seen->heap;
+    int32_t num_vocab = seen->num_vocab, have = 0;
+    float worst = NAN;
     for (int32_t start = 0; start < num_vocab; start += GROUP) {
         int32_t end = start + GROUP < num_vocab ? start + GROUP : num_vocab;
-        if (have == k && end - start == GROUP && !is_any_above(row + start, heap[0].logit)) continue;
+        if (end - start == GROUP && !is_any_above(row + start, worst)) continue;
         for (int32_t id = start; id < end; id++) {
-            candidate found = {id, row[id], 0};
-            if (isnan(found.logit)) return false;
-            if (have == k && found.logit > heap[0].logit) sift(heap, k, 0, found);
+            if (isnan(row[id])) return false;
             if (have < k) {
-                heap[have++] = found;
-                for (int32_t at = have == k ? k / 2 : 0; at--;) sift(heap, k, at, heap[at]);
+                heap[have++] = key_of(id, row[id]);
+                if (have < k) continue;
+                for (int32_t at = k / 2; at--;) sift(heap, k, at, heap[at]);
+            } else if (row[id] > worst) {
+                sift(heap, k, 0, key_of(id, row[id]));
+            } else {
+                continue;
             }
+            worst = row[id_of(heap[0])];
         }
     }
     sort_best_first(heap, k);
+    for (int32_t i = 0; i < k; i++) seen->top[i] = (candidate){id_of(heap[i]), row[id_of(heap[i])], 0};
     return true;
 }
 
@@ -167,7 +187,7 @@ FOR_EACH_PROCESSOR static void measure(look *seen, const float *row, float highe
 bool look_at(look *seen, const float *row, int32_t k, bool is_measured) {
     seen->num_top = k;
     seen->is_measured = is_measured;
-    if (!find_top(row, seen->num_vocab, k, seen->top) || !isfinite(seen->top[0].logit)) return false;
+    if (!find_top(seen, row, k) || !isfinite(seen->top[0].logit)) return false;
     if (is_measured) measure(seen, row, seen->top[0].logit);
     return true;
 }
@@ -215,7 +235,31 @@ void write_step(const look *seen, const float *row, const candidates *drawn, int
     write_candidates(seen, drawn, k, (int32_t *)(out + 1));
 }
 
+static candidate *emptied(candidates *out, bool is_sorted) {
+    *out = (candidates){out->room, 0, -1, is_sorted, out->room};
+    return out->room;
+}
+
 /* Every token of a row as a candidate, in the order of ids. */
-void list_all(const float *row, int32_t num_vocab, candidate *out) {
-    for (int32_t id = 0; id < num_vocab; id++) out[id] = (candidate){id, row[id], 0};
+void list_all(const float *row, int32_t num_vocab, candidates *out) {
+    candidate *listed = emptied(out, false);
+    for (int32_t id = 0; id < num_vocab; id++) listed[id] = (candidate){id, row[id], 0};
+    out->size = num_vocab;
+}
+
+/* Those of the `num_best` best tokens that are not banned, best first. False where nothing finite is left. */
+bool list_best(const look *seen, int32_t num_best, const int32_t *banned, int32_t num_banned, candidates *out) {
+    candidate *listed = emptied(out, true);
+    for (int32_t i = 0; i < num_best; i++) {
+        bool is_banned = false;
+        for (int32_t j = 0; j < num_banned; j++) is_banned |= seen->top[i].id == banned[j];
+        listed[out->size] = seen->top[i];
+        out->size += !is_banned;
+    }
+    return out->size && isfinite(listed[0].logit);
+}
+
+/* What the samplers have drawn. */
+int32_t token_of(const candidates *drawn) {
+    return drawn->data[drawn->selected].id;
 }

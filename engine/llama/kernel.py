@@ -18,6 +18,7 @@ class Look(ctypes.Structure):
 
     _fields_ = (
         ("top", ctypes.c_void_p),
+        ("heap", ctypes.c_void_p),
         ("p_by_id", ctypes.c_void_p),
         ("normaliser", ctypes.c_double),
         ("entropy", ctypes.c_double),
@@ -34,7 +35,7 @@ class LookAt(Protocol):
 
 
 class WriteStep(Protocol):
-    """Addresses of a Look, its row, and a llama_token_data_array or None; then the step; the address to write at."""
+    """Addresses of a Look, its row, and Candidates or None; then the step; the address to write at."""
 
     def __call__(
         self,
@@ -52,9 +53,22 @@ class WriteStep(Protocol):
 
 
 class ListAll(Protocol):
-    """Addresses of a row and of as many rows of CANDIDATE as it has logits, and how many those are."""
+    """Address of a row, how many logits it has, and the address of Candidates."""
 
     def __call__(self, row: int, num_vocab: int, out: int, /) -> None: ...
+
+
+class ListBest(Protocol):
+    """Address of a Look, how many of its best; address of banned ids, int32, how many; address of Candidates; False
+    where nothing is left."""
+
+    def __call__(self, seen: int, num_best: int, banned: int, num_banned: int, out: int, /) -> bool: ...
+
+
+class TokenOf(Protocol):
+    """Address of Candidates of which one was drawn."""
+
+    def __call__(self, drawn: int, /) -> int: ...
 
 
 class Kernel(NamedTuple):
@@ -63,6 +77,8 @@ class Kernel(NamedTuple):
     look_at: LookAt
     write_step: WriteStep
     list_all: ListAll
+    list_best: ListBest
+    token_of: TokenOf
 
 
 @cache
@@ -80,4 +96,12 @@ def kernel() -> Kernel:
     step = (pointer, pointer, pointer, number, number, real, real, number, pointer)
     write_step = ctypes.PYFUNCTYPE(None, *step)
     list_all = ctypes.PYFUNCTYPE(None, pointer, number, pointer)
-    return Kernel(look_at(("look_at", library)), write_step(("write_step", library)), list_all(("list_all", library)))
+    list_best = ctypes.PYFUNCTYPE(ctypes.c_bool, pointer, number, pointer, number, pointer)
+    token_of = ctypes.PYFUNCTYPE(number, pointer)
+    return Kernel(
+        look_at(("look_at", library)),
+        write_step(("write_step", library)),
+        list_all(("list_all", library)),
+        list_best(("list_best", library)),
+        token_of(("token_of", library)),
+    )

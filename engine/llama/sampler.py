@@ -14,6 +14,7 @@ from engine.errors import ConfigError
 from engine.llama.candidates import Candidates
 from engine.llama.distribution import Distribution, Drawn, Logits, Row
 from engine.llama.grammar import Grammar, gbnf_of
+from engine.llama.kernel import kernel
 from engine.llama.library import not_null, quick
 from engine.results import RESAMPLED
 from engine.specs import Sampling
@@ -23,6 +24,7 @@ _accept = quick(llama.llama_sampler_accept, None, ctypes.c_void_p, ctypes.c_int3
 
 NOTHING_LEFT = "logit_bias leaves no token to choose"
 _PRESORTED_MOST = 1024
+_DRAWN_AHEAD = 64
 Ids = npt.NDArray[np.intp]
 
 
@@ -30,17 +32,20 @@ class Draws:
     """The uniforms of llama.cpp's `dist`: std::mt19937 and std::uniform_real_distribution<double>, mirrored.
 
     Two outputs lo, hi of the generator give (lo + hi * 2**32) / 2**64 (libstdc++, std::generate_canonical). numpy
-    seeds as C++ does; Python's own generator, put in that state, draws with less to touch.
+    seeds as C++ does; Python's own generator, put in that state, draws many at once.
     """
 
     def __init__(self, seed: int) -> None:
         words = np.random.RandomState(seed).get_state(legacy=False)["state"]["key"]
         self._generator = random.Random()
         self._generator.setstate((3, (*words.tolist(), len(words)), None))
+        self._ahead: list[float] = []
 
     def next(self) -> float:
         """The next uniform in [0, 1)."""
-        return self._generator.getrandbits(64) / 2**64
+        if not self._ahead:
+            self._ahead = [self._generator.getrandbits(64) / 2**64 for _ in range(_DRAWN_AHEAD)][::-1]
+        return self._ahead.pop()
 
 
 class Sampler:
@@ -54,8 +59,9 @@ class Sampler:
         self._is_mirostat = sampling.mirostat > 0
         self._draws = Draws(seed)
         self._bias_ids, self._bias = _bias(sampling, num_vocab)
-        self._banned = frozenset(token for token, bias in sampling.logit_bias if bias == -math.inf)
-        self._only_bans = len(self._banned) == len(self._bias_ids)
+        self._only_bans = bool((self._bias == -math.inf).all())
+        self._banned = self._bias_ids.astype(np.int32)
+        self._banned_at: int = self._banned.ctypes.data
         grammar = gbnf_of(sampling)
         self._grammar = Grammar(vocab, grammar) if grammar else None
         stages = _stages(sampling, seed, vocab, num_vocab, n_ctx)
@@ -66,6 +72,7 @@ class Sampler:
         self._dist = None if self._is_mirostat else stages[-1][1]
         num_presorted = min(sampling.top_k + len(self._bias_ids), num_vocab)
         self.num_presorted = num_presorted if stages[0][0] == "top_k" and num_presorted <= _PRESORTED_MOST else 0
+        self._list_all, self._list_best = kernel().list_all, kernel().list_best
         self._two = Candidates(2)
 
     def choose(self, row: Row, seen: Distribution, room: Candidates) -> Drawn:
@@ -91,18 +98,19 @@ class Sampler:
 
     def _presorted(self, row: Row, seen: Distribution, room: Candidates) -> None:
         """All that a first stage of top_k can leave: the top_k best beside the biased ids, and these."""
-        best = seen.top["id"][: self.num_presorted]
-        if self._only_bans and self._banned.isdisjoint(best.tolist()):
-            room.copy(seen.top_at, self.num_presorted)
+        if self._only_bans:
+            if not self._list_best(seen.address, self.num_presorted, self._banned_at, len(self._banned), room.address):
+                raise ConfigError(NOTHING_LEFT)
             return
+        best = seen.top["id"][: self.num_presorted]
         others = best[~(best[:, None] == self._bias_ids).any(axis=1)]
         ids = np.concatenate((others, self._bias_ids))
         self._add_bias(room.fill(ids, row.logits[ids]), slice(len(others), None))
 
     def _all(self, row: Row, room: Candidates) -> None:
-        logits = room.fill_all(row.address)
+        self._list_all(row.address, self._num_vocab, room.address)
         if len(self._bias_ids):
-            self._add_bias(logits, self._bias_ids)
+            self._add_bias(room.kept["logit"], self._bias_ids)
 
     def _add_bias(self, logits: Logits, where: slice | Ids) -> None:
         logits[where] += self._bias

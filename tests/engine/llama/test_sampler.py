@@ -118,6 +118,15 @@ def test_bias_bans_and_prefers(model: Model, row: npt.NDArray[np.float32]) -> No
     assert Bench(model, Sampling(temperature=0, logit_bias={9: 100.0})).draw(row).token == 9
 
 
+@pytest.mark.parametrize("top_k", [40, 0])
+def test_bans_that_leave_nothing_finite_are_refused(model: Model, top_k: int) -> None:
+    row = np.full(model.num_vocab, -np.inf, np.float32)
+    row[[5, 6]] = 1, 2
+    assert Bench(model, Sampling(top_k=top_k, logit_bias={6: -np.inf})).draw(row).token == 5
+    with pytest.raises(ConfigError, match="leaves no token"):
+        Bench(model, Sampling(top_k=top_k, logit_bias={5: -np.inf, 6: -np.inf})).draw(row)
+
+
 @pytest.mark.parametrize("bias", [{}, {5: -np.inf}, {5: 3.0, 17: -2.0, 4000: 30.0}])
 def test_the_short_way_through_top_k_leaves_the_same_candidates(
     model: Model, row: npt.NDArray[np.float32], bias: dict[int, float]
