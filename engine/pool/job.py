@@ -59,6 +59,7 @@ class Job:
         self._queue_s = self._load_s = 0.0
         self._first_at = self._last_at = 0.0
         self._changed, self._over = threading.Condition(), threading.Event()
+        self._num_waiting = 0
         self._completion: Completion | None = None
         self._error: EngineError | None = None
         self._callbacks: list[Callable[[Job], object]] = []
@@ -69,10 +70,7 @@ class Job:
     def __iter__(self) -> Iterator[TokenStep]:
         index = 0
         while True:
-            with self._changed:
-                while len(self.steps) <= index and not self.done():
-                    check_may_wait()
-                    self._changed.wait()
+            self._wait_for_step(index)
             while index < len(self.steps):
                 yield self.steps[index]
                 index += 1
@@ -80,6 +78,16 @@ class Job:
                 break
         if self._error is not None:
             raise self._error
+
+    def _wait_for_step(self, index: int) -> None:
+        with self._changed:
+            self._num_waiting += 1
+            try:
+                while len(self.steps) <= index and not self.done():
+                    check_may_wait()
+                    self._changed.wait()
+            finally:
+                self._num_waiting -= 1
 
     def result(self, timeout: float | None = None) -> Completion:
         """Wait for the end; after cancel() the partial Completion.
@@ -240,8 +248,10 @@ class Job:
             self._call(partial(callback, self))
 
     def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+        # a reader counts itself before it looks whether it must wait
+        if self._num_waiting:
+            with self._changed:
+                self._changed.notify_all()
         for listener in list(self._listeners.values()):
             self._call(listener)
 
