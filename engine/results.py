@@ -1,9 +1,10 @@
-"""What a job gives back: steps kept in columns, read as TokenStep, gathered in a Completion."""
+"""What a job gives back: steps kept in a table, read as TokenStep, gathered in a Completion."""
 
 import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
@@ -26,11 +27,23 @@ RECORD = np.dtype(
         ("elapsed_s", "<f8"),
         ("flags", "<i4"),
         ("num_kept", "<i4"),
-    ]
+    ],
+    align=True,
 )
 Records = npt.NDArray[np.void]
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
+
+
+@cache
+def step_dtype(k: int) -> np.dtype[np.void]:
+    """A step as one row: its RECORD, and of each of k candidates the id, the logprob and the final probability."""
+    candidates = [("top_ids", "<i4", (k,)), ("top_logprobs", "<f4", (k,)), ("top_p_final", "<f4", (k,))]
+    return np.dtype([("record", RECORD), *candidates], align=True)
+
+
+def _bytes_of(rows: Records) -> memoryview:
+    return rows.view(np.uint8).data
 
 
 class Candidate(NamedTuple):
@@ -72,7 +85,7 @@ class Timings(NamedTuple):
 
 
 class StepTable(Sequence["TokenStep"]):
-    """Steps in columns: `records` (n,) of RECORD; `top_ids`, `top_logprobs`, `top_p_final` (n, k) each.
+    """Steps as rows, read by columns: `records` (n,) of RECORD; `top_ids`, `top_logprobs`, `top_p_final` (n, k) each.
 
     Reads as a sequence of TokenStep. One thread appends; any others may read what was there when they looked.
     """
@@ -81,11 +94,8 @@ class StepTable(Sequence["TokenStep"]):
         self.vocabulary, self.k = vocabulary, k
         self._is_prompt = is_prompt
         self._size = 0
-        self._records: Records = np.zeros(64, RECORD)
-        self._top_ids: Ints = np.zeros((64, k), np.int32)
-        self._top_logprobs: Floats = np.zeros((64, k), np.float32)
-        self._top_p_final: Floats = np.zeros((64, k), np.float32)
-        self._views = self._as_bytes()
+        self._rows: Records = np.zeros(64, step_dtype(k))
+        self._memory = _bytes_of(self._rows)
         self._texts: list[str] = []
         self._reading = threading.Lock()
         self._decoder = TextDecoder(vocabulary, strip_first_space=is_prompt)
@@ -101,53 +111,48 @@ class StepTable(Sequence["TokenStep"]):
 
     def append(self, records: Records, ids: Ints, logprobs: Floats, p_final: Floats) -> None:
         """Add n steps."""
-        columns = (records, RECORD), (ids, np.int32), (logprobs, np.float32), (p_final, np.float32)
-        self.append_bytes(*(np.asarray(column, kind).tobytes() for column, kind in columns))
+        rows = np.zeros(len(records), self._rows.dtype)
+        rows["record"], rows["top_ids"], rows["top_logprobs"], rows["top_p_final"] = records, ids, logprobs, p_final
+        self.append_bytes(_bytes_of(rows))
 
-    def append_bytes(self, *columns: bytes) -> None:
-        """Add n steps by their bytes: records, and k ids, logprobs and final probabilities of each; columns grow by
-        doubling."""
-        start, end = self._size, self._size + len(columns[0]) // RECORD.itemsize
-        if end > len(self._records):
-            self._grow(max(end, 2 * len(self._records)))
-        for (view, width), column in zip(self._views, columns, strict=False):
-            view[start * width : end * width] = column
+    def append_bytes(self, rows: bytes | memoryview) -> None:
+        """Add n steps by the bytes of their rows of step_dtype; the table grows by doubling."""
+        width = self._rows.itemsize
+        start, end = self._size, self._size + len(rows) // width
+        if end > len(self._rows):
+            self._grow(max(end, 2 * len(self._rows)))
+        self._memory[start * width : end * width] = rows
         self._size = end
 
-    def _as_bytes(self) -> list[tuple[memoryview, int]]:
-        """The memory of each column that has any, and the bytes of a step in it."""
-        columns = (self._records, self._top_ids, self._top_logprobs, self._top_p_final)[: 4 if self.k else 1]
-        return [(column.view(np.uint8).reshape(-1).data, column.nbytes // len(column)) for column in columns]
-
     def _grow(self, size: int) -> None:
-        def larger(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            grown = np.zeros((size, *column.shape[1:]), column.dtype)
-            grown[: self._size] = column[: self._size]
-            return grown
-
-        self._records, self._top_ids = larger(self._records), larger(self._top_ids)
-        self._top_logprobs, self._top_p_final = larger(self._top_logprobs), larger(self._top_p_final)
-        self._views = self._as_bytes()
+        grown = np.zeros(size, self._rows.dtype)
+        memory = _bytes_of(grown)
+        memory[: len(self._memory)] = self._memory
+        self._rows, self._memory = grown, memory
 
     @property
     def records(self) -> Records:
         """Fixed figures of each step, shape (n,)."""
-        return self._records[: self._size]
+        column: Records = self._rows["record"]
+        return column[: self._size]
 
     @property
     def top_ids(self) -> Ints:
         """Candidate ids, most probable first, shape (n, k)."""
-        return self._top_ids[: self._size]
+        column: Ints = self._rows["top_ids"]
+        return column[: self._size]
 
     @property
     def top_logprobs(self) -> Floats:
         """Natural log-probabilities of the candidates, shape (n, k)."""
-        return self._top_logprobs[: self._size]
+        column: Floats = self._rows["top_logprobs"]
+        return column[: self._size]
 
     @property
     def top_p_final(self) -> Floats:
         """Probabilities just before the draw, 0 where a sampler cut the candidate, shape (n, k)."""
-        return self._top_p_final[: self._size]
+        column: Floats = self._rows["top_p_final"]
+        return column[: self._size]
 
     @property
     def ids(self) -> list[int]:
@@ -158,7 +163,7 @@ class StepTable(Sequence["TokenStep"]):
     def text_of(self, index: int) -> str:
         """What step `index` adds to the readable text."""
         with self._reading:
-            for token in self._records["id"][len(self._texts) : index + 1].tolist():
+            for token in self._rows["record"]["id"][len(self._texts) : index + 1].tolist():
                 self._texts.append(self._decoder.step(token))
         return self._texts[index]
 

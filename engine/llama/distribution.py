@@ -12,14 +12,10 @@ import numpy.typing as npt
 from engine.errors import ModelError
 from engine.llama.candidates import Candidates
 from engine.llama.kernel import CANDIDATE, Look, kernel
-from engine.results import INSPECTED, RECORD
+from engine.results import INSPECTED, step_dtype
 from engine.specs import MAX_RECORDED
 
 Logits = npt.NDArray[np.float32]
-
-_RECORD = RECORD.itemsize
-_COLUMN = 4
-"""Bytes of an id, a logprob, a probability."""
 
 
 class Row(NamedTuple):
@@ -42,15 +38,6 @@ class Drawn(NamedTuple):
     flags: int
 
 
-class Recorded(NamedTuple):
-    """One step as bytes: a results.RECORD row, and k candidates' ids, logprobs and final probabilities."""
-
-    record: bytes
-    top_ids: bytes
-    top_logprobs: bytes
-    top_p_final: bytes
-
-
 class Distribution:
     """Looks at rows of one vocabulary size and writes down the steps that were taken on them.
 
@@ -67,7 +54,7 @@ class Distribution:
         rooms = {"top": self.top.ctypes.data, "heap": self._heap.ctypes.data, "p_by_id": self._p_by_id.ctypes.data}
         self._seen = Look(**rooms, num_vocab=num_vocab)
         self.address = ctypes.addressof(self._seen)
-        self._out = np.zeros(_RECORD + 3 * _COLUMN * MAX_RECORDED, np.uint8)
+        self._out = np.zeros(step_dtype(MAX_RECORDED).itemsize, np.uint8)
         self._out_at: int = self._out.ctypes.data
         self._written = self._out.data
 
@@ -79,8 +66,9 @@ class Distribution:
         if not self._look_at(self.address, row.address, min(max(k, 1), self._num_vocab), is_measured):
             raise ModelError("the logits hold NaN or nothing finite: the weights are damaged or the model overflowed")
 
-    def record(self, row: Row, drawn: Drawn, elapsed_s: float, k: int, left: Candidates | None = None) -> Recorded:
-        """The step that took a token on the row last looked at, with k candidates: 0 where that was not measured.
+    def record(self, row: Row, drawn: Drawn, elapsed_s: float, k: int, left: Candidates | None = None) -> bytes:
+        """The step that took a token on the row last looked at, as a row of results.step_dtype with k candidates: 0
+        where that was not measured.
 
         left: what the samplers have left of the row; None where nobody knows.
         """
@@ -89,11 +77,4 @@ class Distribution:
             flags |= INSPECTED
         drawn_from = left.address if left else None
         self._write_step(self.address, row.address, drawn_from, token, k, draw, elapsed_s, flags, self._out_at)
-        written, size = self._written, _COLUMN * k
-        ids, logprobs, p_finals = _RECORD, _RECORD + size, _RECORD + 2 * size
-        return Recorded(
-            bytes(written[:ids]),
-            bytes(written[ids:logprobs]),
-            bytes(written[logprobs:p_finals]),
-            bytes(written[p_finals : p_finals + size]),
-        )
+        return bytes(self._written[: step_dtype(k).itemsize])

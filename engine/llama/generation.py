@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from engine.errors import ModelError
 from engine.llama.candidates import Candidates
-from engine.llama.distribution import Distribution, Drawn, Recorded, Row
+from engine.llama.distribution import Distribution, Drawn, Row
 from engine.llama.sampler import Sampler
 from engine.results import FinishReason
 from engine.specs import Request
@@ -58,7 +58,7 @@ class Generation:
         self.sampler.choose(row, scratch.distribution, scratch.room)
         self.sampler.accept(token)
 
-    def step(self, row: Row, now: float, scratch: Scratch) -> Recorded:
+    def step(self, row: Row, now: float, scratch: Scratch) -> bytes:
         """Draw the next token from a row of logits; raises ModelError naming the step for a row that is not finite."""
         k, seen, room = self.request.top_k, scratch.distribution, scratch.room
         began = time.perf_counter()
@@ -78,7 +78,7 @@ class Generation:
         except ModelError as error:
             raise ModelError(f"generated token {self.num_generated + 1}: {error}") from error
 
-    def score(self, row: Row, token: int, now: float, scratch: Scratch) -> Recorded:
+    def score(self, row: Row, token: int, now: float, scratch: Scratch) -> bytes:
         """Figures of a prompt token under the row before it."""
         k, seen = self.request.top_k, scratch.distribution
         try:

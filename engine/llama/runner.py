@@ -7,7 +7,7 @@ from typing import Protocol
 
 from engine.errors import ConfigError, EngineError, ModelError, PromptTooLong
 from engine.llama.context import NO_SLOT, OK, SCORED_ROWS, Chunk, Context
-from engine.llama.distribution import Recorded, Row
+from engine.llama.distribution import Row
 from engine.llama.generation import Clock, Generation, Scratch
 from engine.llama.model import Model
 from engine.llama.prefix import PrefixCache
@@ -22,8 +22,8 @@ class Reporter(Protocol):
     def started(self, job: int, prompt_ids: list[int], num_cached: int, seed: int, queue_s: float) -> None:
         """The job left the queue."""
 
-    def steps(self, job: int, steps: Sequence[Recorded], *, is_prompt: bool) -> None:
-        """New steps of the job."""
+    def steps(self, job: int, steps: Sequence[bytes], *, is_prompt: bool) -> None:
+        """New steps of the job, rows of results.step_dtype."""
 
     def ended(self, generation: Generation) -> None:
         """The job is over; `finish_reason` says why."""

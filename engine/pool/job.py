@@ -198,7 +198,7 @@ class Job:
         if not message.is_prompt:
             self._last_at = time.monotonic()
             self._first_at = self._first_at or self._last_at
-        table.append_bytes(message.records, message.top_ids, message.top_logprobs, message.top_p_final)
+        table.append_bytes(message.rows)
         self._notify()
 
     def on_ended(self, message: m.Ended) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from engine.specs import PoolSpec, Request, Sampling
 
-PROTOCOL = 2
+PROTOCOL = 3
 _LENGTH = 4
 _LARGEST = 1 << 30
 
@@ -122,14 +122,11 @@ class Started(Message, frozen=True):
 
 
 class Steps(Message, frozen=True):
-    """New steps of one job: `records` holds results.RECORD rows, the others (n, k) arrays or nothing."""
+    """New steps of one job: rows of results.step_dtype."""
 
     job: int
     is_prompt: bool
-    records: bytes
-    top_ids: bytes = b""
-    top_logprobs: bytes = b""
-    top_p_final: bytes = b""
+    rows: bytes
 
 
 class Decoded(Message, frozen=True):

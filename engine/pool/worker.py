@@ -18,7 +18,6 @@ import psutil
 
 from engine.errors import ConfigError, EngineError
 from engine.llama.chat import prompt_of
-from engine.llama.distribution import Recorded
 from engine.llama.generation import Generation
 from engine.llama.model import Model
 from engine.llama.runner import Runner
@@ -41,9 +40,8 @@ class Outbox:
     def started(self, job: int, prompt_ids: list[int], num_cached: int, seed: int, queue_s: float) -> None:
         self._channel.send(m.Started(job, prompt_ids, num_cached, seed, queue_s))
 
-    def steps(self, job: int, steps: Sequence[Recorded], *, is_prompt: bool) -> None:
-        columns = steps[0] if len(steps) == 1 else map(b"".join, zip(*steps, strict=True))
-        self._steps.append(m.Steps(job, is_prompt, *columns))
+    def steps(self, job: int, steps: Sequence[bytes], *, is_prompt: bool) -> None:
+        self._steps.append(m.Steps(job, is_prompt, b"".join(steps)))
 
     def ended(self, generation: Generation) -> None:
         self.flush()

@@ -9,8 +9,8 @@ from scipy.special import log_softmax, softmax
 from engine.errors import ConfigError, ModelError
 from engine.llama import kernel
 from engine.llama.candidates import Candidates
-from engine.llama.distribution import Distribution, Drawn, Logits, Recorded, row_of
-from engine.results import INSPECTED, RECORD, RESAMPLED
+from engine.llama.distribution import Distribution, Drawn, Logits, row_of
+from engine.results import INSPECTED, RESAMPLED, step_dtype
 
 SIZES = (1, 7, 64, 300, 4096, 32000, 151_936)
 
@@ -32,16 +32,16 @@ def rows(size: int) -> dict[str, Logits]:
     return {name: row.astype(np.float32) for name, row in named.items()}
 
 
-def taken(logits: Logits, token: int, k: int, left: Candidates | None = None) -> Recorded:
-    """The record of a step that took a token."""
+def taken(logits: Logits, token: int, k: int, left: Candidates | None = None) -> npt.NDArray[np.void]:
+    """The row of a step that took a token."""
     distribution, row = Distribution(len(logits)), row_of(logits)
     distribution.look(row, k, is_measured=True)
-    return distribution.record(row, Drawn(token, 0.25, RESAMPLED), 0.5, k, left)
+    return step_of(distribution.record(row, Drawn(token, 0.25, RESAMPLED), 0.5, k, left), k)
 
 
-def fields(recorded: Recorded) -> npt.NDArray[np.void]:
-    (record,) = np.frombuffer(recorded.record, RECORD)
-    return record
+def step_of(written: bytes, k: int) -> npt.NDArray[np.void]:
+    (step,) = np.frombuffer(written, step_dtype(k))
+    return step
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -51,7 +51,7 @@ def test_figures_equal_float64(size: int) -> None:
         p = np.exp(exact)
         entropy = -np.sum(p[p > 0] * exact[p > 0])
         for token in (int(row.argmax()), int(row.argmin()), size // 3):
-            record = fields(taken(row, token, 1))
+            record = taken(row, token, 1)["record"]
             assert record["logprob"] == pytest.approx(exact[token], abs=2e-6), name
             assert record["logprob"] + record["normaliser"] == pytest.approx(float(row[token]), abs=1e-12), name
             assert record["entropy"] == pytest.approx(entropy, abs=2e-5), name
@@ -78,25 +78,23 @@ def test_a_step_is_written_with_its_candidates_and_what_the_samplers_left_of_the
     left.fill(kept, logits[kept])
     llama.llama_sampler_apply(dist, left.pointer)
     llama.llama_sampler_free(dist)
-    recorded = taken(logits, left.token, k, left)
-    record = fields(recorded)
+    step = taken(logits, left.token, k, left)
+    record = step["record"]
     assert [record[name] for name in ("id", "draw", "elapsed_s")] == [left.token, 0.25, 0.5]
     assert (record["flags"], record["num_kept"]) == (RESAMPLED | INSPECTED, len(kept))
     num, missing = min(k, size), max(k - size, 0)
-    assert np.frombuffer(recorded.top_ids, np.int32).tolist() == [*order[:num], *[-1] * missing]
+    assert step["top_ids"].tolist() == [*order[:num], *[-1] * missing]
     logprobs = log_softmax(logits.astype(np.float64))[order[:num]]
-    np.testing.assert_allclose(np.frombuffer(recorded.top_logprobs, np.float32), [*logprobs, *[0] * missing], atol=2e-6)
+    np.testing.assert_allclose(step["top_logprobs"], [*logprobs, *[0] * missing], atol=2e-6)
     finals = [*softmax(logits[kept]), *[0] * (k - len(kept))]
-    np.testing.assert_allclose(np.frombuffer(recorded.top_p_final, np.float32), finals, atol=1e-6)
+    np.testing.assert_allclose(step["top_p_final"], finals, atol=1e-6)
     assert record["p_final"] == pytest.approx(finals[kept.tolist().index(left.token)], abs=1e-6)
 
 
 def test_nothing_is_known_of_a_step_that_was_not_looked_at() -> None:
     distribution, row = Distribution(4), row_of(np.zeros(4, np.float32))
     distribution.look(row, 1, is_measured=False)
-    recorded = distribution.record(row, Drawn(2, 0.25, 0), 0.5, 0)
-    record = fields(recorded)
-    assert recorded == (recorded.record, b"", b"", b"")
+    record = step_of(distribution.record(row, Drawn(2, 0.25, 0), 0.5, 0), 0)["record"]
     assert [record[name] for name in ("id", "rank", "draw", "elapsed_s", "flags", "num_kept")] == [
         2,
         0,
@@ -109,16 +107,16 @@ def test_nothing_is_known_of_a_step_that_was_not_looked_at() -> None:
 
 
 def test_a_scored_token_has_candidates_that_nobody_drew_from() -> None:
-    recorded = taken(np.arange(4, dtype=np.float32), 1, 2)
-    assert np.isnan(fields(recorded)["p_final"])
-    assert np.frombuffer(recorded.top_ids, np.int32).tolist() == [3, 2]
-    assert np.isnan(np.frombuffer(recorded.top_p_final, np.float32)).all()
+    step = taken(np.arange(4, dtype=np.float32), 1, 2)
+    assert np.isnan(step["record"]["p_final"])
+    assert step["top_ids"].tolist() == [3, 2]
+    assert np.isnan(step["top_p_final"]).all()
 
 
 def test_rank_counts_ties_at_the_better_place() -> None:
     row = np.array([1, 3, 3, 2], np.float32)
     for k in (1, 4):
-        assert [fields(taken(row, token, k))["rank"] for token in range(4)] == [4, 1, 1, 3]
+        assert [taken(row, token, k)["record"]["rank"] for token in range(4)] == [4, 1, 1, 3]
 
 
 @pytest.mark.parametrize("wrong", [[np.nan, 1.0], [np.inf, 1.0], [-np.inf, -np.inf]])

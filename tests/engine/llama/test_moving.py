@@ -8,11 +8,11 @@ from time import monotonic
 import numpy as np
 
 from engine.errors import EngineError
-from engine.llama.generation import Generation, Recorded
+from engine.llama.generation import Generation
 from engine.llama.model import Model
 from engine.llama.runner import Runner
 from engine.pool.messages import Start
-from engine.results import RECORD, Records
+from engine.results import Records, step_dtype
 from engine.specs import PoolSpec, Request, Sampling
 
 FIRST, SHORT, LAST = range(3)
@@ -36,8 +36,8 @@ class Heard:
 
     def started(self, job: int, prompt_ids: list[int], num_cached: int, seed: int, queue_s: float) -> None: ...
 
-    def steps(self, job: int, steps: Sequence[Recorded], *, is_prompt: bool) -> None:
-        self.records[job] += [step.record for step in steps]
+    def steps(self, job: int, steps: Sequence[bytes], *, is_prompt: bool) -> None:
+        self.records[job] += steps
 
     def ended(self, generation: Generation) -> None:
         self.over.append(generation.job)
@@ -48,7 +48,9 @@ class Heard:
         raise error
 
     def of(self, job: int) -> Records:
-        return np.frombuffer(b"".join(self.records[job]), RECORD)
+        rows = np.frombuffer(b"".join(self.records[job]), step_dtype(1))
+        records: Records = rows["record"]
+        return records
 
 
 @contextmanager
