@@ -11,7 +11,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCE = "engine/llama/kernel.c"
 LIBRARY = "engine/llama/_kernel.so"
-FLAGS = ("-O2", "-std=gnu11", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wno-psabi")
+FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wno-psabi")
 
 
 class Kernel(BuildHookInterface):

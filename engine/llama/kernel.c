@@ -132,18 +132,21 @@ static bool find_top(look *seen, const float *row, int32_t k) {
 /* What is smaller counts as this: its exponential, 1e-38, is a normal number and nothing beside the 1 of the largest. */
 static const float SMALLEST = -87;
 
+/* Added to a number, it leaves the nearest whole one in the last bits, with the bias of a float's exponent. */
+static const float TO_EXPONENT = 0x1.8p23f + 127;
+
 /* e^x for SMALLEST <= x <= 0, to a unit in the last place: x = n ln 2 + r, and the polynomial of Cephes' expf in r. */
 ALWAYS_INLINE floats exponential(floats x) {
-    ints n = __builtin_convertvector(x * 1.44269504f - 0.5f, ints);
-    floats whole = __builtin_convertvector(n, floats);
-    floats r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+    floats exponent = x * 1.44269504f + TO_EXPONENT;
+    floats n = exponent - TO_EXPONENT;
+    floats r = x - n * 0.693359375f + n * 2.12194440e-4f;
     floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1;
-    return p * (floats)((n + 127) << 23);
+    return p * (floats)((ints)exponent << 23);
 }
 
 ALWAYS_INLINE floats choose(ints is_first, floats first, floats second) {
