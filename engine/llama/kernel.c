@@ -93,7 +93,7 @@ static void sort_best_first(uint64_t *heap, int32_t size) {
     }
 }
 
-/* True where one of GROUP logits is above the limit, or NaN. */
+/* True where one of GROUP logits is above the limit, or it or the limit is NaN. */
 ALWAYS_INLINE bool is_any_above(const float *logits, float limit) {
     quad_ints above = {0};
     for (int32_t i = 0; i < GROUP; i += 4) above |= ~(*(const quad *)(logits + i) <= limit);
@@ -102,7 +102,7 @@ ALWAYS_INLINE bool is_any_above(const float *logits, float limit) {
 }
 
 /* Collect the k best of a row in a heap, then in `top`; GROUP logits of which none is above the worst so far are passed
-   over. False where a logit is NaN. */
+   over, none while there are fewer than k. False where a logit is NaN. */
 static bool find_top(look *seen, const float *row, int32_t k) {
     uint64_t *heap = seen->heap;
     int32_t num_vocab = seen->num_vocab, have = 0;

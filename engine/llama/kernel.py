@@ -3,7 +3,7 @@
 import ctypes
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -92,16 +92,12 @@ def kernel() -> Kernel:
             "`make app` compiles it in a checkout, `pip install` elsewhere"
         ) from error
     pointer, number, real = ctypes.c_void_p, ctypes.c_int32, ctypes.c_double
-    look_at = ctypes.PYFUNCTYPE(ctypes.c_bool, pointer, pointer, number, ctypes.c_bool)
     step = (pointer, pointer, pointer, number, number, real, real, number, pointer)
-    write_step = ctypes.PYFUNCTYPE(None, *step)
-    list_all = ctypes.PYFUNCTYPE(None, pointer, number, pointer)
-    list_best = ctypes.PYFUNCTYPE(ctypes.c_bool, pointer, number, pointer, number, pointer)
-    token_of = ctypes.PYFUNCTYPE(number, pointer)
-    return Kernel(
-        look_at(("look_at", library)),
-        write_step(("write_step", library)),
-        list_all(("list_all", library)),
-        list_best(("list_best", library)),
-        token_of(("token_of", library)),
-    )
+    prototypes: dict[str, Any] = {
+        "look_at": ctypes.PYFUNCTYPE(ctypes.c_bool, pointer, pointer, number, ctypes.c_bool),
+        "write_step": ctypes.PYFUNCTYPE(None, *step),
+        "list_all": ctypes.PYFUNCTYPE(None, pointer, number, pointer),
+        "list_best": ctypes.PYFUNCTYPE(ctypes.c_bool, pointer, number, pointer, number, pointer),
+        "token_of": ctypes.PYFUNCTYPE(number, pointer),
+    }
+    return Kernel(**{name: prototype((name, library)) for name, prototype in prototypes.items()})

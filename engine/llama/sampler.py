@@ -25,7 +25,7 @@ _accept = quick(llama.llama_sampler_accept, None, ctypes.c_void_p, ctypes.c_int3
 NOTHING_LEFT = "logit_bias leaves no token to choose"
 _PRESORTED_MOST = 1024
 _DRAWN_AHEAD = 64
-Ids = npt.NDArray[np.intp]
+Ids = npt.NDArray[np.int32]
 
 
 class Draws:
@@ -60,8 +60,7 @@ class Sampler:
         self._draws = Draws(seed)
         self._bias_ids, self._bias = _bias(sampling, num_vocab)
         self._only_bans = bool((self._bias == -math.inf).all())
-        self._banned = self._bias_ids.astype(np.int32)
-        self._banned_at: int = self._banned.ctypes.data
+        self._bans: tuple[int, int] = (self._bias_ids.ctypes.data, len(self._bias_ids))
         grammar = gbnf_of(sampling)
         self._grammar = Grammar(vocab, grammar) if grammar else None
         stages = _stages(sampling, seed, vocab, num_vocab, n_ctx)
@@ -99,7 +98,7 @@ class Sampler:
     def _presorted(self, row: Row, seen: Distribution, room: Candidates) -> None:
         """All that a first stage of top_k can leave: the top_k best beside the biased ids, and these."""
         if self._only_bans:
-            if not self._list_best(seen.address, self.num_presorted, self._banned_at, len(self._banned), room.address):
+            if not self._list_best(seen.address, self.num_presorted, *self._bans, room.address):
                 raise ConfigError(NOTHING_LEFT)
             return
         best = seen.top["id"][: self.num_presorted]
@@ -149,7 +148,7 @@ def _bias(sampling: Sampling, num_vocab: int) -> tuple[Ids, Logits]:
     ids = np.array([token for token, _ in sampling.logit_bias], np.intp)
     if len(ids) and ids.max() >= num_vocab:
         raise ConfigError(f"logit_bias names token {ids.max():,}; this vocabulary ends at {num_vocab - 1:,}")
-    return ids, np.array([bias for _, bias in sampling.logit_bias], np.float32)
+    return ids.astype(np.int32), np.array([bias for _, bias in sampling.logit_bias], np.float32)
 
 
 def _stages(sampling: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx: int) -> list[tuple[str, Any]]:
