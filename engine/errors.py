@@ -11,6 +11,7 @@
     ├── JobTimeout       `result(timeout=…)` ran out of time; the job goes on. Also a TimeoutError.
     ├── BenchTimeout     a sample or a load of a benchmark took too long: a worker hangs or is slow. The run goes on.
     ├── ProgramFailed    a program beside ours (llama-bench, the compiler) gave up; its last words are in the text.
+    ├── LimitExceeded    foreign input took more time or memory than it may have, or ended the process that read it.
     ├── WorkerDied       the process that ran this job ended; the pool starts another. Submit again.
     ├── PoolClosed       the pool was closed, or could not keep a worker alive. Open another.
     └── HistoryError     the history database cannot be used; nothing in it was changed.
@@ -63,6 +64,10 @@ class BenchTimeout(EngineError, TimeoutError):
 
 class ProgramFailed(EngineError):
     """A program that is not ours ended without doing its work: what it said last tells what to mend."""
+
+
+class LimitExceeded(EngineError):
+    """Foreign input is too large or too complex for the process that reads it; nothing else was disturbed."""
 
 
 class WorkerDied(EngineError):

@@ -99,7 +99,7 @@ class Crew:
     def measure(self) -> CrewFigures:
         """Memory and times of the processes that are alive."""
         workers = [_figures(link.pid, link) for link in self._links if not link.has_ended]
-        return CrewFigures(_figures(self._program.process.pid), workers)
+        return CrewFigures(_figures(self._program.pid), workers)
 
     def close(self) -> None:
         """End all processes; jobs that wait or run fail with PoolClosed. Safe to call twice."""

@@ -1,36 +1,31 @@
-"""`python -m engine.embedding.export FOLDER EXPORTS FORM`: an embedding model as ONNX, in 8 bits, or for OpenVINO.
+"""A child program that writes an embedding model as ONNX, in 8 bits, or for OpenVINO."""
 
-Says on standard output what went wrong, and ends with status 1 then. Ends at once when its standard input is closed.
-"""
-
-import os
 import shutil
-import sys
+import socket
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from engine.embedding.exports import FILES
 from engine.errors import ModelError
+from engine.process.serving import serve
 
 LARGEST_FILE = (1 << 31) - (1 << 20)
 """Bytes of one protobuf; what a larger model has beyond it lies in files beside it."""
 
 
-def main() -> None:
-    folder, exports, form = sys.argv[1:]
-    threading.Thread(target=_end_with_the_caller, daemon=True).start()
-    said, sys.stdout = sys.stdout, sys.stderr
+def main(end: socket.socket, folder: str, exports: str, form: str) -> None:
+    """Make the form when asked to."""
+    serve(end, None, lambda _request: _make(folder, Path(exports), form))
+
+
+def _make(folder: str, exports: Path, form: str) -> None:
     try:
-        make(folder, Path(exports), form)
-    except (ModelError, OSError) as error:
-        print(error, file=said)
-        sys.exit(1)
+        make(folder, exports, form)
     except Exception as error:  # what can go wrong in a graph of a stranger's making has no common name
         reason = str(error).strip().splitlines() or [""]
-        print(f"{type(error).__name__} {reason[0][:300]}".strip(), file=said)
-        sys.exit(1)
+        how = reason[0] if isinstance(error, ModelError | OSError) else f"{type(error).__name__} {reason[0][:300]}"
+        raise ModelError(f"{folder}: cannot be brought into the form {form}: {how.strip()}") from error
 
 
 def make(folder: str, exports: Path, form: str) -> None:
@@ -80,12 +75,3 @@ def _write_openvino(source: Path, into: Path) -> None:
 
     model = openvino.Core().read_model(source / FILES["onnx"])
     openvino.save_model(model, into / FILES["openvino"], compress_to_fp16=False)
-
-
-def _end_with_the_caller() -> None:
-    sys.stdin.read()
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    main()

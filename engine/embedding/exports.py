@@ -1,15 +1,14 @@
 """Models in forms that other backends read: made once, by a program of their own, and kept by the model's hash."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
 from engine.embedding.texts import TextReader
-from engine.errors import ModelError
+from engine.errors import EngineError, ModelError
+from engine.process.program import Program
 
 FILES = {"onnx": "model.onnx", "onnx-int8": "model.onnx", "openvino": "model.xml"}
 """The forms, each with the file to open in its folder; the first also has the tokenizer, and what ABOUT says."""
@@ -46,16 +45,11 @@ def open_export(folder: str, exports: str, form: str) -> Export:
 
 
 def _make(folder: str, exports: str, form: str) -> None:
-    """Run the program that makes it; it ends with this one, when its standard input is closed."""
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", "engine.embedding.export", folder, exports, form],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as program:
-        assert program.stdout is not None
-        said = program.stdout.read().strip()
-        status = program.wait()
-    if status:
-        how = said or f"the program that does it ended with status {status}"
-        raise ModelError(f"{folder}: cannot be brought into the form {form}: {how}. Choose another backend.")
+    """Have a child program make it, which ends with this one."""
+    program = Program("engine.embedding.export", folder, exports, form, does="exports the model")
+    try:
+        program.ask(None, about=folder)
+    except EngineError as error:
+        raise ModelError(f"{error}. Choose another backend.") from error
+    finally:
+        program.close()

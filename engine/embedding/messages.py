@@ -1,8 +1,6 @@
 """What a pool says to the program that loads a model, and to the workers that come from it."""
 
-from typing import Any
-
-from engine.pool.messages import Channel, Message
+from engine.process.channel import Message
 
 PROTOCOL = 2
 
@@ -90,10 +88,3 @@ def ending_asked(pid: int) -> bytes:
 
 
 FromWorker = Begun | Vectors | Unusable
-
-
-def next_message(channel: Channel) -> Any:
-    """Wait for one message, where none follows unasked. Raises EOFError or OSError when the other end is gone."""
-    while True:
-        for message in channel.receive():
-            return message

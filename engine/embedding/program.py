@@ -2,9 +2,6 @@
 
 import contextlib
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +9,11 @@ from typing import Any
 from engine import errors
 from engine.embedding import messages as m
 from engine.errors import ModelError, WorkerDied
-from engine.llama.launch import ending, environment_for, log_tail, num_oom_kills
-from engine.pool.messages import Channel
+from engine.process.channel import Channel
+from engine.process.child import Child
 
 OnOpening = Callable[[Callable[[], object]], object]
 
-_PATIENCE_S = 3.0
 _FROM_PROGRAM: Any = m.FromProgram
 _FROM_WORKER: Any = m.FromWorker
 
@@ -30,14 +26,14 @@ class Link:
 
     def __init__(self, channel: Channel, program: "Program") -> None:
         self._channel, self._program = channel, program
-        self.pid: int = m.next_message(channel).pid
+        self.pid: int = channel.receive_one().pid
         self.num_texts = self.num_tokens = 0
         self.compute_s = 0.0
 
     def ask(self, message: m.Embed) -> m.Vectors | m.Unusable:
         """Have texts embedded; raises EOFError or OSError when the worker has ended."""
         self._channel.send(message)
-        answer: m.Vectors | m.Unusable = m.next_message(self._channel)
+        answer: m.Vectors | m.Unusable = self._channel.receive_one()
         if isinstance(answer, m.Vectors):
             self.num_texts += len(message.texts)
             self.num_tokens += answer.num_tokens
@@ -73,37 +69,32 @@ class Program:
     """
 
     def __init__(self, load: m.Load, on_opening: OnOpening | None = None) -> None:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the program writes to it as long as it lives
         self._lock = threading.Lock()
-        self._num_oom = num_oom_kills()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "engine.embedding.worker", str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env=environment_for() | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"},
-            )
-        self._channel = Channel(ours, _FROM_PROGRAM)
+        self._child = Child(
+            "engine.embedding.worker", environment={"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        )
+        self._channel = Channel(self._child.socket, _FROM_PROGRAM)
         if on_opening is not None:
-            on_opening(self.process.kill)
+            on_opening(self._child.kill)
         self.loaded = self._load(load)
 
     def _load(self, load: m.Load) -> m.Loaded:
         try:
             self._channel.send(load)
-            message: m.Loaded | m.Failed = m.next_message(self._channel)
+            message: m.Loaded | m.Failed = self._channel.receive_one()
         except (EOFError, OSError) as error:
-            self.process.wait()
-            how = ending(self.process.returncode, self._num_oom, self._tail())
             self.close()
+            how = self._child.ending()
             raise ModelError(f"{load.path}: the program of the workers {how} while it loaded the model") from error
         if isinstance(message, m.Failed):
             self.close()
             raise getattr(errors, message.error, ModelError)(message.text)
         return message
+
+    @property
+    def pid(self) -> int:
+        """Number of its process."""
+        return self._child.pid
 
     def part(self) -> Link:
         """Another worker. Raises WorkerDied when the program, or the worker at once, has ended."""
@@ -114,26 +105,15 @@ class Program:
             return Link(Channel(ours, _FROM_WORKER), self)
         except (EOFError, OSError) as error:
             ours.close()
-            raise WorkerDied(f"no worker could be started{self._tail()}") from error
+            raise WorkerDied(f"no worker could be started{self._child.log_tail()}") from error
 
     def ending_of(self, pid: int) -> str:
         """How a worker that has hung up ended, in words, with the end of the program's log."""
         with self._lock, contextlib.suppress(EOFError, OSError):
             self._channel.socket.sendall(m.ending_asked(pid))
-            return ending(m.next_message(self._channel).status, self._num_oom, self._tail())
-        return "ended" + self._tail()
+            return self._child.ending_of(self._channel.receive_one().status)
+        return "ended" + self._child.log_tail()
 
     def close(self) -> None:
         """End the program and all its workers at once; safe to call twice."""
-        with contextlib.suppress(OSError):
-            self._channel.socket.shutdown(socket.SHUT_RDWR)
-        self._channel.socket.close()
-        try:
-            self.process.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self._log.close()
-
-    def _tail(self) -> str:
-        return "" if self._log.closed else log_tail(self._log)
+        self._child.close()

@@ -1,4 +1,4 @@
-"""A program with one embedding model: `python -m engine.embedding.worker FD`, told what to load over the socket FD.
+"""A child program with one embedding model, which forks workers that share it.
 
 Then, for each socket that is handed to it, it parts into a worker that serves this socket: workers share weights,
 libraries and everything imported, and one that died is replaced within milliseconds. Program and workers end when the
@@ -9,7 +9,6 @@ import gc
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,17 +19,17 @@ from engine.embedding import messages as m
 from engine.embedding.backends import Backend, open_backend
 from engine.embedding.batching import batches
 from engine.errors import ConfigError, EngineError
-from engine.pool.messages import Channel
+from engine.process.channel import Channel
 
 _SMALLEST_NORM = 1e-12
 _LOAD: Any = m.ToProgram
 
 
-def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])), _LOAD)
+def main(end: socket.socket) -> None:
+    """Load the model that the first message names, then fork a worker for each socket that comes."""
+    channel = Channel(end, _LOAD)
     try:
-        load = m.next_message(channel)
+        load = channel.receive_one()
         backend = _load(channel, load)
     except EngineError as error:
         channel.send(m.Failed(type(error).__name__, str(error)))
@@ -123,7 +122,3 @@ class Worker:
         if self._load.normalise:
             rows /= np.maximum(norms, _SMALLEST_NORM)[:, None]
         return m.Vectors(rows.tobytes(), sum(lengths), cut, time.perf_counter() - began)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,12 +1,14 @@
-"""What the llama.cpp libraries of this machine are: `python -m engine.llama.about` prints one line of JSON.
+"""A child program that reports version and features of llama.cpp's libraries.
 
 A program of its own, since a process that has llama.cpp loaded cannot look at another build of it.
 """
 
 import ctypes
-import json
+import socket
 
 import llama_cpp.llama_cpp as llama
+
+from engine.process.serving import serve
 
 
 def about() -> dict[str, str]:
@@ -28,5 +30,6 @@ def _text(name: str) -> str:
     return (function() or b"").decode("utf-8", "replace")
 
 
-if __name__ == "__main__":
-    print(json.dumps(about()))
+def main(end: socket.socket) -> None:
+    """Answer the one request there is."""
+    serve(end, None, lambda _request: about())

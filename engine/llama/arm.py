@@ -1,14 +1,8 @@
-"""What the programs of other arms share: one JSON line asks, one line answers, the model stays loaded in between.
-
-The first line is a `Load`, each further one an `Ask`; both are answered by one object. The program ends when its
-standard input does.
-"""
+"""The request loop of the other arms' child programs: a `Load` first, then `Ask` after `Ask` on the loaded model."""
 
 import gc
-import json
 import os
-import signal
-import sys
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -16,7 +10,8 @@ from typing import Any, Protocol
 
 import llama_cpp.llama_cpp as llama
 
-from engine.errors import EngineError, ModelError
+from engine.errors import ModelError
+from engine.process.serving import serve
 from engine.specs import PoolSpec
 
 
@@ -36,7 +31,7 @@ class Load:
         return cls(**values | {"spec": PoolSpec.from_dict(values["spec"])})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Plain values, as a request."""
         return {**asdict(self), "spec": self.spec.to_dict()}
 
 
@@ -102,26 +97,23 @@ class Arm(Protocol):
     def close(self) -> None: ...
 
 
-def serve(open_arm: Callable[[Load], Arm]) -> None:
-    """Load, then answer every line until there are no more; a failure is answered with its class and text."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    arm: Arm | None = None
-    with os.fdopen(os.dup(1), "w", buffering=1) as answers:
-        os.dup2(2, 1)  # whatever a library prints must not come between the answers
-        for line in sys.stdin:
-            try:
-                if arm is None:
-                    arm, found = _load(open_arm, Load.from_dict(json.loads(line)))
-                else:
-                    found = asdict(arm.answer(Ask(**json.loads(line))))
-            except EngineError as error:
-                found = {"error": type(error).__name__, "text": str(error)}
-            answers.write(json.dumps(found) + "\n")
-    if arm is not None:
+def run(end: socket.socket, open_arm: Callable[[Load], Arm]) -> None:
+    """Load the model of the first request, then answer the others, until the parent hangs up."""
+    arms: list[Arm] = []
+
+    def answer(request: dict[str, Any]) -> Any:
+        if arms:
+            return arms[0].answer(Ask(**request))
+        arm, ready = _load(open_arm, Load.from_dict(request))
+        arms.append(arm)
+        return ready
+
+    serve(end, dict[str, Any], answer)
+    for arm in arms:
         arm.close()
 
 
-def _load(open_arm: Callable[[Load], Arm], load: Load) -> tuple[Arm, dict[str, Any]]:
+def _load(open_arm: Callable[[Load], Arm], load: Load) -> tuple[Arm, Ready]:
     if load.cpus:
         os.sched_setaffinity(0, load.cpus)
     began = time.monotonic()
@@ -131,7 +123,7 @@ def _load(open_arm: Callable[[Load], Arm], load: Load) -> tuple[Arm, dict[str, A
     bos = llama.llama_vocab_bos(arm.vocab) if llama.llama_vocab_get_add_bos(arm.vocab) else -1
     num_vocab = llama.llama_vocab_n_tokens(arm.vocab)
     controls = [token for token in range(num_vocab) if _is_control(arm.vocab, token)]
-    return arm, asdict(Ready(began, load_s, num_vocab, controls, bos if bos >= 0 else None))
+    return arm, Ready(began, load_s, num_vocab, controls, bos if bos >= 0 else None)
 
 
 def _is_control(vocab: Any, token: int) -> bool:

@@ -1,8 +1,9 @@
-"""The least that any program must do: `python -m engine.llama.bare_loop`, llama_decode and llama.cpp's sampler chain.
+"""The least that any program must do: llama_decode and llama.cpp's sampler chain.
 
 No figures, no scheduler, no text: what our own loop is held against. `engine.llama.arm` says how it is spoken to.
 """
 
+import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 
 import llama_cpp.llama_cpp as llama
 
-from engine.llama.arm import Answer, Ask, Load, Parts, check_code, serve
+from engine.llama.arm import Answer, Ask, Load, Parts, check_code, run
 from engine.llama.context import Context
 from engine.llama.model import Model
 
@@ -147,5 +148,6 @@ class BareLoop:
         self._parts.sample_s += time.perf_counter() - began
 
 
-if __name__ == "__main__":
-    serve(BareLoop)
+def main(end: socket.socket) -> None:
+    """Answer requests by this arm."""
+    run(end, BareLoop)

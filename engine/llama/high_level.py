@@ -1,9 +1,10 @@
-"""llama-cpp-python as most programs use it: `python -m engine.llama.high_level`, `Llama.create_completion`.
+"""llama-cpp-python as most programs use it: `Llama.create_completion`.
 
 The four functions of llama.cpp that it calls are timed by wrapping them, at less than a microsecond a call; the rest of
 the time is its own. `engine.llama.arm` says how the program is spoken to.
 """
 
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ import llama_cpp.llama_cpp as llama
 from llama_cpp import Llama
 
 from engine.errors import ModelError
-from engine.llama.arm import Answer, Ask, Load, Parts, serve
+from engine.llama.arm import Answer, Ask, Load, Parts, run
 from engine.llama.library import GGML_TYPES
 
 
@@ -93,5 +94,6 @@ class HighLevel:
         return sampled
 
 
-if __name__ == "__main__":
-    serve(HighLevel)
+def main(end: socket.socket) -> None:
+    """Answer requests by this arm."""
+    run(end, HighLevel)

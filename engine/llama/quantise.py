@@ -1,19 +1,18 @@
-"""The program that quantises models: a JSON line asks, a line answers, and it ends when its standard input does.
+"""A child program that quantises models, a `Job` a request.
 
-Each line is a `Job`. Without a target it reads no weights and only says which type each tensor would get.
+Without a target it reads no weights and only says which type each tensor would get.
 """
 
 import contextlib
 import ctypes
-import json
 import os
 import re
+import select
 import signal
-import sys
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from queue import SimpleQueue
 from typing import Any
 
 import llama_cpp.llama_cpp as llama
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.llama.library import start_backend
+from engine.process.serving import serve
 
 _CHANGED = re.compile(r"^\[ *\d+/ *\d+\] (.+?) +- \[.* -> .*\((\w+)\)$", re.MULTILINE)
 _FAILED = "failed to quantize: "
@@ -30,6 +30,7 @@ _SLAB_BYTES = 64 << 20
 """Weights in memory at once, and by how much the target grows."""
 
 _LONGEST_TOLD = 127
+_HANG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)
 
 Floats = npt.NDArray[np.float32]
 
@@ -117,25 +118,18 @@ def _told(job: Job) -> Any:
     return told
 
 
-def serve() -> None:
-    """Answer every line; at the end of the lines stop at once, whatever is being done, and leave no target behind."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def main(end: socket.socket) -> None:
+    """Do one job after the other; end at once when the parent hangs up, and leave no target behind."""
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # the parent's death is seen below
     quantiser = Quantiser()
-    jobs: SimpleQueue[str] = SimpleQueue()
-    threading.Thread(target=_read, args=(jobs, quantiser), daemon=True).start()
-    with os.fdopen(os.dup(1), "w", buffering=1) as answers:
-        os.dup2(2, 1)  # whatever a library prints must not come between the answers
-        while True:
-            answers.write(json.dumps(quantiser.answer(Job(**json.loads(jobs.get())))) + "\n")
+    threading.Thread(target=_end_with_parent, args=(end, quantiser), daemon=True).start()
+    serve(end, Job, quantiser.answer)
 
 
-def _read(jobs: SimpleQueue[str], quantiser: Quantiser) -> None:
-    for line in sys.stdin:
-        jobs.put(line)
+def _end_with_parent(end: socket.socket, quantiser: Quantiser) -> None:
+    hang_up = select.poll()
+    hang_up.register(end, _HANG_UP)
+    hang_up.poll()
     with contextlib.suppress(OSError):
         os.unlink(quantiser.writing)
     os._exit(0)
-
-
-if __name__ == "__main__":
-    serve()

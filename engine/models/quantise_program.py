@@ -5,18 +5,20 @@ from pathlib import Path
 from typing import Any
 
 from engine.models.imatrix import Importance
-from engine.models.line_program import LineProgram
+from engine.process.program import Program
 
 
-class QuantiseProgram(LineProgram):
-    """`python -m engine.llama.quantise`."""
+class QuantiseProgram(Program):
+    """The child program `engine.llama.quantise`."""
 
     def __init__(self) -> None:
         super().__init__("engine.llama.quantise", does="quantised it, and wrote nothing,")
 
     def quantise(self, source: Path, file_type: int, **options: Any) -> dict[str, Any]:
         """The answer to a job: options as in `engine.llama.quantise.Job`. Raises WorkerDied."""
-        return self.ask({"source": str(source), "file_type": file_type, **options}, str(source))
+        request = {"source": str(source), "file_type": file_type, **options}
+        answer: dict[str, Any] = self.ask(request, about=str(source))
+        return answer
 
 
 def told_of(imatrix: Path | None, importances: Sequence[Importance]) -> dict[str, Any]:

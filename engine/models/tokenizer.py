@@ -1,14 +1,14 @@
 """What a model file makes of text, asked of a program that has its vocabulary and none of its weights."""
 
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import errors
-from engine.errors import EngineError, ModelError
-from engine.models.line_program import LineProgram
+from engine.errors import EngineError
+from engine.process.program import Program
 from engine.vocabulary import Vocabulary
+
+_ANSWERS: Any = Vocabulary | tuple[str, list[int]]
 
 PATIENCE_S = 30.0
 """A vocabulary of 152,000 tokens takes one; what is asked of it, milliseconds."""
@@ -18,21 +18,18 @@ class Tokenizer:
     """The tokenizer and chat template of a file, with the same answers as a Pool's. Any thread may call it.
 
     Takes up to a second to open, and about 10 MB for each 10,000 tokens of the vocabulary. Raises ModelError where
-    llama.cpp refuses the file; then and later WorkerDied where the program ends or takes longer than `patience_s`.
+    llama.cpp refuses the file; then and later WorkerDied where the program ends, LimitExceeded where it takes longer
+    than `patience_s`.
     """
 
     def __init__(self, path: Path, patience_s: float = PATIENCE_S) -> None:
         self._path, self._patience_s = path, patience_s
-        self._lock = threading.Lock()
-        self._program = LineProgram("engine.llama.tokenizer", str(path), does="read its vocabulary")
+        self._program = Program("engine.llama.tokenizer", str(path), does="reads its vocabulary", answers=_ANSWERS)
         try:
-            told = self._ask({})
-            if "failure" in told:
-                raise ModelError(told["failure"])
+            self.vocabulary: Vocabulary = self._ask({})
         except EngineError:
             self.close()
             raise
-        self.vocabulary = _vocabulary(told)
 
     @property
     def is_alive(self) -> bool:
@@ -41,40 +38,17 @@ class Tokenizer:
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """As Pool.tokenize."""
-        ids: list[int] = self._ask({"text": text, "special": special})["ids"]
+        ids: list[int] = self._ask({"text": text, "special": special})[1]
         return ids
 
     def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
         """As Pool.render_chat."""
-        told = self._ask({"messages": list(messages)})
-        return told["text"], told["ids"]
+        rendered: tuple[str, list[int]] = self._ask({"messages": list(messages)})
+        return rendered
 
     def close(self) -> None:
         """End the program, and with it what is being asked of it. Safe to call twice."""
-        self._program.stop()
-        with self._lock:
-            self._program.close()
+        self._program.close()
 
-    def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        with self._lock:
-            patience = threading.Timer(self._patience_s, self._program.stop)
-            patience.daemon = True
-            patience.start()
-            try:
-                told = self._program.ask(question, str(self._path))
-            finally:
-                patience.cancel()
-        if "error" in told:
-            raise getattr(errors, told["error"], ModelError)(told["text"])
-        return told
-
-
-def _vocabulary(told: Mapping[str, Any]) -> Vocabulary:
-    return Vocabulary(
-        pieces=tuple(piece.encode("latin-1") for piece in told["pieces"]),
-        kinds=told["kinds"].encode("latin-1"),
-        names=dict(told["names"]),
-        bos=told["bos"],
-        add_bos=told["add_bos"],
-        add_space_prefix=told["add_space_prefix"],
-    )
+    def _ask(self, request: Mapping[str, Any]) -> Any:
+        return self._program.ask(request, self._patience_s, str(self._path))

@@ -10,6 +10,7 @@ from engine.errors import JobTimeout, PoolClosed, WorkerDied
 from engine.pool import messages as m
 from engine.pool.listening import check_may_wait, listening
 from engine.pool.member import Member
+from engine.process.channel import Message
 
 
 class Owner(Protocol):
@@ -86,7 +87,7 @@ class Crew:
         self._is_aborted = True
         for member in self._members:
             if member is not None:
-                member.process.kill()
+                member.kill()
         self.close()
 
     def start(self, index: int) -> None:
@@ -106,7 +107,7 @@ class Crew:
             return
         threading.Thread(target=_listen, args=(self._owner, member, index), daemon=True).start()
 
-    def ask(self, make: Callable[[int], m.Message]) -> m.Answer:
+    def ask(self, make: Callable[[int], Message]) -> m.Answer:
         """The answer of the worker with the fewest jobs; raises PoolClosed, WorkerDied, or what the worker says."""
         check_may_wait()
         members = self.alive

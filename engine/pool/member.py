@@ -4,9 +4,6 @@ import contextlib
 import logging
 import queue
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections import OrderedDict
@@ -16,9 +13,10 @@ from typing import Any, NamedTuple
 
 from engine import errors
 from engine.errors import EngineError, ModelError, PoolClosed, WorkerDied
-from engine.llama.launch import ending, environment_for, log_tail, num_oom_kills
 from engine.pool import messages as m
 from engine.pool.job import Job
+from engine.process.channel import Channel, Message
+from engine.process.child import Child
 from engine.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -50,23 +48,9 @@ class Member:
         self.is_alive = False
         self._on_progress = on_progress
         self._calls: dict[int, Future[m.Answer]] = {}
-        self._outbox: queue.SimpleQueue[m.Message | None] = queue.SimpleQueue()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the worker writes to it as long as it lives
-        self._last_words = ""
-        self._closing = threading.Lock()
-        self._num_oom = num_oom_kills()
-        ours, theirs = socket.socketpair()
-        self._opened_at = time.monotonic()
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "engine.pool.worker", str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env=environment_for(build),
-            )
-        self.channel = m.Channel(ours, _TO_POOL)
+        self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._child = Child("engine.pool.worker", build=build)
+        self.channel = Channel(self._child.socket, _TO_POOL)
         threading.Thread(target=_write, args=(self.channel, self._outbox), daemon=True).start()
 
     def start(self) -> m.Ready:
@@ -84,7 +68,7 @@ class Member:
                             self._on_progress(message.progress)
                         case m.Failed():
                             self.close()
-                            raise getattr(errors, message.error, ModelError)(message.text + self._last_words)
+                            raise getattr(errors, message.error, ModelError)(message.text + self._child.log_tail())
         except (EOFError, OSError) as error:
             self.close()
             reason = self.reason_of_death()
@@ -93,8 +77,8 @@ class Member:
     @property
     def startup(self) -> Startup:
         """Where the time until it was ready went."""
-        interpreter_s, load_s = self.ready.began - self._opened_at, self.ready.load_s
-        return Startup(interpreter_s, load_s, self._ready_at - self._opened_at - interpreter_s - load_s)
+        interpreter_s, load_s = self.ready.began - self._child.started_at, self.ready.load_s
+        return Startup(interpreter_s, load_s, self._ready_at - self._child.started_at - interpreter_s - load_s)
 
     def vocabulary(self) -> Vocabulary:
         """The tokenizer's table as the worker sent it."""
@@ -102,11 +86,11 @@ class Member:
         pieces = tuple(ready.pieces)
         return Vocabulary(pieces, ready.kinds, ready.names, ready.bos, ready.add_bos, ready.add_space_prefix)
 
-    def send(self, message: m.Message) -> None:
+    def send(self, message: Message) -> None:
         """Send from any thread without waiting: a worker reads only between its decode steps."""
         self._outbox.put(message)
 
-    def call(self, make: Callable[[int], m.Message]) -> "Future[m.Answer]":
+    def call(self, make: Callable[[int], Message]) -> "Future[m.Answer]":
         """Ask the worker something; the future fails with WorkerDied if it dies before it answers."""
         future: Future[m.Answer] = Future()
         number = id(future)
@@ -143,32 +127,26 @@ class Member:
         """Tell the worker to end, without waiting."""
         self.is_alive = False
         self._outbox.put(None)
-        with contextlib.suppress(OSError):
-            self.channel.socket.shutdown(socket.SHUT_RDWR)
+        self._child.hang_up()
+
+    def kill(self) -> None:
+        """End the worker at once, without waiting."""
+        self._child.kill()
 
     def close(self, patience_s: float = 3.0) -> None:
         """Hang up and wait for the worker's end; kill it if that takes longer than `patience_s` seconds."""
         self.hang_up()
-        self.channel.socket.close()
-        try:
-            self.process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        with self._closing:
-            if not self._log.closed:
-                self._last_words = log_tail(self._log)
-                self._log.close()
+        self._child.close(patience_s)
 
     def reason_of_death(self) -> str:
         """How the process ended, in words, with the end of its log."""
-        return ending(self.process.returncode, self._num_oom, self._last_words)
+        return self._child.ending()
 
 
 _TO_POOL: Any = m.ToPool
 
 
-def _write(channel: m.Channel, outbox: "queue.SimpleQueue[m.Message | None]") -> None:
+def _write(channel: Channel, outbox: "queue.SimpleQueue[Message | None]") -> None:
     """A member's writer thread; ends with the worker, whose death the reader reports.
 
     Where a message cannot be written, through a defect, the worker is ended: nobody waits for an answer to it.

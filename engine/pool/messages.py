@@ -1,19 +1,11 @@
-"""What a pool and its workers say to each other: small typed structs in length-framed msgpack."""
-
-import socket
-from typing import Any
+"""Messages between a pool and its workers."""
 
 import msgspec
 
+from engine.process.channel import Message
 from engine.specs import PoolSpec, Request, Sampling
 
 PROTOCOL = 3
-_LENGTH = 4
-_LARGEST = 1 << 30
-
-
-class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=True):
-    """Base of all messages."""
 
 
 # pool to worker
@@ -151,56 +143,11 @@ class Answer(Message, frozen=True):
     """Reply to Tokenize (ids), RenderChat (text, ids) or Measure (figures); `error` is empty when all is well."""
 
     call: int
-    ids: list[int] = []
+    ids: list[int] = msgspec.field(default_factory=list)
     text: str = ""
-    figures: dict[str, float] = {}
+    figures: dict[str, float] = msgspec.field(default_factory=dict)
     error: str = ""
 
 
 ToWorker = Load | Start | Cancel | Hold | Tokenize | RenderChat | Measure
 ToPool = Loading | Ready | Failed | Started | Decoded | Ended | Answer
-
-
-class Channel:
-    """One end of the socket between a pool and a worker. One thread receives; sends must not overlap."""
-
-    def __init__(self, end: socket.socket, receives: Any) -> None:
-        self.socket = end
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(receives)
-        self._room = memoryview(bytearray(1 << 18))
-        self._begun = bytearray()
-
-    def send(self, message: Message) -> None:
-        """Send one message; raises OSError when the other end is gone."""
-        frame = bytearray(_LENGTH)
-        self._encoder.encode_into(message, frame, _LENGTH)
-        frame[:_LENGTH] = (len(frame) - _LENGTH).to_bytes(_LENGTH, "little")
-        self.socket.sendall(frame)
-
-    def receive(self) -> list[Any]:
-        """Wait for data and give every message that is whole by then; raises EOFError when the other end is gone."""
-        try:
-            size = self.socket.recv_into(self._room)
-        except ConnectionError:
-            size = 0
-        if not size:
-            raise EOFError("the other end of the channel is closed")
-        frames: bytearray | memoryview = self._room[:size]
-        if self._begun:
-            self._begun += frames
-            frames = self._begun
-        messages = []
-        at = 0
-        while len(frames) - at >= _LENGTH:
-            start = at + _LENGTH
-            end = start + int.from_bytes(frames[at:start], "little")
-            if end - start > _LARGEST:
-                raise EOFError("a frame of the channel is damaged")
-            if len(frames) < end:
-                break
-            messages.append(self._decoder.decode(frames[start:end]))
-            at = end
-        if at or frames is not self._begun:
-            self._begun = bytearray(frames[at:])
-        return messages

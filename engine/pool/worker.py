@@ -1,4 +1,4 @@
-"""A worker: `python -m engine.pool.worker FD`, one process with one model, told what to do over the socket FD.
+"""A worker: a child program with one model, which computes the jobs that its pool sends.
 
 It sets its affinity before it loads, says when it is ready, answers between decode steps, and ends when the other
 end of the socket is gone. It never opens the history database.
@@ -7,9 +7,7 @@ end of the socket is gone. It never opens the history database.
 import gc
 import os
 import select
-import signal
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +20,9 @@ from engine.llama.generation import Generation
 from engine.llama.model import Model
 from engine.llama.runner import Runner
 from engine.pool import messages as m
+from engine.process.channel import Channel
+
+_TO_WORKER: Any = m.ToWorker
 
 GATHER_PROMPTS_S = 0.0005
 """After a wait, how long to wait for the next prompt before the first decode: a crowd is computed together."""
@@ -33,7 +34,7 @@ GATHER_STEPS_S = 0.005
 class Outbox:
     """The runner's Reporter: gathers what a decode step gave and sends it as one message."""
 
-    def __init__(self, channel: m.Channel) -> None:
+    def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._steps: list[m.Steps] = []
 
@@ -66,7 +67,7 @@ class Outbox:
 class Worker:
     """Loads the model, then serves until the socket closes."""
 
-    def __init__(self, channel: m.Channel) -> None:
+    def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._outbox = Outbox(channel)
         self._loop_s = self._measuring_s = 0.0
@@ -197,10 +198,9 @@ class Worker:
         return figures
 
 
-def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    decoder: Any = m.ToWorker
-    channel = m.Channel(socket.socket(fileno=int(sys.argv[1])), decoder)
+def main(end: socket.socket) -> None:
+    """Load what the first message says, then serve."""
+    channel = Channel(end, _TO_WORKER)
     worker = Worker(channel)
     try:
         for load in channel.receive():
@@ -210,7 +210,3 @@ def main() -> None:
         channel.send(m.Failed(type(error).__name__, str(error)))
     except (EOFError, BrokenPipeError, ConnectionError):
         return
-
-
-if __name__ == "__main__":
-    main()

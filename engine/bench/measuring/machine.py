@@ -4,8 +4,6 @@ import hashlib
 import json
 import math
 import platform
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -15,9 +13,9 @@ from typing import Any
 
 import psutil
 
-from engine.errors import ConfigError
-from engine.llama.launch import environment_for
+from engine.errors import ConfigError, EngineError
 from engine.pool.placement import allowed_cores, cpu_name, cpu_quota
+from engine.process.program import Program
 
 _PACKAGES = ("logitbench", "llama-cpp-python", "numpy", "msgspec", "psutil")
 EMBEDDING_PACKAGES = ("torch", "sentence-transformers", "transformers", "onnxruntime", "openvino")
@@ -66,19 +64,14 @@ def about_llama(build: str = "") -> dict[str, str]:
 
     Raises ConfigError where they cannot be loaded.
     """
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "engine.llama.about"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env=environment_for(build),
-        timeout=_PATIENCE_S,
-        check=False,
-    )
-    if done.returncode:
+    program = Program("engine.llama.about", does="loads llama.cpp's libraries", answers=dict[str, str], build=build)
+    try:
+        found: dict[str, str] = program.ask(None, _PATIENCE_S)
+    except EngineError as error:
         place = build or "the Python package"
-        raise ConfigError(f"the llama.cpp libraries of {place} cannot be loaded: {done.stderr.strip()[-500:]}")
-    found: dict[str, str] = json.loads(done.stdout)
+        raise ConfigError(f"the llama.cpp libraries of {place} cannot be loaded: {error}") from error
+    finally:
+        program.close()
     return found
 
 

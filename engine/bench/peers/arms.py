@@ -30,10 +30,10 @@ from engine.bench.measuring.target import (
 )
 from engine.bench.peers.llama_bench import LlamaBench
 from engine.bench.peers.llama_bench_program import build_minutes, find_llama_bench
-from engine.bench.peers.program import Program
 from engine.bench.planning.plan import Arm, Cell, EmbeddingCell, PlannedCell
-from engine.errors import ConfigError
+from engine.errors import BenchTimeout, ConfigError, LimitExceeded
 from engine.pool.placement import cores_for, threads_for
+from engine.process.program import Program
 from engine.specs import PoolSpec
 
 PROGRAMS: dict[Arm, str] = {"loop": "engine.llama.bare_loop", "create_completion": "engine.llama.high_level"}
@@ -66,7 +66,7 @@ def open_program(
 
     Raises BenchTimeout, WorkerDied or ModelError; nothing is left running then.
     """
-    program = Program(PROGRAMS[arm], build)
+    program = Program(PROGRAMS[arm], does=f"runs {PROGRAMS[arm]}", build=build)
     (opening or Opening()).begins(program.close)
     threads = pool.threads or threads_for(pool.instances)
     load = {
@@ -77,7 +77,7 @@ def open_program(
         "cpus": cores_for(0, threads) if pool.pin else [],
     }
     try:
-        return program, program.ask(load, Deadline(COLD_TIMEOUT_S))
+        return program, _ask(program, load, Deadline(COLD_TIMEOUT_S))
     except BaseException:
         program.close()
         raise
@@ -145,7 +145,7 @@ class ProgramTarget:
             "seed": seed,
             "ignores_end": is_random,
         }
-        return self._program.ask(question, deadline)
+        return _ask(self._program, question, deadline)
 
     def _prompt(self, random: np.random.Generator) -> Prompt:
         """A text of the workload, or the same random ids that the pool is asked."""
@@ -170,6 +170,14 @@ class ProgramTarget:
             tokens=np.array(moments if asked.num_generated else [], np.float64),
             num_computed=num_prompt if asked.num_prompt else 0,
         )
+
+
+def _ask(program: Program, request: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
+    try:
+        answer: dict[str, Any] = program.ask(request, deadline.left_s)
+    except LimitExceeded as error:
+        raise BenchTimeout(f"{error}: it hangs or is too slow; ask for less or allow more time") from error
+    return answer
 
 
 def _parts(answer: Mapping[str, Any]) -> dict[str, float]:

@@ -140,7 +140,7 @@ def test_a_killed_program_is_a_dead_worker(cell: Any) -> None:
     assert isinstance(opened, ProgramTarget)
     opened.warm_up(WITHIN_S)
     os.kill(opened._program.pid, signal.SIGKILL)
-    with pytest.raises(WorkerDied, match="engine.llama.bare_loop ended with status -9"):
+    with pytest.raises(WorkerDied, match="runs engine.llama.bare_loop was killed"):
         opened.sample(0, WITHIN_S)
     opened.close()
 
@@ -150,7 +150,7 @@ def test_a_program_that_hangs_is_ended_in_time(cell: Any) -> None:
     assert isinstance(opened, ProgramTarget)
     pid = opened._program.pid
     os.kill(pid, signal.SIGSTOP)
-    with pytest.raises(BenchTimeout, match=r"no answer within 0.2 s"):
+    with pytest.raises(BenchTimeout, match=r"took longer than 0\.[12]"):
         opened.sample(0, 0.2)
     assert not psutil.pid_exists(pid)
 

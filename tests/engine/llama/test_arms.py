@@ -1,41 +1,41 @@
 """The programs of the other arms: they compute what our own pool computes, and account for their time."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine import Pool, Sampling
 from engine.llama.arm import Ask, Load
+from engine.process.channel import Channel
+from engine.process.child import Child
+from engine.process.serving import Reply
 from engine.specs import PoolSpec
 from engine.vocabulary import TokenKind
 
-ROOT = Path(__file__).parents[3]
 PROGRAMS = ("engine.llama.bare_loop", "engine.llama.high_level")
 IDS = list(range(300, 332))
 ENDING = "and they lived happily ever after."
 
 
 class Spoken:
-    """A program that is spoken to by hand; `ready` is what it said of the model."""
+    """A child program that is asked by hand; `ready` is what it said of the model."""
 
-    def __init__(self, process: "subprocess.Popen[str]", load: Load) -> None:
-        self._process = process
+    def __init__(self, child: Child, load: Load) -> None:
+        self._channel = Channel(child.socket, Reply)
+        self._channel.receive_one()
         self.ready = self.ask(load.to_dict())
 
-    def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self._channel.send(request)
+        reply = self._channel.receive_one()
+        if reply.error:
+            return {"error": reply.error, "text": reply.text}
+        answer: dict[str, Any] = msgspec.msgpack.decode(reply.answer)
         return answer
 
 
@@ -43,23 +43,14 @@ class Spoken:
 def spoken(module: str, model: Path, **spec: Any) -> Iterator[Spoken]:
     """The program with the model loaded; it must end by itself."""
     load = Load(str(model), PoolSpec.from_dict({"parallel": 1, "n_ctx": 512} | spec), 1, 1, [])
-    with started(module) as process:
-        yield Spoken(process, load)
-        _left, complaints = process.communicate(timeout=10)
-    assert process.returncode == 0, complaints
-    assert "Error" not in complaints
-    assert "Warning" not in complaints
-
-
-def started(module: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-P", "-W", "error", "-m", module],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
+    child = Child(module, environment={"PYTHONWARNINGS": "error"})
+    try:
+        yield Spoken(child, load)
+    finally:
+        child.close(patience_s=10)
+    assert child.ending().startswith("ended with status 0")
+    assert "Error" not in child.ending()
+    assert "Warning" not in child.ending()
 
 
 @pytest.mark.parametrize("module", PROGRAMS)
@@ -107,11 +98,9 @@ def test_a_prompt_that_does_not_fit_is_an_error_and_the_next_one_runs(module: st
 def test_a_file_that_is_no_model_is_an_error(module: str, tmp_path: Path) -> None:
     path = tmp_path / "none.gguf"
     path.write_bytes(b"GGUF and then nothing")
-    with started(module) as process:
-        found, _complaints = process.communicate(
-            json.dumps(Load(str(path), PoolSpec(), 1, 1, []).to_dict()), timeout=30
-        )
-    answer = json.loads(found)
+    child = Child(module)
+    answer = Spoken(child, Load(str(path), PoolSpec(), 1, 1, [])).ready
+    child.close()
     assert answer["error"] == "ModelError"
     assert str(path) in answer["text"]
 

@@ -1,12 +1,9 @@
 """Quantising: sizes known before, targets whole or not there, and every way in which it can go wrong."""
 
-import json
 import os
 import resource
 import signal
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +11,6 @@ import psutil
 import pytest
 
 from engine.errors import ConfigError, EngineError, JobTimeout, ModelError, WorkerDied
-from engine.llama.launch import environment_for
 from engine.models import quantise
 from engine.models.ggml import FILE_TYPES
 from engine.models.gguf import ModelFile, read_model
@@ -23,6 +19,9 @@ from engine.models.quantise import QuantiseJob
 from engine.models.quantise_program import QuantiseProgram
 from engine.models.shapes import free_form
 from engine.models.synthetic import write_synthetic
+from engine.process.channel import Channel
+from engine.process.child import Child
+from engine.process.serving import Reply
 from tests.engine.models import headers
 from tests.waiting import until
 
@@ -215,7 +214,7 @@ def test_a_program_that_is_killed_is_said_and_leaves_nothing(large: ModelFile, t
     until(lambda: job.progress.num_bytes > 0)
     for child in programs():
         child.send_signal(signal.SIGKILL)
-    with pytest.raises(WorkerDied, match="ended with status -9"):
+    with pytest.raises(WorkerDied, match="was killed"):
         job.result(WITHIN_S)
     assert job.progress.state == "failed"
     assert not os.listdir(tmp_path)
@@ -224,14 +223,11 @@ def test_a_program_that_is_killed_is_said_and_leaves_nothing(large: ModelFile, t
 def test_the_program_leaves_nothing_when_whoever_started_it_is_gone(large: ModelFile, tmp_path: Path) -> None:
     target = tmp_path / "target"
     job = {"source": str(large.path), "file_type": TYPES["Q3_K_L"], "target": str(target)}
-    command = [sys.executable, "-m", "engine.llama.quantise"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment_for()) as program:
-        assert program.stdin is not None
-        program.stdin.write(json.dumps(job).encode() + b"\n")
-        program.stdin.flush()
-        until(lambda: target.exists() and target.stat().st_size > 0)
-        program.stdin.close()
-        assert program.wait(WITHIN_S) == 0
+    child = Child("engine.llama.quantise")
+    Channel(child.socket, Reply).send(job)
+    until(lambda: target.exists() and target.stat().st_size > 0)
+    child.close(patience_s=WITHIN_S)
+    assert child.ending() == "ended with status 0"
     assert not os.listdir(tmp_path)
 
 

@@ -1,0 +1,78 @@
+"""Typed messages in length-framed msgpack over one end of a socket pair."""
+
+import socket
+import time
+from typing import Any
+
+import msgspec
+
+_LENGTH = 4
+_LARGEST = 1 << 30
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=True):
+    """Base of all messages."""
+
+
+class Channel:
+    """One end of the socket between a program and its parent. One thread receives; sends must not overlap.
+
+    receives: the type, or union of types, that the other end sends.
+    """
+
+    def __init__(self, end: socket.socket, receives: Any) -> None:
+        self.socket = end
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(receives)
+        self._room = memoryview(bytearray(1 << 18))
+        self._begun = bytearray()
+        self._received: list[Any] = []
+
+    def send(self, message: Any) -> None:
+        """Send one message; raises OSError when the other end is gone, TimeoutError after the socket's timeout."""
+        frame = bytearray(_LENGTH)
+        self._encoder.encode_into(message, frame, _LENGTH)
+        frame[:_LENGTH] = (len(frame) - _LENGTH).to_bytes(_LENGTH, "little")
+        self.socket.sendall(frame)
+
+    def receive(self) -> list[Any]:
+        """Wait for data and give every message that is whole by then; raises EOFError when the other end is gone."""
+        try:
+            size = self.socket.recv_into(self._room)
+        except ConnectionError:
+            size = 0
+        if not size:
+            raise EOFError("the other end of the channel is closed")
+        frames: bytearray | memoryview = self._room[:size]
+        if self._begun:
+            self._begun += frames
+            frames = self._begun
+        messages = []
+        at = 0
+        while len(frames) - at >= _LENGTH:
+            start = at + _LENGTH
+            end = start + int.from_bytes(frames[at:start], "little")
+            if end - start > _LARGEST:
+                raise EOFError("a frame of the channel is damaged")
+            if len(frames) < end:
+                break
+            messages.append(self._decoder.decode(frames[start:end]))
+            at = end
+        if at or frames is not self._begun:
+            self._begun = bytearray(frames[at:])
+        return messages
+
+    def receive_one(self, deadline: float | None = None) -> Any:
+        """Wait for one message, until the monotonic second `deadline` if one is given.
+
+        Raises EOFError or OSError when the other end is gone, TimeoutError at the deadline.
+        """
+        while not self._received:
+            self.set_deadline(deadline)
+            self._received = self.receive()
+        return self._received.pop(0)
+
+    def set_deadline(self, deadline: float | None) -> None:
+        """Have sends and receives raise TimeoutError from the monotonic second `deadline` on; None: never."""
+        left = None if deadline is None else max(deadline - time.monotonic(), 1e-6)
+        self.socket.settimeout(left)

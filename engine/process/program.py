@@ -1,0 +1,157 @@
+"""A child program that answers requests, and one that is kept warm for hostile input."""
+
+import threading
+import time
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from engine import errors
+from engine.errors import EngineError, LimitExceeded, WorkerDied
+from engine.process.channel import Channel
+from engine.process.child import Child
+from engine.process.limits import Limits
+from engine.process.serving import Reply
+
+_START_S = 60.0
+"""Time for the interpreter and the imports of a program, on a machine with much else to do."""
+
+
+class Program:
+    """A child that runs `serving.serve`: one request at a time, from any thread; stop() ends a wait for an answer.
+
+    answers: type of what it answers. does: what its process does, after "the process that", for the message when it
+    ends too early.
+    """
+
+    def __init__(
+        self, module: str, *words: str, does: str, answers: Any = Any, limits: Limits | None = None, build: str = ""
+    ) -> None:
+        self._does = does
+        self._decode = msgspec.msgpack.Decoder(answers).decode
+        self._lock = threading.Lock()
+        self._is_ready = self._is_stopped = False
+        self._child = Child(module, *words, limits=limits, build=build)
+        self._channel = Channel(self._child.socket, Reply)
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._child.pid
+
+    @property
+    def started_at(self) -> float:
+        """Monotonic second of its start."""
+        return self._child.started_at
+
+    @property
+    def is_alive(self) -> bool:
+        """False once it has ended."""
+        return self._child.is_alive
+
+    def ask(self, request: Any, deadline_s: float | None = None, about: str = "") -> Any:
+        """The answer to a request. about: file that a failure names first.
+
+        Raises LimitExceeded after `deadline_s` seconds, when the program is ended; WorkerDied where it ended by itself
+        or was stopped; or the EngineError that it reports.
+        """
+        prefix = f"{about}: " if about else ""
+        began = time.monotonic()
+        if not self._lock.acquire(timeout=-1 if deadline_s is None else deadline_s):
+            raise LimitExceeded(f"{prefix}the process that {self._does} was busy for {deadline_s:.2g} s: try again")
+        try:
+            reply = self._exchange(request, None if deadline_s is None else began + deadline_s)
+        except TimeoutError:
+            self._child.close(patience_s=0.0)
+            raise LimitExceeded(f"{prefix}the process that {self._does} took longer than {deadline_s:.2g} s") from None
+        except (EOFError, OSError, ValueError) as error:  # ValueError: closed meanwhile
+            self._child.close(patience_s=1.0)
+            how = "was ended before it answered" if self._is_stopped else self._child.ending()
+            raise WorkerDied(f"{prefix}the process that {self._does} {how}") from error
+        finally:
+            self._lock.release()
+        if reply.error:
+            raise getattr(errors, reply.error, EngineError)(reply.text)
+        return self._decode(reply.answer)
+
+    def _exchange(self, request: Any, deadline: float | None) -> Reply:
+        if not self._is_ready:  # its start does not count, but must end
+            started = time.monotonic()
+            self._channel.receive_one(started + _START_S)
+            self._is_ready = True
+            deadline = deadline and deadline + (time.monotonic() - started)
+        self._channel.set_deadline(deadline)
+        self._channel.send(request)
+        reply: Reply = self._channel.receive_one(deadline)
+        return reply
+
+    def stop(self) -> None:
+        """End the program at once, and with it a wait for an answer."""
+        self._is_stopped = True
+        self._child.kill()
+
+    def close(self) -> None:
+        """End the program and let go of it; safe to call twice, and while another thread waits for an answer."""
+        self.stop()
+        with self._lock:
+            self._child.close()
+
+
+class Service:
+    """A Program that is always there: replaced when it ends, with a second one already started where `has_spare`.
+
+    For input that may be hostile: whatever becomes of the process is the input's fault, and an EngineError.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *words: str,
+        does: str,
+        answers: Any = Any,
+        limits: Limits | None = None,
+        has_spare: bool = False,
+    ) -> None:
+        self._does, self._num_kept = does, 1 + has_spare
+        self._start = partial(Program, module, *words, does=does, answers=answers, limits=limits)
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._programs: list[Program] = []
+        self._fill()
+
+    def ask(self, request: Any, deadline_s: float, about: str = "") -> Any:
+        """The answer to a request. Raises LimitExceeded where it takes longer than `deadline_s` seconds, or more memory
+        than the limit, or ends the process; or the EngineError that the program reports."""
+        with self._lock:
+            self._fill()
+            program = self._programs[0]
+        try:
+            return program.ask(request, deadline_s, about)
+        except WorkerDied as error:
+            raise LimitExceeded(f"{error}. The input is too large or too complex for it: make it simpler.") from error
+        finally:
+            if not program.is_alive:
+                self._replace(program)
+
+    def close(self) -> None:
+        """End all processes; requests that wait fail. Safe to call twice."""
+        with self._lock:
+            self._is_closed = True
+            programs, self._programs = self._programs, []
+        for program in programs:
+            program.close()
+
+    def _fill(self) -> None:
+        if self._is_closed:
+            raise WorkerDied(f"the process that {self._does} was ended with everything else")
+        while len(self._programs) < self._num_kept:
+            self._programs.append(self._start())
+
+    def _replace(self, program: Program) -> None:
+        program.close()
+        with self._lock:
+            if program in self._programs:
+                self._programs.remove(program)
+            if not self._is_closed:
+                self._fill()

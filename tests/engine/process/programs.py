@@ -1,0 +1,53 @@
+"""Child programs that the tests start."""
+
+import os
+import re
+import socket
+import time
+from typing import Any
+
+from engine.errors import ConfigError
+from engine.process.serving import serve
+
+STUCK = re.compile(r"(a+)+$")
+
+
+def main(end: socket.socket, *words: str) -> None:
+    """Answer requests by name; `words` are echoed."""
+
+    def answer(request: dict[str, Any]) -> Any:
+        return ANSWERS[request["do"]](request) if request["do"] in ANSWERS else [*words]
+
+    serve(end, dict[str, Any], answer)
+
+
+def _refuse(request: dict[str, Any]) -> None:
+    raise ConfigError(f"{request['text']} is refused")
+
+
+def _die(request: dict[str, Any]) -> None:
+    os.kill(os.getpid(), request["signal"])
+
+
+def _write(request: dict[str, Any]) -> int:
+    with open(request["path"], "wb") as file:
+        return file.write(bytes(request["size"]))
+
+
+ANSWERS = {
+    "pid": lambda _request: os.getpid(),
+    "add": lambda request: sum(request["numbers"]),
+    "sleep": lambda request: time.sleep(request["seconds"]),
+    "refuse": _refuse,
+    "die": _die,
+    "stuck": lambda _request: STUCK.match("a" * 100 + "b"),  # holds the interpreter for longer than anyone lives
+    "burn": lambda _request: sum(number * number for number in range(10**12)),
+    "allocate": lambda request: len(bytearray(request["size"])),
+    "nest": lambda _request: _nested(0),
+    "write": _write,
+    "fds": lambda _request: sorted(int(name) for name in os.listdir("/proc/self/fd")),
+}
+
+
+def _nested(depth: int) -> int:
+    return _nested(depth + 1) + 1

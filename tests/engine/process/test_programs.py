@@ -1,0 +1,207 @@
+"""Child programs: answers, limits, and every way to end."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.errors import ConfigError, EngineError, LimitExceeded, WorkerDied
+from engine.process.child import Child
+from engine.process.limits import Limits
+from engine.process.program import Program, Service
+from tests.waiting import until
+
+MODULE = "tests.engine.process.programs"
+WITHIN_S = 60.0
+GIB = 1 << 30
+LIMITS = Limits(memory_bytes=GIB, cpu_s=2, file_bytes=1 << 20)
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux holds this limit")
+
+
+@pytest.fixture
+def program() -> Iterator[Program]:
+    opened = Program(MODULE, "some", "words", does="answers", limits=LIMITS)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    opened = Service(MODULE, does="answers", limits=LIMITS, has_spare=True)
+    yield opened
+    opened.close()
+
+
+def test_requests_are_answered_in_turn(program: Program) -> None:
+    assert program.ask({"do": "words"}) == ["some", "words"]
+    assert [program.ask({"do": "add", "numbers": [1, n]}) for n in range(50)] == list(range(1, 51))
+
+
+def test_many_threads_get_their_own_answers(program: Program) -> None:
+    answers: dict[int, int] = {}
+
+    def ask(n: int) -> None:
+        answers[n] = program.ask({"do": "add", "numbers": [n, n]})
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WITHIN_S)
+    assert answers == {n: 2 * n for n in range(20)}
+
+
+def test_errors_travel_by_class_and_text(program: Program) -> None:
+    with pytest.raises(ConfigError, match="this is refused"):
+        program.ask({"do": "refuse", "text": "this"})
+    assert program.ask({"do": "add", "numbers": [2]}) == 2
+
+
+@pytest.mark.parametrize("doing", [{"do": "sleep", "seconds": 1e3}, {"do": "burn"}, {"do": "stuck"}])
+def test_the_deadline_ends_whatever_it_does(doing: dict[str, object]) -> None:
+    program = Program(MODULE, does="answers")
+    pid = program.ask({"do": "pid"})
+    with pytest.raises(LimitExceeded, match="a file: the process that answers took longer than 0.3 s"):
+        program.ask(doing, 0.3, "a file")
+    assert not psutil.pid_exists(pid)
+    with pytest.raises(WorkerDied):
+        program.ask({"do": "pid"}, 1.0)
+    program.close()
+
+
+def test_one_that_stands_still_is_ended_at_the_deadline_even_while_it_reads(program: Program) -> None:
+    pid = program.ask({"do": "pid"})
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(LimitExceeded, match="took longer"):
+        program.ask({"do": "add", "numbers": [0] * 2_000_000}, 0.5)
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_second_request_does_not_wait_for_ever(program: Program) -> None:
+    program.ask({"do": "pid"})
+
+    def sleep() -> None:
+        with pytest.raises(WorkerDied):
+            program.ask({"do": "sleep", "seconds": 1e3})
+
+    busy = threading.Thread(target=sleep)
+    busy.start()
+    until(program._lock.locked)
+    with pytest.raises(LimitExceeded, match=r"was busy for 0.2 s"):
+        program.ask({"do": "pid"}, 0.2)
+    program.stop()
+    busy.join(WITHIN_S)
+    assert not busy.is_alive()
+
+
+@on_linux
+@pytest.mark.parametrize("doing", [{"do": "burn"}, {"do": "stuck"}])
+def test_processor_time_is_limited_for_each_request(program: Program, doing: dict[str, object]) -> None:
+    for _ in range(3):
+        program.ask({"do": "add", "numbers": list(range(10_000))})
+    with pytest.raises(WorkerDied, match="SIGXCPU"):
+        program.ask(doing, WITHIN_S)
+
+
+@on_linux
+def test_memory_is_limited_and_the_program_goes_on(program: Program) -> None:
+    with pytest.raises(LimitExceeded, match=r"more memory than the limit of 1.0 GiB"):
+        program.ask({"do": "allocate", "size": 2 * GIB})
+    assert program.ask({"do": "allocate", "size": 1 << 20}) == 1 << 20
+
+
+def test_deep_recursion_is_an_error_and_the_program_goes_on(program: Program) -> None:
+    with pytest.raises(LimitExceeded, match="nested too deeply"):
+        program.ask({"do": "nest"})
+    assert program.ask({"do": "add", "numbers": [2]}) == 2
+
+
+def test_files_are_limited(program: Program, tmp_path: Path) -> None:
+    assert program.ask({"do": "write", "path": str(tmp_path / "small"), "size": 1000}) == 1000
+    with pytest.raises(WorkerDied):
+        program.ask({"do": "write", "path": str(tmp_path / "large"), "size": 2 << 20})
+    assert (tmp_path / "large").stat().st_size <= 1 << 20
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGKILL])
+def test_a_death_is_told_with_its_signal(program: Program, number: int) -> None:
+    with pytest.raises(WorkerDied, match=signal.Signals(number).name):
+        program.ask({"do": "die", "signal": number})
+    assert not program.is_alive
+
+
+def test_a_program_that_cannot_start_says_why() -> None:
+    program = Program("tests.engine.process.no_such_module", does="answers")
+    with pytest.raises(WorkerDied, match=r"(?s)ended with status 1.*ModuleNotFoundError"):
+        program.ask(None, WITHIN_S)
+    program.close()
+
+
+def test_a_service_answers_after_every_death(service: Service) -> None:
+    seen = set()
+    for doing in ({"do": "stuck"}, {"do": "die", "signal": signal.SIGSEGV}, {"do": "sleep", "seconds": 99.0}) * 2:
+        seen.add(service.ask({"do": "pid"}, WITHIN_S))
+        with pytest.raises(LimitExceeded):
+            service.ask(doing, 0.5)
+    assert service.ask({"do": "pid"}, WITHIN_S) not in seen
+    assert len(seen) == 6
+
+
+def test_a_closed_service_says_so_and_leaves_no_process() -> None:
+    service = Service(MODULE, does="answers", has_spare=True)
+    pids = [program.pid for program in service._programs]
+    assert len(pids) == 2
+    service.close()
+    service.close()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    with pytest.raises(WorkerDied, match="was ended"):
+        service.ask({"do": "pid"}, 1.0)
+
+
+def test_closing_while_a_request_waits_ends_the_wait(service: Service) -> None:
+    service.ask({"do": "pid"}, WITHIN_S)
+    threading.Timer(0.3, service.close).start()
+    with pytest.raises(EngineError):
+        service.ask({"do": "sleep", "seconds": 1e3}, WITHIN_S)
+
+
+@on_linux
+@pytest.mark.parametrize("doing", ["nothing", "sleep", "stuck"])
+def test_a_child_ends_with_its_parent_whatever_it_does(doing: str) -> None:
+    parent_program = f"""
+import sys, threading
+from engine.process.program import Program
+program = Program({MODULE!r}, does="answers")
+print(program.ask({{"do": "pid"}}), flush=True)
+request = {{"do": {doing!r}, "seconds": 1e3}}
+program.ask(request) if {doing!r} != "nothing" else threading.Event().wait()
+"""
+    with subprocess.Popen([sys.executable, "-c", parent_program], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        if doing == "stuck":
+            until(lambda: child.cpu_times().user > 0.3)
+        parent.kill()
+    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_children_keep_no_descriptors_of_each_other() -> None:
+    first, second = Program(MODULE, does="answers"), Program(MODULE, does="answers")
+    assert len(first.ask({"do": "fds"})) == len(second.ask({"do": "fds"}))
+    first.close()
+    second.close()
+
+
+def test_a_child_that_does_not_hang_up_is_killed() -> None:
+    child = Child(MODULE)
+    os.kill(child.pid, signal.SIGSTOP)
+    child.close(patience_s=0.2)
+    child.close()
+    assert not child.is_alive
+    assert child.ending() == "was killed (SIGKILL)"
