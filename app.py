@@ -6,8 +6,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import streamlit as st
+from starlette.middleware import Middleware
 
 from engine import workbench
+from engine.api.gate import Gate
+from engine.settings import Settings
 from pages.parts import base_address, exports, front_end, live
 
 
@@ -22,9 +25,16 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
         await asyncio.to_thread(opened.close)
 
 
+def address() -> str:
+    """The start page, once the server has its port."""
+    return f"http://{st.get_option('server.address')}:{st.get_option('server.port')}/"
+
+
+settings = Settings.from_environment()
+gate = Middleware(Gate, access=settings.access, home=settings.home, address=address)
 app = st.App(
     Path(__file__).parent / "pages" / "router.py",
     lifespan=lifespan,
     routes=[*live.routes(workbench.current), *exports.routes(workbench.current)],
-    middleware=[*live.middleware(), *front_end.middleware(), *base_address.middleware()],
+    middleware=[gate, *front_end.middleware(), *base_address.middleware()],
 )

@@ -19,8 +19,8 @@ _PACKED_DATA = _PACKAGE / "_data"
 
 @dataclass(frozen=True)
 class Setting:
-    """One line of the table; `low` and `high` are the range of a whole number, and mean nothing for a path. is_many:
-    several paths, separated as in PATH."""
+    """One line of the table. A number as default: a whole number from `low` to `high`; a text: a path, or with is_many
+    several, separated as in PATH, or with `choices` one of these words."""
 
     name: str
     default: int | str
@@ -28,6 +28,7 @@ class Setting:
     low: int = 0
     high: int = 0
     is_many: bool = False
+    choices: tuple[str, ...] = ()
 
     @property
     def variable(self) -> str:
@@ -57,6 +58,13 @@ SETTINGS = (
         1 << 16,
     ),
     Setting("max_queue", 256, "jobs that may wait in one pool before submit refuses more", 1, 1 << 20),
+    Setting(
+        "access",
+        "",
+        "who may open the workbench in a browser; empty: the user who started it and root, with a token where users "
+        "cannot be told apart; token: whoever has the token; open: everybody on this machine",
+        choices=("", "token", "open"),
+    ),
 )
 
 
@@ -65,7 +73,7 @@ class Settings:
     """Every setting with its value; paths are absolute. Made by `from_environment`, which fills the defaults in.
 
     `model_folders` is the setting `models`: at least one. `model` None stands for the model that ships, `llama_bench`
-    None for the program built here or in PATH.
+    None for the program built here or in PATH; `access` is "", "token" or "open".
     """
 
     home: Path
@@ -77,6 +85,7 @@ class Settings:
     shown_top_k: int
     prefill_share: int
     max_queue: int
+    access: str
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
@@ -122,9 +131,11 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
             raise ConfigError(f"There is no setting {variable}; {hint}")
 
 
-def _read(setting: Setting, environment: Mapping[str, str]) -> int | Path | tuple[Path, ...] | None:
-    """A whole number in its range, an absolute path or several, or None for a path that is not set."""
+def _read(setting: Setting, environment: Mapping[str, str]) -> int | str | Path | tuple[Path, ...] | None:
+    """A whole number in its range, a choice, an absolute path or several, or None for a path that is not set."""
     text = environment.get(setting.variable, "").strip()
+    if setting.choices:
+        return _choice(setting, text)
     if setting.is_many:
         return tuple(_path(setting, part.strip()) for part in text.split(os.pathsep) if part.strip())
     if isinstance(setting.default, str):
@@ -140,6 +151,13 @@ def _read(setting: Setting, environment: Mapping[str, str]) -> int | Path | tupl
             f"{setting.variable} = {text!r}: must be a whole number from {setting.low:,} to {setting.high:,}"
         )
     return value
+
+
+def _choice(setting: Setting, text: str) -> str:
+    if text not in setting.choices:
+        known = " or ".join(choice or "empty" for choice in setting.choices)
+        raise ConfigError(f"{setting.variable} = {text!r}: must be {known}")
+    return text
 
 
 def _path(setting: Setting, text: str) -> Path:

@@ -182,7 +182,7 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>Strip</title><link rel="ic
   const options = new URLSearchParams(location.search);
   window.ended = [];
   const setTriggerValue = (name, value) => window.ended.push([name, value]);
-  const data = {{ trial: options.get("trial"), socket: "{socket}", token: "{token}", k: 10, mode: "surprise", unit: "p",
+  const data = {{ trial: options.get("trial"), socket: "{socket}", k: 10, mode: "surprise", unit: "p",
     inspector: true, height: Number(options.get("height")) || null,
     last: options.has("last"), shared: options.has("shared") ? Number(options.get("shared")) : null }};
   window.update = (changes) => {{ mount({{ data: {{ ...data, ...changes }}, parentElement, setTriggerValue }}); }};
@@ -195,11 +195,11 @@ THEMES = {
 
 
 def application(bench: ScriptedBench) -> Starlette:
-    """The routes and guards of the product, and one page that mounts the strip of ?trial= in ?theme=."""
+    """The routes of the product, and one page that mounts the strip of ?trial= in ?theme=."""
 
     def page(request: Request) -> Response:
         theme = THEMES[request.query_params.get("theme", "light")]
-        return HTMLResponse(PAGE.format(**theme, socket=live.SOCKET_PATH, token=live.TOKEN))
+        return HTMLResponse(PAGE.format(**theme, socket=live.SOCKET_PATH))
 
     def served(make: Callable[[], str], media_type: str) -> Callable[[Request], Response]:
         return lambda _: Response(make(), media_type=media_type)
@@ -209,7 +209,7 @@ def application(bench: ScriptedBench) -> Starlette:
         Route("/strip.js", served(token_strip.script, "text/javascript")),
         Route("/strip.css", served(token_strip.style, "text/css")),
     ]
-    return Starlette(routes=[*live.routes(lambda: bench), *own], middleware=live.middleware())
+    return Starlette(routes=[*live.routes(lambda: bench), *own])
 
 
 class Server:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import streamlit as st
 
 from engine import palette
-from pages.parts.live import SOCKET_PATH, TOKEN
+from pages.parts.live import SOCKET_PATH
 
 Mode = Literal["surprise", "uncertainty", "time"]
 Unit = Literal["p", "bits", "nats"]
@@ -62,7 +62,6 @@ def token_strip(
         data={
             "trial": trial,
             "socket": SOCKET_PATH,
-            "token": TOKEN,
             "height": height,
             "k": k,
             "mode": mode,

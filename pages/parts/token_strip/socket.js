@@ -3,9 +3,8 @@
 const BACK_OFF_MS = [250, 500, 1000, 2000, 5000];
 
 class Live {
-  constructor(url, token) {
+  constructor(url) {
     this.url = url;
-    this.token = token;
     this.followers = new Map();
     this.vocabularies = new Map();
     this.failures = 0;
@@ -37,7 +36,7 @@ class Live {
       jobs[trial] = Math.min(...[...this.followers.get(trial)].map((follower) => follower.next()));
     }
     const latency = new URLSearchParams(location.search).has("latency");
-    this.socket.send(JSON.stringify({ token: this.token, jobs, latency }));
+    this.socket.send(JSON.stringify({ jobs, latency }));
   }
 
   unfinished() {
@@ -82,9 +81,9 @@ class Live {
 }
 
 /** The page's socket for this address; a component's script may be read several times, the socket is made once. */
-function liveAt(path, token) {
+function liveAt(path) {
   const sockets = (globalThis[Symbol.for("logitbench.live")] ??= new Map());
   const url = new URL(path, location.origin.replace(/^http/, "ws")).href;
-  if (sockets.get(url)?.token !== token) sockets.set(url, new Live(url, token));
+  if (!sockets.has(url)) sockets.set(url, new Live(url));
   return sockets.get(url);
 }

@@ -54,7 +54,7 @@ class Strip {
     this.close();
     this.reset(data.trial ? new Trial(data.trial) : null);
     if (!this.trial) return;
-    this.live = liveAt(data.socket, data.token);
+    this.live = liveAt(data.socket);
     this.live.follow(this.trial.id, this);
   }
 

@@ -1,0 +1,1 @@
+"""The HTTP side of the workbench, as plain ASGI: who may ask, and under which headers."""

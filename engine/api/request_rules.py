@@ -1,0 +1,64 @@
+"""Request rules: which Host, Origin and Sec-Fetch headers the pages of this server send, and no page from elsewhere."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+Scope = Mapping[str, Any]
+
+HEALTH = "/_stcore/health"
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+_LOOPBACK = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)
+_ORIGIN_SCHEMES = {"http": b"http", "ws": b"http", "https": b"https", "wss": b"https"}
+_OWN_SITES = ((), (b"same-origin",), (b"none",))
+
+
+class Refusal(NamedTuple):
+    """Why a request is refused: HTTP status and a sentence for the person who sees it."""
+
+    status: int
+    text: str
+
+
+FOREIGN_HOST = Refusal(
+    400, "Refused: this workbench answers to 127.0.0.1, localhost and [::1] alone. Open it at one of these."
+)
+FOREIGN_ORIGIN = Refusal(403, "Refused: this request was not sent by a page of this workbench.")
+FOREIGN_SITE = Refusal(
+    403, "Refused: a page of another site asked for this. Open the workbench itself and go on from there."
+)
+
+
+def header(scope: Scope, name: bytes) -> tuple[bytes, ...]:
+    """The values of a header, in the order sent; `name` in lower case."""
+    return tuple(value for key, value in scope["headers"] if key == name)
+
+
+def is_health(scope: Scope) -> bool:
+    """True for the one address that anyone may ask, so that scripts can wait for the server."""
+    return scope["type"] == "http" and scope["path"] == HEALTH and scope["method"] in SAFE_METHODS
+
+
+def refusal_of(scope: Scope) -> Refusal | None:
+    """What speaks against a request by its headers, None where nothing does.
+
+    Host must be a loopback name. Origin must be the origin of that very host, port and scheme; only reading requests
+    (GET and HEAD, no web socket) may leave it out. What browsers mark as started by another origin (Sec-Fetch-Site)
+    must be a person's way to a page: a navigation of the whole tab to a path of one part, as all pages have.
+    """
+    host = header(scope, b"host")
+    if len(host) != 1 or not _LOOPBACK.fullmatch(host[0]):
+        return FOREIGN_HOST
+    origin = header(scope, b"origin")
+    is_reading = scope["type"] == "http" and scope["method"] in SAFE_METHODS
+    own = b"%b://%b" % (_ORIGIN_SCHEMES.get(scope.get("scheme", ""), b""), host[0].lower())
+    if origin != (own,) and not (is_reading and not origin):
+        return FOREIGN_ORIGIN
+    if header(scope, b"sec-fetch-site") not in _OWN_SITES and not (is_reading and _is_opening_a_page(scope)):
+        return FOREIGN_SITE
+    return None
+
+
+def _is_opening_a_page(scope: Scope) -> bool:
+    is_tab = header(scope, b"sec-fetch-mode") == (b"navigate",) and header(scope, b"sec-fetch-dest") == (b"document",)
+    return is_tab and scope["path"].count("/") == 1
