@@ -8,7 +8,7 @@ from pathlib import Path
 import streamlit as st
 from starlette.middleware import Middleware
 
-from engine import workbench
+from engine import private_files, workbench
 from engine.api.gate import Gate
 from engine.settings import Settings
 from pages.parts import base_address, exports, front_end, live
@@ -31,6 +31,8 @@ def address() -> str:
 
 
 settings = Settings.from_environment()
+private_files.begin()
+private_files.tighten(settings.home)
 gate = Middleware(Gate, access=settings.access, home=settings.home, address=address)
 app = st.App(
     Path(__file__).parent / "pages" / "router.py",

@@ -5,6 +5,7 @@ import os
 import sys
 from importlib import import_module
 
+from engine import private_files
 from engine.commands.arguments import MEASURING, OTHERS
 from engine.errors import EngineError
 
@@ -16,6 +17,7 @@ COMMANDS = {**dict.fromkeys(MEASURING, "bench"), **{name: name for name in OTHER
 def main(words: list[str] | None = None) -> int:
     """Run one command; gives the exit status: 0, 2 for an error told on standard error, 130 after Ctrl+C."""
     words = sys.argv[1:] if words is None else words
+    private_files.begin()
     try:
         command = COMMANDS.get(words[0] if words else "", "generate")
         import_module(f"engine.commands.{command}").run(words)
@@ -36,6 +38,8 @@ def main(words: list[str] | None = None) -> int:
         _write_no_more()
         print(f"error: the disk has no more room for what is written ({error.strerror})", file=sys.stderr)
         return ERROR
+    finally:
+        private_files.end()
     return 0
 
 

@@ -6,6 +6,8 @@ import os
 import secrets
 from pathlib import Path
 
+from engine.private_files import write_private
+
 FILE = "access-token"
 _MIN_LENGTH = 32
 
@@ -47,11 +49,6 @@ class AccessToken:
         return text if is_private and len(text) >= _MIN_LENGTH else ""
 
     def _made(self) -> str:
-        """A new token, moved into place whole: two programs that start at once end with one of the two."""
         text = secrets.token_urlsafe(32)
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = self.path.with_name(f"{FILE}.{secrets.token_hex(8)}")
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
-            file.write(text + "\n")
-        fresh.replace(self.path)
+        write_private(self.path, f"{text}\n".encode())
         return text

@@ -21,6 +21,7 @@ from engine.commands.progress_line import ProgressLine
 from engine.errors import ConfigError, HistoryError, HistoryLocked
 from engine.history import INBOX, History, write_inbox, write_run
 from engine.jsonable import figure
+from engine.private_files import persons_umask
 from engine.runs import RunRecord
 from engine.settings import Settings
 from engine.units import duration, percent, quantity
@@ -91,7 +92,8 @@ def measure(
             write_inbox(settings.home / INBOX, done)
     print_run(done, is_json=given.is_json)
     if given.out is not None:
-        write_run(given.out, done)
+        with persons_umask():
+            write_run(given.out, done)
     if is_interrupted:
         print(f"Stopped; go on with: python -m engine bench resume {done.id}", file=sys.stderr)
         raise KeyboardInterrupt

@@ -19,6 +19,7 @@ from engine.embedding.models import EMBEDDED_NAME
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import AUTO, BACKENDS, EmbedSpec
 from engine.errors import ConfigError
+from engine.private_files import persons_umask
 from engine.units import counted, digits, duration, percent
 from engine.workbench.similarity import nearest
 from engine.workbench.text_files import MOST_BYTES, TextSet, read_texts
@@ -97,7 +98,7 @@ def _file(given: str) -> tuple[str, bytes]:
 
 def _write(path: Path, result: EmbedResult) -> None:
     try:
-        with path.open("wb") as file:
+        with persons_umask(), path.open("wb") as file:
             np.save(file, result.vectors)
     except OSError as error:
         raise ConfigError(f"--out {path}: cannot be written ({error})") from None

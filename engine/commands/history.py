@@ -17,6 +17,7 @@ from engine.history.console import Result
 from engine.history.export import to_json
 from engine.history.owned_file import OwnedFile
 from engine.jsonable import figure
+from engine.private_files import persons_umask
 from engine.reference import reference_run
 from engine.runs import RunRecord
 from engine.settings import Settings
@@ -92,7 +93,8 @@ def export(history: History, given: words_of.ExportArguments) -> None:
     """An archive of everything, or of what was named."""
     is_whole = not given.runs and not given.trials
     ids = {} if is_whole else {"run_ids": given.runs, "trial_ids": given.trials}
-    counts = export_history(history, given.path, **ids).counts
+    with persons_umask():
+        counts = export_history(history, given.path, **ids).counts
     sentence = f"{given.path}: {counted(counts['runs'], 'run')}, {counted(counts['trials'], 'trial')}"
     _tell({"path": str(given.path), "counts": counts}, sentence, is_json=given.is_json)
 

@@ -1,7 +1,7 @@
 """`python -m engine models get`: a model of the catalogue or of any repository, fetched; or what there is to fetch."""
 
 import argparse
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from engine.models.available import available_memory
 from engine.models.catalogue import Choice, Entry, choices, look_up, read_catalogue
 from engine.models.download import Download
 from engine.models.hub import Repository, read_repository
+from engine.private_files import persons_umask
 from engine.settings import Settings
 from engine.units import NOT_MEASURED, quantity
 
@@ -47,7 +48,8 @@ def _act(given: Given) -> None:
 def _get(given: Given) -> None:
     repository, choice = look_up(given["name"], given["wanted"])
     folder = Path(given["folder"]).expanduser().absolute() if given["folder"] else Settings.from_environment().models
-    paths = watch(Download(repository, choice.files, folder))
+    with persons_umask() if given["folder"] else nullcontext():
+        paths = watch(Download(repository, choice.files, folder))
     if given["json"]:
         print_json({**_facts(repository), "bytes": choice.num_bytes, "files": [str(path) for path in paths]})
     else:

@@ -1,6 +1,7 @@
 """`python -m engine models quantize`: a smaller file of a model; or which types there are, and how large each is."""
 
 import argparse
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from engine.models import ModelFile, find_model, read_model
 from engine.models.quantisations import Offer, offers
 from engine.models.quantise import QuantiseJob
 from engine.pool.placement import num_cores
+from engine.private_files import persons_umask
 from engine.settings import Settings
 from engine.units import digits, percent, quantity
 from engine.workbench.model_files import make_folder, quantisation_path
@@ -50,12 +52,12 @@ def _quantise(source: ModelFile, type_name: str, given: Given) -> None:
     else:
         target = quantisation_path(source, type_name, Settings.from_environment())
         make_folder(target.parent)
-    path = watch(
-        QuantiseJob(
-            source, type_name, target, threads=given["threads"] or num_cores(), imatrix=given["imatrix"],
-            may_requantise=given["again"],
-        )
+    job = QuantiseJob(
+        source, type_name, target, threads=given["threads"] or num_cores(), imatrix=given["imatrix"],
+        may_requantise=given["again"],
     )  # fmt: skip
+    with persons_umask() if given["out"] else nullcontext():
+        path = watch(job)
     made = read_model(path)
     facts = {"path": str(path), "quantisation": made.quantisation, "bytes": made.size, "source_bytes": source.size}
     if given["json"]:

@@ -11,6 +11,7 @@ from engine.errors import ConfigError
 from engine.models import read_model
 from engine.models.shapes import Shape, free_form, shape_named
 from engine.models.synthetic import write_synthetic
+from engine.private_files import persons_umask
 from engine.units import percent, quantity
 
 Given = dict[str, Any]
@@ -49,10 +50,11 @@ def shape_of(given: Given) -> str | Shape:
 
 def _synthesise(given: Given) -> None:
     path, line, began = Path(given["path"]), ProgressLine(), time.monotonic()
-    write_synthetic(
-        shape_of(given), path, given["quant"], given["seed"],
-        lambda share: line.show(f"writing: {percent(share)}", step=int(10 * share)),
-    )  # fmt: skip
+    with persons_umask():
+        write_synthetic(
+            shape_of(given), path, given["quant"], given["seed"],
+            lambda share: line.show(f"writing: {percent(share)}", step=int(10 * share)),
+        )  # fmt: skip
     line.end()
     file = read_model(path)
     facts = {"path": str(file.path), "bytes": file.size, "parameters": file.num_parameters}

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from engine.embedding.backends import KINDS, available, usable
 from engine.embedding.models import EmbeddingModel
 from engine.jsonable import figure
 from engine.pool.placement import cpu_name, num_cores
+from engine.private_files import write_private
 
 LOSSLESS = 0.9999
 """The least cosine to the vectors of float32 at which another backend stands in for it unasked."""
@@ -99,11 +99,8 @@ def kept_measurement(model: EmbeddingModel) -> Measurement | None:
 def keep_measurement(model: EmbeddingModel, measurement: Measurement) -> None:
     """Have it read by the next one who asks; a folder that cannot be written costs only that."""
     store = _store(model)
-    partial = store.with_name(f"{store.name}.{os.getpid()}.partial")
     with contextlib.suppress(OSError):
-        store.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(msgspec.msgpack.encode(measurement))
-        partial.replace(store)
+        write_private(store, msgspec.msgpack.encode(measurement))
 
 
 def _store(model: EmbeddingModel) -> Path:

@@ -10,6 +10,7 @@ import duckdb
 
 from engine.errors import EngineError, HistoryError, HistoryLocked, HistoryNewer
 from engine.history import schema
+from engine.private_files import tighten
 
 # Files of this storage version can also be read by DuckDB 1.5, which is supported beside 2.0.
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
@@ -36,7 +37,9 @@ def connect(path: Path) -> duckdb.DuckDBPyConnection:
     Raises HistoryLocked, HistoryNewer or HistoryError; the file is then as it was.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for file in (path, Path(f"{path}.wal")):
+            tighten(file)
         pending = _pending(path)
         if pending:
             _back_up(path, f"before-{pending[0]}")

@@ -12,6 +12,7 @@ import msgspec
 
 from engine.models.gguf import ModelFile, read_model
 from engine.models.header import TensorInfo
+from engine.private_files import write_private
 from engine.settings import Settings
 
 MAX_KEPT = 2_000
@@ -77,11 +78,8 @@ class HeaderCache:
                 return
             self._is_changed = False
             content = msgspec.msgpack.encode(_Store(_FORM, list(self._kept.values())[-MAX_KEPT:]))
-        partial = self._store.with_name(f"{self._store.name}.{os.getpid()}.partial")
         with contextlib.suppress(OSError):
-            self._store.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(content)
-            partial.replace(self._store)
+            write_private(self._store, content)
 
 
 def header_cache() -> HeaderCache:

@@ -3,11 +3,11 @@
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from engine.errors import ModelError
+from engine.private_files import write_private
 from engine.settings import Settings
 
 MAX_KEPT = 1_000
@@ -85,8 +85,5 @@ def _load(store: Path) -> dict[str, object]:
 
 def _save(store: Path, known: dict[str, object]) -> None:
     """Replace the file whole, keeping the latest entries; two writers at once lose one entry and nothing else."""
-    partial = store.with_name(f"{store.name}.{os.getpid()}.partial")
     with contextlib.suppress(OSError):
-        store.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(dict(list(known.items())[-MAX_KEPT:]), indent=1))
-        partial.replace(store)
+        write_private(store, json.dumps(dict(list(known.items())[-MAX_KEPT:]), indent=1).encode())

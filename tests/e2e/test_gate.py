@@ -139,8 +139,13 @@ def test_another_user_of_the_machine_gets_nothing(shipped: Server, routes: list[
 
 @pytest.fixture(scope="module")
 def with_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that asks everybody for the token."""
+    """A server that asks everybody for the token; others could read what lies in its home from before."""
     home = tmp_path_factory.mktemp("token")
+    home.chmod(0o755)
+    for name in ("inbox/refused/old.trial", "models/old.gguf", "snapshots/old.csv", "history.duckdb.before-2"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_bytes(b"")
+        (home / name).chmod(0o644)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOGITBENCH_ACCESS", "token")
         with running(home) as server:
@@ -166,3 +171,9 @@ def test_the_token_is_in_no_log_and_no_argument(with_token: Server) -> None:
     assert str(with_token.home / "access-token") in with_token.log.read_text()
     assert token not in with_token.log.read_text()
     assert token not in Path(f"/proc/{with_token.process.pid}/cmdline").read_text()
+
+
+def test_nothing_in_its_home_is_for_others(with_token: Server) -> None:
+    paths = [with_token.home, *with_token.home.rglob("*")]
+    assert {"history.duckdb", "access-token", "old.gguf"} <= {path.name for path in paths}
+    assert [path for path in paths if path.stat().st_mode & 0o077] == []

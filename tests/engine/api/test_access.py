@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.api import access as access_module
@@ -15,6 +15,7 @@ from engine.api import peers
 from engine.api.access import Access
 from tests.engine.api.asgi import Asked, gate, scope
 
+drawn = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 HOST = ("host", "127.0.0.1:8501")
 tells_users = pytest.mark.skipif(not peers.can_be_told(), reason="this system does not tell whose a connection is")
 
@@ -93,6 +94,7 @@ def test_a_cookie_is_for_its_port(tmp_path: Path) -> None:
     assert not Asked(gate(tmp_path, "token"), scope(headers=other)).is_passed
 
 
+@drawn
 @given(
     path=st.text(st.characters(codec="utf-8", min_codepoint=32), max_size=20),
     query=st.lists(

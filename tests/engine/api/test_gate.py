@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from engine.api.gate import POLICY_VIOLATION, SECURITY_HEADERS
 from tests.engine.api.asgi import Asked, gate, scope
 
+drawn = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 HOME = Path("/nowhere")
 PORTS = st.one_of(st.just(""), st.integers(1, 65535).map(":{}".format))
 OWN_HOSTS = st.tuples(st.sampled_from(["127.0.0.1", "localhost", "[::1]", "LocalHost"]), PORTS).map("".join)
@@ -47,6 +48,7 @@ def foreign_origins(own: str) -> st.SearchStrategy[str]:
     )  # fmt: skip
 
 
+@drawn
 @given(data=st.data())
 def test_a_web_socket_passes_with_our_exact_origin_alone(data: st.DataObject) -> None:
     scheme, host = data.draw(st.sampled_from(["ws", "wss"])), data.draw(OWN_HOSTS)
@@ -59,6 +61,7 @@ def test_a_web_socket_passes_with_our_exact_origin_alone(data: st.DataObject) ->
         assert asked.messages == [{"type": "websocket.close", "code": POLICY_VIOLATION}]
 
 
+@drawn
 @given(data=st.data())
 def test_a_request_passes_with_our_origin_and_reads_without_one(data: st.DataObject) -> None:
     scheme, host, method = data.draw(st.sampled_from(["http", "https"])), data.draw(OWN_HOSTS), data.draw(METHODS)
@@ -70,6 +73,7 @@ def test_a_request_passes_with_our_origin_and_reads_without_one(data: st.DataObj
     assert asked.status == (200 if asked.is_passed else 403)
 
 
+@drawn
 @given(kind=st.sampled_from(["http", "websocket"]), path=PATHS, host=FOREIGN_HOSTS, copies=st.integers(0, 2))
 def test_nothing_passes_under_a_foreign_host(kind: str, path: str, host: str, copies: int) -> None:
     """None, a foreign one, and a foreign one beside ours, in either order."""
@@ -80,6 +84,7 @@ def test_nothing_passes_under_a_foreign_host(kind: str, path: str, host: str, co
         assert kind == "websocket" or asked.status == 400
 
 
+@drawn
 @given(data=st.data())
 def test_what_another_origin_starts_may_only_open_a_page(data: st.DataObject) -> None:
     host, path, method = data.draw(OWN_HOSTS), data.draw(PATHS), data.draw(METHODS)
@@ -94,6 +99,7 @@ def test_what_another_origin_starts_may_only_open_a_page(data: st.DataObject) ->
     assert asked.is_passed is (method in ("GET", "HEAD") and (is_own or is_page))
 
 
+@drawn
 @given(site=ELSEWHERE, method=st.sampled_from(["POST", "PUT"]))
 def test_our_origin_does_not_excuse_a_foreign_start(site: str, method: str) -> None:
     assume(site)
@@ -102,6 +108,7 @@ def test_our_origin_does_not_excuse_a_foreign_start(site: str, method: str) -> N
     assert not Asked(gate(HOME), scope("websocket", "/_stcore/stream", headers)).is_passed
 
 
+@drawn
 @given(host=st.one_of(OWN_HOSTS, FOREIGN_HOSTS), method=METHODS)
 def test_health_is_open_to_read(host: str, method: str) -> None:
     for access in ("", "token", "open"):
