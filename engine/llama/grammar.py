@@ -1,6 +1,6 @@
-"""GBNF grammars and JSON schemas as one llama.cpp sampler that is never given a token it would abort on."""
+"""A GBNF grammar as a llama.cpp sampler that is never given a token it would abort on."""
 
-import json
+import time
 from typing import Any
 
 import llama_cpp.llama_cpp as llama
@@ -9,31 +9,23 @@ import numpy as np
 from engine.errors import ConfigError
 from engine.llama.candidates import Candidates
 from engine.llama.library import not_null
-from engine.specs import Sampling
 
-
-def gbnf_of(sampling: Sampling) -> str:
-    """The grammar text that `sampling` asks for; empty for none. Raises ConfigError for a schema without a grammar."""
-    if not sampling.json_schema:
-        return sampling.grammar
-    from llama_cpp.llama_grammar import json_schema_to_gbnf
-
-    try:
-        json.loads(sampling.json_schema)
-        text: str = json_schema_to_gbnf(sampling.json_schema)
-    except Exception as error:
-        raise ConfigError(f"json_schema cannot be turned into a grammar: {error}") from error
-    return text
+MAX_CALL_S = 0.5
+"""Processor time of one call into the parser, while all streams of the worker wait."""
 
 
 class Grammar:
-    """One grammar's state along one sequence. Raises ConfigError for a text that is no grammar with a root rule."""
+    """One grammar's state along one sequence; the text was checked before it came to this process.
+
+    Raises ConfigError for a text that is no grammar with a root rule, as one may be that names tokens this vocabulary
+    has not; and where a call takes longer than MAX_CALL_S, before the next ones take still longer.
+    """
 
     def __init__(self, vocab: Any, text: str) -> None:
         self._handle = not_null(
             llama.llama_sampler_init_grammar(vocab, text.encode(), b"root"),
             "grammar",
-            "llama.cpp cannot parse it; it needs GBNF with a rule named root",
+            "llama.cpp cannot parse it; it needs GBNF with a rule named root, and tokens that this model has",
         )
         self._alone = Candidates(1)
 
@@ -46,13 +38,25 @@ class Grammar:
 
     def restrict(self, candidates: Candidates) -> None:
         """Set the logits of all forbidden candidates to -inf."""
+        began = time.thread_time()
         llama.llama_sampler_apply(self._handle, candidates.pointer)
+        self._check_time(began)
 
     def accept(self, token: int) -> None:
         """Go on with `token`; raises ConfigError where the grammar forbids it (llama.cpp itself would abort)."""
         if not self.allows(token):
             raise ConfigError(f"the grammar does not allow token {token} at this place")
+        began = time.thread_time()
         llama.llama_sampler_accept(self._handle, token)
+        self._check_time(began)
+
+    def _check_time(self, began: float) -> None:
+        took_s = time.thread_time() - began
+        if took_s > MAX_CALL_S:
+            raise ConfigError(
+                f"the grammar took {took_s:.1f} s for one token; at most {MAX_CALL_S:g} s are allowed, as all other "
+                "streams wait meanwhile: write it so that the next character says which alternative it is"
+            )
 
     def close(self) -> None:
         """Free the grammar."""

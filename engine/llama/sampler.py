@@ -13,7 +13,7 @@ import numpy.typing as npt
 from engine.errors import ConfigError
 from engine.llama.candidates import Candidates
 from engine.llama.distribution import Distribution, Drawn, Logits, Row
-from engine.llama.grammar import Grammar, gbnf_of
+from engine.llama.grammar import Grammar
 from engine.llama.kernel import kernel
 from engine.llama.library import not_null, quick
 from engine.results import RESAMPLED
@@ -61,8 +61,8 @@ class Sampler:
         self._bias_ids, self._bias = _bias(sampling, num_vocab)
         self._only_bans = bool((self._bias == -math.inf).all())
         self._bans: tuple[int, int] = (self._bias_ids.ctypes.data, len(self._bias_ids))
-        grammar = gbnf_of(sampling)
-        self._grammar = Grammar(vocab, grammar) if grammar else None
+        assert not sampling.json_schema, "a schema is compiled before it comes to a worker"
+        self._grammar = Grammar(vocab, sampling.grammar) if sampling.grammar else None
         stages = _stages(sampling, seed, vocab, num_vocab, n_ctx)
         self._chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
         for _name, stage in stages:

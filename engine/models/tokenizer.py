@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError
+from engine.llama.sandbox import Sandbox
 from engine.process.program import Program
 from engine.vocabulary import Vocabulary
 
-_ANSWERS: Any = Vocabulary | tuple[str, list[int]]
+_ANSWERS: Any = Vocabulary | list[int] | str
 
 PATIENCE_S = 30.0
 """A vocabulary of 152,000 tokens takes one; what is asked of it, milliseconds."""
@@ -25,8 +26,10 @@ class Tokenizer:
     def __init__(self, path: Path, patience_s: float = PATIENCE_S) -> None:
         self._path, self._patience_s = path, patience_s
         self._program = Program("engine.llama.tokenizer", str(path), does="reads its vocabulary", answers=_ANSWERS)
+        self._sandbox = Sandbox()
         try:
             self.vocabulary: Vocabulary = self._ask({})
+            self.chat_template: str = self._ask({"chat_template": True})
         except EngineError:
             self.close()
             raise
@@ -38,17 +41,21 @@ class Tokenizer:
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """As Pool.tokenize."""
-        ids: list[int] = self._ask({"text": text, "special": special})[1]
-        return ids
+        return self._tokenize(text, special=special)
 
     def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
         """As Pool.render_chat."""
-        rendered: tuple[str, list[int]] = self._ask({"messages": list(messages)})
-        return rendered
+        text, add_bos = self._sandbox.render_chat(self.chat_template, messages, self.vocabulary)
+        return text, self._tokenize(text, special=True, add_bos=add_bos)
 
     def close(self) -> None:
         """End the program, and with it what is being asked of it. Safe to call twice."""
         self._program.close()
+        self._sandbox.close()
+
+    def _tokenize(self, text: str, *, special: bool, add_bos: bool = True) -> list[int]:
+        ids: list[int] = self._ask({"text": text, "special": special, "add_bos": add_bos})
+        return ids
 
     def _ask(self, request: Mapping[str, Any]) -> Any:
         return self._program.ask(request, self._patience_s, str(self._path))

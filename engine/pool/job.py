@@ -33,6 +33,7 @@ class Job:
     """What Pool.submit returns. Iterating gives each TokenStep as it is decoded, from the first, to any late reader.
 
     `steps` and `prompt_steps` grow while the job runs; `prompt_ids` is None until the job has left the queue.
+    `compiled` is the sampling as its worker gets it, a schema converted to a grammar.
     `cancel` and `position` are the pool's: until the job is over they keep the pool, whoever else has let go of it.
     """
 
@@ -45,8 +46,10 @@ class Job:
         vocabulary: Vocabulary,
         cancel: Callable[["Job"], object],
         position: Callable[["Job"], int],
+        compiled: Sampling | None = None,
     ) -> None:
-        self.id, self.prompt, self.sampling, self.request = job_id, prompt, sampling, request
+        self.id, self.prompt, self.request = job_id, prompt, request
+        self.sampling, self.compiled = sampling, compiled or sampling
         self.vocabulary = vocabulary
         self.steps = StepTable(vocabulary, request.top_k)
         self.prompt_steps = StepTable(vocabulary, request.top_k, is_prompt=True)

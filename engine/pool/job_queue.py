@@ -125,7 +125,7 @@ class JobQueue:
                 reusable = job.prompt if job.request.reuse_prefix else []
                 member = best_member(room, reusable, job.vocabulary, self._parallel)
                 member.jobs[number] = job
-                member.send(m.Start(number, job.prompt, job.sampling, job.request, job.submitted))
+                member.send(m.Start(number, job.prompt, job.compiled, job.request, job.submitted))
             self._room.notify_all()
 
     def on_decoded(self, member: Member, message: m.Decoded) -> None:

@@ -5,7 +5,7 @@ import msgspec
 from engine.process.channel import Message
 from engine.specs import PoolSpec, Request, Sampling
 
-PROTOCOL = 3
+PROTOCOL = 4
 
 
 # pool to worker
@@ -46,18 +46,12 @@ class Hold(Message, frozen=True):
 
 
 class Tokenize(Message, frozen=True):
-    """Text to ids; `special` parses written control tokens."""
+    """Text to ids; `special` parses written control tokens, `add_bos` puts BOS first where the GGUF says so."""
 
     call: int
     text: str
     special: bool
-
-
-class RenderChat(Message, frozen=True):
-    """Messages through the model's own chat template."""
-
-    call: int
-    messages: list[dict[str, str]]
+    add_bos: bool = True
 
 
 class Measure(Message, frozen=True):
@@ -140,7 +134,7 @@ class Ended(Message, frozen=True):
 
 
 class Answer(Message, frozen=True):
-    """Reply to Tokenize (ids), RenderChat (text, ids) or Measure (figures); `error` is empty when all is well."""
+    """Reply to Tokenize (ids) or Measure (figures); with an error its class in `error` and its words in `text`."""
 
     call: int
     ids: list[int] = msgspec.field(default_factory=list)
@@ -149,5 +143,5 @@ class Answer(Message, frozen=True):
     error: str = ""
 
 
-ToWorker = Load | Start | Cancel | Hold | Tokenize | RenderChat | Measure
+ToWorker = Load | Start | Cancel | Hold | Tokenize | Measure
 ToPool = Loading | Ready | Failed | Started | Decoded | Ended | Answer

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from engine.errors import ConfigError, EngineError, PoolClosed
+from engine.llama.sandbox import Sandbox
 from engine.models.gguf import read_model
 from engine.models.memory import check_fits
 from engine.pool import messages as m
@@ -97,6 +98,7 @@ class Pool(metaclass=Refusing):
         self._jobs = JobQueue(
             lambda: crew.alive, num_workers=instances, parallel=parallel, most_waiting=settings.max_queue
         )
+        self._sandbox = Sandbox()
         on_opening(self._crew.abort)
         self._crew.start_all()
         member = self._crew.alive[0]
@@ -139,7 +141,7 @@ class Pool(metaclass=Refusing):
         """Start a job; Request has the meaning of each parameter, `job_id` a UUIDv7 to use instead of a new one.
 
         Raises ConfigError, QueueFull when too many jobs wait, PoolClosed. What is wrong with the prompt itself is
-        raised by the job.
+        raised by the job. A new grammar or schema is checked first, for at most two seconds.
         """
         request = Request(
             max_tokens=max_tokens,
@@ -151,14 +153,16 @@ class Pool(metaclass=Refusing):
         )
         if not isinstance(sampling, Sampling | None):
             raise ConfigError(f"sampling = {sampling!r}: must be a Sampling; Sampling.from_dict makes one")
+        given, sampling = given_prompt(prompt), sampling or Sampling()
         job = Job(
             job_id or new_id(),
-            given_prompt(prompt),
-            sampling or Sampling(),
+            given,
+            sampling,
             request,
             self.vocabulary,
             cancel=self._cancel,
             position=self._jobs.position,
+            compiled=self._sandbox.compile(sampling),
         )
         self._jobs.add(job)
         return job
@@ -269,15 +273,21 @@ class Pool(metaclass=Refusing):
         Raises ConfigError for what is no text, WorkerDied, PoolClosed.
         """
         given = plain_text("text", text)
-        return self._crew.ask(lambda call: m.Tokenize(call, given, bool(special))).ids
+        return self._tokenize(given, special=bool(special))
+
+    def _tokenize(self, text: str, *, special: bool, add_bos: bool = True) -> list[int]:
+        return self._crew.ask(lambda call: m.Tokenize(call, text, special, add_bos)).ids
 
     def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
-        """Text and ids of `messages` (role, content) in the model's own template. Raises ConfigError without one."""
+        """Text and ids of `messages` (role, content) in the model's own template.
+
+        Raises ConfigError without one, and for one that fails or goes beyond a limit.
+        """
         given = [
             {plain_text("name", name): plain_text(name, text) for name, text in message.items()} for message in messages
         ]
-        answer = self._crew.ask(lambda call: m.RenderChat(call, given))
-        return answer.text, answer.ids
+        text, add_bos = self._sandbox.render_chat(self.chat_template, given, self.vocabulary)
+        return text, self._tokenize(text, special=True, add_bos=add_bos)
 
     def measure(self, timeout: float | None = None) -> list[dict[str, float]]:
         """Each worker's own totals: pid; decode_s inside llama_decode, prefill_s those of them with chunks of
@@ -300,6 +310,7 @@ class Pool(metaclass=Refusing):
     def _end(self, error: PoolClosed) -> None:
         jobs = self._jobs.close()
         self._crew.close()
+        self._sandbox.close()
         for job in jobs:
             job.fail(error)
 

@@ -15,7 +15,6 @@ from typing import Any
 import psutil
 
 from engine.errors import ConfigError, EngineError
-from engine.llama.chat import prompt_of
 from engine.llama.generation import Generation
 from engine.llama.model import Model
 from engine.llama.runner import Runner
@@ -155,19 +154,17 @@ class Worker:
             case m.Hold():
                 self._is_held = message.is_held
                 self._outbox.flush()
-            case m.Tokenize() | m.RenderChat() | m.Measure():
+            case m.Tokenize() | m.Measure():
                 self._channel.send(self._answer(message))
             case m.Load():
                 raise ConfigError("a worker loads only once")
 
-    def _answer(self, call: m.Tokenize | m.RenderChat | m.Measure) -> m.Answer:
+    def _answer(self, call: m.Tokenize | m.Measure) -> m.Answer:
         try:
             match call:
                 case m.Tokenize():
-                    return m.Answer(call.call, ids=self._model.tokenize(call.text, special=call.special))
-                case m.RenderChat():
-                    text, ids = prompt_of(self._model, call.messages)
-                    return m.Answer(call.call, ids=ids, text=text)
+                    ids = self._model.tokenize(call.text, add_bos=call.add_bos, special=call.special)
+                    return m.Answer(call.call, ids=ids)
                 case m.Measure():
                     return m.Answer(call.call, figures=self._figures())
         except EngineError as error:

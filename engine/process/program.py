@@ -116,29 +116,30 @@ class Service:
         self._does, self._num_kept = does, 1 + has_spare
         self._start = partial(Program, module, *words, does=does, answers=answers, limits=limits)
         self._lock = threading.Lock()
+        self._given_back = threading.Condition(self._lock)
         self._is_closed = False
         self._programs: list[Program] = []
+        self._busy: set[Program] = set()
         self._fill()
 
     def ask(self, request: Any, deadline_s: float, about: str = "") -> Any:
         """The answer to a request. Raises LimitExceeded where it takes longer than `deadline_s` seconds, or more memory
         than the limit, or ends the process; or the EngineError that the program reports."""
-        with self._lock:
-            self._fill()
-            program = self._programs[0]
+        deadline = time.monotonic() + deadline_s
+        program = self._take(deadline)
         try:
-            return program.ask(request, deadline_s, about)
+            return program.ask(request, max(deadline - time.monotonic(), 0.001), about)
         except WorkerDied as error:
             raise LimitExceeded(f"{error}. The input is too large or too complex for it: make it simpler.") from error
         finally:
-            if not program.is_alive:
-                self._replace(program)
+            self._give_back(program)
 
     def close(self) -> None:
         """End all processes; requests that wait fail. Safe to call twice."""
         with self._lock:
             self._is_closed = True
             programs, self._programs = self._programs, []
+            self._given_back.notify_all()
         for program in programs:
             program.close()
 
@@ -148,10 +149,26 @@ class Service:
         while len(self._programs) < self._num_kept:
             self._programs.append(self._start())
 
-    def _replace(self, program: Program) -> None:
-        program.close()
+    def _take(self, deadline: float) -> Program:
+        """A program that nobody else is asking: one that waited for another's request might end with it."""
         with self._lock:
-            if program in self._programs:
+            while True:
+                self._fill()
+                for program in self._programs:
+                    if program not in self._busy:
+                        self._busy.add(program)
+                        return program
+                if not self._given_back.wait(max(deadline - time.monotonic(), 0)):
+                    raise LimitExceeded(f"the process that {self._does} was busy all the time allowed: try again")
+
+    def _give_back(self, program: Program) -> None:
+        is_alive = program.is_alive
+        if not is_alive:
+            program.close()
+        with self._lock:
+            self._busy.remove(program)
+            if not is_alive and program in self._programs:
                 self._programs.remove(program)
             if not self._is_closed:
                 self._fill()
+            self._given_back.notify_all()

@@ -160,9 +160,3 @@ def test_the_grammar_marks_what_it_resampled(model: Model) -> None:
 def test_a_wrong_grammar_is_a_config_error(model: Model, grammar: str) -> None:
     with pytest.raises(ConfigError, match="grammar"):
         Bench(model, Sampling(grammar=grammar))
-
-
-@pytest.mark.parametrize("schema", ["{", '{"type": "nonsense"}', '{"$ref": "https://example.com/x"}'])
-def test_a_wrong_schema_is_a_config_error(model: Model, schema: str) -> None:
-    with pytest.raises(ConfigError, match="json_schema"):
-        Bench(model, Sampling(json_schema=schema))

@@ -135,7 +135,6 @@ def test_done_callbacks_run_once_early_or_late(pool: Pool) -> None:
         ("word " * 600, {}, PromptTooLong, "512"),
         ([], {}, ConfigError, "empty"),
         ([1, 99_999], {}, ConfigError, "4,095"),
-        ("a", {"sampling": Sampling(grammar="root ::= (")}, ConfigError, "grammar"),
         ("a", {"generated": 50}, ConfigError, "generated"),
     ],
 )
@@ -151,7 +150,13 @@ def test_what_is_wrong_with_a_job_is_said_by_the_job(
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
-    [({"max_tokens": -1}, "max_tokens"), ({"top_k": 5000}, "top_k"), ({"stop": ["", "a"]}, "stop")],
+    [
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"top_k": 5000}, "top_k"),
+        ({"stop": ["", "a"]}, "stop"),
+        ({"sampling": Sampling(grammar="root ::= (")}, "grammar"),
+        ({"sampling": Sampling(json_schema="{")}, "json_schema"),
+    ],
 )
 def test_parameters_out_of_range_are_refused_at_submit(pool: Pool, wrong: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):

@@ -1,0 +1,140 @@
+"""Grammars as they are read here and as llama.cpp reads them: nothing it takes is misread, and limits are exact."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.errors import ConfigError
+from engine.llama import ambiguity, gbnf
+from engine.llama.sandbox_program import check_grammar
+
+READ = [
+    'root ::= "a"',
+    'root ::= "a" # why\n  # and more\n',
+    'root ::=\n  "a" |\n  "b"\nother-1 ::= [^\\]\\n-]',
+    'root ::= ("a"\n  "b") | (\n "c" )',
+    'root ::= "\\"|(" [\\"(|] "\\x41\\u00e9\\U0001F600"',
+    'root ::= "é🐈"{2} [é-ü]{0,3} .{3,}',
+    'root ::= <[5]>* !<[6]> "<think>"',
+    'root ::= "" | "a"? ("b"*)* ("c"{2}){3}',
+    'root ::= "a" { 2 , 3 } \r\nx ::= "b"\r\n',
+    'root ::= () "a" | ',
+]
+
+
+@pytest.mark.parametrize("text", READ)
+def test_what_llama_cpp_takes_is_taken(text: str) -> None:
+    check_grammar(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ('root ::= ("a" | x){2,3}', {"root": [[((2, 3), [["a"], ["x"]])]]}),
+        ('root ::= "a"+ .\nx ::= | [b-]', {"root": [[((1, None), "a"), "."]], "x": [[], ["[b-]"]]}),
+    ],
+)
+def test_the_structure_is_what_is_written(text: str, rules: dict[str, object]) -> None:
+    def plain(item: gbnf.Item) -> object:
+        node: object = item.node
+        if isinstance(item.node, list):
+            node = [[*map(plain, items)] for items in item.node]
+        elif isinstance(item.node, gbnf.Terminal):
+            node = item.node.text.strip('"')
+        return node if (item.low, item.high) == (1, 1) else ((item.low, item.high), node)
+
+    found = {name: [[*map(plain, items)] for items in rule] for name, rule in gbnf.read(text).items()}
+    assert found == rules
+
+
+def grow(limit: int, text: str) -> list[str]:
+    return [text.format(limit), text.format(limit + 1)]
+
+
+@pytest.mark.parametrize(
+    ("within", "beyond"),
+    [
+        grow(gbnf.MAX_REPETITIONS, 'root ::= "a"{{{0}}}'),
+        grow(gbnf.MAX_REPETITIONS, 'root ::= "a"{{0,{0}}}'),
+        grow(gbnf.MAX_REPETITIONS, 'root ::= "a"{{{0},}}'),
+        [f'root ::= {"(" * num}"a"{")" * num}' for num in (gbnf.MAX_NESTING, gbnf.MAX_NESTING + 1)],
+        ["root ::= " + " | ".join(f'"{word}"' for word in range(num)) for num in (gbnf.MAX_WAYS, gbnf.MAX_WAYS + 1)],
+        [f'root ::= "{"a" * num}"' for num in (gbnf.MAX_ELEMENTS - 1, gbnf.MAX_ELEMENTS)],
+        [f'root ::= "a"{" " * num}' for num in (gbnf.MAX_CHARACTERS - 12, gbnf.MAX_CHARACTERS - 11)],
+        ["\n".join(f'{"root" if not n else f"r{n}"} ::= "a"' for n in range(num)) for num in (10_922, 20_001)],
+        ['root ::= ("a"?){0,31}', 'root ::= ("a"?){0,32}'],
+    ],
+)  # fmt: skip
+def test_each_limit_is_where_it_says(within: str, beyond: str) -> None:
+    gbnf.read(within)
+    with pytest.raises(ConfigError, match="at most|most allowed|most that are allowed"):
+        gbnf.read(beyond)
+
+
+TERMINALS = st.sampled_from(['"a"', '"a\\"b"', "[a-z]", "[^\\]]", ".", "<[3]>", '""', "x", "y"])
+TIMES = st.sampled_from(["", "", "", "*", "+", "?", "{2}", "{1,3}", "{2,}"])
+EXPRESSIONS = st.recursive(
+    st.builds(str.__add__, TERMINALS, TIMES),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map(" ".join),
+        st.builds(
+            lambda some, times: f"( {' |  '.join(some)} ){times}", st.lists(inner, min_size=1, max_size=3), TIMES
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(root=EXPRESSIONS, x=EXPRESSIONS, y=EXPRESSIONS)
+def test_drawn_grammars_are_read_as_llama_cpp_reads_them(root: str, x: str, y: str) -> None:
+    """Where this reader sees no limit, llama.cpp's own parser has nothing to add, and it always ends."""
+    try:
+        check_grammar(f"root ::= {root}\nx ::= {x} # x\ny ::= {y}\n")
+    except ConfigError as error:
+        assert re.search("left recursion|ambiguous|ways|exceeds sane defaults|expecting preceding item", str(error)), (
+            error
+        )
+
+
+AMBIGUOUS = [
+    'root ::= s\ns ::= "a" s "b" | "a" s "c" | ""',
+    'root ::= "x" s\ns ::= [a-z] s "b" | [a-y] s "c" | [b-z] s "d" | ""',
+    "root ::= ([a-z] | [a-z] | [a-z])+",
+    'root ::= ("a" | "a" | "a" "a" | "a" "a")* "b"',
+    'root ::= ([^b] | [^c] | "d")* "e"',
+    'root ::= (. | "\\u0041" | "A")*',
+    "root ::= " + " ".join(["[a-z]*"] * 14),
+    "\n".join(["root ::= r0", *(f"r{n} ::= [a-z]? r{n + 1}" for n in range(900)), 'r900 ::= "x"']),
+]
+PLAIN = [
+    'root ::= ([^"] | "\\\\" .)* "x"',
+    'root ::= ([a-z]+ " "?)+ "."',
+    "root ::= ws ws ws ws [a-z]\nws ::= [ \\t\\n]*",
+    'root ::= sentence+\nsentence ::= word (" " word)* "." " "?\nword ::= [a-zA-Z\']+',
+    'root ::= "\\"" [^"]{0,2000} "\\""',
+    "root ::= " + " | ".join(f'"\\"{word}\\""' for word in range(1000)),
+    'root ::= (!<[5]> | "a")*',
+]
+
+
+@pytest.mark.parametrize("text", AMBIGUOUS)
+def test_ambiguous_grammars_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is ambiguous: rule .* most allowed"):
+        ambiguity.check(gbnf.read(text))
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_grammars_of_everyday_are_not_ambiguous(text: str) -> None:
+    ambiguity.check(gbnf.read(text))
+
+
+def test_the_grammars_that_come_with_llama_cpp_python_are_taken() -> None:
+    from llama_cpp import llama_grammar
+
+    texts = [text for name, text in vars(llama_grammar).items() if name.endswith("_GBNF")]
+    assert len(texts) >= 6
+    for text in texts:
+        check_grammar(text)

@@ -1,0 +1,52 @@
+"""A request that attacks a pool while a neighbour streams: what must hold whatever it asks."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psutil
+
+from engine import ConfigError, Pool, Sampling
+from tests.waiting import until
+
+ENDLESS = Sampling(seed=1, logit_bias={2: float("-inf")})
+MAX_GROWTH = 50 << 20
+TIME = "took longer than 2 s"
+"""The limit that is reached before any other on a machine with much else to do."""
+HANG_S = 60
+"""Far beyond the two seconds of the sandbox, also on a machine with much else to do."""
+
+
+@contextmanager
+def streaming_neighbour(pool: Pool) -> Iterator[None]:
+    """Inside the block a job streams; afterwards it still does, can be cancelled, and no worker was replaced."""
+    neighbour = pool.submit("Once upon a time", ENDLESS, max_tokens=1 << 20)
+    next(iter(neighbour))
+    pids = [worker.pid for worker in pool.workers()]
+    memory = psutil.Process().memory_info().rss
+    yield
+    num = len(neighbour.steps)
+    until(lambda: len(neighbour.steps) > num + 3, "the neighbour's tokens do not come any more")
+    assert neighbour.cancel()
+    assert neighbour.result(HANG_S).finish_reason == "cancelled"
+    assert [worker.pid for worker in pool.workers()] == pids
+    assert psutil.Process().memory_info().rss < memory + MAX_GROWTH
+
+
+def refusal(pool: Pool, ask: Callable[[], object]) -> str:
+    """What the ConfigError says that `ask` ends with, while a neighbour streams; empty where it ends without one."""
+    said: list[str] = []
+
+    def run() -> None:
+        try:
+            ask()
+            said.append("")
+        except ConfigError as error:
+            said.append(str(error))
+
+    with streaming_neighbour(pool):
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(HANG_S)
+        assert said, "it neither ended nor failed with a ConfigError"
+    return said[0]
