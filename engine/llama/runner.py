@@ -129,7 +129,7 @@ class Runner:
         self._running[sequence] = generation
         self.scheduler.admit(
             sequence,
-            len(ids),
+            min(len(ids), self.context.n_ctx),
             num_cached,
             single_from=len(ids) - request.generated if is_exact else None,
             scored=request.prompt_logprobs,
@@ -145,9 +145,12 @@ class Runner:
             ids = self.model.check_ids(order.prompt).tolist()
         if not ids:
             raise ConfigError("the prompt is empty: this model needs at least one token to start from")
-        if len(ids) > self.context.n_ctx:
+        # the last token of what is only scored is predicted and never computed: it may stand beyond the context
+        is_only_scored = order.request.prompt_logprobs and order.request.max_tokens == 0
+        most = self.context.n_ctx + int(is_only_scored)
+        if len(ids) > most:
             raise PromptTooLong(
-                f"the prompt has {len(ids):,} tokens; this context holds {self.context.n_ctx:,}: "
+                f"the prompt has {len(ids):,} tokens; this context holds {most:,}: "
                 "shorten the prompt or open the model with a larger context (n_ctx)"
             )
         if order.request.generated >= len(ids):
@@ -225,8 +228,6 @@ class Runner:
                     self._read_chunk(chunk, rows[first:end_row])
                 except EngineError as error:
                     self._fail(chunk.sequence, error)
-            elif self.scheduler.tracks[chunk.sequence].is_generating:
-                self._finish_prompt(chunk.sequence)
 
     def _read_chunk(self, chunk: Chunk, rows: list[Row]) -> None:
         """Score or replay the prompt tokens that its rows predict, then draw where the prompt is complete."""
@@ -235,7 +236,7 @@ class Runner:
         known = generation.ids[end - len(rows) + 1 : end + 1]
         if known:
             self._read_known(generation, rows, known, is_scored=self.scheduler.tracks[chunk.sequence].is_scored)
-        if end < generation.num_prompt:
+        if not self.scheduler.tracks[chunk.sequence].is_generating:
             return
         if generation.request.max_tokens == 0:
             self._finish_prompt(chunk.sequence)

@@ -1,5 +1,6 @@
 """The workers of one pool: started together, listened to, replaced, ended."""
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from engine.pool import messages as m
 from engine.pool.listening import check_may_wait, listening
 from engine.pool.member import Member
 from engine.process.channel import Message
+
+_log = logging.getLogger(__name__)
 
 
 class Owner(Protocol):
@@ -128,7 +131,11 @@ class Crew:
 
 def _listen(owner: "weakref.ref[Owner]", member: Member, index: int) -> None:
     with listening():
-        _deliver(owner, member)
+        try:
+            _deliver(owner, member)
+        except Exception:
+            # a job whose worker nobody listens to would never end: the worker counts as dead
+            _log.exception("what a worker said could not be delivered")
         alive = owner()
         if alive is not None:
             alive.on_death(member, index)

@@ -35,6 +35,7 @@ class Job:
     `steps` and `prompt_steps` grow while the job runs; `prompt_ids` is None until the job has left the queue.
     `compiled` is the sampling as its worker gets it, a schema converted to a grammar.
     `cancel` and `position` are the pool's: until the job is over they keep the pool, whoever else has let go of it.
+    `is_cancelled` and `is_retried` are its queue's: the caller wants no more of it; its first worker died.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Job:
         self.num_cached = 0
         self.seed: int | None = sampling.seed
         self.submitted = time.monotonic()
-        self.num_tries = 0
+        self.is_cancelled = self.is_retried = False
         self._cancel, self._position = cancel, position
         self._queue_s = self._load_s = 0.0
         self._first_at = self._last_at = 0.0
@@ -142,7 +143,9 @@ class Job:
         """Call `listener()` after each change, from a thread of the pool: it must be quick, and may not wait for the
         pool. What it raises is logged. Returns the remover."""
         key = object()
-        self._listeners[key] = listener
+        with self._changed:
+            if not self.done():
+                self._listeners[key] = listener
 
         def remove() -> None:
             self._listeners.pop(key, None)
@@ -210,13 +213,19 @@ class Job:
             kind = getattr(errors, message.error, EngineError)
             self.fail(kind(message.text))
             return
-        prefix = self.vocabulary.join(self.steps.ids)[: message.text_bytes]
-        text = prefix.decode("utf-8", "replace")
-        self._finish(text, _reason(message.finish_reason), message.prefill_s, message.decode_s)
+        text = self._text(message.text_bytes)
+        match message.finish_reason:
+            case "stop" | "length" | "cancelled" as reason:
+                self._finish(text, reason, message.prefill_s, message.decode_s)
+            case unknown:
+                self.fail(EngineError(f"a worker ended this job for an unknown reason: {unknown!r}"))
 
     def on_cancelled(self) -> None:
-        """The job was cancelled before any worker had it."""
-        self._finish("", "cancelled", 0.0, 0.0)
+        """The job was cancelled, and no worker has it."""
+        self._finish(self._text(), "cancelled", 0.0, 0.0)
+
+    def _text(self, num_bytes: int | None = None) -> str:
+        return self.vocabulary.join(self.steps.ids)[:num_bytes].decode("utf-8", "replace")
 
     def _finish(self, text: str, reason: FinishReason, prefill_s: float, decode_s: float) -> None:
         queue_s = self._queue_s if self.is_started else time.monotonic() - self.submitted
@@ -244,9 +253,11 @@ class Job:
                 return
             self._completion, self._error = completion, error
             callbacks, self._callbacks = self._callbacks, []
-        self._over.set()
+            # with the lock held: a callback added now is either among these or called by who adds it
+            self._over.set()
         self._cancel = self._position = _nothing_left
         self._notify()
+        self._listeners.clear()
         for callback in callbacks:
             self._call(partial(callback, self))
 
@@ -267,10 +278,3 @@ class Job:
 
 def _nothing_left(_job: Job) -> int:
     return 0
-
-
-def _reason(text: str) -> FinishReason:
-    match text:
-        case "stop" | "length" | "cancelled":
-            return text
-    raise EngineError(f"a worker ended a job for an unknown reason: {text!r}")

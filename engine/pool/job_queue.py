@@ -4,6 +4,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from engine.errors import PoolClosed, QueueFull
 from engine.pool import messages as m
@@ -17,7 +18,7 @@ class JobQueue:
     """At most `most_waiting` jobs wait, each for a worker with room; `members` gives the workers that are alive.
 
     num_deaths: workers that died one after the other, no job having ended in between. All methods may be called from
-    any thread.
+    any thread. One lock guards the queue and, of every member, `jobs` and `texts`; what jobs call back runs without it.
     """
 
     def __init__(
@@ -36,33 +37,42 @@ class JobQueue:
 
     def add(self, job: Job) -> None:
         """Put a job at the end; raises QueueFull, PoolClosed."""
+        if not self.try_add(job):
+            raise QueueFull(f"{self._most_waiting:,} jobs wait already, no more are allowed: wait, then try again")
+
+    def try_add(self, job: Job) -> bool:
+        """Put a job at the end; False where no more may wait. Raises PoolClosed."""
         with self._lock:
             if self._is_closed:
                 raise PoolClosed("this pool is closed: open another")
             if len(self._waiting) >= self._most_waiting:
-                raise QueueFull(f"{len(self._waiting):,} jobs wait already, no more are allowed: wait, then try again")
+                return False
             self._waiting.append((next(self._numbers), job))
         self.dispatch()
+        return True
 
-    def wait_for_room(self) -> None:
-        """Return when another job may wait, or never can again."""
+    def wait_for_room(self, first: Job | None = None) -> None:
+        """Return when another job may wait, or never can again, or when `first` is over."""
         with self._room:
-            while not self._is_closed and len(self._waiting) >= self._most_waiting:
+            while len(self._waiting) >= self._most_waiting and not (self._is_closed or (first and first.done())):
                 check_may_wait()
                 self._room.wait()
 
     def pause(self) -> None:
         """Give out no job until resume()."""
-        self._is_paused = True
+        with self._lock:
+            self._is_paused = True
 
     def resume(self) -> None:
         """Give out what pause() kept."""
-        self._is_paused = False
+        with self._lock:
+            self._is_paused = False
         self.dispatch()
 
     def cancel(self, job: Job) -> None:
         """Take a waiting job out and end it, or have its worker stop it."""
         with self._lock:
+            job.is_cancelled = True
             waiting = next((entry for entry in self._waiting if entry[1] is job), None)
             if waiting is None:
                 for member, number, other in self._given():
@@ -70,8 +80,8 @@ class JobQueue:
                         member.send(m.Cancel(number))
                 return
             self._waiting.remove(waiting)
-            self._room.notify_all()
         job.on_cancelled()
+        self._wake()
 
     def position(self, job: Job) -> int:
         """Jobs that start before this one."""
@@ -102,13 +112,18 @@ class JobQueue:
             self._waiting.clear()
             for member in self._members():
                 jobs.extend(member.jobs.values())
-                member.jobs = {}
+                member.jobs.clear()
             self._room.notify_all()
         return jobs
 
     def _given(self) -> list[tuple[Member, int, Job]]:
         """The jobs that workers have, with their numbers."""
         return [(member, number, job) for member in self._members() for number, job in member.jobs.items()]
+
+    def _wake(self) -> None:
+        """Have wait_for_room look again."""
+        with self._lock:
+            self._room.notify_all()
 
     # to the workers and back
 
@@ -120,24 +135,27 @@ class JobQueue:
             while self._waiting and not self._is_paused:
                 room = [member for member in self._members() if len(member.jobs) < most]
                 if not room:
-                    return
-                number, job = self._waiting.popleft()
+                    break
+                number, job = self._waiting[0]
                 reusable = job.prompt if job.request.reuse_prefix else []
                 member = best_member(room, reusable, job.vocabulary, self._parallel)
+                self._waiting.popleft()
                 member.jobs[number] = job
                 member.send(m.Start(number, job.prompt, job.compiled, job.request, job.submitted))
             self._room.notify_all()
 
     def on_decoded(self, member: Member, message: m.Decoded) -> None:
         """A worker has new steps of its jobs."""
-        for steps in message.steps:
-            job = member.jobs.get(steps.job)
+        with self._lock:
+            jobs = [member.jobs.get(steps.job) for steps in message.steps]
+        for job, steps in zip(jobs, message.steps, strict=True):
             if job is not None:
                 job.on_steps(steps)
 
     def on_started(self, member: Member, message: m.Started) -> None:
         """A worker has begun a job."""
-        job = member.jobs.get(message.job)
+        with self._lock:
+            job = member.jobs.get(message.job)
         if job is not None:
             self._remember(member, job, message.prompt_ids)
             job.on_started(message, member.ready.load_s)
@@ -145,29 +163,42 @@ class JobQueue:
     def on_ended(self, member: Member, message: m.Ended) -> None:
         """A worker is through with a job, and has room for another."""
         with self._lock:
+            job = member.jobs.get(message.job)
+        if job is not None:
+            self._remember(member, job, [*(job.prompt_ids or ()), *job.steps.ids])
+        with self._lock:
             job = member.jobs.pop(message.job, None)
             self.num_deaths = 0
         if job is not None:
-            self._remember(member, job, [*(job.prompt_ids or ()), *job.steps.ids])
             job.on_ended(message)
         self.dispatch()
 
     def take_back(self, member: Member) -> list[Job]:
-        """The worker is dead: its jobs without a token are the next in line, once each; gives the others, now lost."""
+        """The worker is dead: its jobs without a token wait again, once each, as long ago as they came; gives the
+        others, now lost. Those that were cancelled end as that."""
         with self._lock:
             self.num_deaths += 1
-            had, member.jobs = member.jobs, {}
-            retried = [
-                (number, job)
-                for number, job in had.items()
-                if not self._is_closed and not len(job.steps) and job.num_tries == 0
-            ]
-            for number, job in retried:
-                job.num_tries += 1
-                del had[number]
-            self._waiting.extendleft(reversed(retried))
-        return list(had.values())
+            had = list(member.jobs.items())
+            member.jobs.clear()
+            cancelled: list[Job] = []
+            lost: list[Job] = []
+            for number, job in had:
+                if job.is_cancelled:
+                    cancelled.append(job)
+                elif self._is_closed or job.is_retried or len(job.steps):
+                    lost.append(job)
+                else:
+                    job.is_retried = True
+                    self._waiting.append((number, job))
+            self._waiting = deque(sorted(self._waiting, key=itemgetter(0)))
+        for job in cancelled:
+            job.on_cancelled()
+        return lost
 
     def _remember(self, member: Member, job: Job, ids: Sequence[int]) -> None:
-        if self._num_workers > 1:
-            remember(member, job.id, ids, job.vocabulary, self._parallel)
+        """Note what the member's caches hold now."""
+        if self._num_workers == 1:
+            return
+        text = job.vocabulary.join(tuple(ids))
+        with self._lock:
+            remember(member, job.id, text, len(ids), self._parallel)

@@ -34,7 +34,8 @@ class Startup(NamedTuple):
 
 
 class Member:
-    """A running worker. `jobs` are those it has, by their number on the wire; `texts` what its caches may hold.
+    """A running worker. `jobs` are those it has, by their number on the wire; `texts` what its caches may hold: both
+    are the queue's. `failure` is what it said before it ended, where it gave up.
 
     `build` is the folder of llama.cpp libraries that it takes, empty for those of the Python package. start() blocks
     until the model is loaded and raises ModelError (or what the worker reported) if it is not.
@@ -49,6 +50,7 @@ class Member:
         self._on_progress = on_progress
         self._calls: dict[int, Future[m.Answer]] = {}
         self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self.failure = ""
         self._child = Child("engine.pool.worker", build=build)
         self.channel = Channel(self._child.socket, _TO_POOL)
         threading.Thread(target=_write, args=(self.channel, self._outbox), daemon=True).start()
@@ -140,7 +142,7 @@ class Member:
 
     def reason_of_death(self) -> str:
         """How the process ended, in words, with the end of its log."""
-        return self._child.ending()
+        return f"gave up: {self.failure}" if self.failure else self._child.ending()
 
 
 _TO_POOL: Any = m.ToPool

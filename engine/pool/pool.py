@@ -151,10 +151,18 @@ class Pool(metaclass=Refusing):
             reuse_prefix=reuse_prefix,
             generated=generated,
         )
+        job = self._job(prompt, sampling, request, job_id)
+        self._jobs.add(job)
+        return job
+
+    def _job(
+        self, prompt: str | Sequence[int], sampling: Sampling | None, request: Request, job_id: str | None = None
+    ) -> Job:
+        """A job of this pool that is in no queue yet; raises ConfigError."""
         if not isinstance(sampling, Sampling | None):
             raise ConfigError(f"sampling = {sampling!r}: must be a Sampling; Sampling.from_dict makes one")
         given, sampling = given_prompt(prompt), sampling or Sampling()
-        job = Job(
+        return Job(
             job_id or new_id(),
             given,
             sampling,
@@ -164,8 +172,6 @@ class Pool(metaclass=Refusing):
             position=self._jobs.position,
             compiled=self._sandbox.compile(sampling),
         )
-        self._jobs.add(job)
-        return job
 
     def map(
         self,
@@ -182,21 +188,22 @@ class Pool(metaclass=Refusing):
 
         Raises the error of the first job that fails; jobs not yet given back are cancelled when the iterator closes.
         """
+        request = Request(
+            max_tokens=max_tokens,
+            top_k=top_k,
+            stop=stop,  # type: ignore[arg-type]  # made a tuple there
+            prompt_logprobs=prompt_logprobs,
+            reuse_prefix=reuse_prefix,
+        )
         open_jobs: deque[Job] = deque()
         try:
             for prompt in prompts:
-                self._jobs.wait_for_room()
-                open_jobs.append(
-                    self.submit(
-                        prompt,
-                        sampling,
-                        max_tokens=max_tokens,
-                        top_k=top_k,
-                        stop=stop,
-                        prompt_logprobs=prompt_logprobs,
-                        reuse_prefix=reuse_prefix,
-                    )
-                )
+                job = self._job(prompt, sampling, request)
+                while not self._jobs.try_add(job):
+                    self._jobs.wait_for_room(open_jobs[0] if open_jobs else None)
+                    while open_jobs and open_jobs[0].done():
+                        yield open_jobs.popleft().result()
+                open_jobs.append(job)
                 while open_jobs and open_jobs[0].done():
                     yield open_jobs.popleft().result()
             while open_jobs:
@@ -247,12 +254,15 @@ class Pool(metaclass=Refusing):
                 self._jobs.on_ended(member, message)
             case m.Answer():
                 member.answered(message)
+            case m.Failed():
+                member.failure = message.text
 
     def on_death(self, member: Member, index: int) -> None:
         """Fail or retry the jobs of a dead worker, then put another in its place (for the crew)."""
         error = member.died()
         for job in self._jobs.take_back(member):
             job.fail(error)
+        self._jobs.dispatch()
         if self._crew.is_closed:
             return
         if self._jobs.num_deaths > _MOST_DEATHS:

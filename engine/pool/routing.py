@@ -14,7 +14,7 @@ def best_member(members: Sequence[Member], prompt: str | list[int], vocabulary: 
     """The member to run `prompt` on; a shared prefix counts from 32 tokens and only where a sequence is free."""
     if len(members) == 1:
         return members[0]
-    text = prompt.encode("utf-8", "surrogatepass") if isinstance(prompt, str) else vocabulary.join(prompt)
+    text = _bytes(prompt, vocabulary)
 
     def merit(member: Member) -> tuple[float, int]:
         shared = _shared_tokens(member, text) if len(member.jobs) < parallel else 0.0
@@ -23,9 +23,16 @@ def best_member(members: Sequence[Member], prompt: str | list[int], vocabulary: 
     return max(members, key=merit)
 
 
-def remember(member: Member, job_id: str, ids: Sequence[int], vocabulary: Vocabulary, parallel: int) -> None:
-    """Note that the member's cache holds `ids`; as many notes are kept as it has sequences."""
-    member.texts[job_id] = (vocabulary.join(tuple(ids)), len(ids))
+def _bytes(prompt: str | list[int], vocabulary: Vocabulary) -> bytes:
+    """The text of a prompt; empty where an id is not in the vocabulary, which the worker will say."""
+    if isinstance(prompt, str):
+        return prompt.encode("utf-8", "surrogatepass")
+    return vocabulary.join(prompt) if max(prompt, default=0) < len(vocabulary) else b""
+
+
+def remember(member: Member, job_id: str, text: bytes, num_tokens: int, parallel: int) -> None:
+    """Note that the member's cache holds `text`, `num_tokens` long; as many notes are kept as it has sequences."""
+    member.texts[job_id] = (text, num_tokens)
     member.texts.move_to_end(job_id)
     while len(member.texts) > parallel:
         member.texts.popitem(last=False)

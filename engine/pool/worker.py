@@ -26,6 +26,9 @@ _TO_WORKER: Any = m.ToWorker
 GATHER_PROMPTS_S = 0.0005
 """After a wait, how long to wait for the next prompt before the first decode: a crowd is computed together."""
 
+GATHER_MOST_S = 0.01
+"""How long messages are taken before the next decode, so that no flood of questions keeps a prompt waiting."""
+
 GATHER_STEPS_S = 0.005
 """Steps that come faster than this are sent together; a page is told of new ones every 16 ms at most."""
 
@@ -135,15 +138,19 @@ class Worker:
             self._loop_s += time.perf_counter() - began
 
     def _listen(self) -> None:
-        """Wait for messages where there is nothing to decode, and then for those that come with them; else look."""
+        """Wait for messages where there is nothing to decode, and then for the prompts that come with the first; else
+        look. Returns after GATHER_MOST_S of messages: what has come is computed, whatever else comes."""
         waits = self._is_held or self._runner.is_idle
-        patience_ms = None if waits else 0
-        while self._inbox.poll(patience_ms):
+        if not self._inbox.poll(None if waits else 0):
+            return
+        ends = time.monotonic() + GATHER_MOST_S
+        while True:
             for message in self._channel.receive():
                 self._handle(message)
-            if waits:
+            if waits and not self._runner.is_idle:
                 time.sleep(GATHER_PROMPTS_S)
-            patience_ms = 0
+            if time.monotonic() >= ends or not self._inbox.poll(0):
+                return
 
     def _handle(self, message: m.ToWorker) -> None:
         match message:

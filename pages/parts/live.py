@@ -96,11 +96,12 @@ class Feed:
         is_done = self.watched.done()
         body, self._greeting = self._greeting, {}
         prompt, steps = self.watched.prompt_steps, self.watched.steps
-        if batch := min(len(prompt) - self._next_prompt, MAX_BATCH):
+        # A retried job begins its prompt anew, with the same tokens: the page has the first of them already.
+        if (batch := min(len(prompt) - self._next_prompt, MAX_BATCH)) > 0:
             body["prompt"] = self._columns(prompt, self._next_prompt, batch)
             self._next_prompt += batch
         # The page numbers its tokens from the first of the prompt, so the prompt goes out whole before any step.
-        is_prompt_sent = self._next_prompt == len(prompt)
+        is_prompt_sent = self._next_prompt >= len(prompt)
         if is_prompt_sent and (batch := min(len(steps) - self._next, MAX_BATCH)) > 0:
             body["steps"] = self._columns(steps, self._next, batch)
             self._next += batch

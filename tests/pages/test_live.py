@@ -9,6 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.websockets import WebSocket
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
@@ -16,7 +18,7 @@ from websockets.typing import Origin
 
 from engine.results import StepTable
 from pages.parts import live
-from pages.parts.wire import MAX_CANDIDATES, columns
+from pages.parts.wire import MAX_CANDIDATES, Words, columns
 from tests.pages.harness import END, ScriptedBench, ScriptedTrial, Server, append_tokens, serving
 from tests.waiting import until
 
@@ -223,6 +225,39 @@ def test_many_changes_become_few_messages(bench: ScriptedBench, server: Server) 
         messages = hear_to_end(socket)
     assert len(ids_in(messages)) == 600
     assert len(messages) < 300
+
+
+@given(data=st.data())
+def test_a_prompt_that_is_computed_twice_goes_out_once(data: st.DataObject) -> None:
+    trial = ScriptedTrial(scored=True)
+    tokens, vocabulary = trial.prompt_steps.ids * 5, trial.vocabulary
+    feed = live.Feed("t", cast(live.Watched, trial), Words(), 0, latency=False)
+    prompt, steps = list[int](), list[int]()
+
+    def relay() -> None:
+        while True:
+            message = feed.message() or {}
+            for sent, name in ((prompt, "prompt"), (steps, "steps")):
+                if name in message:
+                    assert message[name]["first"] == len(sent)
+                    assert message[name]["id"]
+                    sent += message[name]["id"]
+            if not feed.has_more:
+                return
+
+    for num_computed in data.draw(st.lists(st.integers(0, len(tokens)), max_size=3)):
+        trial.prompt_steps = StepTable(vocabulary, 50, is_prompt=True)
+        append_tokens(trial.prompt_steps, tokens[:num_computed])
+        relay()
+    trial.prompt_steps = StepTable(vocabulary, 50, is_prompt=True)
+    while len(trial.prompt_steps) < len(tokens):
+        count = data.draw(st.integers(1, len(tokens)))
+        append_tokens(trial.prompt_steps, tokens[len(trial.prompt_steps) :][:count])
+        relay()
+    trial.go_on(9)
+    trial.finish()
+    relay()
+    assert (prompt, steps) == (tokens, trial.steps.ids)
 
 
 def test_an_unknown_trial_ends_with_an_error(server: Server) -> None:

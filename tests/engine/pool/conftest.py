@@ -1,6 +1,7 @@
-"""A pool that attacks are tried on, with room for a neighbour's long text."""
+"""A pool that attacks are tried on, and faults inside real workers."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,3 +14,14 @@ def attacked(story_model: Path) -> Iterator[Pool]:
     """One worker with two sequences."""
     with Pool(story_model, threads=1, parallel=2, n_ctx=16_384) as opened:
         yield opened
+
+
+@pytest.fixture
+def fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Have these lines of Python run at the start of every worker that is started from now on."""
+
+    def set_fault(lines: str) -> None:
+        (tmp_path / "sitecustomize.py").write_text("import sys\nif 'engine.pool.worker' in sys.orig_argv:\n" + lines)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+
+    return set_fault

@@ -6,7 +6,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -94,6 +94,43 @@ def test_a_worker_that_keeps_dying_closes_the_pool_with_the_reason(small: Pool) 
         time.sleep(0.05)
     with pytest.raises(PoolClosed):
         small.submit("a").result(10)
+
+
+FATAL = """
+    from engine.llama.context import Context
+    decode = Context.decode
+    def fails(self):
+        return {code} if self._batch.struct.n_tokens == 9 else decode(self)
+    Context.decode = fails
+"""
+
+
+@pytest.mark.parametrize("code", [-2, -3])
+def test_the_reason_of_a_fatal_decode_reaches_its_jobs_and_questions(
+    story_model: Path, fault: Callable[[str], None], code: int
+) -> None:
+    fault(FATAL.format(code=code))
+    with Pool(story_model, threads=1, parallel=2, n_ctx=512) as failing:
+        job = failing.submit(list(range(300, 309)), ENDLESS, max_tokens=3)
+        with pytest.raises(WorkerDied, match=f"gave up: llama_decode returned {code}"):
+            job.result(60)
+        assert failing.submit([300], ENDLESS, max_tokens=3).result(60).ids, "and another took its place"
+
+
+def test_a_defect_in_a_listening_thread_ends_the_jobs_of_its_worker(
+    small: Pool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_message: object) -> None:
+        monkeypatch.undo()
+        raise KeyError("a defect")
+
+    job = small.submit("Once", ENDLESS, max_tokens=480)
+    next(iter(job))
+    monkeypatch.setattr(small._jobs, "on_decoded", fails)
+    with pytest.raises(WorkerDied):
+        job.result(60)
+    assert "a defect" in caplog.text
+    assert small.submit("Once", ENDLESS, max_tokens=3).result(60).ids
 
 
 def test_a_question_open_when_the_pool_closes_is_answered(small: Pool) -> None:

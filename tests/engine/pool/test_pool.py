@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,55 @@ def test_map_keeps_the_order(pool: Pool) -> None:
     greedy = Sampling(temperature=0)
     together = [done.prompt_ids for done in pool.map(prompts, greedy, max_tokens=4)]
     assert together == [tuple(pool.tokenize(prompt)) for prompt in prompts]
+
+
+def test_map_gives_what_is_done_while_later_prompts_wait(story_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGITBENCH_MAX_QUEUE", "2")
+    with Pool(story_model, threads=1, parallel=1, n_ctx=256) as small:
+        taken = []
+
+        def prompts() -> Iterator[str]:
+            for number in range(8):
+                taken.append(number)
+                if number == 2:
+                    small.pause()  # the first two are with the worker, all others wait
+                yield f"Story {number}:"
+
+        results = small.map(prompts(), Sampling(temperature=0), max_tokens=2)
+        first = [next(results), next(results)]
+        assert len(taken) < 8
+        small.resume()
+        assert len([*first, *results]) == 8
+
+
+def test_map_waits_where_others_fill_the_queue(story_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGITBENCH_MAX_QUEUE", "1")
+    with Pool(story_model, threads=1, parallel=1, n_ctx=256) as small:
+        mappers = [small.map([f"{n}"] * 6, Sampling(seed=n), max_tokens=1) for n in range(4)]
+        with ThreadPoolExecutor(4) as threads:
+            assert [len(done) for done in threads.map(list, mappers)] == [6] * 4
+
+
+def test_a_full_context_is_scored_to_its_last_token(story_model: Path) -> None:
+    with Pool(story_model, threads=1, parallel=1, n_ctx=256) as small:
+        done = small.submit("Once", ENDLESS, max_tokens=999).result(60)
+        ids = [*done.prompt_ids, *done.ids]
+        assert len(ids) == small.n_ctx + 1
+
+        def scores(num_ids: int) -> list[float]:
+            again = small.submit(
+                ids[:num_ids], max_tokens=0, top_k=1, prompt_logprobs=True, reuse_prefix=False
+            ).result(60)  # fmt: skip
+            assert [step.id for step in again.prompt_steps] == ids[:num_ids]
+            return [step.logprob for step in again.prompt_steps[1:] if step.logprob is not None]
+
+        full = scores(len(ids))
+        assert len(full) == len(ids) - 1
+        assert full[:-1] == pytest.approx(scores(len(ids) - 1), abs=1e-3)
+        with pytest.raises(PromptTooLong, match="257"):
+            small.submit([*ids, 300], max_tokens=0, prompt_logprobs=True).result(30)
+        with pytest.raises(PromptTooLong, match="256"):
+            small.submit(ids, max_tokens=1).result(30)
 
 
 def test_more_jobs_than_sequences_all_finish(pool: Pool) -> None:

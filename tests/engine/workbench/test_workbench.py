@@ -88,6 +88,7 @@ def test_a_full_context_holds_what_fits_and_one_token_less_can_go_on(bench: Work
     room = n_ctx - len(full.prompt_ids)
     assert len(full.steps) == room + 1
     assert full.status()["num_context"] == n_ctx and not full.can_continue
+    assert bench.measure_shift(full).num_tokens == len(full.steps)
     assert full.ending()["sentence"] == f"The context of {n_ctx:,} tokens is full."
     nearly = ended(bench.submit(Draft(prompt, sampling=endless, request=request(room))))
     assert nearly.status()["num_context"] == n_ctx - 1 and nearly.can_continue

@@ -1,0 +1,97 @@
+"""Jobs, workers and rows made by hand, so that jobs and their queue are tested without a model."""
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from engine.pool import messages as m
+from engine.pool.job import Job, new_id
+from engine.pool.job_queue import JobQueue
+from engine.results import step_dtype
+from engine.specs import Request, Sampling
+from engine.vocabulary import Vocabulary
+from tests.engine.pool.schedule import Contended
+
+VOCABULARY = Vocabulary(tuple(bytes([97 + n % 26]) for n in range(64)), bytes(64), {}, None, False, False)
+
+
+def rows(ids: list[int]) -> bytes:
+    """Steps with these ids and no figures, as a worker sends them."""
+    table = np.zeros(len(ids), step_dtype(0))
+    table["record"]["id"] = ids
+    return table.tobytes()
+
+
+def started(number: int, prompt_ids: list[int]) -> m.Started:
+    return m.Started(number, prompt_ids, num_cached=0, seed=1, queue_s=0.0)
+
+
+def ended(number: int, num_bytes: int, reason: str = "length") -> m.Ended:
+    return m.Ended(number, reason, num_bytes, 0.0, 0.0, "", "")
+
+
+def job_of(prompt: str | list[int] = "a", queue: JobQueue | None = None) -> Job:
+    """A job of this queue, or of none; its lock says when somebody waits for it."""
+    job = Job(
+        new_id(),
+        prompt,
+        Sampling(),
+        Request(),
+        VOCABULARY,
+        cancel=queue.cancel if queue else lambda _job: None,
+        position=queue.position if queue else lambda _job: 0,
+    )
+    job._changed = threading.Condition(Contended())  # type: ignore[arg-type]
+    return job
+
+
+class Worker:
+    """A worker as the queue sees it: it keeps what it is sent. `jobs` and `texts` may be touched only under `lock`."""
+
+    def __init__(self, lock: Contended) -> None:
+        self.jobs, self.texts = _guarded(dict, lock), _guarded(OrderedDict, lock)
+        self.sent: list[m.Message] = []
+        self.ready: Any = type("Ready", (), {"load_s": 0.0})
+        self.is_alive = True
+
+    def send(self, message: m.Message) -> None:
+        self.sent.append(message)
+
+
+class Queue:
+    """A JobQueue over `num_workers` such workers, with a lock that says when it is waited for."""
+
+    def __init__(self, num_workers: int, *, parallel: int = 2, most_waiting: int = 4) -> None:
+        self.lock = Contended()
+        self.workers = [Worker(self.lock) for _ in range(num_workers)]
+        self.queue = JobQueue(self._alive, num_workers=num_workers, parallel=parallel, most_waiting=most_waiting)
+        self.queue._lock = self.lock  # type: ignore[assignment]
+        self.queue._room = threading.Condition(self.lock)  # type: ignore[arg-type]
+
+    def _alive(self) -> Any:
+        return [worker for worker in self.workers if worker.is_alive]
+
+    def of(self, worker: Worker) -> dict[int, Job]:
+        """A worker's jobs by their number."""
+        with self.lock:
+            return dict(worker.jobs)
+
+
+def _guarded(kind: type[dict[Any, Any]], lock: Contended) -> Any:
+    """An empty dictionary of this kind, each use of which needs the lock."""
+
+    def checked(name: str) -> Any:
+        method = getattr(kind, name)
+
+        def call(self: Any, *arguments: Any, **options: Any) -> Any:
+            assert lock._is_owned(), f"{name} of a worker's state without the queue's lock"
+            return method(self, *arguments, **options)
+
+        return call
+
+    used = ("__getitem__", "__setitem__", "__delitem__", "__iter__", "__len__", "__contains__")
+    names = [*used, "get", "pop", "popitem", "items", "keys", "values", "clear", "update", "setdefault"]
+    more = ["move_to_end"] if hasattr(kind, "move_to_end") else []
+    return type("Guarded", (kind,), {name: checked(name) for name in [*names, *more]})()

@@ -1,0 +1,166 @@
+"""One job without a model: it ends once, calls every callback once, and lets go of its listeners."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from engine.errors import EngineError, PoolClosed, WorkerDied
+from engine.pool import messages as m
+from engine.pool.job import Job
+from tests.engine.pool.made import ended, job_of, rows, started
+from tests.engine.pool.schedule import Race, at_every_line
+
+Operation = Callable[[Job], object]
+ENDS: dict[str, Operation] = {
+    "completed": lambda job: job.on_ended(ended(1, 0)),
+    "failed by the worker": lambda job: job.on_ended(m.Ended(1, "", 0, 0.0, 0.0, "ConfigError", "wrong")),
+    "failed by the pool": lambda job: job.fail(PoolClosed("closed")),
+    "cancelled": lambda job: job.on_cancelled(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_callback_added_while_the_job_ends_is_called_once_wherever_that_is(end: str) -> None:
+    def race() -> Race:
+        job, called = job_of(), list[str]()
+
+        def check() -> None:
+            assert sorted(called) == ["before", "meanwhile"]
+
+        job.add_done_callback(lambda _job: called.append("before"))
+        return Race(
+            lambda: ENDS[end](job), lambda: job.add_done_callback(lambda _job: called.append("meanwhile")), check
+        )
+
+    at_every_line(race)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("other", ENDS)
+def test_of_two_ends_at_once_one_counts(end: str, other: str) -> None:
+    def race() -> Race:
+        job, outcomes = job_of(), list[tuple[object, object]]()
+
+        def check() -> None:
+            assert outcomes == [(job._completion, job._error)], "what a callback saw is what stays"
+
+        job.add_done_callback(lambda over: outcomes.append((over._completion, over._error)))
+        return Race(lambda: ENDS[end](job), lambda: ENDS[other](job), check)
+
+    at_every_line(race)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_reader_is_woken_by_every_end_wherever_it_begins_to_wait(end: str) -> None:
+    def race() -> Race:
+        job = job_of()
+        readers = [threading.Thread(target=wait, args=(job,), daemon=True) for wait in (Job.exception, _exhaust)]
+
+        def check() -> None:
+            for reader in readers:
+                reader.join(60)
+                assert not reader.is_alive()
+
+        return Race(lambda: ENDS[end](job), lambda: [reader.start() for reader in readers], check)
+
+    at_every_line(race)
+
+
+def _exhaust(job: Job) -> None:
+    """Read to the end."""
+    try:
+        list(job)
+    except EngineError:
+        assert job.exception() is not None
+
+
+def test_an_end_for_a_reason_nobody_knows_is_an_error() -> None:
+    job = job_of()
+    job.on_ended(ended(1, 0, reason="tired"))
+    assert "tired" in str(job.exception(0))
+
+
+class JobMachine(RuleBasedStateMachine):
+    """Any order of what a pool and a caller do with a job."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.job = job_of([1, 2, 3])
+        self.ids: list[int] = []
+        self.end: object = None
+        self.num_done: dict[int, int] = {}
+        self.num_heard: dict[int, int] = {}
+        self.removers: dict[int, Callable[[], None]] = {}
+
+    @precondition(lambda self: not self.ids)
+    @rule()
+    def starts(self) -> None:
+        if self.end is None:
+            self.job.on_started(started(1, [1, 2, 3]), 0.0)
+
+    @precondition(lambda self: self.job.is_started and self.end is None)
+    @rule(ids=st.lists(st.integers(0, 63), min_size=1, max_size=90))
+    def decodes(self, ids: list[int]) -> None:
+        heard = dict(self.num_heard)
+        self.job.on_steps(m.Steps(1, False, rows(ids)))
+        self.ids += ids
+        assert all(self.num_heard[key] == heard[key] + (key in self.removers) for key in heard)
+
+    @rule(name=st.sampled_from(sorted(ENDS)))
+    def ends(self, name: str) -> None:
+        ENDS[name](self.job)
+        if self.end is None:
+            self.end = self.job._completion or self.job._error
+
+    @rule()
+    def loses_its_worker(self) -> None:
+        self.job.fail(WorkerDied("killed"))
+        self.end = self.end or self.job._error
+
+    @rule()
+    def somebody_waits_for_the_end(self) -> None:
+        key = len(self.num_done)
+        self.num_done[key] = 0
+
+        def called(job: Job) -> None:
+            assert job.done() and job is self.job
+            self.num_done[key] += 1
+
+        self.job.add_done_callback(called)
+
+    @rule()
+    def somebody_listens(self) -> None:
+        key = len(self.num_heard)
+        self.num_heard[key] = 0
+
+        def heard() -> None:
+            self.num_heard[key] += 1
+
+        self.removers[key] = self.job.add_listener(heard)
+
+    @precondition(lambda self: self.removers)
+    @rule(data=st.data())
+    def somebody_listens_no_more(self, data: st.DataObject) -> None:
+        self.removers.pop(data.draw(st.sampled_from(sorted(self.removers))))()
+
+    @rule()
+    def somebody_reads(self) -> None:
+        assert self.job.timings.num_generated == len(self.ids)
+        if self.end is not None:
+            assert len(self.job.steps) == len(self.ids)
+            assert self.job.cancel() is False
+
+    @invariant()
+    def it_ends_once_and_says_so(self) -> None:
+        assert self.job.done() == (self.end is not None)
+        assert (self.job._completion or self.job._error) is self.end
+        assert set(self.num_done.values()) <= {int(self.end is not None)}
+        assert self.job.steps.ids == self.ids
+        if self.end is not None:
+            assert not self.job._listeners
+
+
+TestJob = JobMachine.TestCase

@@ -1,0 +1,315 @@
+"""The queue without a model: no job is lost, none is given twice at once, each ends once, in the order of arrival."""
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from engine.errors import PoolClosed, QueueFull, WorkerDied
+from engine.pool import messages as m
+from engine.pool.job import Job
+from tests.engine.pool.made import Queue, Worker, ended, job_of, rows, started
+from tests.engine.pool.schedule import Race, at_every_line
+
+PATIENCE_S = 60.0
+
+
+class Scene:
+    """Two workers with a running and a waiting job each, and two jobs more in the queue."""
+
+    def __init__(self) -> None:
+        self.made = Queue(2, parallel=1, most_waiting=4)
+        self.queue = self.made.queue
+        self.jobs: list[Job] = []
+        self.num_ends: dict[str, int] = {}
+        for number in range(6):
+            self.add([number % 3] * 40)
+        for worker in self.made.workers:
+            self.start(worker)
+
+    def add(self, prompt: str | list[int]) -> None:
+        job = job_of(prompt, self.queue)
+        self.queue.add(job)
+        self.jobs.append(job)
+        self.num_ends[job.id] = 0
+        job.add_done_callback(self._ended)
+
+    def _ended(self, job: Job) -> None:
+        self.num_ends[job.id] += 1
+
+    def start(self, worker: Worker) -> None:
+        for number, job in list(self.made.of(worker).items())[:1]:
+            self.queue.on_started(worker, started(number, list(job.prompt)))  # type: ignore[arg-type]
+            self.queue.on_decoded(worker, m.Decoded([m.Steps(number, False, rows([1, 2]))]))
+
+    def end(self, worker: Worker) -> None:
+        for number in list(self.made.of(worker))[:1]:
+            self.queue.on_ended(worker, ended(number, 0))
+
+    def die(self, worker: Worker) -> None:
+        worker.is_alive = False
+        for job in self.queue.take_back(worker):
+            job.fail(WorkerDied("killed"))
+        worker.is_alive = True
+        self.queue.dispatch()
+
+    def close(self) -> None:
+        for job in self.queue.close():
+            job.fail(PoolClosed("closed"))
+
+    def run(self, operation: "Operation", worker: Worker) -> None:
+        """Do this, which a full or closed queue may refuse."""
+        with contextlib.suppress(PoolClosed, QueueFull):
+            operation(self, worker)
+
+    def check(self) -> None:
+        """The workers compute all that they have and are given; then each job has ended once."""
+        self.queue.resume()
+        while any(map(self.made.of, self.made.workers)):
+            for worker in self.made.workers:
+                self.end(worker)
+        assert set(self.num_ends.values()) == {1}
+        assert self.queue.num_open == 0
+        assert [job.queue_position for job in self.jobs] == [0] * len(self.jobs)
+
+
+Operation = Callable[[Scene, Worker], object]
+OPERATIONS: dict[str, Operation] = {
+    "submit": lambda scene, _worker: scene.add("abc"),
+    "submit ids that the model does not have": lambda scene, _worker: scene.add([99_999]),
+    "a job starts": lambda scene, worker: scene.start(worker),
+    "a job ends": lambda scene, worker: scene.end(worker),
+    "a worker dies": lambda scene, worker: scene.die(worker),
+    "cancel what waits": lambda scene, _worker: scene.jobs[5].cancel(),
+    "cancel what runs": lambda scene, _worker: scene.jobs[0].cancel(),
+    "pause": lambda scene, _worker: scene.queue.pause(),
+    "resume": lambda scene, _worker: scene.queue.resume(),
+    "close": lambda scene, _worker: scene.close(),
+    "look": lambda scene, _worker: (scene.queue.num_open, [job.queue_position for job in scene.jobs]),
+}
+
+
+@pytest.mark.parametrize("first", OPERATIONS)
+@pytest.mark.parametrize("second", OPERATIONS)
+def test_two_operations_at_once_lose_no_job(first: str, second: str) -> None:
+    def race() -> Race:
+        scene = Scene()
+        one, other = scene.made.workers
+        return Race(
+            lambda: scene.run(OPERATIONS[first], one), lambda: scene.run(OPERATIONS[second], other), scene.check
+        )
+
+    at_every_line(race)
+
+
+@pytest.mark.parametrize("move", ["a job ends", "a worker dies", "cancel what waits", "close"])
+def test_who_waits_for_room_goes_on_when_there_is_some_though_others_still_wait(move: str) -> None:
+    scene = Scene()
+    for _ in range(2):
+        scene.add("x")
+    assert not scene.queue.try_add(job_of())
+    waiter = threading.Thread(target=scene.queue.wait_for_room, daemon=True)
+    waiter.start()
+    OPERATIONS[move](scene, scene.made.workers[0])
+    waiter.join(PATIENCE_S)
+    assert not waiter.is_alive()
+    assert move == "close" or scene.queue.num_open > 4, "nothing but this made room"
+
+
+def test_who_waits_for_room_goes_on_when_the_first_job_is_over_though_nothing_moves() -> None:
+    scene = Scene()
+    scene.queue.pause()
+    for _ in range(2):
+        scene.add("x")
+    waiter = threading.Thread(target=scene.queue.wait_for_room, args=(scene.jobs[0],), daemon=True)
+    waiter.start()
+    scene.end(scene.made.workers[0])
+    waiter.join(PATIENCE_S)
+    assert not waiter.is_alive()
+    assert not scene.queue.try_add(job_of())
+
+
+def test_a_job_that_was_cancelled_is_not_given_to_another_worker() -> None:
+    scene = Scene()
+    waiting = scene.jobs[2]
+    assert not waiting.is_started
+    waiting.cancel()
+    scene.die(scene.made.workers[0])
+    assert waiting.result(0).finish_reason == "cancelled"
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Any order of what callers and workers do, against a list of who waits and who runs where."""
+
+    parallel, most_waiting = 2, 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = Queue(2, parallel=self.parallel, most_waiting=self.most_waiting)
+        self.queue = self.made.queue
+        self.room = self.parallel + 1
+        self.jobs: list[Job] = []
+        self.num_ends: dict[str, int] = {}
+        self.is_closed = self.is_paused = False
+        self.given: dict[str, int] = {}
+        self.seen = {id(worker): 0 for worker in self.made.workers}
+
+    # what callers do
+
+    @rule(prompt=st.one_of(st.text("abc", max_size=50), st.lists(st.integers(0, 70), max_size=50)))
+    def submit(self, prompt: str | list[int]) -> None:
+        job = job_of(prompt, self.queue)
+        is_full = len(self.queue._waiting) >= self.most_waiting
+        try:
+            self.queue.add(job)
+        except PoolClosed:
+            assert self.is_closed
+            return
+        except QueueFull:
+            assert is_full
+            return
+        assert not is_full and not self.is_closed
+        self.jobs.append(job)
+        self.num_ends[job.id] = self.given[job.id] = 0
+        job.add_done_callback(self._count)
+
+    def _count(self, job: Job) -> None:
+        self.num_ends[job.id] += 1
+
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data())
+    def cancel(self, data: Any) -> None:
+        job = data.draw(st.sampled_from(self.jobs))
+        was_waiting, was_over = any(job is other for _n, other in self.queue._waiting), job.done()
+        assert job.cancel() is not was_over
+        assert job.done() == (was_waiting or was_over)
+
+    @rule()
+    def pause(self) -> None:
+        self.queue.pause()
+        self.is_paused = True
+
+    @rule()
+    def resume(self) -> None:
+        self.queue.resume()
+        self.is_paused = False
+
+    @precondition(lambda self: len(self.jobs) > 8)
+    @rule()
+    def close(self) -> None:
+        self.is_closed = True
+        for job in self.queue.close():
+            job.fail(PoolClosed("closed"))
+
+    # what workers do
+
+    def _pick(self, data: Any, is_started: bool) -> tuple[Worker, int, Job] | None:
+        had = [
+            (worker, number, job)
+            for worker in self.made.workers
+            for number, job in self.made.of(worker).items()
+            if worker.is_alive and job.is_started is is_started
+        ]
+        return data.draw(st.sampled_from(had)) if had else None
+
+    @rule(data=st.data())
+    def start(self, data: Any) -> None:
+        if picked := self._pick(data, is_started=False):
+            worker, number, _job = picked
+            self.queue.on_started(worker, started(number, [1, 2, 3]))
+
+    @rule(data=st.data(), ids=st.lists(st.integers(0, 63), min_size=1, max_size=3))
+    def decode(self, data: Any, ids: list[int]) -> None:
+        if picked := self._pick(data, is_started=True):
+            worker, number, _job = picked
+            self.queue.on_decoded(worker, m.Decoded([m.Steps(number, False, rows(ids))]))
+
+    @rule(data=st.data(), is_started=st.booleans(), error=st.sampled_from(["", "ConfigError"]))
+    def end(self, data: Any, is_started: bool, error: str) -> None:
+        if picked := self._pick(data, is_started=is_started):
+            worker, number, job = picked
+            reason = "cancelled" if job.is_cancelled else "length"
+            self.queue.on_ended(worker, m.Ended(number, reason, 0, 0.0, 0.0, error, "wrong"))
+            assert job.done()
+
+    @rule(index=st.integers(0, 1))
+    def die(self, index: int) -> None:
+        worker = self.made.workers[index]
+        if not worker.is_alive:
+            return
+        had = list(self.made.of(worker).values())
+        fresh = [job for job in had if not (job.is_retried or len(job.steps) or job.is_cancelled)]
+        worker.is_alive = False
+        for job in self.queue.take_back(worker):
+            job.fail(WorkerDied("killed"))
+        self.queue.dispatch()
+        for job in had:
+            assert job.done() is (job not in fresh)
+        assert not self.made.of(worker)
+
+    @rule(index=st.integers(0, 1))
+    def come_back(self, index: int) -> None:
+        self.made.workers[index].is_alive = True
+        self.queue.dispatch()
+
+    # what holds at all times
+
+    @invariant()
+    def nothing_is_lost_and_each_ends_once(self) -> None:
+        places = [job for _number, job in self.queue._waiting]
+        for worker in self.made.workers:
+            places += self.made.of(worker).values()
+        assert len(set(map(id, places))) == len(places)
+        for job in self.jobs:
+            assert self.num_ends[job.id] == int(job.done())
+            assert job.done() is not any(job is other for other in places)
+        assert self.queue.num_open == len(places) or any(self.made.of(w) for w in self.made.workers if not w.is_alive)
+
+    @invariant()
+    def they_come_to_workers_in_order_and_where_room_is(self) -> None:
+        numbers = [number for number, _job in self.queue._waiting]
+        assert numbers == sorted(numbers)
+        alive = [worker for worker in self.made.workers if worker.is_alive]
+        assert all(len(self.made.of(worker)) <= self.room for worker in alive)
+        if numbers and not self.is_paused:
+            assert all(len(self.made.of(worker)) == self.room for worker in alive)
+
+    @invariant()
+    def a_job_is_given_twice_only_when_a_worker_died(self) -> None:
+        for worker in self.made.workers:
+            new = worker.sent[self.seen[id(worker)] :]
+            self.seen[id(worker)] = len(worker.sent)
+            starts = [message.job for message in new if isinstance(message, m.Start)]
+            assert starts == sorted(starts), "in the order of arrival"
+            assert not (starts and self.is_closed)
+            for number in starts:
+                job = self.made.of(worker).get(number)
+                if job is not None:
+                    self.given[job.id] += 1
+        for job in self.jobs:
+            assert self.given[job.id] <= 1 + int(job.is_retried)
+
+    @invariant()
+    def positions_count_those_before(self) -> None:
+        waiting = [job for _number, job in self.queue._waiting]
+        for before, after in itertools.pairwise(waiting):
+            assert before.queue_position < after.queue_position
+
+    def teardown(self) -> None:
+        """However it went, the workers finish what they have and all jobs end."""
+        for worker in self.made.workers:
+            worker.is_alive = True
+        self.queue.resume()
+        while any(map(self.made.of, self.made.workers)):
+            for worker in self.made.workers:
+                for number in self.made.of(worker):
+                    self.queue.on_ended(worker, ended(number, 0))
+        assert set(self.num_ends.values()) <= {1}
+
+
+TestJobQueue = QueueMachine.TestCase

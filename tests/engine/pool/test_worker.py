@@ -1,0 +1,80 @@
+"""A worker's loop with a scripted runner: what floods it, what ends it."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine.pool import messages as m
+from engine.pool.worker import Worker
+from engine.specs import Request, Sampling
+
+START = m.Start(1, "a", Sampling(), Request(), 0.0)
+
+
+class ScriptedRunner:
+    """Says when a job is computed, and ends the worker's loop then."""
+
+    def __init__(self, *, is_idle: bool) -> None:
+        self.is_idle = is_idle
+        self.submitted: list[m.Start] = []
+
+    def submit(self, order: m.Start) -> None:
+        self.submitted.append(order)
+        self.is_idle = False
+
+    def step(self) -> None:
+        if self.submitted:
+            raise EOFError("computed")
+
+
+class ScriptedChannel:
+    """Always has another message; one after the other is read."""
+
+    def __init__(self, messages: Iterator[m.ToWorker]) -> None:
+        self._messages = messages
+        self.num_answers = 0
+
+    def poll(self, _patience_ms: float | None) -> bool:
+        return True
+
+    def receive(self) -> list[m.ToWorker]:
+        return [next(self._messages)]
+
+    def send(self, message: object) -> None:
+        self.num_answers += isinstance(message, m.Answer)
+
+
+FLOODS: dict[str, m.ToWorker] = {
+    "questions": m.Tokenize(7, "a", False),
+    "cancels": m.Cancel(99),
+    "prompts": START,
+    "holds": m.Hold(False),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_a_job_is_computed_while_messages_never_stop(flood: str, *, is_idle: bool) -> None:
+    channel = ScriptedChannel(itertools.chain([FLOODS[flood], START], itertools.repeat(FLOODS[flood])))
+    worker: Any = Worker.__new__(Worker)
+    runner = ScriptedRunner(is_idle=is_idle)
+    runner.cancel = lambda _job: None  # type: ignore[attr-defined]
+    worker._channel = worker._inbox = channel
+    worker._runner, worker._is_held = runner, False
+    worker._outbox = type("Outbox", (), {"flush": lambda self: None})()
+    worker._model = type("Model", (), {"tokenize": lambda self, text, special: [1]})()
+    worker._sent_at = worker._loop_s = 0.0
+    ended: list[str] = []
+
+    def serve() -> None:
+        with pytest.raises(EOFError, match="computed"):
+            worker.serve()
+        ended.append("computed")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert ended == ["computed"]
