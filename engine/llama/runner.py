@@ -10,10 +10,14 @@ from engine.llama.context import NO_SLOT, OK, SCORED_ROWS, Chunk, Context
 from engine.llama.distribution import Row
 from engine.llama.generation import Clock, Generation, Scratch
 from engine.llama.model import Model
+from engine.llama.phase import DECODING, PREPARING, SAMPLING, TOKENISING, Stamp
 from engine.llama.prefix import PrefixCache
 from engine.llama.sampler import Sampler
 from engine.llama.scheduler import Plan, Scheduler
 from engine.specs import PoolSpec, Request, Sampling
+
+_ADVANCED_AT_ONCE = 256
+"""Tokens that a sampler is told between two stamps: a long text with a grammar takes its time and does not hang."""
 
 
 class Reporter(Protocol):
@@ -58,9 +62,17 @@ class Runner:
     """
 
     def __init__(
-        self, model: Model, spec: PoolSpec, *, threads: int, threads_batch: int, prefill_share: int, reporter: Reporter
+        self,
+        model: Model,
+        spec: PoolSpec,
+        *,
+        threads: int,
+        threads_batch: int,
+        prefill_share: int,
+        reporter: Reporter,
+        stamp: Stamp,
     ) -> None:
-        self.model, self.spec, self._reporter = model, spec, reporter
+        self.model, self.spec, self._reporter, self._stamp = model, spec, reporter, stamp
         self.context = Context(model, spec, threads, threads_batch)
         self.scheduler = Scheduler(
             spec.parallel, spec.resolved_n_batch, spec.resolved_n_ubatch, prefill_share, SCORED_ROWS
@@ -111,7 +123,9 @@ class Runner:
 
     def _admit(self, order: Order) -> None:
         started = time.monotonic()
+        self._stamp(TOKENISING, order.job)
         ids = self._prompt_ids(order)
+        self._stamp(PREPARING, order.job)
         request = order.request
         seed = random.getrandbits(31) if order.sampling.seed is None else order.sampling.seed
         is_exact = not (request.reuse_prefix or request.prompt_logprobs) and request.generated > 0
@@ -121,10 +135,13 @@ class Runner:
         )
         if not is_exact:
             try:
-                sampler.advance(ids[len(ids) - request.generated :])
+                for first in range(len(ids) - request.generated, len(ids), _ADVANCED_AT_ONCE):
+                    self._stamp(PREPARING, order.job)
+                    sampler.advance(ids[first : first + _ADVANCED_AT_ONCE])
             except EngineError:
                 generation.close()
                 raise
+        self._stamp(DECODING, order.job)
         sequence, num_cached = self._place(ids, reuse=request.reuse_prefix and not request.prompt_logprobs)
         self._running[sequence] = generation
         self.scheduler.admit(
@@ -170,6 +187,7 @@ class Runner:
         return sequence, num_cached
 
     def _close_gaps(self) -> None:
+        self._stamp(DECODING)
         for source, target in self._cache.close_gaps():
             if self._cache.held[target]:
                 self.context.copy(source, target)
@@ -199,6 +217,7 @@ class Runner:
         self._read(chunks, num_rows)
 
     def _decode(self, *, is_prefill: bool) -> int:
+        self._stamp(DECODING)
         began, cpu_began = time.perf_counter(), time.thread_time()
         code = self.context.decode()
         took = time.perf_counter() - began
@@ -232,6 +251,7 @@ class Runner:
     def _read_chunk(self, chunk: Chunk, rows: list[Row]) -> None:
         """Score or replay the prompt tokens that its rows predict, then draw where the prompt is complete."""
         generation = self._running[chunk.sequence]
+        self._stamp(SAMPLING, generation.job)
         end = chunk.position + len(chunk.ids)
         known = generation.ids[end - len(rows) + 1 : end + 1]
         if known:

@@ -5,12 +5,14 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import wait
+from functools import partial
 from typing import Protocol
 
 from engine.errors import JobTimeout, PoolClosed, WorkerDied
 from engine.pool import messages as m
 from engine.pool.listening import check_may_wait, listening
 from engine.pool.member import Member
+from engine.pool.watchdog import keep_watch
 from engine.process.channel import Message
 
 _log = logging.getLogger(__name__)
@@ -45,7 +47,8 @@ class Crew:
         self._fractions = [0.0] * size
         self._members: list[Member | None] = [None] * size
         self._is_aborted = False
-        self.close = weakref.finalize(self, _close, self._members)
+        self._is_over = threading.Event()
+        self.close = weakref.finalize(self, _close, self._members, self._is_over)
 
     @property
     def alive(self) -> list[Member]:
@@ -62,6 +65,8 @@ class Crew:
 
         What `on_progress` raises ends the load too, as does an interrupt meanwhile.
         """
+        watched = partial(_present, self._members)
+        threading.Thread(target=keep_watch, args=(watched, self._is_over), daemon=True).start()
         failures: list[Exception] = []
 
         def start(index: int) -> None:
@@ -156,10 +161,14 @@ def _deliver(owner: "weakref.ref[Owner]", member: Member) -> None:
         del alive
 
 
-def _close(members: list[Member | None]) -> None:
+def _present(members: list[Member | None]) -> list[Member]:
+    return [member for member in members if member is not None]
+
+
+def _close(members: list[Member | None], is_over: threading.Event) -> None:
     """End all workers at once, then wait for each."""
-    running = [member for member in members if member is not None]
-    for member in running:
+    is_over.set()
+    for member in _present(members):
         member.hang_up()
-    for member in running:
+    for member in _present(members):
         member.close()

@@ -198,6 +198,10 @@ class Job:
         self.prompt_ids = tuple(message.prompt_ids)
         self._notify()
 
+    def wait_again(self) -> None:
+        """The worker died before the first token, and the job is in the queue as it was."""
+        self.is_retried, self.prompt_ids = True, None
+
     def on_steps(self, message: m.Steps) -> None:
         """New steps came."""
         table = self.prompt_steps if message.is_prompt else self.steps

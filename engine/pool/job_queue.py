@@ -2,23 +2,30 @@
 
 import itertools
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 from engine.errors import PoolClosed, QueueFull
+from engine.llama.phase import Phase
 from engine.pool import messages as m
 from engine.pool.job import Job
 from engine.pool.listening import check_may_wait
 from engine.pool.member import Member
 from engine.pool.routing import best_member, remember
 
+COMPUTING = frozenset({Phase.DECODING, Phase.TOKENISING, Phase.PREPARING, Phase.SAMPLING})
+EARLY_S = 30.0
+"""A worker that dies within so many seconds of being ready, with nothing to compute, may not be able to live."""
+
 
 class JobQueue:
     """At most `most_waiting` jobs wait, each for a worker with room; `members` gives the workers that are alive.
 
-    num_deaths: workers that died one after the other, no job having ended in between. All methods may be called from
-    any thread. One lock guards the queue and, of every member, `jobs` and `texts`; what jobs call back runs without it.
+    num_deaths: workers that died soon after they were ready, one after the other, while nothing was computed and no job
+    ended. All methods may be called from any thread. One lock guards the queue and, of every member, `jobs` and
+    `texts`; what jobs call back runs without it.
     """
 
     def __init__(
@@ -174,10 +181,12 @@ class JobQueue:
         self.dispatch()
 
     def take_back(self, member: Member) -> list[Job]:
-        """The worker is dead: its jobs without a token wait again, once each, as long ago as they came; gives the
-        others, now lost. Those that were cancelled end as that."""
+        """The worker is dead: its jobs without a token wait again, once each, as long ago as they came, but for those
+        that it was computing; gives the others, now lost. Those that were cancelled end as that."""
         with self._lock:
-            self.num_deaths += 1
+            if member.watch.phase not in COMPUTING:
+                is_early = time.monotonic() - member.ready_at < EARLY_S
+                self.num_deaths = self.num_deaths + 1 if is_early else 0
             had = list(member.jobs.items())
             member.jobs.clear()
             cancelled: list[Job] = []
@@ -185,15 +194,20 @@ class JobQueue:
             for number, job in had:
                 if job.is_cancelled:
                     cancelled.append(job)
-                elif self._is_closed or job.is_retried or len(job.steps):
+                elif self._is_closed or job.is_retried or len(job.steps) or _was_computed(member, number, job):
                     lost.append(job)
                 else:
-                    job.is_retried = True
+                    job.wait_again()
                     self._waiting.append((number, job))
             self._waiting = deque(sorted(self._waiting, key=itemgetter(0)))
         for job in cancelled:
             job.on_cancelled()
         return lost
+
+    def blamed(self, member: Member) -> Job | None:
+        """The one job that a worker is at, where that is one; None between jobs and where it computes all together."""
+        with self._lock:
+            return member.jobs.get(member.watch.last.job)
 
     def _remember(self, member: Member, job: Job, ids: Sequence[int]) -> None:
         """Note what the member's caches hold now."""
@@ -202,3 +216,9 @@ class JobQueue:
         text = job.vocabulary.join(tuple(ids))
         with self._lock:
             remember(member, job.id, text, len(ids), self._parallel)
+
+
+def _was_computed(member: Member, number: int, job: Job) -> bool:
+    """True for the job that a worker was at, and for all that it had begun where it computes them together."""
+    at = member.watch.last
+    return number == at.job if at.job else job.is_started and member.watch.phase == Phase.DECODING

@@ -15,8 +15,10 @@ from engine import errors
 from engine.errors import EngineError, ModelError, PoolClosed, WorkerDied
 from engine.pool import messages as m
 from engine.pool.job import Job
+from engine.pool.watchdog import Watch
 from engine.process.channel import Channel, Message
 from engine.process.child import Child
+from engine.process.pulse import Pulse
 from engine.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -35,7 +37,7 @@ class Startup(NamedTuple):
 
 class Member:
     """A running worker. `jobs` are those it has, by their number on the wire; `texts` what its caches may hold: both
-    are the queue's. `failure` is what it said before it ended, where it gave up.
+    are the queue's. `watch` says what it is at, `failure` what it said before it ended, where it gave up.
 
     `build` is the folder of llama.cpp libraries that it takes, empty for those of the Python package. start() blocks
     until the model is loaded and raises ModelError (or what the worker reported) if it is not.
@@ -50,8 +52,9 @@ class Member:
         self._on_progress = on_progress
         self._calls: dict[int, Future[m.Answer]] = {}
         self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self.failure = ""
+        self.failure = self._stalled = ""
         self._child = Child("engine.pool.worker", build=build)
+        self.watch = Watch(Pulse.shared_over(self._child.socket).read)
         self.channel = Channel(self._child.socket, _TO_POOL)
         threading.Thread(target=_write, args=(self.channel, self._outbox), daemon=True).start()
 
@@ -64,7 +67,7 @@ class Member:
                     match message:
                         case m.Ready():
                             self.is_alive = True
-                            self.ready, self._ready_at = message, time.monotonic()
+                            self.ready, self.ready_at = message, time.monotonic()
                             return message
                         case m.Loading():
                             self._on_progress(message.progress)
@@ -80,7 +83,7 @@ class Member:
     def startup(self) -> Startup:
         """Where the time until it was ready went."""
         interpreter_s, load_s = self.ready.began - self._child.started_at, self.ready.load_s
-        return Startup(interpreter_s, load_s, self._ready_at - self._child.started_at - interpreter_s - load_s)
+        return Startup(interpreter_s, load_s, self.ready_at - self._child.started_at - interpreter_s - load_s)
 
     def vocabulary(self) -> Vocabulary:
         """The tokenizer's table as the worker sent it."""
@@ -116,14 +119,33 @@ class Member:
         """Collect the ended process; fails open calls, returns the error for open jobs."""
         was_told_to = not self.is_alive
         self.close()
+        self.watch.look(0.0)
         error = (
             PoolClosed("the pool was closed before the worker could answer: open another")
             if was_told_to
-            else WorkerDied(f"the worker process {self.reason_of_death()}; the pool starts another: run this again")
+            else WorkerDied(f"{self._last_deed()}; the pool starts another: run this again")
         )
         while self._calls:
             self._calls.popitem()[1].set_exception(error)
         return error
+
+    def blamed(self) -> EngineError:
+        """The error for the one job that the dead worker was at."""
+        return WorkerDied(
+            f"{self._last_deed()}; it was at this request, which therefore no other worker gets: "
+            "change its prompt, grammar or sampling"
+        )
+
+    def _last_deed(self) -> str:
+        doing = self.watch.phase.words
+        return f"{f'while {doing}, ' if doing else ''}the worker process {self.reason_of_death()}"
+
+    def stall(self, reason: str) -> None:
+        """End the worker, which stands still; what listens to it sees the end."""
+        if self._child.is_alive:
+            self._stalled = reason
+            self._child.kill()
+            self._child.hang_up()
 
     def hang_up(self) -> None:
         """Tell the worker to end, without waiting."""
@@ -142,7 +164,7 @@ class Member:
 
     def reason_of_death(self) -> str:
         """How the process ended, in words, with the end of its log."""
-        return f"gave up: {self.failure}" if self.failure else self._child.ending()
+        return self._stalled or (f"gave up: {self.failure}" if self.failure else self._child.ending())
 
 
 _TO_POOL: Any = m.ToPool

@@ -26,18 +26,30 @@ _MOST_DEATHS = 3
 
 
 class WorkerInfo(NamedTuple):
-    """One worker at this moment; cpus empty: all that the process may use."""
+    """One worker at this moment; cpus empty: all that the process may use.
+
+    phase: what its loop is at (engine.llama.phase.Phase, in lower case); phase_s: for how many seconds at least.
+    """
 
     pid: int
     cpus: tuple[int, ...]
     num_running: int
     num_waiting: int
+    phase: str
+    phase_s: float
 
     @classmethod
     def of(cls, member: Member, jobs: Sequence[Job]) -> Self:
         """What a worker that has these jobs is at."""
         num_running = sum(job.is_started for job in jobs)
-        return cls(member.ready.pid, tuple(member.load.cpus), num_running, len(jobs) - num_running)
+        return cls(
+            pid=member.ready.pid,
+            cpus=tuple(member.load.cpus),
+            num_running=num_running,
+            num_waiting=len(jobs) - num_running,
+            phase=member.watch.phase.name.lower(),
+            phase_s=member.watch.phase_s,
+        )
 
 
 class Pool(metaclass=Refusing):
@@ -260,8 +272,9 @@ class Pool(metaclass=Refusing):
     def on_death(self, member: Member, index: int) -> None:
         """Fail or retry the jobs of a dead worker, then put another in its place (for the crew)."""
         error = member.died()
+        blamed = self._jobs.blamed(member)
         for job in self._jobs.take_back(member):
-            job.fail(error)
+            job.fail(member.blamed() if job is blamed else error)
         self._jobs.dispatch()
         if self._crew.is_closed:
             return

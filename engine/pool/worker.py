@@ -17,9 +17,11 @@ import psutil
 from engine.errors import ConfigError, EngineError
 from engine.llama.generation import Generation
 from engine.llama.model import Model
+from engine.llama.phase import IDLE, LOADING, SENDING, TOKENISING, Stamp
 from engine.llama.runner import Runner
 from engine.pool import messages as m
-from engine.process.channel import Channel
+from engine.process.channel import Channel, Message
+from engine.process.pulse import Pulse
 
 _TO_WORKER: Any = m.ToWorker
 
@@ -36,12 +38,12 @@ GATHER_STEPS_S = 0.005
 class Outbox:
     """The runner's Reporter: gathers what a decode step gave and sends it as one message."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: Channel, stamp: Stamp) -> None:
+        self._channel, self._stamp = channel, stamp
         self._steps: list[m.Steps] = []
 
     def started(self, job: int, prompt_ids: list[int], num_cached: int, seed: int, queue_s: float) -> None:
-        self._channel.send(m.Started(job, prompt_ids, num_cached, seed, queue_s))
+        self._send(m.Started(job, prompt_ids, num_cached, seed, queue_s))
 
     def steps(self, job: int, steps: Sequence[bytes], *, is_prompt: bool) -> None:
         self._steps.append(m.Steps(job, is_prompt, b"".join(steps)))
@@ -50,28 +52,32 @@ class Outbox:
         self.flush()
         times = (generation.prefill_s, generation.decode_s)
         reason = generation.finish_reason or "stop"
-        self._channel.send(m.Ended(generation.job, reason, generation.text_bytes, *times, "", ""))
+        self._send(m.Ended(generation.job, reason, generation.text_bytes, *times, "", ""))
 
     def cancelled(self, job: int) -> None:
-        self._channel.send(m.Ended(job, "cancelled", 0, 0.0, 0.0, "", ""))
+        self._send(m.Ended(job, "cancelled", 0, 0.0, 0.0, "", ""))
 
     def failed(self, job: int, error: EngineError) -> None:
         self.flush()
-        self._channel.send(m.Ended(job, "", 0, 0.0, 0.0, type(error).__name__, str(error)))
+        self._send(m.Ended(job, "", 0, 0.0, 0.0, type(error).__name__, str(error)))
 
     def flush(self) -> None:
         """Send the steps gathered so far."""
         if self._steps:
-            self._channel.send(m.Decoded(self._steps))
+            self._send(m.Decoded(self._steps))
             self._steps = []
+
+    def _send(self, message: Message) -> None:
+        self._stamp(SENDING)
+        self._channel.send(message)
 
 
 class Worker:
     """Loads the model, then serves until the socket closes."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._outbox = Outbox(channel)
+    def __init__(self, channel: Channel, stamp: Stamp) -> None:
+        self._channel, self._stamp = channel, stamp
+        self._outbox = Outbox(channel, stamp)
         self._loop_s = self._measuring_s = 0.0
         self._is_held = False
         self._sent_at = 0.0
@@ -101,6 +107,7 @@ class Worker:
             threads_batch=load.threads_batch,
             prefill_share=load.prefill_share,
             reporter=self._outbox,
+            stamp=self._stamp,
         )
         self._channel.send(self._ready(began, time.monotonic() - began))
         gc.freeze()
@@ -141,6 +148,8 @@ class Worker:
         """Wait for messages where there is nothing to decode, and then for the prompts that come with the first; else
         look. Returns after GATHER_MOST_S of messages: what has come is computed, whatever else comes."""
         waits = self._is_held or self._runner.is_idle
+        if waits:
+            self._stamp(IDLE)
         if not self._inbox.poll(None if waits else 0):
             return
         ends = time.monotonic() + GATHER_MOST_S
@@ -162,7 +171,10 @@ class Worker:
                 self._is_held = message.is_held
                 self._outbox.flush()
             case m.Tokenize() | m.Measure():
-                self._channel.send(self._answer(message))
+                self._stamp(TOKENISING)
+                answer = self._answer(message)
+                self._stamp(SENDING)
+                self._channel.send(answer)
             case m.Load():
                 raise ConfigError("a worker loads only once")
 
@@ -205,8 +217,11 @@ class Worker:
 def main(end: socket.socket) -> None:
     """Load what the first message says, then serve."""
     channel = Channel(end, _TO_WORKER)
-    worker = Worker(channel)
     try:
+        pulse = Pulse.received_from(end)
+        pulse.stamp(LOADING)
+        pulse.keep_beating()
+        worker = Worker(channel, pulse.stamp)
         for load in channel.receive():
             worker.load(load)
         worker.serve()

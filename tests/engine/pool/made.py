@@ -1,14 +1,19 @@
 """Jobs, workers and rows made by hand, so that jobs and their queue are tested without a model."""
 
 import threading
+import time
 from collections import OrderedDict
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from engine.llama.phase import Phase
 from engine.pool import messages as m
 from engine.pool.job import Job, new_id
 from engine.pool.job_queue import JobQueue
+from engine.process.channel import Message
+from engine.process.pulse import Reading
 from engine.results import step_dtype
 from engine.specs import Request, Sampling
 from engine.vocabulary import Vocabulary
@@ -52,11 +57,17 @@ class Worker:
 
     def __init__(self, lock: Contended) -> None:
         self.jobs, self.texts = _guarded(dict, lock), _guarded(OrderedDict, lock)
-        self.sent: list[m.Message] = []
-        self.ready: Any = type("Ready", (), {"load_s": 0.0})
+        self.sent: list[Message] = []
+        self.ready: Any = SimpleNamespace(load_s=0.0)
+        self.ready_at = time.monotonic()
         self.is_alive = True
+        self.is_at(Phase.IDLE)
 
-    def send(self, message: m.Message) -> None:
+    def is_at(self, phase: Phase, number: int = 0) -> None:
+        """What it was doing when it was looked at last, and for which job."""
+        self.watch = SimpleNamespace(phase=phase, last=Reading(1, 1, phase, number))
+
+    def send(self, message: Message) -> None:
         self.sent.append(message)
 
 

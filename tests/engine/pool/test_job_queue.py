@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from engine.errors import PoolClosed, QueueFull, WorkerDied
+from engine.llama.phase import Phase
 from engine.pool import messages as m
 from engine.pool.job import Job
+from engine.pool.job_queue import COMPUTING
 from tests.engine.pool.made import Queue, Worker, ended, job_of, rows, started
 from tests.engine.pool.schedule import Race, at_every_line
 
@@ -237,19 +239,27 @@ class QueueMachine(RuleBasedStateMachine):
             self.queue.on_ended(worker, m.Ended(number, reason, 0, 0.0, 0.0, error, "wrong"))
             assert job.done()
 
-    @rule(index=st.integers(0, 1))
-    def die(self, index: int) -> None:
+    @rule(index=st.integers(0, 1), phase=st.sampled_from(Phase), data=st.data())
+    def die(self, index: int, phase: Phase, data: Any) -> None:
         worker = self.made.workers[index]
         if not worker.is_alive:
             return
-        had = list(self.made.of(worker).values())
-        fresh = [job for job in had if not (job.is_retried or len(job.steps) or job.is_cancelled)]
+        numbers = self.made.of(worker)
+        had = list(numbers.values())
+        at = data.draw(st.sampled_from([0, *numbers])) if phase in COMPUTING else 0
+        worker.is_at(phase, at)
+        computed = [job for job in had if phase == Phase.DECODING and job.is_started] if not at else [numbers[at]]
+        assert self.queue.blamed(worker) is (numbers[at] if at else None)
+        unharmed = [job for job in had if job not in computed]
+        fresh = [job for job in unharmed if not (job.is_retried or len(job.steps) or job.is_cancelled)]
+        num_deaths = self.queue.num_deaths
         worker.is_alive = False
         for job in self.queue.take_back(worker):
             job.fail(WorkerDied("killed"))
         self.queue.dispatch()
         for job in had:
             assert job.done() is (job not in fresh)
+        assert self.queue.num_deaths == num_deaths + int(phase not in COMPUTING)
         assert not self.made.of(worker)
 
     @rule(index=st.integers(0, 1))
