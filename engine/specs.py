@@ -4,8 +4,9 @@ import difflib
 import inspect
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, fields
+from itertools import islice
 from numbers import Real
 from typing import Any, Literal, Self
 
@@ -31,6 +32,19 @@ MAX_RECORDED = 1024
 MAX_ID = (1 << 31) - 1
 MAX_BIAS = 3.4e38
 """Beyond it a 32-bit float is infinite."""
+
+# What one request may bring, so that none keeps all streams of its worker waiting for long.
+MAX_PROMPT_CHARACTERS = 1 << 21
+"""About half a million tokens of English, which take a tokenizer about a second; ids may be more."""
+MAX_PROMPT_IDS = 1 << 24
+MAX_GRAMMAR_CHARACTERS = 1 << 18
+MAX_STOPS = 64
+MAX_STOP_CHARACTERS = 1000
+MAX_BIASES = 10_000
+MAX_BREAKERS = 32
+"""llama.cpp compares each with every token of the vocabulary before the first step: 0.1 to 0.2 s for 32 of 32,000."""
+MAX_BREAKER_BYTES = 40
+"""llama.cpp cuts longer ones (llama-sampler.cpp, MAX_CHAR_LEN)."""
 
 
 class Refusing(type):
@@ -91,11 +105,12 @@ class Spec(metaclass=Refusing):
                 return
         raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(map(str, allowed))}")
 
-    def _texts(self, name: str) -> None:
+    def _texts(self, name: str, most: int, most_characters: int) -> None:
         value = getattr(self, name)
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
             raise ConfigError(f"{name} = {value!r}: must be several texts")
-        self._set(name, tuple(plain_text(name, text) for text in value))
+        texts = _at_most(most, f"{name}: {{}} texts", value)
+        self._set(name, tuple(plain_text(name, text, most_characters) for text in texts))
 
 
 def whole_number(value: object) -> int | None:
@@ -111,11 +126,22 @@ def is_real(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def plain_text(name: str, text: object) -> str:
-    """`text` as a str and nothing more. Raises ConfigError for anything else, and where it has no UTF-8, as half of a
-    surrogate pair has none."""
+def _at_most(most: int, what: str, given: Iterable[Any]) -> list[Any]:
+    """All that is given. Raises ConfigError for more than `most`, without looking at the rest."""
+    taken = list(islice(given, most + 1))
+    if len(taken) > most:
+        number = f"{len(given):,}" if isinstance(given, Sized) else f"more than {most:,}"
+        raise ConfigError(f"{what.format(number)}; at most {most:,} are allowed: leave some out")
+    return taken
+
+
+def plain_text(name: str, text: object, most_characters: int | None = None) -> str:
+    """`text` as a str and nothing more. Raises ConfigError for anything else, where it is too long, and where it has no
+    UTF-8, as half of a surrogate pair has none."""
     if not isinstance(text, str):
         raise ConfigError(f"{name} = {text!r}: must be text")
+    if most_characters is not None and len(text) > most_characters:
+        raise ConfigError(f"{name}: {len(text):,} characters; at most {most_characters:,} are allowed: shorten it")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -128,11 +154,11 @@ def plain_text(name: str, text: object) -> str:
 def given_prompt(prompt: str | Sequence[int]) -> str | list[int]:
     """A prompt as plain text or plain ids. Raises ConfigError for what is neither."""
     if isinstance(prompt, str):
-        return plain_text("prompt", prompt)
+        return plain_text("prompt", prompt, MAX_PROMPT_CHARACTERS)
     if isinstance(prompt, bytes | bytearray) or not isinstance(prompt, Iterable):
         raise ConfigError(f"prompt = {prompt!r}: must be text or token ids")
     ids = []
-    for place, given in enumerate(prompt, 1):
+    for place, given in enumerate(_at_most(MAX_PROMPT_IDS, "prompt: {} ids", prompt), 1):
         token = whole_number(given)
         if token is None or not 0 <= token <= MAX_ID:
             raise ConfigError(f"prompt: {given!r}, number {place:,} of its ids, is no token id")
@@ -178,8 +204,13 @@ class Sampling(Spec):
     samplers: Samplers = DEFAULT_SAMPLERS
 
     def __post_init__(self) -> None:
-        for name in ("samplers", "dry_sequence_breakers"):
-            self._texts(name)
+        self._texts("samplers", len(DEFAULT_SAMPLERS), 100)
+        self._texts("dry_sequence_breakers", MAX_BREAKERS, MAX_BREAKER_BYTES)
+        longest = max((len(breaker.encode()) for breaker in self.dry_sequence_breakers), default=0)
+        if longest > MAX_BREAKER_BYTES:
+            raise ConfigError(
+                f"dry_sequence_breakers: one has {longest} bytes; at most {MAX_BREAKER_BYTES} are allowed: shorten it"
+            )
         self._real("temperature", 0, 100)
         self._whole("top_k", 0, 1 << 30)
         for name in ("top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"):
@@ -199,7 +230,7 @@ class Sampling(Spec):
         self._set("logit_bias", tuple(map(_bias, _pairs(self.logit_bias))))
         self._check_samplers()
         for name in ("grammar", "json_schema"):
-            self._set(name, plain_text(name, getattr(self, name)))
+            self._set(name, plain_text(name, getattr(self, name), MAX_GRAMMAR_CHARACTERS))
         if "\0" in self.grammar:
             raise ConfigError("grammar: holds a zero byte, where llama.cpp would end it; take it out")
         if self.grammar and self.json_schema:
@@ -217,11 +248,9 @@ class Sampling(Spec):
 
 def _pairs(given: object) -> list[Any]:
     """The items of a mapping, or the pairs themselves."""
-    if isinstance(given, Mapping):
-        return list(given.items())
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise ConfigError(f"logit_bias = {given!r}: must map token ids to numbers")
-    return list(given)
+    return _at_most(MAX_BIASES, "logit_bias: {} entries", given.items() if isinstance(given, Mapping) else given)
 
 
 def _bias(given: Any) -> tuple[int, float]:
@@ -316,7 +345,7 @@ class Request(Spec):
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             self._set("stop", (self.stop,))
-        self._texts("stop")
+        self._texts("stop", MAX_STOPS, MAX_STOP_CHARACTERS)
         if "" in self.stop:
             raise ConfigError(f"stop = {self.stop!r}: must be non-empty texts")
         self._whole("max_tokens", 0, 1 << 24)

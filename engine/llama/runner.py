@@ -79,6 +79,7 @@ class Runner:
         )
         self._cache = PrefixCache(spec.parallel, can_cut=not model.is_recurrent)
         self.scratch = Scratch(model.num_vocab)
+        self._longest_piece = max(map(len, model.vocabulary.pieces), default=1) or 1
         self._waiting: dict[int, Order] = {}
         self._running: dict[int, Generation] = {}
         self.decode_s = self.prefill_s = self.decode_cpu_s = self.tokenise_s = 0.0
@@ -154,7 +155,14 @@ class Runner:
         self._reporter.started(order.job, ids, num_cached, seed, started - order.submitted)
 
     def _prompt_ids(self, order: Order) -> list[int]:
+        # the last token of what is only scored is predicted and never computed: it may stand beyond the context
+        is_only_scored = order.request.prompt_logprobs and order.request.max_tokens == 0
+        most = self.context.n_ctx + int(is_only_scored)
         if isinstance(order.prompt, str):
+            # no text of so many bytes fits, whatever its tokens are: a tokenizer may take minutes to say so
+            fewest = len(order.prompt.encode()) // self._longest_piece
+            if fewest > most:
+                raise _too_long(f"at least {fewest:,}", most)
             before = time.perf_counter()
             ids = self.model.tokenize(order.prompt)
             self.tokenise_s += time.perf_counter() - before
@@ -162,14 +170,8 @@ class Runner:
             ids = self.model.check_ids(order.prompt).tolist()
         if not ids:
             raise ConfigError("the prompt is empty: this model needs at least one token to start from")
-        # the last token of what is only scored is predicted and never computed: it may stand beyond the context
-        is_only_scored = order.request.prompt_logprobs and order.request.max_tokens == 0
-        most = self.context.n_ctx + int(is_only_scored)
         if len(ids) > most:
-            raise PromptTooLong(
-                f"the prompt has {len(ids):,} tokens; this context holds {most:,}: "
-                "shorten the prompt or open the model with a larger context (n_ctx)"
-            )
+            raise _too_long(f"{len(ids):,}", most)
         if order.request.generated >= len(ids):
             raise ConfigError(
                 f"generated = {order.request.generated:,}: the prompt has {len(ids):,} tokens, "
@@ -314,3 +316,10 @@ class Runner:
             return
         for sequence, num_tokens in plan.items():
             self._run({sequence: num_tokens})
+
+
+def _too_long(num_tokens: str, most: int) -> PromptTooLong:
+    return PromptTooLong(
+        f"the prompt has {num_tokens} tokens; this context holds {most:,}: "
+        "shorten the prompt or open the model with a larger context (n_ctx)"
+    )

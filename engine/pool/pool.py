@@ -20,7 +20,16 @@ from engine.pool.member import Member, Startup
 from engine.pool.placement import cores_for, threads_for
 from engine.results import Completion
 from engine.settings import Settings
-from engine.specs import LoadMode, PoolSpec, Refusing, Request, Sampling, given_prompt, plain_text
+from engine.specs import (
+    MAX_PROMPT_CHARACTERS,
+    LoadMode,
+    PoolSpec,
+    Refusing,
+    Request,
+    Sampling,
+    given_prompt,
+    plain_text,
+)
 
 _MOST_DEATHS = 3
 
@@ -295,7 +304,7 @@ class Pool(metaclass=Refusing):
 
         Raises ConfigError for what is no text, WorkerDied, PoolClosed.
         """
-        given = plain_text("text", text)
+        given = plain_text("text", text, MAX_PROMPT_CHARACTERS)
         return self._tokenize(given, special=bool(special))
 
     def _tokenize(self, text: str, *, special: bool, add_bos: bool = True) -> list[int]:

@@ -1,8 +1,10 @@
 """Parameters of every kind a caller may hold: made plain where they say the same, refused by name where they do not."""
 
 import math
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from itertools import count
 
 import numpy as np
 import pytest
@@ -81,6 +83,47 @@ def test_a_request_refuses_the_same(wrong: dict[str, object], words: str) -> Non
 def test_a_switch_is_true_or_false_and_nothing_like_it() -> None:
     with pytest.raises(ConfigError, match="pin = 1"):
         PoolSpec(pin=1)  # type: ignore[arg-type]
+
+
+LIMITED: dict[str, tuple[int, Callable[[int], object]]] = {
+    "grammar": (262_144, lambda size: Sampling(grammar="#" * size)),
+    "json_schema": (262_144, lambda size: Sampling(json_schema=" " * size)),
+    "logit_bias": (10_000, lambda size: Sampling(logit_bias=dict.fromkeys(range(size), 1.0))),
+    "pairs of logit_bias": (10_000, lambda size: Sampling(logit_bias=((token, 1.0) for token in range(size)))),  # type: ignore[arg-type]
+    "dry_sequence_breakers": (32, lambda size: Sampling(dry_sequence_breakers=("a",) * size)),
+    "a dry_sequence_breaker": (40, lambda size: Sampling(dry_sequence_breakers=("a" * size,))),
+    "bytes of a dry_sequence_breaker": (
+        40,
+        lambda size: Sampling(dry_sequence_breakers=("é" * (size // 2) + "a" * (size % 2),)),
+    ),
+    "stop": (64, lambda size: Request(stop=("a",) * size)),
+    "characters of a stop": (1000, lambda size: Request(stop=("é" * size,))),
+    "prompt": (2_097_152, lambda size: given_prompt("é" * size)),
+    "ids of a prompt": (1000, lambda size: given_prompt(range(size))),
+}
+
+
+@pytest.mark.parametrize("what", LIMITED)
+def test_what_one_request_may_bring_has_a_limit_that_the_error_names(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.specs.MAX_PROMPT_IDS", 1000)  # the real one takes seconds
+    most, make = LIMITED[what]
+    assert make(most)
+    name = what.split()[-1].rstrip("s")
+    with pytest.raises(ConfigError, match=rf"{name}.*at most {most:,} are allowed") as caught:
+        make(most + 1)
+    assert f"{most + 1:,}" in str(caught.value) or f"more than {most:,}" in str(caught.value)
+
+
+def test_what_never_ends_is_refused_and_not_read_to_its_end() -> None:
+    for endless in (
+        lambda: Sampling(logit_bias=((token, 1.0) for token in count())),  # type: ignore[arg-type]
+        lambda: Request(stop=(str(number) for number in count())),  # type: ignore[arg-type]
+        lambda: Sampling(samplers=("top_k" for _ in count())),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ConfigError, match="more than .*; at most"):
+            endless()
 
 
 @pytest.mark.parametrize("prompt", [b"abc", None, 5, ["a", "b"], [1.7, 2], [True], [-1], [1 << 31], [10**30]])

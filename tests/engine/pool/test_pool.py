@@ -183,6 +183,7 @@ def test_done_callbacks_run_once_early_or_late(pool: Pool) -> None:
     ("prompt", "options", "error", "words"),
     [
         ("word " * 600, {}, PromptTooLong, "512"),
+        ("日本" * 500_000, {}, PromptTooLong, "at least .* 512"),
         ([], {}, ConfigError, "empty"),
         ([1, 99_999], {}, ConfigError, "4,095"),
         ("a", {"generated": 50}, ConfigError, "generated"),
