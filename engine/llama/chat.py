@@ -13,7 +13,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.errors import ConfigError
 
-MAX_CHARACTERS = 1 << 22
+MAX_CHARACTERS = 1 << 20
 
 
 def render_chat(template: str, messages: Sequence[Mapping[str, str]], bos: str, eos: str) -> str:

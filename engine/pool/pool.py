@@ -32,6 +32,8 @@ from engine.specs import (
 )
 
 _MOST_DEATHS = 3
+_MOST_CONTROL_TOKENS = 8192
+"""llama.cpp's time for a text grows with the square of them: 0.2 s for these."""
 
 
 class WorkerInfo(NamedTuple):
@@ -302,12 +304,16 @@ class Pool(metaclass=Refusing):
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Ids of `text`, BOS as the GGUF says; `special` parses written control tokens.
 
-        Raises ConfigError for what is no text, WorkerDied, PoolClosed.
+        Raises ConfigError for what is no text, or has too many control tokens; WorkerDied, PoolClosed.
         """
         given = plain_text("text", text, MAX_PROMPT_CHARACTERS)
         return self._tokenize(given, special=bool(special))
 
     def _tokenize(self, text: str, *, special: bool, add_bos: bool = True) -> list[int]:
+        if special and len(text) > _MOST_CONTROL_TOKENS:
+            num = sum(text.count(name) for name in self.vocabulary.names.values() if name)
+            if num > _MOST_CONTROL_TOKENS:
+                raise ConfigError(f"this text has {num:,} control tokens; at most {_MOST_CONTROL_TOKENS:,} are allowed")
         return self._crew.ask(lambda call: m.Tokenize(call, text, special, add_bos)).ids
 
     def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:

@@ -39,7 +39,9 @@ def render(pool: Pool, template: str, monkeypatch: pytest.MonkeyPatch) -> str:
         ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", DEPTH),
         ("{{ " + "[" * 3000 + "]" * 3000 + " }}", DEPTH),
         ("{{ range(10 ** 9)|list }}", "Range too big"),
-        ("{{ 'x' * 9999999 }}", "at most 4,194,304 are allowed"),
+        ("{{ 'x' * 9999999 }}", "at most 1,048,576 are allowed"),
+        ("{{ bos_token * 100000 }}", "100,000 control tokens; at most 8,192"),
+        ("{% for n in range(50000) %}{{ n }}{{ eos_token }}{% endfor %}", "50,000 control tokens; at most 8,192"),
         ("{{ 1 / 0 }}", "division by zero"),
     ],
 )
@@ -48,7 +50,6 @@ def test_a_template_that_attacks_ends_with_the_limit(
 ) -> None:
     said = render(attacked, template, monkeypatch)
     assert limit in said or TIME in said, said
-    assert "chat template" in said
 
 
 NUMBERS = st.sampled_from(["7", "99999", "3000000000", "8000000000", "10 ** 9", "'a'", "messages", "-1"])
@@ -82,7 +83,7 @@ TEMPLATES = st.builds(
 @given(template=TEMPLATES)
 def test_no_drawn_template_disturbs_a_neighbour(attacked: Pool, template: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said = render(attacked, template, monkeypatch)
-    assert not said or "chat template" in said
+    assert not said or "chat template" in said or "control tokens" in said
 
 
 def test_a_file_whose_own_template_attacks_can_be_used_without_it(story_model: Path, tmp_path: Path) -> None:
@@ -114,3 +115,10 @@ def test_a_template_after_attacks_is_rendered_as_before(attacked: Pool, monkeypa
             attacked, "chat_template", "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
         )
         assert attacked.render_chat(MESSAGES) == before
+
+
+def test_control_tokens_in_a_message_are_limited(attacked: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attacked, "chat_template", "{{ messages[0].content }}")
+    attack = [{"role": "user", "content": "<s>" * 100_000}]
+    assert "100,000 control tokens; at most 8,192" in refusal(attacked, lambda: attacked.render_chat(attack))
+    assert "at most 8,192" in refusal(attacked, lambda: attacked.tokenize("a</s>" * 50_000, special=True))
