@@ -1,29 +1,32 @@
-"""SQL for people: one statement that only reads, on the owner's own connection, bounded in time, rows and bytes."""
+"""SQL for people: one statement that only reads, run by a child program on a copy of the history."""
 
+import shutil
 import threading
-import time
-from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple
 
-import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from engine.errors import ConfigError, HistoryError
+from engine.errors import ConfigError, HistoryError, LimitExceeded
 from engine.history.checks import checked_text
+from engine.history.console_child import Answer, Ask, Copy, Open
 from engine.history.console_help import COMMENTS, READY
-from engine.history.console_limits import check_functions
-from engine.history.owned_file import Cursor, OwnedFile
+from engine.history.owned_file import OwnedFile
+from engine.process.limits import Limits
+from engine.process.program import Service
 
 __all__ = ["READY", "Column", "Console", "Result"]
 
 MOST_ROWS = 10_000
-MOST_BYTES = 20_000_000
 MOST_CHARACTERS = 100_000
 MOST_S = 60.0
-BATCH = 2048
-READING = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+_MEMORY_BYTES = 2 << 30
+_COPY_S = 30.0
+"""Time for a copy, and for the question before this one; nobody can write while a copy is taken."""
 
 
 class Column(NamedTuple):
@@ -35,9 +38,10 @@ class Column(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a statement gave: names and DuckDB's types of the columns, and the rows as Arrow.
+    """Result of a statement: names and DuckDB's types of the columns, and the rows as Arrow.
 
     why_truncated says which bound the rows met, empty where all are there. elapsed_s: seconds from start to last row.
+    as_of: UTC, when the history was as the statement saw it.
     """
 
     columns: tuple[str, ...]
@@ -47,32 +51,40 @@ class Result(NamedTuple):
     is_truncated: bool
     why_truncated: str
     elapsed_s: float
+    as_of: datetime
 
 
 class Console:
-    """Runs a person's SQL where it can change nothing. May be called from any thread."""
+    """Runs a person's SQL where it can change nothing, read nothing else and hold nothing up. Safe for any thread.
+
+    The child program is started by the first question. The copy lies beside the history, readable by its owner only,
+    and is taken again when the history has changed.
+    """
 
     def __init__(self, file: OwnedFile) -> None:
         self._file = file
+        self._folder = Path(f"{file.path}.console")
+        self._copied_version = -1
+        self._asking = threading.Lock()
+        self._starting = threading.Lock()
+        self._service: Service | None = None
+        self._is_closed = False
+        self._remove_copy()
 
     def run(self, sql: str, *, limit: int = MOST_ROWS, timeout_s: float = 2.0) -> Result:
-        """The rows of one SELECT, EXPLAIN or DESCRIBE: up to `limit` of them, and up to 20 MB.
+        """The rows of one SELECT, PIVOT, EXPLAIN or DESCRIBE: up to `limit` of them, and up to 20 MB.
 
-        Raises ConfigError with the reason for a statement that is wrong, that writes or reads files, for several of
-        them, and for one that takes longer than `timeout_s` seconds or more memory than the history may use;
-        HistoryError where the history itself cannot be read.
+        Raises ConfigError with the reason for a statement that is wrong, that writes or reads files, and for several of
+        them; LimitExceeded for one that takes longer than `timeout_s` seconds, or too much memory; HistoryError where
+        the history cannot be copied.
         """
         _check(sql, limit, timeout_s)
-        try:
-            with self._file.reading() as cursor, _told(timeout_s):
-                statement = _only_statement(cursor, sql)
-                check_functions(sql, _table_functions(cursor))
-                with _read_only(cursor), _ended_after(cursor, timeout_s):
-                    return _result(cursor, statement, limit)
-        except HistoryError:
-            # A fatal failure closes the database to everyone until a write opens it anew.
-            self._file.write(lambda _: None)
-            raise
+        with self._exclusive() as service:
+            as_of = self._refresh(service)
+            answer = _ask(service, Ask(sql, limit), timeout_s)
+        table = pa.ipc.open_stream(answer.rows).read_all()
+        why = answer.why_truncated
+        return Result(answer.columns, answer.types, table, len(table), bool(why), why, answer.elapsed_s, as_of)
 
     def schema(self) -> dict[str, list[Column]]:
         """Every table with its columns, in their order."""
@@ -86,6 +98,57 @@ class Console:
             tables.setdefault(table, []).append(Column(name, kind, COMMENTS.get((table, name), "")))
         return tables
 
+    def close(self) -> None:
+        """End the child program, and with it a question that waits; remove the copy. Safe to call twice."""
+        with self._starting:
+            self._is_closed = True
+        if self._service is not None:
+            self._service.close()
+        with self._asking:
+            self._remove_copy()
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[Service]:
+        """The child program, for one question at a time."""
+        if not self._asking.acquire(timeout=_COPY_S):
+            raise LimitExceeded("The console is busy with the questions of other pages. Ask again in a moment.")
+        try:
+            yield self._started()
+        finally:
+            self._asking.release()
+
+    def _started(self) -> Service:
+        with self._starting:
+            if self._is_closed:
+                raise HistoryError("The history is closed; open it again.")
+            if self._service is None:
+                self._service = Service(
+                    "engine.history.console_child",
+                    does="runs the console's SQL",
+                    answers=Answer,
+                    limits=Limits(memory_bytes=_MEMORY_BYTES),
+                )
+            return self._service
+
+    def _refresh(self, service: Service) -> datetime:
+        """Have the child open a copy of the history as it is now."""
+        as_of = datetime.now(UTC)
+        copy = str(self._folder / "history.duckdb")
+        if self._copied_version != self._file.version:
+            as_of = _result_of(self._file.while_still(lambda: self._copy(service, copy)))
+        service.ask(Open(copy), _COPY_S)
+        return as_of
+
+    def _copy(self, service: Service, copy: str) -> datetime:
+        """Have the child copy the history, on the thread that would else write it; gives when."""
+        self._copied_version = -1
+        service.ask(Copy(str(self._file.path), copy), _COPY_S)
+        self._copied_version = self._file.version
+        return datetime.now(UTC)
+
+    def _remove_copy(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
 
 def _check(sql: str, limit: int, timeout_s: float) -> None:
     checked_text("query", sql, MOST_CHARACTERS)
@@ -95,92 +158,23 @@ def _check(sql: str, limit: int, timeout_s: float) -> None:
         raise ConfigError(f"timeout_s = {timeout_s}: must be a number above 0, up to {MOST_S:g}")
 
 
-def _only_statement(cursor: Cursor, sql: str) -> duckdb.Statement:
-    statements = cursor.extract_statements(sql)
-    if len(statements) != 1:
-        raise ConfigError(f"The console runs one statement at a time, and this text holds {len(statements)}.")
-    (statement,) = statements
-    if statement.type not in READING:
-        raise ConfigError(
-            f"The console only reads: SELECT, EXPLAIN or DESCRIBE. This is {statement.type.name.replace('_', ' ')}."
-        )
-    if statement.named_parameters:
-        raise ConfigError("The query has places for values (? or $name): write the values themselves.")
-    return statement
-
-
-def _table_functions(cursor: Cursor) -> list[str]:
-    query = "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type = 'table'"
-    return [name for (name,) in cursor.execute(query).fetchall()]
-
-
-@contextmanager
-def _told(timeout_s: float) -> Iterator[None]:
-    """Makes a failure of the statement, not of the file, a ConfigError with its reason."""
+def _ask(service: Service, request: Ask, timeout_s: float) -> Answer:
     try:
-        yield
-    except (duckdb.FatalException, duckdb.InternalException):
-        raise
-    except duckdb.Error as error:
-        raise ConfigError(_reason(error, timeout_s)) from error
+        answer: Answer = service.ask(request, timeout_s)
+    except LimitExceeded as error:
+        raise LimitExceeded(
+            f"The query was stopped: {str(error).rstrip('.')}. Ask for less: a condition on run_id or created_at, a "
+            "join on the keys of both tables, fewer columns."
+        ) from error
+    return answer
 
 
-def _reason(error: duckdb.Error, timeout_s: float) -> str:
-    text = str(error).strip()
-    if isinstance(error, duckdb.InterruptException):
-        return (
-            f"The query was stopped after {timeout_s:g} s, which is all it may take. Ask for less: a condition on "
-            "run_id or created_at, a join on the keys of both tables."
-        )
-    if isinstance(error, duckdb.OutOfMemoryException):
-        return f"The query needs more memory than the history may use. Ask for fewer rows or columns. ({text})"
-    if isinstance(error, duckdb.PermissionException):
-        return f"The console reaches no files, settings or other databases, only the tables of the history. ({text})"
-    if "read-only" in text:
-        return f"The console only reads, and this would write. ({text})"
-    return text
-
-
-@contextmanager
-def _read_only(cursor: Cursor) -> Iterator[None]:
-    """A transaction in which nothing can be written, rolled back whatever happens."""
-    cursor.rollback()
-    cursor.execute("BEGIN TRANSACTION READ ONLY")
+def _result_of(copying: "Future[datetime]") -> datetime:
     try:
-        yield
-    finally:
-        with suppress(duckdb.Error):
-            cursor.rollback()
-
-
-@contextmanager
-def _ended_after(cursor: Cursor, timeout_s: float) -> Iterator[None]:
-    timer = threading.Timer(timeout_s, cursor.interrupt)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()
-
-
-def _result(cursor: Cursor, statement: duckdb.Statement, limit: int) -> Result:
-    began = time.monotonic()
-    rows = cursor.sql(statement)
-    types = tuple(str(kind) for kind in rows.types)
-    reader = rows.to_arrow_reader(BATCH)
-    batches: list[pa.RecordBatch] = []
-    num_rows = num_bytes = 0
-    why = ""
-    for batch in reader:
-        fitting = bisect_right(range(1, len(batch) + 1), MOST_BYTES - num_bytes, key=lambda n: batch[:n].nbytes)
-        taken = min(fitting, limit - num_rows)
-        batches.append(batch[:taken])
-        num_rows, num_bytes = num_rows + taken, num_bytes + batch[:taken].nbytes
-        if taken < len(batch):
-            why = f"more than {MOST_BYTES // 1_000_000} MB" if taken == fitting else "more rows than are shown"
-            break
-    table = pa.Table.from_batches(batches, reader.schema)
-    why = f"Only the first {num_rows:,} rows: {why}." if why else ""
-    return Result(tuple(rows.columns), types, table, num_rows, bool(why), why, time.monotonic() - began)
+        return copying.result(_COPY_S)
+    except TimeoutError:
+        copying.cancel()
+        raise HistoryError(
+            f"The history has been written to for more than {_COPY_S:g} s, so it could not be copied for the console. "
+            "Ask again when that is done."
+        ) from None

@@ -27,7 +27,6 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "allow_community_extensions": "false",
     "python_enable_replacements": "false",
 }
-SNAPSHOTS = "snapshots"
 _HEADERS = 3 * 4096  # bytes before the first block of a DuckDB file
 
 
@@ -115,9 +114,6 @@ def locked(path: Path, pid: int | str) -> HistoryLocked:
 def _open(path: Path) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(path, config=_CONFIG)
     try:
-        snapshots = str(path.parent / SNAPSHOTS).replace("'", "''")
-        # allowed_directories is only taken by a database that has started, so these three follow one another here.
-        connection.execute(f"SET allowed_directories = ['{snapshots}']")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         schema.migrate(connection)

@@ -34,6 +34,8 @@ class OwnedFile:
         self.path = path
         self._connection = database.connect(path)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="history-writer")
+        self.version = 0
+        """Counts what was written: equal numbers mean equal contents."""
         self._is_broken = False
         self._checkpoint_at = LOG_BYTES
         self._no_readers = threading.Condition()
@@ -67,10 +69,7 @@ class OwnedFile:
 
     def write(self, job: Callable[[Cursor], T]) -> Future[T]:
         """Queue a job; what it did is on disk when the future is done, and undone when it failed (HistoryError)."""
-        try:
-            return self._writer.submit(self._write, job)
-        except RuntimeError:
-            raise HistoryError(f"The history {self.path} is closed; open it again.") from None
+        return self._queue(self._write, job)
 
     def _write(self, job: Callable[[Cursor], T]) -> T:
         try:
@@ -80,8 +79,23 @@ class OwnedFile:
         except (duckdb.Error, OSError) as error:
             self._after(error)
             raise database.explain(error, self.path) from error
+        finally:
+            self.version += 1  # also where it failed: a failed commit leaves open whether it was kept
         self._checkpoint()
         return result
+
+    def while_still(self, job: Callable[[], T]) -> Future[T]:
+        """Queue a job during which nothing is written: the file and its log then lie still on the disk, as one state.
+
+        The job must not open the file in this process: to close it again would drop DuckDB's lock.
+        """
+        return self._queue(job)
+
+    def _queue(self, job: Callable[..., T], *arguments: Any) -> Future[T]:
+        try:
+            return self._writer.submit(job, *arguments)
+        except RuntimeError:
+            raise HistoryError(f"The history {self.path} is closed; open it again.") from None
 
     def _transact(self, job: Callable[[Cursor], T]) -> T:
         with self._connection.cursor() as cursor:

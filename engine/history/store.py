@@ -56,6 +56,7 @@ class History:
 
     def close(self) -> None:
         """Write what is queued, then let go of the file. Closing twice does nothing more."""
+        self.console.close()
         self.file.close()
 
     def __enter__(self) -> Self:

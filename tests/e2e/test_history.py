@@ -91,3 +91,13 @@ def test_references_in_a_chart_then_sql_that_answers_and_refuses(kept: Server, o
     box.press("Control+Enter")
     expect(page.get_by_test_id("stAlert")).to_be_visible()
     expect(page.get_by_text(ROWS)).to_have_count(0)
+
+
+def test_a_link_with_sql_runs_nothing_until_its_reader_does(kept: Server, open_page: OpenPage) -> None:
+    page = open_page(f"{kept.url}/history?view=sql&query=SELECT%20pg_sleep(1000)", "History")
+    is_settled(page)
+    expect(page.get_by_role("textbox", name="SQL")).to_have_value("SELECT pg_sleep(1000)")
+    expect(caption(page, "press Run")).to_be_visible()
+    expect(page.get_by_test_id("stAlert")).to_have_count(0)
+    page.get_by_role("button", name=re.compile("^Run")).click()
+    expect(page.get_by_test_id("stAlert")).to_contain_text("longer than 2 s")

@@ -1,6 +1,8 @@
 """The History page: questions in SQL."""
 
 import io
+import re
+from datetime import datetime, time, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.history import History
+from engine.history.console import READY, Console
 from engine.runs import RunRecord
 from pages.parts.history import sql_chart, sql_view
 from tests.pages.app import address, open_page, press, primary, said
@@ -18,7 +21,14 @@ def page(**query: str) -> AppTest:
     return open_page("history.py", "History", **query)
 
 
-def test_a_question_is_asked_and_its_address_answers_it(runs: list[RunRecord]) -> None:
+def ask(sql: str) -> AppTest:
+    """The page after a person ran this query."""
+    at = page(view="sql")
+    at.text_area(key="history_sql_editor").set_value(sql)
+    return press(at, "history_sql_run")
+
+
+def test_a_query_is_run_and_its_address_brings_it_back(runs: list[RunRecord]) -> None:
     at = page(view="sql")
     assert primary(at) == ["Run"]
     at.text_area(key="history_sql_editor").set_value("SELECT name, 3 AS n FROM runs ORDER BY name")
@@ -27,6 +37,7 @@ def test_a_question_is_asked_and_its_address_answers_it(runs: list[RunRecord]) -
     assert list(at.main.dataframe[1].value["name"]) == ["Monday", "Tuesday", "Wednesday"]
     again = page(**address(at))
     assert again.text_area(key="history_sql_editor").value == "SELECT name, 3 AS n FROM runs ORDER BY name"
+    press(again, "history_sql_run")
     again.toggle(key="history_sql_chart").set_value(True).run()
     assert again.get("plotly_chart") and address(again)["chart"] == "1"
     assert {"CSV", "Parquet"} <= {button.label for button in again.get("download_button")}
@@ -40,16 +51,37 @@ def test_ready_made_questions_run_at_once(runs: list[RunRecord]) -> None:
         assert not at.exception and not at.main.error, (name, [error.value for error in at.main.error])
 
 
+@pytest.mark.parametrize("sql", [*(sql for _, sql in READY), "SELECT 1", "DELETE FROM runs", "SELECT pg_sleep(1000)"])
+def test_an_address_fills_the_editor_and_runs_nothing(
+    runs: list[RunRecord], history: History, monkeypatch: pytest.MonkeyPatch, sql: str
+) -> None:
+    monkeypatch.setattr(Console, "run", lambda *_, **__: pytest.fail("a link ran SQL"))
+    at = page(view="sql", query=sql, chart="1")
+    assert at.text_area(key="history_sql_editor").value == sql
+    assert "press Run" in said(at)
+    at.run()
+    at.selectbox(key="history_sql_table").set_value("cells").run()
+    assert not at.exception and not at.main.error
+
+
+def test_the_page_says_as_of_when_it_answers(runs: list[RunRecord], history: History) -> None:
+    before = datetime.now().replace(microsecond=0)
+    shown = re.search(r"of the history at (\d\d:\d\d:\d\d)", re.sub(r"[\\\u2060]", "", said(ask("FROM runs"))))
+    assert shown
+    when = datetime.combine(before.date(), time.fromisoformat(shown[1]))
+    assert min((when - before) % timedelta(days=1), (before - when) % timedelta(days=1)) < timedelta(minutes=10)
+
+
 def test_what_writes_is_refused_with_its_reason(runs: list[RunRecord], history: History) -> None:
-    at = page(view="sql", query="DELETE FROM runs")
+    at = ask("DELETE FROM runs")
     assert "only reads" in at.main.error[0].value.replace("\\", "")
     assert len(history.find.runs().rows) == 3
 
 
 def test_an_error_points_at_its_place(history: History) -> None:
-    (error,) = page(view="sql", query="SELEC 1").main.error
+    (error,) = ask("SELEC 1").main.error
     assert error.value.endswith("\n\n```\nLINE 1: SELEC 1\n        ^^^^^\n```")
-    (error,) = page(view="sql", query="SELEC 1 ```` \u202e <b>").main.error
+    (error,) = ask("SELEC 1 ```` \u202e <b>").main.error
     assert error.value.endswith("\n\n`````\nLINE 1: SELEC 1 ```` \ufffd <b>\n        ^^^^^\n`````")
 
 
@@ -61,7 +93,7 @@ def test_what_was_found_is_taken_away(runs: list[RunRecord], history: History) -
 
 
 def test_columns_of_one_name_are_told_apart(history: History) -> None:
-    shown = page(view="sql", query="SELECT 1 AS n, 2 AS n").main.dataframe[1].value
+    shown = ask("SELECT 1 AS n, 2 AS n").main.dataframe[1].value
     assert list(shown) == ["n", "n (2)"]
 
 

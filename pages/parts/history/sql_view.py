@@ -17,14 +17,14 @@ from pages.parts.labels import distinct
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
-EDITOR, SHOWN, READY_MADE, TABLE, CHART, RESULT = (
-    f"history_sql_{name}" for name in ("editor", "shown", "ready", "table", "chart", "result")
+EDITOR, SHOWN, READY_MADE, TABLE, CHART, RESULT, ASKED = (
+    f"history_sql_{name}" for name in ("editor", "shown", "ready", "table", "chart", "result", "asked")
 )
 TIMEOUT_S = 2
 
 
 def show(history: History) -> None:
-    """Draw the view; an address with a question in it is answered at once."""
+    """Draw the view. An address fills the editor and runs nothing: a link of a foreign page may have brought it."""
     asked = view.part("query")
     if EDITOR not in st.session_state or st.session_state.get(SHOWN) != asked:
         st.session_state[EDITOR] = asked or st.session_state.get(EDITOR) or READY[0][1]
@@ -34,8 +34,10 @@ def show(history: History) -> None:
         _editor()
     with browser:
         _tables(history)
-    if asked:
+    if asked and asked == st.session_state.get(ASKED):
         _answer(history, asked)
+    elif asked:
+        st.caption("This query came with the address. Read it, then press Run.")
 
 
 def _editor() -> None:
@@ -56,7 +58,8 @@ def _editor() -> None:
 
 def _ask() -> None:
     st.session_state.pop(RESULT, None)
-    view.put(query=st.session_state[EDITOR].strip(), x="", y="")
+    st.session_state[ASKED] = sql = st.session_state[EDITOR].strip()
+    view.put(query=sql, x="", y="")
 
 
 def _ask_ready() -> None:
@@ -80,8 +83,9 @@ def _answer(history: History, asked: str) -> None:
         notice(result)
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        told = f"{counted(result.num_rows, 'row')} in {quantity(result.elapsed_s, 's')}. {result.why_truncated}"
-        st.caption(plain(told.strip()), width="stretch")
+        found = f"{counted(result.num_rows, 'row')} in {quantity(result.elapsed_s, 's')}"
+        as_of = f"of the history at {result.as_of.astimezone():%H:%M:%S}"
+        st.caption(plain(f"{found}, {as_of}. {result.why_truncated}".strip()), width="stretch")
         drawn = _drawn(result.table)
         _downloads(result)
     if drawn is not None:

@@ -1,20 +1,23 @@
 """SQL of people: what it may do, and what is refused with its reason."""
 
+import subprocess
+import sys
 import threading
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import duckdb
+import psutil
 import pytest
 
-from engine.errors import ConfigError, HistoryError
+from engine.errors import ConfigError, EngineError, HistoryError, LimitExceeded
 from engine.history import History
-from engine.history.console import MOST_BYTES, READY, Result
+from engine.history.console import READY, Result
+from engine.history.console_child import MOST_BYTES
 from engine.history.console_help import COMMENTS
-from engine.history.console_limits import check_functions
 from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +56,13 @@ def test_rows_with_names_and_types(kept: History) -> None:
         ("FROM range(2) a, range(3) b", 6),
         ("SELECT 'repeat(1)', 2 /* range(5) */ -- lpad(3)", 1),
         ("SELECT unnest([1, 2, 3])", 3),
+        ("PIVOT (SELECT cell, round FROM samples) ON cell USING count(*)", 10),
+        ("FROM (PIVOT (SELECT cell, round FROM samples) ON cell USING count(*)) LIMIT 2", 2),
+        ("UNPIVOT (SELECT 1 AS a, 2 AS b) ON a, b", 2),
+        ("SELECT unnest(range(3))", 3),
+        ("SELECT len(repeat('x', 3))", 1),
+        ("FROM query('SELECT 1')", 1),
+        ("FROM test_all_types()", 3),
     ],
 )
 def test_what_reads_is_run(kept: History, sql: str, num_rows: int) -> None:
@@ -101,7 +111,6 @@ WRITES = (
     "EXPLAIN ANALYZE DELETE FROM runs",
     "VACUUM",
     "CHECKPOINT",
-    "SELECT * FROM checkpoint()",
     "SELECT * FROM force_checkpoint()",
 )
 REACHES = (
@@ -131,31 +140,20 @@ REACHES = (
     "SET VARIABLE mine = 1",
     "SELECT * FROM kept",
     "DETACH history",
-    "SELECT * FROM query('SELECT 1')",
-    "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('SELECT 1'))",
-    "SELECT * FROM truncate_duckdb_logs()",
     "SELECT * FROM read_text('{other}')",
-)
-UNBOUNDED = (
-    "SELECT levenshtein(repeat('a', 100000), 'b')",
-    "SELECT 'é', \"LEVENSHTEIN\" /* so */ ('a', 'b')",
-    "SELECT repeat('x', 3000000000)",
-    "SELECT sum(len(range(50000000))) FROM range(1000)",
-    "SELECT unnest(generate_series(1, 50000000))",
-    "EXPLAIN ANALYZE SELECT lpad('x', 2000000000, 'y')",
-    "SELECT 1 IN (SELECT x FROM (SELECT range (9000000000) AS x))",
-    "SELECT [1] IS DISTINCT FROM range(9000000000)",
-    "SELECT 1 IS NOT DISTINCT FROM 2, range(9000000000)",
-    "SELECT trim(FROM range(9000000000)::VARCHAR)",
-    "SELECT trim(BOTH 'a' FROM 'b', range(9000000000)::VARCHAR)",
-    "SELECT 1 FROM range(3) a ORDER BY a.range, range(9000000000)",
-    "SELECT 1 FROM range(3) a GROUP BY ALL LIMIT 1, range(9000000000)",
-    "SELECT 1 FROM range(3) a WHERE a.range IN (1, len(range(9000000000)))",
-    "SELECT 1 FROM range(3) a JOIN range(3) b ON true, range(9000000000)",
-    "SELECT 1 FROM unnest([1, len(range(9000000000))])",
-    "SELECT (SELECT 1 FROM range(3)), range(9000000000)",
-    "SELECT 1 FROM range(3) a WINDOW w AS (ORDER BY 1, range(9000000000))",
-    "FROM range(3) a SELECT 1, range(9000000000)",
+    "SELECT * FROM query('COPY runs TO ''{other}''')",
+    "WITH x AS (COPY runs TO '{other}') SELECT 1",
+    "WITH x AS (COPY (SELECT 1) TO '{home}/snapshots/x.csv') SELECT 1",
+    "EXPLAIN ANALYZE COPY runs TO '{other}'",
+    "COPY (PIVOT runs ON name USING count(*)) TO '{other}'",
+    "CALL enable_profiling(save_location='{other}')",
+    "CALL enable_logging(storage='file', storage_config={'path': '{other}'})",
+    "SELECT * FROM read_duckdb('{home}/history.duckdb')",
+    "SELECT * FROM arrow_scan()",
+    "SELECT getenv('HOME')",
+    "FROM duckdb_secrets()",
+    "UPDATE EXTENSIONS",
+    "CONNECT 'x'",
 )
 SEVERAL = (
     "SELECT 1; SELECT 2",
@@ -180,20 +178,22 @@ WRONG = (
 )
 
 
-@pytest.mark.parametrize("sql", [*WRITES, *REACHES, *UNBOUNDED, *SEVERAL, *WRONG])
-def test_what_does_more_than_read_is_refused(kept: History, sql: str, tmp_path: Path) -> None:
-    before = counts(kept)
+@pytest.fixture(scope="module")
+def snapshots(kept: History) -> Path:
+    """A folder beside the history that DuckDB was once allowed to write to."""
+    folder = kept.path.parent / "snapshots"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("sql", [*WRITES, *REACHES, *SEVERAL, *WRONG])
+def test_what_does_more_than_read_is_refused(kept: History, snapshots: Path, sql: str, tmp_path: Path) -> None:
+    before, home = counts(kept), kept.path.parent
     with pytest.raises(ConfigError) as caught:
-        kept.console.run(sql.format(other=tmp_path / "other") if "{other}" in sql else sql)
+        kept.console.run(sql.replace("{other}", str(tmp_path / "other")).replace("{home}", str(home)))
     assert str(caught.value)
     assert counts(kept) == before
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("sql", UNBOUNDED)
-def test_what_has_no_bound_is_refused_before_it_runs(sql: str) -> None:
-    with pytest.raises(ConfigError, match="has no bound here|cannot be stopped"):
-        check_functions(sql, [])
+    assert [*tmp_path.iterdir(), *snapshots.iterdir()] == []
 
 
 def counts(history: History) -> list[tuple[int, ...]]:
@@ -212,10 +212,8 @@ def counts(history: History) -> list[tuple[int, ...]]:
     ],
 )
 def test_what_never_ends_is_stopped(kept: History, sql: str) -> None:
-    began = time.monotonic()
-    with pytest.raises(ConfigError, match="stopped after 0.3 s"):
+    with pytest.raises(LimitExceeded, match="longer than 0.3 s"):
         kept.console.run(sql, timeout_s=0.3)
-    assert time.monotonic() - began < 5
     assert kept.console.run("SELECT 1").num_rows == 1
 
 
@@ -258,8 +256,8 @@ def test_the_limit_is_exact(kept: History) -> None:
 
 
 def test_too_much_memory_is_refused(kept: History) -> None:
-    with pytest.raises(ConfigError, match="memory|stopped after"):
-        kept.console.run("SELECT list(range) FROM range(10000000000)", timeout_s=20)
+    with pytest.raises(LimitExceeded, match="memory"):
+        kept.console.run("SELECT list(range) FROM range(10000000000)", timeout_s=60)
     assert kept.console.run("SELECT 1").num_rows == 1
 
 
@@ -275,7 +273,7 @@ def test_writing_goes_on_beside_a_query_that_takes_its_time(history: History) ->
     def ask() -> None:
         try:
             history.console.run("SELECT count(*) FROM range(1000000000000)", timeout_s=1)
-        except ConfigError as error:
+        except LimitExceeded as error:
             failures.append(str(error))
 
     asking = threading.Thread(target=ask)
@@ -300,13 +298,85 @@ def test_queries_at_the_same_time_do_not_disturb_each_other(kept: History) -> No
     assert sorted(found) == [10, 20, 30, 40]
 
 
-def test_after_a_fatal_failure_the_history_is_opened_anew(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise duckdb.FatalException("the database has been invalidated")
+# The copy
 
-    with monkeypatch.context() as failing:
-        failing.setattr("engine.history.console._result", fail)
-        with pytest.raises(HistoryError, match="invalidated"):
-            history.console.run("SELECT 1")
-    assert history.runs.keep(make_run(3))
-    assert history.console.run("SELECT * FROM samples").num_rows == 3
+
+def copied(history: History) -> dict[str, int]:
+    """Time of change of each file of the copy, by name."""
+    return {path.name: path.stat().st_ctime_ns for path in history.path.with_name("history.duckdb.console").iterdir()}
+
+
+def test_an_answer_holds_all_that_was_written_before_it(history: History) -> None:
+    for num_runs in range(1, 4):
+        history.runs.keep(make_run(3))
+        assert history.console.run("FROM runs").num_rows == num_runs
+    at_first = history.console.run("FROM runs").as_of
+    assert history.console.run("FROM runs").as_of >= at_first
+
+
+def test_the_copy_is_kept_until_the_history_changes(history: History) -> None:
+    history.runs.keep(make_run(3))
+    history.console.run("FROM runs")
+    before = copied(history)
+    history.console.run("FROM cells")
+    assert copied(history) == before
+    history.runs.keep(make_run(3))
+    assert copied(history) == before
+    history.console.run("FROM runs")
+    assert copied(history) != before
+
+
+def test_the_copy_is_private_and_goes_with_the_history(path: Path) -> None:
+    with History.open(path) as history:
+        history.console.run("FROM runs")
+        folder = path.with_name("history.duckdb.console")
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert [file.stat().st_mode & 0o777 for file in folder.iterdir()] == [0o600] * len(copied(history))
+    assert not folder.exists()
+
+
+def test_a_copy_that_a_killed_process_left_is_removed(path: Path) -> None:
+    left = path.with_name("history.duckdb.console")
+    left.mkdir()
+    (left / "history.duckdb").write_bytes(b"left behind")
+    with History.open(path) as history:
+        assert not left.exists()
+        assert history.console.run("SELECT 1").num_rows == 1
+
+
+def test_the_owner_keeps_its_lock_while_it_is_copied(history: History) -> None:
+    history.console.run("FROM runs")
+    program = f"import duckdb; duckdb.connect({str(history.path)!r})"
+    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "Could not set lock" in other.stderr
+
+
+def test_a_folder_without_room_for_the_copy_is_said(history: History) -> None:
+    folder = history.path.with_name("history.duckdb.console")
+    folder.write_bytes(b"a file where the folder should be")
+    with pytest.raises(HistoryError, match="could not be copied"):
+        history.console.run("SELECT 1")
+    folder.unlink()
+    assert history.console.run("SELECT 1").num_rows == 1
+
+
+def test_after_the_end_it_says_so(path: Path) -> None:
+    history = History.open(path)
+    history.console.run("SELECT 1")
+    history.close()
+    history.close()
+    with pytest.raises(HistoryError, match="closed"):
+        history.console.run("SELECT 1")
+
+
+def test_the_end_does_not_wait_for_a_question(path: Path) -> None:
+    before = psutil.Process().children()
+    with History.open(path) as history, ThreadPoolExecutor(1) as asking:
+        history.console.run("SELECT 1")
+        (child,) = (one for one in psutil.Process().children() if one not in before)
+        question = asking.submit(history.console.run, "SELECT count(*) FROM range(1000000000000)", timeout_s=60)
+        until(lambda: child.cpu_percent(0.1) > 20, "the question never began")
+        history.close()
+        with pytest.raises(EngineError):
+            question.result(30)
+    assert not child.is_running()

@@ -1,0 +1,197 @@
+"""The console's child program: it copies the history, and answers people's SQL from that copy.
+
+The copy is opened read-only, and nothing outside of it can be reached; the parent ends this process at its deadline.
+"""
+
+import resource
+import socket
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from engine.errors import ConfigError, HistoryError, LimitExceeded
+from engine.history.console_copy import copy_database
+from engine.process.channel import Message
+from engine.process.serving import serve
+
+MOST_BYTES = 20_000_000
+_BATCH = 2048
+_READING = frozenset({"SELECT", "EXPLAIN", "MULTI"})  # MULTI: a PIVOT, which looks up its columns first
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+    "lock_configuration": "true",
+    "temp_directory": "",
+    "memory_limit": "768MiB",
+    "threads": "1",
+}
+
+
+class Copy(Message, frozen=True):
+    """Copy the database at `source` to `target`; nobody writes it meanwhile."""
+
+    source: str
+    target: str
+
+
+class Open(Message, frozen=True):
+    """Open the copy, where it is not open."""
+
+    path: str
+
+
+class Ask(Message, frozen=True):
+    """One statement, and how many rows of its result at most."""
+
+    sql: str
+    limit: int
+
+
+class Answer(Message, frozen=True):
+    """Result of a statement: names and DuckDB's types of the columns, and the rows as a stream of Arrow IPC.
+
+    why_truncated: the bound that the rows met, empty where all are there. elapsed_s: from start to last row.
+    """
+
+    columns: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    rows: bytes = b""
+    why_truncated: str = ""
+    elapsed_s: float = 0.0
+
+
+class CopiedHistory:
+    """The copy and the connection to it, which is open between questions."""
+
+    def __init__(self) -> None:
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        _allow_writing(False)
+
+    def answer(self, request: Copy | Open | Ask) -> Answer:
+        """Do what is asked. Raises ConfigError for a statement, HistoryError for a copy that cannot be used."""
+        match request:
+            case Copy():
+                self._copy(Path(request.source), Path(request.target))
+            case Open():
+                self._open(Path(request.path))
+            case Ask():
+                return self._ask(request)
+        return Answer()
+
+    def _copy(self, source: Path, target: Path) -> None:
+        self._close()
+        _allow_writing(True)
+        try:
+            copy_database(source, target)
+        except OSError as error:
+            raise HistoryError(
+                f"The history could not be copied for the console: {error}. Free some space, then ask again."
+            ) from error
+        finally:
+            _allow_writing(False)
+
+    def _open(self, path: Path) -> None:
+        if self._connection is not None:
+            return
+        try:
+            self._connection = duckdb.connect(path, read_only=True, config=_CONFIG)
+        except duckdb.Error as error:
+            raise HistoryError(f"The console's copy of the history could not be opened: {error}") from error
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _ask(self, request: Ask) -> Answer:
+        assert self._connection is not None
+        try:
+            with _explained(), self._connection.cursor() as cursor:
+                statement = _only_statement(cursor, request.sql)
+                cursor.execute("BEGIN TRANSACTION READ ONLY")
+                return _result(cursor, statement, request.limit)
+        except (duckdb.FatalException, duckdb.InternalException) as error:
+            self._close()  # DuckDB refuses all further work on this connection
+            raise LimitExceeded(f"DuckDB gave up by a defect of its own ({_first_line(error)})") from error
+
+
+def _allow_writing(is_allowed: bool) -> None:
+    """While people's SQL runs, the kernel refuses to write to any file too."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard if is_allowed else 0, hard))
+
+
+def _only_statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+    statements = cursor.extract_statements(sql)
+    if len(statements) != 1:
+        raise ConfigError(f"The console runs one statement at a time, and this text holds {len(statements)}.")
+    (statement,) = statements
+    try:
+        kind = statement.type.name
+    except ValueError:  # DuckDB parses kinds that its Python package has no name for
+        kind = "another kind"
+    if kind not in _READING:
+        raise ConfigError(
+            f"The console only reads: SELECT, PIVOT, EXPLAIN or DESCRIBE. This is {kind.replace('_', ' ')}."
+        )
+    if statement.named_parameters:
+        raise ConfigError("The query has places for values (? or $name): write the values themselves.")
+    return statement
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Failures of the statement as ConfigError with their reason, those of memory as LimitExceeded."""
+    try:
+        yield
+    except (duckdb.FatalException, duckdb.InternalException):
+        raise
+    except duckdb.OutOfMemoryException as error:
+        raise LimitExceeded(f"it needs more memory than the console may use ({_first_line(error)})") from error
+    except duckdb.PermissionException as error:
+        raise ConfigError(
+            f"The console reaches no files, settings or other databases, only the tables of the history. ({error})"
+        ) from error
+    except duckdb.Error as error:
+        text = str(error).strip()
+        is_write = "read-only" in text
+        raise ConfigError(f"The console only reads, and this would write. ({text})" if is_write else text) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _result(cursor: duckdb.DuckDBPyConnection, statement: duckdb.Statement, limit: int) -> Answer:
+    """Run the statement, and take its rows until one of the bounds is met."""
+    began = time.monotonic()
+    rows = cursor.sql(statement)
+    types = tuple(str(kind) for kind in rows.types)
+    reader = rows.to_arrow_reader(_BATCH)
+    sink = pa.BufferOutputStream()
+    num_rows = num_bytes = 0
+    why = ""
+    with pa.ipc.new_stream(sink, reader.schema) as stream:
+        for batch in reader:
+            fitting = bisect_right(range(1, len(batch) + 1), MOST_BYTES - num_bytes, key=lambda n: batch[:n].nbytes)
+            taken = min(fitting, limit - num_rows)
+            stream.write_batch(batch[:taken])
+            num_rows, num_bytes = num_rows + taken, num_bytes + batch[:taken].nbytes
+            if taken < len(batch):
+                why = f"more than {MOST_BYTES // 1_000_000} MB" if taken == fitting else "more rows than are shown"
+                break
+    why = f"Only the first {num_rows:,} rows: {why}." if why else ""
+    return Answer(tuple(rows.columns), types, sink.getvalue().to_pybytes(), why, time.monotonic() - began)
+
+
+def main(end: socket.socket) -> None:
+    """Answer until the parent hangs up."""
+    serve(end, Copy | Open | Ask, CopiedHistory().answer)
