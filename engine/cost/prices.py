@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from engine.csv_cells import escaped, unescaped
 from engine.errors import ConfigError
 from engine.specs import Spec
 
@@ -132,7 +133,7 @@ def write_prices(prices: Iterable[Price]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(PRICE_FIELDS)
-    writer.writerows(["" if value is None else value for value in vars(price).values()] for price in prices)
+    writer.writerows(["" if value is None else escaped(value) for value in vars(price).values()] for price in prices)
     return text.getvalue()
 
 
@@ -171,7 +172,7 @@ def _read(row: dict[Any, Any], line: int) -> Price:
     if None in row:
         raise ConfigError(f"line {line}: has more fields than the first line")
     try:
-        return price_from_row(row)
+        return price_from_row({name: unescaped(cell) if cell else cell for name, cell in row.items()})
     except ConfigError as error:
         raise ConfigError(f"line {line}: {error}") from None
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from engine.csv_cells import escaped
 from engine.history.trials import TrialRecord
 from engine.jsonable import completion_to_dict, figure, spec_to_dict
 from engine.results import TokenStep
@@ -51,7 +52,8 @@ def to_json(trial: TrialRecord) -> bytes:
 def to_csv(trial: TrialRecord) -> bytes:
     """A row for each prompt step and each generated step, in UTF-8; candidates are only in the JSON.
 
-    An empty cell is a figure that was not taken. `bytes_hex` is exact where `text` waits for a whole character.
+    An empty cell is a figure that was not taken. `bytes_hex` is exact where `text` waits for a whole
+    character, or is escaped as `csv_cells` does.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text)
@@ -65,7 +67,7 @@ def to_csv(trial: TrialRecord) -> bytes:
 def _cells(step: TokenStep) -> list[Any]:
     return [
         step.id,
-        step.text,
+        escaped(step.text),
         step.bytes.hex(),
         figure(step.logprob),
         step.rank,

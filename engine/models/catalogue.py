@@ -155,7 +155,7 @@ def look_up(name: str, wanted: str = "", endpoint: str = "") -> tuple[Repository
     """
     if "/" in name:
         repository = read_repository(name, endpoint)
-        return repository, choose(repository, wanted or parse_address(name).file)
+        return repository, choose(repository, wanted or parse_address(name, endpoint).file)
     entry = read_catalogue().named(name)
     repository = read_repository(entry.repository, endpoint)
     return repository, choose(repository, wanted or entry.quantisation)

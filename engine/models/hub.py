@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import httpx2
 from huggingface_hub import HfApi, constants, get_token, hf_hub_url
@@ -41,8 +41,10 @@ constants.HF_HUB_DISABLE_TELEMETRY = True
 _BUSY = (408, 429, 500, 502, 503, 504)
 _LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN"
 _HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+# A mirror has the repositories of this hub, so that addresses copied there are good for it too.
+_HUB = frozenset({"huggingface.co", "www.huggingface.co", "hf.co", "www.hf.co"})
 _ADDRESS = re.compile(
-    r"(?:https?://[^/\s]+/|hf://)?(?P<name>[^/\s@?]+/[^/\s@?]+)"
+    r"(?:https?://(?P<host>[^/\s]+)/|hf://)?(?P<name>[^/\s@?]+/[^/\s@?]+)"
     r"(?:@(?P<revision>[^\s@]+)|/(?:tree|blob|resolve)/(?P<of_page>[^/\s?]+)(?:/(?P<file>[^\s?]*))?|/)?(?:\?\S*)?"
 )
 
@@ -91,14 +93,21 @@ class Address(NamedTuple):
     file: str
 
 
-def parse_address(text: str) -> Address:
-    """Read owner/name, owner/name@revision, or the address of a page of the hub.
+def parse_address(text: str, endpoint: str = "") -> Address:
+    """Read owner/name, owner/name@revision, or the address of a page of the hub; `endpoint` as in `Repository`.
 
-    Raises ConfigError for what can be neither.
+    Raises ConfigError for what can be neither, and for a page of a host other than huggingface.co and the hub asked.
     """
     parts = _ADDRESS.fullmatch(text.strip())
     if parts is None:
         raise ConfigError(f"{text!r} is not the name of a repository: write owner/name, as on its page on the hub")
+    hub = urlsplit(endpoint or constants.ENDPOINT).netloc
+    if parts["host"] and parts["host"].casefold() not in _HUB | {hub.casefold()}:
+        raise ConfigError(
+            f"{text!r} is an address on {parts['host']}, but the hub that is asked here is {hub}. Write "
+            f"{parts['name']} for the repository of that name on {hub}; for one on {parts['host']}, set HF_ENDPOINT to "
+            "that hub and start again."
+        )
     return Address(parts["name"], unquote(parts["revision"] or parts["of_page"] or ""), unquote(parts["file"] or ""))
 
 
@@ -108,7 +117,7 @@ def read_repository(address: str, endpoint: str = "") -> Repository:
     Asks once, so that a missing network is said within seconds. Raises ConfigError for a name that none can have,
     NetworkError, and DownloadError where the hub refuses or does not know it.
     """
-    name, revision, _file_named = parse_address(address)
+    name, revision, _file_named = parse_address(address, endpoint)
     _check_login()
     with _failures_said(name):
         try:

@@ -20,6 +20,7 @@ from engine.bench.planning.plan import Cell, Plan
 from engine.bench.planning.preview import Preview, preview
 from engine.bench.running.progress import Progress
 from engine.bench.running.session import Session
+from engine.csv_cells import escaped
 from engine.errors import ConfigError, HistoryError
 from engine.history import History, run_bytes
 from engine.models import model_hash, read_model
@@ -351,5 +352,5 @@ def _samples_csv(run: RunRecord) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["label", *FIELDS])
-    writer.writerows([labels.get(row[0], ""), *row] for row in run.samples.tolist())
+    writer.writerows([escaped(cell) for cell in (labels.get(row[0], ""), *row)] for row in run.samples.tolist())
     return text.getvalue().encode()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.errors import ConfigError, HistoryError
+from engine.errors import ConfigError, HistoryError, HistoryLocked
 from engine.history import INBOX, History, TrialSummary, take_inbox, write_inbox
 from engine.history.export import to_csv, to_json
 from engine.history.trial_file import read_trial
@@ -341,16 +341,35 @@ class Workbench:
     # the end
 
     def _take_in_inbox(self) -> None:
-        while self.history is not None and not self._closed.wait(INBOX_S):
+        while not self._closed.wait(INBOX_S):
             try:
-                take_inbox(self.history, self.settings.home / INBOX)
+                if history := self._history_or_reopened():
+                    take_inbox(history, self.settings.home / INBOX)
+            except HistoryLocked as error:
+                self.history_error = error
             except HistoryError as error:
                 self.history_error = error
                 return
 
+    def _history_or_reopened(self) -> History | None:
+        """The history; where another process had it at the start, it is opened once that process has ended.
+
+        Raises HistoryError.
+        """
+        if self.history is None and isinstance(self.history_error, HistoryLocked):
+            opened = History.open(self.settings.history)
+            with self._lock:
+                if self._closed.is_set():
+                    opened.close()
+                    return None
+                self.history, self.history_error = opened, None
+            self.meaning.wake()
+        return self.history
+
     def close(self) -> None:
         """End every worker, store what waits to be stored, close the history. Safe to call twice."""
-        self._closed.set()
+        with self._lock:
+            self._closed.set()
         self.importing.stop()
         self.files.close()
         self.load_order.close()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from engine.bench.exchange.llama_bench_rows import FIELDS, SAMPLES, Row, checked_row
+from engine.csv_cells import escaped, unescaped
 from engine.errors import ConfigError
 
 Format = Literal["json", "jsonl", "csv", "sql"]
@@ -56,7 +57,7 @@ def write_rows(rows: Iterable[Mapping[str, Any]], form: Format) -> str:
             out = io.StringIO()
             writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
             out.write(",".join(FIELDS) + "\n")
-            writer.writerows([_as_text(row[name]) for name in FIELDS] for row in known)
+            writer.writerows([_as_text(escaped(row[name])) for name in FIELDS] for row in known)
             return out.getvalue()
         case _:
             return _to_sql(known)
@@ -111,7 +112,7 @@ def _from_csv(text: str) -> Found:
             raise ConfigError("line 1: neither JSON nor SQL, nor the head of a table with the fields of llama-bench")
         for row in reader:
             if row:
-                yield f"line {reader.line_num}", _zipped(head, row, f"line {reader.line_num}")
+                yield f"line {reader.line_num}", _zipped(head, [*map(unescaped, row)], f"line {reader.line_num}")
     except csv.Error as error:
         raise ConfigError(f"line {reader.line_num}: not CSV: {error}") from error
 

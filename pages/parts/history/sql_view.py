@@ -2,10 +2,12 @@
 
 import io
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import streamlit as st
 
+from engine.csv_cells import escaped
 from engine.errors import EngineError
 from engine.history import History
 from engine.history.console import MOST_ROWS, READY, Result
@@ -145,8 +147,12 @@ def _downloads(result: Result) -> None:
 
 
 def as_csv(table: pa.Table) -> bytes:
-    """The rows as CSV; lists as Python writes them."""
-    return table.to_pandas().to_csv(index=False).encode()
+    """The rows as CSV; lists as Python writes them, texts and names of columns as `csv_cells` escapes them."""
+    rows = table.to_pandas()
+    for place, kind in enumerate(rows.dtypes):
+        if not pd.api.types.is_numeric_dtype(kind):
+            rows.isetitem(place, rows.iloc[:, place].map(escaped, na_action="ignore"))
+    return rows.rename(columns=escaped).to_csv(index=False, lineterminator="\r\n").encode()
 
 
 def as_parquet(table: pa.Table) -> bytes:

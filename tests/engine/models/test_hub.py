@@ -1,5 +1,6 @@
 """What the hub tells of a repository, and what is said where it tells nothing."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -83,13 +84,28 @@ def test_what_is_no_hub_is_said(hub: Hub, folder: Path) -> None:
         (NAME, (NAME, "", "")),
         (f" {NAME}@v1 ", (NAME, "v1", "")),
         (f"https://huggingface.co/{NAME}", (NAME, "", "")),
-        (f"https://hf-mirror.com/{NAME}/tree/main", (NAME, "main", "")),
+        (f"https://hf.co/{NAME}/tree/main", (NAME, "main", "")),
         (f"https://huggingface.co/{NAME}/resolve/main/a%20b/{FILE}?download=true", (NAME, "main", f"a b/{FILE}")),
         (f"hf://{NAME}", (NAME, "", "")),
     ],
 )
 def test_an_address_is_read_as_it_stands_in_a_browser(text: str, address: tuple[str, str, str]) -> None:
     assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("host", ["hf-mirror.com", "huggingface.co.evil.example", "huggingface.co:444", "x@hf.co"])
+@pytest.mark.parametrize("page", ["", "/tree/main", f"/resolve/main/{FILE}?download=true"])
+def test_an_address_on_another_host_is_refused_by_its_name(host: str, page: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"on {host}, but the hub that is asked here is huggingface.co")):
+        parse_address(f"https://{host}/{NAME}{page}")
+
+
+def test_a_mirror_takes_addresses_of_its_own(hub: Hub) -> None:
+    assert parse_address(f"{hub.endpoint}/{NAME}/tree/v1", hub.endpoint) == (NAME, "v1", "")
+    assert read_repository(f"{hub.endpoint}/{NAME}", hub.endpoint).name == NAME
+    assert read_repository(f"https://huggingface.co/{NAME}", hub.endpoint).name == NAME
+    with pytest.raises(ConfigError, match=r"on localhost:1, but the hub"):
+        read_repository(f"http://localhost:1/{NAME}", hub.endpoint)
 
 
 def test_what_a_person_names_is_looked_up(hub: Hub) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ConfigError, HistoryLocked, ModelError
+from engine.history import History
 from engine.settings import Settings
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench, workbench
@@ -197,6 +198,29 @@ def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
     finally:
         owner.kill()
         owner.communicate()
+
+
+def test_a_history_that_was_locked_is_opened_when_its_owner_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workbench, "INBOX_S", 0.1)
+    program = (
+        "import pathlib, sys; from engine.history import History;"
+        f"h = History.open(pathlib.Path({str(tmp_path / 'history.duckdb')!r})); print(1, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        assert owner.stdin is not None and owner.stdout is not None and owner.stdout.readline()
+        bench = opened(tmp_path)
+        assert isinstance(bench.history_error, HistoryLocked)
+        owner.kill()
+    until(lambda: bench.history, "the history stays closed", 30)
+    assert bench.history_error is None
+    until(lambda: bench.model.pool, within_s=30)
+    trial = ended(bench.submit(Draft("Once", request=request(4))))
+    until(lambda: trial.is_stored, "the trial is not kept", 30)
+    bench.close()
+    with History.open(tmp_path / "history.duckdb") as history:
+        assert history.trial(trial.id) is not None
 
 
 def test_the_example_that_ships_opens_where_nothing_ran_yet(
