@@ -1,24 +1,26 @@
-"""Files of a repository fetched into a folder, beside whatever else runs: with progress, stopped and resumed."""
+"""Downloads of a repository's files into a folder, as tasks: with progress, stopped and resumed."""
 
 import errno
-import math
 import shutil
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Literal
 
-from engine.errors import DownloadError, JobTimeout, NetworkError
+from engine.errors import DownloadError, NetworkError
 from engine.models.hub import LARGEST_FILE, RemoteFile, Repository, opened
 from engine.models.identity import keep_hash
 from engine.models.incoming import Incoming, is_complete, locked, partial_path
+from engine.tasks import Task
 from engine.units import quantity
 
-State = Literal["waiting", "checking", "fetching", "retrying", "done", "stopped", "failed"]
+State = Literal["checking", "fetching", "retrying"]
+_DOING: dict[State, str] = {
+    "checking": "checking what is here", "fetching": "", "retrying": "the connection broke, trying again"
+}  # fmt: skip
 
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 8.0)
 """Seconds before each new try after a broken connection; counted anew as soon as a try brings anything."""
@@ -32,34 +34,12 @@ MOST_BYTES_OF_NAME = 200
 _RATE_OVER_S = 5.0
 
 
-class Progress(NamedTuple):
-    """How far a download is. Bytes are of all files, those that had come before included.
+class Download(Task[tuple[Path, ...]]):
+    """Download of files of one repository into owner/name under `folder`: where they lie, in the order given.
 
-    bytes_per_s: of the last seconds, NaN while nothing comes. file: the one being fetched, as the repository names it.
-    """
-
-    state: State
-    num_bytes: int
-    total_bytes: int
-    bytes_per_s: float = math.nan
-    file: str = ""
-
-    @property
-    def share(self) -> float:
-        """0 to 1."""
-        return self.num_bytes / self.total_bytes if self.total_bytes else 1.0
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until all has come at this rate; NaN where it is not known."""
-        return (self.total_bytes - self.num_bytes) / self.bytes_per_s if self.bytes_per_s else math.nan
-
-
-class Download:
-    """Fetches files of one repository in a thread of its own, into owner/name under `folder`. Any thread may call it.
-
-    Another download of the same files goes on where this one stopped. Raises DownloadError for names that would lead
-    out of the folder, and for files larger than the hub sends.
+    They hold then what the hub's hashes say. Where it is stopped or fails, what has come is kept, and another
+    download of the same files goes on there. num_bytes: of all files, those that had come before included. Raises
+    DownloadError for names that would lead out of the folder, and for files larger than the hub sends.
     """
 
     def __init__(
@@ -70,37 +50,16 @@ class Download:
         *,
         waits_s: Sequence[float] = WAITS_S,
     ) -> None:
+        super().__init__(repository.name, lambda _task: self._fetch_all())
         self.repository = repository
         self.folder = Path(folder)
         self.paths = tuple(_place(self.folder, repository, file) for file in files)
         self._files = tuple(files)
         self._waits_s = tuple(waits_s)
-        self._stop, self._over = threading.Event(), threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="logitbench-download", daemon=True)
         self._came: deque[tuple[float, int]] = deque()
+        self.total_bytes = sum(file.size for file in files)
         with _disk_failures_said(self.folder):
-            self.progress = Progress("waiting", self._num_kept(), sum(file.size for file in files))
-
-    def start(self) -> Self:
-        """Begin; once for each object."""
-        self._thread.start()
-        return self
-
-    def cancel(self) -> None:
-        """Stop as soon as the next bytes come, or do not; what has come is kept. Returns at once."""
-        self._stop.set()
-
-    def result(self, timeout: float | None = None) -> tuple[Path, ...]:
-        """Wait for the end: where the files lie, in the order given. They hold what the hub's hashes say.
-
-        Raises the DownloadError that ended it, also after `cancel`; JobTimeout when it goes on after `timeout` seconds.
-        """
-        if not self._over.wait(timeout):
-            raise JobTimeout(f"{self.repository.name} was not downloaded in {timeout:g} s; the download goes on.")
-        if self._error is not None:
-            raise self._error
-        return self.paths
+            self.num_bytes = self._num_kept()
 
     def discard(self) -> None:
         """Remove what had come of files that are not complete; only when it is not running."""
@@ -108,29 +67,20 @@ class Download:
             for file, path in zip(self._files, self.paths, strict=True):
                 partial_path(path, file).unlink(missing_ok=True)
 
-    def _run(self) -> None:
-        try:
-            with _disk_failures_said(self.folder):
-                self._check_room()
-                done = 0
-                for file, path in zip(self._files, self.paths, strict=True):
-                    self._get(file, path, done)
-                    done += file.size
-            self._tell("done", done)
-        except Exception as error:
-            self._error = error
-            self.progress = self.progress._replace(
-                state="stopped" if isinstance(error, _Stopped) else "failed", bytes_per_s=math.nan
-            )
-        finally:
-            self._over.set()
+    def _fetch_all(self) -> tuple[Path, ...]:
+        with _disk_failures_said(self.folder):
+            self._check_room()
+            done = 0
+            for file, path in zip(self._files, self.paths, strict=True):
+                self._get(file, path, done)
+                done += file.size
+        return self.paths
 
     def _get(self, file: RemoteFile, path: Path, before: int) -> None:
         """Bring one file to its place; `before`: bytes of the files before it."""
 
         def tell(state: State, num_bytes: int) -> None:
-            self._check_stopped()
-            self._tell(state, before + num_bytes, file.path)
+            self._tell(state, before + num_bytes)
 
         tell_checked = partial(tell, "checking")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,7 +95,7 @@ class Download:
     def _fetch(self, file: RemoteFile, incoming: Incoming, tell: Callable[[State, int], None]) -> None:
         num_failed = 0
         while incoming.num_bytes < file.size:
-            self._check_stopped()
+            self.check()
             had = incoming.num_bytes
             try:
                 with opened(self.repository, file, had) as (begins, blocks):
@@ -162,13 +112,14 @@ class Download:
                     has = f"{quantity(incoming.num_bytes, 'B')} of {quantity(file.size, 'B')} of {file.path}"
                     raise NetworkError(f"{error} {has} have come and are kept; start it again to go on.") from error
                 tell("retrying", incoming.num_bytes)
-                self._stop.wait(self._waits_s[num_failed - 1])
+                self.sleep(self._waits_s[num_failed - 1])
 
-    def _check_stopped(self) -> None:
-        if self._stop.is_set():
-            raise _Stopped(f"{self.repository.name}: stopped. What has come is kept; start it again to go on.")
+    def check(self) -> None:
+        """Raise DownloadError where somebody wants it to end."""
+        if self.is_stopped:
+            raise DownloadError(f"{self.repository.name}: stopped. What has come is kept; start it again to go on.")
 
-    def _tell(self, state: State, num_bytes: int, file: str = "") -> None:
+    def _tell(self, state: State, num_bytes: int) -> None:
         now = time.monotonic()
         if state != "fetching":
             self._came.clear()
@@ -176,9 +127,15 @@ class Download:
             self._came.append((now, num_bytes))
             while now - self._came[0][0] > _RATE_OVER_S and len(self._came) > 2:
                 self._came.popleft()
-        (start, first), (end, last) = (self._came[0], self._came[-1]) if self._came else ((now, 0), (now, 0))
-        rate = (last - first) / (end - start) if end > start else math.nan
-        self.progress = Progress(state, num_bytes, self.progress.total_bytes, rate, file)
+        self.num_bytes = num_bytes
+        come = f"{quantity(num_bytes, 'B')} of {quantity(self.total_bytes, 'B')}" if self.total_bytes else ""
+        doing = " · ".join(part for part in (_DOING[state], come) if part)
+        self.update(num_bytes / self.total_bytes if self.total_bytes else 0.0, doing, self._left_s())
+
+    def _left_s(self) -> float | None:
+        """Seconds until all has come at the rate of the last seconds; None while nothing comes."""
+        (start, first), (end, last) = (self._came[0], self._came[-1]) if self._came else ((0.0, 0), (0.0, 0))
+        return (self.total_bytes - last) * (end - start) / (last - first) if last > first else None
 
     def _num_kept(self) -> int:
         """Bytes that need not be fetched any more."""
@@ -188,7 +145,7 @@ class Download:
         )
 
     def _check_room(self) -> None:
-        needed = self.progress.total_bytes - self._num_kept()
+        needed = self.total_bytes - self._num_kept()
         self.folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(self.folder).free
         if needed and free < needed + SPARE_BYTES:
@@ -196,10 +153,6 @@ class Download:
                 f"{self.repository.name} needs {quantity(needed, 'B')} more on the disk of {self.folder}, and "
                 f"{quantity(free, 'B')} are free. Nothing was fetched. Free some, or choose a smaller quantisation."
             )
-
-
-class _Stopped(DownloadError):
-    """A person stopped the download."""
 
 
 def _place(folder: Path, repository: Repository, file: RemoteFile) -> Path:

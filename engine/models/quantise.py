@@ -1,25 +1,22 @@
-"""Makes a quantisation of a model, beside whatever else runs: with progress, and stopped at once."""
+"""Quantisation of a model, as a task: by a process of its own, with progress, and stopped at once."""
 
 import contextlib
 import fcntl
-import math
 import os
 import shutil
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any
 
-from engine.errors import ConfigError, EngineError, JobTimeout, ModelError
+from engine.errors import ConfigError, ModelError
 from engine.models.gguf import ModelFile, read_model
 from engine.models.imatrix import read_imatrix
 from engine.models.quantisations import TYPES, Offer, offer_of
 from engine.models.quantise_program import QuantiseProgram, told_of
+from engine.tasks import Progress, Stopped, Task
 from engine.units import quantity
-
-State = Literal["waiting", "sizing", "writing", "checking", "done", "stopped", "failed"]
 
 SPARE_BYTES = 64 << 20
 """Room that is left on the disk."""
@@ -28,27 +25,8 @@ _UNWRITTEN = "iostream error"
 """What the C++ library says when a file cannot be written on."""
 
 
-class Progress(NamedTuple):
-    """How far quantising is. total_bytes: 0 until it is known; elapsed_s: since writing began."""
-
-    state: State
-    num_bytes: int = 0
-    total_bytes: int = 0
-    elapsed_s: float = 0.0
-
-    @property
-    def share(self) -> float:
-        """0 to 1."""
-        return min(self.num_bytes / self.total_bytes, 1.0) if self.total_bytes else 0.0
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until all is written, at the pace so far; NaN where it is not known."""
-        return self.elapsed_s * (1 / self.share - 1) if self.share else math.nan
-
-
-class QuantiseJob:
-    """One quantisation being made, by a process of its own. Any thread may call it.
+class QuantiseJob(Task[Path]):
+    """Quantisation of `source`, written to `target`, which it gives.
 
     threads: of llama.cpp. imatrix: file of an importance matrix, which the types below 3 bits need. may_requantise:
     also where the source is quantised itself, from which the result is worse than from the original.
@@ -68,83 +46,45 @@ class QuantiseJob:
     ) -> None:
         if type_name not in TYPES:
             raise ConfigError(f"type = {type_name!r}: must be one of {', '.join(TYPES)}")
-        self.source, self.type_name = source, type_name
         self.target = Path(target).expanduser().absolute()
+        super().__init__(self.target.name, lambda _task: self._make())
+        self.source, self.type_name = source, type_name
         _check_target(source, self.target)
         self._threads = threads
         self._imatrix = Path(imatrix) if imatrix else None
         self._may_requantise = may_requantise
         self._partial = self.target.with_name(f".{self.target.name}.partial")
-        self._thread = threading.Thread(target=self._run, name="logitbench-quantise", daemon=True)
-        self._over = threading.Event()
-        self._lock = threading.Lock()
-        self._program: QuantiseProgram | None = None
-        self._is_stopped = False
-        self._error: Exception | None = None
-        self._state: State = "waiting"
-        self._total_bytes = 0
-        self._began = 0.0
 
-    def start(self) -> Self:
-        """Begin; once for each object."""
-        self._thread.start()
-        return self
-
-    def cancel(self) -> None:
-        """Stop at once; what was written is removed."""
-        with self._lock:
-            self._is_stopped = True
-            if self._program is not None:
-                self._program.stop()
-
-    def result(self, timeout: float | None = None) -> Path:
-        """Wait for the end: the target. Raises the EngineError that ended it, also after `cancel`, and JobTimeout when
-        it goes on for longer than `timeout` seconds."""
-        if not self._over.wait(timeout):
-            raise JobTimeout(f"{self.target.name} was not made in {timeout:g} s; quantising goes on.")
-        if self._error is not None:
-            raise self._error
+    def _make(self) -> Path:
+        try:
+            with _locked(self._partial, self.target), contextlib.closing(QuantiseProgram()) as program:
+                self.on_stop(program.stop)
+                self._write(program)
+        except Exception as error:
+            if self.is_stopped:
+                raise Stopped(f"{self.target.name}: stopped. What was written of it is removed.") from error
+            raise
         return self.target
 
-    @property
-    def progress(self) -> Progress:
-        """How far it is now."""
-        if self._state == "done":
-            return Progress("done", self._total_bytes, self._total_bytes)
-        if self._state not in ("writing", "checking"):
-            return Progress(self._state, 0, self._total_bytes)
-        with contextlib.suppress(OSError):
-            return Progress(
-                self._state, self._partial.stat().st_size, self._total_bytes, time.monotonic() - self._began
-            )
-        return Progress(self._state, self._total_bytes, self._total_bytes)
+    def _write(self, program: QuantiseProgram) -> None:
+        self.update(doing="reckoning the size")
+        options = self._options()
+        offer = self._size(program, options)
+        began = time.monotonic()
+        self.follow(lambda: self._written(offer.num_bytes, began))
+        answer = program.quantise(self.source.path, TYPES[self.type_name], target=str(self._partial), **options)
+        self._check(answer)
+        os.replace(self._partial, self.target)
 
-    def _run(self) -> None:
+    def _written(self, total_bytes: int, began: float) -> Progress:
+        """How much of the target is written, and about how long the rest takes at this pace."""
         try:
-            with _locked(self._partial, self.target), contextlib.closing(self._start()) as program:
-                options = self._options()
-                offer = self._size(program, options)
-                self._total_bytes, self._began, self._state = offer.num_bytes, time.monotonic(), "writing"
-                answer = program.quantise(self.source.path, TYPES[self.type_name], target=str(self._partial), **options)
-                self._state = "checking"
-                self._check(answer)
-                os.replace(self._partial, self.target)
-            self._state = "done"
-        except Exception as error:
-            self._error = error
-            if self._is_stopped:
-                self._error = _Stopped(f"{self.target.name}: stopped. What was written of it is removed.")
-            self._state = "stopped" if self._is_stopped else "failed"
-        finally:
-            self._over.set()
-
-    def _start(self) -> QuantiseProgram:
-        with self._lock:
-            if self._is_stopped:
-                raise _Stopped
-            self._program = QuantiseProgram()
-            self._state = "sizing"
-            return self._program
+            num_bytes = min(self._partial.stat().st_size, total_bytes)
+        except OSError:  # it has its name already
+            num_bytes = total_bytes
+        left_s = (time.monotonic() - began) * (total_bytes / num_bytes - 1) if num_bytes else None
+        doing = f"{quantity(num_bytes, 'B')} of {quantity(total_bytes, 'B')}"
+        return Progress(num_bytes / total_bytes if total_bytes else 0.0, doing, left_s)
 
     def _options(self) -> dict[str, Any]:
         importances = read_imatrix(self._imatrix, self.source) if self._imatrix else ()
@@ -182,10 +122,6 @@ class QuantiseJob:
             raise ModelError(f"{self.target.name} could not be made ({reason}); what was written is removed.{hint}")
         with self._partial.open("rb") as file:
             os.fsync(file.fileno())
-
-
-class _Stopped(EngineError):
-    """A person stopped it."""
 
 
 def _check_target(source: ModelFile, target: Path) -> None:

@@ -3,8 +3,6 @@
 import csv
 import io
 import json
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,11 +28,13 @@ from engine.runs import RunRecord, RunSummary
 from engine.samples import SAMPLE, SURROUNDINGS
 from engine.settings import Settings
 from engine.specs import PoolSpec
-from engine.workbench.background import Background
+from engine.tasks import Progress as TaskProgress
+from engine.tasks import Task, TaskRunner
+from engine.units import counted
 from engine.workbench.bench_keeping import HistoryKeeper
 from engine.workbench.import_door import take_in
+from engine.workbench.machine_lease import Kind, MachineLease
 from engine.workbench.model_slot import ModelSlot
-from engine.workbench.side_thread import SideThread
 
 POLL_S = 0.05
 FIELDS = SAMPLE.names or ()
@@ -50,11 +50,26 @@ class Running(NamedTuple):
     lights: Mapping[str, float]
 
 
+class BenchRun(Task[None]):
+    """Measurement of a session, in a thread of its own."""
+
+    def __init__(self, session: Session, measure: Callable[[Task[None]], None]) -> None:
+        super().__init__("A benchmark", measure)
+        self.session = session
+        self.on_stop(session.stop)
+        self.follow(self._progress)
+
+    def _progress(self) -> TaskProgress:
+        now = self.session.progress
+        share = now.done / now.total if now.total else 0.0
+        return TaskProgress(share, f"{now.done:,} of {counted(now.total, 'sample')}", now.left_s)
+
+
 class BenchSlot:
     """Runs one benchmark at a time in a thread of its own. Any thread may call it.
 
-    While one runs, the interactive pool is held: what a person asks of it starts between two samples. `busy_with`
-    names what takes time of the machine, such as a model being fetched, which no benchmark measures beside; else empty.
+    While one runs, the interactive pool is held: what a person asks of it starts between two samples. `background` has
+    what is prepared for benchmarks.
     """
 
     def __init__(
@@ -63,19 +78,21 @@ class BenchSlot:
         slot: ModelSlot,
         history: Callable[[], History | None],
         on_history_error: Callable[[HistoryError], object],
-        busy_with: Callable[[], str],
+        machine: MachineLease,
     ) -> None:
         self._settings, self._slot, self._history, self._on_error = settings, slot, history, on_history_error
-        self._busy_with = busy_with
-        self._lock = threading.Lock()
-        self._session: Session | None = None
-        self._thread = SideThread("logitbench-benchmark", self._lock)
+        self._machine = machine
+        self._runs = TaskRunner[BenchRun]()
+        self.background = TaskRunner[Task[object]]()
         self._unkept: dict[str, RunRecord] = {}
         self._limits: Limits | None = None
-        self._is_stopping = False
-        self.background = Background()
 
     # one run
+
+    @property
+    def task(self) -> Task[None] | None:
+        """The measurement that runs, as a task, if one does."""
+        return self._runs.running
 
     @property
     def running(self) -> Running | None:
@@ -105,75 +122,73 @@ class BenchSlot:
     def start_shape(self, shape: str, run_id: str) -> None:
         """Ask of a synthetic model what a run asked of its own; the file is written in the background, once.
 
-        Raises ConfigError where something is being done already.
+        Raises ConfigError where something is being done already, and while something is measured.
         """
         plan = Plan.from_dict(self._existing(run_id).plan)
         path = self._settings.models / f"{shape}-Q4_K_M.gguf"
         plan = replace(plan, model=str(path), name=f"{plan.name} {shape}".strip())
 
-        def write_and_start(tell: Callable[[float], None]) -> None:
+        def write_and_start(task: Task[object]) -> None:
             if not path.is_file():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_synthetic(shape, path, progress=tell)
+                write_synthetic(shape, path, progress=task.update)
+            task.let_go()
             self._start(plan)
 
-        self.background.start(f"Writing {path.name}", write_and_start)
+        self._prepare(f"Writing {path.name}", "shared", write_and_start)
 
     def stop(self) -> None:
         """End the run that is measured, at once; nothing happens where none is."""
-        self._is_stopping = True
-        session = self._session
-        if session is not None:
-            session.stop()
+        self._runs.stop()
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is measured."""
-        self._thread.wait(timeout_s)
+        self._runs.wait(timeout_s)
 
     def close(self) -> None:
         """Stop, and wait for the workers to end."""
-        self.background.stop()
-        self.stop()
-        self.wait()
+        self.background.close()
+        self._runs.close()
+
+    @property
+    def _session(self) -> Session | None:
+        task = self._runs.running
+        return task.session if task is not None else None
 
     def _start(self, plan: Plan, before: RunRecord | None = None) -> str:
         keeper = HistoryKeeper(self._history(), self._on_error)
-        with self._lock:
-            if self._session is not None:
-                raise ConfigError("A benchmark is running already. Wait for it, or stop it, then start this one.")
-            self._check_undisturbed()
-            self._is_stopping = False
-            session = Session(plan, keeper, before=before, between=self._let_others_go_first)
-            self._session = session
-            self._unkept[session.id] = session.record
-            self._thread.begin(self._run, session, keeper)
+        session = Session(plan, keeper, before=before, between=self._let_others_go_first)
+        task = BenchRun(session, lambda task: self._measure(task, session, keeper))
+        self._runs.start(task, lambda: self._machine.acquire(task.name, "benchmark"))
         return session.id
 
-    def _check_undisturbed(self) -> None:
-        if name := self._busy_with():
-            raise ConfigError(f"{name} is not done yet and would be measured too. Wait for it, or stop it.")
-
-    def _run(self, session: Session, keeper: HistoryKeeper) -> None:
+    def _measure(self, task: Task[None], session: Session, keeper: HistoryKeeper) -> None:
+        self._unkept[session.id] = session.record
         try:
             self._unkept[session.id] = session.run()
             if keeper.is_keeping:
                 del self._unkept[session.id]
         finally:
-            with self._lock:
-                self._session = None
             self._release()
+        task.check()
+
+    def _prepare(self, name: str, kind: Kind, work: Callable[[Task[object]], object]) -> None:
+        self.background.start(Task(name, work), lambda: self._machine.acquire(name, kind))
 
     def _let_others_go_first(self) -> None:
         """Between two samples: what a person asked of the interactive pool runs now, alone; a load is waited for."""
-        while self._slot.state.is_loading and not self._is_stopping:
-            time.sleep(POLL_S)
+        task = self._runs.running
+        if task is None:
+            return
+        while self._slot.state.is_loading and not task.is_stopped:
+            task.sleep(POLL_S)
         pool = self._slot.state.pool
         if pool is None:
             return
         if pool.num_open:
             pool.resume()
-            while pool.num_open and not self._is_stopping:
-                time.sleep(POLL_S)
+            while pool.num_open and not task.is_stopped:
+                task.sleep(POLL_S)
         pool.pause()
 
     def _release(self) -> None:
@@ -185,7 +200,7 @@ class BenchSlot:
 
     def build_llama_bench(self) -> None:
         """Compile llama-bench in the background, which takes minutes."""
-        self.background.start("Building llama-bench", build_llama_bench)
+        self._prepare("Building llama-bench", "shared", lambda task: build_llama_bench(task.update))
 
     # runs that were kept
 
@@ -327,12 +342,11 @@ class BenchSlot:
         """Measure that in the background, a few seconds, and keep it.
 
         With a model file also the best prefill of prompts of `num_prompt` tokens that this machine could reach with it:
-        10 to 60 seconds more. Raises ConfigError where a benchmark runs or something else is being done already.
+        10 to 60 seconds more. Raises ConfigError where something else is being done already.
         """
-        if self._session is not None:
-            raise ConfigError("A benchmark is running. Wait for it, or stop it, then measure the limits.")
-        self._check_undisturbed()
-        self.background.start("Measuring this machine", lambda tell: self._measure_limits(model, num_prompt, tell))
+        self._prepare(
+            "Measuring this machine", "measurement", lambda task: self._measure_limits(model, num_prompt, task.update)
+        )
 
     def _measure_limits(self, model: str, num_prompt: int, tell: Callable[[float], None]) -> None:
         known = self.limits()

@@ -4,15 +4,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.comparing.arms import Answer, ComparisonRecord
 from engine.errors import EngineError, ModelError, QueueFull
 from engine.models import read_model
 from engine.specs import PoolSpec, Request
+from engine.tasks import Task
+from engine.units import counted
+from engine.workbench.machine_lease import Lease, MachineBusy, MachineLease
 from engine.workbench.model_slot import ModelSlot, ModelState, default_spec
 from engine.workbench.trials import Draft, LiveTrial
 
@@ -21,17 +23,7 @@ COMPARED = "compared"
 
 POLL_S = 0.05
 KEEP_S = 2.0
-BENCHMARK, OTHERS = "waiting for the benchmark to end", "waiting for the trials that run"
-
-
-class Progress(NamedTuple):
-    """How far a comparison is: trials that are over, of all; seconds left, None while unknown; what it waits for."""
-
-    comparison_id: str
-    done: int
-    total: int
-    left_s: float | None
-    message: str
+NAME, OTHERS = "A comparison", "The trials that run"
 
 
 class Begin(Protocol):
@@ -40,12 +32,12 @@ class Begin(Protocol):
     def __call__(self, draft: Draft, label: str) -> LiveTrial: ...
 
 
-class CompareRun:
-    """Asks every arm of a comparison and fills in its answers; `run` blocks until all is over, `stop` ends it soon.
+class CompareRun(Task[None]):
+    """Comparison that asks every arm and fills in its answers.
 
-    `keep` is given the record every other second while answers come, and at the end. An arm that fails says why in its
-    answers and the others go on. Trials compute their prompt anew, so that the time to the first token does not depend
-    on which arm came first.
+    `keep` is given the record at the beginning, every other second while answers come, and at the end. An arm that
+    fails says why in its answers and the others go on. Trials compute their prompt anew, so that the time to the first
+    token does not depend on which arm came first.
     """
 
     def __init__(
@@ -55,44 +47,44 @@ class CompareRun:
         begin: Begin,
         keep: Callable[[ComparisonRecord], None],
         *,
-        is_measuring: Callable[[], bool],
+        machine: MachineLease,
         recorded_top_k: int,
     ) -> None:
+        super().__init__(NAME, lambda _task: self._compare())
         self._plan, self._blank = record.plan, record
         self._answers = list(record.answers)
-        self._over: set[int] = set()
-        self._slot, self._begin, self._keep, self._is_measuring = slot, begin, keep, is_measuring
+        self._settled: set[int] = set()
+        self._slot, self._begin, self._keep, self._machine = slot, begin, keep, machine
         self._recorded_top_k = recorded_top_k
         self._open: dict[int, LiveTrial] = {}
-        self._stopping, self._changed = threading.Event(), threading.Event()
-        self._message, self._started_at, self._kept_at = "", 0.0, 0.0
+        self._changed = threading.Event()
+        self._kept_at = 0.0
         self._before = slot.state
         self._loaded: Path | None = None
-        self._has_to_put_back = True
+        self.is_closing = False
+        """True where the model that was loaded before is not to be loaded again."""
+        self._report()
+        self.on_stop(self._cancel)
 
     @property
     def record(self) -> ComparisonRecord:
         """The comparison with the answers so far."""
         return replace(self._blank, answers=tuple(self._answers))
 
-    @property
-    def progress(self) -> Progress:
-        """How far it is; time left by the rate so far."""
-        done, total = len(self._over), len(self._answers)
-        left_s = (time.monotonic() - self._started_at) / done * (total - done) if done else None
-        return Progress(self._blank.id, done, total, left_s, self._message)
+    def _report(self, now: str = "") -> None:
+        """Say how many answers there are, and what is done `now` beside waiting for them."""
+        done, total = len(self._settled), len(self._answers)
+        doing = f"{done:,} of {counted(total, 'answer')}"
+        self.report(done / max(total, 1), f"{doing}, {now}" if now else doing)
 
-    def stop(self, *, has_to_put_back: bool = True) -> None:
-        """End what runs; what has not begun stays open. The model that was loaded before is loaded again where told."""
-        self._has_to_put_back = has_to_put_back
-        self._stopping.set()
+    def _cancel(self) -> None:
         for trial in list(self._open.values()):
             trial.job.cancel()
         self._changed.set()
 
-    def run(self) -> None:
+    def _compare(self) -> None:
         """Ask all arms, model after model."""
-        self._started_at = time.monotonic()
+        self._keep(self.record)
         try:
             for path, numbers in self._by_model():
                 try:
@@ -104,6 +96,7 @@ class CompareRun:
         finally:
             self._keep(self.record)
             self._put_back()
+        self.check()
 
     # models
 
@@ -115,7 +108,7 @@ class CompareRun:
             model = self._plan.arms[answer.arm].model or str(loaded)
             groups.setdefault(Path(model).expanduser().resolve(), []).append(number)
         for path, numbers in groups.items():
-            if numbers and not self._stopping.is_set():
+            if numbers and not self.is_stopped:
                 yield path, numbers
 
     def _load(self, path: Path) -> None:
@@ -123,15 +116,36 @@ class CompareRun:
         if self._is_loaded(path):
             return
         spec = self._spec(path)
-        self._wait_while(self._is_measuring, BENCHMARK)
-        self._wait_while(lambda: _num_open(self._slot.state) > 0, OTHERS)
-        if self._stopping.is_set():
+        lease = self._undisturbed(path)
+        if lease is None:
             return
-        self._loaded = path
-        self._slot.load(path, spec)
-        self._wait_while(lambda: self._slot.state.is_loading and self._holds(path), f"loading {path.name}")
-        if not self._stopping.is_set():
+        with lease:
+            self._loaded = path
+            self._report(f"loading {path.name}")
+            self._slot.load(path, spec)
+            while self._slot.state.is_loading and self._holds(path) and not self.is_stopped:
+                self.sleep(POLL_S)
+            self._report()
+        if not self.is_stopped:
             self._check(path)
+
+    def _undisturbed(self, path: Path) -> Lease | None:
+        """A lease for the load of a model, once nothing is measured and no trial runs; None where it is stopped."""
+        try:
+            while not self.is_stopped:
+                try:
+                    lease = self._machine.acquire(f"Loading {path.name}", "shared")
+                except MachineBusy as busy:
+                    self.waits_for = busy.holder
+                else:
+                    if _num_open(self._slot.state) == 0:
+                        return lease
+                    lease.release()
+                    self.waits_for = OTHERS
+                self.sleep(POLL_S)
+            return None
+        finally:
+            self.waits_for = ""
 
     def _spec(self, path: Path) -> PoolSpec:
         """The parameters of the model that was loaded, so that speeds can be compared; context as far as trained."""
@@ -145,7 +159,7 @@ class CompareRun:
         """Load the model that was there before, unless the person has chosen another meanwhile."""
         before = self._before
         is_ours = self._loaded is not None and self._holds(self._loaded)
-        if is_ours and before.path is not None and self._has_to_put_back:
+        if is_ours and before.path is not None and not self.is_closing:
             self._slot.load(before.path, None if before.pool is None else before.spec)
 
     def _holds(self, path: Path) -> bool:
@@ -162,19 +176,6 @@ class CompareRun:
             )
         self._slot.state.loaded()
 
-    def _wait_while(self, condition: Callable[[], bool], message: str) -> None:
-        with self._saying(message):
-            while condition() and not self._stopping.is_set():
-                time.sleep(POLL_S)
-
-    @contextmanager
-    def _saying(self, message: str) -> Iterator[None]:
-        self._message = message
-        try:
-            yield
-        finally:
-            self._message = ""
-
     # trials
 
     def _ask(self, path: Path, numbers: Sequence[int]) -> None:
@@ -182,8 +183,8 @@ class CompareRun:
         waiting = deque(numbers)
         spec = self._slot.state.spec
         room = 1 if self._plan.is_apart else max(1, spec.instances * spec.parallel - 1)
-        while self._open or (waiting and not self._stopping.is_set()):
-            while waiting and len(self._open) < room and not self._stopping.is_set():
+        while self._open or (waiting and not self.is_stopped):
+            while waiting and len(self._open) < room and not self.is_stopped:
                 try:
                     self._start(path, waiting[0])
                 except QueueFull:
@@ -208,7 +209,7 @@ class CompareRun:
         self._answers[number] = self._answers[number]._replace(trial_id=trial.id)
         self._open[number] = trial
         trial.job.add_done_callback(lambda _: self._changed.set())
-        if self._stopping.is_set():
+        if self.is_stopped:
             trial.job.cancel()
 
     def _draft(self, answer: Answer) -> Draft:
@@ -229,13 +230,15 @@ class CompareRun:
                 self._fail([number], trial.error)
             else:
                 self._answers[number] = self._answers[number]._replace(is_shared=trial.has_neighbours)
-                self._over.add(number)
+                self._settled.add(number)
+        self._report()
         return bool(ended)
 
     def _fail(self, numbers: Sequence[int], error: EngineError) -> None:
         for number in numbers:
             self._answers[number] = self._answers[number]._replace(trial_id="", error=str(error))
-            self._over.add(number)
+            self._settled.add(number)
+        self._report()
 
 
 def _num_open(state: ModelState) -> int:

@@ -1,7 +1,6 @@
 """Comparisons of trials: started in the background one at a time, kept, found again; and trials put side by side."""
 
 import math
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,9 +23,10 @@ from engine.history import History
 from engine.history.comparisons import Comparisons
 from engine.pool.job import new_id
 from engine.settings import Settings
-from engine.workbench.compare_run import Begin, CompareRun, Progress
+from engine.tasks import TaskRunner
+from engine.workbench.compare_run import Begin, CompareRun
+from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_slot import ModelSlot
-from engine.workbench.side_thread import SideThread
 from engine.workbench.trials import Message, Trial, perplexity
 
 PROMPT = "prompt"
@@ -56,22 +56,19 @@ class CompareSlot:
         watch: Callable[[str], Trial | None],
         history: Callable[[], History | None],
         on_history_error: Callable[[HistoryError], object],
-        is_measuring: Callable[[], bool],
+        machine: MachineLease,
     ) -> None:
         self._settings, self._slot, self._history, self._on_error = settings, slot, history, on_history_error
-        self._begin, self._watch, self._is_measuring = begin, watch, is_measuring
-        self._lock = threading.Lock()
-        self._run: CompareRun | None = None
-        self._thread = SideThread("logitbench-compare", self._lock)
+        self._begin, self._watch, self._machine = begin, watch, machine
+        self._runner = TaskRunner[CompareRun]()
         self._unkept: dict[str, ComparisonRecord] = {}
 
     # one comparison at a time
 
     @property
-    def running(self) -> Progress | None:
-        """How far the comparison is that runs, if one does."""
-        run = self._run
-        return run.progress if run is not None else None
+    def running(self) -> CompareRun | None:
+        """The comparison that runs, if one does."""
+        return self._runner.running
 
     def start(self, plan: ComparisonPlan, name: str = "") -> str:
         """Run a comparison in the background; gives its id.
@@ -83,40 +80,27 @@ class CompareSlot:
         record = ComparisonRecord(
             id=new_id(), created_at=datetime.now(UTC), name=name, plan=plan, answers=tuple(planned_answers(plan))
         )
-        with self._lock:
-            if self._run is not None:
-                raise ConfigError("A comparison is running already. Wait for it, or stop it, then start this one.")
-            run = CompareRun(
-                record, self._slot, self._begin, self._keep, is_measuring=self._is_measuring,
-                recorded_top_k=self._settings.recorded_top_k,
-            )  # fmt: skip
-            self._keep(record)
-            self._run = run
-            self._thread.begin(self._do, run)
+        run = CompareRun(
+            record, self._slot, self._begin, self._keep, machine=self._machine,
+            recorded_top_k=self._settings.recorded_top_k,
+        )  # fmt: skip
+        self._runner.start(run, lambda: self._machine.acquire(run.name, "interactive"))
         return record.id
 
     def stop(self) -> None:
         """End the comparison that runs; what it has is kept. Nothing happens where none runs."""
-        run = self._run
-        if run is not None:
-            run.stop()
+        self._runner.stop()
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is compared."""
-        self._thread.wait(timeout_s)
+        self._runner.wait(timeout_s)
 
     def close(self) -> None:
         """Stop, load no model again, and wait for the end."""
-        run = self._run
+        run = self.running
         if run is not None:
-            run.stop(has_to_put_back=False)
-        self.wait()
-
-    def _do(self, run: CompareRun) -> None:
-        try:
-            run.run()
-        finally:
-            self._run = None
+            run.is_closing = True
+        self._runner.close()
 
     def _keep(self, record: ComparisonRecord) -> None:
         """Write a comparison to the history; where that fails it stays in memory, and the reason on the page."""
@@ -133,7 +117,7 @@ class CompareSlot:
 
     def comparison(self, id: str) -> ComparisonRecord:
         """A comparison, running or kept. Raises ConfigError where there is none."""
-        run = self._run
+        run = self.running
         if run is not None and run.record.id == id:
             return run.record
         history = self._history()
@@ -189,7 +173,7 @@ class CompareSlot:
 
     def delete(self, id: str) -> None:
         """Hide a comparison, not its trials; `restore` takes that back. Raises ConfigError where it runs."""
-        run = self._run
+        run = self.running
         if run is not None and run.record.id == id:
             raise ConfigError("This comparison still runs. Stop it, then delete it.")
         self._require(self._kept_in().delete(id))

@@ -145,15 +145,12 @@ def _move(path: Path, to: Path) -> None:
 def count_with_model(bench: Workbench, documents: str | Path | Iterable[tuple[str, bytes]]) -> Counted:
     """Words and tokens of a folder's documents, or of files as names and contents, by the loaded model's tokenizer.
 
-    Raises ConfigError where the folder cannot be read or a benchmark has the machine to itself, ModelError without a
+    Raises ConfigError where the folder cannot be read or something is measured, ModelError without a
     model, WorkerDied.
     """
-    if bench.bench.running is not None:
-        raise ConfigError(
-            "A benchmark is measuring and has the machine to itself. Wait for it, or stop it, then count."
-        )
-    pool, _ = bench.model.loaded()
-    return count_with(pool, documents)
+    with bench.machine.acquire("Counting tokens", "shared"):
+        pool, _ = bench.model.loaded()
+        return count_with(pool, documents)
 
 
 def count_with(pool: Pool, documents: str | Path | Iterable[tuple[str, bytes]]) -> Counted:

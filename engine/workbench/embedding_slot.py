@@ -1,30 +1,29 @@
 """The place for one embedding model: opened in the background by the first texts, with progress, and let go again."""
 
-import logging
 import math
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Literal
 
-from engine.embedding.job import EmbedJob, EmbedResult
+from engine.embedding.job import EmbedResult
 from engine.embedding.models import find_model
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
-from engine.errors import ConfigError, EngineError, JobTimeout, ModelError, PoolClosed
+from engine.errors import JobTimeout, PoolClosed
 from engine.results import Floats
+from engine.tasks import Progress, Stopped, Task
 from engine.units import counted
+from engine.workbench.machine_lease import MachineLease
 from engine.workbench.similarity import project
 
 KEPT = 8
-"""Finished pieces of work whose vectors are kept, so that a page drawn again need not compute them again."""
+"""Finished tasks whose vectors are kept, so that a page drawn again need not compute them again."""
 
 POLL_S, QUIET_S = 0.1, 60.0
 
-Stage = Literal["loading", "embedding", "done"]
+LOADING = "Loading the embedding model and its libraries, some seconds"
 _Key = tuple[tuple[str, ...], EmbedSpec, bool]
-_log = logging.getLogger(__name__)
 
 
 class Embedded:
@@ -38,71 +37,22 @@ class Embedded:
         self.num_tokens, self.num_cut, self.elapsed_s = result.num_tokens, result.num_cut, result.elapsed_s
 
 
-class Work:
-    """Texts on their way to vectors. `error` says why there are none; `is_stopped`: somebody stopped it."""
-
-    def __init__(self, texts: tuple[str, ...]) -> None:
-        self.texts = texts
-        self.stage: Stage = "loading"
-        self.found: Embedded | None = None
-        self.error: EngineError | None = None
-        self.is_stopped = False
-        self._job: EmbedJob | None = None
-        self._lock, self._over = threading.Lock(), threading.Event()
-
-    @property
-    def share(self) -> float:
-        """How much is embedded, 0 to 1; 0 while the model loads."""
-        return self._job.progress if self._job else 0.0
-
-    def done(self) -> bool:
-        """True once there are vectors, an error, or neither because it was stopped."""
-        return self._over.is_set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; False where it is not over after `timeout` seconds."""
-        return self._over.wait(timeout)
-
-    def stop(self) -> None:
-        """Want it no longer. A model that is being loaded is loaded to its end."""
-        with self._lock:
-            self.is_stopped = not self.done()
-            if self._job is not None:
-                self._job.cancel()
-
-    # what the slot tells
-
-    def follow(self, job: EmbedJob) -> None:
-        """The texts are with the workers."""
-        with self._lock:
-            self._job, self.stage = job, "embedding"
-            if self.is_stopped:
-                job.cancel()
-
-    def end(self, found: Embedded | None = None, error: EngineError | None = None) -> None:
-        """It is over."""
-        with self._lock:
-            self.found, self.error, self.stage = found, error, "done"
-            self._over.set()
-
-
 class EmbeddingSlot:
     """Holds one pool at a time. Any thread may call it."""
 
-    def __init__(self, is_measuring: Callable[[], bool] = lambda: False) -> None:
-        self._is_measuring = is_measuring
+    def __init__(self, machine: MachineLease | None = None) -> None:
+        self._machine = machine or MachineLease()
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._pool: EmbeddingPool | None = None
-        self._works: dict[_Key, Work] = {}
+        self._tasks: dict[_Key, Task[Embedded]] = {}
         self._asked_at = -math.inf
         self._is_closed = False
 
     @property
-    def doing(self) -> str:
-        """What is being embedded, in words; empty where nothing is."""
+    def is_busy(self) -> bool:
+        """True while texts are embedded that somebody waits for."""
         with self._lock:
-            num = sum(len(work.texts) for work in self._works.values() if not work.done())
-        return f"An embedding of {counted(num, 'text')}" if num else ""
+            return any(task.is_running for task in self._tasks.values())
 
     @property
     def is_open(self) -> bool:
@@ -117,31 +67,29 @@ class EmbeddingSlot:
     @property
     def quiet_s(self) -> float:
         """Seconds since somebody last asked for vectors; 0 while that is being done."""
-        return 0.0 if self.doing else time.monotonic() - self._asked_at
+        return 0.0 if self.is_busy else time.monotonic() - self._asked_at
 
-    def embed(self, texts: tuple[str, ...], spec: EmbedSpec | None = None, *, is_query: bool = False) -> Work:
-        """Have texts embedded in the background; the same texts, asked for again, are the same work.
+    def embed(self, texts: tuple[str, ...], spec: EmbedSpec | None = None, *, is_query: bool = False) -> Task[Embedded]:
+        """Have texts embedded in the background; the same texts, asked for again, are the same task.
 
         A spec other than the last opens another pool, and what the old one was doing ends with PoolClosed. Raises
-        ConfigError while a benchmark measures, and PoolClosed after close().
+        ConfigError while something is measured, and PoolClosed after close().
         """
         spec = spec or EmbedSpec()
         key = (texts, spec, is_query)
         with self._lock:
             self._asked_at = time.monotonic()
-            if (known := self._works.pop(key, None)) is not None:
-                self._works[key] = known
+            if (known := self._tasks.pop(key, None)) is not None:
+                self._tasks[key] = known
                 return known
             if self._is_closed:
                 raise PoolClosed("The workbench has been closed: start it again.")
-            if self._is_measuring():
-                raise ConfigError(
-                    "A benchmark measures now, and embedding would disturb it. Wait for its end, or stop it."
-                )
+            name = f"An embedding of {counted(len(texts), 'text')}"
+            task = Task[Embedded](name, lambda task: self._embed(task, texts, spec, is_query))
+            task.start(self._machine.acquire(name, "shared"))
             self._forget_old()
-            work = self._works[key] = Work(texts)
-        threading.Thread(target=self._do, args=(work, spec, is_query), name="logitbench-embed", daemon=True).start()
-        return work
+            self._tasks[key] = task
+        return task
 
     def read(self, texts: tuple[str, ...], spec: EmbedSpec, is_unwanted: Callable[[], bool]) -> EmbedResult | None:
         """Vectors for what is done in the background: the caller waits for them, and they are kept nowhere here.
@@ -164,10 +112,10 @@ class EmbeddingSlot:
             self._drop(pool)
             raise
 
-    def forget(self, work: Work) -> None:
+    def forget(self, task: Task[Embedded]) -> None:
         """Have the same texts embedded anew when they are asked for again."""
         with self._lock:
-            self._works = {key: other for key, other in self._works.items() if other is not work}
+            self._tasks = {key: other for key, other in self._tasks.items() if other is not task}
 
     def release(self) -> None:
         """Free the model's memory; vectors that are there stay, and the next texts open it again."""
@@ -180,27 +128,25 @@ class EmbeddingSlot:
             self._is_closed = True
         self.release()
 
-    def _do(self, work: Work, spec: EmbedSpec, is_query: bool) -> None:
+    def _embed(self, task: Task[Embedded], texts: tuple[str, ...], spec: EmbedSpec, is_query: bool) -> Embedded:
+        task.update(doing=LOADING)
         pool: EmbeddingPool | None = None
         try:
             with self._opening:
-                pool = None if work.is_stopped or self._is_closed else self._open(spec)
-                if pool is None:
-                    work.end()
-                    return
-                job = pool.submit(work.texts, is_query=is_query)
-            work.follow(job)
+                task.check()
+                if self._is_closed:
+                    raise PoolClosed("The workbench was closed before these texts were embedded.")
+                pool = self._open(spec)
+                job = pool.submit(texts, is_query=is_query)
+            task.on_stop(job.cancel)
+            task.follow(lambda: Progress(job.progress, f"Embedding {counted(len(texts), 'text')}"))
             result = job.result()
-            is_whole = not result.is_cancelled
-            work.end(Embedded(work.texts, result, pool.model.name, pool.max_tokens) if is_whole else None)
-        except PoolClosed as error:
-            work.end(error=error)
+        except PoolClosed:
             self._drop(pool)
-        except EngineError as error:
-            work.end(error=error)
-        except Exception as defect:
-            _log.exception("texts could not be embedded")
-            work.end(error=ModelError(f"The texts could not be embedded, through a defect of this program: {defect!r}"))
+            raise
+        if result.is_cancelled:
+            raise Stopped(f"{task.name} was stopped.")
+        return Embedded(texts, result, pool.model.name, pool.max_tokens)
 
     def _open(self, spec: EmbedSpec) -> EmbeddingPool:
         if self._pool is None or self._pool.spec != spec:
@@ -221,6 +167,6 @@ class EmbeddingSlot:
             pool.close()
 
     def _forget_old(self) -> None:
-        over = [key for key, work in self._works.items() if work.done()]
+        over = [key for key, task in self._tasks.items() if not task.is_running]
         for key in over[: max(0, len(over) - KEPT + 1)]:
-            del self._works[key]
+            del self._tasks[key]

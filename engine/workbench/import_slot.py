@@ -1,26 +1,23 @@
-"""Files on their way into the history, one at a time, beside whatever else runs."""
+"""Imports of files into the history, one at a time, beside whatever else runs."""
 
 from engine.history import History
+from engine.tasks import Task, TaskRunner
 from engine.workbench import import_door
-from engine.workbench.background import Background, Tell
 from engine.workbench.import_door import Taken
+from engine.workbench.machine_lease import MachineLease
 
 
-class ImportSlot(Background):
-    """Takes files in; `taken` is what the last of them gave, None where it failed or was stopped."""
+class ImportSlot(TaskRunner[Task[Taken]]):
+    """Takes files in, each as a task that gives what is kept then."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: MachineLease) -> None:
         super().__init__()
-        self.taken: Taken | None = None
+        self._machine = machine
 
     def take_in(self, history: History, name: str, data: bytes) -> None:
-        """Begin to keep what a file holds, as `import_door.take_in` does; its failure is `error`, later.
+        """Begin to keep what a file holds, as `import_door.take_in` does; its failure is the task's `error`.
 
-        Raises ConfigError while another is taken in.
+        Raises ConfigError while another is taken in, and while something is measured.
         """
-
-        def work(tell: Tell) -> None:
-            self.taken = None
-            self.taken = import_door.take_in(history, name, data, tell)
-
-        self.start(f"Importing {name}", work)
+        task = Task(f"Importing {name}", lambda task: import_door.take_in(history, name, data, task.update))
+        self.start(task, lambda: self._machine.acquire(task.name, "shared"))

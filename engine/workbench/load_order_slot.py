@@ -1,64 +1,63 @@
 """Load order A, B, A, measured in the background with the machine to itself, one pair of models at a time."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from engine.bench.measuring.load_order import ORDER, LoadOrder, LoadStep, measure_load_order
 from engine.bench.measuring.opening import Opening
 from engine.errors import ConfigError
-from engine.workbench.measured_alone import AloneSlot, Run
+from engine.models.details import readable
+from engine.tasks import Task, TaskRunner
+from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_slot import ModelSlot
 
 KEPT = 16
 """Pairs whose last measurement is kept until the workbench ends."""
 
 
-class OrderRun(Run):
-    """A, B, A. steps: the loads that are over. found: what came of it; `error` says why nothing did, also after
-    `stop`."""
+class OrderRun(Task[LoadOrder]):
+    """Measurement of A, B, A. steps: the loads that are over.
 
-    what = "The loads"
-
-    def __init__(self, a: Path, b: Path) -> None:
-        super().__init__()
-        self.a, self.b = a, b
-        self.steps: list[LoadStep] = []
-        self.found: LoadOrder | None = None
-
-    @property
-    def loading(self) -> str:
-        """The file that is loaded now."""
-        return {"A": self.a, "B": self.b}[ORDER[min(len(self.steps), len(ORDER) - 1)]].name
-
-    def _measure(self) -> None:
-        self.found = measure_load_order(
-            self.a, self.b, on_step=self.steps.append, on_opening=self._opens, on_progress=self._tell
-        )
-
-    def _opens(self, opening: Opening) -> None:
-        self._ends_by(opening.stop)
-
-    def _tell(self, share: float) -> None:
-        self.share = share
-
-
-class LoadOrderSlot(AloneSlot[OrderRun]):
-    """Measures one pair at a time.
-
-    The model of the model bar makes room meanwhile and is loaded again afterwards, unless a person chose another, or
-    the workbench closes.
+    The model in `slot` makes room meanwhile, and is loaded again afterwards, unless `is_closing`.
     """
 
-    def __init__(self, slot: ModelSlot, busy_with: Callable[[], str]) -> None:
-        super().__init__(busy_with)
+    def __init__(self, a: Path, b: Path, slot: ModelSlot) -> None:
+        super().__init__(f"The load order of {a.name} and {b.name}", lambda _task: self._measure())
+        self.a, self.b = a, b
+        self.steps: list[LoadStep] = []
+        self.is_closing = False
         self._slot = slot
+
+    def _measure(self) -> LoadOrder:
+        before = self._slot.state
+        if before.path is not None:
+            self._slot.eject()
+        try:
+            return measure_load_order(
+                self.a, self.b, on_step=self.steps.append, on_opening=self._opens, on_progress=self.report
+            )
+        finally:
+            if before.path is not None and not self.is_closing:
+                self.let_go()
+                self._slot.load(before.path, before.spec if before.pool is not None else None)
+
+    def _opens(self, opening: Opening) -> None:
+        loaded = {"A": self.a, "B": self.b}[ORDER[len(self.steps)]]
+        self.report(doing=f"Loading {readable(loaded.name)}, {len(self.steps) + 1} of {len(ORDER)}", left_s=self.left_s)
+        self.on_stop(opening.stop)
+
+
+class LoadOrderSlot:
+    """Measures one pair at a time. Any thread may call it."""
+
+    def __init__(self, slot: ModelSlot, machine: MachineLease) -> None:
+        self._slot, self._machine = slot, machine
+        self._runner = TaskRunner[OrderRun]()
         self._runs: dict[tuple[Path, Path], OrderRun] = {}
 
     @property
-    def doing(self) -> str:
-        """What is being measured, in words; empty where nothing is."""
-        run = self.running
-        return f"The load order of {run.a.name} and {run.b.name}" if run is not None else ""
+    def running(self) -> OrderRun | None:
+        """What is being measured, if anything is."""
+        return self._runner.running
 
     def of(self, a: Path, b: Path) -> OrderRun | None:
         """The last measurement of this pair in this order, running or over; None where there was none."""
@@ -67,26 +66,23 @@ class LoadOrderSlot(AloneSlot[OrderRun]):
     def start(self, a: Path, b: Path) -> None:
         """Measure in the background. Raises ConfigError where that would be disturbed or would disturb, and for the
         same model twice; what else goes wrong is the run's `error`."""
-        pair = a.resolve(), b.resolve()
-        if pair[0] == pair[1]:
+        a, b = a.resolve(), b.resolve()
+        if a == b:
             raise ConfigError(f"{a.name} is both A and B; choose two different models.")
-        self._begin(OrderRun(*pair))
-
-    def _busy(self) -> str:
-        pool = self._slot.state.pool
-        return super()._busy() or ("A trial" if pool is not None and pool.num_open else "")
-
-    def _take(self, run: OrderRun) -> None:
-        super()._take(run)
-        self._runs.pop((run.a, run.b), None)
-        self._runs[run.a, run.b] = run
+        run = OrderRun(a, b, self._slot)
+        self._runner.start(run, lambda: self._machine.acquire(run.name, "measurement"))
+        self._runs.pop((a, b), None)
+        self._runs[a, b] = run
         while len(self._runs) > KEPT:
             del self._runs[next(iter(self._runs))]
 
-    def _measure(self, run: OrderRun) -> None:
-        before = self._slot.state
-        if before.path is not None:
-            self._slot.eject()
-        run.measure()
-        if before.path is not None and self._slot.state.path is None and not self._is_closed:
-            self._slot.load(before.path, before.spec if before.pool is not None else None)
+    def stop(self) -> None:
+        """End what is being measured; nothing happens where nothing is."""
+        self._runner.stop()
+
+    def close(self) -> None:
+        """Stop, load no model again, and wait for the end."""
+        run = self.running
+        if run is not None:
+            run.is_closing = True
+        self._runner.close()

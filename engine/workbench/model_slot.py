@@ -1,6 +1,7 @@
 """The place for one loaded model: loads in the background, with progress, and lets go of it again."""
 
 import contextlib
+import logging
 import threading
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field, replace
@@ -14,8 +15,10 @@ from engine.models.gguf import ModelFile, read_model
 from engine.models.identity import model_hash
 from engine.pool.pool import Pool
 from engine.specs import PoolSpec
+from engine.workbench.machine_lease import Lease, MachineLease
 
 LONGEST_DEFAULT_CTX = 2048
+_log = logging.getLogger(__name__)
 
 EJECTED = "the model was ejected while this ran: load it again, then run"
 REPLACED = "another model was loaded while this ran: load the first one again, then run"
@@ -59,7 +62,8 @@ def default_spec(file: ModelFile) -> PoolSpec:
 class ModelSlot:
     """Holds one model at a time. Any thread may call it."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: MachineLease | None = None) -> None:
+        self._machine = machine or MachineLease()
         self._lock = threading.Lock()
         self._one_load = threading.Lock()
         self._state, self._number = ModelState(), 0
@@ -76,16 +80,18 @@ class ModelSlot:
         """Replace the model by another, in the background; progress and failure appear in `state`.
 
         Jobs of the old model that are still open end with PoolClosed, and a load in progress is ended. spec None: the
-        default for that file.
+        default for that file. Raises ConfigError while a measurement has the machine to itself.
         """
+        lease = self._machine.acquire(f"Loading {path.name}", "interactive")
         with self._lock:
             if self._is_closed:
+                lease.release()
                 return
             self._abandon_load()
             self._number += 1
             number, old = self._number, self._state.pool
             self._state = ModelState(path, spec=spec or PoolSpec(), progress=0.0)
-        arguments = path, spec, number, old
+        arguments = path, spec, number, old, lease
         threading.Thread(target=self._load, args=arguments, name="logitbench-load", daemon=True).start()
 
     def eject(self, reason: str = EJECTED) -> None:
@@ -114,25 +120,30 @@ class ModelSlot:
         if opening is not None:
             threading.Thread(target=opening.stop, name="logitbench-abandon", daemon=True).start()
 
-    def _load(self, path: Path, spec: PoolSpec | None, number: int, old: Pool | None) -> None:
+    def _load(self, path: Path, spec: PoolSpec | None, number: int, old: Pool | None, lease: Lease) -> None:
+        """Load, and show what came of it once the machine is free for those who waited for that."""
         with self._one_load:
-            if old is not None:
-                old.close(REPLACED)
-            try:
-                self._open(path, spec, number)
-            except EngineError as error:
-                self._show(number, progress=None, error=error)
-            except Exception as defect:
-                text = f"{path.name} could not be loaded, through a defect of this program: {defect!r}. Choose another."
-                self._show(number, progress=None, error=ModelError(text))
-                raise
+            with lease:
+                if old is not None:
+                    old.close(REPLACED)
+                try:
+                    changes = self._open(path, spec, number)
+                except EngineError as error:
+                    changes = {"error": error}
+                except Exception as defect:
+                    _log.exception("%s could not be loaded", path)
+                    text = f"{path.name} could not be loaded, through a defect of this program: {defect!r}."
+                    changes = {"error": ModelError(f"{text} Choose another.")}
+            if not self._show(number, progress=None, **changes) and "pool" in changes:
+                changes["pool"].close()
 
-    def _open(self, path: Path, spec: PoolSpec | None, number: int) -> None:
+    def _open(self, path: Path, spec: PoolSpec | None, number: int) -> dict[str, Any]:
+        """The changes of the state by a model that is loaded, or none where nobody wants it any longer."""
         file = read_model(path)
         spec = spec or default_spec(file)
         opening = Opening(patience_s(file.size))
         if not self._show(number, opening, file=file, spec=spec):
-            return
+            return {}
         with opening:
             digest = _hashed(path)
             pool = Pool(
@@ -141,8 +152,7 @@ class ModelSlot:
             )  # fmt: skip
             opening.begins(lambda: _abandon(pool, digest))
             identity = ModelIdentity(file.name, str(file.path), digest.result(), file.quantisation, file.num_parameters)
-        if not self._show(number, progress=None, pool=pool, identity=identity):
-            pool.close()
+        return {"pool": pool, "identity": identity}
 
     def _progress(self, number: int, progress: float) -> None:
         """Show how far the load is; a worker that is started again later reports progress too, which is not a load."""

@@ -1,18 +1,18 @@
 """The place for the tokenizer of one model that need not be loaded."""
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
-from engine.errors import ConfigError, ModelError
+from engine.errors import ModelError, PoolClosed
 from engine.models.tokenizer import Tokenizer
+from engine.workbench.machine_lease import MachineLease
 
 
 class TokenizerSlot:
     """Holds one tokenizer at a time. Any thread may call it."""
 
-    def __init__(self, is_measuring: Callable[[], bool]) -> None:
-        self._is_measuring = is_measuring
+    def __init__(self, machine: MachineLease) -> None:
+        self._machine = machine
         self._lock = threading.Lock()
         self._held: tuple[Path, int, Tokenizer] | None = None
         self._is_closed = False
@@ -20,7 +20,7 @@ class TokenizerSlot:
     def of(self, path: Path) -> Tokenizer:
         """The tokenizer of a file, opened where another was held or the file has changed; takes up to a second then.
 
-        Raises ConfigError while a benchmark measures, ModelError, WorkerDied.
+        Raises ConfigError while something is measured, ModelError, WorkerDied.
         """
         with self._lock:
             try:
@@ -30,12 +30,13 @@ class TokenizerSlot:
             held = self._held
             if held is not None and held[:2] == (path, changed_at) and held[2].is_alive:
                 return held[2]
-            if self._is_measuring() or self._is_closed:
-                raise ConfigError("A benchmark is measuring and has the machine to itself. The tokenizer waits for it.")
-            self._let_go()
-            opened = Tokenizer(path)
-            self._held = path, changed_at, opened
-            return opened
+            if self._is_closed:
+                raise PoolClosed("The workbench has been closed: start it again.")
+            with self._machine.acquire(f"Opening the tokenizer of {path.name}", "shared"):
+                self._let_go()
+                opened = Tokenizer(path)
+                self._held = path, changed_at, opened
+                return opened
 
     def close(self) -> None:
         """End its program, and open no other."""

@@ -28,13 +28,13 @@ from engine.workbench.compare_slot import CompareSlot
 from engine.workbench.embedding_slot import EmbeddingSlot
 from engine.workbench.import_slot import ImportSlot
 from engine.workbench.load_order_slot import LoadOrderSlot
+from engine.workbench.machine_lease import Lease, MachineLease
 from engine.workbench.meaning_slot import MeaningSlot
 from engine.workbench.model_files import ModelFiles
 from engine.workbench.model_slot import ModelSlot, ModelState
 from engine.workbench.tokenizer_slot import TokenizerSlot
 from engine.workbench.trial_records import is_stepped_over, record_of, summary_of
 from engine.workbench.trials import Draft, LiveTrial, StoredTrial, Trial
-from engine.workbench.turns import Turns
 
 KEPT_S = 600
 READ_KEPT = 16
@@ -63,18 +63,12 @@ class Workbench:
         self.history_error: HistoryError | None = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self.turns = Turns(self)
-        self.slot = ModelSlot()
-        self.files = ModelFiles(settings, self.turns.is_measuring)
-        self.load_order = LoadOrderSlot(self.slot, self.turns.before_load_order)
-        self.tokenizer = TokenizerSlot(self.turns.is_measuring)
-        self.bench = BenchSlot(
-            settings,
-            self.slot,
-            lambda: self.history,
-            self._history_failed,
-            self.turns.before_benchmark,
-        )
+        self.machine = MachineLease()
+        self.slot = ModelSlot(self.machine)
+        self.files = ModelFiles(settings, self.machine)
+        self.load_order = LoadOrderSlot(self.slot, self.machine)
+        self.tokenizer = TokenizerSlot(self.machine)
+        self.bench = BenchSlot(settings, self.slot, lambda: self.history, self._history_failed, self.machine)
         self.compare = CompareSlot(
             settings,
             self.slot,
@@ -82,11 +76,11 @@ class Workbench:
             watch=self.watch,
             history=lambda: self.history,
             on_history_error=self._history_failed,
-            is_measuring=self.turns.is_measuring,
+            machine=self.machine,
         )
-        self.importing = ImportSlot()
-        self.embedding = EmbeddingSlot(self.turns.is_measuring)
-        self.backends = BackendSlot(self.turns.before_backends, self.embedding.release)
+        self.importing = ImportSlot(self.machine)
+        self.embedding = EmbeddingSlot(self.machine)
+        self.backends = BackendSlot(self.machine, self.embedding.release)
         self._trials: dict[str, LiveTrial] = {}
         self._read: dict[str, StoredTrial] = {}
         self._bin: dict[str, LiveTrial] = {}
@@ -95,9 +89,7 @@ class Workbench:
             self.history = History.open(settings.history)
         except HistoryError as error:
             self.history_error = error
-        self.meaning = MeaningSlot(
-            lambda: self.history, self.embedding, is_measuring=self.turns.is_measuring, busy_with=self.turns.going_on
-        )
+        self.meaning = MeaningSlot(lambda: self.history, self.embedding, self.machine)
         threading.Thread(target=self._take_in_inbox, name="logitbench-inbox", daemon=True).start()
 
     def _history_failed(self, error: HistoryError) -> None:
@@ -194,16 +186,21 @@ class Workbench:
         pool, identity = self.model.loaded()
         num_before = len(before.steps) if before else 0
         submitted = datetime.now(UTC)
-        job = pool.submit(
-            prompt,
-            replace(draft.sampling, seed=before.seed) if before else draft.sampling,
-            max_tokens=draft.request.max_tokens - num_before,
-            top_k=before.steps.k if before else draft.request.top_k,
-            stop=draft.request.stop,
-            prompt_logprobs=draft.request.prompt_logprobs and before is None,
-            reuse_prefix=draft.request.reuse_prefix,
-            generated=num_before,
-        )
+        lease = self.machine.acquire("A trial", "interactive")
+        try:
+            job = pool.submit(
+                prompt,
+                replace(draft.sampling, seed=before.seed) if before else draft.sampling,
+                max_tokens=draft.request.max_tokens - num_before,
+                top_k=before.steps.k if before else draft.request.top_k,
+                stop=draft.request.stop,
+                prompt_logprobs=draft.request.prompt_logprobs and before is None,
+                reuse_prefix=draft.request.reuse_prefix,
+                generated=num_before,
+            )
+        except BaseException:
+            lease.release()
+            raise
         trial = LiveTrial(
             draft, job, pool.spec, identity, created_at=submitted, before=before, label=label, parent=parent
         )
@@ -213,11 +210,12 @@ class Workbench:
             for one in [*neighbours, trial] if neighbours else []:
                 one.has_neighbours = True
             self._trials[trial.id] = trial
-        job.add_done_callback(lambda _: self._ended(trial))
+        job.add_done_callback(lambda _: self._ended(trial, lease))
         return trial
 
-    def _ended(self, trial: LiveTrial) -> None:
+    def _ended(self, trial: LiveTrial, lease: Lease) -> None:
         """Hand a trial that ended to the history; runs on the pool's thread and waits for nothing."""
+        lease.release()
         trial.end()
         if self.history is None or not trial.draft.is_kept or trial.completion is None:
             return
@@ -370,13 +368,13 @@ class Workbench:
         """End every worker, store what waits to be stored, close the history. Safe to call twice."""
         with self._lock:
             self._closed.set()
-        self.importing.stop()
-        self.files.close()
-        self.load_order.close()
-        self.backends.close()
+        self.machine.close()
+        runners = (self.importing, self.files, self.load_order, self.backends, self.bench, self.compare)
+        for runner in runners:  # all are ending while each is waited for
+            runner.stop()
+        for runner in runners:
+            runner.close()
         self.tokenizer.close()
-        self.bench.close()
-        self.compare.close()
         self.meaning.close()
         self.embedding.close()
         self.slot.close()

@@ -1,17 +1,15 @@
 """The job tray under the model bar: what runs, how far it is, and Stop; nothing where nothing runs."""
 
-import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import streamlit as st
 from streamlit.navigation.page import Page
 
-from engine.bench.running.progress import Progress
 from engine.models.details import readable
+from engine.tasks import Task
 from engine.units import duration
 from engine.workbench import Workbench, current
-from engine.workbench.background import Background
 from pages.parts.models import file_task, place
 from pages.parts.plain import plain
 
@@ -19,25 +17,25 @@ REFRESH_S, WHILE_MEASURING_S = 1.0, 5.0
 BENCHMARK, COMPARE, HISTORY, MODELS, EMBEDDINGS = "benchmark", "compare", "history", "models", "embeddings"
 """Pages where what runs can be watched."""
 
-JOBS = {
+SWEEPS = {
     "speed": "Sweep", "settings": "Tuning", "python": "Cost of Python", "users": "Users", "embedding": "Embeddings"
 }  # fmt: skip
 UNKNOWN = "time left: not known yet"
 
 
 class Job(NamedTuple):
-    """One thing that runs: its title, a line about it, where it is watched, share done (0 to 1), what is left in words.
-
-    stop: ends it.
-    """
+    """A task that runs: its title, what it is about, the page where it is watched and that page's query."""
 
     title: str
-    line: str
+    about: str
     page: str
     query: dict[str, str]
-    share: float
-    left: str
-    stop: Callable[[], object]
+    task: Task[Any]
+
+    @property
+    def line(self) -> str:
+        """What it is about, and what is being done."""
+        return " · ".join(part for part in (self.about, self.task.doing) if part) or self.task.name
 
 
 def show(pages: Mapping[str, Page]) -> None:
@@ -50,13 +48,47 @@ def show(pages: Mapping[str, Page]) -> None:
 
 def jobs(bench: Workbench) -> Iterator[Job]:
     """Everything that runs now, one of each title."""
-    yield from _benchmark(bench)
-    yield from _comparison(bench)
-    yield from _file(bench)
-    yield from _load_order(bench)
-    yield from _backends(bench)
-    yield from _meaning(bench)
-    yield from _background(bench)
+    benchmark, comparison, file = bench.bench.running, bench.compare.running, bench.files.task
+    loads, backends, meaning = bench.load_order.running, bench.backends.running, bench.meaning.reading
+    prepared, imported = bench.bench.background.running, bench.importing.running
+    if benchmark is not None and bench.bench.task is not None:
+        yield Job("Benchmark", SWEEPS[benchmark.plan.question], BENCHMARK, {"run": benchmark.run_id}, bench.bench.task)
+    if comparison is not None:
+        yield Job("Comparison", "", COMPARE, {"comparison": comparison.record.id}, comparison)
+    if file is not None and file.is_running:
+        view = place.GET if file.kind == "get" else place.QUANTISE
+        yield Job(file_task.DOING[file.kind], file.name, MODELS, {"view": view}, file)
+    if loads is not None:
+        query = {"view": place.ORDER, "model": readable(loads.a), "second": readable(loads.b)}
+        yield Job("Load order", "", MODELS, query, loads)
+    if backends is not None:
+        yield Job("Embedding backends", "", EMBEDDINGS, {}, backends)
+    if meaning is not None and not meaning.is_stopped:
+        yield Job("Search by meaning", "", HISTORY, {"view": "trials", "by": "meaning"}, meaning)
+    if prepared is not None:
+        yield Job("In the background", prepared.name, BENCHMARK, {}, prepared)
+    if imported is not None:
+        yield Job("Import", imported.name, HISTORY, {}, imported)
+
+
+def left(task: Task[Any]) -> str:
+    """How long a task will still take, or what it waits for, in words."""
+    if task.is_stopped:
+        return "stopping"
+    return f"waits: {task.waits_for}" if task.waits_for else time_left(task.left_s)
+
+
+def time_left(seconds: float | None) -> str:
+    """How long something will still take, in words; None: not known."""
+    return UNKNOWN if seconds is None else f"{duration(seconds)} left"
+
+
+def bar(task: Task[Any] | None, key: str) -> None:
+    """What is being done, how long it will still take, and Stop; nothing where nothing is."""
+    if task is not None:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.progress(task.share, plain(f"{task.name} · {left(task)}"))
+            st.button("Stop", icon=":material/stop:", type="tertiary", key=key, on_click=task.stop)
 
 
 def _follow(pages: Mapping[str, Page], begun: list[Job]) -> None:
@@ -76,90 +108,7 @@ def _follow(pages: Mapping[str, Page], begun: list[Job]) -> None:
 def _draw(page: Page, job: Job) -> None:
     st.caption(plain(job.title))
     st.page_link(page, label=plain(job.line), icon=":material/speed:", width="stretch", query_params=job.query)
-    st.progress(min(job.share, 1.0))
+    st.progress(job.task.share)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(plain(job.left), width="stretch")
-        st.button("Stop", key=f"tray_stop_{job.title}", type="tertiary", on_click=job.stop)
-
-
-def _benchmark(bench: Workbench) -> Iterator[Job]:
-    running = bench.bench.running
-    if running is not None:
-        progress = running.progress
-        line = f"{JOBS[running.plan.question]} {progress.done}/{progress.total}"
-        query = {"run": running.run_id}
-        yield Job("Benchmark", line, BENCHMARK, query, share(progress), time_left(progress.left_s), bench.bench.stop)
-
-
-def _comparison(bench: Workbench) -> Iterator[Job]:
-    running = bench.compare.running
-    if running is not None:
-        line = f"{running.done}/{running.total} answers"
-        left = running.message or time_left(running.left_s)
-        query = {"comparison": running.comparison_id}
-        done = running.done / max(running.total, 1)
-        yield Job("Comparison", line, COMPARE, query, done, left, bench.compare.stop)
-
-
-def _file(bench: Workbench) -> Iterator[Job]:
-    task = bench.files.task
-    if task is not None and task.is_running:
-        view = place.GET if task.kind == "get" else place.QUANTISE
-        left = time_left(task.progress.left_s, is_stopped=task.is_stopped)
-        title = file_task.DOING[task.kind]
-        yield Job(title, task.name, MODELS, {"view": view}, task.progress.share, left, bench.files.cancel)
-
-
-def _load_order(bench: Workbench) -> Iterator[Job]:
-    run = bench.load_order.running
-    if run is not None:
-        query = {"view": place.ORDER, "model": readable(run.a), "second": readable(run.b)}
-        left = time_left(run.left_s, is_stopped=run.is_stopped)
-        yield Job("Load order", readable(run.loading), MODELS, query, run.share, left, run.stop)
-
-
-def _backends(bench: Workbench) -> Iterator[Job]:
-    run = bench.backends.running
-    if run is not None:
-        left = time_left(run.left_s, is_stopped=run.is_stopped)
-        yield Job("Embedding backends", run.doing, EMBEDDINGS, {}, run.share, left, run.stop)
-
-
-def _meaning(bench: Workbench) -> Iterator[Job]:
-    reading = bench.meaning.reading
-    if reading is not None and not bench.meaning.is_stopped:
-        line = f"{reading.done:,}/{reading.total:,} texts"
-        left = f"waits: {reading.waits_for}" if reading.waits_for else time_left(reading.left_s)
-        query = {"view": "trials", "by": "meaning"}
-        yield Job("Search by meaning", line, HISTORY, query, reading.done / reading.total, left, bench.meaning.stop)
-
-
-def _background(bench: Workbench) -> Iterator[Job]:
-    for title, page, background in (
-        ("In the background", BENCHMARK, bench.bench.background), ("Import", HISTORY, bench.importing)
-    ):  # fmt: skip
-        task = background.task
-        if task is not None:
-            left = time_left(task.left_s, is_stopped=task.is_stopped)
-            yield Job(title, task.name, page, {}, task.share, left, background.stop)
-
-
-def bar(background: Background, key: str) -> None:
-    """What is done in the background, how long it will still take, and Stop; nothing where nothing is done."""
-    task = background.task
-    if task is not None:
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.progress(task.share, plain(f"{task.name} · {time_left(task.left_s, is_stopped=task.is_stopped)}"))
-            st.button("Stop", icon=":material/stop:", type="tertiary", key=key, on_click=background.stop)
-
-
-def share(progress: Progress) -> float:
-    """How much of the run is done, 0 to 1."""
-    return min(progress.done / progress.total, 1.0) if progress.total else 0.0
-
-
-def time_left(seconds: float | None, *, is_stopped: bool = False) -> str:
-    """How long something will still take, in words; None or infinite: not known."""
-    if is_stopped:
-        return "stopping"
-    return f"{duration(seconds)} left" if seconds is not None and math.isfinite(seconds) else UNKNOWN
+        st.caption(plain(left(job.task)), width="stretch")
+        st.button("Stop", key=f"tray_stop_{job.title}", type="tertiary", on_click=job.task.stop)

@@ -113,8 +113,12 @@ def _picker(bench: Workbench) -> None:
     if not needed.fits:
         notice("It does not fit, so it is not loaded. Fewer instances, fewer sequences or a shorter context need less.")
     if st.button("Load", type="primary", disabled=not needed.fits, key="pick_load"):
-        bench.slot.load(path, spec)
-        st.rerun()
+        try:
+            bench.slot.load(path, spec)
+        except EngineError as error:
+            notice(error)
+        else:
+            st.rerun()
 
 
 def _from_library(state: ModelState) -> Path | None:

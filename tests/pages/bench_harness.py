@@ -16,8 +16,10 @@ from engine.pool.job import new_id
 from engine.reference import reference_run
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
 from engine.samples import FLAGS, Samples, make_sample
-from engine.workbench.background import Background, Task
+from engine.tasks import Task, TaskRunner
+from engine.workbench.machine_lease import MachineLease
 from tests.engine.bench.embedding_runs import embedding_run
+from tests.scripted_task import ScriptedTask
 
 START = datetime(2026, 11, 20, 9, 30, tzinfo=UTC)
 
@@ -99,16 +101,22 @@ class ScriptedRunning:
 
 
 class ScriptedSlot:
-    """The slot of benchmarks with the same methods; what was called is in `calls`."""
+    """The slot of benchmarks with the same methods; what was called is in `calls`. One that runs has `machine`."""
 
-    def __init__(self, *runs: RunRecord) -> None:
+    def __init__(self, *runs: RunRecord, machine: MachineLease | None = None) -> None:
         self.runs = {run.id: run for run in runs}
         self.deleted: dict[str, RunRecord] = {}
-        self.running: ScriptedRunning | None = None
+        self.task: ScriptedTask | None = None
+        self._running: ScriptedRunning | None = None
+        self._machine = machine or MachineLease()
         self.kept: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[Any, ...]] = []
         self.machine: Any = None
-        self.background = Background()
+        self.background = TaskRunner[Task[Any]]()
+
+    @property
+    def running(self) -> ScriptedRunning | None:
+        return self._running if self.task is not None and self.task.is_running else None
 
     def begin(self, run: RunRecord, plan: Plan, done: int = 14, total: int = 36, left_s: float | None = 372.0) -> None:
         """Let a run be measured."""
@@ -117,13 +125,22 @@ class ScriptedSlot:
             done=done, total=total, cell=1, left_s=left_s, turn_left_s=4.0, status="running", message="measuring"
         )
         lights = {"steal_share": 0.0, "pressure_share": 0.04, "throttled_s": 0.0, "other_cores": 0.3}
-        self.running = ScriptedRunning(run.id, plan, progress, lights)
+        self._running = ScriptedRunning(run.id, plan, progress, lights)
+        self.task = ScriptedTask("A benchmark", done / total, f"{done} of {total} samples", left_s)
+        self.task.start(self._machine.acquire("A benchmark", "benchmark"))
 
     def end(self, status: RunStatus = "done") -> None:
         """Let the run that is measured end."""
-        assert self.running is not None
-        self.runs[self.running.run_id] = replace(self.runs[self.running.run_id], status=status)
-        self.running = None
+        assert self._running is not None and self.task is not None
+        self.runs[self._running.run_id] = replace(self.runs[self._running.run_id], status=status)
+        self.task.finish()
+
+    def close(self) -> None:
+        """Let nothing run any more."""
+        self.background.close()
+        if self.task is not None:
+            self.task.stop()
+            self.task.wait(60)
 
     def start(self, plan: Plan) -> str:
         self.calls.append(("start", plan))
@@ -191,7 +208,7 @@ class ScriptedSlot:
 
     def build_llama_bench(self) -> None:
         self.calls.append(("build_llama_bench",))
-        self.background._task = Task("Building llama-bench")
+        self.background.start(ScriptedTask("Building llama-bench"))
 
     def import_file(self, name: str, content: bytes) -> str:
         self.calls.append(("import_file", name, content))

@@ -55,17 +55,18 @@ def plan() -> Plan:
 
 
 @pytest.fixture
-def slot(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> ScriptedSlot:
+def slot(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedSlot]:
     """Benchmarks that the pages drive and nothing measures."""
-    scripted = ScriptedSlot()
+    scripted = ScriptedSlot(machine=bench.machine)
     monkeypatch.setattr(bench, "bench", scripted, raising=False)
-    return scripted
+    yield scripted
+    scripted.close()
 
 
 @pytest.fixture
 def history(bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
     """An empty history in the place of the workbench's own, and no embedding going on that other tests began."""
-    until(lambda: not bench.embedding.doing, "an embedding of another test does not end")
+    until(lambda: not bench.embedding.is_busy, "an embedding of another test does not end")
     with History.open(tmp_path / "history.duckdb") as history:
         monkeypatch.setattr(bench, "history", history)
         yield history

@@ -10,11 +10,11 @@ from engine.bench.planning.plan_file import plan_to_json
 from engine.errors import ProgramFailed
 from engine.models import embedded_model
 from engine.runs import RunRecord
-from engine.workbench.background import Stopped
 from pages.parts.benchmark import plan_editor, plan_preview
 from pages.parts.plain import plain
 from tests.pages.app import address, open_page, press, primary, said
 from tests.pages.bench_harness import ScriptedSlot, make_run
+from tests.scripted_task import ScriptedTask
 
 
 def page(**query: str) -> AppTest:
@@ -152,11 +152,12 @@ def test_a_way_of_calling_that_is_missing_can_be_built(slot: ScriptedSlot, monke
     assert slot.calls == [("build_llama_bench",)]
     assert at.button(key="plan_build_llama-bench").disabled
     press(at, "bench_background_stop")
-    assert slot.background.task is not None and slot.background.task.is_stopped
-    slot.background._task, slot.background.error = None, Stopped("Building llama-bench was stopped.")
+    assert slot.background.wait(60)
     at = page(question="python")
-    assert "was stopped" in said(at) and not at.main.error
-    slot.background.error = ProgramFailed("cmake was not found")
+    assert "Building llama-bench was stopped" in said(at) and not at.main.error
+    failing = ScriptedTask("Building llama-bench")
+    slot.background.start(failing)
+    failing.fail(ProgramFailed("cmake was not found"))
     assert "cmake was not found" in page(question="python").main.error[0].value
 
 

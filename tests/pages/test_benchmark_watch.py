@@ -8,6 +8,7 @@ from engine.bench.planning.plan import Plan
 from pages.parts.plain import plain
 from tests.pages.app import ROUTER, address, open_page, press, primary, said
 from tests.pages.bench_harness import ScriptedSlot, make_run
+from tests.waiting import until
 
 
 def page(**query: str) -> AppTest:
@@ -36,7 +37,8 @@ def test_the_tray_is_on_every_page(slot: ScriptedSlot, plan: Plan) -> None:
     assert [title.value for title in at.title] == ["Prompt lab"]
     assert "6 min left" in [caption.value for caption in at.sidebar.caption]
     press(at, "tray_stop_Benchmark")
-    assert slot.running is None
+    assert slot.task is not None and slot.task.is_stopped
+    until(lambda: slot.running is None)
     assert "6 min left" not in [caption.value for caption in at.run().sidebar.caption]
 
 

@@ -27,13 +27,6 @@ NOTES = "c7i.4xlarge ends 18.2 h sooner than c7i.xlarge for $2.75 more."
 HOME = "Two cores"
 
 
-@pytest.fixture
-def slot(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> ScriptedSlot:
-    scripted = ScriptedSlot()
-    monkeypatch.setattr(bench, "bench", scripted, raising=False)
-    return scripted
-
-
 @pytest.fixture(autouse=True)
 def shipped_prices(bench: Workbench) -> Iterator[None]:
     yield

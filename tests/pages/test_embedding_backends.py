@@ -1,5 +1,7 @@
 """The choice of a backend on the Embeddings page: its table before it is used, measured in place."""
 
+import threading
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -8,8 +10,9 @@ from engine.embedding.choice import BackendSpeed, Measurement, keep_measurement
 from engine.embedding.models import find_model
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ModelError
-from engine.workbench import Workbench
-from engine.workbench.backend_slot import BackendRun
+from engine.workbench import Workbench, backend_slot
+from engine.workbench.backend_slot import BackendSlot
+from engine.workbench.machine_lease import MachineLease
 from engine.workbench.text_files import shipped_texts
 from tests.pages.app import HOSTILE, open_page, press, said
 
@@ -68,9 +71,9 @@ def test_a_backend_stands_in_the_address() -> None:
     assert at.query_params["backend"] in ("torch", ["torch"])
 
 
-def test_what_would_disturb_is_said(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.backends, "_busy_with", lambda: "A benchmark")
-    at = press(page(), "embed_measure")
+def test_what_would_disturb_is_said(bench: Workbench) -> None:
+    with bench.machine.acquire("A benchmark", "benchmark"):
+        at = press(page(), "embed_measure")
     assert "A benchmark is not done yet" in at.main.error[0].value
     assert not at.run().main.error
 
@@ -78,14 +81,27 @@ def test_what_would_disturb_is_said(bench: Workbench, monkeypatch: pytest.Monkey
 def test_a_measurement_shows_progress_and_stop_and_its_failure(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = BackendRun("")
-    monkeypatch.setattr(bench.backends, "_current", run)
+    go_on, failure = threading.Event(), list[Exception]()
+
+    def measure(_model: str, **_how: object) -> None:
+        assert go_on.wait(60)
+        if failure:
+            raise failure[0]
+
+    monkeypatch.setattr(backend_slot, "measure_backends", measure)
+    monkeypatch.setattr(bench, "backends", BackendSlot(MachineLease(), lambda: None))
+    bench.backends.start("")
+    run = bench.backends.running
     at = page()
     assert "Stop" in [button.label for button in at.main.button]
     assert "torch" in rows(at)
     press(at, "embed_measure_stop")
-    assert run.is_stopped
-    monkeypatch.setattr(run, "error", ModelError(HOSTILE))
-    run._over.set()
+    assert run is not None and run.is_stopped
+    go_on.set()
+    assert run.wait(60)
+    assert not page().main.error
+    failure.append(ModelError(HOSTILE))
+    bench.backends.start("")
+    bench.backends.close()
     at = page()
     assert len(at.main.error) == 1 and "<script>" not in at.main.error[0].value

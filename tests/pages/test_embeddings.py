@@ -28,7 +28,7 @@ def page(bench: Workbench, **query: str) -> AppTest:
 
 def rerun(bench: Workbench, at: AppTest) -> AppTest:
     """Draw the page again once nothing is being embedded."""
-    until(lambda: not bench.embedding.doing, within_s=120)
+    until(lambda: not bench.embedding.is_busy, within_s=120)
     at.run()
     assert not at.exception, at.exception
     return at
@@ -153,13 +153,13 @@ def test_no_benchmark_begins_while_texts_are_embedded(bench: Workbench) -> None:
     assert work.wait(120) and bench.bench.running is None
 
 
-def test_while_a_benchmark_measures_nothing_new_is_embedded(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_a_benchmark_measures_nothing_new_is_embedded(bench: Workbench) -> None:
     at = page(bench, source="Pasted")
-    monkeypatch.setattr(bench.embedding, "_is_measuring", lambda: True)
-    at.text_area(key="embed_pasted").set_value("new text\nanother new text").run()
-    assert "benchmark measures" in at.main.error[0].value
-    at.query_params["source"] = "Shipped"
-    assert title(at.run()).startswith("Most alike")
+    with bench.machine.acquire("A benchmark", "benchmark"):
+        at.text_area(key="embed_pasted").set_value("new text\nanother new text").run()
+        assert "A benchmark has the machine to itself" in at.main.error[0].value
+        at.query_params["source"] = "Shipped"
+        assert title(at.run()).startswith("Most alike")
 
 
 # charts

@@ -108,8 +108,8 @@ def test_a_file_that_takes_its_time_shows_how_far_it_is_and_can_be_stopped(
     at = page(view="sql")
     at.text_area(key="history_pasted").set_value("235 tokens in 80s = 2.93 tokens/s").run()
     press(at, "history_take_in")
-    assert bench.turns.going_on() == "Importing pasted lines"
-    assert bench.importing.task is not None and not history.find.runs().rows
+    assert bench.machine.busy_with == "Importing pasted lines"
+    assert bench.importing.running is not None and not history.find.runs().rows
     press(at, "history_import_stop")
     go_on.set()
     bench.importing.wait(60)

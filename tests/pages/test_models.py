@@ -129,7 +129,7 @@ def test_while_a_benchmark_measures_no_tokenizer_is_opened(
     plan = Plan(model=str(other))
     slot.begin(make_run(plan), plan)
     at = page(model=str(other))
-    assert "A benchmark is measuring" in at.error[0].value
+    assert "A benchmark has the machine to itself" in at.error[0].value
     assert at.main.dataframe
 
 

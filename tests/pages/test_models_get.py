@@ -34,7 +34,7 @@ WITHIN_S = 30.0
 @pytest.fixture(autouse=True)
 def files(bench: Workbench, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelFiles]:
     """Of the workbench of all pages, but with the folders of this test."""
-    made = ModelFiles(Settings.from_environment(), lambda: bench.bench.running is not None)
+    made = ModelFiles(Settings.from_environment(), bench.machine)
     monkeypatch.setattr(bench, "files", made)
     without_login(monkeypatch, home / "no-token")
     yield made
@@ -106,7 +106,7 @@ def test_an_entry_is_fetched_by_one_button(hub: Hub, files: ModelFiles) -> None:
     ended(files)
     at.run()
     assert not at.main.error and files.task is not None
-    (kept,) = files.task.paths
+    (kept,) = files.task.result()
     assert plain(f"{ENTRY.name} is here: {kept}") in texts(at)
     assert [button.label for button in at.main.button if button.key.startswith("models_file")] == [
         "Load it", "Open it", "Close",
@@ -129,7 +129,7 @@ def test_any_repository_is_listed_before_something_of_it_is_fetched(hub: Hub, fi
     at.button(key="models_get").click().run()
     ended(files)
     assert files.task is not None and files.task.error is None
-    assert files.task.paths[0].name == HOSTILE
+    assert files.task.result()[0].name == HOSTILE
     at.run()
     assert not at.exception and plain(HOSTILE) in texts(at)
 
@@ -172,7 +172,7 @@ def test_a_download_shows_how_far_it_is_and_stops(hub: Hub, files: ModelFiles) -
     at.button(key="models_file_refresh").click().run()
     ended(files)
     assert files.task is not None and files.task.error is None
-    assert files.task.paths[0].stat().st_size == len(DATA) > BLOCK
+    assert files.task.result()[0].stat().st_size == len(DATA) > BLOCK
 
 
 def test_a_name_that_is_none_is_said_in_place(bench: Workbench) -> None:
@@ -191,7 +191,7 @@ def test_types_are_listed_with_their_size_and_one_is_made(files: ModelFiles, sou
     at.button(key="models_quantise_make").click().run()
     ended(files)
     assert files.task is not None and files.task.error is None
-    made = files.task.paths[0]
+    made = files.task.result()[0]
     assert made == source.with_name("tiny-Q8_0.gguf")
     assert made.stat().st_size == pytest.approx(1e6 * shown["size, MB"]["Q8_0"], rel=0.01)
     at.run()
@@ -246,13 +246,12 @@ def test_a_synthetic_model_is_made(files: ModelFiles, source: Path) -> None:
 
 
 def test_while_a_benchmark_measures_nothing_is_fetched_or_made(
-    bench: Workbench, files: ModelFiles, source: Path, monkeypatch: pytest.MonkeyPatch
+    slot: ScriptedSlot, files: ModelFiles, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, slot = Plan(model=str(source)), ScriptedSlot()
+    plan = Plan(model=str(source))
     slot.begin(make_run(plan), plan)
-    monkeypatch.setattr(bench, "bench", slot)
     monkeypatch.setattr(slot, "limits", lambda: LIMITS, raising=False)
     assert "A benchmark is measuring" in texts(page("quantise", model=str(source)))
     assert page("get", get=ENTRY.name).button(key="models_get").disabled
-    with pytest.raises(ConfigError, match="A benchmark is measuring"):
+    with pytest.raises(ConfigError, match="A benchmark has the machine to itself"):
         files.get(ENTRY.name)

@@ -2,36 +2,64 @@
 
 import math
 import shutil
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.measuring.load_order import LoadOrder, LoadStep
+from engine.bench.measuring.opening import Opening
 from engine.errors import ModelError
 from engine.models import read_model
-from engine.workbench import Workbench
-from engine.workbench.load_order_slot import LoadOrderSlot, OrderRun
+from engine.workbench import Workbench, load_order_slot
+from engine.workbench.load_order_slot import LoadOrderSlot
+from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_slot import ModelSlot
 from pages.parts.models import order_charts, order_view
 from pages.parts.plain import plain
 from tests.pages.app import address, open_page, press
 
 HOSTILE = "<b>b **x** :red[y].gguf"
+WITHIN_S = 60.0
 
 
 class ScriptedOrders(LoadOrderSlot):
-    """Measures only what a test says."""
+    """Measures what a test says: half of it, then nothing until `end`."""
+
+    def __init__(self) -> None:
+        super().__init__(ModelSlot(), MachineLease())
+        self._half_done, self._go_on = threading.Event(), threading.Event()
+        self._outcome: LoadOrder | Exception | None = None
 
     def start(self, a: Path, b: Path) -> None:
-        self._current = OrderRun(a, b)
-        self._runs[a.resolve(), b.resolve()] = self._current
+        self._half_done.clear()
+        self._go_on.clear()
+        super().start(a, b)
+        assert self._half_done.wait(WITHIN_S)
+
+    def end(self, outcome: LoadOrder | Exception) -> None:
+        self._outcome = outcome
+        self._go_on.set()
+        assert self._runner.wait(WITHIN_S)
+
+    def measure(self, a: Path, b: Path, **how: Callable[..., object]) -> LoadOrder:
+        how["on_opening"](Opening())
+        how["on_progress"](0.5)
+        self._half_done.set()
+        assert self._go_on.wait(WITHIN_S)
+        if isinstance(self._outcome, LoadOrder):
+            return self._outcome
+        assert self._outcome is not None
+        raise self._outcome
 
 
 @pytest.fixture(autouse=True)
 def orders(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> ScriptedOrders:
-    scripted = ScriptedOrders(ModelSlot(), lambda: "")
+    scripted = ScriptedOrders()
     monkeypatch.setattr(bench, "load_order", scripted)
+    monkeypatch.setattr(load_order_slot, "measure_load_order", scripted.measure)
     return scripted
 
 
@@ -85,14 +113,13 @@ def test_a_measurement_is_followed_stopped_and_shown(folder: Path, story_model: 
     at.button(key="order_measure").click().run()
     run = orders.running
     assert run is not None and (run.a, run.b) == (story_model, folder / "a.gguf")
-    run.share = 0.5
+    assert (run.share, run.doing) == (0.5, f"Loading {story_model.name}, 1 of 3")
     at.run()
     assert "order_measure" not in [button.key for button in at.main.button]
     at.button(key="order_stop").click().run()
     assert run.is_stopped
     assert order_view.told(run).startswith("stopping")
-    run.found = order(run.a, run.b)
-    run.end()
+    orders.end(order(run.a, run.b))
     at = page(model=str(run.a), second=str(run.b))
     assert plain("B pushed A out: 20.0 % of A lay in memory after B.") in texts(at)
     table = at.main.dataframe[0].value
@@ -106,10 +133,9 @@ def test_a_failure_stands_there_and_a_stop_is_none(folder: Path, orders: Scripte
     asked = {"model": str(folder / "a.gguf"), "second": str(folder / HOSTILE)}
     for is_stopped in (False, True):
         orders.start(*map(Path, asked.values()))
-        run = orders.running
-        assert run is not None
-        run.error, run.is_stopped = ModelError(f"{HOSTILE} is broken"), is_stopped
-        run.end()
+        if is_stopped:
+            orders.stop()
+        orders.end(ModelError(f"{HOSTILE} is broken"))
         shown = texts(page(**asked))
         assert (plain(f"{HOSTILE} is broken") in shown) is not is_stopped
         assert "<b>" not in shown.replace("\\<", "")

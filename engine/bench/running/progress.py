@@ -10,8 +10,9 @@ from engine.runs import RunStatus
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Samples taken and still to be taken, the cell that is measured (None: none), seconds left (None: not known yet).
+    """Progress of a run: samples taken, also those that count no longer; all that are taken or still to be taken.
 
+    cell: measured now, None where none is. left_s: seconds until the end of the run, None where not known yet.
     turn_left_s: seconds until the current sample ends, 0 between samples. message: what is being done, or what the
     run has to say of itself.
     """

@@ -208,7 +208,7 @@ class Runner:
         return status
 
     def _progress_at(self, cell: int | None, status: RunStatus) -> Progress:
-        done = int(np.sum(~self.samples["is_replaced"]))
+        done = len(self.samples)
         ahead = self._strategy.ahead(self.samples, self._out) if status == "running" else []
         ahead = ahead if cell is None else [cell, *ahead]
         return Progress(

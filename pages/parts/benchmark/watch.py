@@ -10,10 +10,9 @@ from engine.bench.findings.summary import summarise
 from engine.bench.measuring.surroundings import OTHER_SHARE, STEAL_SHARE
 from engine.pool.placement import num_cores
 from engine.runs import RunRecord
-from engine.units import counted
 from engine.workbench import Workbench
+from pages.parts import job_tray
 from pages.parts.benchmark import charts, sweep
-from pages.parts.job_tray import share, time_left
 from pages.parts.plain import plain
 
 # None faster: whatever is drawn takes processor time from what is measured.
@@ -45,10 +44,9 @@ def _follow(bench: Workbench, run_id: str, labels: Mapping[int, str]) -> None:
     running = bench.bench.running
     if running is None or running.run_id != run_id:
         st.rerun()
-    progress = running.progress
-    st.progress(
-        share(progress), f"{progress.done:,} of {counted(progress.total, 'sample')} · {time_left(progress.left_s)}"
-    )
+    task, progress = bench.bench.task, running.progress
+    if task is not None:
+        st.progress(task.share, f"{task.doing} · {job_tray.left(task)}")
     now = [labels.get(progress.cell, "") if progress.cell is not None else "", progress.message]
     st.caption(plain(" · ".join(part for part in now if part)) or "Starting")
     _lights(running.lights)

@@ -8,11 +8,11 @@ import streamlit as st
 from engine.comparing.alignment import Fold, Segment, diff, fold, parting, parting_sentence
 from engine.comparing.arms import Answer, ComparisonRecord, Outcome, labels
 from engine.errors import EngineError
-from engine.units import counted, duration, quantity
+from engine.units import quantity
 from engine.workbench import Workbench
 from engine.workbench.compare_slot import figures
 from engine.workbench.trials import Trial
-from pages.parts import address
+from pages.parts import address, job_tray
 from pages.parts.compare import alike, trial_answers
 from pages.parts.compare.trial_file import as_file
 from pages.parts.compare.trial_text import as_html
@@ -167,14 +167,12 @@ def _folds(outcomes: Sequence[Outcome]) -> dict[str, Fold]:
 def _follow(bench: Workbench, comparison_id: str, row: int, shown: Sequence[str]) -> None:
     """How far it is; the whole page is drawn again when an arm that is shown begins, and at the end."""
     running = bench.compare.running
-    if running is None or running.comparison_id != comparison_id:
+    if running is None or running.record.id != comparison_id:
         st.rerun()
     record = bench.compare.comparison(comparison_id)
     if [record.of(arm, row)[0].trial_id for arm in range(len(record.plan.arms))] != shown:
         st.rerun()
-    left = "time left: not known yet" if running.left_s is None else f"{duration(running.left_s)} left"
-    told = [f"{running.done:,} of {counted(running.total, 'trial')}", running.message or left]
-    st.progress(running.done / running.total, plain(" · ".join(told)))
+    st.progress(running.share, plain(f"{running.doing} · {job_tray.left(running)}"))
 
 
 def _head(column: Column, *, is_running: bool) -> None:

@@ -7,7 +7,7 @@ from engine.comparing.templates import variables
 from engine.errors import EngineError
 from engine.units import counted
 from engine.workbench import Workbench
-from engine.workbench.compare_run import Progress
+from engine.workbench.compare_run import CompareRun
 from pages.parts.compare import trial_arms, trial_list, trial_results, trial_state, trial_table
 from pages.parts.notice import notice
 from pages.parts.plain import plain
@@ -17,7 +17,7 @@ def show(bench: Workbench) -> None:
     """Draw the comparison of the address, or the two arms of the beginning, ready to run."""
     running = bench.compare.running  # before the record, which is then whole where nothing runs
     record = trial_state.open_comparison(bench)
-    is_running = record is not None and running is not None and running.comparison_id == record.id
+    is_running = record is not None and running is not None and running.record.id == record.id
     _prompt(bench)
     names = variables(st.session_state[trial_state.PROMPT])
     trial_table.show(names)
@@ -45,7 +45,9 @@ def _prompt(bench: Workbench) -> None:
             st.caption(f"It follows {counted(len(state[trial_state.BEFORE]), 'earlier message')}.")
 
 
-def _buttons(bench: Workbench, record: ComparisonRecord | None, running: Progress | None, *, is_running: bool) -> None:
+def _buttons(
+    bench: Workbench, record: ComparisonRecord | None, running: CompareRun | None, *, is_running: bool
+) -> None:
     """Run or Stop, how often, and whether the arms share the machine."""
     missing = "" if running is not None else _missing(bench)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):

@@ -29,9 +29,6 @@ from pages.parts.plain import plain
 
 REFRESH_S = 0.5
 WIDTH = 780
-LEAST_KNOWN = 0.1
-"""Part of a measurement after which its time left is guessed: the first is spent on loading."""
-
 REFUSED = "embed_refused"
 ABOUT = {kind.name: kind.about for kind in KINDS}
 COLUMNS = {
@@ -127,7 +124,7 @@ def _measuring(bench: Workbench, given: str, *, is_measured: bool) -> None:
         on_click=attempt, args=(REFUSED, partial(bench.backends.start, given)),
         help="About a minute for a small model; nothing else may run meanwhile",
     )  # fmt: skip
-    error = st.session_state.pop(REFUSED, None) or (run.error if run is not None else None)
+    error = st.session_state.pop(REFUSED, None) or (run.error if run is not None and run.state == "failed" else None)
     if error is not None:
         notice(error)
 
@@ -136,7 +133,6 @@ def _measuring(bench: Workbench, given: str, *, is_measured: bool) -> None:
 def _follow(run: BackendRun) -> None:
     if not run.is_running:
         st.rerun()
-    is_known = run.share >= LEAST_KNOWN
-    left = f", {duration(run.left_s)} left" if is_known else ""
+    left = "" if run.left_s is None else f", {duration(run.left_s)} left"
     st.progress(run.share, plain(f"Measuring {run.doing}{left}"))
     st.button("Stop", key="embed_measure_stop", icon=":material/stop:", on_click=run.stop)

@@ -14,6 +14,7 @@ from engine.results import Floats
 from engine.units import counted, duration
 from engine.workbench import Workbench
 from engine.workbench.meaning_slot import SPEC
+from pages.parts import job_tray
 from pages.parts.embeddings import waiting
 from pages.parts.history import tables, view
 from pages.parts.history.listing import Listing
@@ -166,10 +167,9 @@ def _follow(bench: Workbench) -> None:
     reading = bench.meaning.reading
     if reading is None:
         st.rerun()
-    left = f"{reading.waits_for} goes first" if reading.waits_for else f"{duration(reading.left_s)} left"
+    left = f"{reading.waits_for} goes first" if reading.waits_for else job_tray.left(reading)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        share = min(reading.done / max(reading.total, 1), 1.0)
-        st.progress(share, plain(f"Reading {reading.done:,} of {counted(reading.total, 'text')} · {left}"))
+        st.progress(reading.share, plain(f"Reading {reading.doing} · {left}"))
         st.button("Stop", type="tertiary", icon=":material/stop:", key="history_stop", on_click=bench.meaning.stop)
 
 

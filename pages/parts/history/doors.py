@@ -7,7 +7,6 @@ from engine.history import History
 from engine.history.finding import Found
 from engine.units import NOT_MEASURED, counted
 from engine.workbench import Workbench, import_door
-from engine.workbench.background import Stopped
 from engine.workbench.import_door import Recognised
 from engine.workbench.import_slot import ImportSlot
 from pages.parts import exports, job_tray
@@ -32,7 +31,7 @@ COLUMNS = {
 
 def settle(importing: ImportSlot) -> None:
     """Before anything is drawn: go where the file is that this tab took in, once it is."""
-    if importing.task is None and st.session_state.pop(BEGUN, False):
+    if importing.running is None and st.session_state.pop(BEGUN, False):
         _ended(importing)
 
 
@@ -60,7 +59,7 @@ def _import(bench: Workbench, history: History) -> None:
 
 def told(bench: Workbench) -> None:
     """How far the file is that is being taken in, and what the door took in last."""
-    if bench.importing.task is not None:
+    if bench.importing.running is not None:
         _progress(bench.importing)
     sentence = st.session_state.get(view.TOLD)
     if sentence:
@@ -69,19 +68,22 @@ def told(bench: Workbench) -> None:
 
 @st.fragment(run_every=REFRESH_S)
 def _progress(importing: ImportSlot) -> None:
-    if importing.task is None:
+    if importing.running is None:
         st.rerun()
-    job_tray.bar(importing, "history_import_stop")
+    job_tray.bar(importing.running, "history_import_stop")
 
 
 def _ended(importing: ImportSlot) -> None:
     """Show what came of it."""
-    error, taken = importing.error, importing.taken
-    if isinstance(error, Stopped):
-        st.session_state[view.TOLD] = f"{error} Nothing of it was kept."
-    elif taken is None:
-        st.session_state[view.ERROR] = error
+    task = importing.last
+    if task is None:
+        return
+    if task.state == "stopped":
+        st.session_state[view.TOLD] = f"{task.error} Nothing of it was kept."
+    elif task.state == "failed":
+        st.session_state[view.ERROR] = task.error
     else:
+        taken = task.result()
         if taken.run_ids or taken.trial_ids:
             view.show("runs" if taken.run_ids else "trials")
         st.session_state[view.TOLD] = taken.sentence

@@ -1,13 +1,11 @@
 """The model that is being fetched or made: how far it is, Stop; then what came of it."""
 
-import math
 from collections.abc import Callable
 
 import streamlit as st
 
 from engine.models.details import readable
-from engine.models.work import Progress
-from engine.units import duration, quantity
+from engine.units import duration
 from engine.workbench import Workbench
 from engine.workbench.model_files import FileTask, Kind
 from pages.parts.models import place
@@ -17,10 +15,6 @@ from pages.parts.plain import plain
 REFRESH_S = 0.5
 ERROR = "models_file_error"
 DOING: dict[Kind, str] = {"get": "Fetching", "quantise": "Quantising", "synthesise": "Writing"}
-STATES = {
-    "waiting": "beginning", "checking": "checking what is here", "retrying": "the connection broke, trying again",
-    "sizing": "reckoning the size",
-}  # fmt: skip
 
 
 def show(bench: Workbench) -> None:
@@ -33,8 +27,8 @@ def show(bench: Workbench) -> None:
         return
     if task.is_running:
         _progress(bench)
-        _button("Stop", "stop", bench.files.cancel)
-    elif task.error is None:
+        _button("Stop", "stop", bench.files.stop)
+    elif task.state == "done":
         _done(bench, task)
     else:
         _failed(bench, task)
@@ -47,23 +41,15 @@ def act(action: Callable[[], object]) -> None:
 
 def is_free(bench: Workbench) -> bool:
     """True where a model may be fetched or made now."""
-    return not bench.files.doing and not bench.load_order.doing and bench.bench.running is None
+    task = bench.files.task
+    return not (task is not None and task.is_running) and not bench.machine.is_measuring
 
 
 def told(task: FileTask) -> str:
     """How far a task is, in one line."""
-    progress = task.progress
-    state = "stopping" if task.is_stopped else STATES.get(progress.state, "")
-    facts = [f"{DOING[task.kind]} {task.name}", state, _bytes(progress)]
-    if math.isfinite(progress.left_s):
-        facts.append(f"{duration(progress.left_s)} left")
+    left = "" if task.left_s is None else f"{duration(task.left_s)} left"
+    facts = (f"{DOING[task.kind]} {task.name}", "stopping" if task.is_stopped else "", task.doing, left)
     return " · ".join(fact for fact in facts if fact)
-
-
-def _bytes(progress: Progress) -> str:
-    if not progress.total_bytes:
-        return ""
-    return f"{quantity(progress.num_bytes, 'B')} of {quantity(progress.total_bytes, 'B')}"
 
 
 @st.fragment(run_every=REFRESH_S)
@@ -71,12 +57,12 @@ def _progress(bench: Workbench) -> None:
     task = bench.files.task
     if task is None or not task.is_running:
         st.rerun()
-    st.progress(min(task.progress.share, 1.0), plain(told(task)))
+    st.progress(task.share, plain(told(task)))
 
 
 def _done(bench: Workbench, task: FileTask) -> None:
     """Where it lies, and what can be done with it."""
-    first = task.paths[0]
+    first = task.result()[0]
     is_model = first.suffix.lower() == ".gguf"
     st.caption(plain(f"{task.name} is here: {readable(first if is_model else first.parent)}"))
     with st.container(horizontal=True, gap="small"):
@@ -88,7 +74,7 @@ def _done(bench: Workbench, task: FileTask) -> None:
 
 def _failed(bench: Workbench, task: FileTask) -> None:
     """Why it ended, and how it goes on."""
-    if task.is_stopped:
+    if task.state == "stopped":
         st.caption(plain(str(task.error)))
     else:
         notice(str(task.error))

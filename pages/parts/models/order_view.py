@@ -47,9 +47,9 @@ def show(bench: Workbench) -> None:
         st.button("Stop", icon=":material/stop:", key="order_stop", type="tertiary", on_click=run.stop)
         return
     _measure(bench, a, b)
-    if run is not None and run.found is not None:
-        _found(run.found)
-    elif run is not None and run.error is not None and not run.is_stopped:
+    if run is not None and run.state == "done":
+        _found(run.result())
+    elif run is not None and run.state == "failed" and run.error is not None:
         notice(run.error)
 
 
@@ -112,14 +112,13 @@ def _measure(bench: Workbench, a: ModelFile, b: ModelFile) -> None:
 def _progress(bench: Workbench, run: OrderRun) -> None:
     if not run.is_running:
         st.rerun()
-    st.progress(min(run.share, 1.0), plain(told(run)))
+    st.progress(run.share, plain(told(run)))
 
 
 def told(run: OrderRun) -> str:
     """How far a measurement is, in one line."""
-    left = f" · {duration(run.left_s)} left" if run.share else ""
-    state = "stopping" if run.is_stopped else f"Loading {readable(run.loading)}, {len(run.steps) + 1} of 3"
-    return f"{state}{left}"
+    left = "" if run.left_s is None else f"{duration(run.left_s)} left"
+    return " · ".join(part for part in ("stopping" if run.is_stopped else run.doing, left) if part)
 
 
 def _found(order: LoadOrder) -> None:

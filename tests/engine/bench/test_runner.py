@@ -186,6 +186,21 @@ def test_time_left_is_that_of_the_seconds_measured() -> None:
     assert runner.progress().left_s == 0
 
 
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
+def test_samples_that_are_measured_again_do_not_take_progress_back(share: float) -> None:
+    even, fleet, _reporter = make()
+    even.run()
+    drifts_at_s = share * fleet.clock.now
+    runner, fleet, reporter = make(drift=lambda now: 0.5 if now > drifts_at_s else 1.0)
+    seen = []
+    fleet.during = lambda _target: seen.append(runner.progress())
+    runner.run()
+    assert reporter.samples["is_replaced"].any()
+    assert [progress.done for progress in seen] == list(range(len(seen)))
+    totals = [progress.total for progress in seen]
+    assert totals == sorted(totals) and totals[-1] == len(seen) > totals[0]
+
+
 def test_disturbed_samples_are_kept_with_their_flag() -> None:
     runner, _fleet, reporter = make(flags={2: "contended"})
     runner.run()

@@ -2,7 +2,6 @@
 
 import fcntl
 import hashlib
-import math
 import os
 import subprocess
 import sys
@@ -28,7 +27,7 @@ def test_a_file_comes_whole_to_a_place_of_its_repository(get: Get, folder: Path)
     assert download.result(30) == (folder / NAME / FILE,)
     assert (folder / NAME / FILE).read_bytes() == DATA
     assert partials(folder) == []
-    assert download.progress[:3] == ("done", len(DATA), len(DATA)) and download.progress.share == 1
+    assert (download.state, download.num_bytes, download.total_bytes) == ("done", len(DATA), len(DATA))
 
 
 def test_its_hash_is_known_from_then_on(get: Get, folder: Path) -> None:
@@ -56,13 +55,13 @@ def test_a_stopped_download_goes_on_where_it_stopped(hub: Hub, get: Get, folder:
     assert hub.sent.wait(30)
     with pytest.raises(JobTimeout):
         download.result(0.01)
-    download.cancel()
+    download.stop()
     hub.pace.set()
     with pytest.raises(DownloadError, match="stopped. What has come is kept"):
         download.result(30)
     (kept,) = partials(folder)
     num_kept = kept.stat().st_size
-    assert download.progress.state == "stopped" and math.isnan(download.progress.bytes_per_s)
+    assert download.state == "stopped"
     assert 0 < num_kept < len(DATA) and DATA.startswith(kept.read_bytes())
     again = get()
     assert again.result(30)[0].read_bytes() == DATA
@@ -76,7 +75,7 @@ def test_a_new_download_tells_what_had_come_and_can_throw_it_away(hub: Hub, get:
     (kept,) = partials(folder)
     repository = read_repository(NAME, hub.endpoint)
     download = Download(repository, choose(repository).files, folder)
-    assert download.progress[:3] == ("waiting", kept.stat().st_size, len(DATA))
+    assert (download.state, download.num_bytes) == ("waiting", kept.stat().st_size)
     download.discard()
     assert partials(folder) == []
 

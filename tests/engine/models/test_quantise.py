@@ -45,8 +45,7 @@ def made(source: ModelFile, type_name: str, folder: Path, imatrix: Path | None =
     target = target_path(source, type_name, folder)
     job = QuantiseJob(source, type_name, target, threads=2, imatrix=imatrix, may_requantise=True).start()
     assert job.result(WITHIN_S) == target
-    assert job.progress.state == "done"
-    assert job.progress.share == 1
+    assert (job.state, job.share) == ("done", 1)
     assert os.listdir(folder) == [target.name]
     return read_model(target)
 
@@ -196,27 +195,27 @@ def test_targets_that_cannot_be_one(source: ModelFile, tmp_path: Path) -> None:
 
 def test_cancel_ends_it_at_once_and_leaves_nothing(large: ModelFile, tmp_path: Path) -> None:
     job = QuantiseJob(large, "Q3_K_L", tmp_path / "target.gguf", threads=1).start()
-    until(lambda: job.progress.num_bytes > 0)
-    assert job.progress.state == "writing"
-    assert 0 < job.progress.share <= 1
-    assert job.progress.left_s >= 0
-    with pytest.raises(JobTimeout, match="quantising goes on"):
+    until(lambda: job.share > 0)
+    assert job.state == "running" and " of " in job.doing
+    assert 0 < job.share <= 1
+    assert job.left_s is not None and job.left_s >= 0
+    with pytest.raises(JobTimeout, match="target.gguf was not done within 0.01 s; it goes on"):
         job.result(0.01)
-    job.cancel()
+    job.stop()
     with pytest.raises(EngineError, match="stopped"):
         job.result(WITHIN_S)
-    assert job.progress.state == "stopped"
+    assert job.state == "stopped"
     assert not os.listdir(tmp_path)
 
 
 def test_a_program_that_is_killed_is_said_and_leaves_nothing(large: ModelFile, tmp_path: Path) -> None:
     job = QuantiseJob(large, "Q3_K_L", tmp_path / "target.gguf", threads=1).start()
-    until(lambda: job.progress.num_bytes > 0)
+    until(lambda: job.share > 0)
     for child in programs():
         child.send_signal(signal.SIGKILL)
     with pytest.raises(WorkerDied, match="was killed"):
         job.result(WITHIN_S)
-    assert job.progress.state == "failed"
+    assert job.state == "failed"
     assert not os.listdir(tmp_path)
 
 
@@ -233,11 +232,11 @@ def test_the_program_leaves_nothing_when_whoever_started_it_is_gone(large: Model
 
 def test_two_jobs_do_not_write_the_same_target(large: ModelFile, tmp_path: Path) -> None:
     first = QuantiseJob(large, "Q3_K_L", tmp_path / "target.gguf", threads=1).start()
-    until(lambda: first.progress.num_bytes > 0)
+    until(lambda: first.share > 0)
     with pytest.raises(ModelError, match="is being made already"):
         QuantiseJob(large, "Q4_0", tmp_path / "target.gguf", threads=1).start().result(WITHIN_S)
-    assert first.progress.state == "writing"
-    first.cancel()
+    assert first.state == "running"
+    first.stop()
     with pytest.raises(EngineError, match="stopped"):
         first.result(WITHIN_S)
 

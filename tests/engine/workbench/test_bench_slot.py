@@ -76,7 +76,7 @@ def test_a_run_is_measured_and_kept(shared: tuple[Workbench, RunRecord]) -> None
 
 def test_one_benchmark_at_a_time(bench: Workbench, plan: Plan) -> None:
     bench.bench.start(plan)
-    with pytest.raises(ConfigError, match="running already"):
+    with pytest.raises(ConfigError, match="A benchmark is not done yet"):
         bench.bench.start(plan)
 
 
@@ -202,7 +202,7 @@ def test_a_run_goes_out_and_comes_in(bench: Workbench, shared: tuple[Workbench, 
 def test_limits_are_measured_and_kept(bench: Workbench) -> None:
     assert bench.bench.limits() is None
     bench.bench.measure_limits()
-    until(lambda: bench.bench.background.task is None)
+    until(lambda: bench.bench.background.running is None)
     limits = bench.bench.limits()
     assert limits is not None
     assert limits.bandwidth_bytes_per_s > 1e8

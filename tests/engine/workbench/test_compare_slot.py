@@ -16,7 +16,6 @@ from engine.models import embedded_model
 from engine.settings import Settings
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench
-from engine.workbench.compare_run import BENCHMARK
 from engine.workbench.compare_slot import CompareSlot, figures
 from engine.workbench.trials import Draft, Trial
 from tests.waiting import until
@@ -147,15 +146,16 @@ def test_a_chat_answers_in_the_template_of_each_model_behind_what_was_said_befor
 def test_stop_keeps_what_is_there_and_begins_nothing_more(bench: Workbench) -> None:
     long = replace(HOT, max_tokens=400)
     id = bench.compare.start(plan(long, long, repeats=20, is_apart=True))
-    with pytest.raises(ConfigError, match="running already"):
+    with pytest.raises(ConfigError, match="A comparison is not done yet"):
         bench.compare.start(plan())
     with pytest.raises(ConfigError, match="still runs"):
         bench.compare.delete(id)
     until(lambda: bench.compare.comparison(id).answers[0].trial_id, within_s=30)
-    progress = bench.compare.running
-    assert progress is not None and (progress.comparison_id, progress.total) == (id, 40)
+    run = bench.compare.running
+    assert run is not None and run.record.id == id and run.doing.endswith(" of 40 answers")
     bench.compare.stop()
     bench.compare.wait(30)
+    assert run.state == "stopped"
     record = bench.compare.comparison(id)
     begun = [answer for answer in record.answers if answer.trial_id]
     assert 1 <= len(begun) < 40
@@ -164,17 +164,13 @@ def test_stop_keeps_what_is_there_and_begins_nothing_more(bench: Workbench) -> N
 
 
 def test_another_model_waits_for_the_benchmark_to_end(bench: Workbench, other: Path) -> None:
-    measuring = [True]
-    slot = CompareSlot(
-        bench.settings, bench.slot, begin=bench._begin, watch=bench.watch, history=lambda: bench.history,
-        on_history_error=print, is_measuring=lambda: measuring[0],
-    )  # fmt: skip
-    id = slot.start(plan(COLD, replace(COLD, model=str(other))))
-    until(lambda: slot.running is not None and slot.running.message == BENCHMARK, within_s=30)
-    assert bench.model.path == embedded_model()
-    assert slot.comparison(id).answers[0].trial_id and not slot.comparison(id).answers[1].trial_id
-    measuring.clear()
-    measuring.append(False)
+    slot = bench.compare
+    with bench.machine.acquire("A benchmark", "benchmark"):
+        id = slot.start(plan(COLD, replace(COLD, model=str(other))))
+        until(lambda: slot.running is not None and slot.running.waits_for == "A benchmark", within_s=30)
+        assert slot.running is not None and slot.running.state == "waiting"
+        assert bench.model.path == embedded_model()
+        assert slot.comparison(id).answers[0].trial_id and not slot.comparison(id).answers[1].trial_id
     slot.wait(60)
     assert all(answer.trial_id for answer in slot.comparison(id).answers)
     until(lambda: bench.model.pool, within_s=30)
@@ -253,7 +249,7 @@ def test_addresses_that_lead_nowhere_say_so(bench: Workbench) -> None:
 def test_without_a_history_comparisons_run_all_the_same(bench: Workbench) -> None:
     slot = CompareSlot(
         bench.settings, bench.slot, begin=bench._begin, watch=bench.watch, history=lambda: None,
-        on_history_error=print, is_measuring=lambda: False,
+        on_history_error=print, machine=bench.machine,
     )  # fmt: skip
     id = slot.start(plan())
     slot.wait(60)

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from engine.bench.planning.plan import Plan
+from engine.comparing.arms import Arm, ComparisonPlan
 from engine.errors import ConfigError, PoolClosed
 from engine.settings import Settings
-from engine.specs import PoolSpec
-from engine.workbench import Workbench
+from engine.specs import PoolSpec, Request
+from engine.workbench import Workbench, load_order_slot
 from engine.workbench.load_order_slot import OrderRun
+from engine.workbench.trials import Draft
 from tests.waiting import until
 
 WITHIN_S = 60.0
@@ -43,12 +45,11 @@ def measured(bench: Workbench, models: tuple[Path, Path]) -> OrderRun:
 
 def test_it_is_measured_and_can_be_seen_again(bench: Workbench, models: tuple[Path, Path]) -> None:
     bench.load_order.start(*models)
-    assert bench.load_order.doing == "The load order of a.gguf and b.gguf"
+    assert bench.machine.busy_with == "The load order of a.gguf and b.gguf"
     run = measured(bench, models)
-    assert run.error is None and run.found is not None
-    assert [step.name for step in run.found.steps] == ["A", "B", "A"] == [step.name for step in run.steps]
-    assert run.share == pytest.approx(1) and run.left_s == pytest.approx(0, abs=1e-6)
-    assert bench.load_order.running is None and bench.load_order.doing == ""
+    assert [step.name for step in run.result().steps] == ["A", "B", "A"] == [step.name for step in run.steps]
+    assert (run.state, run.share, run.left_s) == ("done", 1.0, 0.0)
+    assert bench.load_order.running is None and bench.machine.busy_with == ""
     assert bench.load_order.of(*reversed(models)) is None
 
 
@@ -69,10 +70,10 @@ def test_stopped_it_says_so_and_the_machine_is_free(bench: Workbench, models: tu
     assert run is not None
     bench.load_order.stop()
     measured(bench, models)
-    assert isinstance(run.error, PoolClosed) and run.is_stopped and run.found is None
+    assert isinstance(run.error, PoolClosed) and run.state == "stopped"
     assert len(run.steps) < 3
     bench.load_order.start(*models)
-    assert measured(bench, models).found is not None
+    assert measured(bench, models).state == "done"
 
 
 def test_nothing_is_measured_beside_it_and_it_is_not_beside_anything(
@@ -81,7 +82,7 @@ def test_nothing_is_measured_beside_it_and_it_is_not_beside_anything(
     with pytest.raises(ConfigError, match="is both A and B"):
         bench.load_order.start(models[0], models[0])
     goes_on = threading.Event()
-    monkeypatch.setattr(OrderRun, "measure", lambda _run: goes_on.wait(WITHIN_S))
+    monkeypatch.setattr(load_order_slot, "measure_load_order", lambda *_models, **_how: goes_on.wait(WITHIN_S))
     bench.load_order.start(*models)
     plan = Plan(model=str(models[0]))
     for begin in (
@@ -90,17 +91,23 @@ def test_nothing_is_measured_beside_it_and_it_is_not_beside_anything(
         lambda: bench.files.synthesise("tiny", "Q4_0"),
         lambda: bench.tokenizer.of(models[0]),
         lambda: bench.embedding.embed(("one",)),
+        lambda: bench.importing.take_in(bench.history, "pasted lines", b"235 tokens in 80s"),
+        lambda: bench.bench.measure_limits(),
+        lambda: bench.bench.build_llama_bench(),
+        lambda: bench.backends.start(""),
+        lambda: bench.slot.load(models[0]),
+        lambda: bench.compare.start(ComparisonPlan(prompt="Once", arms=(Arm(model=str(models[0])),))),
     ):
-        with pytest.raises(ConfigError, match="Wait for it|waits for it|measures now"):
+        with pytest.raises(ConfigError, match="^The load order of a.gguf and b.gguf .*Wait for it, or stop it"):
             begin()
     goes_on.set()
     measured(bench, models)
     bench.slot.load(models[0])
     until(lambda: bench.model.pool)
-    job = bench.model.loaded()[0].submit("Once", max_tokens=400)
+    trial = bench.submit(Draft("Once", request=Request(max_tokens=400)))
     with pytest.raises(ConfigError, match="A trial is not done yet"):
         bench.load_order.start(*models)
-    job.cancel()
+    trial.job.cancel()
 
 
 def test_a_model_that_cannot_be_loaded_is_the_reason(bench: Workbench, models: tuple[Path, Path]) -> None:
@@ -118,5 +125,5 @@ def test_closing_ends_it_and_loads_nothing_again(tmp_path: Path, models: tuple[P
     bench.close()
     assert run is not None and not run.is_running
     assert bench.model.path is None
-    bench.load_order.start(*models)
-    assert bench.load_order.running is None
+    with pytest.raises(PoolClosed):
+        bench.load_order.start(*models)

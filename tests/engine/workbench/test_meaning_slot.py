@@ -13,6 +13,7 @@ from engine.errors import HistoryError
 from engine.history import History, TrialRecord
 from engine.history.vectors import Model
 from engine.workbench.embedding_slot import EmbeddingSlot
+from engine.workbench.machine_lease import Kind, MachineLease
 from engine.workbench.meaning_slot import MeaningSlot
 from tests.engine.history.trial_maker import make_trial
 from tests.waiting import until
@@ -20,14 +21,6 @@ from tests.waiting import until
 pytestmark = pytest.mark.usefixtures("quick_embedding")
 
 TEXTS = ("A kitten dozes where it is warm.", "The rent goes up in spring.", "Our train has not come yet.")
-
-
-class Surroundings:
-    """What the slot asks of the workbench, set by the test."""
-
-    def __init__(self) -> None:
-        self.is_measuring = False
-        self.doing = ""
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +38,13 @@ def history(tmp_path: Path) -> Iterator[History]:
 
 
 @pytest.fixture
-def around() -> Surroundings:
-    return Surroundings()
+def machine() -> MachineLease:
+    return MachineLease()
 
 
 @pytest.fixture
-def meaning(history: History, embedding: EmbeddingSlot, around: Surroundings) -> Iterator[MeaningSlot]:
-    slot = MeaningSlot(
-        lambda: history, embedding, is_measuring=lambda: around.is_measuring, busy_with=lambda: around.doing
-    )
+def meaning(history: History, embedding: EmbeddingSlot, machine: MachineLease) -> Iterator[MeaningSlot]:
+    slot = MeaningSlot(lambda: history, embedding, machine)
     yield slot
     slot.close()
 
@@ -88,13 +79,13 @@ def test_nothing_is_read_until_it_is_switched_on_then_all_and_what_follows(
     assert meaning.is_on
     until(lambda: num_read(history) == 6 and meaning.reading is None, "all six texts")
     question = embedding.embed(("a cat asleep in the sun",), is_query=True)
-    assert question.wait(60) and question.found is not None
-    rows = history.vectors.nearest(question.found.vectors[0]).rows
+    assert question.wait(60)
+    rows = history.vectors.nearest(question.result().vectors[0]).rows
     assert rows[0]["id"] == cat.id and rows[0]["matched"] == "output"
     kept = history.vectors.of_outputs([rent.id, late.id])
     again = embedding.embed((TEXTS[1],))
-    assert again.wait(60) and again.found is not None
-    assert np.allclose(kept[rent.id], again.found.vectors[0], atol=1e-6) and late.id in kept
+    assert again.wait(60)
+    assert np.allclose(kept[rent.id], again.result().vectors[0], atol=1e-6) and late.id in kept
 
     (new,) = keep(history, "The bus never came.")
     meaning.wake()
@@ -114,42 +105,58 @@ def test_blank_and_long_texts(history: History, meaning: MeaningSlot) -> None:
 
 
 def test_it_is_reading_from_the_moment_it_is_switched_on(
-    history: History, meaning: MeaningSlot, around: Surroundings
+    history: History, meaning: MeaningSlot, machine: MachineLease
 ) -> None:
     keep(history, " ", *TEXTS)
-    around.is_measuring = True
-    for _ in range(20):
-        meaning.turn_on()
-        assert meaning.reading is not None and meaning.reading[:2] == (0, 7)
-        meaning.stop()
-        until(lambda: meaning.reading is None, "it stops")
-        meaning.turn_off()
+    with machine.acquire("A benchmark", "benchmark"):
+        for _ in range(20):
+            meaning.turn_on()
+            assert meaning.reading is not None and meaning.reading.doing == "0 of 7 texts"
+            assert (meaning.reading.state, meaning.reading.waits_for) == ("waiting", "A benchmark")
+            meaning.stop()
+            until(lambda: meaning.reading is None, "it stops")
+            meaning.turn_off()
 
 
-def test_a_benchmark_goes_first(history: History, meaning: MeaningSlot, around: Surroundings) -> None:
+@pytest.mark.parametrize("by", ["the slot", "the task"])
+def test_stopped_it_reads_no_more_until_it_is_switched_on(
+    by: str, history: History, meaning: MeaningSlot, machine: MachineLease
+) -> None:
     keep(history, *TEXTS)
-    around.is_measuring = True
-    meaning.turn_on()
-    until(lambda: meaning.reading is not None, "it waits")
+    with machine.acquire("A benchmark", "benchmark"):
+        meaning.turn_on()
+        assert meaning.reading is not None
+        (meaning if by == "the slot" else meaning.reading).stop()
+        until(lambda: meaning.reading is None, "it stops")
+        assert meaning.is_stopped and meaning.error is None
+    meaning.wake()
     time.sleep(0.2)
-    assert meaning.reading is not None and meaning.reading.waits_for == "A benchmark" and num_read(history) == 0
-    around.is_measuring = False
+    assert meaning.reading is None and num_read(history) == 0
+    meaning.turn_on()
+    until(lambda: num_read(history) == 6, "it goes on")
+
+
+def test_a_benchmark_goes_first(history: History, meaning: MeaningSlot, machine: MachineLease) -> None:
+    keep(history, *TEXTS)
+    with machine.acquire("A benchmark", "benchmark"):
+        meaning.turn_on()
+        time.sleep(0.2)
+        assert meaning.reading is not None and meaning.reading.waits_for == "A benchmark" and num_read(history) == 0
     meaning.wake()
     until(lambda: num_read(history) == 6, "it goes on")
 
 
-def test_so_does_what_a_person_waits_for(history: History, meaning: MeaningSlot, around: Surroundings) -> None:
+@pytest.mark.parametrize("kind", ["shared", "interactive"])
+def test_so_does_what_a_person_waits_for(
+    kind: Kind, history: History, meaning: MeaningSlot, machine: MachineLease
+) -> None:
     keep(history, *TEXTS)
-    around.doing = "A comparison"
-    meaning.turn_on()
-    until(lambda: meaning.reading is not None and meaning.reading.waits_for == "A comparison", "it waits")
-    assert meaning.reading is not None and (meaning.reading.done, meaning.reading.total) == (0, 6)
-    meaning.stop()
+    with machine.acquire("A comparison", kind):
+        meaning.turn_on()
+        until(lambda: meaning.reading is not None and meaning.reading.waits_for == "A comparison", "it waits")
+        assert meaning.reading is not None and (meaning.reading.share, meaning.reading.doing) == (0.0, "0 of 6 texts")
+        assert meaning.is_on and num_read(history) == 0
     meaning.wake()
-    until(lambda: meaning.reading is None, "it stops")
-    assert meaning.is_on and num_read(history) == 0
-    around.doing = ""
-    meaning.turn_on()
     until(lambda: num_read(history) == 6, "it goes on")
 
 
@@ -164,7 +171,7 @@ def test_turned_off_it_forgets(history: History, meaning: MeaningSlot) -> None:
 def test_a_model_that_was_replaced_is_read_anew(history: History, embedding: EmbeddingSlot) -> None:
     keep(history, TEXTS[0])
     history.vectors.begin(Model("ab" * 32, "the one before"))
-    slot = MeaningSlot(lambda: history, embedding, is_measuring=lambda: False, busy_with=str)
+    slot = MeaningSlot(lambda: history, embedding, MachineLease())
     try:
         until(lambda: num_read(history) == 2, "the model of now")
         assert history.vectors.model is not None and history.vectors.model.name == "all-MiniLM-L6-v2"
@@ -190,7 +197,7 @@ def test_equal_texts_are_computed_once(
 
 
 def test_without_a_history_it_says_so(embedding: EmbeddingSlot) -> None:
-    slot = MeaningSlot(lambda: None, embedding, is_measuring=lambda: False, busy_with=str)
+    slot = MeaningSlot(lambda: None, embedding, MachineLease())
     try:
         assert not slot.is_on
         with pytest.raises(HistoryError):
@@ -200,15 +207,15 @@ def test_without_a_history_it_says_so(embedding: EmbeddingSlot) -> None:
 
 
 def test_it_makes_way_at_once_for_what_is_about_to_be_measured(
-    history: History, meaning: MeaningSlot, around: Surroundings
+    history: History, meaning: MeaningSlot, embedding: EmbeddingSlot, machine: MachineLease
 ) -> None:
     keep(history, *(f"number {number} " + "of very many words " * 60 for number in range(200)))
     meaning.turn_on()
     until(lambda: num_read(history) > 0, "the first texts")
-    meaning.make_way()
-    around.is_measuring, so_far = True, num_read(history)
-    assert so_far < 400
-    time.sleep(0.5)
-    assert num_read(history) == so_far
-    assert meaning.reading is not None and meaning.reading.waits_for == "A benchmark"
-    meaning.stop()
+    with machine.acquire("A benchmark", "benchmark"):
+        so_far = num_read(history)
+        assert so_far < 400
+        time.sleep(0.5)
+        assert num_read(history) == so_far and not embedding.is_open
+        assert meaning.reading is not None and meaning.reading.waits_for == "A benchmark"
+        meaning.stop()

@@ -13,7 +13,9 @@ from engine.models.catalogue import Entry, read_catalogue
 from engine.models.gguf import read_model
 from engine.models.synthetic import write_synthetic
 from engine.settings import PREFIX, Settings
+from engine.units import quantity
 from engine.workbench import Workbench
+from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_files import FileTask, ModelFiles, quantisation_path
 from tests.engine.models.hub_server import BLOCK, Hub, serving, without_login
 from tests.waiting import until
@@ -42,7 +44,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def files(settings: Settings) -> Iterator[ModelFiles]:
-    made = ModelFiles(settings, lambda: False)
+    made = ModelFiles(settings, MachineLease())
     yield made
     made.close()
 
@@ -61,7 +63,7 @@ def half_come(hub: Hub, files: ModelFiles) -> FileTask:
     files.get(NAME, "", hub.endpoint)
     task = files.task
     assert task is not None
-    until(lambda: task.progress.num_bytes >= BLOCK)
+    until(lambda: task.share * len(DATA) >= BLOCK)
     return task
 
 
@@ -72,34 +74,33 @@ def test_a_model_is_fetched_into_the_folder_of_models(hub: Hub, files: ModelFile
     files.get(NAME, "q4_k_m", hub.endpoint)
     task = ended(files)
     assert task.error is None
-    assert task.paths == (settings.models / NAME / FILE,)
-    assert task.paths[0].read_bytes() == DATA
-    assert (task.progress.state, task.progress.share) == ("done", 1)
-    assert files.doing == ""
+    assert task.result() == (settings.models / NAME / FILE,)
+    assert task.result()[0].read_bytes() == DATA
+    assert (task.state, task.share) == ("done", 1)
     files.dismiss()
     assert files.task is None
 
 
 def test_one_at_a_time_and_stopped_it_goes_on_where_it_was(hub: Hub, files: ModelFiles) -> None:
     task = half_come(hub, files)
-    assert files.doing == NAME
+    assert task.doing == f"{quantity(task.share * len(DATA), 'B')} of 300 kB"
     with pytest.raises(ConfigError, match=f"{NAME} is not done yet"):
         files.get(NAME, "", hub.endpoint)
     files.dismiss()
     assert files.task is task
-    files.cancel()
+    files.stop()
     hub.pace.set()
     assert isinstance(ended(files).error, DownloadError)
-    assert (task.is_stopped, task.can_discard, task.paths) == (True, True, ())
+    assert (task.state, task.can_discard) == ("stopped", True)
     files.again()
     assert ended(files).error is None
-    assert ended(files).paths[0].read_bytes() == DATA
+    assert ended(files).result()[0].read_bytes() == DATA
     assert hub.ranges[0] == "" and hub.ranges[1].startswith("bytes=")
 
 
 def test_what_had_come_can_be_thrown_away(hub: Hub, files: ModelFiles, settings: Settings) -> None:
     half_come(hub, files)
-    files.cancel()
+    files.stop()
     hub.pace.set()
     ended(files)
     assert list(settings.models.rglob("*.partial"))
@@ -129,7 +130,7 @@ def test_no_network_is_said_and_all_else_goes_on(files: ModelFiles, settings: Se
     files.get(NAME, "", "http://127.0.0.1:9")
     assert isinstance(ended(files).error, NetworkError)
     files.synthesise("tiny", "Q4_0")
-    assert ended(files).paths == (settings.models / "tiny-Q4_0.gguf",)
+    assert ended(files).result() == (settings.models / "tiny-Q4_0.gguf",)
 
 
 def test_a_model_of_the_catalogue_that_is_here_is_found(files: ModelFiles, settings: Settings) -> None:
@@ -160,8 +161,8 @@ def test_a_quantisation_lies_beside_its_source(files: ModelFiles, source: Path) 
     files.quantise(source, "Q8_0")
     task = ended(files)
     assert task.error is None
-    assert task.paths == (source.with_name("tiny-Q8_0.gguf"),)
-    assert read_model(task.paths[0]).quantisation == "Q8_0"
+    assert task.result() == (source.with_name("tiny-Q8_0.gguf"),)
+    assert read_model(task.result()[0]).quantisation == "Q8_0"
     files.quantise(source, "Q8_0")
     assert "exists already" in str(ended(files).error)
 
@@ -172,7 +173,7 @@ def test_folders_of_others_get_no_files(files: ModelFiles, settings: Settings, s
     task = ended(files)
     assert isinstance(task.error, ModelError) and "quantised already" in str(task.error)
     files.quantise(story_model, "Q4_0", may_requantise=True)
-    assert ended(files).paths[0].parent == settings.models
+    assert ended(files).result()[0].parent == settings.models
 
 
 def test_an_unknown_type_or_shape_is_refused(files: ModelFiles, source: Path) -> None:
@@ -188,9 +189,9 @@ def test_a_synthetic_model_is_written_or_stopped_with_nothing_left(files: ModelF
     files.synthesise("llama-1.1b-32k", "Q8_0")
     task = files.task
     assert task is not None
-    until(lambda: task.progress.num_bytes or not task.is_running)
+    until(lambda: task.share or not task.is_running)
     assert task.is_running, task.error
-    files.cancel()
+    files.stop()
     assert "stopped" in str(ended(files).error)
     assert list(settings.models.iterdir()) == []
 
@@ -199,11 +200,12 @@ def test_a_synthetic_model_is_written_or_stopped_with_nothing_left(files: ModelF
 
 
 def test_nothing_begins_while_a_benchmark_measures(settings: Settings) -> None:
-    files = ModelFiles(settings, lambda: True)
-    with pytest.raises(ConfigError, match="A benchmark is measuring"):
-        files.get(NAME)
-    with pytest.raises(ConfigError, match="A benchmark is measuring"):
-        files.synthesise("tiny", "Q4_0")
+    machine = MachineLease()
+    files = ModelFiles(settings, machine)
+    with machine.acquire("A benchmark", "benchmark"):
+        for begin in (lambda: files.get(NAME), lambda: files.synthesise("tiny", "Q4_0")):
+            with pytest.raises(ConfigError, match="A benchmark has the machine to itself"):
+                begin()
     assert files.task is None
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ConfigError, ModelError
+from engine.workbench.machine_lease import MachineLease
 from engine.workbench.tokenizer_slot import TokenizerSlot
 
 
 @pytest.fixture
 def slot() -> Iterator[TokenizerSlot]:
-    made = TokenizerSlot(lambda: False)
+    made = TokenizerSlot(MachineLease())
     yield made
     made.close()
 
@@ -41,12 +42,12 @@ def test_a_model_that_is_gone_is_said(slot: TokenizerSlot, tmp_path: Path) -> No
 
 
 def test_none_is_opened_while_a_benchmark_measures(story_model: Path) -> None:
-    is_measuring = [False]
-    slot = TokenizerSlot(lambda: is_measuring[0])
+    machine = MachineLease()
+    slot = TokenizerSlot(machine)
     held = slot.of(story_model)
-    is_measuring[0] = True
-    assert slot.of(story_model) is held
-    held.close()
-    with pytest.raises(ConfigError, match="A benchmark is measuring"):
-        slot.of(story_model)
+    with machine.acquire("A benchmark", "benchmark"):
+        assert slot.of(story_model) is held
+        held.close()
+        with pytest.raises(ConfigError, match="A benchmark has the machine to itself"):
+            slot.of(story_model)
     slot.close()

@@ -1,0 +1,424 @@
+"""Tasks: one way to say state, progress, time left, failure and stop; and one of them at a time."""
+
+import gc
+import logging
+import math
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import ConfigError, EngineError, JobTimeout, ModelError
+from engine.tasks import Progress, Stopped, Task, TaskRunner, TimeLeft
+from tests.scripted_task import ScriptedTask
+from tests.waiting import until
+
+WITHIN_S = 30.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def fails(error: Exception) -> Callable[[Task[None]], None]:
+    def work(_task: Task[None]) -> None:
+        raise error
+
+    return work
+
+
+def ended(task: Task[object]) -> Task[object]:
+    task.start()
+    assert task.wait(WITHIN_S)
+    return task
+
+
+# its states
+
+
+def test_it_waits_runs_and_gives_its_result() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(task: Task[str]) -> str:
+        task.update(0.5, "the first half")
+        begun.set()
+        assert go_on.wait(WITHIN_S)
+        return "all of it"
+
+    task = Task("Writing", work)
+    assert (task.state, task.is_running, task.share, task.doing, task.left_s) == ("waiting", True, 0.0, "", None)
+    task.start()
+    assert begun.wait(WITHIN_S)
+    assert (task.state, task.share, task.doing) == ("running", 0.5, "the first half")
+    task.waits_for = "A benchmark"
+    assert task.state == "waiting"
+    with pytest.raises(JobTimeout, match="Writing was not done within 0 s; it goes on"):
+        task.result(0)
+    go_on.set()
+    assert task.result(WITHIN_S) == "all of it"
+    assert (task.state, task.is_running, task.share, task.left_s, task.error) == ("done", False, 1.0, 0.0, None)
+
+
+def test_it_is_done_once() -> None:
+    task = ended(Task("Writing", lambda _task: 1))
+    with pytest.raises(ConfigError, match="Writing was begun already"):
+        task.run()
+    assert task.result() == 1
+
+
+def test_a_failure_is_its_error() -> None:
+    task = ended(Task("Writing", fails(ModelError("the disk is full"))))
+    assert (task.state, str(task.error)) == ("failed", "the disk is full")
+    with pytest.raises(ModelError, match="the disk is full"):
+        task.result()
+
+
+@pytest.mark.parametrize("defect", [IndexError("list index out of range"), MemoryError(), OSError("gone")])
+def test_a_defect_is_logged_and_said_in_words(defect: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, "engine.tasks"):
+        task = ended(Task("Writing", fails(defect)))
+    assert type(task.error) is EngineError
+    assert str(task.error) == f"Writing failed, through a defect of this program: {defect!r}"
+    assert task.state == "failed" and caplog.records[-1].exc_info is not None
+
+
+def test_what_the_work_needed_is_let_go_of_at_the_end() -> None:
+    class Large:
+        pass
+
+    large = Large()
+    kept = weakref.ref(large)
+    task = ended(Task("Writing", lambda _task, _large=large: None))
+    del large
+    gc.collect()
+    assert kept() is None and task.state == "done"
+
+
+# stopping
+
+
+def test_stop_ends_it_where_it_next_tells_its_progress() -> None:
+    undone = list[str]()
+
+    def work(task: Task[None]) -> None:
+        try:
+            while True:
+                task.update(0.1)
+        finally:
+            undone.append("what was begun")
+
+    task = Task("Writing", work).start()
+    task.stop()
+    assert task.is_stopped and task.wait(WITHIN_S)
+    assert undone and isinstance(task.error, Stopped)
+    assert (task.state, str(task.error)) == ("stopped", "Writing was stopped.")
+
+
+def test_one_that_has_not_begun_does_nothing_once_it_is_stopped() -> None:
+    done = list[str]()
+    task = Task("Writing", lambda _task: done.append("work"))
+    task.stop()
+    assert ended(task).state == "stopped" and not done
+
+
+def test_a_stop_that_comes_too_late_changes_nothing() -> None:
+    task = ended(Task("Writing", lambda _task: "all"))
+    task.stop()
+    assert (task.state, task.is_stopped, task.result()) == ("done", False, "all")
+
+    def ignores(task: Task[str]) -> str:
+        task.stop()
+        return "all"
+
+    task = ended(Task("Writing", ignores))
+    assert (task.state, task.result()) == ("done", "all")
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_stop_returns_at_once_and_kills_what_hangs(is_first: bool) -> None:
+    """Also where the kill itself takes long, and where it was asked for before there was anything to kill."""
+    begun, asked, hangs = threading.Event(), threading.Event(), threading.Event()
+    returned = list[bool]()
+
+    def kill() -> None:
+        returned.append(asked.wait(WITHIN_S))
+        hangs.set()
+
+    def work(task: Task[None]) -> None:
+        begun.set()
+        if is_first:
+            assert asked.wait(WITHIN_S)
+        task.on_stop(kill)
+        assert hangs.wait(WITHIN_S)
+        raise ModelError("the process ended with status -9")
+
+    task = Task("Loading", work).start()
+    assert begun.wait(WITHIN_S)
+    task.stop()
+    asked.set()  # the kill waits for what comes only after stop() has returned
+    assert task.wait(WITHIN_S) and returned == [True]
+    assert task.state == "stopped" and "status -9" in str(task.error)
+
+
+def test_a_kill_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    task = ScriptedTask().start()
+    task.on_stop(fails(OSError("gone")).__get__(task))
+    task.stop()
+    until(lambda: "could not be stopped at once" in caplog.text)
+    task.finish()
+    assert task.state == "stopped"
+
+
+def test_a_task_as_part_of_another_shares_its_progress_and_its_stop() -> None:
+    begun = threading.Event()
+
+    def inner(task: Task[str]) -> str:
+        task.update(0.25, "the inner part")
+        begun.set()
+        while True:
+            task.sleep(0.01)
+            task.check()
+
+    outer = Task[str]("Outer", lambda task: task.include(Task("Inner", inner))).start()
+    assert begun.wait(WITHIN_S)
+    assert (outer.share, outer.doing) == (0.25, "the inner part")
+    outer.stop()
+    with pytest.raises(Stopped, match="Inner was stopped"):
+        outer.result(WITHIN_S)
+    assert outer.state == "stopped"
+    whole = Task[int]("Outer", lambda task: task.include(Task("Inner", lambda _task: 3)))
+    assert whole.start().result(WITHIN_S) == 3
+
+
+# what it holds
+
+
+class Hold:
+    """Knows when it was entered and left, and whether the task was over by then."""
+
+    def __init__(self) -> None:
+        self.seen = list[str]()
+        self.task: Task[object] | None = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        self.seen.append("entered")
+        try:
+            yield
+        finally:
+            assert self.task is None or self.task.is_running
+            self.seen.append("left")
+
+
+@pytest.mark.parametrize("ending", ["done", "failed", "stopped", "stopped before it began"])
+def test_what_it_holds_is_left_before_it_is_over_in_whatever_way(ending: str) -> None:
+    hold = Hold()
+    works: dict[str, Callable[[Task[None]], object]] = {
+        "failed": fails(IndexError("a defect")), "stopped": lambda task: (task.stop(), task.check())
+    }  # fmt: skip
+    hold.task = task = Task[object]("Writing", works.get(ending, lambda _task: None))
+    if ending == "stopped before it began":
+        task.stop()
+    task.start(hold())
+    assert task.wait(WITHIN_S)
+    assert task.state == ending.split()[0] and hold.seen == ["entered", "left"]
+
+
+def test_what_it_holds_can_be_let_go_of_before() -> None:
+    hold = Hold()
+
+    def work(task: Task[None]) -> None:
+        task.let_go()
+        hold.seen.append("something else")
+
+    ended_one = Task("Writing", work).start(hold())
+    assert ended_one.wait(WITHIN_S) and hold.seen == ["entered", "left", "something else"]
+
+
+def test_a_thread_that_cannot_begin_leaves_nothing_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    runner, hold = TaskRunner[Task[None]](), Hold()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            runner.start(Task("Writing", lambda _task: None), hold)
+    assert hold.seen == ["entered", "left"] and runner.running is None and runner.last is None
+
+
+# progress and time left
+
+
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=20))
+def test_the_share_never_falls_and_stays_in_its_bounds(shares: list[float]) -> None:
+    task = Task("Writing", lambda _task: None)
+    before = 0.0
+    for share in shares:
+        task.report(share)
+        assert before <= task.share <= 1.0
+        before = task.share
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 60.0), st.floats(0.5, 2.0)), min_size=2, max_size=60),
+    st.floats(10.0, 10_000.0),
+)
+def test_time_left_by_a_pace_that_varies_stays_near_the_truth(steps: list[tuple[float, float]], total_s: float) -> None:
+    """Steps of work at half to twice the usual pace: what is said lies between the estimates of both extremes."""
+    clock = Clock()
+    task = Task("Writing", lambda _task: None, clock=clock)
+    done_s = 0.0
+    for seconds, pace in steps:
+        if done_s + seconds * pace >= total_s:
+            break
+        clock.now += seconds
+        done_s += seconds * pace
+        task.report(done_s / total_s)
+        left_s = task.left_s
+        if left_s is not None:
+            assert left_s <= 2.0 * total_s
+            assert left_s >= 0.0
+
+
+@given(st.floats(1.0, 1e5), st.lists(st.floats(0.01, 0.99), min_size=1, max_size=20))
+def test_time_left_at_an_even_pace_is_exact_between_reports_too(total_s: float, shares: list[float]) -> None:
+    clock = Clock()
+    began = clock.now
+    task = Task("Writing", lambda _task: None, clock=clock)
+    for share in sorted(shares):
+        clock.now = began + share * total_s
+        task.report(share)
+        known = task.left_s
+        assert (known is None) == (share < 0.05)
+        if known is not None:
+            assert known == pytest.approx((1 - share) * total_s, rel=1e-6, abs=1e-6)
+            clock.now += 0.5 * known
+            assert task.left_s == pytest.approx(0.5 * known, rel=1e-6, abs=1e-6)
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 30.0), st.floats(0.0, 1e4)), min_size=1, max_size=30))
+def test_estimates_move_the_time_left_by_no_more_than_they_differ(reports: list[tuple[float, float]]) -> None:
+    left, now = TimeLeft(), 0.0
+    for dt, estimate in reports:
+        now += dt
+        before = left.at(now)
+        left.report(estimate, now)
+        after = left.at(now)
+        assert after is not None
+        if before is None:
+            assert after == estimate
+        else:
+            low, high = sorted((before, estimate))
+            assert low - 1e-6 <= after <= high + 1e-6
+            assert abs(after - before) <= abs(estimate - before) * -math.expm1(-dt / 10.0) + 1e-6
+
+
+def test_an_outlier_hardly_moves_the_time_left_and_a_lasting_change_does() -> None:
+    left = TimeLeft()
+    left.report(60.0, 0.0)
+    left.report(600.0, 0.1)
+    assert left.at(0.1) == pytest.approx(59.9 + 540.1 * 0.00995, abs=0.1)
+    for tick in range(2, 400):
+        left.report(600.0, tick / 10)
+    assert left.at(40.0) == pytest.approx(600.0, rel=0.05)
+
+
+@pytest.mark.parametrize("unknown", [None, math.nan, math.inf])
+def test_there_is_one_value_for_an_unknown_time(unknown: float | None) -> None:
+    task = Task("Fetching", lambda _task: None)
+    task.report(0.5, "fetching", 30.0)
+    assert task.left_s == pytest.approx(30.0, abs=5.0)
+    task.report(0.5, "the connection broke", unknown)
+    assert task.left_s is None
+
+
+def test_progress_can_be_looked_up_where_nobody_reports_it() -> None:
+    written, begun, go_on = [0.25], threading.Event(), threading.Event()
+
+    def work(task: Task[None]) -> None:
+        task.follow(lambda: Progress(written[0], f"{written[0]:.0%} written", 12.0))
+        begun.set()
+        assert go_on.wait(WITHIN_S)
+
+    task = Task("Quantising", work).start()
+    assert begun.wait(WITHIN_S)
+    assert (task.share, task.doing) == (0.25, "25% written")
+    written[0] = 0.1
+    assert task.share == 0.25
+    go_on.set()
+    assert task.wait(WITHIN_S) and task.share == 1.0
+
+
+# one at a time
+
+
+def test_one_at_a_time_and_the_last_is_kept_until_it_is_dismissed() -> None:
+    runner = TaskRunner[Task[object]]()
+    go_on = threading.Event()
+    first = runner.start(Task("Writing", lambda _task: go_on.wait(WITHIN_S) and None))
+    assert runner.running is runner.last is first
+    runner.dismiss()
+    assert runner.last is first
+    with pytest.raises(ConfigError, match="Writing is not done yet, and one is done at a time"):
+        runner.start(Task("Building", lambda _task: None))
+    go_on.set()
+    assert runner.wait(WITHIN_S) and runner.running is None and runner.last is first
+    second = runner.start(Task("Building", fails(ModelError("no compiler"))))
+    assert runner.wait(WITHIN_S) and runner.last is second and str(second.error) == "no compiler"
+    runner.dismiss()
+    assert runner.last is None
+
+
+def test_what_cannot_be_acquired_begins_nothing() -> None:
+    def refuse() -> object:
+        raise ConfigError("A benchmark has the machine to itself.")
+
+    runner, done = TaskRunner[Task[None]](), list[str]()
+    with pytest.raises(ConfigError, match="has the machine"):
+        runner.start(Task("Writing", lambda _task: done.append("work")), refuse)
+    assert runner.last is None and not done
+
+
+def test_of_many_that_begin_at_once_one_does() -> None:
+    runner, go_on, at_once = TaskRunner[Task[object]](), threading.Event(), threading.Barrier(8)
+    begun, refused = list[int](), list[int]()
+
+    def begin(number: int) -> None:
+        at_once.wait(WITHIN_S)
+        try:
+            runner.start(Task(f"number {number}", lambda _task: go_on.wait(WITHIN_S)))
+        except ConfigError:
+            refused.append(number)
+        else:
+            begun.append(number)
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WITHIN_S)
+    go_on.set()
+    assert runner.wait(WITHIN_S)
+    assert len(begun) == 1 and len(refused) == 7
+
+
+def test_closing_stops_what_runs_and_waits_for_it() -> None:
+    runner = TaskRunner[Task[None]]()
+
+    def work(task: Task[None]) -> None:
+        while True:
+            task.sleep(0.01)
+            task.check()
+
+    task = runner.start(Task("Writing", work))
+    runner.close()
+    assert task.state == "stopped"
