@@ -10,10 +10,10 @@ WITHIN_S = 60.0
 
 
 class ScriptedTask(Task[Any]):
-    """Runs from the start until `finish`, `fail` or a stop, with the progress that the test reports."""
+    """Runs from the start until `finish`, `fail` or a stop, with the progress that the test reports; no time passes."""
 
     def __init__(self, name: str = "Writing", share: float = 0.0, doing: str = "", left_s: float | None = None) -> None:
-        super().__init__(name, lambda _task: self._act())
+        super().__init__(name, lambda _task: self._act(), clock=lambda: 0.0)
         self._go_on = threading.Event()
         self._result: Any = None
         self._failure: Exception | None = None

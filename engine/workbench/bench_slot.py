@@ -3,10 +3,10 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.bench.exchange import files as exchange
 from engine.bench.findings.ceiling import ceiling_key, prefill_ceiling
@@ -16,7 +16,6 @@ from engine.bench.peers.llama_bench_program import build_llama_bench
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.planning.preview import Preview, preview
-from engine.bench.running.progress import Progress
 from engine.bench.running.session import Session
 from engine.csv_cells import escaped
 from engine.errors import ConfigError, HistoryError
@@ -25,13 +24,12 @@ from engine.models import model_hash, read_model
 from engine.models.synthetic import write_synthetic
 from engine.reference import reference_run
 from engine.runs import RunRecord, RunSummary
-from engine.samples import SAMPLE, SURROUNDINGS
+from engine.samples import SAMPLE
 from engine.settings import Settings
 from engine.specs import PoolSpec
-from engine.tasks import Progress as TaskProgress
 from engine.tasks import Task, TaskRunner
-from engine.units import counted
 from engine.workbench.bench_keeping import HistoryKeeper
+from engine.workbench.bench_run import BenchRun, Running
 from engine.workbench.import_door import take_in
 from engine.workbench.machine_lease import Kind, MachineLease
 from engine.workbench.model_slot import ModelSlot
@@ -39,30 +37,6 @@ from engine.workbench.model_slot import ModelSlot
 POLL_S = 0.05
 FIELDS = SAMPLE.names or ()
 NO_HISTORY = "The history cannot be used, so nothing can be kept. Mend that first; the reason stands on the page."
-
-
-class Running(NamedTuple):
-    """The run that is being measured. lights: surroundings of its last sample, by name in SURROUNDINGS."""
-
-    run_id: str
-    plan: Plan
-    progress: Progress
-    lights: Mapping[str, float]
-
-
-class BenchRun(Task[None]):
-    """Measurement of a session, in a thread of its own."""
-
-    def __init__(self, session: Session, measure: Callable[[Task[None]], None]) -> None:
-        super().__init__("A benchmark", measure)
-        self.session = session
-        self.on_stop(session.stop)
-        self.follow(self._progress)
-
-    def _progress(self) -> TaskProgress:
-        now = self.session.progress
-        share = now.done / now.total if now.total else 0.0
-        return TaskProgress(share, f"{now.done:,} of {counted(now.total, 'sample')}", now.left_s)
 
 
 class BenchSlot:
@@ -97,12 +71,8 @@ class BenchSlot:
     @property
     def running(self) -> Running | None:
         """The run that is being measured, if one is."""
-        session = self._session
-        if session is None:
-            return None
-        samples = session.record.samples
-        lights = {name: float(samples[-1][name]) for name in SURROUNDINGS} if len(samples) else {}
-        return Running(session.id, session.plan, session.progress, lights)
+        task = self._runs.running
+        return task.now if task is not None else None
 
     def start(self, plan: Plan) -> str:
         """Measure a plan in the background; gives the run's id. Raises ConfigError, ModelError, MemoryRefused."""

@@ -4,12 +4,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from engine.comparing.arms import Answer, ComparisonRecord
-from engine.errors import EngineError, ModelError, QueueFull
+from engine.errors import EngineError, ModelError, PoolClosed, QueueFull
 from engine.models import read_model
 from engine.specs import PoolSpec, Request
 from engine.tasks import Task
@@ -61,8 +62,6 @@ class CompareRun(Task[None]):
         self._kept_at = 0.0
         self._before = slot.state
         self._loaded: Path | None = None
-        self.is_closing = False
-        """True where the model that was loaded before is not to be loaded again."""
         self._report()
         self.on_stop(self._cancel)
 
@@ -74,7 +73,7 @@ class CompareRun(Task[None]):
     def _report(self, now: str = "") -> None:
         """Say how many answers there are, and what is done `now` beside waiting for them."""
         done, total = len(self._settled), len(self._answers)
-        doing = f"{done:,} of {counted(total, 'answer')}"
+        doing = f"{done:,} of {counted(total, 'trial')}"
         self.report(done / max(total, 1), f"{doing}, {now}" if now else doing)
 
     def _cancel(self) -> None:
@@ -159,8 +158,9 @@ class CompareRun(Task[None]):
         """Load the model that was there before, unless the person has chosen another meanwhile."""
         before = self._before
         is_ours = self._loaded is not None and self._holds(self._loaded)
-        if is_ours and before.path is not None and not self.is_closing:
-            self._slot.load(before.path, None if before.pool is None else before.spec)
+        if is_ours and before.path is not None:
+            with suppress(PoolClosed):  # the workbench closes
+                self._slot.load(before.path, None if before.pool is None else before.spec)
 
     def _holds(self, path: Path) -> bool:
         held = self._slot.state.path

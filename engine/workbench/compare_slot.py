@@ -96,10 +96,7 @@ class CompareSlot:
         self._runner.wait(timeout_s)
 
     def close(self) -> None:
-        """Stop, load no model again, and wait for the end."""
-        run = self.running
-        if run is not None:
-            run.is_closing = True
+        """Stop, and wait for the end."""
         self._runner.close()
 
     def _keep(self, record: ComparisonRecord) -> None:

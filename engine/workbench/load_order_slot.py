@@ -1,13 +1,14 @@
 """Load order A, B, A, measured in the background with the machine to itself, one pair of models at a time."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from engine.bench.measuring.load_order import ORDER, LoadOrder, LoadStep, measure_load_order
 from engine.bench.measuring.opening import Opening
-from engine.errors import ConfigError
+from engine.errors import ConfigError, PoolClosed
 from engine.models.details import readable
 from engine.tasks import Task, TaskRunner
-from engine.workbench.machine_lease import MachineLease
+from engine.workbench.machine_lease import MachineBusy, MachineLease
 from engine.workbench.model_slot import ModelSlot
 
 KEPT = 16
@@ -17,14 +18,13 @@ KEPT = 16
 class OrderRun(Task[LoadOrder]):
     """Measurement of A, B, A. steps: the loads that are over.
 
-    The model in `slot` makes room meanwhile, and is loaded again afterwards, unless `is_closing`.
+    The model in `slot` makes room meanwhile, and is loaded again afterwards.
     """
 
     def __init__(self, a: Path, b: Path, slot: ModelSlot) -> None:
         super().__init__(f"The load order of {a.name} and {b.name}", lambda _task: self._measure())
         self.a, self.b = a, b
         self.steps: list[LoadStep] = []
-        self.is_closing = False
         self._slot = slot
 
     def _measure(self) -> LoadOrder:
@@ -36,9 +36,10 @@ class OrderRun(Task[LoadOrder]):
                 self.a, self.b, on_step=self.steps.append, on_opening=self._opens, on_progress=self.report
             )
         finally:
-            if before.path is not None and not self.is_closing:
+            if before.path is not None:
                 self.let_go()
-                self._slot.load(before.path, before.spec if before.pool is not None else None)
+                with suppress(MachineBusy, PoolClosed):  # somebody measures already again, or the workbench closes
+                    self._slot.load(before.path, before.spec if before.pool is not None else None)
 
     def _opens(self, opening: Opening) -> None:
         loaded = {"A": self.a, "B": self.b}[ORDER[len(self.steps)]]
@@ -81,8 +82,5 @@ class LoadOrderSlot:
         self._runner.stop()
 
     def close(self) -> None:
-        """Stop, load no model again, and wait for the end."""
-        run = self.running
-        if run is not None:
-            run.is_closing = True
+        """Stop, and wait for the end."""
         self._runner.close()

@@ -154,7 +154,7 @@ def test_a_way_of_calling_that_is_missing_can_be_built(slot: ScriptedSlot, monke
     press(at, "bench_background_stop")
     assert slot.background.wait(60)
     at = page(question="python")
-    assert "Building llama-bench was stopped" in said(at) and not at.main.error
+    assert "was stopped" in said(at) and not at.main.error
     failing = ScriptedTask("Building llama-bench")
     slot.background.start(failing)
     failing.fail(ProgramFailed("cmake was not found"))

@@ -10,11 +10,11 @@ from engine.comparing.arms import Arm, ComparisonPlan
 from engine.history import History
 from engine.specs import Sampling
 from engine.workbench import Workbench
-from engine.workbench.meaning_slot import Reading
 from pages.parts.plain import plain
 from tests.engine.history.trial_maker import make_trial
 from tests.pages.app import HOSTILE, address, choose, open_page, press, said, table
 from tests.pages.conftest import wait_for_model
+from tests.scripted_task import ScriptedTask
 from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("quick_embedding")
@@ -87,8 +87,7 @@ def test_until_texts_are_read_nothing_is_searched_by_words_instead(
 
     at = page(by="meaning", text="rent")
     assert "6 texts of prompts and answers to read" in said(at) and is_withheld(at)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bench.meaning, "_busy_with", lambda: "A comparison")
+    with bench.machine.acquire("A comparison", "interactive"):
         press(at, "history_read")
         assert "Reading 0 of 6 texts · A comparison goes first" in [bar.proto.text for bar in at.get("progress")]
         assert is_withheld(at)
@@ -107,7 +106,7 @@ def test_what_does_not_fit_while_texts_are_read_may_yet(
 ) -> None:
     at = page(by="meaning", text="rent", since="2999-12-31")
     arrived(at, lambda at: "Nothing fits this filter." in said(at))
-    monkeypatch.setattr(bench.meaning, "reading", Reading(1, 2, 1.0, ""))
+    monkeypatch.setattr(bench.meaning, "reading", ScriptedTask("Reading", 0.5, "1 of 2 texts", 1.0))
     assert "among what has been read so far" in said(at.run())
 
 

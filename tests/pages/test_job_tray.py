@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from engine.bench.planning.plan import Plan
 from engine.models import embedded_model
 from engine.settings import Settings
-from engine.tasks import Task
+from engine.tasks import Task, TaskRunner
 from engine.workbench import Workbench
 from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_files import FileTask, ModelFiles
@@ -56,8 +56,9 @@ def put(monkeypatch: pytest.MonkeyPatch, bench: Workbench, slot: str, task: Task
     """Have a slot of the workbench run this task."""
     for name, fact in facts.items():
         setattr(task, name, fact)
-    name = "reading" if slot == "meaning" else "running"
-    monkeypatch.setattr(bench, slot, SimpleNamespace(**{name: task.start()}))
+    runner = TaskRunner[Any]()
+    runner.start(task)
+    monkeypatch.setattr(bench, slot, SimpleNamespace(reading=task) if slot == "meaning" else runner)
 
 
 def test_where_nothing_runs_there_is_no_tray(bench: Workbench) -> None:
@@ -78,20 +79,20 @@ def test_all_that_runs_is_listed_and_can_be_stopped(
     bench: Workbench, slot: ScriptedSlot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Plan(model=str(embedded_model()), axes={"parallel": (1, 2)}, rounds=2)
-    slot.begin(make_run(replace(plan, rounds=1)), plan, done=1, total=4, left_s=100)
+    slot.begin(make_run(replace(plan, rounds=1)), plan, done=1, total=4, left_s=110)
     hanging(bench, "someone/model")
-    compared = ScriptedTask("A comparison", 0.25, "2 of 8 answers, loading b.gguf")
+    compared = ScriptedTask("A comparison", 0.25, "2 of 8 trials, loading b.gguf")
     put(monkeypatch, bench, "compare", compared, record=SimpleNamespace(id="an-id"))
     loads = ScriptedTask("The load order", 0.5, "Loading b.gguf, 2 of 3")
     put(monkeypatch, bench, "load_order", loads, a=Path("/m/a.gguf"), b=Path("/m/b.gguf"))
     put(monkeypatch, bench, "backends", ScriptedTask("A measurement of embedding backends", 0.5, "onnx", 20.0))
     put(monkeypatch, bench, "meaning", ScriptedTask("Reading", 0.25, "30 of 120 texts", 9.0))
     put(monkeypatch, bench, "importing", ScriptedTask("Importing a.zip", 0.75, left_s=3.0))
-    slot.background.start(ScriptedTask("Measuring this machine", 0.5, left_s=90.0))
+    slot.background.start(ScriptedTask("Measuring this machine", 0.5, left_s=120.0))
     found = {job.title: job for job in job_tray.jobs(bench)}
     assert {title: (job.line, job.page, job_tray.left(job.task)) for title, job in found.items()} == {
-        "Benchmark": ("Sweep · 1 of 4 samples", "benchmark", "100 s left"),
-        "Comparison": ("2 of 8 answers, loading b.gguf", "compare", job_tray.UNKNOWN),
+        "Benchmark": ("Sweep · 1 of 4 samples", "benchmark", "2 min left"),
+        "Comparison": ("2 of 8 trials, loading b.gguf", "compare", job_tray.UNKNOWN),
         "Fetching": ("someone/model · 1.00 MB of 4.00 MB", "models", "75 s left"),
         "Load order": ("Loading b.gguf, 2 of 3", "models", job_tray.UNKNOWN),
         "Embedding backends": ("onnx", "embeddings", "20 s left"),

@@ -189,8 +189,9 @@ def test_time_left_is_that_of_the_seconds_measured() -> None:
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
 def test_samples_that_are_measured_again_do_not_take_progress_back(share: float) -> None:
     even, fleet, _reporter = make()
+    began_s = fleet.clock.now
     even.run()
-    drifts_at_s = share * fleet.clock.now
+    drifts_at_s = began_s + share * (fleet.clock.now - began_s)
     runner, fleet, reporter = make(drift=lambda now: 0.5 if now > drifts_at_s else 1.0)
     seen = []
     fleet.during = lambda _target: seen.append(runner.progress())

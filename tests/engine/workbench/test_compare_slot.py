@@ -152,7 +152,7 @@ def test_stop_keeps_what_is_there_and_begins_nothing_more(bench: Workbench) -> N
         bench.compare.delete(id)
     until(lambda: bench.compare.comparison(id).answers[0].trial_id, within_s=30)
     run = bench.compare.running
-    assert run is not None and run.record.id == id and run.doing.endswith(" of 40 answers")
+    assert run is not None and run.record.id == id and run.doing.endswith(" of 40 trials")
     bench.compare.stop()
     bench.compare.wait(30)
     assert run.state == "stopped"

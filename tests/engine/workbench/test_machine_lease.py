@@ -3,15 +3,19 @@
 import threading
 from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from engine.bench.planning.plan import Plan
+from engine.bench.running.session import Session
 from engine.errors import ConfigError, PoolClosed
+from engine.settings import Settings
 from engine.tasks import Task, TaskRunner
-from engine.workbench import machine_lease
+from engine.workbench import Workbench, backend_slot, bench_slot, load_order_slot, machine_lease
 from engine.workbench.machine_lease import Kind, Lease, MachineBusy, MachineLease
 from tests.waiting import until
 
@@ -91,7 +95,7 @@ class Leases(RuleBasedStateMachine):
         is_waiting = self.waiting is not None
         assert self.machine.is_measuring == (is_waiting or any(lease.kind in EXCLUSIVE for lease in self.held))
         others = [lease.name for lease in self.held if lease.kind != "background"]
-        assert self.machine.busy_with == (others[0] if others else "The one that waits" if is_waiting else "")
+        assert self.machine.busy_with in ([*others, *["The one that waits"] * is_waiting] or [""])
         assert all(lease.is_unwanted == is_waiting for lease in self._background())
 
     def teardown(self) -> None:
@@ -172,6 +176,51 @@ def test_of_many_measurements_that_begin_at_once_one_has_the_machine(number: int
     for thread in threads:
         thread.join(WITHIN_S)
     assert len(granted) == 1 and refused == [granted[0].name] * 11
+
+
+def test_of_all_measurements_of_a_workbench_that_begin_at_once_one_does(
+    home: Path, story_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where each has looked whether it would disturb before any has begun."""
+    go_on, at_once = threading.Event(), threading.Barrier(4)
+
+    def measure(*_what: object, **_how: object) -> None:
+        assert go_on.wait(WITHIN_S)
+
+    for place, name in (
+        (load_order_slot, "measure_load_order"), (backend_slot, "measure_backends"), (bench_slot, "measure_limits")
+    ):  # fmt: skip
+        monkeypatch.setattr(place, name, measure)
+    monkeypatch.setattr(Session, "run", measure)
+    bench = Workbench(Settings.from_environment())
+    begun, refused = list[str](), list[str]()
+    starts = {
+        "The load order of story.gguf and other.gguf": lambda: bench.load_order.start(story_model, home / "other.gguf"),
+        "A measurement of embedding backends": lambda: bench.backends.start(""),
+        "Measuring this machine": bench.bench.measure_limits,
+        "A benchmark": lambda: bench.bench.start(Plan(model=str(story_model))),
+    }
+
+    def begin(name: str, start: Callable[[], object]) -> None:
+        at_once.wait(WITHIN_S)
+        try:
+            start()
+        except MachineBusy as busy:
+            refused.append(busy.holder)
+        else:
+            begun.append(name)
+
+    threads = [threading.Thread(target=begin, args=start) for start in starts.items()]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WITHIN_S)
+        assert begun == [bench.machine.busy_with] and refused == begun * 3
+    finally:
+        go_on.set()
+        bench.close()
+    assert bench.machine.busy_with == ""
 
 
 class Tasks(RuleBasedStateMachine):
