@@ -37,7 +37,6 @@ PROGRAMS = (
     "meaning",
     "archive",
     "appending",
-    "crashes",
     "library",
     "embedding",
 )

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from tests.faults.killed_writer import crash_once
 from tests.speed.appending import append
-from tests.speed.crashes import crash_once
 
 
 def test_killed_at_random_moments_nothing_committed_is_lost_and_nothing_is_halved(path: Path) -> None:

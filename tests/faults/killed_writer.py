@@ -1,13 +1,12 @@
 """A process that writes the history is killed (-9) at random moments; what it committed is there each time, and whole.
 
-python -m tests.speed.crashes FILE SEED     the process that is killed: writes until then
+python -m tests.faults.killed_writer FILE SEED     the process that is killed: writes until then
 """
 
 import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections import deque
 from concurrent.futures import Future
@@ -21,11 +20,8 @@ from engine.history import History, owned_file
 from engine.samples import SAMPLE
 from tests.engine.history.run_maker import make_run, make_samples
 from tests.engine.history.trial_maker import make_trial
-from tests.speed.common import Row, at_most
-from tests.speed.peers import ROOT
 
-ROUNDS = 50
-SHAPE = ""
+ROOT = Path(__file__).parents[2]
 LONGEST_S = 1.0
 NUM_STEPS = 40
 NUM_SAMPLES = 30_000
@@ -42,23 +38,10 @@ class Crash(NamedTuple):
     wrong: str
 
 
-def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
-    """Here a round is a kill, always of the same file; `shape` means nothing."""
-    wrong, num_rows = [], 0
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(num_rounds):
-            crash = crash_once(Path(folder, "history.duckdb"), seed=number)
-            num_rows += crash.num_rows
-            wrong += [f"kill {number}: {crash.wrong}"] if crash.wrong else []
-            print(f"  kill {number + 1} of {num_rounds}", end="\r", file=sys.stderr, flush=True)
-    beside = "; ".join(wrong[:3]) or f"{num_rounds} kills, {num_rows:,} committed rows found again"
-    return [at_most("kills while writing that lost or halved something", len(wrong), 0, beside, "")]
-
-
 def crash_once(path: Path, *, seed: int) -> Crash:
     """Start a writer, kill it after up to LONGEST_S seconds of writing, open its file and look."""
     said = path.with_name(f"said-{seed}")
-    words = [sys.executable, "-m", "tests.speed.crashes", str(path), str(seed)]
+    words = [sys.executable, "-m", "tests.faults.killed_writer", str(path), str(seed)]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         writer.stdout.readline()
