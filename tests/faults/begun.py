@@ -5,6 +5,8 @@ The way out waits for what was begun and raises Failure where it broke; after a 
 
 import http.client
 import random
+import re
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
@@ -12,10 +14,10 @@ from urllib.parse import urlsplit
 from tests.faults.app import until
 from tests.faults.failure import MOST_S, Failure
 from tests.faults.page import Page
-from tests.faults.world import World
+from tests.faults.world import LONG, World
 
 Finish = Callable[[], object]
-OWN_TAB = 5
+OWN_TAB, COMPANY_TAB = 5, 7
 QUERIES = (
     "SELECT count(*) FROM range(3000000) a WHERE a.range % 7 = 3",
     "SELECT id, prompt FROM trials ORDER BY created_at DESC LIMIT 50",
@@ -62,8 +64,11 @@ def taking_in(world: World, draw: random.Random) -> Finish:
 
 
 def benchmark(world: World, draw: random.Random) -> Finish:
-    """A benchmark measures; its samples shown so far count as acknowledged."""
-    page = world.tab(OWN_TAB)
+    """A benchmark measures; the samples that its page counts as done are acknowledged."""
+    page = world.tab(COMPANY_TAB)
+    page.go_to("benchmark")
+    if page.find("watch_stop") is not None:
+        return lambda: None  # one measures already, beside the fault
     page.go_to("benchmark", "question=speed")
     for key, value in PLAN.items():
         page.fill(key, value)
@@ -71,8 +76,13 @@ def benchmark(world: World, draw: random.Random) -> Finish:
     if "run=" not in page.query:
         raise Failure(f"the benchmark did not start: {page.errors()}")
 
+    time.sleep(draw.choice((0, 0, 3)))
+    page.rerun()
+    _note_samples(world, page)
+
     def stop() -> None:
         page.rerun()
+        _note_samples(world, page)
         if page.find("watch_stop") is not None:
             page.press("watch_stop")
         until(lambda: _has_stopped(page), "the benchmark did not stop")
@@ -92,6 +102,16 @@ THINGS: dict[str, Callable[[World, random.Random], Finish]] = {
 }
 
 
+def company(world: World, draw: random.Random) -> Finish:
+    """What goes on beside a fault of any kind: nothing, or a trial that streams, or now and then a benchmark."""
+    lot = draw.random()
+    if lot < 0.06:
+        return benchmark(world, draw)
+    if lot < 0.5:
+        world.begin_trial(draw, LONG, number=COMPANY_TAB)
+    return lambda: None
+
+
 def begin(world: World, draw: random.Random) -> tuple[str, Finish]:
     """Begin something drawn by lot; its name and its end."""
     name = draw.choice(sorted(THINGS))
@@ -103,6 +123,13 @@ def _beside(action: Callable[[], object]) -> Finish:
     begun = thread.submit(action)
     thread.shutdown(wait=False)
     return begun.result
+
+
+def _note_samples(world: World, page: Page) -> None:
+    run = re.search(r"run=([0-9a-f-]{36})", page.query)
+    counts = [re.match(r"([\d,]+) of ", bar.text) for bar in page.of_type("progress")]
+    if run is not None:
+        world.ledger.runs[run[1]] = max([int(one[1].replace(",", "")) for one in counts if one], default=0)
 
 
 def _has_stopped(page: Page) -> bool:

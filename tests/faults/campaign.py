@@ -6,10 +6,12 @@ A fault is drawn from its seed, its kind and its number within the kind, so that
 import random
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.faults import begun
 from tests.faults.app import adopt_orphans, end_in_order
 from tests.faults.checks import Checks
 from tests.faults.failure import Failure
@@ -59,20 +61,31 @@ class Campaign:
     def _one(self, kind: str) -> Outcome:
         number = self._numbers[kind]
         self._numbers[kind] += 1
-        began = time.monotonic()
-        world, checks = self._opened()
-        began = time.monotonic()
-        draw = random.Random(f"{self.seed}/{kind}/{number}")
-        world.doing = kind
+        began, failure = time.monotonic(), ""
         try:
-            KINDS[kind].fault(world, draw)
-            checks.all(draw)
-        except Failure as failure:
+            world, checks = self._opened()
+            began = time.monotonic()
+            self._break(world, checks, kind, random.Random(f"{self.seed}/{kind}/{number}"))
+        except Failure as error:
+            failure = str(error)
+        except Exception:
+            failure = f"the fault itself could not be carried out:\n{traceback.format_exc()}"
+        elapsed_s, doing = time.monotonic() - began, self._world.doing if self._world else "start"
+        if failure:
             self._close()
-            return Outcome(kind, number, world.doing, time.monotonic() - began, str(failure))
+        return Outcome(kind, number, doing, elapsed_s, failure)
+
+    def _break(self, world: World, checks: Checks, kind: str, draw: random.Random) -> None:
+        world.doing = kind
+        url, end_company = world.app.url, begun.company(world, draw)
+        KINDS[kind].fault(world, draw)
+        doing, world.doing = world.doing, f"{world.doing}; then the checks"
+        if world.app.url == url:
+            end_company()
+        checks.all(draw)
+        world.doing = doing
         self.most_app_growth = max(self.most_app_growth, checks.most_app_bytes - checks.app_bytes)
         self.most_worker_growth = max(self.most_worker_growth, checks.most_worker_bytes - checks.worker_bytes)
-        return Outcome(kind, number, world.doing, time.monotonic() - began, "")
 
     def _opened(self) -> tuple[World, Checks]:
         if self._world is None or self._checks is None:

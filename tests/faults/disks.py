@@ -1,6 +1,7 @@
 """A full disk and a read-only folder: said in words, survived, and nothing lost."""
 
 import random
+import signal
 from contextlib import AbstractContextManager, suppress
 
 from tests.faults.app import until
@@ -42,7 +43,7 @@ def _without_writing(world: World, draw: random.Random, disk: AbstractContextMan
     page.go_to("")
     if page.errors():
         world.doing += f"; the page then says {page.errors()[0][:120]!r}, restarted"
-        world.app.close()
+        world.app.end(signal.SIGTERM)
         world.down()
         world.ledger.find_all(world.home.path)
         world.start()

@@ -107,8 +107,8 @@ class Page:
 
     @property
     def place(self) -> str:
-        """The address without the server."""
-        return f"/{self.name}" + (f"?{self.query}" if self.query else "")
+        """The address without the server, as far as it helps to know it."""
+        return (f"/{self.name}" + (f"?{self.query}" if self.query else ""))[:160]
 
     @property
     def trial(self) -> str:

@@ -117,7 +117,7 @@ class World:
         page.fill("lab_max_tokens", num_tokens)
         before = page.trial
         page.press("do_run")
-        if page.errors() or page.trial == before:
+        if page.trial == before:
             raise Failure(f"a trial could not be run: {page.errors()}")
         return page.trial
 
