@@ -43,7 +43,7 @@ def query(world: World, draw: random.Random) -> Finish:
     """The SQL console has been asked something."""
     page = world.tab(OWN_TAB)
     page.go_to("history", "view=sql")
-    page.fill("history_sql_editor", draw.choice(QUERIES))
+    page.fill(history_sql_editor=draw.choice(QUERIES))
     return _beside(lambda: page.press("history_sql_run"))
 
 
@@ -56,7 +56,7 @@ def taking_in(world: World, draw: random.Random) -> Finish:
     ]
 
     def take() -> None:
-        page.fill("history_pasted", "\n".join(lines))
+        page.fill(history_pasted="\n".join(lines))
         if page.find("history_take_in") is not None:
             page.press("history_take_in")
 
@@ -70,8 +70,7 @@ def benchmark(world: World, draw: random.Random) -> Finish:
     if page.find("watch_stop") is not None:
         return lambda: None  # one measures already, beside the fault
     page.go_to("benchmark", "question=speed")
-    for key, value in PLAN.items():
-        page.fill(key, value)
+    page.fill(**PLAN)
     page.press("plan_run")
     if "run=" not in page.query:
         raise Failure(f"the benchmark did not start: {page.errors()}")

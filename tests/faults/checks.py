@@ -33,7 +33,7 @@ class Checks:
         for name in (*PAGES, *PAGES):
             world.tab().go_to(name)
         for number in range(NUM_TABS):
-            world.ending(world.begin_trial(draw, SHORT, number=number), number=number, most_s=STARTS_WITHIN_S)
+            world.ending(world.begin_trial(draw, SHORT, number=number), most_s=STARTS_WITHIN_S)
         self.all(draw)
         self.app_bytes, self.worker_bytes = private_bytes(world.app.process), self._worker_bytes()
 

@@ -55,5 +55,5 @@ def _without_writing(world: World, draw: random.Random, disk: AbstractContextMan
 def _paste_and_take(world: World, draw: random.Random) -> None:
     page = world.tab()
     page.go_to("history", "view=runs")
-    page.fill("history_pasted", f"{draw.randint(10, 999)} tokens in {draw.randint(2, 99)}s")
+    page.fill(history_pasted=f"{draw.randint(10, 999)} tokens in {draw.randint(2, 99)}s")
     page.press("history_take_in")

@@ -22,7 +22,7 @@ def hostile_paste(world: World, draw: random.Random) -> None:
     text = TEXTS[name](draw).decode("utf-8", "replace")
     world.doing = f"paste {name}, {len(text):,} characters"
     page = _import_page(world)
-    page.fill("history_pasted", text)
+    page.fill(history_pasted=text)
     _take_in(world, page)
 
 

@@ -76,7 +76,7 @@ def hostile_template(world: World, draw: random.Random) -> None:
         page.go_to("")
         if page.find("lab_mode") is not None:
             page.choose("lab_mode", "Chat")
-            page.fill(_message_key(page), f"Hello {nasty(draw)[:200]}")
+            page.fill(**{_message_key(page): f"Hello {nasty(draw)[:200]}"})
             page.press("do_run")
             if page.trial and not page.errors():
                 world.ending(page.trial)
@@ -143,7 +143,7 @@ def _load(world: World, path: Path) -> None:
     page.go_to("")
     page.press("model_change")
     page.choose("pick_source", "Path")
-    page.fill("pick_path", str(path))
+    page.fill(pick_path=str(path))
     load = page.find("pick_load")
     if load is None or load.disabled:
         if not page.errors():

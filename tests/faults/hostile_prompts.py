@@ -32,14 +32,14 @@ def hostile_grammar(world: World, draw: random.Random) -> None:
         page.press("history_take_in")
         page.go_to("", f"trial={id}")
         if page.find("do_run") is not None and not page.errors():
-            page.fill("lab_max_tokens", draw.choice((8, 32)))
+            page.fill(lab_max_tokens=draw.choice((8, 32)))
             page.press("do_run")
             if page.trial and page.trial != id:
                 # Ended well, it counts as kept; what it was refused for is for the page to say.
                 world.ending(page.trial)
     world.lose_tab()
     world.tab(1).press("do_stop") if world.tab(1).find("do_stop") is not None else None
-    end = world.ending(neighbour, number=1)
+    end = world.ending(neighbour)
     if end.get("error"):
         raise Failure(f"another trial that streamed failed with it: {end['error']}")
 
@@ -55,8 +55,7 @@ def hostile_prompt(world: World, draw: random.Random) -> None:
     for key in draw.sample(sorted(FIELDS), draw.randint(1, 3)):
         filled[key] = FIELDS[key](draw)
     world.doing = f"run with {str(filled)[:200]}"
-    for key, value in filled.items():
-        page.fill(key, value)
+    page.fill(**filled)
     before = page.trial
     page.press("do_run")
     if page.trial != before:

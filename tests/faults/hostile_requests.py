@@ -35,7 +35,7 @@ FOREIGN = (
     "\xff",
 )
 ELSEWHERE = ("http://evil.example", "http://localhost:3000", "http://127.0.0.1:1", "null", "file://", "http://[::1")
-SECRETS = (b"root:x:", b"composition root", b"logitbench_token")
+SECRETS = (b"root:x:", b"composition root")
 FRAMES = (
     b"\xf1\x85\0\0\0\0hello",
     b"\x81\x05hello",
@@ -83,6 +83,8 @@ def _request(world: World, draw: random.Random) -> tuple[bytes, bool]:
     path = draw.choice((*ROUTES, *TRAVERSALS, "/" + "a" * draw.choice((10, 70_000))))
     if draw.random() < 0.3:
         path += ("&" if "?" in path else "?") + quote(draw.randbytes(draw.choice((5, 500))))
+    if is_foreign:
+        path = path.replace("/_stcore/health", "/")  # which is open to everybody
     method = draw.choice(METHODS)
     host = draw.choice(FOREIGN) if is_foreign and draw.random() < 0.6 else own
     headers = [f"Host: {host}"]
@@ -131,9 +133,9 @@ def _is_harmless(answer: bytes, is_foreign: bool) -> None:
         raise Failure(f"answered with an error of its own: {answer[:300]!r}")
     if b"access-control-allow-origin: *" in head or b"evil" in head:
         raise Failure(f"lets other pages read: {head[:300]!r}")
-    if is_foreign and status == b"200" and any(secret in answer for secret in SECRETS):
-        raise Failure(f"gives a page elsewhere {answer[:200]!r}")
-    if any(secret in answer for secret in SECRETS[:2]):
+    if is_foreign and status[:1] in (b"2", b"3"):
+        raise Failure(f"lets a page from elsewhere in: {answer[:200]!r}")
+    if any(secret in answer for secret in SECRETS):
         raise Failure(f"gives a file of this machine: {answer[:200]!r}")
 
 
@@ -164,7 +166,7 @@ def _is_refused(world: World, path: str, origin: str | None) -> None:
 def _send_broken(opened: ClientConnection, draw: random.Random) -> None:
     jobs = {f"{number}": draw.choice((0, -1, 1 << 70, "x", None, 10**9)) for number in range(draw.choice((1, 3000)))}
     messages: tuple[str | bytes, ...] = (
-        "", "{}", "[" * 100_000, json.dumps({"token": "", "jobs": jobs}), json.dumps({"token": 5}), "\ud7ff" * 1000,
+        "", "{}", "[" * 100_000, json.dumps({"jobs": jobs}), json.dumps({"jobs": 5, "x": 1}), "\ud7ff" * 1000,
         draw.randbytes(draw.choice((1, 40, 5000))), b"\x5a" + bytes([200]) + draw.randbytes(60), b"\x00" * 70_000,
     )  # fmt: skip
     if draw.random() < 0.5:

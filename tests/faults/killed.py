@@ -38,8 +38,8 @@ def kill_child(world: World, draw: random.Random) -> None:
         with suppress(psutil.NoSuchProcess):
             draw.choice([one for one in children if one.pid not in workers] or children).kill()
         finish()
-        for number, trial in enumerate(trials, 1):
-            world.ending(trial, number=number)
+        for trial in trials:
+            world.ending(trial)
 
 
 def kill_app(world: World, draw: random.Random) -> None:
@@ -91,8 +91,8 @@ def _hit_worker(world: World, draw: random.Random, hit: Callable[[psutil.Process
         time.sleep(draw.uniform(0, 0.3))
         victim = draw.choice(world.app.workers())
         hit(victim)
-        for number, trial in enumerate(trials, 1):
-            world.ending(trial, number=number)
+        for trial in trials:
+            world.ending(trial)
         if not trials:
             # An idle worker that stands still is found out by the next trial, which may fail.
             world.ending(world.begin_trial(draw))

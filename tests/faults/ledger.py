@@ -80,7 +80,7 @@ def exported(url: str, link: str, trials: list[str]) -> set[str]:
     if not trials:
         return set()
     try:
-        with urllib.request.urlopen(f"{url}{link}&trials={','.join(trials)}", timeout=MOST_S) as answer:
+        with urllib.request.urlopen(f"{url}{link}?trials={','.join(trials)}", timeout=MOST_S) as answer:
             content = answer.read()
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             lines = archive.read("trials.jsonl").splitlines()

@@ -4,7 +4,6 @@ It opens an address, fills fields, presses buttons and sees every element that t
 that Chromium takes. It knows nothing of how the pages are made but the keys of their widgets.
 """
 
-import json
 import re
 import secrets
 import time
@@ -97,14 +96,6 @@ class Page:
         """The notices of failures."""
         return [alert.body for alert in self.of_type("alert")]
 
-    def strip_data(self) -> dict[str, Any]:
-        """What the token strip was given."""
-        for component in self.of_type("bidi_component"):
-            if '"trial"' in component.json:
-                data: dict[str, Any] = json.loads(component.json)
-                return data
-        raise Failure(f"{self.place}: there is no token strip")
-
     @property
     def place(self) -> str:
         """The address without the server, as far as it helps to know it."""
@@ -125,17 +116,15 @@ class Page:
             raise Failure(f"{self.place}: the button {key} cannot be pressed; the page says {self.words()[:300]!r}")
         self._rerun(WidgetState(id=button.id, trigger_value=True))
 
-    def fill(self, key: str, value: str | float | bool) -> None:
-        """Give a field another value, as after Enter or a click elsewhere."""
-        id = self.widget(key).id
-        if isinstance(value, bool):
-            state = WidgetState(id=id, bool_value=value)
-        elif isinstance(value, str):
-            state = WidgetState(id=id, string_value=value)
-        else:
-            state = WidgetState(id=id, double_value=float(value))
-        self._states[id] = state
-        self._rerun(state)
+    def fill(self, **values: str | float | bool) -> None:
+        """Give fields, by their keys, other values, as after Enter or a click elsewhere; the script runs once."""
+        changed = []
+        for key, value in values.items():
+            kind = {bool: "bool_value", str: "string_value"}.get(type(value), "double_value")
+            state = WidgetState(id=self.widget(key).id, **{kind: value})
+            self._states[state.id] = state
+            changed.append(state)
+        self._rerun(*changed)
 
     def choose(self, key: str, option: str) -> None:
         """Choose one option of a row of buttons."""
@@ -213,15 +202,16 @@ class Page:
         message.ParseFromString(raw)  # type: ignore[arg-type]
         return message
 
-    def _rerun(self, changed: WidgetState | None = None) -> None:
-        """Run the script, with the fragment alone that the changed widget lies in; returns when it has ended."""
+    def _rerun(self, *changed: WidgetState) -> None:
+        """Run the script, or the fragment alone that the changed widgets lie in; returns when it has ended."""
         asked = BackMsg()
         client = asked.rerun_script
         client.query_string, client.page_script_hash = self.query, self._script_hash
         client.page_name = "" if self._script_hash else self.name
-        client.fragment_id = self._fragments.get(changed.id, "") if changed else ""
-        others = [state for id, state in self._states.items() if changed is None or id != changed.id]
-        client.widget_states.widgets.extend([*others, changed] if changed else others)
+        client.fragment_id = self._fragments.get(changed[0].id, "") if changed else ""
+        new = {state.id for state in changed}
+        others = [state for id, state in self._states.items() if id not in new]
+        client.widget_states.widgets.extend([*others, *changed])
         self._send(asked)
         self._until_drawn()
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.faults.app import until
 from tests.faults.page import Page
-from tests.faults.world import LONG, SHORT, World
+from tests.faults.world import LONG, RECORDED_TOP_K, SHORT, World
 
 NUM_TABS = 4
 STEPS = 6
@@ -31,7 +31,6 @@ def race(world: World, draw: random.Random) -> None:
     finally:
         for page in tabs:
             page.close()
-    world.tab().go_to("")
     for trial in kept:
         world.ending(trial)
 
@@ -43,7 +42,7 @@ def _act(world: World, page: Page, plan: list[str], shared: str, draw: random.Ra
         if what == "run" or what == "run long":
             page.go_to("")
             _stop(page)
-            page.fill("lab_max_tokens", SHORT if what == "run" else LONG)
+            page.fill(lab_max_tokens=SHORT if what == "run" else LONG, lab_recorded=RECORDED_TOP_K)
             page.press("do_run")
             started.append(page.trial)
         elif what == "stop":

@@ -48,10 +48,9 @@ def _unread_download(world: World, draw: random.Random) -> None:
 def _unread_tokens(world: World, draw: random.Random) -> None:
     """Token sockets that follow a stream and never read."""
     trial = world.begin_trial(draw, LONG)
-    token = world.tab().strip_data()["token"]
     for _ in range(draw.randint(1, 8)):
         follower = tokens.open_socket(world.app.url)
-        tokens.ask(follower, token, [trial])
+        tokens.ask(follower, [trial])
         world.hold(follower.socket.close)
     world.tab().rerun()
 
@@ -78,21 +77,13 @@ def _unfinished_upload(world: World, draw: random.Random) -> None:
 def _greedy_followers(world: World, draw: random.Random) -> None:
     """A token socket that asks for everything again with each message, and goes away in the middle of an answer."""
     trials = draw.sample(sorted(world.ledger.trials), min(len(world.ledger.trials), 64))
-    token = _token(world)
     try:
         with closing(tokens.open_socket(world.app.url)) as follower:
             for _ in range(draw.randint(5, 60)):
-                follower.send(json.dumps({"token": token, "jobs": dict.fromkeys(trials, draw.randint(0, 4))}))
+                follower.send(json.dumps({"jobs": dict.fromkeys(trials, draw.randint(0, 4))}))
             follower.recv(timeout=5)
     except (OSError, WebSocketException) as error:
         raise Failure(f"the token socket broke: {error!r}") from error
-
-
-def _token(world: World) -> str:
-    page = world.tab()
-    page.go_to("")
-    token: str = page.strip_data()["token"]
-    return token
 
 
 READERS: dict[str, Callable[[World, random.Random], None]] = {

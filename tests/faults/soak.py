@@ -134,7 +134,7 @@ def _table(slopes: list[Slope], rows: list[dict[str, float]]) -> str:
 
 def _run(world: World, draw: random.Random) -> None:
     number = draw.randrange(3)
-    world.ending(world.begin_trial(draw, draw.choice((SHORT, 60, 120)), number=number), number=number, most_s=60)
+    world.ending(world.begin_trial(draw, draw.choice((SHORT, 60, 120)), number=number), most_s=60)
 
 
 def _stop(world: World, draw: random.Random) -> None:

@@ -20,16 +20,16 @@ def open_socket(url: str, *, origin: str | None = None, most_s: float = MOST_S) 
     return connect(address, origin=origin or url, open_timeout=most_s, close_timeout=1)  # type: ignore[arg-type]
 
 
-def ask(socket: ClientConnection, token: str, trials: Iterable[str]) -> None:
+def ask(socket: ClientConnection, trials: Iterable[str]) -> None:
     """Ask for all tokens of these trials."""
-    socket.send(json.dumps({"token": token, "jobs": dict.fromkeys(trials, 0)}))
+    socket.send(json.dumps({"jobs": dict.fromkeys(trials, 0)}))
 
 
-def follow(url: str, token: str, trial: str, *, most_s: float = MOST_S) -> dict[str, Any]:
+def follow(url: str, trial: str, *, most_s: float = MOST_S) -> dict[str, Any]:
     """How a trial ended, once it did; raises Failure where nothing comes for so long."""
     try:
         with open_socket(url, most_s=most_s) as socket:
-            ask(socket, token, [trial])
+            ask(socket, [trial])
             end = time.monotonic() + most_s
             while True:
                 message = json.loads(socket.recv(timeout=max(end - time.monotonic(), 0.001)))
