@@ -152,7 +152,7 @@ def label_bomb(num_rows: int = 4000, num_bytes: int = 1 << 20) -> bytes:
 
 
 @cache
-def zip_bomb(member: str, num_bytes: int = 1 << 28) -> bytes:
+def zip_bomb(member: str, num_bytes: int = 1 << 27) -> bytes:
     """An archive of which one member unpacks to nothing but zeros."""
     return packed({**archive_members(), member: bytes(num_bytes)})
 
@@ -219,14 +219,14 @@ def _after_value(content: bytes, place: int, kind: int) -> int:
     return place
 
 
-def lines_changed(draw: random.Random, content: bytes) -> bytes:
-    """JSON lines with something in one of them changed."""
-    lines = content.splitlines()
-    if not lines:
-        return json.dumps(value(draw)).encode()
-    place = draw.randrange(len(lines))
-    lines[place] = json.dumps(changed(draw, json.loads(lines[place]))).encode()
-    return b"\n".join([*lines, b""])
+def json_changed(draw: random.Random, name: str, content: bytes) -> bytes:
+    """A member of an archive, JSON or a JSON value a line, with something somewhere in it changed."""
+    lines = content.splitlines() if name.endswith(".jsonl") else [content]
+    place = draw.randrange(len(lines)) if lines else 0
+    lines[place : place + 1] = [
+        json.dumps(changed(draw, json.loads(line))).encode() for line in lines[place : place + 1]
+    ]
+    return b"\n".join([*lines, b""]) if lines else json.dumps(value(draw)).encode()
 
 
 Maker = Callable[[random.Random], bytes]

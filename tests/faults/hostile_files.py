@@ -46,7 +46,7 @@ def hostile_archive(world: World, draw: random.Random) -> None:
         ("runs.jsonl", "runs.jsonl", "trials.jsonl", "manifest.json", "marks.jsonl", "tokenizers.jsonl")
     )
     world.doing = f"an archive with another {member}"
-    members[member] = foreign.lines_changed(draw, members[member])
+    members[member] = foreign.json_changed(draw, member, members[member])
     page = _import_page(world)
     page.upload("history_file_0", "archive.zip", foreign.packed(members))
     _take_in(world, page)

@@ -38,8 +38,8 @@ def kill_child(world: World, draw: random.Random) -> None:
         with suppress(psutil.NoSuchProcess):
             draw.choice([one for one in children if one.pid not in workers] or children).kill()
         finish()
-        for trial in trials:
-            world.ending(trial)
+    for trial in trials:
+        world.ending(trial)
 
 
 def kill_app(world: World, draw: random.Random) -> None:
@@ -91,10 +91,14 @@ def _hit_worker(world: World, draw: random.Random, hit: Callable[[psutil.Process
         time.sleep(draw.uniform(0, 0.3))
         victim = draw.choice(world.app.workers())
         hit(victim)
-        for trial in trials:
-            world.ending(trial)
         if not trials:
             # An idle worker that stands still is found out by the next trial, which may fail.
             world.ending(world.begin_trial(draw))
-    until(lambda: victim.pid not in {one.pid for one in world.app.workers()}, f"worker {victim.pid} was not replaced")
+        until(lambda: not _is_worker(world, victim), f"worker {victim.pid} was not replaced")
+    for trial in trials:
+        world.ending(trial)
     until(world.app.workers, "the pool has no worker")
+
+
+def _is_worker(world: World, process: psutil.Process) -> bool:
+    return process.pid in {one.pid for one in world.app.workers()}

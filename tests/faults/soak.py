@@ -23,6 +23,7 @@ from scipy import stats
 from tests.faults import begun
 from tests.faults.app import adopt_orphans, end_in_order, private_bytes
 from tests.faults.checks import PAGES, Checks
+from tests.faults.failure import Failure
 from tests.faults.world import SHORT, World
 
 EVERY_S = 60.0
@@ -54,7 +55,7 @@ class Slope(NamedTuple):
 
 
 def main() -> int:
-    """Use the workbench, print the slopes; 1 where a figure is growing."""
+    """Use the workbench, print the slopes; 1 where a figure is growing or anything failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=120, help="how long (default: 120)")
     parser.add_argument("--seed", type=int, default=0, help="of what is done when (default: 0)")
@@ -72,27 +73,32 @@ def main() -> int:
     settled = [row for row in rows if row["minute"] >= min(SETTLES_WITHIN_MIN, asked.minutes / 3)]
     slopes = [_slope(name, settled) for name in BOUNDS]
     print(_table(slopes, settled))
-    return int(any(slope.verdict == "growing" for slope in slopes))
+    print(f"{rows[-1]['done']:,.0f} things done, {rows[-1]['failed']:,.0f} failed")
+    return int(any(slope.verdict == "growing" for slope in slopes) or rows[-1]["failed"] > 0)
 
 
 def _use(world: World, draw: random.Random, minutes: float, file: TextIO) -> Iterator[dict[str, float]]:
     """Do one thing after another; a row of figures each minute."""
     world.start()
     Checks(world).warm_up(draw)
-    writer = csv.DictWriter(file, ["minute", *BOUNDS, "done"])
+    writer = csv.DictWriter(file, ["minute", *BOUNDS, "done", "failed"])
     writer.writeheader()
-    began, num_done = time.monotonic(), 0
+    began, num_done, num_failed = time.monotonic(), 0, 0
     last = -EVERY_S
     while (now := time.monotonic() - began) < 60 * minutes:
         if now - last >= EVERY_S:
             last = now
-            row = {"minute": round(now / 60, 2), **_figures(world), "done": num_done}
+            row = {"minute": round(now / 60, 2), **_figures(world), "done": num_done, "failed": num_failed}
             writer.writerow(row)
             file.flush()
             print("  ".join(f"{name} {value:,.1f}" for name, value in row.items()), flush=True)
             yield row
-        draw.choices([act for act, _ in ACTS], [weight for _, weight in ACTS])[0](world, draw)
-        num_done += 1
+        try:
+            draw.choices([act for act, _ in ACTS], [weight for _, weight in ACTS])[0](world, draw)
+            num_done += 1
+        except Failure as failure:
+            num_failed += 1
+            print(f"FAILED {failure}", flush=True)
 
 
 def _figures(world: World) -> dict[str, float]:

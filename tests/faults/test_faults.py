@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 COUNT = 60
 
 
+@pytest.mark.alone
 def test_drawn_faults_leave_no_mark() -> None:
     seed = random.SystemRandom().randrange(1 << 30)
     words = [sys.executable, "-m", "tests.faults", "--seed", str(seed), "--count", str(COUNT)]

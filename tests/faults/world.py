@@ -148,8 +148,10 @@ class World:
         numbers = range(1, 1 + draw.randint(0, most))
         yield [self.begin_trial(draw, LONG, number=number) for number in numbers]
         for number in numbers:
-            if number in self._tabs and (stop := self._tabs[number].find("do_stop")) is not None and not stop.disabled:
-                self._tabs[number].press("do_stop")
+            page = self.tab(number)
+            page.rerun()
+            if page.find("do_stop") is not None:
+                page.press("do_stop")
 
     def pulse(self) -> None:
         """Raise Failure where health was not answered in time since the last call."""
