@@ -107,4 +107,4 @@ def _for_several(way: str) -> str:
 
 def _words(text: str) -> list[str]:
     """Words with the white space before them, so that joined they are the text again."""
-    return re.findall(r"\s*\S+|\s+$", text)
+    return re.findall(r"\s*+\S++|\s++", text)

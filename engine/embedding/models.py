@@ -28,10 +28,14 @@ _LARGEST_CONFIG = 1 << 20
 _LARGEST_TABLE = 100_000_000
 _LENGTH_BYTES = 8
 _PREFIXES = (
-    (r"bge-(small|base|large)-en(-v1\.5)?", "Represent this sentence for searching relevant passages: ", ""),
-    (r"(multilingual-)?e5-.*instruct", f"Instruct: {E5_TASK}\nQuery: ", ""),
-    (r"(multilingual-)?e5-(small|base|large)(-v2)?", "query: ", "passage: "),
-    (r"nomic-embed-text-v1(\.5)?", "search_query: ", "search_document: "),
+    (
+        re.compile(r"^bge-(small|base|large)-en(-v1\.5)?$"),
+        "Represent this sentence for searching relevant passages: ",
+        "",
+    ),
+    (re.compile(r"^(multilingual-)?e5-.*instruct$"), f"Instruct: {E5_TASK}\nQuery: ", ""),
+    (re.compile(r"^(multilingual-)?e5-(small|base|large)(-v2)?$"), "query: ", "passage: "),
+    (re.compile(r"^nomic-embed-text-v1(\.5)?$"), "search_query: ", "search_document: "),
 )
 """Names of models whose folders do not say what they want, and what their model cards say: query, document."""
 
@@ -152,7 +156,7 @@ def _prefixes_by_name(*names: str) -> tuple[str, str]:
     for name in names:
         short = re.sub(_QUANTISATION, "", name.lower().replace(" ", "-"))
         for known, query, document in _PREFIXES:
-            if re.fullmatch(known, short):
+            if known.search(short):
                 return query, document
     return "", ""
 

@@ -62,7 +62,7 @@ def explain(error: Exception, path: Path) -> HistoryError:
             f"changed. Start the newer workbench, or let LOGITBENCH_HOME name another folder. ({first})"
         )
     for pattern, meaning in _MEANINGS:
-        if re.search(pattern, text, re.IGNORECASE):
+        if pattern.search(text):
             return HistoryError(f"The history {path} {meaning} ({first})")
     return HistoryError(
         f"The history {path} could not be used: {first} What was kept before is unchanged; "
@@ -71,30 +71,30 @@ def explain(error: Exception, path: Path) -> HistoryError:
 
 
 _MEANINGS = (
-    (r"Connection already closed", "is closed; open it again."),
+    (re.compile(r"Connection already closed", re.IGNORECASE), "is closed; open it again."),
     (
-        r"No space left|File too large|Disk quota|out of disk",
+        re.compile(r"No space left|File too large|Disk quota|out of disk", re.IGNORECASE),
         (
             "could not grow: the disk is full. Everything kept before is still there; what was not kept is still on "
             "screen and can be downloaded. Free some space and run again."
         ),
     ),
     (
-        r"Permission denied|Read-only file system|Operation not permitted",
+        re.compile(r"Permission denied|Read-only file system|Operation not permitted", re.IGNORECASE),
         (
             "cannot be written: its file or folder is not writable for this user. Change the permissions, or let "
             "LOGITBENCH_HOME name a folder that is writable."
         ),
     ),
     (
-        r"No such file|Not a directory|Is a directory|File exists",
+        re.compile(r"No such file|Not a directory|Is a directory|File exists", re.IGNORECASE),
         (
             "cannot be made at this place: its folder is not there, or something else has its name. Let "
             "LOGITBENCH_HOME name a folder."
         ),
     ),
     (
-        r"not a valid DuckDB|Corrupt|checksum|Could not read|Serialization|deserializ|WAL",
+        re.compile(r"not a valid DuckDB|Corrupt|checksum|Could not read|Serialization|deserializ|WAL", re.IGNORECASE),
         (
             "is damaged, or is not a DuckDB database. Nothing was changed. Move the file away and start again with an "
             "empty history, or put a backup in its place."

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from engine.llama.library import start_backend
 from engine.process.serving import serve
 
-_CHANGED = re.compile(r"^\[ *\d+/ *\d+\] (.+?) +- \[.* -> .*\((\w+)\)$", re.MULTILINE)
+_CHANGED = re.compile(r"^\[ *+\d++/ *+\d++\] (.{1,64}?) +- \[[^\]\n]*+\][^>\n]*+> [^(\n]*+\((\w++)\)$", re.MULTILINE)
 _FAILED = "failed to quantize: "
 _WITHOUT_IMATRIX = "will require an imatrix"
 

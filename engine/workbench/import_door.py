@@ -42,7 +42,7 @@ SHOWN = 40
 
 _CANDIDATE = re.compile(r"\[\d{1,12}\] +(?:- +\d|sampled token:)")
 _OF_LLAMA_BENCH = re.compile(r"[\[{]|CREATE|INSERT|BEGIN|PRAGMA|--|.*\bn_prompt\b", re.IGNORECASE)
-_NOTED = re.compile(r"\d.*?\b(?:tok|tkn|t/s|tps)", re.IGNORECASE)
+_NOTED = re.compile(r"^[^\d\n]*+\d.*?\b(?:tok|tkn|t/s|tps)", re.IGNORECASE | re.MULTILINE)
 _HINTS = {
     "| model ": "it is llama-bench's table for people, without samples: use its option -o jsonl",
     "label,cell,round,": "it is a table of samples for other programs: export the run as a file",

@@ -17,10 +17,18 @@ TABLE = "llama_bench"
 MOST_ROWS = 10_000
 MOST_SAMPLES = 100_000
 
-_INSERT = re.compile(rf"INSERT\s+INTO\s+\"?{TABLE}\"?\s*(?:\(([^)]*)\)\s*)?VALUES\s*\(", re.IGNORECASE)
-_CREATE = re.compile(rf"CREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?\"?{TABLE}\"?\s*\(([^)]*)\)\s*;", re.IGNORECASE)
+# Possessive, and columns without brackets: each character is read once, whatever the text.
+_IS_SQL = re.compile(r"CREATE|INSERT|BEGIN|PRAGMA|--", re.IGNORECASE)
+_INSERT = re.compile(
+    rf"INSERT\s++INTO\s++\"?{TABLE}\"?\s*+(?:\(([^()]*+)\)\s*+)?VALUES\s*+\(",
+    re.IGNORECASE,
+)
+_CREATE = re.compile(
+    rf"CREATE\s++TABLE\s++(?:IF\s++NOT\s++EXISTS\s++)?\"?{TABLE}\"?\s*+\(([^()]*+)\)\s*+;",
+    re.IGNORECASE,
+)
 # llama-bench does not double the quotes inside a value, so a single one ends it only where a comma or the end follows.
-_VALUE = re.compile(r"\s*(?:'((?:[^']|''|'(?!\s{0,9}[,)]))*)'|([^\s,')]+))\s*([,)])")
+_VALUE = re.compile(r"\s*+(?:'((?:[^']++|''|'(?!\s{0,9}[,)]))*+)'|([^\s,')]++))\s*+([,)])")
 
 
 def read_rows(text: str) -> list[Row]:
@@ -33,7 +41,7 @@ def read_rows(text: str) -> list[Row]:
         found = _from_json(text)
     elif start.startswith("{"):
         found = _from_lines(text)
-    elif re.match(r"(CREATE|INSERT|BEGIN|PRAGMA|--)", start, re.IGNORECASE):
+    elif _IS_SQL.match(start):
         found = _from_sql(text)
     else:
         found = _from_csv(text)
