@@ -1,7 +1,7 @@
 """The history of trials and benchmark runs in DuckDB: store, migrations, inbox, files. The only package with duckdb."""
 
 from engine.history.archive import Imported, export_history, import_archive
-from engine.history.inbox import INBOX, take_inbox, write_inbox
+from engine.history.inbox import INBOX, refusals, take_inbox, write_inbox
 from engine.history.run_file import read_run, run_bytes, run_from_bytes, write_run
 from engine.history.runs import Profile, Runs
 from engine.history.store import History
@@ -19,6 +19,7 @@ __all__ = [
     "export_history",
     "import_archive",
     "read_run",
+    "refusals",
     "run_bytes",
     "run_from_bytes",
     "take_inbox",

@@ -11,6 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from engine.errors import ConfigError
+from engine.history import run_schema
 from engine.history.trials import as_uuid
 from engine.runs import CellRecord, RunRecord, RunSummary
 from engine.samples import FLAGS, SAMPLE, Samples
@@ -21,7 +22,10 @@ SENTENCE = "sentence"
 
 
 def run_row(run: RunRecord) -> dict[str, Any]:
-    """The run's row of `runs`, by column; raises ConfigError where its id is no UUID or its time has no zone."""
+    """The run's row of `runs`, by column.
+
+    Raises ConfigError where its id is no UUID, its time has no zone, or a value is not of its type in `run_schema`.
+    """
     if as_uuid(run.id) is None:
         raise ConfigError(f"id = {run.id!r}: must be a UUID as text")
     if run.created_at.utcoffset() is None:
@@ -35,21 +39,23 @@ def run_row(run: RunRecord) -> dict[str, Any]:
         "origin": run.origin,
         "model_name": _model_name(run),
         "machine_hash": str(run.machine.get("hash", "")),
-        "plan": to_json(run.plan),
-        "machine": to_json(run.machine),
-        "versions": to_json(run.versions),
+        "plan": _checked_json("plan", run.plan),
+        "machine": _checked_json("machine", run.machine),
+        "versions": _checked_json("versions", run.versions),
         **outcome_columns(run.outcome),
     }
 
 
 def outcome_columns(outcome: Mapping[str, Any]) -> dict[str, str]:
     """The columns of `runs` that an outcome fills."""
-    return {"outcome": to_json(outcome), "sentence": str(outcome.get(SENTENCE, ""))}
+    return {"outcome": _checked_json("outcome", outcome), "sentence": str(outcome.get(SENTENCE, ""))}
 
 
 def run_of(row: dict[str, Any], cells: tuple[CellRecord, ...], samples: Samples) -> RunRecord:
-    """The run of a row of `runs`."""
-    decoded = {name: msgspec.json.decode(row[name]) for name in ("plan", "machine", "versions", "outcome")}
+    """The run of a row of `runs`; what an earlier version kept there without being of its type is left out."""
+    decoded: dict[str, Any] = {
+        name: run_schema.sound(name, msgspec.json.decode(row[name])) for name in run_schema.OF_RUN
+    }
     plain = {name: row[name] for name in ("name", "question", "status", "origin")}
     created_at = row["created_at"].replace(tzinfo=UTC)
     return RunRecord(id=str(row["id"]), created_at=created_at, cells=cells, samples=samples, **plain, **decoded)
@@ -61,9 +67,14 @@ def summary_of(row: dict[str, Any]) -> RunSummary:
 
 
 def cell_rows(run_id: str, cells: Iterable[CellRecord]) -> pa.Table:
-    """The cells' rows of `cells`."""
+    """The cells' rows of `cells`; raises ConfigError as `run_row`."""
     rows = [
-        {**vars(cell), "run_id": run_id, "settings": to_json(cell.settings), "facts": to_json(cell.facts)}
+        {
+            **vars(cell),
+            "run_id": run_id,
+            "settings": _checked_json("settings", cell.settings),
+            "facts": _checked_json("facts", cell.facts),
+        }
         for cell in cells
     ]
     texts = ("run_id", "label", "settings", "status", "reason", "facts")
@@ -71,14 +82,14 @@ def cell_rows(run_id: str, cells: Iterable[CellRecord]) -> pa.Table:
 
 
 def cell_of(row: dict[str, Any]) -> CellRecord:
-    """The cell of a row of `cells`; a fact that was no finite number is NaN."""
+    """The cell of a row of `cells`, as `run_of` reads; a fact that was no finite number is NaN."""
     return CellRecord(
         number=row["number"],
         label=row["label"],
-        settings=msgspec.json.decode(row["settings"]),
+        settings=run_schema.sound("settings", msgspec.json.decode(row["settings"])),
         status=row["status"],
         reason=row["reason"],
-        facts=facts_of(msgspec.json.decode(row["facts"])),
+        facts=facts_of(run_schema.sound("facts", msgspec.json.decode(row["facts"]))),
     )
 
 
@@ -113,6 +124,16 @@ def samples_of(table: pa.Table) -> Samples:
 def to_json(value: Any) -> str:
     """The value as JSON, numbers and arrays of numpy included; a number that is not finite is null."""
     return msgspec.json.encode(value, enc_hook=_plain).decode()
+
+
+def _checked_json(part: run_schema.Part, values: Mapping[str, Any]) -> str:
+    """A part of a run as JSON; raises ConfigError naming the value that is not of its type."""
+    written = to_json(values)
+    try:
+        run_schema.check(part, msgspec.json.decode(written))
+    except ValueError as error:
+        raise ConfigError(f"The run cannot be kept: {error}") from error
+    return written
 
 
 def _plain(value: Any) -> Any:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import csv
 
 from engine.errors import HistoryError
+from engine.history import run_schema
 from engine.history.run_columns import facts_of, sample_table, samples_of, to_json
 from engine.history.whole_file import write_whole
 from engine.runs import CellRecord, CellStatus, RunRecord, RunStatus
@@ -29,6 +30,7 @@ FORMAT = 1
 RUN, SAMPLES = "run.json", "samples.csv"
 MOST_BYTES = {RUN: 32 << 20, SAMPLES: 256 << 20}
 MOST_SAMPLES = 1_000_000
+MOST_CELLS = 10_000
 HEADER_BYTES = 1 << 16
 LATEST_S = datetime.max.replace(tzinfo=UTC).timestamp()
 
@@ -58,13 +60,15 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Cell(_Part, frozen=True):
     number: Count
-    label: str
+    label: run_schema.Text
     settings: dict[str, Any]
     status: CellStatus
-    reason: str
+    reason: run_schema.Text
     facts: dict[str, float | None]
 
     def read(self) -> CellRecord:
+        run_schema.check("settings", self.settings)
+        run_schema.check("facts", self.facts)
         return CellRecord(**{**msgspec.structs.asdict(self), "facts": facts_of(self.facts)})
 
 
@@ -80,11 +84,13 @@ class _Run(_Part, frozen=True):
     versions: dict[str, str]
     outcome: dict[str, Any]
     origin: Word
-    cells: tuple[_Cell, ...]
+    cells: Annotated[tuple[_Cell, ...], msgspec.Meta(max_length=MOST_CELLS)]
 
     def read(self, samples: Samples) -> RunRecord:
         if self.format != FORMAT:
             raise ValueError(f"it has format {self.format}; this version reads format {FORMAT}")
+        for part in run_schema.OF_RUN:
+            run_schema.check(part, getattr(self, part))
         numbers = [cell.number for cell in self.cells]
         if len(set(numbers)) != len(numbers):
             raise ValueError("two cells have the same number")

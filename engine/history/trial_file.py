@@ -10,15 +10,19 @@ from typing import Annotated, Any, Self
 import msgspec
 import numpy as np
 
+from engine.history.columns import step_rows
+from engine.history.step_checks import checked_steps
 from engine.history.trials import ModelIdentity, TrialRecord
 from engine.jsonable import spec_from_dict, spec_to_dict
 from engine.results import RECORD, Completion, FinishReason, StepTable, Timings
-from engine.specs import PoolSpec, Request, Sampling
+from engine.specs import MAX_RECORDED, PoolSpec, Request, Sampling
 from engine.vocabulary import Vocabulary
 
 FORMAT = 1
+MOST_BYTES = 512 << 20
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+Seconds = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +54,7 @@ class TokenizerPart(Part, frozen=True):
 class _Steps(Part, frozen=True):
     """A StepTable: RECORD rows, and (n, k) matrices of int32, float32, float32, all little-endian."""
 
-    k: Count
+    k: Annotated[int, msgspec.Meta(ge=0, le=MAX_RECORDED)]
     records: bytes
     top_ids: bytes
     top_logprobs: bytes
@@ -81,11 +85,11 @@ class _Model(Part, frozen=True):
 
 
 class _Timings(Part, frozen=True):
-    queue_s: float
-    load_s: float
-    prefill_s: float
-    ttft_s: float
-    decode_s: float
+    queue_s: Seconds
+    load_s: Seconds
+    prefill_s: Seconds
+    ttft_s: Seconds
+    decode_s: Seconds
     num_prompt: Count
     num_cached: Count
     num_generated: Count
@@ -175,9 +179,13 @@ class _File(TrialPart, frozen=True):
     def trial(self) -> TrialRecord:
         vocabulary = self.tokenizer.read()
         _check_ids(np.asarray(self.prompt_ids, np.int64), 0, vocabulary)
-        return self.read(
-            self.prompt_steps.read(vocabulary, is_prompt=True), self.steps.read(vocabulary, is_prompt=False)
+        prompt_steps, steps = (
+            part.read(vocabulary, is_prompt=part is self.prompt_steps) for part in (self.prompt_steps, self.steps)
         )
+        trial = self.read(prompt_steps, steps)
+        for rows in step_rows(trial):
+            checked_steps(rows, "steps")
+        return trial
 
 
 def trial_bytes(trial: TrialRecord) -> bytes:
@@ -192,12 +200,16 @@ def trial_from_bytes(content: bytes) -> TrialRecord:
     """The trial that `trial_bytes` wrote; raises ValueError, TypeError or OverflowError for anything else."""
     try:
         return msgspec.msgpack.decode(content, type=_File).trial()
+    except RecursionError:
+        raise ValueError("it is nested deeper than anything that this version writes") from None
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
 
 
 def read_trial(path: Path) -> TrialRecord:
     """The trial in a file; raises as `trial_from_bytes`, and OSError."""
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
     return trial_from_bytes(path.read_bytes())
 
 

@@ -13,6 +13,10 @@ from engine.stats.sign_flips import MOST_EXACT
 
 FEWEST_ROUNDS = 6
 """Below this no verdict is given: with five rounds, no sign-flip test can reach 5 %."""
+
+_MANY = 1_000_000
+"""Rounds from which on the t test is the normal one to less than a round in a million."""
+
 _FEW_FLIPS = 7
 _NUM_SIMULATED = 20_000
 
@@ -65,6 +69,8 @@ def rounds_needed(
     if effect == math.inf:
         return fewest
     about = math.ceil((float(ndtri(power) - ndtri(level / 2)) / effect) ** 2)
+    if about >= _MANY:
+        return about
     choice = range(fewest, fewest + 2 * about + 32)
     return choice[bisect_left(choice, True, key=lambda num: _smallest_effect(num, level, power) <= effect)]
 

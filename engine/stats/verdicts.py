@@ -251,8 +251,9 @@ def _more_rounds(evidence: _Evidence, alpha: float, num_comparisons: int, same_w
         return fewest - num
     centre, sd = abs(evidence.centre), evidence.sd
     needed = math.inf
-    if centre > 0:
-        needed = rounds_needed(sd, math.exp(min(centre, 1.0)), alpha=alpha, num_comparisons=num_comparisons)
+    ratio = math.exp(min(centre, 1.0))
+    if ratio > 1:
+        needed = rounds_needed(sd, ratio, alpha=alpha, num_comparisons=num_comparisons)
     margin = math.log1p(same_within) - centre
     if margin > 0:
         half_widths = float(ndtri(_POWER) - ndtri(alpha / 2)) * sd / margin

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.errors import ConfigError, HistoryError, HistoryLocked
-from engine.history import INBOX, History, TrialSummary, take_inbox, write_inbox
+from engine.history import INBOX, History, TrialSummary, refusals, take_inbox, write_inbox
 from engine.history.export import to_csv, to_json
 from engine.history.trial_file import read_trial
 from engine.models.library import embedded_model, shipped
@@ -337,6 +337,10 @@ class Workbench:
         return write_inbox(folder, replace(record, label=RECORDED, model=model))
 
     # the end
+
+    def inbox_refusals(self) -> dict[str, str]:
+        """Files of the inbox that could not be read and were set aside, each with the reason."""
+        return refusals(self.settings.home / INBOX)
 
     def _take_in_inbox(self) -> None:
         while not self._closed.wait(INBOX_S):

@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.planning.plan import Plan
-from engine.history import History, run_bytes
+from engine.history import INBOX, History, run_bytes
 from engine.reference import NOTED_BY_HAND, reference_runs
 from engine.runs import RunRecord
 from engine.workbench import Workbench, import_door
@@ -16,6 +16,7 @@ from pages.parts.history import doors
 from pages.parts.plain import plain
 from tests.pages.app import address, choose, open_page, press, said, table
 from tests.pages.bench_harness import make_run
+from tests.waiting import until
 
 
 def page(**query: str) -> AppTest:
@@ -73,6 +74,14 @@ def test_pasted_lines_are_looked_at_and_taken_in(history: History) -> None:
     (row,) = history.find.runs().rows
     assert row["origin"] == NOTED_BY_HAND and "taken in" in said(at)
     assert at.text_area(key="history_pasted").value == ""
+
+
+def test_a_file_of_the_inbox_that_was_set_aside_is_told(bench: Workbench, history: History) -> None:
+    inbox = bench.settings.home / INBOX
+    inbox.mkdir(exist_ok=True)
+    (inbox / "00000000.trial").write_bytes(b"\x91" * 50_000)
+    until(bench.inbox_refusals, "the file is not set aside")
+    assert plain("00000000.trial of the inbox could not be read") in said(page())
 
 
 def test_what_no_door_knows_is_refused_in_place(history: History) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from engine.bench.findings.summary import CellSummary, Summary
 from engine.bench.planning.axes import AXES_BY_NAME
 from engine.bench.planning.layout import parse_layout
 from engine.bench.planning.product import short_paths
+from engine.errors import ConfigError
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME, Samples, counted
 from engine.stats import Interval
@@ -91,11 +93,14 @@ def best_of(cells: Sequence[CellSummary], metric: str) -> CellSummary:
 def varied(cells: Sequence[CellSummary]) -> dict[str, list[Any]]:
     """The settings in which cells differ, each with its values; one that follows from another is left out.
 
-    So is the number of threads for prefill where it is always that of the layout.
+    So is the number of threads for prefill where it is always that of the layout, and what is not a single value, as
+    the whole row of another program.
     """
     values: dict[str, list[Any]] = {}
     for name in dict.fromkeys(name for cell in cells for name in cell.settings):
         column = [cell.settings.get(name) for cell in cells]
+        if any(isinstance(value, list | Mapping) for value in column):
+            continue
         if len(set(column)) > 1 and not any(_follows(column, earlier) for earlier in values.values()):
             values[name] = column
     return {name: list(dict.fromkeys(column)) for name, column in values.items()}
@@ -179,7 +184,7 @@ def advice(run: RunRecord, summary: Summary) -> Advice:
     """
     if "winner" in run.outcome:
         is_open = run.outcome.get("word") == "not enough data"
-        return Advice(run.outcome["winner"], run.outcome["more_rounds"] if is_open else 0)
+        return Advice(run.outcome["winner"], (run.outcome.get("more_rounds") or 0) if is_open else 0)
     if run.question in ("python", "users"):
         return Advice(None, 0)
     open_cells = [
@@ -258,8 +263,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _layout(settings: Mapping[str, Any]) -> tuple[int, int]:
-    """Instances and threads of a cell; (0, 0) where its settings name no layout."""
-    if "layout" not in settings:
-        return 0, 0
-    layout = parse_layout(settings["layout"]).resolved()
-    return layout.instances, int(layout.threads)
+    """Instances and threads of a cell; (0, 0) where its settings name no layout, or one that cannot be."""
+    with suppress(ConfigError, KeyError):
+        layout = parse_layout(settings["layout"]).resolved()
+        return layout.instances, int(layout.threads)
+    return 0, 0

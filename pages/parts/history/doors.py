@@ -3,8 +3,9 @@
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.history import History
+from engine.history import INBOX, History
 from engine.history.finding import Found
+from engine.history.inbox import REFUSED
 from engine.units import NOT_MEASURED, counted
 from engine.workbench import Workbench, import_door
 from engine.workbench.import_door import Recognised
@@ -23,6 +24,7 @@ AT_ONCE_S, REFRESH_S = 1.0, 0.5
 
 ENDINGS = ("zip", "json", "jsonl", "csv", "sql", "log", "txt", "parquet", "trial")
 MOST_MB = 200
+MOST_REFUSALS = 3
 COLUMNS = {
     "run": Column("run"), "cell": Column("configuration"), "samples": Column("samples"), "id": Column("id"),
     **noted.COLUMNS,
@@ -61,6 +63,8 @@ def told(bench: Workbench) -> None:
     """How far the file is that is being taken in, and what the door took in last."""
     if bench.importing.running is not None:
         _progress(bench.importing)
+    for name, reason in list(bench.inbox_refusals().items())[:MOST_REFUSALS]:
+        st.caption(plain(f"{name} of the inbox could not be read and lies in {INBOX}/{REFUSED} now: {reason}"))
     sentence = st.session_state.get(view.TOLD)
     if sentence:
         st.caption(plain(sentence))

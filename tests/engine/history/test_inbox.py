@@ -1,5 +1,6 @@
 """Trials handed over as files."""
 
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 
 from engine.errors import HistoryError
-from engine.history import History, take_inbox, write_inbox
+from engine.history import History, refusals, take_inbox, write_inbox
 from engine.history.trial_file import read_trial
+from engine.results import RECORD
 from engine.specs import Sampling
 from tests.engine.history.run_maker import assert_same_run, make_run
 from tests.engine.history.trial_maker import NASTY, make_steps, make_trial, uuid7
@@ -63,6 +65,18 @@ def _cut(values: dict[str, Any]) -> None:
     values["steps"]["top_ids"] = values["steps"]["top_ids"][:-4]
 
 
+def _infinite(records: bytes) -> bytes:
+    changed = np.frombuffer(records, RECORD).copy()
+    changed["entropy"] = np.inf
+    return changed.tobytes()
+
+
+def _nested(depth: int, *, of_maps: bool = False) -> bytes:
+    """The start of a trial's file whose request is nested so deep, lists or maps of one another."""
+    inner = b"\x81\xa1a" * depth if of_maps else b"\x91" * depth
+    return b"\xde\x00\x17\xa7request\x81\xa1x" + inner + b"\xc0"
+
+
 def _outside(values: dict[str, Any]) -> None:
     values["prompt_ids"] = [1 << 20]
 
@@ -86,6 +100,9 @@ DAMAGE: dict[str, Any] = {
     "steps cut short": _cut,
     "a token outside the tokenizer": _outside,
     "a candidate outside the tokenizer": _candidate_outside,
+    "candidates without end": lambda values: values["steps"].update(k=(1 << 31) - 1, records=b"", top_ids=b""),
+    "a time that is no number": lambda values: values["timings"].update(load_s=float("nan")),
+    "an infinite figure": lambda values: values["steps"].update(records=_infinite(values["steps"]["records"])),
     "kinds that do not fit": lambda values: values["tokenizer"].update(kinds=b""),
 }
 
@@ -111,6 +128,49 @@ def test_a_file_that_is_no_trial_is_set_aside(history: History, inbox: Path, con
     assert take_inbox(history, inbox) == []
     assert len(list((inbox / "refused").iterdir())) == 2
     assert take_inbox(history, inbox) == []
+
+
+@pytest.mark.parametrize("depth", [10, 500, 900, 20_000, 1_000_000])
+@pytest.mark.parametrize("of_maps", [False, True])
+def test_a_nested_file_is_set_aside_and_the_next_is_taken(
+    history: History, inbox: Path, depth: int, of_maps: bool
+) -> None:
+    good = make_trial()
+    write_inbox(inbox, good)
+    (inbox / f"{'0' * 8}-1.trial").write_bytes(_nested(depth, of_maps=of_maps))
+    assert take_inbox(history, inbox) == [good.id]
+    ((name, reason),) = refusals(inbox).items()
+    assert name == "00000000-1.trial" and 10 < len(reason) < 1_100
+
+
+@pytest.mark.parametrize("nest", [20_000, 1_000_000])
+def test_a_nested_run_is_set_aside(history: History, inbox: Path, nest: int) -> None:
+    good = make_run(4)
+    write_inbox(inbox, good)
+    bad = write_inbox(inbox, make_run(4))
+    with zipfile.ZipFile(bad) as members:
+        plain, samples = members.read("run.json").decode(), members.read("samples.csv")
+    with zipfile.ZipFile(bad, "w") as members:
+        members.writestr("run.json", plain.replace('"model"', f'"m": {"[" * nest}{"]" * nest}, "model"', 1))
+        members.writestr("samples.csv", samples)
+    assert take_inbox(history, inbox) == [good.id]
+    assert list(refusals(inbox)) == [bad.name]
+
+
+def test_a_defect_while_reading_sets_that_file_aside(
+    history: History, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = write_inbox(inbox, make_trial()), make_trial()
+    write_inbox(inbox, good)
+
+    def reading(path: Path) -> Any:
+        if path == bad:
+            raise MemoryError
+        return read_trial(path)
+
+    monkeypatch.setattr("engine.history.inbox.read_trial", reading)
+    assert take_inbox(history, inbox) == [good.id]
+    assert refusals(inbox) == {bad.name: "MemoryError:"}
 
 
 def test_an_unfinished_file_is_left_alone(history: History, inbox: Path) -> None:

@@ -35,7 +35,9 @@ def unpacked(content: bytes) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("num_samples", [0, 1, 500])
 def test_a_run_there_and_back(tmp_path: Path, num_samples: int) -> None:
-    run = make_run(num_samples, 7, name=NASTY, outcome={"sentence": NASTY, "rows": [[1, None], {"a": 0.1}]})
+    run = make_run(
+        num_samples, 7, name=NASTY, outcome={"sentence": NASTY, "rows": [1, None], "more": {"a": 0.1, "b": [2]}}
+    )
     write_run(tmp_path / "run.zip", run)
     assert [path.name for path in tmp_path.iterdir()] == ["run.zip"]
     assert_same_run(read_run(tmp_path / "run.zip"), run)
@@ -73,16 +75,15 @@ def test_a_metric_that_the_writer_did_not_know_is_not_measured() -> None:
 def test_whatever_can_be_read_can_be_kept(history: History) -> None:
     members = unpacked(run_bytes(make_run()))
     plain = json.loads(members["run.json"])
-    plain["cells"][0]["settings"] = {"model": [NASTY, {}], NASTY: 1 << 100}
-    plain["cells"][1]["settings"] = {"model": 0.5}
-    plain["machine"] = {"hash": {"a": None}}
-    plain["outcome"] = {"sentence": [1, 2]}
+    plain["cells"][0]["settings"] = {"model": NASTY, NASTY: [NASTY, 1 << 53], "of later": {"a": [1.5], "b": True}}
+    plain["machine"] = {"hash": NASTY, "of later": [None, 1]}
+    plain["outcome"] = {"sentence": "x" * 100_000}
     plain["created_at"] = "9999-12-31T23:59:59+12:00"
     members["run.json"] = json.dumps(plain).encode()
     run = run_from_bytes(packed(members))
     assert history.runs.keep(run)
     assert_same_run(history.runs.run(run.id), run)
-    assert history.runs.recent()[0].sentence == "[1, 2]"
+    assert history.runs.recent()[0].sentence == "x" * 100_000
 
 
 Damage = Callable[[dict[str, Any]], object]

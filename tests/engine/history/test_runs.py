@@ -81,19 +81,19 @@ def test_text_and_odd_values_survive(history: History) -> None:
         0,
         label=NASTY,
         reason=NASTY,
-        settings={"model": NASTY, "layout": np.int64(3), "values": (1, 2), "path": Path("/a/b")},
+        settings={"model": NASTY, "parallel": np.int64(3), "values": (1, 2), "path": Path("/a/b")},
         facts={"load_warm_s": np.float64(0.125), "load_cold_s": np.nan},
         status="failed",
     )
-    run = make_run(1, 1, name=NASTY, cells=(cell,), origin=NASTY, outcome={"sentence": NASTY, "gain": (1.2, np.inf)})
+    run = make_run(1, 1, name=NASTY, cells=(cell,), origin=NASTY, outcome={"sentence": NASTY, "shares": (1.2, np.inf)})
     history.runs.begin(run)
     kept = found(history, run.id)
     (kept_cell,) = kept.cells
     assert (kept.name, kept.origin, kept_cell.label, kept_cell.reason) == (NASTY,) * 4
-    assert kept_cell.settings == {"model": NASTY, "layout": 3, "values": [1, 2], "path": "/a/b"}
+    assert kept_cell.settings == {"model": NASTY, "parallel": 3, "values": [1, 2], "path": "/a/b"}
     assert kept_cell.facts["load_warm_s"] == 0.125
     assert np.isnan(kept_cell.facts["load_cold_s"])
-    assert kept.outcome == {"sentence": NASTY, "gain": [1.2, None]}
+    assert kept.outcome == {"sentence": NASTY, "shares": [1.2, None]}
     assert history.runs.recent()[0].sentence == NASTY
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from engine.stats import FEWEST_ROUNDS, fewest_rounds, noise_of, rounds_needed, smallest_ratio
 from engine.stats.sign_flips import flip_signs
+from engine.stats.verdicts import compare_independent
 
 
 def found_share(noise_sd: float, num_rounds: int, ratio: float, alpha: float = 0.05, num_trials: int = 4000) -> float:
@@ -83,3 +84,18 @@ def test_noise_is_that_of_a_ratio_of_neighbours() -> None:
     assert noise_of([10.0, math.nan, 11.0, 0.0]) == pytest.approx(math.log(1.1))
     assert math.isnan(noise_of([10.0]))
     assert noise_of([10.0, 10.0, 10.0]) == 0
+
+
+def test_a_difference_of_next_to_nothing_needs_rounds_without_end() -> None:
+    for ratio in (1 + 1e-15, 1 + 1e-12, 1 - 1e-13):
+        needed = rounds_needed(0.02, ratio)
+        assert needed == pytest.approx(((1.959964 + 0.841621) * 0.02 / abs(math.log(ratio))) ** 2, rel=1e-5)
+    num = 1_000_000  # where the two ways to count meet
+    ratio = math.exp((1.959964 + 0.841621) * 0.02 / math.sqrt(num))
+    assert rounds_needed(0.02, ratio) == pytest.approx(rounds_needed(0.02, ratio * (1 + 1e-9)), rel=1e-3)
+
+
+def test_means_that_differ_by_rounding_alone_are_judged() -> None:
+    ours = [1.0, 1.1, 0.9, 1.0, 1.05, 0.95, 1.0, 1.2]
+    theirs = [value * (1 + each) for value, each in zip(ours, (2e-16, -2e-16) * 4, strict=True)]
+    assert compare_independent(ours, theirs, is_more_better=True).word in ("same", "not enough data")
