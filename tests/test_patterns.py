@@ -12,7 +12,7 @@ import pytest
 
 from engine.bench.exchange.llama_bench_text import read_rows
 from engine.errors import EngineError
-from engine.workbench.import_door import recognise
+from engine.workbench.foreign_files import read_arrival
 from tests import regex_steps
 from tests.regex_steps import Pump, TooManySteps
 
@@ -150,6 +150,6 @@ REPORTED = {
 @pytest.mark.parametrize("text", REPORTED.values(), ids=REPORTED)
 def test_the_reported_texts_are_refused(text: str) -> None:
     with pytest.raises(EngineError):
-        recognise("pasted", text.encode())
+        read_arrival("pasted", text.encode())
     with pytest.raises(EngineError):
         read_rows(text)

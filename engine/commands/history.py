@@ -11,7 +11,7 @@ from engine.commands import history_arguments as words_of
 from engine.commands.bench import print_json, print_run
 from engine.commands.table import printable, table
 from engine.errors import ConfigError, HistoryLocked
-from engine.history import INBOX, History, TrialRecord, write_inbox
+from engine.history import INBOX, History, TrialRecord
 from engine.history.archive import export_history
 from engine.history.console import Result
 from engine.history.export import to_json
@@ -22,7 +22,7 @@ from engine.reference import reference_run
 from engine.runs import RunRecord
 from engine.settings import Settings
 from engine.units import counted
-from engine.workbench.import_door import read_arrival, take_in
+from engine.workbench.importer import Importer
 
 WIDTH = 48
 
@@ -102,23 +102,21 @@ def export(history: History, given: words_of.ExportArguments) -> None:
 def import_files(settings: Settings, given: words_of.ImportArguments) -> None:
     """Take files in; while another process owns the history, its inbox takes what an archive does not hold."""
     told: list[dict[str, Any]] = []
-    try:
-        with History.open(settings.history) as history:
+    with Importer(settings.home) as importer:
+        try:
+            with History.open(settings.history) as history:
+                for path in given.paths:
+                    taken = importer.take_in(history, path.name, path)
+                    told.append({"path": str(path), **taken._asdict()})
+        except HistoryLocked as locked:
             for path in given.paths:
-                taken = take_in(history, path.name, path)
-                told.append({"path": str(path), **taken._asdict()})
-    except HistoryLocked as locked:
-        for path in given.paths:
-            arrival = read_arrival(path.name, path)
-            if arrival.kind == "archive":
-                raise ConfigError(
-                    f"{path} is an archive, which only its own workbench can take in. {locked}"
-                ) from locked
-            arrived: list[RunRecord | TrialRecord] = [*arrival.runs, *arrival.trials]
-            for kept in arrived:
-                write_inbox(settings.home / INBOX, kept)
-            sentence = "Left in the inbox of the workbench that is open."
-            told.append({"path": str(path), "kind": arrival.kind, "sentence": sentence})
+                kind = importer.hand_over(path.name, path, settings.home / INBOX)
+                if kind == "archive":
+                    raise ConfigError(
+                        f"{path} is an archive, which only its own workbench can take in. {locked}"
+                    ) from locked
+                sentence = "Left in the inbox of the workbench that is open."
+                told.append({"path": str(path), "kind": kind, "sentence": sentence})
     lines = "\n".join(f"{one['path']}: {one['sentence']}" for one in told)
     _tell({"files": told}, lines, is_json=given.is_json)
 

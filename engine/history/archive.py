@@ -24,6 +24,7 @@ from engine.history.archive_parts import (
     TOKENIZERS,
     TRIALS,
     VERSION,
+    AnswerPart,
     ArchivedComparison,
     ArchivedTrial,
     Manifest,
@@ -168,9 +169,10 @@ def _comparison_lines(cursor: Cursor, *, is_whole: bool) -> Iterator[bytes]:
     """Comparisons go out only with the whole history, where all their trials are."""
     query = "SELECT * FROM comparisons WHERE ? AND deleted_at IS NULL ORDER BY created_at, id"
     for row in fetch(cursor.execute(query, [is_whole])):
-        plain = {name: msgspec.Raw(row[name].encode()) for name in ("spec", "trials")}
         moment = row["created_at"].replace(tzinfo=UTC)
-        yield msgspec.json.encode(ArchivedComparison(row["id"], moment, row["name"], **plain))
+        answers = msgspec.json.decode(row["trials"], type=tuple[AnswerPart, ...])
+        spec = msgspec.Raw(row["spec"].encode())
+        yield msgspec.json.encode(ArchivedComparison(row["id"], moment, row["name"], spec, answers))
 
 
 def _rows_of(cursor: Cursor, query: str, ids: Sequence[str], order: str) -> list[dict[str, Any]]:

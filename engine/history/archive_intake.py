@@ -1,15 +1,12 @@
-"""Taking in an archive: all of it or nothing, nothing twice, nothing in place of what is here.
+"""Taking in what lies in a staging folder: all of it or nothing, nothing twice, nothing in place of what is here.
 
-It was written anywhere: sizes, names, types and figures are checked before anything of it is kept.
+It was written anywhere: figures, and what its parts say of each other, are checked before anything of it is kept.
 """
 
-import io
-import zipfile
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,28 +14,27 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from engine.history import columns, comparisons, run_columns
-from engine.history.archive_members import lines_of, manifest_of, tables_of, telling
+from engine.history import columns, run_columns
+from engine.history.archive_members import telling
 from engine.history.archive_parts import (
     COMPARISONS,
     IDS_AT_ONCE,
-    MANIFEST,
     MARKS,
     RUNS,
     SAMPLES,
     STEPS,
     TOKENIZERS,
     TRIALS,
-    ArchivedComparison,
     ArchivedTrial,
-    Manifest,
     Mark,
+    StagedComparison,
     no_steps,
-    stem,
 )
+from engine.history.archive_reading import stage_archive
 from engine.history.arriving_rows import Arriving
 from engine.history.owned_file import Cursor, insert_rows
-from engine.history.run_file import ALWAYS, COLUMNS, checked_samples, run_from_json
+from engine.history.run_file import RunPart, checked_samples
+from engine.history.staging import Staging, StagingWriter
 from engine.history.step_checks import STEP_COLUMNS, checked_steps
 from engine.history.store import History
 from engine.history.trial_file import TokenizerPart
@@ -46,12 +42,9 @@ from engine.history.trials import as_uuid
 from engine.runs import RunRecord
 from engine.samples import no_samples
 
-_tokenizer = msgspec.json.Decoder(TokenizerPart).decode
-_trial = msgspec.json.Decoder(ArchivedTrial).decode
-_mark = msgspec.json.Decoder(Mark).decode
-_comparison = msgspec.json.Decoder(ArchivedComparison).decode
+_OF_LINES, _OF_READING = 0.1, 0.6
+"""Shares of the time that are gone when runs and trials, and when samples are in."""
 
-_OF_READING = 0.9
 _FAULTS = {
     "a sample belongs to a cell that its run does not have": """
         SELECT 1 FROM samples ANTI JOIN cells ON cells.run_id = samples.run_id AND cells.number = samples.cell
@@ -99,84 +92,77 @@ def import_archive(
     of it is kept then.
     """
     name = name or ("archive.zip" if isinstance(source, bytes) else Path(source).name)
-    with telling(name), zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as content:
-        manifest = manifest_of(content)
+    with tempfile.TemporaryDirectory(prefix="logitbench-import-") as folder, telling(name):
+        with StagingWriter(Path(folder)) as writer:
+            for share in stage_archive(source, writer):
+                on_progress(share / 2)
+        return take_in_staged(history, Path(folder), name, lambda share: on_progress((1 + share) / 2))
 
-        def take_in(cursor: Cursor) -> Imported:
-            with telling(name):
-                return _Intake(cursor, content, name, on_progress).take_in(manifest)
 
-        return history.file.write(take_in).result()
+def take_in_staged(
+    history: History, folder: Path, name: str, on_progress: Callable[[float], object] = lambda _share: None
+) -> Imported:
+    """Keep what lies in a staging folder and is not here yet, as `import_archive` does."""
+
+    def take_in(cursor: Cursor) -> Imported:
+        with telling(name):
+            return _Intake(cursor, Staging(folder), name, on_progress).take_in()
+
+    return history.file.write(take_in).result()
 
 
 class _Intake:
     """One archive on its way into one transaction."""
 
-    def __init__(
-        self, cursor: Cursor, content: zipfile.ZipFile, name: str, on_progress: Callable[[float], object]
-    ) -> None:
-        self._cursor, self._content, self._name, self._on_progress = cursor, content, name, on_progress
-        self._num_seen = self._num_told = 0
+    def __init__(self, cursor: Cursor, staging: Staging, name: str, on_progress: Callable[[float], object]) -> None:
+        self._cursor, self._staging, self._name, self._on_progress = cursor, staging, name, on_progress
         self._sizes: dict[str, int] = {}  # tokens of each tokenizer, by hash
         self._new: dict[str, dict[str, int | None]] = {"runs": {}, "trials": {}}  # ids, of a trial with that size
         self._known: dict[str, set[str]] = {"runs": set(), "trials": set()}
         self._restored: dict[str, list[str]] = {"runs": [], "trials": []}
 
-    def take_in(self, manifest: Manifest) -> Imported:
-        self._num_told = sum(manifest.counts.values())
-        parts: dict[str, Callable[[], int]] = {
-            TOKENIZERS: self._tokenizers,
-            RUNS: self._runs,
-            TRIALS: self._trials,
-            SAMPLES: self._samples,
-            STEPS: self._steps,
-            MARKS: self._marks,
-            COMPARISONS: self._comparisons,
-        }
-        for name, take in parts.items():
-            found, said = take(), manifest.counts.get(stem(name))
-            if found != said:
-                raise ValueError(f"{name} has {found:,} entries, and {MANIFEST} speaks of {said}")
+    def take_in(self) -> Imported:
+        self._tokenizers()
+        self._runs()
+        self._trials()
+        self._samples()
+        self._steps()
+        for marks in self._staging.pieces(MARKS, Mark, IDS_AT_ONCE):
+            rows = map(msgspec.structs.asdict, marks)
+            self._keep_unless_there("marks", ({**row, "tags": list(row["tags"])} for row in rows))
+        for plans in self._staging.pieces(COMPARISONS, StagedComparison, IDS_AT_ONCE):
+            self._keep_unless_there("comparisons", map(msgspec.structs.asdict, plans))
         self._check()
         self._on_progress(1.0)
         run_ids, trial_ids = ((*self._new[table], *self._restored[table]) for table in ("runs", "trials"))
         num_known = sum(len(self._known[table]) - len(self._restored[table]) for table in ("runs", "trials"))
         return Imported(run_ids, trial_ids, num_known)
 
-    def _seen(self, num_entries: int) -> None:
-        """Tell how far it is; the check at the end takes about a tenth of the time."""
-        self._num_seen += num_entries
-        self._on_progress(_OF_READING * min(self._num_seen / max(self._num_told, 1), 1.0))
-
     # lines
 
-    def _tokenizers(self) -> int:
-        for part in lines_of(self._content, TOKENIZERS, _tokenizer):
-            vocabulary = part.read()
-            self._sizes[vocabulary.hash] = len(vocabulary)
-            self._keep_unless_there("tokenizers", [columns.tokenizer_row(vocabulary)])
-        return len(self._sizes)
+    def _tokenizers(self) -> None:
+        for parts in self._staging.pieces(TOKENIZERS, TokenizerPart, IDS_AT_ONCE):
+            for vocabulary in (part.read() for part in parts):
+                self._sizes[vocabulary.hash] = len(vocabulary)
+                self._keep_unless_there("tokenizers", [columns.tokenizer_row(vocabulary)])
 
-    def _runs(self) -> int:
-        runs = lines_of(self._content, RUNS, lambda line: run_from_json(line, no_samples()))
-        while piece := list(islice(runs, IDS_AT_ONCE)):
-            wanted = self._unknown("runs", [(run.id, None) for run in piece])
-            new = [_from_elsewhere(run, self._name) for run in piece if run.id in wanted]
+    def _runs(self) -> None:
+        for parts in self._staging.pieces(RUNS, RunPart, IDS_AT_ONCE):
+            runs = [part.read(no_samples()) for part in parts]
+            wanted = self._unknown("runs", [(run.id, None) for run in runs])
+            new = [_from_elsewhere(run, self._name) for run in runs if run.id in wanted]
             self._insert("runs", map(run_columns.run_row, new))
-            self._seen(len(piece))
             cells = [run_columns.cell_rows(run.id, run.cells) for run in new]
             if cells:
                 insert_rows(self._cursor, "cells", pa.concat_tables(cells))
-        return self._num("runs")
+            self._on_progress(_OF_LINES)
 
-    def _trials(self) -> int:
-        lines = lines_of(self._content, TRIALS, _trial)
-        while piece := list(islice(lines, IDS_AT_ONCE)):
-            rows = list(map(self._trial_row, piece))
+    def _trials(self) -> None:
+        for parts in self._staging.pieces(TRIALS, ArchivedTrial, IDS_AT_ONCE):
+            rows = list(map(self._trial_row, parts))
             wanted = self._unknown("trials", [(row["id"], self._sizes[row["tokenizer"]]) for row in rows])
             self._insert("trials", (row for row in rows if row["id"] in wanted))
-            self._seen(len(piece))
-        return self._num("trials")
+            self._on_progress(_OF_LINES)
 
     def _trial_row(self, part: ArchivedTrial) -> dict[str, Any]:
         size = self._sizes.get(part.tokenizer)
@@ -188,37 +174,32 @@ class _Intake:
         changed = {"id": str(as_uuid(part.id)), "mean_surprise_bits": part.mean_surprise_bits}
         return {**row, **changed, "tokenizer": part.tokenizer}
 
-    def _marks(self) -> int:
-        rows = (msgspec.structs.asdict(mark) for mark in lines_of(self._content, MARKS, _mark))
-        return self._keep_unless_there("marks", ({**row, "tags": list(row["tags"])} for row in rows))
-
-    def _comparisons(self) -> int:
-        rows = map(_comparison_row, lines_of(self._content, COMPARISONS, _comparison))
-        return self._keep_unless_there("comparisons", rows)
-
     # tables
 
-    def _samples(self) -> int:
+    def _samples(self) -> None:
         def arriving() -> Iterator[pa.Table]:
-            for table in tables_of(self._content, SAMPLES, {"run_id": pa.string(), **COLUMNS}, ("run_id", *ALWAYS)):
-                self._seen(len(table))
-                samples = checked_samples(table, partial(_row, arrived.num_rows))
+            num_rows = 0
+            for table in self._staging.tables(SAMPLES):
+                self._on_progress(_OF_LINES)
+                samples = checked_samples(table, partial(_row, num_rows))
+                num_rows += len(table)
                 rows = run_columns.sample_table(samples).append_column("run_id", table["run_id"])
-                yield arrived.counted(rows, self._is_new("runs", table["run_id"], SAMPLES))
+                yield rows.select(schema.names).filter(self._is_new("runs", table["run_id"], SAMPLES))
 
         schema = run_columns.sample_table(no_samples()).schema.append(pa.field("run_id", pa.string()))
-        arrived = Arriving(schema, arriving)
-        return arrived.insert(self._cursor, "samples")
+        Arriving(schema, arriving).insert(self._cursor, "samples")
 
-    def _steps(self) -> int:
+    def _steps(self) -> None:
         def arriving() -> Iterator[pa.Table]:
-            for table in tables_of(self._content, STEPS, STEP_COLUMNS, STEP_COLUMNS):
-                self._seen(len(table))
-                rows = checked_steps(table, f"{STEPS}, rows {arrived.num_rows} to {arrived.num_rows + len(table)}")
-                yield arrived.counted(rows, self._is_new("trials", table["trial_id"], STEPS))
+            num_rows = 0
+            for table in self._staging.tables(STEPS):
+                self._on_progress(_OF_READING)
+                rows = checked_steps(table, f"{STEPS}, rows {num_rows} to {num_rows + len(table)}")
+                num_rows += len(table)
+                yield rows.select(schema.names).filter(self._is_new("trials", table["trial_id"], STEPS))
 
-        arrived = Arriving(pa.schema(STEP_COLUMNS), arriving)
-        return arrived.insert(self._cursor, "steps")
+        schema = pa.schema(STEP_COLUMNS)
+        Arriving(schema, arriving).insert(self._cursor, "steps")
 
     def _is_new(self, kind: str, ids: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         """For each row whether it is to be kept; raises ValueError for one that belongs to nothing in the archive."""
@@ -246,24 +227,18 @@ class _Intake:
         self._new[table] |= {id: size for id, size in arriving if id not in known}
         return set(ids) - known
 
-    def _num(self, table: str) -> int:
-        return len(self._new[table]) + len(self._known[table])
-
     def _insert(self, table: str, rows: Iterable[dict[str, Any]]) -> None:
         arriving = list(rows)
         if arriving:
             insert_rows(self._cursor, table, pa.Table.from_pylist(arriving))
 
-    def _keep_unless_there(self, table: str, rows: Iterable[dict[str, Any]]) -> int:
-        """Insert rows, each unless one with its key is there; gives how many were seen."""
-        num_rows = 0
+    def _keep_unless_there(self, table: str, rows: Iterable[dict[str, Any]]) -> None:
+        """Insert rows, each unless one with its key is there."""
         for row in rows:
             places = ", ".join("?" * len(row))
             self._cursor.execute(
                 f"INSERT OR IGNORE INTO {table} ({', '.join(row)}) VALUES ({places})", list(row.values())
             )
-            num_rows += 1
-        return num_rows
 
     def _check(self) -> None:
         """What only all members together can tell."""
@@ -275,18 +250,6 @@ class _Intake:
             if self._cursor.execute(f"{query} LIMIT 1").fetchone():
                 raise ValueError(fault)
         self._cursor.unregister("arrived")
-
-
-def _comparison_row(one: ArchivedComparison) -> dict[str, Any]:
-    row = {
-        "id": one.id,
-        "created_at": one.created_at.astimezone(UTC).replace(tzinfo=None),
-        "name": one.name,
-        "spec": bytes(one.spec).decode(),
-        "trials": bytes(one.trials).decode(),
-    }
-    comparisons.record_of(row)
-    return row
 
 
 def _from_elsewhere(run: RunRecord, name: str) -> RunRecord:

@@ -1,18 +1,20 @@
 """The members of an archive that was written anywhere, read in pieces and within bounds."""
 
+import errno
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from engine.errors import HistoryError
 from engine.history.archive_parts import MANIFEST, MEMBERS, SAMPLES, STEPS, VERSION, Manifest
+from engine.history.parquet_tables import ParquetTable, check_columns
+from engine.specs import MAX_RECORDED
 
 T = TypeVar("T")
 
@@ -20,10 +22,7 @@ MOST_LINE_BYTES = 64 << 20
 MOST_BYTES = {MANIFEST: 1 << 20, SAMPLES: 8 << 30, STEPS: 32 << 30}
 MOST_LINES_BYTES = 4 << 30
 MOST_ROWS = 100_000_000
-MOST_GROUP_BYTES = 1 << 30  # what one row group may be when it is unpacked
 COPY_BYTES = 1 << 20
-ROWS_AT_ONCE = 8_192
-"""Of a table: 8,192 steps with 256 candidates are some 20 MB."""
 
 _UNREADABLE = (
     ValueError,
@@ -39,6 +38,9 @@ _UNREADABLE = (
 )
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 @contextmanager
 def telling(name: str) -> Iterator[None]:
     """Makes whatever is wrong with an archive a HistoryError that says so."""
@@ -47,6 +49,10 @@ def telling(name: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise HistoryError(f"{error.filename}: there is no such file") from error
     except _UNREADABLE as error:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise HistoryError(
+                f"{name}: there is no room on the disk for what is in it. Nothing of it was taken in; free some space."
+            ) from error
         raise HistoryError(
             f"{name} cannot be read as an archive of this workbench: {error}. Nothing of it was taken in; export it "
             "again, with a version that is not newer than this one."
@@ -91,18 +97,12 @@ def tables_of(
     with tempfile.TemporaryFile() as copy:
         with content.open(name) as member:
             _copy(member, copy, MOST_BYTES[name], name)
-        file = pq.ParquetFile(copy)
-        _check_size(file.metadata, name)
-        _check_columns(file.schema_arrow.names, types, needed, name)
-        for batch in file.iter_batches(ROWS_AT_ONCE):
-            yield pa.table({each: batch[each].cast(types[each]) for each in batch.schema.names})
-
-
-def _check_columns(names: list[str], types: Mapping[str, pa.DataType], needed: Iterable[str], member: str) -> None:
-    unknown, missing = set(names).difference(types), set(needed).difference(names)
-    if unknown or missing or len(set(names)) != len(names):
-        told = f"unknown: {', '.join(sorted(unknown)[:5]) or 'none'}; missing: {', '.join(sorted(missing)) or 'none'}"
-        raise ValueError(f"{member} has other columns than it should ({told}), or one twice")
+        try:
+            table = ParquetTable(copy, most_rows=MOST_ROWS, longest_list=MAX_RECORDED)
+            check_columns(table.names, types, needed)
+            yield from table.pieces({each: types[each] for each in table.names})
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
 
 
 def _copy(source: IO[bytes], target: IO[bytes], most: int, name: str) -> None:
@@ -112,9 +112,3 @@ def _copy(source: IO[bytes], target: IO[bytes], most: int, name: str) -> None:
         if num_bytes > most:
             raise ValueError(f"{name} has more than {most:,} bytes")
         target.write(piece)
-
-
-def _check_size(about: pq.FileMetaData, name: str) -> None:
-    groups: Iterable[Any] = (about.row_group(number) for number in range(about.num_row_groups))
-    if about.num_rows > MOST_ROWS or any(group.total_byte_size > MOST_GROUP_BYTES for group in groups):
-        raise ValueError(f"{name} unpacks to more than anything that this version writes")

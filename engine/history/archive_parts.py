@@ -2,11 +2,12 @@
 
 import uuid
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from engine.history import marks
+from engine.comparing.arms import MAX_ARMS, MAX_REPEATS, MAX_ROWS, MAX_TRIALS
+from engine.history import comparisons, marks
 from engine.history.trial_file import Part, TrialPart
 from engine.results import StepTable
 from engine.vocabulary import Vocabulary
@@ -54,14 +55,58 @@ class Mark(Part, frozen=True):
     ]
 
 
+class ArmPart(Part, frozen=True):
+    """An arm of a comparison, without what has its default."""
+
+    label: str = ""
+    model: str = ""
+    sampling: dict[str, Any] = msgspec.field(default_factory=dict)
+    max_tokens: int = 1
+    stop: tuple[str, ...] = ()
+    variables: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class ComparisonPart(Part, frozen=True):
+    """The plan of a comparison, without what has its default."""
+
+    prompt: str
+    arms: tuple[ArmPart, ...]
+    rows: tuple[dict[str, str], ...] = ()
+    repeats: int = 1
+    is_chat: bool = False
+    before: tuple[dict[str, str], ...] = ()
+    is_apart: bool = False
+
+
+class AnswerPart(Part, frozen=True):
+    """One answer of a comparison: the places of arm, row and repeat, and the trial."""
+
+    arm: Annotated[int, msgspec.Meta(ge=0, lt=MAX_ARMS)]
+    row: Annotated[int, msgspec.Meta(ge=0, lt=MAX_ROWS)]
+    repeat: Annotated[int, msgspec.Meta(ge=0, lt=MAX_REPEATS)]
+    trial_id: str = ""
+    error: str = ""
+    is_shared: bool = False
+
+
 class ArchivedComparison(Part, frozen=True):
-    """A comparison: `spec` what was compared, `trials` the ids of the answers, both as its table has them."""
+    """A comparison: `spec` what was compared, a ComparisonPart, as its table has it."""
 
     id: uuid.UUID
     created_at: datetime
     name: str
     spec: msgspec.Raw
-    trials: msgspec.Raw
+    trials: Annotated[tuple[AnswerPart, ...], msgspec.Meta(max_length=MAX_TRIALS)]
+
+
+class StagedComparison(Part, frozen=True):
+    """A comparison on its way in: both as JSON of this version."""
+
+    id: uuid.UUID
+    created_at: datetime
+    name: Annotated[str, msgspec.Meta(max_length=comparisons.NAME_CHARACTERS)]
+    spec: str
+    trials: str
 
 
 def no_steps() -> StepTable:

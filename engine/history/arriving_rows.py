@@ -13,23 +13,16 @@ class Arriving:
 
     def __init__(self, schema: pa.Schema, tables: Callable[[], Iterator[pa.Table]]) -> None:
         self._schema, self._tables = schema, tables
-        self.num_rows = 0
         self._failure: Exception | None = None
 
-    def counted(self, rows: pa.Table, is_kept: pa.ChunkedArray) -> pa.Table:
-        """Count all rows, and give those that are kept."""
-        self.num_rows += len(rows)
-        return rows.select(self._schema.names).filter(is_kept)
-
-    def insert(self, cursor: Cursor, table: str) -> int:
-        """Insert what arrives; gives how many rows there were, known ones included."""
+    def insert(self, cursor: Cursor, table: str) -> None:
+        """Insert what arrives."""
         try:
             insert_rows(cursor, table, pa.RecordBatchReader.from_batches(self._schema, self._batches()))
         except Exception:
             if self._failure is not None:  # DuckDB tells it in its own words
                 raise self._failure from None
             raise
-        return self.num_rows
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:

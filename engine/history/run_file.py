@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import msgspec
 import numpy as np
@@ -36,6 +36,7 @@ LATEST_S = datetime.max.replace(tzinfo=UTC).timestamp()
 
 _TYPES = {"i4": pa.int32(), "f8": pa.float64(), "i1": pa.string(), "b1": pa.bool_()}
 COLUMNS = {name: _TYPES[SAMPLE[name].str[1:]] for name in SAMPLE.names or ()}
+RUN_SAMPLES = {**COLUMNS, "run_id": pa.string()}
 ALWAYS = [name for name in COLUMNS if name not in METRICS_BY_NAME and name not in SURROUNDINGS]
 
 _UNREADABLE = (
@@ -72,7 +73,9 @@ class _Cell(_Part, frozen=True):
         return CellRecord(**{**msgspec.structs.asdict(self), "facts": facts_of(self.facts)})
 
 
-class _Run(_Part, frozen=True):
+class RunPart(_Part, frozen=True):
+    """A run without its samples."""
+
     format: int
     id: uuid.UUID
     created_at: Time
@@ -86,7 +89,13 @@ class _Run(_Part, frozen=True):
     origin: Word
     cells: Annotated[tuple[_Cell, ...], msgspec.Meta(max_length=MOST_CELLS)]
 
+    @classmethod
+    def of(cls, run: RunRecord) -> Self:
+        """The part of a run, whose values have the types of `run_schema`."""
+        return msgspec.json.decode(run_to_json(run), type=cls)
+
     def read(self, samples: Samples) -> RunRecord:
+        """The run with these samples; raises ValueError for what no run can be."""
         if self.format != FORMAT:
             raise ValueError(f"it has format {self.format}; this version reads format {FORMAT}")
         for part in run_schema.OF_RUN:
@@ -111,7 +120,7 @@ def run_to_json(run: RunRecord) -> str:
 
 def run_from_json(content: bytes, samples: Samples) -> RunRecord:
     """The run that `run_to_json` wrote, with these samples; raises ValueError or msgspec.MsgspecError."""
-    return msgspec.json.decode(content, type=_Run).read(samples)
+    return msgspec.json.decode(content, type=RunPart).read(samples)
 
 
 def run_bytes(run: RunRecord) -> bytes:

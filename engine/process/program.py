@@ -134,6 +134,13 @@ class Service:
         finally:
             self._give_back(program)
 
+    def stop(self) -> None:
+        """End the request that is being answered: whoever asked gets LimitExceeded."""
+        with self._lock:
+            programs = self._programs[:1]
+        for program in programs:
+            program.stop()
+
     def close(self) -> None:
         """End all processes; requests that wait fail. Safe to call twice."""
         with self._lock:

@@ -30,7 +30,7 @@ from engine.specs import PoolSpec
 from engine.tasks import Task, TaskRunner
 from engine.workbench.bench_keeping import HistoryKeeper
 from engine.workbench.bench_run import BenchRun, Running
-from engine.workbench.import_door import take_in
+from engine.workbench.importer import Importer
 from engine.workbench.machine_lease import Kind, MachineLease
 from engine.workbench.model_slot import ModelSlot
 
@@ -53,9 +53,10 @@ class BenchSlot:
         history: Callable[[], History | None],
         on_history_error: Callable[[HistoryError], object],
         machine: MachineLease,
+        importer: Importer,
     ) -> None:
         self._settings, self._slot, self._history, self._on_error = settings, slot, history, on_history_error
-        self._machine = machine
+        self._machine, self._importer = machine, importer
         self._runs = TaskRunner[BenchRun]()
         self.background = TaskRunner[Task[object]]()
         self._unkept: dict[str, RunRecord] = {}
@@ -219,11 +220,11 @@ class BenchSlot:
             raise ConfigError("The run cannot be restored: it was purged when the history was opened again.")
 
     def import_file(self, name: str, content: bytes) -> str:
-        """Keep the run that a file holds, of any kind that `engine.workbench.import_door` knows; gives its id.
+        """Keep the run that a file holds, of any kind that is imported; gives its id.
 
         Raises ConfigError or HistoryError with line and reason; nothing is kept then.
         """
-        taken = take_in(self._kept_in(), name, content)
+        taken = self._importer.take_in(self._kept_in(), name, content)
         if not taken.run_ids:
             raise ConfigError(f"{name} holds no run to show here. {taken.sentence} The History page has the rest.")
         return taken.run_ids[0]

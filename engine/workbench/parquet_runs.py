@@ -7,22 +7,24 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from engine.bench.exchange.files import run_of
 from engine.bench.exchange.llama_bench_rows import checked_row
 from engine.bench.exchange.llama_bench_text import MOST_ROWS
+from engine.bench.exchange.llama_bench_text import MOST_SAMPLES as MOST_BENCH_SAMPLES
 from engine.bench.planning.plan import Plan
 from engine.content_ids import content_id
 from engine.errors import ConfigError
-from engine.history.run_file import ALWAYS, COLUMNS, MOST_SAMPLES, checked_samples
+from engine.history.parquet_tables import CODED, ParquetTable
+from engine.history.run_file import ALWAYS, COLUMNS, MOST_CELLS, MOST_SAMPLES, checked_samples
 from engine.history.trials import as_uuid
 from engine.runs import CellRecord, RunRecord
 from engine.samples import Samples
 
-MOST_UNPACKED = 1 << 30
 RUN_ID, LABEL = "run_id", "label"
+MOST_RUNS = 1_000
 
 
 def runs_of_parquet(content: bytes, name: str) -> list[RunRecord]:
@@ -32,36 +34,28 @@ def runs_of_parquet(content: bytes, name: str) -> list[RunRecord]:
     its id where that is a UUID. Raises ConfigError for another table and for what no sample can be.
     """
     try:
-        file = pq.ParquetFile(io.BytesIO(content))
-        _check_size(file.metadata)
-        names = file.schema_arrow.names
-        if "n_prompt" in names:
-            return [replace(run_of(_bench_rows(file.read()), name), id=content_id(content))]
-        missing = [column for column in ALWAYS if column not in names]
+        table = ParquetTable(io.BytesIO(content), most_rows=MOST_SAMPLES, longest_list=MOST_BENCH_SAMPLES)
+        if not table.num_rows:
+            raise ConfigError("it has no rows")
+        if "n_prompt" in table.names:
+            return [replace(run_of(_bench_rows(table), name), id=content_id(content))]
+        missing = [column for column in ALWAYS if column not in table.names]
         if missing:
             raise ConfigError(f"it has columns neither of samples ({missing[0]} is missing) nor of llama-bench")
-        known = [column for column in (RUN_ID, LABEL, *COLUMNS) if column in names]
-        return list(_runs(file.read(columns=known), content, name))
+        return list(_runs(table, content, name))
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ConfigError(f"{name} cannot be read as Parquet: {error}") from error
 
 
-def _check_size(about: pq.FileMetaData) -> None:
-    num_bytes = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
-    if about.num_rows > MOST_SAMPLES or num_bytes > MOST_UNPACKED:
-        raise ConfigError(f"it has {about.num_rows:,} rows, {num_bytes:,} bytes; up to {MOST_SAMPLES:,} rows are read")
-    if not about.num_rows:
-        raise ConfigError("it has no rows")
-
-
-def _bench_rows(table: pa.Table) -> list[dict[str, Any]]:
-    if len(table) > MOST_ROWS:
+def _bench_rows(table: ParquetTable) -> list[dict[str, Any]]:
+    if table.num_rows > MOST_ROWS:
         raise ConfigError(f"it has more than {MOST_ROWS:,} rows: split it")
+    rows = (row for piece in table.pieces(dict.fromkeys(table.names)) for row in piece.to_pylist())
     return [
         checked_row(f"row {number}", {key: _plain(value) for key, value in row.items() if value is not None})
-        for number, row in enumerate(table.to_pylist())
+        for number, row in enumerate(rows)
     ]
 
 
@@ -69,21 +63,34 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def _runs(table: pa.Table, content: bytes, name: str) -> Iterator[RunRecord]:
-    types = {**COLUMNS, RUN_ID: pa.string(), LABEL: pa.string()}
-    table = pa.table({column: table[column].cast(types[column]) for column in table.column_names})
-    samples = checked_samples(table, lambda row: f"row {row}")
-    ids = np.array(table[RUN_ID].to_pylist() if RUN_ID in table.column_names else [None] * len(table), object)
-    labels = np.array(table[LABEL].to_pylist() if LABEL in table.column_names else [None] * len(table), object)
-    for id in dict.fromkeys(ids.tolist()):
-        mine = ids == id
-        yield _run(id, samples[mine], labels[mine], content, name)
+def _runs(table: ParquetTable, content: bytes, name: str) -> Iterator[RunRecord]:
+    types = {**COLUMNS, RUN_ID: CODED, LABEL: CODED}
+    whole = pa.concat_tables(table.pieces({column: types[column] for column in types if column in table.names}))
+    samples = checked_samples(whole, lambda row: f"row {row}")
+    ids, numbers = _coded(whole, RUN_ID)
+    if len(ids) > MOST_RUNS:
+        raise ConfigError(f"it has {len(ids):,} runs; up to {MOST_RUNS:,} are read")
+    labels, places = _coded(whole, LABEL)
+    for number in dict.fromkeys(numbers.tolist()):
+        mine = numbers == number
+        yield _run(ids[number], samples[mine], [labels[place] for place in places[mine].tolist()], content, name)
 
 
-def _run(id: str | None, samples: Samples, labels: np.ndarray[Any, Any], content: bytes, name: str) -> RunRecord:
+def _coded(table: pa.Table, column: str) -> tuple[list[str | None], npt.NDArray[np.int64]]:
+    """The different values of a column of texts, and for each row the number of its own; None is the last of them."""
+    if column not in table.column_names:
+        return [None], np.zeros(len(table), np.int64)
+    coded = table[column].unify_dictionaries().combine_chunks()
+    values = [*coded.dictionary.to_pylist(), None]
+    return values, coded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _run(id: str | None, samples: Samples, labels: list[str | None], content: bytes, name: str) -> RunRecord:
     if len(np.unique(samples["position"])) < len(samples):
         raise ConfigError("two samples of one run have the same position")
-    known = dict(zip(samples["cell"].tolist()[::-1], labels.tolist()[::-1], strict=True))
+    known = dict(zip(samples["cell"].tolist()[::-1], labels[::-1], strict=True))
+    if len(known) > MOST_CELLS:
+        raise ConfigError(f"it has {len(known):,} cells; up to {MOST_CELLS:,} are read")
     cells = tuple(
         CellRecord(number=number, label=known[number] or f"cell {number}", settings={}, status="done")
         for number in sorted(known)

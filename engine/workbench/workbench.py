@@ -27,6 +27,7 @@ from engine.workbench.compare_run import COMPARED
 from engine.workbench.compare_slot import CompareSlot
 from engine.workbench.embedding_slot import EmbeddingSlot
 from engine.workbench.import_slot import ImportSlot
+from engine.workbench.importer import Importer, remove_leftovers
 from engine.workbench.load_order_slot import LoadOrderSlot
 from engine.workbench.machine_lease import Lease, MachineLease
 from engine.workbench.meaning_slot import MeaningSlot
@@ -65,10 +66,13 @@ class Workbench:
         self._closed = threading.Event()
         self.machine = MachineLease()
         self.slot = ModelSlot(self.machine)
+        self.importer = Importer(settings.home)
         self.files = ModelFiles(settings, self.machine)
         self.load_order = LoadOrderSlot(self.slot, self.machine)
         self.tokenizer = TokenizerSlot(self.machine)
-        self.bench = BenchSlot(settings, self.slot, lambda: self.history, self._history_failed, self.machine)
+        self.bench = BenchSlot(
+            settings, self.slot, lambda: self.history, self._history_failed, self.machine, self.importer
+        )
         self.compare = CompareSlot(
             settings,
             self.slot,
@@ -78,7 +82,7 @@ class Workbench:
             on_history_error=self._history_failed,
             machine=self.machine,
         )
-        self.importing = ImportSlot(self.machine)
+        self.importing = ImportSlot(self.importer, self.machine)
         self.embedding = EmbeddingSlot(self.machine)
         self.backends = BackendSlot(self.machine, self.embedding.release)
         self._trials: dict[str, LiveTrial] = {}
@@ -87,6 +91,7 @@ class Workbench:
         self._recorded: StoredTrial | None = None
         try:
             self.history = History.open(settings.history)
+            remove_leftovers(settings.home)
         except HistoryError as error:
             self.history_error = error
         self.meaning = MeaningSlot(lambda: self.history, self.embedding, self.machine)
@@ -376,6 +381,7 @@ class Workbench:
         runners = (self.importing, self.files, self.load_order, self.backends, self.bench, self.compare)
         for runner in runners:  # all are ending while each is waited for
             runner.stop()
+        self.importer.close()
         for runner in runners:
             runner.close()
         self.tokenizer.close()

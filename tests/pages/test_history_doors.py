@@ -11,7 +11,7 @@ from engine.bench.planning.plan import Plan
 from engine.history import INBOX, History, run_bytes
 from engine.reference import NOTED_BY_HAND, reference_runs
 from engine.runs import RunRecord
-from engine.workbench import Workbench, import_door
+from engine.workbench import Workbench
 from pages.parts.history import doors
 from pages.parts.plain import plain
 from tests.pages.app import address, choose, open_page, press, said, table
@@ -104,7 +104,7 @@ def test_a_file_without_content_is_said_to_be_empty(history: History, content: b
 def test_a_file_that_takes_its_time_shows_how_far_it_is_and_can_be_stopped(
     bench: Workbench, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on, take_in = threading.Event(), import_door.take_in
+    go_on, take_in = threading.Event(), bench.importer.take_in
 
     def slow(history: History, name: str, data: bytes, tell: Callable[[float], None]) -> Any:
         tell(0.25)
@@ -112,7 +112,7 @@ def test_a_file_that_takes_its_time_shows_how_far_it_is_and_can_be_stopped(
         tell(0.5)
         return take_in(history, name, data, tell)
 
-    monkeypatch.setattr(import_door, "take_in", slow)
+    monkeypatch.setattr(bench.importer, "take_in", slow)
     monkeypatch.setattr(doors, "AT_ONCE_S", 0.0)
     at = page(view="sql")
     at.text_area(key="history_pasted").set_value("235 tokens in 80s = 2.93 tokens/s").run()

@@ -4,6 +4,7 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.units import counted
+from engine.workbench import current
 from engine.workbench.text_files import TextSet, read_texts, shipped_texts
 from pages.parts.address import bound
 from pages.parts.embeddings import asked
@@ -78,4 +79,4 @@ def _uploaded() -> TextSet | None:
 
 @st.cache_data(max_entries=4, show_spinner=False)
 def _read(name: str, data: bytes, column: str | None) -> TextSet:
-    return read_texts(name, data, column=column, most=MOST_TEXTS)
+    return current().importer.read_texts(name, data, column=column, most=MOST_TEXTS)

@@ -7,9 +7,9 @@ from engine.history import INBOX, History
 from engine.history.finding import Found
 from engine.history.inbox import REFUSED
 from engine.units import NOT_MEASURED, counted
-from engine.workbench import Workbench, import_door
-from engine.workbench.import_door import Recognised
+from engine.workbench import Workbench
 from engine.workbench.import_slot import ImportSlot
+from engine.workbench.importer import Recognised
 from pages.parts import exports, job_tray
 from pages.parts.history import noted, tables, view
 from pages.parts.history.tables import Column
@@ -47,6 +47,7 @@ def show(bench: Workbench, history: History) -> None:
 
 
 def _import(bench: Workbench, history: History) -> None:
+    bench.importer.warm()
     with st.popover("Import", icon=":material/upload:", key="history_import", width="content"):
         st.caption(
             "Runs and trials of another workbench, rows of llama-bench, timing logs, candidate lists, Parquet, "
@@ -110,7 +111,7 @@ def _key() -> str:
 
 def _preview(bench: Workbench, history: History, name: str, data: bytes) -> None:
     try:
-        found = _recognised(name, data)
+        found = _recognised(bench, name, data)
     except EngineError as error:
         notice(error)
         return
@@ -125,8 +126,8 @@ def _preview(bench: Workbench, history: History, name: str, data: bytes) -> None
 
 
 @st.cache_data(max_entries=4, show_spinner=False)
-def _recognised(name: str, data: bytes) -> Recognised:
-    return import_door.recognise(name, data)
+def _recognised(_bench: Workbench, name: str, data: bytes) -> Recognised:
+    return _bench.importer.recognise(name, data)
 
 
 def _take_in(importing: ImportSlot, history: History, name: str, data: bytes) -> None:

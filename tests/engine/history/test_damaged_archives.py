@@ -72,7 +72,7 @@ DAMAGE: dict[str, tuple[Callable[[Members], object], str]] = {
     "a cell twice": (lines_changed("runs.jsonl", lambda run: run["cells"][0].update(number=1)), "same number"),
     "a run twice": (
         lambda members: members.update({"runs.jsonl": members["runs.jsonl"] + members["runs.jsonl"]}),
-        "there twice",
+        "4 entries",
     ),
     "half a line": (lambda members: members.update({"runs.jsonl": members["runs.jsonl"][:-40]}), "runs.jsonl, line 2"),
     "a line that is no JSON": (lambda members: members.update({"marks.jsonl": b"mark\n"}), "marks.jsonl, line 1"),
@@ -242,7 +242,7 @@ def test_a_table_that_unpacks_without_end_is_refused(
     sound: bytes, receiver: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.history.archive_members.MOST_ROWS", 299)
-    with pytest.raises(HistoryError, match=r"samples.parquet unpacks to more"):
+    with pytest.raises(HistoryError, match=r"samples.parquet: it has 300 rows; up to 299"):
         import_archive(receiver, sound)
     assert_empty(receiver)
 

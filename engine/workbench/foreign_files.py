@@ -1,8 +1,11 @@
-"""The one door for what comes from elsewhere: it recognises a file or pasted text, shows what is in it, keeps it."""
+"""Files and pasted text of other workbenches, programs and people: recognised by content, read, checked.
+
+Only `import_program` calls it where a workbench serves pages: what it reads may be hostile.
+"""
 
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -13,15 +16,13 @@ from engine.bench.exchange.logs import LoggedStep, is_timing_log, read_candidate
 from engine.bench.findings.summary import summarise
 from engine.content_ids import content_id
 from engine.errors import ConfigError, HistoryError
-from engine.history import History, TrialRecord, run_from_bytes
-from engine.history.archive import import_archive
+from engine.history import TrialRecord, run_from_bytes
 from engine.history.archive_members import manifest_of, telling
 from engine.history.archive_parts import MANIFEST
 from engine.history.trial_file import trial_from_bytes
 from engine.reference.lines import read_lines
 from engine.reference.machines import noted_run
 from engine.runs import RunRecord
-from engine.units import counted
 from engine.workbench.candidate_trial import trial_of_log
 from engine.workbench.parquet_runs import runs_of_parquet
 
@@ -37,8 +38,7 @@ LABELS: dict[Kind, str] = {
     "lines": "timings noted by hand",
 }
 MOST_BYTES = 512 << 20
-PREVIEWED = 50
-SHOWN = 40
+SHOWN, SHOWN_STEPS = 40, 50
 
 _CANDIDATE = re.compile(r"\[\d{1,12}\] +(?:- +\d|sampled token:)")
 _OF_LLAMA_BENCH = re.compile(r"[\[{]|CREATE|INSERT|BEGIN|PRAGMA|--|.*\bn_prompt\b", re.IGNORECASE)
@@ -60,58 +60,9 @@ class Arrival(NamedTuple):
     trials: tuple[TrialRecord, ...] = ()
 
 
-class Recognised(NamedTuple):
-    """What a file is, in words, how many rows it has, and the first of them as they are shown before it is kept."""
-
-    kind: Kind
-    label: str
-    num: int
-    preview: list[dict[str, Any]]
-
-
-class Taken(NamedTuple):
-    """What is kept now: ids of the runs and trials in the file (of an archive: those new here), and a sentence."""
-
-    kind: Kind
-    run_ids: tuple[str, ...]
-    trial_ids: tuple[str, ...]
-    sentence: str
-
-
-def recognise(name: str, data: bytes | Path) -> Recognised:
-    """Look at a file, or at pasted text, without keeping anything.
-
-    Raises ConfigError or HistoryError that says why it cannot be read.
-    """
-    arrival = read_arrival(name, data)
-    return Recognised(arrival.kind, LABELS[arrival.kind], arrival.num, arrival.rows[:PREVIEWED])
-
-
-def take_in(
-    history: History, name: str, data: bytes | Path, on_progress: Callable[[float], object] = lambda _share: None
-) -> Taken:
-    """Keep what a file holds; what is here already stays as it is, and what was deleted is restored.
-
-    What has no id of its own gets one made of its content, so that the same file twice is one run. `on_progress` gets
-    0 to 1; what it raises ends an archive with nothing kept. Raises as `recognise`, and HistoryError where the history
-    takes no more.
-    """
-    arrival = read_arrival(name, data)
-    if arrival.kind == "archive":
-        taken = import_archive(history, data, name, on_progress)
-        return Taken(
-            "archive", taken.run_ids, taken.trial_ids, _told(taken.num_runs, taken.num_trials, taken.num_known)
-        )
-    new_runs = [history.runs.keep(run) for run in arrival.runs]
-    new_trials = [_keep(history, trial) for trial in arrival.trials]
-    num_known = (new_runs + new_trials).count(False)
-    run_ids, trial_ids = (tuple(one.id for one in kept) for kept in (arrival.runs, arrival.trials))
-    return Taken(arrival.kind, run_ids, trial_ids, _told(sum(new_runs), sum(new_trials), num_known))
-
-
 def read_arrival(name: str, data: bytes | Path) -> Arrival:
-    """What a file holds, read and checked, with nothing kept. Raises as `recognise`."""
-    if _is_archive(data):
+    """What a file holds, read and checked; raises ConfigError or HistoryError that says why it cannot be read."""
+    if is_archive(data):
         return _archive(name, data)
     content = _content(name, data)
     if content.startswith(b"PK"):
@@ -171,7 +122,8 @@ def _content(name: str, data: bytes | Path) -> bytes:
 # what each kind holds
 
 
-def _is_archive(data: bytes | Path) -> bool:
+def is_archive(data: bytes | Path) -> bool:
+    """Whether a file is an archive, by the manifest in it."""
     try:
         with zipfile.ZipFile(BytesIO(data) if isinstance(data, bytes) else data) as content:
             return MANIFEST in content.namelist()
@@ -196,7 +148,7 @@ def _trial(name: str, content: bytes) -> Arrival:
     steps = trial.completion.steps
     rows = [
         {"position": number, "text": step.text, "logprob": step.logprob}
-        for number, step in enumerate(steps[:PREVIEWED])
+        for number, step in enumerate(steps[:SHOWN_STEPS])
     ]
     return Arrival("trial", len(steps), rows, trials=(trial,))
 
@@ -229,19 +181,3 @@ def _candidate_rows(steps: Sequence[LoggedStep]) -> list[dict[str, Any]]:
         for number, step in enumerate(steps)
         for one in step.candidates
     ]
-
-
-def _keep(history: History, trial: TrialRecord) -> bool:
-    """Keep a trial; False where it is here already."""
-    is_known = history.trial(trial.id) is not None
-    history.record(trial).result()
-    history.restore(trial.id)
-    return not is_known
-
-
-def _told(num_runs: int, num_trials: int, num_known: int) -> str:
-    kept = [counted(num, noun) for num, noun in ((num_runs, "run"), (num_trials, "trial")) if num]
-    told = [f"{' and '.join(kept)} taken in"] if kept else []
-    if num_known:
-        told.append(f"{num_known:,} {'was' if num_known == 1 else 'were'} here already")
-    return f"{'; '.join(told) or 'It holds neither runs nor trials'}."

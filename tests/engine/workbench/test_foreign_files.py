@@ -3,7 +3,7 @@
 import io
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from engine.history.run_columns import sample_table
 from engine.history.run_file import ALWAYS
 from engine.history.trial_file import trial_bytes
 from engine.runs import RunRecord
-from engine.workbench.import_door import recognise, take_in
+from engine.workbench.importer import Importer
 from engine.workbench.trials import StoredTrial
 from tests.engine.bench.test_exchange import row
 from tests.engine.bench.test_logs import CANDIDATES, block
@@ -30,6 +30,12 @@ from tests.engine.history.run_maker import assert_same_run, make_run
 from tests.engine.history.trial_maker import NASTY, make_trial
 
 LINES = "235 tokens in 80s = 2.93 tokens/s (4 threads)\n393 tokens in 127s\n"
+
+
+@pytest.fixture(scope="module")
+def importer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Importer]:
+    with Importer(tmp_path_factory.mktemp("home")) as importer:
+        yield importer
 
 
 @pytest.fixture
@@ -93,56 +99,58 @@ KNOWN: dict[str, tuple[Callable[[], bytes], str, int, int, int]] = {
 
 
 @pytest.mark.parametrize("what", KNOWN)
-def test_what_is_known_is_shown_and_kept_once(history: History, what: str) -> None:
+def test_what_is_known_is_shown_and_kept_once(importer: Importer, history: History, what: str) -> None:
     make, kind, num, num_runs, num_trials = KNOWN[what]
     data = make()
-    found = recognise("from elsewhere", data)
+    found = importer.recognise("from elsewhere", data)
     assert (found.kind, found.num) == (kind, num)
     assert found.label
     assert 0 < len(found.preview) <= 50
     assert len({tuple(each) for each in found.preview}) == 1
     assert (history.runs.recent(), history.recent()) == ([], [])
 
-    taken = take_in(history, "from elsewhere", data)
+    taken = importer.take_in(history, "from elsewhere", data)
     assert (taken.kind, len(taken.run_ids), len(taken.trial_ids)) == (kind, num_runs, num_trials)
     assert "taken in" in taken.sentence
     assert {run.id for run in history.runs.recent()} == set(taken.run_ids)
     assert {trial.id for trial in history.recent()} == set(taken.trial_ids)
 
     again = (
-        take_in(history, "under another name", data) if kind != "lines" else take_in(history, "from elsewhere", data)
+        importer.take_in(history, "under another name", data)
+        if kind != "lines"
+        else importer.take_in(history, "from elsewhere", data)
     )
     assert "here already" in again.sentence
     assert "taken in" not in again.sentence
     assert (len(history.runs.recent()), len(history.recent())) == (num_runs, num_trials)
 
 
-def test_a_path_is_read_as_its_content_is(history: History, tmp_path: Path) -> None:
+def test_a_path_is_read_as_its_content_is(importer: Importer, history: History, tmp_path: Path) -> None:
     for name, data in (("a.zip", archive()), ("lines.txt", LINES.encode())):
         (tmp_path / name).write_bytes(data)
-        assert recognise(name, tmp_path / name) == recognise(name, data)
-        assert take_in(history, name, tmp_path / name).run_ids
+        assert importer.recognise(name, tmp_path / name) == importer.recognise(name, data)
+        assert importer.take_in(history, name, tmp_path / name).run_ids
     with pytest.raises(EngineError, match="cannot be read"):
-        recognise("nowhere", tmp_path / "nowhere")
+        importer.recognise("nowhere", tmp_path / "nowhere")
 
 
-def test_what_was_deleted_comes_back(history: History) -> None:
+def test_what_was_deleted_comes_back(importer: Importer, history: History) -> None:
     data = CANDIDATES.encode()
-    (id,) = take_in(history, "candidates.log", data).trial_ids
+    (id,) = importer.take_in(history, "candidates.log", data).trial_ids
     history.delete(id)
-    assert "1 trial taken in" in take_in(history, "candidates.log", data).sentence
+    assert "1 trial taken in" in importer.take_in(history, "candidates.log", data).sentence
     assert [trial.id for trial in history.recent()] == [id]
 
 
-def test_a_run_says_where_it_came_from(history: History) -> None:
+def test_a_run_says_where_it_came_from(importer: Importer, history: History) -> None:
     run = make_run(20)
-    (id,) = take_in(history, "friend.run.zip", run_bytes(run)).run_ids
+    (id,) = importer.take_in(history, "friend.run.zip", run_bytes(run)).run_ids
     assert_same_run(history.runs.run(id), replace(run, origin="friend.run.zip"))
 
 
-def test_a_log_of_candidates_is_a_trial_that_can_be_looked_at(history: History) -> None:
+def test_a_log_of_candidates_is_a_trial_that_can_be_looked_at(importer: Importer, history: History) -> None:
     text = CANDIDATES + CANDIDATES.replace("1699000000", "1699000003").replace("302: ' of'", "13: ' \n'")
-    (id,) = take_in(history, "notes.log", text.encode()).trial_ids
+    (id,) = importer.take_in(history, "notes.log", text.encode()).trial_ids
     record = history.trial(id)
     assert record is not None
     trial = StoredTrial(record)
@@ -158,25 +166,25 @@ def test_a_log_of_candidates_is_a_trial_that_can_be_looked_at(history: History) 
     assert record.label == "log"
 
 
-def test_samples_in_parquet_are_the_run_they_were(history: History) -> None:
+def test_samples_in_parquet_are_the_run_they_were(importer: Importer, history: History) -> None:
     run = make_run(40, 4)
-    (id,) = take_in(history, "samples.parquet", samples_parquet(run)).run_ids
+    (id,) = importer.take_in(history, "samples.parquet", samples_parquet(run)).run_ids
     found = history.runs.run(id)
     assert found is not None
     assert found.samples.tobytes() == run.samples.tobytes()
     assert [cell.label for cell in found.cells] == [f"layout {number}" for number in range(4)]
 
 
-def test_samples_of_several_runs_keep_their_ids(history: History) -> None:
+def test_samples_of_several_runs_keep_their_ids(importer: Importer, history: History) -> None:
     runs = [make_run(10), make_run(10)]
     tables = [sample_table(run.samples).append_column("run_id", pa.array([run.id] * 10)) for run in runs]
     data = parquet(pa.concat_tables(tables))
-    assert set(take_in(history, "samples.parquet", data).run_ids) == {run.id for run in runs}
-    assert "2 were here already" in take_in(history, "samples.parquet", data).sentence
+    assert set(importer.take_in(history, "samples.parquet", data).run_ids) == {run.id for run in runs}
+    assert "2 were here already" in importer.take_in(history, "samples.parquet", data).sentence
 
 
-def test_rows_of_llama_bench_in_parquet_are_those_of_its_json(history: History) -> None:
-    (id,) = take_in(history, "rows.parquet", parquet(pa.Table.from_pylist(bench_rows()))).run_ids
+def test_rows_of_llama_bench_in_parquet_are_those_of_its_json(importer: Importer, history: History) -> None:
+    (id,) = importer.take_in(history, "rows.parquet", parquet(pa.Table.from_pylist(bench_rows()))).run_ids
     found, expected = history.runs.run(id), run_of(read_rows(json.dumps(bench_rows())))
     assert found is not None
     assert [cell.label for cell in found.cells] == [cell.label for cell in expected.cells]
@@ -221,23 +229,23 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_not_known_or_damaged_is_refused(history: History, what: str) -> None:
+def test_what_is_not_known_or_damaged_is_refused(importer: Importer, history: History, what: str) -> None:
     data, reason = REFUSED[what]
-    for act in (recognise, lambda name, data: take_in(history, name, data)):
+    for act in (importer.recognise, lambda name, data: importer.take_in(history, name, data)):
         with pytest.raises(EngineError, match=reason):
             act("strange", data)
     assert (history.runs.recent(), history.recent()) == ([], [])
 
 
-def test_names_are_shown_as_they_are(history: History) -> None:
-    taken = take_in(history, NASTY, (block(1) + block(2)).encode())
+def test_names_are_shown_as_they_are(importer: Importer, history: History) -> None:
+    taken = importer.take_in(history, NASTY, (block(1) + block(2)).encode())
     assert history.runs.recent()[0].name == NASTY
     assert taken.run_ids
 
 
-def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_is_refused(importer: Importer, tmp_path: Path) -> None:
     path = tmp_path / "large.csv"
     with path.open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(EngineError, match="bytes"):
-        recognise("large.csv", path)
+        importer.recognise("large.csv", path)

@@ -1,0 +1,123 @@
+"""An archive that was written anywhere, read into a staging folder: lines in their types, tables in their columns."""
+
+import io
+import zipfile
+from collections.abc import Iterator
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine.history import comparisons
+from engine.history.archive_members import lines_of, manifest_of, tables_of
+from engine.history.archive_parts import (
+    COMPARISONS,
+    MANIFEST,
+    MARKS,
+    RUNS,
+    SAMPLES,
+    STEPS,
+    TOKENIZERS,
+    TRIALS,
+    ArchivedComparison,
+    ArchivedTrial,
+    ComparisonPart,
+    Mark,
+    StagedComparison,
+    no_steps,
+    stem,
+)
+from engine.history.run_file import ALWAYS, RUN_SAMPLES, RunPart
+from engine.history.staging import StagingWriter
+from engine.history.step_checks import STEP_COLUMNS
+from engine.history.trial_file import TokenizerPart
+from engine.samples import no_samples
+
+_tokenizer = msgspec.json.Decoder(TokenizerPart).decode
+_run = msgspec.json.Decoder(RunPart).decode
+_trial = msgspec.json.Decoder(ArchivedTrial).decode
+_mark = msgspec.json.Decoder(Mark).decode
+_comparison = msgspec.json.Decoder(ArchivedComparison).decode
+_plan = msgspec.json.Decoder(ComparisonPart).decode
+
+
+def stage_archive(source: bytes | str | Path, writer: StagingWriter) -> Iterator[float]:
+    """Read an archive piece by piece into a staging folder; gives the share that is done, 0 to 1.
+
+    Raises what `archive_members.telling` makes a HistoryError of.
+    """
+    with zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as content:
+        told = manifest_of(content).counts
+        total = max(sum(told.values()), 1)
+        num_seen = 0
+        for member in (TOKENIZERS, RUNS, TRIALS, MARKS, COMPARISONS, SAMPLES, STEPS):
+            num_before = num_seen
+            entries = _tables(content, member, writer) if member in _COLUMNS else _lines(content, member, writer)
+            for num in entries:
+                num_seen += num
+                yield min(num_seen / total, 1.0)
+            if num_seen - num_before != told.get(stem(member)):
+                raise ValueError(
+                    f"{member} has {num_seen - num_before:,} entries, and {MANIFEST} speaks of {told.get(stem(member))}"
+                )
+
+
+_COLUMNS = {
+    SAMPLES: (RUN_SAMPLES, ("run_id", *ALWAYS)),
+    STEPS: (STEP_COLUMNS, tuple(STEP_COLUMNS)),
+}
+
+
+def _tables(content: zipfile.ZipFile, member: str, writer: StagingWriter) -> Iterator[int]:
+    for rows in tables_of(content, member, *_COLUMNS[member]):
+        writer.add_rows(member, rows)
+        yield len(rows)
+
+
+def _lines(content: zipfile.ZipFile, member: str, writer: StagingWriter) -> Iterator[int]:
+    for part in lines_of(content, member, _READ[member]):
+        writer.add(member, part)
+        yield 1
+
+
+def _read_tokenizer(line: bytes) -> TokenizerPart:
+    part = _tokenizer(line)
+    part.read()
+    return part
+
+
+def _read_run(line: bytes) -> RunPart:
+    part = _run(line)
+    part.read(no_samples())
+    return part
+
+
+def _read_trial(line: bytes) -> ArchivedTrial:
+    part = _trial(line)
+    part.read(no_steps(), no_steps())
+    return part
+
+
+def _read_comparison(line: bytes) -> StagedComparison:
+    part = _comparison(line)
+    _plan(part.spec)
+    trials = [msgspec.structs.asdict(answer) for answer in part.trials]
+    row: dict[str, Any] = {
+        "id": part.id,
+        "created_at": part.created_at.astimezone(UTC).replace(tzinfo=None),
+        "name": part.name,
+        "spec": bytes(part.spec).decode(),
+        "trials": msgspec.json.encode(trials).decode(),
+    }
+    comparisons.record_of(row)
+    return StagedComparison(**row)
+
+
+_READ = {
+    TOKENIZERS: _read_tokenizer,
+    RUNS: _read_run,
+    TRIALS: _read_trial,
+    MARKS: _mark,
+    COMPARISONS: _read_comparison,
+}

@@ -1,0 +1,131 @@
+"""A staging folder: what was read of a foreign file, typed and bounded, ready to be inserted.
+
+The process that reads foreign files writes it; the one that owns the history reads it back as msgpack frames of known
+types, and as Arrow batches of known columns, and never sees the file itself.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO, Self, TypeVar
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from engine.history import columns, run_columns
+from engine.history.archive_parts import (
+    RUNS,
+    SAMPLES,
+    STEPS,
+    TOKENIZERS,
+    TRIALS,
+    ArchivedTrial,
+)
+from engine.history.run_file import RUN_SAMPLES, RunPart
+from engine.history.step_checks import STEP_COLUMNS
+from engine.history.trial_file import TokenizerPart
+from engine.history.trials import TrialRecord
+from engine.runs import RunRecord
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+LONGEST_FRAME = 64 << 20
+MOST_BYTES_AT_ONCE = 16 << 20
+COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {SAMPLES: RUN_SAMPLES, STEPS: STEP_COLUMNS}
+_LENGTH = 4
+
+
+class StagingWriter:
+    """Writes a staging folder: parts, by the name of the archive's member that they belong to, and tables."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._open = folder, ExitStack()
+        self._files: dict[str, BinaryIO] = {}
+        self._tables: dict[str, Any] = {}
+        self.run_ids: list[str] = []
+        self.trial_ids: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def add(self, member: str, part: msgspec.Struct) -> None:
+        """Append a part."""
+        frame = msgspec.msgpack.encode(part)
+        if member not in self._files:
+            self._files[member] = self._open.enter_context((self._folder / member).open("wb"))
+        self._files[member].write(len(frame).to_bytes(_LENGTH, "little") + frame)
+
+    def add_rows(self, member: str, rows: pa.Table) -> None:
+        """Append rows of samples or of steps, which have their columns; those that are missing are null."""
+        schema = pa.schema(COLUMNS[member])
+        if member not in self._tables:
+            self._tables[member] = self._open.enter_context(pa.ipc.new_stream(str(self._folder / member), schema))
+        whole = {
+            name: rows[name].cast(type) if name in rows.column_names else pa.nulls(len(rows), type)
+            for name, type in COLUMNS[member].items()
+        }
+        self._tables[member].write_table(pa.table(whole, schema))
+
+    def add_run(self, run: RunRecord) -> None:
+        """Append a run with its samples."""
+        self.run_ids.append(run.id)
+        self.add(RUNS, RunPart.of(run))
+        self.add_rows(SAMPLES, run_columns.sample_rows(run.id, run.samples))
+
+    def add_trial(self, trial: TrialRecord) -> None:
+        """Append a trial with its tokenizer and its steps."""
+        self.trial_ids.append(trial.id)
+        vocabulary = trial.completion.steps.vocabulary
+        further = {"tokenizer": vocabulary.hash, "mean_surprise_bits": trial.mean_surprise_bits}
+        self.add(TOKENIZERS, TokenizerPart.of(vocabulary))
+        self.add(TRIALS, ArchivedTrial.of(trial, **further))
+        for rows in columns.step_rows(trial):
+            self.add_rows(STEPS, rows)
+
+
+class Staging:
+    """Reads a staging folder; raises ValueError or msgspec's and pyarrow's errors where one has other content."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def pieces(self, member: str, kind: type[T], most: int) -> Iterator[list[T]]:
+        """The parts of a member, at most so many, and so many bytes, at once."""
+        decode = msgspec.msgpack.Decoder(kind).decode
+        piece: list[T] = []
+        num_bytes = 0
+        for frame in self._frames(member):
+            piece.append(decode(frame))
+            num_bytes += len(frame)
+            if len(piece) == most or num_bytes > MOST_BYTES_AT_ONCE:
+                yield piece
+                piece, num_bytes = [], 0
+        if piece:
+            yield piece
+
+    def tables(self, member: str) -> Iterator[pa.Table]:
+        """The rows of a member in pieces."""
+        path = self._folder / member
+        if not path.exists():
+            return
+        with pa.OSFile(str(path)) as source, pa.ipc.open_stream(source) as reader:
+            if reader.schema != pa.schema(COLUMNS[member]):
+                raise ValueError(f"{member} has other columns than it should")
+            for batch in reader:
+                batch.validate(full=True)
+                yield pa.Table.from_batches([batch])
+
+    def _frames(self, member: str) -> Iterator[bytes]:
+        path = self._folder / member
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            while start := file.read(_LENGTH):
+                size = int.from_bytes(start, "little")
+                frame = file.read(size) if size <= LONGEST_FRAME else b""
+                if len(frame) < size:
+                    raise ValueError(f"{member} is cut off")
+                yield frame

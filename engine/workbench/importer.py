@@ -1,0 +1,192 @@
+"""Import of foreign files: looked at and read in a child under limits, taken into the history from a staging folder."""
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from engine.errors import ConfigError
+from engine.history import History
+from engine.history.archive_intake import take_in_staged
+from engine.process.limits import Limits
+from engine.process.program import Service
+from engine.units import counted
+from engine.workbench import import_program as program
+from engine.workbench.foreign_files import LABELS, Kind
+from engine.workbench.text_files import TextSet
+
+FOLDER = "imports"
+"""In the home folder: what is being imported, removed afterwards."""
+
+LIMITS = Limits(memory_bytes=3 << 30, cpu_s=120, file_bytes=32 << 30)
+"""The program itself has 0.5 GiB of address space, most of it untouched."""
+
+LOOK_S, READ_S = 60.0, 180.0
+"""Time for a preview, and for one piece of an import; a file of the largest size takes about a quarter of it."""
+
+_POLL_S = 0.1
+
+
+class Recognised(NamedTuple):
+    """What a file is, in words, how many rows it has, and the first of them as they are shown before it is kept."""
+
+    kind: Kind
+    label: str
+    num: int
+    preview: list[dict[str, Any]]
+
+
+class Taken(NamedTuple):
+    """What is kept now: ids of the runs and trials in the file (of an archive: those new here), and a sentence."""
+
+    kind: Kind
+    run_ids: tuple[str, ...]
+    trial_ids: tuple[str, ...]
+    sentence: str
+
+
+class Importer:
+    """Reads files and pasted text in one child, which starts with the first of them. Any thread may call it.
+
+    What cannot be read is a ConfigError or HistoryError that says why; what takes too much time or memory is
+    LimitExceeded.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / FOLDER
+        self._lock = threading.Lock()
+        self._service: Service | None = None
+        self._asking = ThreadPoolExecutor(1, "logitbench-import")
+        self._staging = threading.Lock()  # the child stages one file at a time
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def recognise(self, name: str, data: bytes | Path) -> Recognised:
+        """Look at a file, or at pasted text, without keeping anything."""
+        with self._file(data) as path:
+            found: program.Looked = self._ask(program.Look(name, str(path)), LOOK_S, name)
+        return Recognised(found.kind, LABELS[found.kind], found.num, found.rows)
+
+    def take_in(
+        self,
+        history: History,
+        name: str,
+        data: bytes | Path,
+        on_progress: Callable[[float], object] = lambda _share: None,
+    ) -> Taken:
+        """Keep what a file holds; what is here already stays as it is, and what was deleted is restored.
+
+        What has no id of its own gets one made of its content, so that the same file twice is one run. `on_progress`
+        gets 0 to 1; what it raises ends the import with nothing kept. Raises HistoryError where the history takes no
+        more.
+        """
+        with self._file(data) as path, tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            while not self._staging.acquire(timeout=_POLL_S):
+                on_progress(0.0)
+            try:
+                staged = self._staged(program.Stage(name, str(path), folder), on_progress)
+            finally:
+                self._staging.release()
+            taken = take_in_staged(history, Path(folder), name, lambda share: on_progress((1 + share) / 2))
+        is_archive = staged.kind == "archive"
+        return Taken(
+            staged.kind,
+            taken.run_ids if is_archive else tuple(staged.run_ids),
+            taken.trial_ids if is_archive else tuple(staged.trial_ids),
+            _told(taken.num_runs, taken.num_trials, taken.num_known),
+        )
+
+    def hand_over(self, name: str, path: Path, inbox: Path) -> Kind:
+        """Leave the runs and trials of a file in the inbox of the process that owns the history; not an archive's."""
+        found: program.HandedOver = self._ask(program.HandOver(name, str(path), str(inbox)), READ_S, name)
+        return found.kind
+
+    def read_texts(self, name: str, data: bytes, *, column: str | None = None, most: int | None = None) -> TextSet:
+        """The texts of a file, see `text_files.read_texts`."""
+        with self._file(data) as path:
+            answer: program.Texts = self._ask(program.ReadTexts(name, str(path), column, most), LOOK_S, name)
+        return answer.found
+
+    def warm(self) -> None:
+        """Start the child, so that the first file finds it there."""
+        with self._lock:
+            if self._service is None:
+                self._service = Service(program.__name__, does="reads files", answers=program.Answer, limits=LIMITS)
+
+    def close(self) -> None:
+        """End the child. Safe to call twice."""
+        with self._lock:
+            if self._service is not None:
+                self._service.close()
+        self._asking.shutdown(wait=False)
+
+    def _staged(self, request: program.Stage, on_progress: Callable[[float], object]) -> program.StagedFile:
+        """Have a file staged; what `on_progress` raises ends the child and is raised."""
+        share = 0.0
+        asked: program.Request = request
+        while True:
+            future = self._asking.submit(self._ask, asked, READ_S, request.name)
+            while not wait([future], _POLL_S).done:
+                self._progress(on_progress, share)
+            answer: program.Share | program.StagedFile = future.result()
+            if isinstance(answer, program.StagedFile):
+                return answer
+            share, asked = answer.share / 2, program.GoOn()
+            self._progress(on_progress, share)
+
+    def _progress(self, on_progress: Callable[[float], object], share: float) -> None:
+        try:
+            on_progress(share)
+        except BaseException:
+            with self._lock:
+                if self._service is not None:
+                    self._service.stop()
+            raise
+
+    def _ask(self, request: program.Request, deadline_s: float, name: str) -> Any:
+        self.warm()
+        assert self._service is not None
+        return self._service.ask(request, deadline_s, about=name)
+
+    @contextmanager
+    def _file(self, data: bytes | Path) -> Iterator[Path]:
+        """The path of what is to be read; what is in memory lies in a file meanwhile."""
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if isinstance(data, Path):
+                path = data.absolute()
+            else:
+                handle, name = tempfile.mkstemp(dir=self._folder)
+                path = Path(name)
+                with open(handle, "wb") as file:
+                    file.write(data)
+        except OSError as error:
+            raise ConfigError(
+                f"The file could not be put aside in {self._folder} for reading: {error}. Free some space there."
+            ) from error
+        try:
+            yield path
+        finally:
+            if not isinstance(data, Path):
+                path.unlink(missing_ok=True)
+
+
+def remove_leftovers(home: Path) -> None:
+    """Remove what an import left that was killed; only the process that owns the home folder may."""
+    shutil.rmtree(home / FOLDER, ignore_errors=True)
+
+
+def _told(num_runs: int, num_trials: int, num_known: int) -> str:
+    kept = [counted(num, noun) for num, noun in ((num_runs, "run"), (num_trials, "trial")) if num]
+    told = [f"{' and '.join(kept)} taken in"] if kept else []
+    if num_known:
+        told.append(f"{num_known:,} {'was' if num_known == 1 else 'were'} here already")
+    return f"{'; '.join(told) or 'It holds neither runs nor trials'}."
