@@ -26,7 +26,7 @@ check:
 	@.ci/prepare test
 	.venv/bin/ruff format --check
 	.venv/bin/ruff check
-	.venv/bin/mypy --num-workers auto
+	.venv/bin/mypy
 	.venv/bin/lint-imports
 
 peers:
