@@ -38,6 +38,7 @@ MAX_PROMPT_CHARACTERS = 1 << 21
 """About half a million tokens of English, which take a tokenizer about a second; ids may be more."""
 MAX_PROMPT_IDS = 1 << 24
 MAX_GRAMMAR_CHARACTERS = 1 << 18
+MAX_SCHEMA_CHARACTERS = 1 << 20
 MAX_STOPS = 64
 MAX_STOP_CHARACTERS = 1000
 MAX_BIASES = 10_000
@@ -229,8 +230,8 @@ class Sampling(Spec):
         self._real("mirostat_eta", 0, 1)
         self._set("logit_bias", tuple(map(_bias, _pairs(self.logit_bias))))
         self._check_samplers()
-        for name in ("grammar", "json_schema"):
-            self._set(name, plain_text(name, getattr(self, name), MAX_GRAMMAR_CHARACTERS))
+        self._set("grammar", plain_text("grammar", self.grammar, MAX_GRAMMAR_CHARACTERS))
+        self._set("json_schema", plain_text("json_schema", self.json_schema, MAX_SCHEMA_CHARACTERS))
         if "\0" in self.grammar:
             raise ConfigError("grammar: holds a zero byte, where llama.cpp would end it; take it out")
         if self.grammar and self.json_schema:

@@ -87,7 +87,7 @@ def test_a_switch_is_true_or_false_and_nothing_like_it() -> None:
 
 LIMITED: dict[str, tuple[int, Callable[[int], object]]] = {
     "grammar": (262_144, lambda size: Sampling(grammar="#" * size)),
-    "json_schema": (262_144, lambda size: Sampling(json_schema=" " * size)),
+    "json_schema": (1_048_576, lambda size: Sampling(json_schema=" " * size)),
     "logit_bias": (10_000, lambda size: Sampling(logit_bias=dict.fromkeys(range(size), 1.0))),
     "pairs of logit_bias": (10_000, lambda size: Sampling(logit_bias=((token, 1.0) for token in range(size)))),  # type: ignore[arg-type]
     "dry_sequence_breakers": (32, lambda size: Sampling(dry_sequence_breakers=("a",) * size)),

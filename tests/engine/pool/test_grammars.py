@@ -24,8 +24,8 @@ def nested(depth: int) -> dict[str, object]:
     return schema
 
 
-def ask(pool: Pool, sampling: Sampling) -> str:
-    return refusal(pool, lambda: pool.submit("Once", sampling, max_tokens=3).result(30))
+def ask(pool: Pool, **sampling: str) -> str:
+    return refusal(pool, lambda: pool.submit("Once", Sampling(**sampling), max_tokens=3).result(30))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def ask(pool: Pool, sampling: Sampling) -> str:
     ],
 )  # fmt: skip
 def test_a_grammar_that_attacks_ends_with_the_limit(attacked: Pool, grammar: str, limit: str) -> None:
-    said = ask(attacked, Sampling(grammar=grammar))
+    said = ask(attacked, grammar=grammar)
     assert any(words in said for words in (*limit.split("|"), TIME)), said
     assert "grammar" in said
 
@@ -99,14 +99,14 @@ def test_a_grammar_that_attacks_ends_with_the_limit(attacked: Pool, grammar: str
     ],
 )  # fmt: skip
 def test_a_schema_that_attacks_ends_with_the_limit(attacked: Pool, schema: object, limit: str) -> None:
-    said = ask(attacked, Sampling(json_schema=json.dumps(schema)))
+    said = ask(attacked, json_schema=json.dumps(schema))
     assert said.startswith("json_schema"), said
     assert re.search(f"{limit}|{TIME}", said), said
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"a":' * 5000 + "1" + "}" * 5000, "NaN", "9" * 100_000])
 def test_what_is_no_json_is_no_schema(attacked: Pool, text: str) -> None:
-    assert ask(attacked, Sampling(json_schema=text)).startswith("json_schema")
+    assert ask(attacked, json_schema=text).startswith("json_schema")
 
 
 CHARACTERS = st.sampled_from(['"a"', '"ab"', "[a-z]", "[^a]", ".", '""', "r1", "r2", "root"])
@@ -125,7 +125,7 @@ SEQUENCES = st.recursive(
 @given(rules=st.tuples(SEQUENCES, SEQUENCES, SEQUENCES))
 def test_no_drawn_grammar_disturbs_a_neighbour(attacked: Pool, rules: tuple[str, str, str]) -> None:
     grammar = "root ::= {}\nr1 ::= {}\nr2 ::= {}".format(*rules)
-    said = ask(attacked, Sampling(grammar=grammar, seed=1))
+    said = ask(attacked, grammar=grammar, seed=1)
     assert not said or "grammar" in said
 
 

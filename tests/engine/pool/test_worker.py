@@ -48,7 +48,7 @@ class ScriptedChannel:
 
 
 FLOODS: dict[str, m.ToWorker] = {
-    "questions": m.Tokenize(7, "a", False),
+    "questions": m.Tokenize(7, "a", special=False),
     "cancels": m.Cancel(99),
     "prompts": START,
     "holds": m.Hold(False),
@@ -63,9 +63,9 @@ def test_a_job_is_computed_while_messages_never_stop(flood: str, *, is_idle: boo
     runner = ScriptedRunner(is_idle=is_idle)
     runner.cancel = lambda _job: None  # type: ignore[attr-defined]
     worker._channel = worker._inbox = channel
-    worker._runner, worker._is_held = runner, False
+    worker._runner, worker._is_held, worker._stamp = runner, False, lambda *_phase: None
     worker._outbox = type("Outbox", (), {"flush": lambda self: None})()
-    worker._model = type("Model", (), {"tokenize": lambda self, text, special: [1]})()
+    worker._model = type("Model", (), {"tokenize": lambda self, text, **_options: [1]})()
     worker._sent_at = worker._loop_s = 0.0
     ended: list[str] = []
 
