@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.websockets import WebSocket
 from websockets.exceptions import ConnectionClosed
@@ -227,6 +227,7 @@ def test_many_changes_become_few_messages(bench: ScriptedBench, server: Server) 
     assert len(messages) < 300
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_a_prompt_that_is_computed_twice_goes_out_once(data: st.DataObject) -> None:
     trial = ScriptedTrial(scored=True)

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -164,3 +165,4 @@ class JobMachine(RuleBasedStateMachine):
 
 
 TestJob = JobMachine.TestCase
+TestJob.settings = settings(deadline=None)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -323,3 +324,4 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestJobQueue = QueueMachine.TestCase
+TestJobQueue.settings = settings(deadline=None)

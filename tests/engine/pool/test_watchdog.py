@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import Job, Pool, Sampling, WorkerDied
@@ -76,6 +76,7 @@ def test_a_worker_that_has_not_begun_to_beat_still_starts() -> None:
     assert not watched(worker, 3600, beats=False)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e6), max_size=8), st.sampled_from(Phase))
 def test_time_in_which_the_watchdog_itself_did_not_run_does_not_count(gaps: list[float], phase: Phase) -> None:
     worker = ScriptedWorker(phase)
@@ -106,6 +107,7 @@ def test_a_clock_that_jumps_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None
     assert worker.watch.phase_s == 3 * 2 * TICK_S
 
 
+@settings(deadline=None)
 @given(phase=st.sampled_from(Phase), job=st.integers(0, 2**59))
 def test_what_a_child_stamps_its_parent_reads(phase: Phase, job: int) -> None:
     ours, theirs = socket.socketpair()
