@@ -134,8 +134,8 @@ class App:
         return self.process.children(recursive=True)
 
     def workers(self) -> list[psutil.Process]:
-        """The pool's worker processes."""
-        return self._running.workers()
+        """The pool's worker processes that are alive."""
+        return [child for child in self.children() if "engine.pool.worker" in _words(child)]
 
     def is_healthy(self) -> None:
         """Raise Failure where the server does not answer in time."""
@@ -195,10 +195,12 @@ def _can_run(page: Page) -> bool:
 
 
 def _told(processes: list[psutil.Process]) -> str:
-    words = []
-    for one in processes:
-        try:
-            words.append(f"{one.pid} {' '.join(one.cmdline())[-120:]}")
-        except psutil.Error:
-            continue
-    return "; ".join(words)
+    return "; ".join(f"{one.pid} {_words(one)[-120:]}" for one in processes)
+
+
+def _words(process: psutil.Process) -> str:
+    """Its command line, "" for one that has just ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
