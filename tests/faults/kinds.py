@@ -31,7 +31,7 @@ KINDS = {
     "stop-worker": Kind(killed.stop_worker, 1),
     "kill-child": Kind(killed.kill_child, 3),
     "kill-app": Kind(killed.kill_app, 2),
-    "kill-writer": Kind(killed.kill_writer, 4),
+    "kill-writer": Kind(killed.kill_writer, 1),
     "end-app": Kind(killed.end_app, 2),
     "full-disk": Kind(disks.full_disk, 2),
     "read-only": Kind(disks.read_only, 2),
