@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from engine.errors import ConfigError
+from engine.llama import grammar
 from engine.llama.candidates import Candidates
 from engine.llama.distribution import Distribution, Drawn, row_of
 from engine.llama.model import Model
@@ -156,7 +157,17 @@ def test_the_grammar_marks_what_it_resampled(model: Model) -> None:
         bench.sampler.accept(no)
 
 
-@pytest.mark.parametrize("grammar", ["root ::= (", 'other ::= "a"', "root ::= root"])
-def test_a_wrong_grammar_is_a_config_error(model: Model, grammar: str) -> None:
+@pytest.mark.parametrize("text", ["root ::= (", 'other ::= "a"', "root ::= root"])
+def test_a_wrong_grammar_is_a_config_error(model: Model, text: str) -> None:
     with pytest.raises(ConfigError, match="grammar"):
-        Bench(model, Sampling(grammar=grammar))
+        Bench(model, Sampling(grammar=text))
+
+
+def test_a_grammar_that_takes_too_long_for_one_token_ends_its_job(
+    model: Model, row: npt.NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(model, Sampling(grammar="root ::= [a-z ]+"))
+    bench.draw(row)
+    monkeypatch.setattr(grammar, "MAX_CALL_S", 0.0)
+    with pytest.raises(ConfigError, match="for one token; at most 0 s"):
+        bench.draw(row)
