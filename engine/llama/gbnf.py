@@ -6,8 +6,8 @@ from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from engine.errors import ConfigError
+from engine.specs import MAX_GRAMMAR_CHARACTERS
 
-MAX_CHARACTERS = 1 << 18
 MAX_NESTING = 100
 MAX_REPETITIONS = 2000
 """llama.cpp's MAX_REPETITION_THRESHOLD (llama-grammar.cpp); an upper bound beyond it silently means no bound there."""
@@ -53,8 +53,8 @@ Rules = dict[str, Alternatives]
 
 def read(text: str) -> Rules:
     """The rules of a grammar within all limits. Raises ConfigError, which names the limit that it is beyond."""
-    if len(text) > MAX_CHARACTERS:
-        raise ConfigError(f"has {len(text):,} characters; at most {MAX_CHARACTERS:,} are allowed")
+    if len(text) > MAX_GRAMMAR_CHARACTERS:
+        raise ConfigError(f"has {len(text):,} characters; at most {MAX_GRAMMAR_CHARACTERS:,} are allowed")
     reader = _Reader(text)
     rules = reader.rules()
     for num, most, what in ((reader.num_rules, MAX_RULES, "rules"), (reader.num_elements, MAX_ELEMENTS, "elements")):

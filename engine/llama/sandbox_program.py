@@ -73,11 +73,12 @@ def _reason(said: str) -> str:
 
 @contextlib.contextmanager
 def _stderr_into(file: IO[bytes]) -> Iterator[None]:
-    """Let this process write its standard error, C's too, into `file` meanwhile."""
+    """Let this process write its standard error, C's and Python's, into `file` meanwhile."""
     kept = os.dup(2)
     os.dup2(file.fileno(), 2)
     try:
-        yield
+        with open(file.fileno(), "w", closefd=False) as text, contextlib.redirect_stderr(text):
+            yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from engine.errors import ConfigError
 from engine.llama import ambiguity, gbnf
 from engine.llama.sandbox_program import check_grammar
+from engine.specs import MAX_GRAMMAR_CHARACTERS
 
 READ = [
     'root ::= "a"',
@@ -62,7 +63,7 @@ def grow(limit: int, text: str) -> list[str]:
         [f'root ::= {"(" * num}"a"{")" * num}' for num in (gbnf.MAX_NESTING, gbnf.MAX_NESTING + 1)],
         ["root ::= " + " | ".join(f'"{word}"' for word in range(num)) for num in (gbnf.MAX_WAYS, gbnf.MAX_WAYS + 1)],
         [f'root ::= "{"a" * num}"' for num in (gbnf.MAX_ELEMENTS - 1, gbnf.MAX_ELEMENTS)],
-        [f'root ::= "a"{" " * num}' for num in (gbnf.MAX_CHARACTERS - 12, gbnf.MAX_CHARACTERS - 11)],
+        [f'root ::= "a"{" " * num}' for num in (MAX_GRAMMAR_CHARACTERS - 12, MAX_GRAMMAR_CHARACTERS - 11)],
         ["\n".join(f'{"root" if not n else f"r{n}"} ::= "a"' for n in range(num)) for num in (10_922, 20_001)],
         ['root ::= ("a"?){0,31}', 'root ::= ("a"?){0,32}'],
     ],
