@@ -46,8 +46,9 @@ class Ledger:
         before = draw.sample(sorted(self.trials), min(len(self.trials), ASKED_AT_ONCE))
         until(lambda: set(new) <= exported(url, links, new), f"trials that ended well were not kept: {new}")
         self.trials.update(new)
-        if lost := set(before) - exported(url, links, before):
-            raise Failure(f"{len(lost)} acknowledged trials are gone: {sorted(lost)[:3]}")
+        if set(before) - exported(url, links, before):
+            lost = [trial for trial in before if not exported(url, links, [trial])]
+            raise Failure(f"{len(lost)} acknowledged trials are gone: {lost[:3]}")
 
     def find_all(self, home: Path) -> None:
         """Look for every acknowledged row in the file of a workbench that does not run; on a copy of it."""
