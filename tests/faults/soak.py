@@ -158,13 +158,11 @@ def _search(world: World, draw: random.Random) -> None:
 
 
 def _delete(world: World, draw: random.Random) -> None:
-    page = world.tab(draw.randrange(3))
-    page.go_to("")
-    if page.find("lab_delete") is not None:
-        world.ledger.forget(page.trial)
-        world.ended = [trial for trial in world.ended if trial != page.trial]
+    if world.ended:
+        trial, page = world.ended.pop(), world.tab(draw.randrange(3))
+        page.go_to("", f"trial={trial}")
         page.press("lab_delete")
-        if page.find("lab_undo") is not None and draw.random() < 0.7:
+        if draw.random() < 0.7:
             page.press("lab_undo")
 
 
