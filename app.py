@@ -1,6 +1,7 @@
 """Logitbench: `streamlit run app.py` serves the pages and the token socket on one port."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,14 +12,19 @@ from starlette.middleware import Middleware
 from engine import private_files, workbench
 from engine.api.gate import Gate
 from engine.settings import Settings
+from engine.shutdown import Shutdown
 from pages.parts import base_address, exports, front_end, live
 
 
 @asynccontextmanager
 async def lifespan(_: st.App) -> AsyncIterator[None]:
-    """Open the workbench, which loads the model in the background; at the end close it and every worker."""
+    """Open the workbench, which loads the model in the background; at the end close it and every worker.
+
+    The server would wait for every download before that end, so a signal begins the closing too.
+    """
     front_end.answer_at_once()
     opened = await asyncio.to_thread(workbench.current)
+    Shutdown(opened.close).install(signal.SIGINT, signal.SIGTERM)
     try:
         yield
     finally:

@@ -2,12 +2,14 @@
 
 import errno
 import os
+import signal
 import sys
 from importlib import import_module
 
 from engine import private_files
 from engine.commands.arguments import MEASURING, OTHERS
 from engine.errors import EngineError
+from engine.shutdown import Shutdown
 
 ERROR, INTERRUPTED, NO_READER = 2, 130, 141
 COMMANDS = {**dict.fromkeys(MEASURING, "bench"), **{name: name for name in OTHERS}}
@@ -49,4 +51,5 @@ def _write_no_more() -> None:
 
 
 if __name__ == "__main__":
+    Shutdown().install(signal.SIGINT)
     sys.exit(main())

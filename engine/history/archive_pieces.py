@@ -1,37 +1,100 @@
 """An archive piece by piece while it is written, for a download: it never lies whole in memory, nor on this disk."""
 
-import os
+import io
+import logging
+import queue
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, BinaryIO, Self, cast
 
+from engine.errors import HistoryError
 from engine.history.archive import export_history
 from engine.history.store import History
 
+log = logging.getLogger(__name__)
+
 PIECE_BYTES = 1 << 18
+AHEAD = 4
+ABSENT_S = 60.0
+_POLL_S = 0.1
 
 
-def archive_in_pieces(
-    history: History, *, run_ids: Iterable[str] | None = None, trial_ids: Iterable[str] | None = None
-) -> Iterator[bytes]:
-    """The bytes of `export_history`, which runs in a thread of its own; closing the iterator ends it.
+class ArchivePieces:
+    """The bytes of `export_history`, which runs in a thread of its own; an iterator, for one thread.
 
-    It waits where the reader is behind. Raises HistoryError as that does, where the writing fails in the middle too.
+    The thread waits where the reader is behind, and ends with `close`, with the history, or after a reader that took
+    nothing for ABSENT_S seconds. Raises HistoryError as `export_history` does, where the writing fails in the middle
+    too.
     """
-    source, sink = os.pipe()
-    failures: list[Exception] = []
 
-    def write() -> None:
+    def __init__(
+        self, history: History, *, run_ids: Iterable[str] | None = None, trial_ids: Iterable[str] | None = None
+    ) -> None:
+        self._history = history
+        self._pieces: queue.Queue[bytes] = queue.Queue(AHEAD)
+        self._is_closed = threading.Event()
+        self._failure = ""
+        self._writer = threading.Thread(
+            target=self._write, args=(run_ids, trial_ids), name="logitbench-export", daemon=True
+        )
+        self._writer.start()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        while self._writer.is_alive() or not self._pieces.empty():
+            with suppress(queue.Empty):
+                return self._pieces.get(timeout=_POLL_S)
+        if self._failure:
+            raise HistoryError(self._failure)
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the writing, which is over a moment later. Any thread may call it, more than once."""
+        self._is_closed.set()
+
+    def _write(self, run_ids: Iterable[str] | None, trial_ids: Iterable[str] | None) -> None:
+        sink = _Sink(self._put)
         try:
-            with open(sink, "wb", PIECE_BYTES) as file:
-                export_history(history, file, run_ids=run_ids, trial_ids=trial_ids)
-        except Exception as error:
-            failures.append(error)
+            export_history(self._history, cast(BinaryIO, sink), run_ids=run_ids, trial_ids=trial_ids)
+            sink.hand_on()
+        except HistoryError as error:
+            self._failure = str(error)  # the error itself would hold what was read, and with it the database
+        except Exception as defect:
+            log.exception("an archive could not be written")
+            self._failure = f"The archive could not be written, through a defect of this program: {defect!r}"
 
-    writer = threading.Thread(target=write, name="logitbench-export", daemon=True)
-    writer.start()
-    with open(source, "rb", PIECE_BYTES) as file:
-        while piece := file.read(PIECE_BYTES):
-            yield piece
-    writer.join()
-    if failures:
-        raise failures[0]
+    def _put(self, piece: bytes) -> None:
+        end = time.monotonic() + ABSENT_S
+        while not self._is_closed.is_set() and not self._history.file.is_closing and time.monotonic() < end:
+            with suppress(queue.Full):
+                return self._pieces.put(piece, timeout=_POLL_S)
+        raise BrokenPipeError("nobody reads it any more")
+
+
+class _Sink(io.RawIOBase):
+    """A file that hands on what is written to it, in pieces of PIECE_BYTES."""
+
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        self._put, self._begun = put, bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        left = whole = memoryview(data).cast("B")
+        while left:
+            room = PIECE_BYTES - len(self._begun)
+            self._begun += left[:room]
+            left = left[room:]
+            if len(self._begun) == PIECE_BYTES:
+                self.hand_on()
+        return len(whole)
+
+    def hand_on(self) -> None:
+        """Hand on the piece that has begun."""
+        piece, self._begun = bytes(self._begun), bytearray()
+        self._put(piece)

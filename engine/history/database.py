@@ -72,6 +72,7 @@ def explain(error: Exception, path: Path) -> HistoryError:
 
 _MEANINGS = (
     (re.compile(r"Connection already closed", re.IGNORECASE), "is closed; open it again."),
+    (re.compile(r"^INTERRUPT"), "is being closed or opened anew, which ended what was read from it. Try again."),
     (
         re.compile(r"No space left|File too large|Disk quota|out of disk", re.IGNORECASE),
         (

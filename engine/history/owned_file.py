@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ Cursor = duckdb.DuckDBPyConnection
 log = logging.getLogger(__name__)
 
 LOG_BYTES = 16 << 20  # of the write-ahead log, before it is moved into the file
+READERS_S = 1.0  # from an interrupt until everything that reads should be over
 _INSERT = {False: "INSERT", True: "INSERT OR REPLACE"}
 
 _open_paths: set[Path] = set()
@@ -39,7 +41,9 @@ class OwnedFile:
         self._is_broken = False
         self._checkpoint_at = LOG_BYTES
         self._no_readers = threading.Condition()
-        self._num_readers = 0
+        self._readers: set[Cursor] = set()
+        self.is_closing = False
+        """True once `close` was called: whoever reads for long gives up then."""
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -57,10 +61,25 @@ class OwnedFile:
             _open_paths.add(path)
         return opened
 
-    def close(self) -> None:
-        """Write what is queued, then let go of the file. Closing twice does nothing more."""
-        self._writer.shutdown(wait=True)
-        with self._quiet():
+    def close(self, within_s: float | None = None) -> None:
+        """Write what is queued, end what reads, then let go of the file. Closing twice does nothing more.
+
+        A file that is still written to after `within_s` seconds, or read after READERS_S, stays open until this process
+        ends.
+        """
+        self.is_closing = True
+        with suppress(HistoryError):  # closed before
+            last = self._queue(lambda: None)
+            self._writer.shutdown(wait=False)
+            try:
+                last.result(within_s)
+            except TimeoutError:
+                log.warning("The history was left while it was written; what was acknowledged is kept.")
+                return
+        with self._quiet() as is_quiet:
+            if not is_quiet:
+                log.warning("The history was left while it was read.")
+                return
             self._connection.close()
         with _open_paths_lock:
             _open_paths.discard(self.path)
@@ -132,7 +151,9 @@ class OwnedFile:
                 self._reopen()
 
     def _reopen(self) -> None:
-        with self._quiet():
+        with self._quiet() as is_quiet:
+            if not is_quiet:
+                raise HistoryError(f"The history {self.path} has to be opened anew, but is still read. Try again.")
             self._connection.close()
             self._connection = database.connect(self.path)
         self._is_broken = False
@@ -142,24 +163,31 @@ class OwnedFile:
     @contextmanager
     def reading(self) -> Iterator[Cursor]:
         """A cursor that sees one state of the file throughout; failures are raised as HistoryError."""
-        with self._no_readers:
-            self._num_readers += 1
         try:
-            with self._connection.cursor() as cursor:
-                cursor.begin()
-                yield cursor
+            with self._no_readers:
+                cursor = self._connection.cursor()
+                self._readers.add(cursor)
+            try:
+                with cursor:
+                    cursor.begin()
+                    yield cursor
+            finally:
+                with self._no_readers:
+                    self._readers.discard(cursor)
+                    self._no_readers.notify_all()
         except (duckdb.Error, OSError) as error:
             raise database.explain(error, self.path) from error
-        finally:
-            with self._no_readers:
-                self._num_readers -= 1
-                self._no_readers.notify_all()
 
     @contextmanager
-    def _quiet(self) -> Iterator[None]:
+    def _quiet(self) -> Iterator[bool]:
+        """End what reads, and let nothing begin to; gives whether nothing reads any more after READERS_S."""
+        end = time.monotonic() + READERS_S
         with self._no_readers:
-            self._no_readers.wait_for(lambda: self._num_readers == 0)
-            yield
+            while self._readers and time.monotonic() < end:
+                for cursor in self._readers:
+                    cursor.interrupt()
+                self._no_readers.wait(0.05)  # a reader may have been between two queries, which no interrupt ends
+            yield not self._readers
 
 
 def insert_row(cursor: Cursor, table: str, row: dict[str, Any], *, replaces: bool = False) -> None:

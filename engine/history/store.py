@@ -54,10 +54,13 @@ class History:
             log.warning("The history was not tidied up: %s", error)
         return history
 
-    def close(self) -> None:
-        """Write what is queued, then let go of the file. Closing twice does nothing more."""
+    def close(self, within_s: float | None = None) -> None:
+        """Write what is queued, end what reads, then let go of the file. Closing twice does nothing more.
+
+        within_s: how long the queued writes may take in all; what is then left of them is not kept.
+        """
         self.console.close()
-        self.file.close()
+        self.file.close(within_s)
 
     def __enter__(self) -> Self:
         return self

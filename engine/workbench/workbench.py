@@ -1,6 +1,7 @@
 """The one object behind the pages: the pool and its model, the trials that run, and the history they are kept in."""
 
 import atexit
+import logging
 import random
 import threading
 import time
@@ -20,6 +21,7 @@ from engine.history.trial_file import read_trial
 from engine.models.library import embedded_model, shipped
 from engine.pool.pool import Pool
 from engine.settings import Settings
+from engine.shutdown import close_all
 from engine.specs import Sampling
 from engine.workbench.backend_slot import BackendSlot
 from engine.workbench.bench_slot import BenchSlot
@@ -37,9 +39,12 @@ from engine.workbench.tokenizer_slot import TokenizerSlot
 from engine.workbench.trial_records import is_stepped_over, record_of, summary_of
 from engine.workbench.trials import Draft, LiveTrial, StoredTrial, Trial
 
+log = logging.getLogger(__name__)
+
 KEPT_S = 600
 READ_KEPT = 16
 INBOX_S = 5
+PARTS_CLOSE_S, HISTORY_CLOSES_S = 2.0, 1.5
 STEPS_PER_LINE = 8
 RECORDED = "recorded"
 
@@ -62,7 +67,7 @@ class Workbench:
         self.settings = settings
         self.history: History | None = None
         self.history_error: HistoryError | None = None
-        self._lock = threading.Lock()
+        self._lock, self._closing = threading.Lock(), threading.Lock()
         self._closed = threading.Event()
         self.machine = MachineLease()
         self.slot = ModelSlot(self.machine)
@@ -374,22 +379,26 @@ class Workbench:
         return self.history
 
     def close(self) -> None:
-        """End every worker, store what waits to be stored, close the history. Safe to call twice."""
-        with self._lock:
-            self._closed.set()
-        self.machine.close()
-        runners = (self.importing, self.files, self.load_order, self.backends, self.bench, self.compare)
-        for runner in runners:  # all are ending while each is waited for
-            runner.stop()
-        self.importer.close()
-        for runner in runners:
-            runner.close()
-        self.tokenizer.close()
-        self.meaning.close()
-        self.embedding.close()
-        self.slot.close()
-        if self.history is not None:
-            self.history.close()
+        """End every worker, store what waits to be stored, close the history, within seconds. Safe to call twice.
+
+        What takes longer is left to the end of the process: child programs end with it, and no acknowledged row is
+        lost.
+        """
+        with self._closing:
+            if self._closed.is_set():
+                return
+            with self._lock:
+                self._closed.set()
+            self.machine.close()
+            parts = (
+                self.importing, self.importer, self.files, self.load_order, self.backends, self.bench, self.compare,
+                self.tokenizer, self.meaning, self.embedding, self.slot,
+            )  # fmt: skip
+            late = close_all([part.close for part in parts], PARTS_CLOSE_S)
+            if late:
+                log.warning("Not over after %g s, and left behind: %s", PARTS_CLOSE_S, ", ".join(late))
+            if self.history is not None:
+                self.history.close(HISTORY_CLOSES_S)
 
 
 _opening = threading.Lock()

@@ -9,9 +9,10 @@ import streamlit as st
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from engine.errors import EngineError
-from engine.history.archive_pieces import archive_in_pieces
+from engine.history.archive_pieces import ArchivePieces
 from engine.workbench import Workbench
 
 PATH, FILE = "/logitbench/export", "logitbench-history.zip"
@@ -27,6 +28,22 @@ def link(label: str, help: str, *, is_quiet: bool = False, **ids: Iterable[str])
     )  # fmt: skip
 
 
+class Download(StreamingResponse):
+    """An archive of which the `first` piece is there; its writing ends with this answer, however that ends."""
+
+    def __init__(self, first: bytes, pieces: ArchivePieces) -> None:
+        self._pieces = pieces
+        named = {"Content-Disposition": f'attachment; filename="{FILE}"', "Cache-Control": "no-store"}
+        super().__init__(chain([first], pieces), media_type="application/zip", headers=named)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it. A reader that breaks off does not close what it read from, so that is done here."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._pieces.close()
+
+
 def routes(workbench: Callable[[], Workbench]) -> list[BaseRoute]:
     """The route for app.py."""
 
@@ -36,12 +53,11 @@ def routes(workbench: Callable[[], Workbench]) -> list[BaseRoute]:
         if history is None:
             return PlainTextResponse("The history cannot be used; the reason stands on the page.", 503)
         ids = {name: asked[kind].split(",") for kind, name in KINDS.items() if kind in asked}
-        pieces = archive_in_pieces(history, **ids)
+        pieces = ArchivePieces(history, **ids)
         try:
             first = await asyncio.to_thread(next, pieces)
         except EngineError as error:
             return PlainTextResponse(str(error), 409)
-        named = {"Content-Disposition": f'attachment; filename="{FILE}"', "Cache-Control": "no-store"}
-        return StreamingResponse(chain([first], pieces), media_type="application/zip", headers=named)
+        return Download(first, pieces)
 
     return [Route(PATH, export)]

@@ -41,16 +41,17 @@ class Server:
     """`streamlit run app.py` on a free port, with a home folder of its own.
 
     One with a model of its own, which is slow, has a single core: the others are for the browser and for other tests.
+    program: module that runs in place of `streamlit`.
     """
 
-    def __init__(self, home: Path, model: Path | None = None) -> None:
+    def __init__(self, home: Path, model: Path | None = None, program: str = "streamlit") -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.home = home
         environment = {**os.environ, "LOGITBENCH_HOME": str(home), "LOGITBENCH_MODEL": str(model or "")}
-        command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={self.port}"]
+        command = [sys.executable, "-m", program, "run", "app.py", f"--server.port={self.port}"]
         self.log = home / "server.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -83,9 +84,9 @@ class Server:
 
 
 @contextmanager
-def running(home: Path, model: Path | None = None) -> Iterator[Server]:
+def running(home: Path, model: Path | None = None, program: str = "streamlit") -> Iterator[Server]:
     """A server for as long as the block lasts."""
-    server = Server(home, model)
+    server = Server(home, model, program)
     try:
         server.wait()
         yield server

@@ -17,7 +17,7 @@ MOVE = """
 import json, resource, sys, time
 from pathlib import Path
 from engine.history import History, export_history, import_archive
-from engine.history.archive_pieces import archive_in_pieces
+from engine.history.archive_pieces import ArchivePieces
 
 what, archive = sys.argv[2], Path(sys.argv[3])
 with History.open(Path(sys.argv[1])) as history:
@@ -25,7 +25,7 @@ with History.open(Path(sys.argv[1])) as history:
     if what == "export":
         export_history(history, archive)
     elif what == "download":
-        found = sum(map(len, archive_in_pieces(history)))
+        found = sum(map(len, ArchivePieces(history)))
     else:
         imported = import_archive(history, archive)
         found = [imported.num_runs, imported.num_trials]

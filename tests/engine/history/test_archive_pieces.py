@@ -1,12 +1,13 @@
 """An archive in pieces: the same as a file, failures told, and no writer left behind."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
 from engine.errors import HistoryError
-from engine.history import History, import_archive
-from engine.history.archive_pieces import PIECE_BYTES, archive_in_pieces
+from engine.history import History, archive_pieces, import_archive
+from engine.history.archive_pieces import PIECE_BYTES, ArchivePieces
 from tests.engine.history.run_maker import make_run
 from tests.waiting import until
 
@@ -17,7 +18,7 @@ def test_the_pieces_are_an_archive(history: History) -> None:
     runs = [make_run(3_000, 3), make_run(0, 1)]
     for run in runs:
         history.runs.keep(run)
-    pieces = list(archive_in_pieces(history, run_ids=[runs[0].id]))
+    pieces = list(ArchivePieces(history, run_ids=[runs[0].id]))
     assert len(pieces) > 1 and max(map(len, pieces)) <= PIECE_BYTES
     history.runs.delete(runs[0].id)
     history.gc()
@@ -28,16 +29,39 @@ def test_the_pieces_are_an_archive(history: History) -> None:
 
 def test_what_cannot_be_exported_is_told(history: History) -> None:
     with pytest.raises(HistoryError, match="There is no run"):
-        next(archive_in_pieces(history, run_ids=["01a1fab9-91c7-7816-819a-8fcdffdfbaff"]))
+        next(ArchivePieces(history, run_ids=["01a1fab9-91c7-7816-819a-8fcdffdfbaff"]))
 
 
 def test_a_reader_that_leaves_ends_the_writing(history: History) -> None:
     history.runs.keep(make_run(60_000, 3))
-    pieces = archive_in_pieces(history)
+    pieces = ArchivePieces(history)
     next(pieces)
     assert _writers()
-    pieces.close()  # type: ignore[attr-defined]
+    pieces.close()
     until(lambda: not _writers(), "the archive is still written", PATIENCE_S)
+
+
+def test_a_reader_that_takes_nothing_for_long_ends_the_writing(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_pieces, "ABSENT_S", 0.3)
+    history.runs.keep(make_run(60_000, 3))
+    pieces = ArchivePieces(history)
+    until(lambda: not _writers(), "the archive is still written", PATIENCE_S)
+    with pytest.raises(HistoryError, match="nobody reads"):
+        list(pieces)
+
+
+def test_the_end_of_the_history_ends_the_writing(path: Path) -> None:
+    with History.open(path) as history:
+        history.runs.keep(make_run(60_000, 3))
+        pieces = ArchivePieces(history)
+        next(pieces)
+    until(lambda: not _writers(), "the archive is still written", PATIENCE_S)
+    with pytest.raises(HistoryError):
+        list(pieces)
+    with History.open(path) as history:  # the file was let go of
+        assert len(history.runs.recent()) == 1
 
 
 def _writers() -> list[threading.Thread]:

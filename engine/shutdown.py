@@ -1,0 +1,64 @@
+"""Shutdown with a bound: after a signal this process ends within seconds, whatever still runs."""
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import FrameType
+
+WITHIN_S = 4.5
+"""From the signal to the end of the process at the latest."""
+LINGER_S = 0.5
+"""After everything is closed, for what else the process does before it ends."""
+
+
+class Shutdown:
+    """Handles the first signal as before, but with a deadline; the second one ends the process at once.
+
+    close: called on a thread of its own at the first signal; the process ends soon after it returns. Child programs
+    end with their parent. Install it on the main thread.
+    """
+
+    def __init__(self, close: Callable[[], object] | None = None) -> None:
+        self._close = close
+        self._is_begun = False
+
+    def install(self, *numbers: signal.Signals) -> None:
+        """Handle these signals; does nothing on any other than the main thread, which alone may."""
+        if threading.current_thread() is threading.main_thread():
+            for number in numbers:
+                signal.signal(number, self._handler(signal.getsignal(number)))
+
+    def _handler(self, before: object) -> Callable[[int, FrameType | None], None]:
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self._is_begun:
+                os._exit(128 + number)
+            self._is_begun = True
+            # A thread of C ends the process, which needs no interpreter, and writes where each thread was.
+            faulthandler.dump_traceback_later(WITHIN_S, exit=True, file=sys.__stderr__ or sys.stderr)
+            if self._close is not None:
+                threading.Thread(target=self._end, args=(number,), name="logitbench-shutdown", daemon=True).start()
+            if callable(before):
+                before(number, frame)
+
+        return handle
+
+    def _end(self, number: int) -> None:
+        assert self._close is not None
+        self._close()
+        time.sleep(LINGER_S)
+        os._exit(128 + number)
+
+
+def close_all(closes: Iterable[Callable[[], object]], within_s: float) -> list[str]:
+    """Call all of these at once, each on a daemon thread, and wait; gives the names of those not over in time."""
+    threads = [threading.Thread(target=close, name=close.__qualname__, daemon=True) for close in closes]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + within_s
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return [thread.name for thread in threads if thread.is_alive()]
