@@ -20,8 +20,8 @@ LEAST_SHARE = 0.05
 SMOOTHED_OVER_S = 10.0
 """Time constant of the filter over estimates of the time left."""
 
-ENDS_WITHIN_S = 20.0
-"""How long closing waits for a task that was stopped."""
+ENDS_WITHIN_S = 4.0
+"""How long after a stop closing waits for the end; what hangs for longer is left to the end of the process."""
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -85,6 +85,7 @@ class Task(Generic[T]):
         self._stopping, self._over = threading.Event(), threading.Event()
         self._state: State = "waiting"
         self._share, self._doing, self._left = 0.0, "", TimeLeft()
+        self._stopped_at = 0.0
         self._look: Callable[[], Progress] | None = None
         self._kill: Callable[[], object] | None = None
         self._held = ExitStack()
@@ -183,9 +184,15 @@ class Task(Generic[T]):
         with self._lock:
             if self._over.is_set() or self._stopping.is_set():
                 return
+            self._stopped_at = time.monotonic()
             self._stopping.set()
             if self._kill is not None:
                 self._kill_apart(self._kill)
+
+    def close(self) -> bool:
+        """Stop, and wait until ENDS_WITHIN_S after the first stop; False where it goes on."""
+        self.stop()
+        return self.wait(max(0.0, self._stopped_at + ENDS_WITHIN_S - time.monotonic()))
 
     # what the work says and asks
 
@@ -323,8 +330,8 @@ class TaskRunner(Generic[K]):
                 self._last = None
 
     def close(self) -> None:
-        """Stop, and wait for the end, but no longer than ENDS_WITHIN_S."""
+        """Stop, and wait for the end as Task.close does, also for one that is about to begin."""
         with self._lock:
-            self.stop()
-        if not self.wait(ENDS_WITHIN_S):
-            _log.warning("%s did not end within %g s", self._last and self._last.name, ENDS_WITHIN_S)
+            task = self._last
+        if task is not None and not task.close():
+            _log.warning("%s did not end within %g s of its stop", task.name, ENDS_WITHIN_S)

@@ -161,8 +161,9 @@ class Workbench:
         """
         pool = self._pool_of(trial)
         ids = [*trial.prompt_ids, *trial.steps.ids]
-        job = pool.submit(ids, Sampling(), max_tokens=0, top_k=1, prompt_logprobs=True, reuse_prefix=False)
-        anew = job.result(timeout=KEPT_S).prompt_steps.records["logprob"][len(trial.prompt_ids) :]
+        with self.machine.acquire("A trial computed anew", "interactive"):
+            job = pool.submit(ids, Sampling(), max_tokens=0, top_k=1, prompt_logprobs=True, reuse_prefix=False)
+            anew = job.result(timeout=KEPT_S).prompt_steps.records["logprob"][len(trial.prompt_ids) :]
         moved = np.abs(anew - trial.steps.records["logprob"][: len(anew)])
         return Shift(float(moved.max()), float(np.percentile(moved, 99)), len(moved))
 

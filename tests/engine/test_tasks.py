@@ -7,11 +7,13 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine import tasks
 from engine.errors import ConfigError, EngineError, JobTimeout, ModelError
 from engine.tasks import Progress, Stopped, Task, TaskRunner, TimeLeft
 from tests.scripted_task import ScriptedTask
@@ -422,3 +424,25 @@ def test_closing_stops_what_runs_and_waits_for_it() -> None:
     task = runner.start(Task("Writing", work))
     runner.close()
     assert task.state == "stopped"
+
+
+def test_closing_several_takes_no_longer_than_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, waits = Clock(), list[float]()
+
+    def wait(_task: Task[object], timeout: float) -> bool:
+        waits.append(timeout)
+        clock.now += timeout
+        return False
+
+    go_on, runners = threading.Event(), [TaskRunner[Task[object]]() for _owner in range(3)]
+    hanging = [runner.start(Task("Fetching", lambda _task: go_on.wait(WITHIN_S))) for runner in runners]
+    with monkeypatch.context() as patch:
+        patch.setattr(tasks, "time", SimpleNamespace(monotonic=clock))
+        patch.setattr(Task, "wait", wait)
+        for runner in runners:
+            runner.stop()
+        for runner in runners:
+            runner.close()
+    assert waits == [tasks.ENDS_WITHIN_S, 0.0, 0.0]
+    go_on.set()
+    assert all(task.wait(WITHIN_S) for task in hanging)
