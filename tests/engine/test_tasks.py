@@ -5,8 +5,7 @@ import logging
 import math
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -210,14 +209,12 @@ class Hold:
         self.seen = list[str]()
         self.task: Task[object] | None = None
 
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         self.seen.append("entered")
-        try:
-            yield
-        finally:
-            assert self.task is None or self.task.is_running
-            self.seen.append("left")
+
+    def __exit__(self, *_how: object) -> None:
+        assert self.task is None or self.task.is_running
+        self.seen.append("left")
 
 
 @pytest.mark.parametrize("ending", ["done", "failed", "stopped", "stopped before it began"])
@@ -229,7 +226,7 @@ def test_what_it_holds_is_left_before_it_is_over_in_whatever_way(ending: str) ->
     hold.task = task = Task[object]("Writing", works.get(ending, lambda _task: None))
     if ending == "stopped before it began":
         task.stop()
-    task.start(hold())
+    task.start(hold)
     assert task.wait(WITHIN_S)
     assert task.state == ending.split()[0] and hold.seen == ["entered", "left"]
 
@@ -241,7 +238,7 @@ def test_what_it_holds_can_be_let_go_of_before() -> None:
         task.let_go()
         hold.seen.append("something else")
 
-    ended_one = Task("Writing", work).start(hold())
+    ended_one = Task("Writing", work).start(hold)
     assert ended_one.wait(WITHIN_S) and hold.seen == ["entered", "left", "something else"]
 
 
@@ -253,7 +250,7 @@ def test_a_thread_that_cannot_begin_leaves_nothing_held(monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError):
-            runner.start(Task("Writing", lambda _task: None), hold)
+            runner.start(Task("Writing", lambda _task: None), lambda: hold)
     assert hold.seen == ["entered", "left"] and runner.running is None and runner.last is None
 
 

@@ -158,6 +158,17 @@ def test_background_work_that_does_not_end_is_named_and_nothing_is_kept(
     machine.acquire("A benchmark", kind)
 
 
+@pytest.mark.parametrize("by", ["release", "close"])
+def test_who_waits_for_background_work_is_woken(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_lease, "YIELDS_WITHIN_S", 100 * WITHIN_S)
+    machine = MachineLease()
+    lease = machine.acquire("Reading", "background")
+    waiting = Waiting(machine, "benchmark")
+    (lease.release if by == "release" else machine.close)()
+    waiting.end()
+    assert (waiting.lease is not None) == (by == "release") == (waiting.error is None)
+
+
 @pytest.mark.parametrize("number", range(5))
 def test_of_many_measurements_that_begin_at_once_one_has_the_machine(number: int) -> None:
     machine, at_once = MachineLease(), threading.Barrier(12)
