@@ -22,8 +22,18 @@ The pages show the text of any of these where the person is looking; anything el
 """
 
 
+MOST_CHARACTERS, LAST_CHARACTERS = 2_000, 600
+"""Of a failure's text: what a person wrote and the text quotes may be without end; what to do next stands last."""
+
+
 class EngineError(Exception):
     """Base of all failures; the text says what happened, what it means and what to do next."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if len(text) <= MOST_CHARACTERS:
+            return text
+        return f"{text[: MOST_CHARACTERS - LAST_CHARACTERS - 3]}...{text[-LAST_CHARACTERS:]}"
 
 
 class ConfigError(EngineError, ValueError):

@@ -14,6 +14,7 @@ from engine.errors import ConfigError
 from engine.specs import PoolSpec, Spec
 
 MAX_VALUES = 10_000
+LARGEST = 1 << 53
 _RANGE = re.compile(r"(?P<low>-?[\d.]+)\s*-\s*(?P<high>-?[\d.]+)\s*(?:(?P<sign>[+*])\s*(?P<by>[\d.]+))?")
 _SWITCH = {"on": True, "yes": True, "true": True, "1": True, "off": False, "no": False, "false": False, "0": False}
 
@@ -64,8 +65,11 @@ class Axis:
         return self.checked(value)
 
     def number(self, text: str) -> float:
-        """A number of this axis' kind, whatever its size; raises ValueError."""
-        return float(text) if self.kind == "real" else int(text)
+        """A number of this axis' kind; raises ValueError for none, and beyond what a 64-bit float counts in ones."""
+        value = float(text) if self.kind == "real" else int(text)
+        if abs(value) > LARGEST:
+            raise ValueError(f"{text[:40]} is too large")
+        return value
 
     def checked(self, value: Any) -> Any:
         """The value itself, a layout in its plainest spelling; raises ConfigError when this axis cannot have it."""
