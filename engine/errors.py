@@ -21,7 +21,6 @@
 The pages show the text of any of these where the person is looking; anything else is a defect of ours.
 """
 
-
 MOST_CHARACTERS, LAST_CHARACTERS = 2_000, 600
 """Of a failure's text: what a person wrote and the text quotes may be without end; what to do next stands last."""
 
