@@ -118,8 +118,9 @@ class BenchSlot:
 
     def close(self) -> None:
         """Stop, and wait for the workers to end."""
-        self.background.close()
+        self.background.stop()  # both are ending while one is waited for
         self._runs.close()
+        self.background.close()
 
     @property
     def _session(self) -> Session | None:
