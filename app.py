@@ -11,6 +11,7 @@ from starlette.middleware import Middleware
 
 from engine import private_files, workbench
 from engine.api.gate import Gate
+from engine.process.limits import keep_few_arenas
 from engine.settings import Settings
 from engine.shutdown import Shutdown
 from pages.parts import base_address, exports, front_end, live
@@ -36,6 +37,7 @@ def address() -> str:
     return f"http://{st.get_option('server.address')}:{st.get_option('server.port')}/"
 
 
+keep_few_arenas()
 settings = Settings.from_environment()
 private_files.begin()
 private_files.tighten(settings.home)

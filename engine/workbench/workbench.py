@@ -238,6 +238,8 @@ class Workbench:
     def _stored(self, trial: LiveTrial, done: "Future[Any]") -> None:
         error = done.exception()
         trial.is_stored = error is None
+        if trial.is_stored:
+            self.history_error = None  # a disk that was full has room again
         self.meaning.wake()
         if isinstance(error, HistoryError):
             self.history_error = error

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import ConfigError, HistoryLocked, ModelError
+from engine.errors import ConfigError, HistoryError, HistoryLocked, ModelError
 from engine.history import History
 from engine.settings import Settings
 from engine.specs import Request, Sampling
@@ -114,6 +114,21 @@ def test_a_trial_is_kept_and_read_back_the_same(bench: Workbench) -> None:
     assert kept.completion.ids == trial.completion.ids
     assert kept.completion.steps.records["logprob"].tolist() == trial.steps.records["logprob"].tolist()
     assert bench.recent(1)[0].id == trial.id == bench.newest_id()
+
+
+def test_a_failure_of_the_history_is_over_once_a_trial_is_kept_again(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_record: object) -> None:
+        raise HistoryError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.history, "record", full)
+        ended(bench.submit(Draft("A girl", request=request(2))))
+        until(lambda: bench.history_error is not None, within_s=30)
+    trial = ended(bench.submit(Draft("A girl", request=request(2))))
+    until(lambda: trial.is_stored, within_s=30)
+    assert bench.history_error is None
 
 
 def test_delete_and_restore(bench: Workbench) -> None:
