@@ -20,6 +20,7 @@ MOST_STEPS = 100_000
 _HEAD = re.compile(r"^### *MODEL_NUM: *(\d{1,9}) *\| *ITER: *(\d{1,9}) *### *$")
 _NUMBERS = {"time_load": float, "time_infer": float, "time_script": float, "comp_tokens": int}
 _SETTINGS = ("model_fn", "MAX_TOKENS", "N_THREADS")
+_COUNT = re.compile("[0-9]{1,9}")
 _PADDED = 12
 _CANDIDATE = re.compile(
     r"\[(\d{1,12})\] +- +(\d{1,9}): '((?:(?!\n\[).){0,80}?)' \( *(\d{1,3}(?:\.\d{1,12})?)\)[ \t]*(?:\n|$)", re.S
@@ -60,7 +61,7 @@ class _Block(NamedTuple):
             value = float(_NUMBERS[name](self.values[name]))
         except KeyError:
             raise ConfigError(f"line {self.line}: this block has no {name}") from None
-        except ValueError:
+        except (ValueError, OverflowError):
             value = math.nan
         if not 0 <= value < 1e9:
             raise ConfigError(f"line {self.line}: {name} = {self.values[name]!r:.80}: must be a number from 0 upwards")
@@ -142,9 +143,9 @@ def _cell(number: int, key: tuple[str, ...], blocks: list[_Block], *, is_alone: 
     if len(loads) > 1:
         facts["load_warm_s"] = float(np.median(loads[1:]))
     settings: dict[str, Any] = {"model": model, "parallel": 1}
-    if threads.isdigit():
+    if _COUNT.fullmatch(threads):
         settings["layout"] = f"1x{threads}"
-    if most_tokens.isdigit():
+    if _COUNT.fullmatch(most_tokens):
         settings["num_generated"] = int(most_tokens)
     label = model if is_alone else f"{model} · {threads} threads · {most_tokens} tokens"
     return CellRecord(

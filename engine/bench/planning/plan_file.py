@@ -9,6 +9,9 @@ from engine.bench.planning.axes import parse_values
 from engine.bench.planning.plan import Plan, Question
 from engine.errors import ConfigError
 
+MOST_CHARACTERS, MOST_BRACKETS = 4 << 20, 100_000
+"""Of a plan as JSON: its texts may be long, its lists and objects are few."""
+
 _TEXTS = ("name", "model")
 _OBJECTS = ("axes", "pool", "workload", "objective")
 
@@ -23,6 +26,11 @@ def plan_from_json(text: str, source: str = "the plan") -> Plan:
 
     Raises ConfigError naming `source` and the reason: no JSON (with its line), unknown names, values out of range.
     """
+    if len(text) > MOST_CHARACTERS or text.count("[") + text.count("{") > MOST_BRACKETS:
+        raise ConfigError(
+            f"{source}: is larger than any plan: up to {MOST_CHARACTERS:,} characters and {MOST_BRACKETS:,} brackets "
+            "are read"
+        )
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -41,6 +49,8 @@ def plan_from_json(text: str, source: str = "the plan") -> Plan:
 def read_plan(path: Path) -> Plan:
     """The plan in a file. Raises ConfigError as plan_from_json does, and where the file cannot be read."""
     try:
+        if path.stat().st_size > 4 * MOST_CHARACTERS:
+            raise ConfigError(f"{path}: is larger than any plan")
         text = path.read_text("utf-8-sig")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from error

@@ -30,7 +30,7 @@ def show(bench: Workbench, read: Read, fill: Fill) -> None:
         for name, values in kept.items():
             _line(bench, name, values, fill)
         _this_one(bench, read)
-        st.file_uploader("Open a plan from a file", "json", key=FILE, max_upload_size=10)
+        st.file_uploader("Open a plan from a file", "json", key=FILE, max_upload_size=4)
         st.button(
             "Open the file",
             key="shelf_read",

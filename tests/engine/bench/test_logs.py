@@ -114,3 +114,18 @@ def test_several_steps_and_an_open_one() -> None:
 def test_a_malformed_line_is_refused_with_its_number(text: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         read_candidate_log(text)
+
+
+@pytest.mark.parametrize("number", ["²", "٣", "9" * 400, "-1", "1e3", ""])
+def test_odd_numbers_of_threads_and_tokens_are_left_out(number: str) -> None:
+    text = block(1).replace("N_THREADS: 3", f"N_THREADS: {number}").replace("MAX_TOKENS: 50", f"MAX_TOKENS: {number}")
+    assert number in text
+    (cell,) = read_timing_log(text).cells
+    assert not {"layout", "num_generated"} & cell.settings.keys()
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "9" * 5_000, "²", "nan"])
+def test_an_odd_number_of_generated_tokens_is_refused(number: str) -> None:
+    text = block(1).replace("comp_tokens: 50", f"comp_tokens: {number}")
+    with pytest.raises(ConfigError, match="comp_tokens"):
+        read_timing_log(text)

@@ -72,3 +72,13 @@ def test_what_is_written_is_short(tmp_path: Path) -> None:
         "workload",
         "objective",
     }
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "[" + "[]," * 100_000 + "[]]", '{"name": "' + "x" * (4 << 20) + '"}'])
+def test_what_is_larger_than_any_plan_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="larger than any plan"):
+        plan_from_json(text)
+    path = tmp_path / "large.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="larger than any plan"):
+        read_plan(path)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
@@ -209,6 +210,13 @@ def test_a_process_that_is_killed_fails_the_import_and_not_the_next(importer: Im
     assert importer.take_in(history, "lines", LINES).run_ids
 
 
+def test_a_process_that_was_killed_while_nobody_asked_is_replaced(importer: Importer) -> None:
+    pid = _pid(importer)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not _is_there(pid), "the process does not end")
+    assert importer.recognise("next", LINES).num == 1
+
+
 def test_a_deadline_ends_a_preview(importer: Importer, monkeypatch: pytest.MonkeyPatch) -> None:
     os.kill(_pid(importer), signal.SIGSTOP)
     monkeypatch.setattr("engine.workbench.importer.LOOK_S", 0.3)
@@ -250,3 +258,8 @@ def _pid(importer: Importer) -> int:
     assert service is not None
     until(lambda: service._programs, "no child is started")
     return service._programs[0].pid
+
+
+def _is_there(pid: int) -> bool:
+    """Whether a child still runs; one that ended and was not waited for does not."""
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
