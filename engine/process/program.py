@@ -135,9 +135,9 @@ class Service:
             self._give_back(program)
 
     def stop(self) -> None:
-        """End the request that is being answered: whoever asked gets LimitExceeded."""
+        """End the requests that are being answered: whoever asked gets LimitExceeded."""
         with self._lock:
-            programs = self._programs[:1]
+            programs = list(self._busy)
         for program in programs:
             program.stop()
 
@@ -153,6 +153,9 @@ class Service:
     def _fill(self) -> None:
         if self._is_closed:
             raise WorkerDied(f"the process that {self._does} was ended with everything else")
+        for program in [one for one in self._programs if one not in self._busy and not one.is_alive]:
+            self._programs.remove(program)  # it ended, or was killed, while nobody asked it
+            program.close()
         while len(self._programs) < self._num_kept:
             self._programs.append(self._start())
 

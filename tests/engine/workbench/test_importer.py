@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
@@ -212,8 +211,10 @@ def test_a_process_that_is_killed_fails_the_import_and_not_the_next(importer: Im
 
 def test_a_process_that_was_killed_while_nobody_asked_is_replaced(importer: Importer) -> None:
     pid = _pid(importer)
+    service = importer._service
+    assert service is not None
     os.kill(pid, signal.SIGKILL)
-    until(lambda: not _is_there(pid), "the process does not end")
+    until(lambda: not service._programs[0].is_alive, "the process does not end")
     assert importer.recognise("next", LINES).num == 1
 
 
@@ -258,8 +259,3 @@ def _pid(importer: Importer) -> int:
     assert service is not None
     until(lambda: service._programs, "no child is started")
     return service._programs[0].pid
-
-
-def _is_there(pid: int) -> bool:
-    """Whether a child still runs; one that ended and was not waited for does not."""
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
