@@ -1,4 +1,4 @@
-"""How many rounds a verdict needs, and the smallest difference that so many rounds find."""
+"""How many rounds a verdict needs, and the smallest difference that so many rounds find, by simulation of the test."""
 
 import math
 from bisect import bisect_left
@@ -6,27 +6,19 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import nctdtrinc, ndtri, stdtrit
+from scipy.special import ndtri
 
 from engine.stats.intervals import Floats
-from engine.stats.sign_flips import MOST_EXACT
+from engine.stats.looks import look_after, rounds_at, share_of
 
-FEWEST_ROUNDS = 6
-"""Below this no verdict is given: with five rounds, no sign-flip test can reach 5 %."""
-
-_MANY = 1_000_000
-"""Rounds from which on the t test is the normal one to less than a round in a million."""
-
-_FEW_FLIPS = 7
-_NUM_SIMULATED = 20_000
-
-
-def fewest_rounds(num_comparisons: int = 1, *, alpha: float = 0.05) -> int:
-    """Rounds below which not even the largest difference can be told, when so many comparisons are made at once.
-
-    n rounds have 2^n sign flips, so no p-value is below 2^(1 − n), and Holm's correction asks for alpha / m.
-    """
-    return max(FEWEST_ROUNDS, math.ceil(1 + math.log2(num_comparisons / alpha)))
+_NUM_SIMULATED = 8_000
+_MOST_SIMULATED = 48
+"""Rounds beyond which the statistic is taken as normal."""
+_LAST_LOOK = 40
+_MARGIN = 1.04
+"""Sign flips of few rounds find a little less than the statistic's own distribution says."""
+_SHARED = math.sqrt(0.5)
+"""Correlation 0.5 of any two columns: they share the control, and all scatter alike."""
 
 
 def noise_of(values: Sequence[float] | Floats) -> float:
@@ -44,61 +36,70 @@ def noise_of(values: Sequence[float] | Floats) -> float:
 def smallest_ratio(
     noise_sd: float, num_rounds: int, *, power: float = 0.8, alpha: float = 0.05, num_comparisons: int = 1
 ) -> float:
-    """Ratio, above 1, that the sign-flip test finds with probability `power`; 1.05 means 5 %. inf: none, ever.
+    """Ratio, above 1, that is found after so many rounds with probability `power`; 1.05 means 5 %. inf: none, ever.
 
     noise_sd: standard deviation of the log-ratio of one round, see `noise_of`, taken as normal.
     """
-    if num_rounds < fewest_rounds(num_comparisons, alpha=alpha):
+    look = look_after(num_rounds)
+    if look < 0:
         return math.inf
-    effect = _smallest_effect(num_rounds, alpha / num_comparisons, power)
+    effect = _smallest_effect(look, _rounded(num_comparisons), alpha, power)
     return math.exp(noise_sd * effect) if noise_sd * effect < 700 else math.inf
 
 
 def rounds_needed(
     noise_sd: float, ratio: float, *, power: float = 0.8, alpha: float = 0.05, num_comparisons: int = 1
 ) -> int:
-    """Rounds after which the sign-flip test finds `ratio` (above or below 1) with probability `power`.
+    """Rounds of the first look that finds `ratio` (above or below 1) with probability `power`.
 
     Raises ValueError for a ratio of 1, which is no difference.
     """
     if ratio <= 0 or ratio == 1:
         raise ValueError(f"ratio = {ratio}: no number of rounds finds it")
-    fewest = fewest_rounds(num_comparisons, alpha=alpha)
-    level = alpha / num_comparisons
     effect = abs(math.log(ratio)) / noise_sd if noise_sd > 0 else math.inf
-    if effect == math.inf:
-        return fewest
-    about = math.ceil((float(ndtri(power) - ndtri(level / 2)) / effect) ** 2)
-    if about >= _MANY:
-        return about
-    choice = range(fewest, fewest + 2 * about + 32)
-    return choice[bisect_left(choice, True, key=lambda num: _smallest_effect(num, level, power) <= effect)]
+    number = _rounded(num_comparisons)
+    looks = range(_LAST_LOOK)
+    return rounds_at(
+        bisect_left(looks, True, key=lambda look: _smallest_effect(look, number, alpha, power) <= effect)
+    )
+
+
+def _rounded(num_comparisons: int) -> int:
+    """The next power of two: simulations are kept for few numbers of comparisons."""
+    return 1 << max(0, num_comparisons - 1).bit_length()
 
 
 @lru_cache(maxsize=4096)
-def _smallest_effect(num_rounds: int, alpha: float, power: float) -> float:
-    """Mean over standard deviation of the paired log-ratios that the test finds with this power.
+def _smallest_effect(look: int, num_comparisons: int, alpha: float, power: float) -> float:
+    """Mean over standard deviation of the log-ratios of one round that the look finds with this power."""
+    num_rounds = rounds_at(look)
+    critical = _critical(num_rounds, num_comparisons, alpha * share_of(look))
+    if num_rounds > _MOST_SIMULATED:
+        return _MARGIN * (critical + float(ndtri(power))) / math.sqrt(num_rounds)
+    noise = np.random.default_rng(1).standard_normal((_NUM_SIMULATED // 2, num_rounds))
+    low, high = 0.0, 64.0
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        shifted = noise + middle
+        statistic = shifted.sum(1) / np.sqrt((shifted**2).sum(1))
+        if np.quantile(statistic, 1 - power) < critical:
+            low = middle
+        else:
+            high = middle
+    return _MARGIN * high
 
-    As for the t test at the level that sign flips can reach, which is good to a percent of power, except where that
-    level leaves only a few flips: there as simulated.
-    """
-    num_extreme = int(alpha / 2 * 2**num_rounds) if num_rounds <= MOST_EXACT else math.inf
-    if num_extreme <= _FEW_FLIPS:
-        return _simulated_effect(num_rounds, int(num_extreme), power)
-    level = alpha if num_extreme == math.inf else 2 * num_extreme / 2**num_rounds
-    critical = -float(stdtrit(num_rounds - 1, level / 2))
-    return float(nctdtrinc(num_rounds - 1, 1 - power, critical)) / math.sqrt(num_rounds)
 
-
-def _simulated_effect(num_rounds: int, num_extreme: int, power: float) -> float:
-    """The test refuses where the num_extreme-th smallest mean over subsets of rounds is above 0.
-
-    The smallest seven means are over subsets of the seven smallest values, so no others are looked at.
-    """
-    noise = np.random.default_rng(0).standard_normal((_NUM_SIMULATED, num_rounds))
-    smallest = np.sort(noise, axis=1)[:, :_FEW_FLIPS]
-    numbers = np.arange(1, 1 << smallest.shape[1])
-    subsets = (numbers[:, None] >> np.arange(smallest.shape[1]) & 1).astype(np.float64)
-    means = smallest @ subsets.T / subsets.sum(1)
-    needed = -np.partition(means, num_extreme - 1, axis=1)[:, num_extreme - 1]
-    return float(np.quantile(needed, power))
+@lru_cache(maxsize=4096)
+def _critical(num_rounds: int, num_comparisons: int, level: float) -> float:
+    """What the largest statistic of so many columns without a difference exceeds with probability `level`."""
+    random = np.random.default_rng(0)
+    size = max(_NUM_SIMULATED, min(int(40 / level), 1 << 16))
+    largest = np.zeros(size)
+    shape = (size,) if num_rounds > _MOST_SIMULATED else (size, num_rounds)
+    control = _SHARED * random.standard_normal(shape)
+    for _ in range(num_comparisons):
+        column = control + _SHARED * random.standard_normal(shape)
+        if column.ndim > 1:
+            column = column.sum(1) / np.sqrt((column**2).sum(1))
+        np.maximum(largest, np.abs(column), out=largest)
+    return float(np.quantile(largest, 1 - level))

@@ -16,19 +16,20 @@ from engine.bench.findings.entries import (
     offer,
     shown,
 )
+from engine.bench.findings.rounds import APART
 from engine.bench.findings.summary import (
     TABLE_METRICS,
     CellSummary,
+    pairs_within,
     proven_best,
     sentence_of,
-    verdicts_within,
     words_of,
 )
 from engine.bench.findings.wording import escaped, figure, row, told
 from engine.errors import ConfigError
 from engine.runs import RunRecord
 from engine.samples import MAIN_METRICS, METRICS_BY_NAME
-from engine.stats import FEWEST_ROUNDS, Verdict, compare_many
+from engine.stats import FIRST_LOOK, Verdict, compare_many
 from engine.units import quantity
 
 _MOST_NOTED = 3
@@ -101,8 +102,8 @@ def compare_runs(
     not exist.
 
     Cells of the baseline's run are compared with it by pairs of rounds, cells of other runs as samples of their own.
-    So there are two families of Holm's correction for each metric: all cells of the baseline's run, chosen or not, as
-    in its summary, and the chosen cells of all other runs. Each of the two errs in one case of twenty at most.
+    So there are two families for each metric: all cells of the baseline's run, chosen or not, and the chosen cells of
+    all other runs. Together they err in one case of twenty at most.
     """
     offered = offer(runs)
     keys = list(dict.fromkeys(offered.first if chosen is None else chosen))
@@ -148,7 +149,7 @@ def _metrics(entries: Sequence[Entry], wanted: Sequence[str] | None) -> tuple[st
 
 def _baseline(entries: Sequence[Entry], main: str, wanted: str | None) -> Entry | None:
     able = [entry for entry in entries if main in entry.cell.metrics and not entry.is_noted]
-    enough = [entry for entry in able if entry.cell.metrics[main].num >= FEWEST_ROUNDS]
+    enough = [entry for entry in able if entry.cell.metrics[main].num >= FIRST_LOOK]
     return next((entry for entry in able if entry.key == wanted), next(iter(enough or able), None))
 
 
@@ -161,22 +162,20 @@ def _verdicts(
         theirs = offered.rounds[base.run.id].by_round(base.cell.number, name)
         if not theirs:
             continue
-        own = verdicts_within(base.run, offered.rounds[base.run.id], base.cell.number, metric)
+        own = pairs_within(base.run, offered.rounds[base.run.id], base.cell.number, metric)
         judged = [entry for entry in entries if name in entry.cell.metrics and not entry.is_noted]
-        found |= {
-            (entry.key, name): own[entry.cell.number]
-            for entry in judged
-            if entry.run.id == base.run.id and entry.key != base.key
-        }
         others = [entry for entry in judged if entry.run.id != base.run.id]
         by_cell = {id: offered.rounds[id].by_cell(name) for id in {entry.run.id for entry in others}}
         verdicts = compare_many(
-            [(by_cell[entry.run.id][entry.cell.number], theirs) for entry in others],
-            [False] * len(others),
+            [*own.values(), *((by_cell[entry.run.id][entry.cell.number], theirs) for entry in others)],
+            [base.run.origin not in APART] * len(own) + [False] * len(others),
             is_more_better=metric.is_more_better,
             words=words_of(metric),
         )
-        found |= {(entry.key, name): verdict for entry, verdict in zip(others, verdicts, strict=True)}
+        within = dict(zip(own, verdicts, strict=False))
+        mine = (entry for entry in judged if entry.run.id == base.run.id and entry.key != base.key)
+        found |= {(entry.key, name): within[entry.cell.number] for entry in mine}
+        found |= {(entry.key, name): one for entry, one in zip(others, verdicts[len(own) :], strict=True)}
     return found
 
 

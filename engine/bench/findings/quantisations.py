@@ -14,7 +14,7 @@ from engine.models.gguf import read_model
 from engine.runs import CellRecord, RunRecord, quantisation_in
 from engine.samples import METRICS_BY_NAME
 from engine.stats import Interval, Verdict, compare_many
-from engine.stats.verdicts import ByRound
+from engine.stats.evidence import ByRound
 from engine.units import counted, digits, percent, quantity
 
 

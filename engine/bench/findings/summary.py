@@ -9,7 +9,8 @@ from engine.bench.findings.rounds import APART, Rounds, round_s
 from engine.bench.findings.wording import cosine, escaped, figure, row, times, told
 from engine.runs import CellStatus, RunRecord
 from engine.samples import MAIN_METRICS, METRICS_BY_NAME, Metric, Samples
-from engine.stats import FEWEST_ROUNDS, Interval, Verdict, compare_many
+from engine.stats import FIRST_LOOK, Interval, Verdict, compare_many
+from engine.stats.evidence import ByRound
 from engine.stats.verdicts import SAME_WITHIN, Word
 from engine.units import counted, duration
 
@@ -77,7 +78,7 @@ class Summary:
         head = ["cell", "rounds", *(METRICS_BY_NAME[name].label for name in names), *facts.values(), "verdict"]
         shown = [cell for cell in self.cells if cell.metrics or cell.status in ("failed", "refused")]
         lines = [row(head), row(["---"] * len(head)), *(row(self._columns(cell, names, facts)) for cell in shown)]
-        few = any(cell.metrics and _num_rounds(cell) < FEWEST_ROUNDS for cell in self.cells)
+        few = any(cell.metrics and _num_rounds(cell) < FIRST_LOOK for cell in self.cells)
         note = "Median over rounds (95 % interval" + ("; the range below six rounds)." if few else ").")
         num_untried = len(self.cells) - len(shown)
         note += f" {counted(num_untried, 'cell')} not measured." if num_untried else ""
@@ -155,20 +156,20 @@ def first_measured(cells: Sequence[CellSummary]) -> str:
 def verdicts_within(run: RunRecord, rounds: Rounds, base: int, metric: Metric) -> dict[int, Verdict]:
     """Verdicts on all other cells of a run that have the metric, by number, against the cell `base`.
 
-    All of them are one family of Holm's correction, whichever of them are looked at: where nothing differs, at most one
-    run in twenty has a cell that is called better or worse. By pairs of rounds, where the rounds were common ones.
+    All of them are one family, whichever of them are looked at: where nothing differs, at most one run in twenty has a
+    cell that is called better or worse. By pairs of rounds, where the rounds were common ones.
     """
+    pairs = pairs_within(run, rounds, base, metric)
+    is_paired = [run.origin not in APART] * len(pairs)
+    found = compare_many(list(pairs.values()), is_paired, is_more_better=metric.is_more_better, words=words_of(metric))
+    return dict(zip(pairs, found, strict=True))
+
+
+def pairs_within(run: RunRecord, rounds: Rounds, base: int, metric: Metric) -> dict[int, tuple[ByRound, ByRound]]:
+    """Figures by round of every other cell of a run that has the metric, by number, each with those of `base`."""
     figures = rounds.by_cell(metric.name)
-    if base not in figures:
-        return {}
     numbers = [cell.number for cell in run.cells if cell.number in figures and cell.number != base]
-    found = compare_many(
-        [(figures[number], figures[base]) for number in numbers],
-        [run.origin not in APART] * len(numbers),
-        is_more_better=metric.is_more_better,
-        words=words_of(metric),
-    )
-    return dict(zip(numbers, found, strict=True))
+    return {number: (figures[number], figures[base]) for number in numbers} if base in figures else {}
 
 
 def proven_best(cells: Sequence[CellSummary], main: str, base: int | None) -> int | None:

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.bench.findings.summary import by_round
+from engine.bench.findings.rounds import Rounds
 from engine.bench.findings.wording import times
 from engine.bench.planning.candidates import DEFAULT, DEFAULT_LABEL, ENOUGH, METRIC
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.running.effects import Effects, effects
 from engine.bench.running.halving import Halving, final_round, median_of, short_samples
 from engine.samples import METRICS_BY_NAME, Samples, no_samples
-from engine.stats import Verdict, compare
+from engine.stats import Verdict, compare_many
 from engine.units import counted, percent, quantity
 
 FLAT = 0.02
@@ -53,10 +53,7 @@ class Tuning:
             return {"sentence": "No setting could be measured yet."}
         flat = self._flat(judged, found)
         leader = self._leader(judged, found)
-        verdict = compare(
-            *(by_round(judged, cell, self._metric) for cell in (leader, DEFAULT)),
-            is_more_better=METRICS_BY_NAME[self._metric].is_more_better,
-        )
+        verdict = self._verdict(judged, leader)
         is_beaten = verdict.word == "faster" or self._plan.goal == "memory" or DEFAULT not in found.values
         winner = leader if is_beaten else DEFAULT
         answer = _Answer(winner, leader, verdict, flat, len(np.unique(samples["cell"])), is_final)
@@ -75,6 +72,14 @@ class Tuning:
             "num_cells": len(self._cells),
             "sentence": self._sentence(judged, answer),
         }
+
+    def _verdict(self, judged: Samples, leader: int) -> Verdict:
+        """On the leader against the default, corrected for all cells that it was chosen from."""
+        rounds = Rounds.of(judged).by_cell(self._metric)
+        theirs = rounds.get(DEFAULT, {})
+        rivals = list(dict.fromkeys([leader, *rounds]))
+        pairs = [(rounds.get(cell, {}), theirs) for cell in rivals if cell != DEFAULT or leader == DEFAULT]
+        return compare_many(pairs, is_more_better=METRICS_BY_NAME[self._metric].is_more_better)[0]
 
     def _judged(self, samples: Samples) -> tuple[Samples, bool]:
         """Samples of the final, and True; before it all there are."""

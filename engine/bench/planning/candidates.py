@@ -26,6 +26,8 @@ METRIC: dict[Goal, str] = {
 }
 """What decides for each goal; "memory" asks for the least memory at ENOUGH of the best."""
 
+MOST_FINALISTS = 4
+
 ENOUGH = 0.95
 
 _SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -1,7 +1,7 @@
 """Plans made ready: one for each question, one of two minutes, one for comparing machines; and coarser ones."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from engine.embedding.models import EmbeddingModel
 from engine.errors import ConfigError
 from engine.models.repacking import has_amx
 from engine.pool.placement import num_cores
-from engine.stats import fewest_rounds
+from engine.stats import FIRST_LOOK
 
 QUICK_S = 120.0
 """Seconds that the plan "quick" stays within where it can, reckoned beforehand."""
@@ -71,7 +71,7 @@ def coarser(plan: Plan) -> Plan | None:
     if not longest or len(plan.axes[longest]) < 2:
         return None
     axes = {**plan.axes, longest: plan.axes[longest][::2]}
-    return replace(plan, axes=axes, rounds=min(plan.rounds, _enough_rounds(axes)), anchor=0)
+    return replace(plan, axes=axes, rounds=min(plan.rounds, FIRST_LOOK), anchor=0)
 
 
 def layouts(cores: int, most: int) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def _python(model: str, cores: int) -> Plan:
         axes={"arm": ARMS},
         pool={"instances": 1, "threads": cores, "parallel": 1},
         workload={"num_prompt": 128, "num_generated": 64},
-        rounds=max(12, fewest_rounds(len(ARMS) - 1)),
+        rounds=12,
         anchor=ARMS.index("pool"),
     )
 
@@ -126,7 +126,7 @@ def _users(model: str, cores: int) -> Plan:
         axes={"users": users},
         pool={"instances": 1, "threads": cores, "parallel": MOST_USERS, "share_weights": not has_amx()},
         workload=workload,
-        rounds=fewest_rounds(len(users) - 1),
+        rounds=FIRST_LOOK,
     )
     # Long enough for the slowest answers to come twice.
     answer_s = _longest_s(plan) - _USERS_S[0]
@@ -145,7 +145,7 @@ def _embedding(model: str, cores: int) -> Plan:
             question="embedding",
             model=model,
             axes=axes,
-            rounds=_enough_rounds(axes),
+            rounds=FIRST_LOOK,
         )
         if preview(plan).seconds <= EMBEDDING_S:
             break
@@ -161,12 +161,7 @@ def _longest_s(plan: Plan) -> float:
 
 
 def _speed_plan(name: str, model: str, axes: dict[str, tuple[Any, ...]], **workload: int) -> Plan:
-    return Plan(name=name, question="speed", model=model, axes=axes, workload=workload, rounds=_enough_rounds(axes))
-
-
-def _enough_rounds(axes: Mapping[str, tuple[Any, ...]]) -> int:
-    """Rounds from which on each of the cells can be told from the first."""
-    return fewest_rounds(max(1, math.prod(map(len, axes.values())) - 1))
+    return Plan(name=name, question="speed", model=model, axes=axes, workload=workload, rounds=FIRST_LOOK)
 
 
 PRESETS: dict[str, Callable[[str, int], Plan]] = {

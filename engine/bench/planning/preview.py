@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from engine.bench.planning.candidates import planned_cells
+from engine.bench.planning.candidates import MOST_FINALISTS, planned_cells
 from engine.bench.planning.feasibility import Feasibility, fit_together
 from engine.bench.planning.guesses import guess
 from engine.bench.planning.plan import Plan, PlannedCell
 from engine.bench.planning.schedule import MOST_REPEATS, turns_of
-from engine.stats import fewest_rounds, smallest_ratio
+from engine.stats import FIRST_LOOK, smallest_ratio
 from engine.units import counted, duration
 
 USUAL_NOISE = 0.07
@@ -62,8 +62,7 @@ class Preview:
                 f"Finds differences from {math.ceil(100 * (self.smallest_ratio - 1)):,} % on, at the usual noise."
             )
         elif num_able > 1:
-            fewest = fewest_rounds(_num_comparisons(self.plan, num_able))
-            said.append(f"Too few rounds for any verdict: {counted(num_able, 'cell')} need {fewest:,}.")
+            said.append(f"Too few rounds for any verdict: at least {FIRST_LOOK} are needed.")
         return " ".join(said)
 
     def _amount(self, num_able: int) -> str:
@@ -108,8 +107,8 @@ def preview(plan: Plan, *, sample_s: Mapping[int, float] | None = None, noise_sd
 
 
 def _num_comparisons(plan: Plan, num_cells: int) -> int:
-    """Verdicts that will be given at once: on every cell but the first, or on the winner against the default."""
-    return 1 if plan.question == "settings" else max(1, num_cells - 1)
+    """Cells that are compared with the first at once; of a search, those of its final."""
+    return max(1, min(num_cells - 1, MOST_FINALISTS if plan.question == "settings" else num_cells))
 
 
 def _seconds(

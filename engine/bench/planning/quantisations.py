@@ -1,6 +1,5 @@
 """The plan that measures all quantisations of a model, at few and at many sequences, with what they answer."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +7,7 @@ from engine.bench.planning.plan import Plan
 from engine.bench.planning.presets import with_timeout
 from engine.errors import ConfigError
 from engine.pool.placement import num_cores
-from engine.stats import fewest_rounds
+from engine.stats import FIRST_LOOK
 
 SEQUENCES = (1, 2, 4, 8)
 """Formats of few bits are said to gain most where few sequences share the reading of the weights."""
@@ -31,7 +30,7 @@ def quantisations_plan(models: Sequence[str | Path], *, cores: int | None = None
         axes=axes,
         pool={"instances": 1, "threads": cores or num_cores()},
         workload={"num_prompt": 64, "num_generated": 32},
-        rounds=fewest_rounds(math.prod(map(len, axes.values())) - 1),
+        rounds=FIRST_LOOK,
         compares_answers=True,
     )
     return with_timeout(plan)

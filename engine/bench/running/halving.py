@@ -15,17 +15,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.bench.planning.candidates import DEFAULT, ENOUGH, METRIC
+from engine.bench.planning.candidates import DEFAULT, ENOUGH, METRIC, MOST_FINALISTS
 from engine.bench.planning.grid import Grid
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.planning.schedule import Turn
 from engine.bench.running.effects import Effects, effects
 from engine.samples import FLAGS, Samples, counted
-from engine.stats import FEWEST_ROUNDS
+from engine.stats import FIRST_LOOK
 
 MOST_COARSE = 12
 NUM_LEADERS = 2
-MOST_FINALISTS = 4
 MARGIN = 0.25
 """Part by which a cell measured once may be behind the best and still stay; √n less after n samples. It is 2.5 standard
 deviations of the ratio of two samples that vary by 7 % each."""
@@ -110,7 +109,7 @@ class Halving:
     def ahead(self, samples: Samples, out: Collection[int]) -> list[int]:
         """The rest of the round, and the final as it would be now."""
         finalists = self._finalists
-        num_rounds = max(FEWEST_ROUNDS, self._plan.rounds)
+        num_rounds = max(FIRST_LOOK, self._plan.rounds)
         if self._final is None:
             ranked = [cell for cell in effects(samples, self._metric).ranked() if cell not in out]
             finalists = list(dict.fromkeys([DEFAULT, *ranked[:MOST_FINALISTS]]))
@@ -190,7 +189,7 @@ class Halving:
         if DEFAULT not in out:
             chosen.insert(0, DEFAULT)
         seconds = {cell: OVERHEAD * float(short["duration_s"][short["cell"] == cell].mean()) for cell in chosen}
-        while len(chosen) > 2 and FEWEST_ROUNDS * sum(seconds[cell] for cell in chosen) > final_s:
+        while len(chosen) > 2 and FIRST_LOOK * sum(seconds[cell] for cell in chosen) > final_s:
             chosen.pop()
         self._finalists = chosen
         if chosen:
@@ -214,7 +213,7 @@ class Halving:
         left = self._plan.budget_s - self._spent()
         needed = OVERHEAD * float(rounds["duration_s"].sum()) / len(np.unique(rounds["round"]))
         num_common = len(common_rounds(rounds, members))
-        if num_common < FEWEST_ROUNDS:
+        if num_common < FIRST_LOOK:
             return needed > left + OVERRUN * self._plan.budget_s
         return needed > left or (num_common >= self._plan.rounds and is_settled(effects(rounds, self._metric)))
 

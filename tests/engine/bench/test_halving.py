@@ -16,7 +16,7 @@ from engine.bench.running.halving import MOST_COARSE, OVERRUN, SHORT_TOKENS, Hal
 from engine.bench.running.runner import Runner
 from engine.errors import MemoryRefused
 from engine.samples import Samples, make_sample, no_samples
-from engine.stats import FEWEST_ROUNDS
+from engine.stats import FIRST_LOOK
 from tests.engine.bench.fakes import Clock, FakeFleet, Kept, cell
 
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -107,7 +107,7 @@ def test_the_default_is_in_every_round_and_the_final_stands_alone() -> None:
     assert not samples["is_replaced"][~is_old].any()
     for number in range(final, rounds.max() + 1):
         assert set(samples["cell"][rounds == number].tolist()) == finalists
-    assert rounds.max() - final + 1 >= FEWEST_ROUNDS
+    assert rounds.max() - final + 1 >= FIRST_LOOK
     assert strategy.says.startswith("Final")
 
 

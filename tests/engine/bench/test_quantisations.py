@@ -19,7 +19,7 @@ from engine.errors import ConfigError
 from engine.models.gguf import read_model
 from engine.models.quantise import QuantiseJob
 from engine.runs import RunRecord
-from engine.stats import fewest_rounds
+from engine.stats import FIRST_LOOK
 from tests.engine.bench.fakes import Kept
 from tests.engine.bench.run_maker import measured_run
 
@@ -74,7 +74,7 @@ def test_every_file_is_measured_at_every_number_of_sequences_and_the_original_co
     assert not any(cell.refusal for cell in cells)
     assert {cell.pool.threads for cell in cells} == {2}
     assert plan.compares_answers
-    assert plan.rounds == fewest_rounds(len(cells) - 1)
+    assert plan.rounds == FIRST_LOOK
 
 
 def test_one_file_alone_is_refused(story_model: Path) -> None:

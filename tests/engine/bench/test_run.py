@@ -23,7 +23,7 @@ from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.running.halving import final_round
 from engine.bench.running.runner import Runner
-from engine.stats import FEWEST_ROUNDS
+from engine.stats import FIRST_LOOK
 from tests.engine.bench.fakes import Kept
 
 pytestmark = pytest.mark.usefixtures("short_samples")
@@ -154,7 +154,7 @@ def test_best_settings_on_the_real_engine_end_with_a_choice(story_model: Path) -
         pool={"n_ctx": 256},
         workload={"num_prompt": 2, "num_generated": 24},
         budget_s=8,
-        rounds=FEWEST_ROUNDS,
+        rounds=FIRST_LOOK,
     )
     cells, reporter = candidates(plan), Kept()
     tuning = Tuning(plan, cells)

@@ -5,46 +5,39 @@ import math
 import numpy as np
 import pytest
 
-from engine.stats import FEWEST_ROUNDS, fewest_rounds, noise_of, rounds_needed, smallest_ratio
-from engine.stats.sign_flips import flip_signs
-from engine.stats.verdicts import compare_independent
+from engine.stats import FIRST_LOOK, max_t, noise_of, rounds_at, rounds_needed, smallest_ratio
+from engine.stats.looks import look_after, next_look, share_of
 
 
-def found_share(noise_sd: float, num_rounds: int, ratio: float, alpha: float = 0.05, num_trials: int = 4000) -> float:
-    """Part of simulated comparisons in which the sign-flip test finds a true ratio."""
-    share, size = [], 250 if num_rounds > 10 else num_trials
-    for seed in range(-(-num_trials // size)):
-        logs = np.random.default_rng(seed).normal(math.log(ratio), noise_sd, (num_rounds, size))
-        share.append(np.mean(flip_signs(logs, np.ones_like(logs), null=0.0).p_values <= alpha))
-    return float(np.mean(share))
+def found_share(noise_sd: float, num_rounds: int, ratio: float, num_comparisons: int, num_trials: int) -> float:
+    """Part of simulated plans in which the look at `num_rounds` finds a true ratio of one of the configurations."""
+    random, look, found = np.random.default_rng(num_rounds), look_after(num_rounds), 0
+    for _ in range(num_trials):
+        figures = random.normal(0, noise_sd / math.sqrt(2), (num_rounds, num_comparisons + 1))
+        differences = figures[:, 1:] - figures[:, :1]
+        differences[:, 0] += math.log(ratio)
+        found += max_t(differences)[0] <= 0.05 * share_of(look)
+    return found / num_trials
 
 
-@pytest.mark.parametrize("num_rounds", [6, 7, 8, 10, 14, 25])
+@pytest.mark.parametrize(("num_rounds", "num_comparisons"), [(8, 1), (8, 4), (8, 32), (12, 1), (12, 8)])
 @pytest.mark.parametrize("power", [0.5, 0.8, 0.9])
-def test_the_smallest_ratio_is_found_as_often_as_promised(num_rounds: int, power: float) -> None:
-    ratio = smallest_ratio(0.07, num_rounds, power=power)
-    num_trials = 4000 if num_rounds <= 10 else 1000
-    assert found_share(0.07, num_rounds, ratio, num_trials=num_trials) == pytest.approx(power, abs=0.045)
+def test_the_smallest_ratio_is_found_as_often_as_promised(num_rounds: int, num_comparisons: int, power: float) -> None:
+    ratio = smallest_ratio(0.07, num_rounds, power=power, num_comparisons=num_comparisons)
+    assert found_share(0.07, num_rounds, ratio, num_comparisons, 400) == pytest.approx(power, abs=0.1)
 
 
-@pytest.mark.parametrize(("num_rounds", "num_comparisons"), [(8, 5), (10, 7), (10, 20), (13, 50)])
-def test_it_is_found_among_many_comparisons_too(num_rounds: int, num_comparisons: int) -> None:
-    ratio = smallest_ratio(0.07, num_rounds, num_comparisons=num_comparisons)
-    share = found_share(0.07, num_rounds, ratio, alpha=0.05 / num_comparisons, num_trials=2000)
-    assert share == pytest.approx(0.8, abs=0.04)
-
-
-@pytest.mark.parametrize(("noise_sd", "ratio"), [(0.02, 1.05), (0.03, 1.05), (0.03, 0.96), (0.07, 1.1)])
-def test_the_rounds_needed_are_enough_and_one_less_is_not(noise_sd: float, ratio: float) -> None:
+@pytest.mark.parametrize(("noise_sd", "ratio"), [(0.02, 1.05), (0.03, 0.95), (0.07, 1.1)])
+def test_the_rounds_needed_are_enough_and_the_look_before_is_not(noise_sd: float, ratio: float) -> None:
     num_rounds = rounds_needed(noise_sd, ratio)
-    assert num_rounds >= FEWEST_ROUNDS
-    assert found_share(noise_sd, num_rounds, ratio, num_trials=2000) > 0.77
-    if num_rounds > FEWEST_ROUNDS:
-        assert found_share(noise_sd, num_rounds - 1, ratio, num_trials=2000) < 0.83
+    assert rounds_at(look_after(num_rounds)) == num_rounds
+    assert found_share(noise_sd, num_rounds, ratio, 1, 150) > 0.7
+    if num_rounds > FIRST_LOOK:
+        assert found_share(noise_sd, rounds_at(look_after(num_rounds) - 1), ratio, 1, 150) < 0.85
 
 
 def test_rounds_and_ratios_agree() -> None:
-    for num_rounds in (6, 9, 15, 60, 400):
+    for num_rounds in map(rounds_at, (0, 1, 3, 6, 9)):
         ratio = smallest_ratio(0.05, num_rounds)
         assert rounds_needed(0.05, ratio * (1 + 1e-9)) == num_rounds
         assert rounds_needed(0.05, 1 / ratio * (1 - 1e-9)) == num_rounds
@@ -54,20 +47,27 @@ def test_rounds_and_ratios_agree() -> None:
 def test_more_noise_and_more_comparisons_need_more_rounds() -> None:
     by_noise = [rounds_needed(noise, 1.05) for noise in (0.0, 0.02, 0.05, 0.1, 0.3)]
     assert by_noise == sorted(by_noise)
-    assert by_noise[0] == FEWEST_ROUNDS
+    assert by_noise[0] == FIRST_LOOK
     by_number = [rounds_needed(0.05, 1.05, num_comparisons=number) for number in (1, 4, 40, 199)]
     assert by_number == sorted(by_number)
     assert by_number[0] < by_number[-1]
 
 
-def test_five_rounds_tell_nothing_and_nor_do_six_with_three_comparisons() -> None:
-    assert smallest_ratio(0.01, 5) == math.inf
-    assert smallest_ratio(0.01, 6) < 1.03
-    assert smallest_ratio(0.01, 6, num_comparisons=3) == math.inf
-    assert fewest_rounds() == FEWEST_ROUNDS == 6
-    assert fewest_rounds(3) == 7
-    assert [2 / 2 ** fewest_rounds(number) <= 0.05 / number for number in range(1, 200)] == [True] * 199
-    assert [2 / 2 ** (fewest_rounds(number) - 1) > 0.05 / number for number in range(2, 200)] == [True] * 198
+def test_the_fewest_rounds_of_a_verdict_do_not_depend_on_the_number_of_comparisons() -> None:
+    assert FIRST_LOOK == 8
+    for number in (1, 9, 199):
+        assert smallest_ratio(0.01, FIRST_LOOK - 1, num_comparisons=number) == math.inf
+        assert smallest_ratio(0.01, FIRST_LOOK, num_comparisons=number) < 1.05
+
+
+def test_looks_spend_alpha_and_no_more() -> None:
+    assert sum(map(share_of, range(200_000))) == pytest.approx(1, abs=0.005)
+    assert sum(map(share_of, range(200_000))) < 1
+    looks = [rounds_at(look) for look in range(20)]
+    assert looks == sorted(set(looks))
+    assert [look_after(num) for num in (7, 8, 11, 12)] == [-1, 0, 0, 1]
+    assert [next_look(num) for num in (0, 7, 8, 12)] == [8, 8, 12, 16]
+    assert 0.05 * share_of(0) / 2 >= 2 / 2**FIRST_LOOK
 
 
 @pytest.mark.parametrize("ratio", [1, 0, -1])

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from engine.stats import compare, compare_many, compare_spread, holm, rounds_needed
-from engine.stats.power import FEWEST_ROUNDS
+from engine.stats import FIRST_LOOK, compare, compare_many, compare_spread, holm, rounds_needed
+from engine.stats.looks import share_of
 
 Figures = dict[int, float]
 
@@ -23,10 +23,10 @@ def pair(random: np.random.Generator, num: int, ratio: float = 1.0, noise_sd: fl
     return tuple({number: value * drift[number] for number, value in given.items()} for given in (ours, theirs))  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("num", [6, 8, 12, 20])
+@pytest.mark.parametrize("num", [8, 10, 12, 23])
 def test_equal_configurations_are_seldom_called_different(num: int) -> None:
     random = np.random.default_rng(num)
-    num_trials = 400 if num > 8 else 1500
+    num_trials = 300 if num > 13 else 1500
     words = [compare(*pair(random, num)).word for _ in range(num_trials)]
     wrong = sum(word in ("faster", "slower") for word in words) / num_trials
     assert wrong < 0.05 + 3 * math.sqrt(0.05 * 0.95 / num_trials)
@@ -50,22 +50,22 @@ def test_among_many_equal_configurations_seldom_any_is_called_different() -> Non
     assert wrong / num_trials < 0.05 + 3 * math.sqrt(0.05 * 0.95 / num_trials)
 
 
-@pytest.mark.parametrize("num", range(FEWEST_ROUNDS))
-def test_below_six_rounds_there_is_no_verdict(num: int) -> None:
+@pytest.mark.parametrize("num", range(FIRST_LOOK))
+def test_before_the_first_look_there_is_no_verdict(num: int) -> None:
     ours, theirs = (dict.fromkeys(range(num), level) for level in (100.0, 1.0))
     found = compare(ours, theirs)
-    assert (found.word, found.num_rounds, found.more_rounds) == ("not enough data", num, 6 - num)
+    assert (found.word, found.num_rounds, found.more_rounds) == ("not enough data", num, FIRST_LOOK - num)
     assert math.isnan(found.p_value)
     assert math.isfinite(found.ratio.low) == (num >= 2)
 
 
 def test_only_common_rounds_with_usable_figures_count() -> None:
-    ours = {0: 2.0, 1: 2.0, 2: 2.0, 3: 2.0, 4: 2.0, 5: 2.0, 6: math.nan, 7: 0.0, 8: 9.0}
-    theirs = dict.fromkeys(range(8), 1.0)
+    ours = dict.fromkeys(range(8), 2.0) | {8: math.nan, 9: 0.0, 10: 9.0}
+    theirs = dict.fromkeys(range(10), 1.0)
     found = compare(ours, theirs)
-    assert (found.word, found.num_rounds) == ("faster", 6)
-    assert found.ratio == pytest.approx((2.0, 2.0, 2.0, 6))
-    assert found.p_value == 2 / 64
+    assert (found.word, found.num_rounds) == ("faster", 8)
+    assert found.ratio == pytest.approx((2.0, 2.0, 2.0, 8))
+    assert found.p_value == 2 / 256 / share_of(0)
     assert compare({0: 1.0}, {1: 1.0}).ratio.num == 0
 
 
@@ -108,14 +108,55 @@ def test_more_rounds_are_about_as_many_as_it_takes() -> None:
     assert sum(word != "not enough data" for word in told) > len(told) / 2
 
 
-def test_more_comparisons_ask_for_more_rounds_before_anything_is_said() -> None:
-    theirs = dict.fromkeys(range(6), 1.0)
-    ours = dict.fromkeys(range(6), 2.0)
-    assert compare(ours, theirs).word == "faster"
-    many = compare_many([(ours, theirs)] * 7)
-    assert {(verdict.word, verdict.more_rounds) for verdict in many} == {("not enough data", 3)}
-    nine = compare_many([(dict.fromkeys(range(9), 2.0), dict.fromkeys(range(9), 1.0))] * 7)
-    assert {verdict.word for verdict in nine} == {"faster"}
+@pytest.mark.parametrize("num_configurations", [1, 8, 40, 199])
+def test_eight_rounds_that_agree_are_enough_whatever_the_number_of_configurations(num_configurations: int) -> None:
+    random = np.random.default_rng(num_configurations)
+    control = measured(random, 8, level=400, noise_sd=0.02)
+    fast = measured(random, 8, level=5500, noise_sd=0.02)
+    others = [measured(random, 8, level=400, noise_sd=0.02) for _ in range(num_configurations - 1)]
+    found = compare_many([(ours, control) for ours in (fast, *others)])
+    assert found[0].word == "faster"
+    assert not {"faster", "slower"} & {verdict.word for verdict in found[1:]}
+
+
+def test_a_steady_difference_is_found_beside_a_noisy_rival() -> None:
+    found = 0
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        control = measured(random, 8, noise_sd=0.005)
+        steady, wild = measured(random, 8, level=55, noise_sd=0.005), measured(random, 8, noise_sd=1.0)
+        found += compare_many([(steady, control), (wild, control)])[0].word == "faster"
+    assert found == 40
+
+
+def test_a_verdict_stands_until_later_rounds_turn_the_difference_round() -> None:
+    theirs = dict.fromkeys(range(40), 1.0)
+    ours = {number: 1.1 if number < 8 else 1.0 + 0.3 * (-1) ** number for number in range(40)}
+    for num in (8, 11, 12, 16):
+        part = [{number: given[number] for number in range(num)} for given in (ours, theirs)]
+        assert compare(*part).word == "faster"
+    falling = {number: 1.1 if number < 8 else 0.8 for number in range(40)}
+    assert compare({n: falling[n] for n in range(16)}, dict.fromkeys(range(16), 1.0)).word == "not enough data"
+    assert compare(falling, theirs).word == "slower"
+
+
+def test_a_configuration_of_few_rounds_is_no_member_of_the_family() -> None:
+    random = np.random.default_rng(8)
+    control, few = measured(random, 8), dict.fromkeys(range(5), 90.0)
+    (verdict,) = compare_many([(few, control)])
+    assert (verdict.word, verdict.num_rounds) == ("not enough data", 5)
+    assert math.isnan(verdict.p_value)
+    ours = measured(random, 8, level=60)
+    together = compare_many([(ours, control), (few, control)])
+    assert together[0] == compare(ours, control)
+
+
+def test_families_measured_together_and_apart_share_alpha() -> None:
+    ours, theirs = dict.fromkeys(range(8), 2.0), {number: 1.0 + 0.01 * number for number in range(8)}
+    alone = compare(ours, theirs)
+    both = compare_many([(ours, theirs), (ours, theirs)], [True, False])
+    assert both[0].p_value == 2 * alone.p_value
+    assert [verdict.word for verdict in both] == ["faster", "faster"]
 
 
 def test_cells_with_different_numbers_of_rounds_are_judged_as_they_would_be_alone() -> None:
@@ -126,7 +167,6 @@ def test_cells_with_different_numbers_of_rounds_are_judged_as_they_would_be_alon
         alone = compare(ours, theirs)
         assert verdict.num_rounds == len(ours)
         assert verdict.ratio == pytest.approx(alone.ratio, rel=0.01, nan_ok=True)
-        assert math.isnan(alone.p_value) or verdict.p_value >= alone.p_value - 0.01
 
 
 def test_holm_by_hand() -> None:
@@ -138,7 +178,7 @@ def test_holm_by_hand() -> None:
     assert math.isnan(with_nan[1])
 
 
-@pytest.mark.parametrize("num", [7, 10, 16])
+@pytest.mark.parametrize("num", [8, 10, 16])
 def test_equal_spreads_are_seldom_called_different(num: int) -> None:
     random, num_trials = np.random.default_rng(num), 400
     words = [compare_spread(measured(random, num), measured(random, num)).word for _ in range(num_trials)]

@@ -1,0 +1,56 @@
+"""Step-down max-T: several comparisons with one control in the same rounds, tested together by sign flips."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.stats.intervals import Floats
+
+MOST_EXACT = 13
+"""With so many rounds all 2^(n - 1) flips are tried, a flip and its opposite being one; with more, random ones."""
+NUM_FLIPS = 19_999
+_CHUNK = 1 << 22
+_TIE = 1e-5
+Signs = npt.NDArray[np.float32]
+
+
+def max_t(differences: Floats, *, seed: int = 0, num_flips: int = NUM_FLIPS) -> Floats:
+    """p-values, shape (m,), of "the column is symmetric about 0", corrected for the number of columns.
+
+    differences: shape (n rounds, m columns), NaN where a column has no such round. The statistic of a column is
+    |sum of d| / sqrt(sum of d^2) over its own rounds, so that a noisy column does not hide a steady one. One sign flips
+    a round in all columns at once, which keeps what they have in common, such as the control. The p-value of a column
+    is the share of flips in which the largest statistic among it and all columns with smaller ones reaches its own
+    (Westfall and Young 1993, step-down max-T); it holds whichever of the columns differ. A column without a value other
+    than 0 gets 1.
+    """
+    given = np.nan_to_num(differences)
+    lengths = np.sqrt((given**2).sum(0))
+    scaled = (given / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+    seen = np.abs(scaled.sum(0, dtype=np.float64))
+    order = np.argsort(seen, kind="stable")
+    scaled, reached = scaled[:, order], seen[order] - _TIE
+    num_beyond, num_flips = np.zeros(len(seen)), 0
+    for signs in _signs(len(given), len(seen), seed, num_flips):
+        largest = np.maximum.accumulate(np.abs(signs @ scaled), axis=1)
+        num_beyond += (largest >= reached).sum(0)
+        num_flips += len(signs)
+    p_values = np.empty(len(seen))
+    p_values[order] = np.maximum.accumulate((num_beyond / max(num_flips, 1))[::-1])[::-1]
+    p_values[lengths == 0] = 1.0
+    return p_values
+
+
+def _signs(num_rounds: int, num_columns: int, seed: int, num_flips: int) -> Iterator[Signs]:
+    """Rows of signs, the one that was seen among them."""
+    if num_rounds <= MOST_EXACT:
+        numbers = np.arange(1 << max(num_rounds - 1, 0))
+        yield (1 - 2 * (numbers[:, None] >> np.arange(num_rounds) & 1)).astype(np.float32)
+        return
+    yield np.ones((1, num_rounds), np.float32)
+    random = np.random.default_rng(seed)
+    num_rows = max(1, _CHUNK // max(num_rounds, num_columns))
+    for start in range(0, num_flips, num_rows):
+        bits = random.integers(0, 256, (min(num_rows, num_flips - start), -(-num_rounds // 8)), np.uint8)
+        yield 1 - 2 * np.unpackbits(bits, axis=1, count=num_rounds).astype(np.float32)
