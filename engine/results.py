@@ -170,13 +170,10 @@ class StepTable(Sequence["TokenStep"]):
     @property
     def text(self) -> str:
         """All steps as readable text; an unfinished character at the end reads U+FFFD."""
-        if not self._size:
-            return ""
-        self.text_of(self._size - 1)
         raw = self.vocabulary.join(self.ids)
-        rest = "\ufffd" if raw and raw.decode("utf-8", "ignore") != raw.decode("utf-8", "replace") else ""
-        joined = "".join(self._texts[: self._size])
-        return joined + rest if rest and not joined.endswith(rest) else joined
+        if self._is_prompt and self.vocabulary.add_space_prefix:
+            raw = raw.removeprefix(b" ")
+        return raw.decode("utf-8", "replace")
 
     def __len__(self) -> int:
         return self._size

@@ -228,7 +228,7 @@ class Sampling(Spec):
         self._whole("mirostat", 0, 2)
         self._real("mirostat_tau", 0)
         self._real("mirostat_eta", 0, 1)
-        self._set("logit_bias", tuple(map(_bias, _pairs(self.logit_bias))))
+        self._set("logit_bias", _biases(self.logit_bias))
         self._check_samplers()
         self._set("grammar", plain_text("grammar", self.grammar, MAX_GRAMMAR_CHARACTERS))
         self._set("json_schema", plain_text("json_schema", self.json_schema, MAX_SCHEMA_CHARACTERS))
@@ -252,6 +252,16 @@ def _pairs(given: object) -> list[Any]:
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise ConfigError(f"logit_bias = {given!r}: must map token ids to numbers")
     return _at_most(MAX_BIASES, "logit_bias: {} entries", given.items() if isinstance(given, Mapping) else given)
+
+
+def _biases(given: object) -> tuple[tuple[int, float], ...]:
+    biases = tuple(map(_bias, _pairs(given)))
+    seen = set[int]()
+    for token, _ in biases:
+        if token in seen:
+            raise ConfigError(f"logit_bias names token {token:,} twice: give each token one number")
+        seen.add(token)
+    return biases
 
 
 def _bias(given: Any) -> tuple[int, float]:

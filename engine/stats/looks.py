@@ -14,9 +14,8 @@ FIRST_LOOK = 8
 it can be reached also where alpha is split once more."""
 
 _FIRST_SHARE = 0.3125
-_DECAY = 1.5
-_ZETA_WITHOUT_FIRST = 1.6123753486854883
-"""Riemann's zeta function at 1.5, less 1: the sum over k from 1 of (k + 1)^-1.5."""
+_SUM_OF_OTHERS = math.pi**2 / 6 - 1
+"""The sum over k from 1 of 1 / (k + 1)^2 (Euler 1735)."""
 
 
 @cache
@@ -42,4 +41,4 @@ def share_of(look: int) -> float:
     """Part of alpha that a look may spend; all of them together spend 1."""
     if look == 0:
         return _FIRST_SHARE
-    return (1 - _FIRST_SHARE) * math.pow(look + 1, -_DECAY) / _ZETA_WITHOUT_FIRST
+    return (1 - _FIRST_SHARE) / ((look + 1) ** 2 * _SUM_OF_OTHERS)

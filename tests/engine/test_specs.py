@@ -142,3 +142,10 @@ def test_a_failure_is_told_in_what_fits_a_screen(size: int) -> None:
     error = ConfigError(f"{'x' * (size - 9)} mend it.")
     assert len(str(error)) == min(size, 2_000) and str(error).endswith(" mend it.")
     assert str(error) == error.args[0] or size > 2_000
+
+
+@pytest.mark.parametrize("twice", [[(5, 1.0), (5, 2.0)], [(5, 1.0), (6, 1.0), (5, 1.0)], [(5, -math.inf), (5, 1.0)]])
+def test_a_token_has_one_bias(twice: list[tuple[int, float]]) -> None:
+    with pytest.raises(ConfigError, match="names token 5 twice"):
+        Sampling(logit_bias=twice)  # type: ignore[arg-type]
+    assert Sampling(logit_bias=dict(twice)).logit_bias  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from engine.stats.looks import share_of
 Floats = npt.NDArray[np.float64]
 ALPHA, NOISE_SD, EFFECT = 0.05, 0.05, 0.10
 MOST_LOOKS = 9
-"""The first nine looks, up to 128 rounds, spend 0.77 of alpha. Whoever skips some looks spends less."""
+"""The first nine looks, up to 128 rounds, spend 0.89 of alpha. Whoever skips some looks spends less."""
 NUM_FLIPS = 1_999
 """A tenth of those of a real verdict, as ten thousand plans are judged here."""
 
