@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, fields
 from itertools import islice
 from numbers import Real
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from engine.errors import ConfigError
 
@@ -51,16 +51,22 @@ MAX_BREAKER_BYTES = 40
 class Refusing(type):
     """Makes an unknown keyword a ConfigError that offers the nearest known name."""
 
-    def __call__(cls, *args: Any, **options: Any) -> Any:
-        known = list(getattr(cls, "__dataclass_fields__", ())) or list(
-            inspect.signature(vars(cls)["__init__"]).parameters
-        )
-        for name in options:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-                raise ConfigError(f"{cls.__name__} has no parameter {name!r}; {hint}")
-        return super().__call__(*args, **options)
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """Parameters of the constructor, for help() and editors; `__call__` below would hide them."""
+        signature = inspect.signature(vars(cls)["__init__"])
+        return signature.replace(parameters=list(signature.parameters.values())[1:], return_annotation=cls)
+
+    if not TYPE_CHECKING:  # type checkers read __init__
+
+        def __call__(cls, *args: Any, **options: Any) -> Any:
+            known = list(cls.__signature__.parameters)
+            for name in options:
+                if name not in known:
+                    near = difflib.get_close_matches(name, known, n=1)
+                    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+                    raise ConfigError(f"{cls.__name__} has no parameter {name!r}; {hint}")
+            return super().__call__(*args, **options)
 
 
 class Spec(metaclass=Refusing):

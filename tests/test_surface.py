@@ -1,5 +1,6 @@
 """What others rely on: the names of the engine, its light import, the documented settings, the wheel."""
 
+import inspect
 import subprocess
 import sys
 import tomllib
@@ -26,6 +27,16 @@ def test_the_public_names_are_those_that_are_listed() -> None:
 def test_every_public_name_is_documented() -> None:
     for name in engine.__all__:
         assert getattr(engine, name).__doc__, name
+
+
+@pytest.mark.parametrize("public", [engine.Pool, engine.Sampling, engine.PoolSpec, engine.Request, engine.EmbedSpec])
+def test_signatures_name_the_parameters(public: type) -> None:
+    parameters = inspect.signature(public).parameters
+    assert "self" not in parameters
+    assert not {parameter.kind for parameter in parameters.values()} & {inspect.Parameter.VAR_KEYWORD}
+    assert len(parameters) >= 5
+    with pytest.raises(engine.ConfigError, match="has no parameter 'no_such_name'"):
+        public(no_such_name=1)
 
 
 def test_importing_the_engine_is_light() -> None:
@@ -68,7 +79,7 @@ def test_the_wheel_carries_engine_model_and_tables_and_nothing_else(wheel: Path)
     names = zipfile.ZipFile(wheel).namelist()
     assert "engine/_data/demo/story.gguf" in names
     assert {"engine/_data/reference/generation.csv", "engine/_data/prices/prices.csv"} <= set(names)
-    assert {"engine/__main__.py", "engine/llama/_kernel.so"} <= set(names)
+    assert {"engine/__main__.py", "engine/llama/_kernel.so", "engine/py.typed"} <= set(names)
     folders = {name.split("/")[0] for name in names}
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"engine"}
     assert not [name for name in names if "training" in name or "history.duckdb" in name or name.endswith(".c")]
