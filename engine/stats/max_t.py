@@ -31,13 +31,13 @@ def max_t(differences: Floats, *, seed: int = 0, num_flips: int = NUM_FLIPS) -> 
     seen = np.abs(scaled.sum(0, dtype=np.float64))
     order = np.argsort(seen, kind="stable")
     scaled, reached = scaled[:, order], seen[order] - _TIE
-    num_beyond, num_flips = np.zeros(len(seen)), 0
+    num_beyond, num_tried = np.zeros(len(seen)), 0
     for signs in _signs(len(given), len(seen), seed, num_flips):
         largest = np.maximum.accumulate(np.abs(signs @ scaled), axis=1)
         num_beyond += (largest >= reached).sum(0)
-        num_flips += len(signs)
+        num_tried += len(signs)
     p_values = np.empty(len(seen))
-    p_values[order] = np.maximum.accumulate((num_beyond / max(num_flips, 1))[::-1])[::-1]
+    p_values[order] = np.maximum.accumulate((num_beyond / max(num_tried, 1))[::-1])[::-1]
     p_values[lengths == 0] = 1.0
     return p_values
 

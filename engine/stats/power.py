@@ -59,9 +59,7 @@ def rounds_needed(
     effect = abs(math.log(ratio)) / noise_sd if noise_sd > 0 else math.inf
     number = _rounded(num_comparisons)
     looks = range(_LAST_LOOK)
-    return rounds_at(
-        bisect_left(looks, True, key=lambda look: _smallest_effect(look, number, alpha, power) <= effect)
-    )
+    return rounds_at(bisect_left(looks, True, key=lambda look: _smallest_effect(look, number, alpha, power) <= effect))
 
 
 def _rounded(num_comparisons: int) -> int:
