@@ -46,14 +46,18 @@ class PrefixCache:
         """Sequences without a job, the longest unused first."""
         return list(self._free)
 
-    def place(self, prompt: Sequence[int], *, reuse: bool) -> Placement:
-        """Take a free sequence for `prompt`; there must be one. At least the last token is left to compute."""
+    def place(self, prompt: Sequence[int], *, most: int) -> Placement:
+        """Take a free sequence for `prompt`; there must be one.
+
+        At most `most` of its tokens are reused, and the last is always left to compute.
+        """
         oldest = min(self._free, key=lambda sequence: 2 if self.held[sequence] else 1 - self._is_beside(sequence))
         best = Placement(oldest, oldest, 0)
-        if reuse:
+        most = min(most, len(prompt) - 1)
+        if most > 0:
             ids = np.asarray(prompt, np.int32)
             for source in range(len(self.held)):
-                num_shared = self._reusable(source, ids)
+                num_shared = self._reusable(source, ids, most)
                 if num_shared > best.num_cached:
                     best = self._from(source, num_shared, oldest)
         del self._free[best.sequence]
@@ -92,13 +96,13 @@ class PrefixCache:
         """True where the sequence before or after this one has a job."""
         return any(0 <= one < len(self.held) and one not in self._free for one in (sequence - 1, sequence + 1))
 
-    def _reusable(self, source: int, prompt: npt.NDArray[np.int32]) -> int:
+    def _reusable(self, source: int, prompt: npt.NDArray[np.int32], most: int) -> int:
         held = np.frombuffer(self.held[source], np.int32) if self.held[source] else np.zeros(0, np.int32)
         num_shared = shared_prefix(held, prompt)
-        is_whole = 0 < num_shared == len(held) < len(prompt)
+        is_whole = 0 < num_shared == len(held) <= most
         if is_whole:
             return num_shared
-        num_shared = min(num_shared, len(prompt) - 1)
+        num_shared = min(num_shared, most)
         return num_shared if self._can_cut and num_shared >= WORTHWHILE else 0
 
     def _from(self, source: int, num_shared: int, oldest: int) -> Placement:

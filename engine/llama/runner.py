@@ -129,27 +129,32 @@ class Runner:
         self._stamp(PREPARING, order.job)
         request = order.request
         seed = random.getrandbits(31) if order.sampling.seed is None else order.sampling.seed
-        is_exact = not (request.reuse_prefix or request.prompt_logprobs) and request.generated > 0
         sampler = Sampler(order.sampling, seed, self.model.vocab, self.model.num_vocab, self.context.n_ctx)
         generation = Generation(
             order.job, ids, request, sampler, self.model.vocabulary, Clock(order.submitted, started)
         )
-        if not is_exact:
+        is_reused = request.reuse_prefix and not request.prompt_logprobs
+        is_replayed = request.generated > 0 and not request.prompt_logprobs
+        is_replayed &= sampler.needs_rows or not request.reuse_prefix
+        num_given = len(ids) - request.generated
+        if not is_replayed:
             try:
-                for first in range(len(ids) - request.generated, len(ids), _ADVANCED_AT_ONCE):
+                for first in range(num_given, len(ids), _ADVANCED_AT_ONCE):
                     self._stamp(PREPARING, order.job)
                     sampler.advance(ids[first : first + _ADVANCED_AT_ONCE])
             except EngineError:
                 generation.close()
                 raise
         self._stamp(DECODING, order.job)
-        sequence, num_cached = self._place(ids, reuse=request.reuse_prefix and not request.prompt_logprobs)
+        # The first token that is drawn again is drawn from the row of the token before it.
+        most = num_given - 1 if is_replayed else len(ids) - 1
+        sequence, num_cached = self._place(ids, most=most if is_reused else 0)
         self._running[sequence] = generation
         self.scheduler.admit(
             sequence,
             min(len(ids), self.context.n_ctx),
             num_cached,
-            single_from=len(ids) - request.generated if is_exact else None,
+            single_from=num_given if is_replayed else None,
             scored=request.prompt_logprobs,
         )
         self._reporter.started(order.job, ids, num_cached, seed, started - order.submitted)
@@ -179,8 +184,8 @@ class Runner:
             )
         return ids
 
-    def _place(self, ids: list[int], *, reuse: bool) -> tuple[int, int]:
-        sequence, source, num_cached = self._cache.place(ids, reuse=reuse)
+    def _place(self, ids: list[int], *, most: int) -> tuple[int, int]:
+        sequence, source, num_cached = self._cache.place(ids, most=most)
         if source != sequence:
             self.context.copy(source, sequence)
         if not self.context.cut(sequence, num_cached):

@@ -51,6 +51,9 @@ class Draws:
 class Sampler:
     """One request's chain: call choose(), then accept().
 
+    needs_rows: tokens alone do not say where it stood after them, as a grammar may have had a token drawn again, XTC
+    draws only for some rows, and mirostat keeps an estimate of the surprise; their rows must be sampled again.
+
     Raises ConfigError for a grammar, bias or stage that llama.cpp refuses.
     """
 
@@ -67,7 +70,7 @@ class Sampler:
         self._chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
         for _name, stage in stages:
             llama.llama_sampler_chain_add(self._chain, stage)
-        self._xtc = next((stage for name, stage in stages if name == "xtc"), None)
+        self.needs_rows = bool(sampling.grammar) or self._is_mirostat or any(name == "xtc" for name, _stage in stages)
         self._dist = None if self._is_mirostat else stages[-1][1]
         num_presorted = min(sampling.top_k + len(self._bias_ids), num_vocab)
         self.num_presorted = num_presorted if stages[0][0] == "top_k" and num_presorted <= _PRESORTED_MOST else 0
@@ -127,14 +130,13 @@ class Sampler:
         _accept(self._chain, token)
 
     def advance(self, tokens: Sequence[int]) -> None:
-        """Count `tokens` as generated without their logits: penalties, DRY and grammar see them, each generator draws
-        once for each. Mirostat's running estimate cannot be told this way; only a replay restores it."""
+        """Count `tokens` as generated without their logits: penalties and DRY see them, the generator draws once for
+        each. Only where not `needs_rows`."""
         for token in tokens:
             self.accept(token)
-            for stage in (self._xtc, self._dist):
-                if stage is not None:
-                    self._two.take(2)[:] = 0
-                    llama.llama_sampler_apply(stage, self._two.pointer)
+            if self._dist is not None:
+                self._two.take(2)[:] = 0
+                llama.llama_sampler_apply(self._dist, self._two.pointer)
             self._draws.next()
 
     def close(self) -> None:

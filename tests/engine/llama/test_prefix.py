@@ -6,11 +6,12 @@ import pytest
 
 from engine.llama.prefix import Move, Placement, PrefixCache
 
+ALL = 1 << 30
 LONG = list(range(100))
 
 
 def fill(cache: PrefixCache, ids: list[int], *, release: bool = True) -> int:
-    sequence = cache.place(ids, reuse=False).sequence
+    sequence = cache.place(ids, most=0).sequence
     cache.extend(sequence, ids)
     if release:
         cache.release(sequence)
@@ -20,25 +21,25 @@ def fill(cache: PrefixCache, ids: list[int], *, release: bool = True) -> int:
 def test_a_continued_sequence_is_taken_over_whole() -> None:
     cache = PrefixCache(2, can_cut=True)
     sequence = fill(cache, [1, 2, 3])
-    assert cache.place([1, 2, 3, 4], reuse=True) == Placement(sequence, sequence, 3)
+    assert cache.place([1, 2, 3, 4], most=ALL) == Placement(sequence, sequence, 3)
 
 
 def test_a_short_shared_prefix_is_computed_again() -> None:
     cache = PrefixCache(2, can_cut=True)
     fill(cache, [1, 2, 3, 4])
-    assert cache.place([1, 2, 3, 9], reuse=True).num_cached == 0
+    assert cache.place([1, 2, 3, 9], most=ALL).num_cached == 0
 
 
 def test_the_last_token_is_always_computed() -> None:
     cache = PrefixCache(2, can_cut=True)
     fill(cache, LONG)
-    assert cache.place(LONG, reuse=True).num_cached == 99
+    assert cache.place(LONG, most=ALL).num_cached == 99
 
 
 def test_a_running_sequence_is_copied_not_taken() -> None:
     cache = PrefixCache(2, can_cut=True)
     running = fill(cache, LONG, release=False)
-    placement = cache.place([*LONG[:60], 7], reuse=True)
+    placement = cache.place([*LONG[:60], 7], most=ALL)
     assert placement.source == running
     assert placement.sequence != running
     assert placement.num_cached == 60
@@ -49,7 +50,7 @@ def test_a_running_sequence_is_copied_not_taken() -> None:
 def test_a_free_sequence_that_would_lose_much_is_copied() -> None:
     cache = PrefixCache(3, can_cut=True)
     source = fill(cache, LONG)
-    placement = cache.place([*LONG[:40], 7], reuse=True)
+    placement = cache.place([*LONG[:40], 7], most=ALL)
     assert (placement.source, placement.num_cached) == (source, 40)
     assert placement.sequence != source
     assert list(cache.held[source]) == LONG
@@ -58,21 +59,21 @@ def test_a_free_sequence_that_would_lose_much_is_copied() -> None:
 def test_without_cutting_only_whole_sequences_are_reused() -> None:
     cache = PrefixCache(2, can_cut=False)
     sequence = fill(cache, LONG)
-    assert cache.place([*LONG[:60], 7], reuse=True).num_cached == 0
-    assert cache.place([*LONG, 7], reuse=True) == Placement(sequence, sequence, 100)
+    assert cache.place([*LONG[:60], 7], most=ALL).num_cached == 0
+    assert cache.place([*LONG, 7], most=ALL) == Placement(sequence, sequence, 100)
 
 
 def test_reuse_can_be_refused() -> None:
     cache = PrefixCache(2, can_cut=True)
     fill(cache, LONG)
-    assert cache.place([*LONG, 1], reuse=False).num_cached == 0
+    assert cache.place([*LONG, 1], most=0).num_cached == 0
 
 
 def test_forgotten_ids_are_not_offered() -> None:
     cache = PrefixCache(1, can_cut=True)
     sequence = fill(cache, LONG)
     cache.forget(sequence)
-    assert cache.place([*LONG, 1], reuse=True).num_cached == 0
+    assert cache.place([*LONG, 1], most=ALL).num_cached == 0
 
 
 def taken(cache: PrefixCache) -> list[int]:
@@ -93,7 +94,7 @@ def test_the_longest_unused_is_overwritten_whatever_stands_beside_it() -> None:
     for number in range(3):
         fill(cache, [number])
     assert [fill(cache, [7], release=False), fill(cache, [8])] == [0, 1]
-    assert cache.place([9], reuse=False).sequence == 2
+    assert cache.place([9], most=0).sequence == 2
 
 
 def test_a_gap_is_closed_by_one_move_that_spares_what_was_used_last() -> None:
@@ -144,3 +145,16 @@ def test_whoever_comes_and_goes_the_taken_ones_follow_each_other_with_what_they_
         assert not jobs or max(jobs) - min(jobs) == len(jobs) - 1
         assert sorted([*cache.free, *taken(cache)]) == list(range(8))
         assert all(set(cache.held[sequence]) == set(ids) for sequence, ids in jobs.items())
+
+
+def test_no_more_is_reused_than_is_asked_for() -> None:
+    for whole, most, num_cached in ((LONG, 99, 99), (LONG, 60, 60), (LONG, 31, 0), (LONG, 0, 0)):
+        cache = PrefixCache(2, can_cut=True)
+        fill(cache, whole)
+        assert cache.place([*whole, 7], most=most).num_cached == num_cached
+    short = PrefixCache(2, can_cut=True)
+    fill(short, [1, 2, 3])
+    assert short.place([1, 2, 3, 4], most=3).num_cached == 3
+    uncut = PrefixCache(2, can_cut=False)
+    fill(uncut, LONG)
+    assert uncut.place([*LONG, 7], most=99).num_cached == 0
