@@ -34,32 +34,41 @@ class Evidence(NamedTuple):
     p_value: float = math.nan
     sign: float = 0.0
 
+    @property
+    def is_one_way(self) -> bool:
+        """True where all rounds together differ in the direction of that look."""
+        return self.sign * (self.ratio.value - 1) > 0
+
 
 UNTOLD = Evidence(NOTHING, math.nan, math.nan)
 
 
-def paired(pairs: Sequence[Pair], alpha: float) -> list[Evidence]:
+def paired(pairs: Sequence[Pair], alpha: float, num_families: int = 1) -> list[Evidence]:
     """Of pairs measured in the same rounds, one family: log-ratios by `max_t`, at every look so far.
 
-    `alpha` is that of the intervals.
+    What one look has decided at `alpha` is no member of the family at later ones (Maurer and Bretz 2013), unless later
+    rounds have reversed it. `alpha` is also that of the intervals; it is shared with so many other families.
     """
     table = _table(pairs)
     found = _ratios([column[~np.isnan(column)] for column in table.T], alpha)
     for look in range(look_after(len(table)) + 1):
         early = table[: rounds_at(look)]
-        numbers = np.flatnonzero((~np.isnan(early)).sum(0) >= FEWEST_IN_FAMILY)
-        p_values = max_t(early[:, numbers]) / share_of(look)
+        is_open = np.array([not (one.p_value <= alpha and one.is_one_way) for one in found], np.bool_)
+        numbers = np.flatnonzero(((~np.isnan(early)).sum(0) >= FEWEST_IN_FAMILY) & is_open)
+        p_values = max_t(early[:, numbers]) * num_families / share_of(look)
         signs = np.sign(np.nansum(early[:, numbers], axis=0))
         for number, p_value, sign in zip(numbers.tolist(), p_values.tolist(), signs.tolist(), strict=True):
-            if not p_value >= found[number].p_value:
-                found[number] = found[number]._replace(p_value=min(1.0, p_value), sign=sign)
+            before = found[number]
+            is_smaller = math.isnan(before.p_value) or p_value < before.p_value
+            if is_smaller or (p_value <= alpha and not before.is_one_way):
+                found[number] = before._replace(p_value=min(1.0, p_value), sign=sign)
     return found
 
 
-def apart(pairs: Sequence[Pair], alpha: float) -> list[Evidence]:
+def apart(pairs: Sequence[Pair], alpha: float, num_families: int = 1) -> list[Evidence]:
     """Of pairs measured apart: permutation tests at the last look of each, with Holm's correction.
 
-    `alpha` is that of the intervals.
+    `alpha` is that of the intervals; that of the tests is shared with so many families.
     """
     logs = [(_logs(ours), _logs(theirs)) for ours, theirs in pairs]
     found = _ratios_apart(logs, alpha)
@@ -69,7 +78,7 @@ def apart(pairs: Sequence[Pair], alpha: float) -> list[Evidence]:
     p_values, signs = _shuffled(early)
     for number, p_value, sign in zip(tested, holm(p_values), signs, strict=True):
         # Either side's looks only grow, so no two of a pair have the same sum.
-        corrected = min(1.0, p_value / share_of(sum(looks[number])))
+        corrected = min(1.0, p_value * num_families / share_of(sum(looks[number])))
         found[number] = found[number]._replace(p_value=corrected, sign=sign)
     return found
 

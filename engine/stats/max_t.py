@@ -10,7 +10,7 @@ from engine.stats.intervals import Floats
 MOST_EXACT = 13
 """With so many rounds all 2^(n - 1) flips are tried, a flip and its opposite being one; with more, random ones."""
 NUM_FLIPS = 19_999
-_CHUNK = 1 << 22
+_AT_ONCE = 4_096
 _TIE = 1e-5
 Signs = npt.NDArray[np.float32]
 
@@ -30,27 +30,29 @@ def max_t(differences: Floats, *, seed: int = 0, num_flips: int = NUM_FLIPS) -> 
     scaled = (given / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
     seen = np.abs(scaled.sum(0, dtype=np.float64))
     order = np.argsort(seen, kind="stable")
-    scaled, reached = scaled[:, order], seen[order] - _TIE
+    columns, reached = scaled.T[order], seen[order] - _TIE
     num_beyond, num_tried = np.zeros(len(seen)), 0
-    for signs in _signs(len(given), len(seen), seed, num_flips):
-        largest = np.maximum.accumulate(np.abs(signs @ scaled), axis=1)
-        num_beyond += (largest >= reached).sum(0)
-        num_tried += len(signs)
+    for signs in _signs(len(given), seed, num_flips):
+        largest = np.zeros(signs.shape[1], np.float32)
+        for column, statistics in enumerate(columns @ signs):
+            np.maximum(largest, np.abs(statistics), out=largest)
+            num_beyond[column] += np.count_nonzero(largest >= reached[column])
+        num_tried += signs.shape[1]
     p_values = np.empty(len(seen))
     p_values[order] = np.maximum.accumulate((num_beyond / max(num_tried, 1))[::-1])[::-1]
     p_values[lengths == 0] = 1.0
     return p_values
 
 
-def _signs(num_rounds: int, num_columns: int, seed: int, num_flips: int) -> Iterator[Signs]:
-    """Rows of signs, the one that was seen among them."""
+def _signs(num_rounds: int, seed: int, num_flips: int) -> Iterator[Signs]:
+    """Flips as columns of signs, shape (rounds, flips) each time, the one that was seen among them."""
     if num_rounds <= MOST_EXACT:
         numbers = np.arange(1 << max(num_rounds - 1, 0))
-        yield (1 - 2 * (numbers[:, None] >> np.arange(num_rounds) & 1)).astype(np.float32)
+        yield (1 - 2 * (numbers >> np.arange(num_rounds)[:, None] & 1)).astype(np.float32)
         return
-    yield np.ones((1, num_rounds), np.float32)
+    yield np.ones((num_rounds, 1), np.float32)
     random = np.random.default_rng(seed)
-    num_rows = max(1, _CHUNK // max(num_rounds, num_columns))
-    for start in range(0, num_flips, num_rows):
-        bits = random.integers(0, 256, (min(num_rows, num_flips - start), -(-num_rounds // 8)), np.uint8)
-        yield 1 - 2 * np.unpackbits(bits, axis=1, count=num_rounds).astype(np.float32)
+    for start in range(0, num_flips, _AT_ONCE):
+        num = min(_AT_ONCE, num_flips - start)
+        bits = random.integers(0, 256, (num_rounds, -(-num // 8)), np.uint8)
+        yield 1 - 2 * np.unpackbits(bits, axis=1, count=num).astype(np.float32)

@@ -96,9 +96,9 @@ def compare_many(
     found = [UNTOLD] * len(pairs)
     for kind, evidence in ((True, paired), (False, apart)):
         numbers = [number for number, one in enumerate(kinds) if one is kind]
-        for number, one in zip(numbers, evidence([pairs[number] for number in numbers], alpha), strict=True):
+        chosen = [pairs[number] for number in numbers]
+        for number, one in zip(numbers, evidence(chosen, alpha, num_families), strict=True):
             found[number] = one
-    found = [one._replace(p_value=min(num_families * one.p_value, 1.0)) for one in found]
     return [_judge(one, larger_smaller, alpha, same_within, len(pairs)) for one in found]
 
 
@@ -119,11 +119,10 @@ def _judge(
     """words: for a ratio above 1 and for one below."""
     ratio, p_value = evidence.ratio, evidence.p_value
     is_looked_at = not math.isnan(p_value)
-    is_one_way = evidence.sign * (ratio.value - 1) > 0  # else later rounds have reversed the difference
     word: Word = "not enough data"
     if is_looked_at and 1 / (1 + same_within) <= ratio.low and ratio.high <= 1 + same_within:
         word = "same"
-    elif p_value <= alpha and is_one_way:
+    elif p_value <= alpha and evidence.is_one_way:  # else later rounds have reversed the difference
         word = words[0] if ratio.value > 1 else words[1]
     more = _more_rounds(evidence, alpha, num_comparisons, same_within) if word == "not enough data" else 0
     return Verdict(word, ratio, p_value, ratio.num, more)

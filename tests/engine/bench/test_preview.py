@@ -89,7 +89,7 @@ def test_more_rounds_and_less_noise_find_smaller_differences(story_model: Path) 
 def test_too_few_rounds_for_any_verdict_are_told(story_model: Path) -> None:
     found = preview(Plan(model=str(story_model), axes={"parallel": (1, 2, 3, 4, 5, 6)}, rounds=7))
     assert found.smallest_ratio == math.inf
-    assert "Too few rounds for any verdict: 6 cells need 8." in found.sentence
+    assert "Too few rounds for any verdict: at least 8 are needed." in found.sentence
 
 
 def test_refused_cells_cost_nothing_and_are_named(story_model: Path) -> None:
@@ -209,8 +209,8 @@ def test_coarser_plans_keep_the_ends_they_start_from() -> None:
     assert seen == [
         (("1x2", "2x1"), (1, 2, 4, 8, 16), 8),
         (("1x2", "2x1"), (1, 4, 16), 8),
-        (("1x2", "2x1"), (1, 16), 7),
-        (("1x2",), (1, 16), 6),
-        (("1x2",), (1,), 6),
+        (("1x2", "2x1"), (1, 16), 8),
+        (("1x2",), (1, 16), 8),
+        (("1x2",), (1,), 8),
     ]
     assert coarser(Plan(axes={"arm": ARMS})) is None

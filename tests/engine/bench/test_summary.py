@@ -87,7 +87,7 @@ def test_when_nothing_is_faster_the_baseline_is_kept() -> None:
 
 def test_when_it_cannot_be_told_the_rounds_and_minutes_that_would_are_said() -> None:
     few = summarise(run_of(measured([30, 41], num_rounds=3), ["a", "b"]))
-    assert few.sentence == "Not enough data to tell whether b is faster than a: 3 more rounds (about 3 min) would."
+    assert few.sentence == "Not enough data to tell whether b is faster than a: 5 more rounds (about 5 min) would."
     assert few.best == 0
     noisy = summarise(run_of(measured([30, 20, 29], noise_sd=0.1), ["a", "c", "b"]))
     verdict = noisy.cells[2].verdict
@@ -104,7 +104,7 @@ def test_what_may_be_better_than_the_best_is_named_with_the_rounds_that_would_te
     assert (speed.best, memory.best) == (1, 1)
     assert speed.sentence.startswith("b: 4")
     assert " that of a. c may be faster still, at 5" in speed.sentence
-    assert speed.sentence.endswith("): 4 more rounds (about 4 min) would tell.")
+    assert speed.sentence.endswith("): 5 more rounds (about 5 min) would tell.")
     assert " that of a. c may have less memory (PSS) still, at " in memory.sentence
 
 
@@ -206,7 +206,7 @@ def test_the_table_says_what_failed_and_what_few_rounds_mean() -> None:
     run = run_of(no_samples(), ["a"], status="refused", reason="Too large.")
     assert "| a | 0 | refused: Too large. |" in summarise(run).to_markdown()
     few = summarise(run_of(measured([30, 41], num_rounds=3), ["a", "b", "c"])).to_markdown()
-    assert "not enough data: 3 more rounds" in few
+    assert "not enough data: 5 more rounds" in few
     assert few.endswith("the range below six rounds). 1 cell not measured.\n")
     assert "| c |" not in few
 
