@@ -9,6 +9,7 @@ from typing import Any
 import llama_cpp.llama_cpp as llama
 import numpy as np
 import numpy.typing as npt
+from numpy.random import RandomState  # loaded here, not with the first job
 
 from engine.errors import ConfigError
 from engine.llama.candidates import Candidates
@@ -36,7 +37,7 @@ class Draws:
     """
 
     def __init__(self, seed: int) -> None:
-        words = np.random.RandomState(seed).get_state(legacy=False)["state"]["key"]
+        words = RandomState(seed).get_state(legacy=False)["state"]["key"]
         self._generator = random.Random()
         self._generator.setstate((3, (*words.tolist(), len(words)), None))
         self._ahead: list[float] = []
