@@ -19,7 +19,7 @@ PIECES = [
     b";", b"%", "\u2028".encode(), "\u00b2".encode(), "\u0663".encode(), "\U0001f469\u200d".encode(), b"\xed\xa0\x80",
     b"#", b"|", b"/", b"..", b"[" * 300, b"{\"a\":" * 300,
 ]  # fmt: skip
-MOST_CHANGES = 4
+MOST_CHANGES, MOST_BYTES = 4, 4 << 20
 
 
 def mutated(seeds: list[bytes], drawn: random.Random) -> bytes:
@@ -28,9 +28,8 @@ def mutated(seeds: list[bytes], drawn: random.Random) -> bytes:
     if drawn.random() < 0.02:
         return content
     change = _change_of(content) if drawn.random() < 0.6 else None
-    if change is not None:
-        return change(content, drawn)
-    return _of_bytes(content, drawn, seeds)
+    changed = change(content, drawn) if change is not None else _of_bytes(content, drawn, seeds)
+    return changed[:MOST_BYTES]
 
 
 def _change_of(content: bytes) -> Callable[[bytes, random.Random], bytes] | None:
@@ -138,7 +137,7 @@ def _with_another(value: Any, drawn: random.Random) -> Any:
         place = drawn.randrange(len(value))
         match drawn.randrange(6):
             case 0:
-                return value * drawn.choice((0, 2, 200 if len(value) < 100 else 2))
+                return value * drawn.choice((0, 2, 200 if len(value) < 50 else 2))
             case _:
                 return [*value[:place], _with_another(value[place], drawn), *value[place + 1 :]]
     if isinstance(value, bytes) and value and drawn.random() < 0.7:
