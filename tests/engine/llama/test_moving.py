@@ -57,7 +57,13 @@ class Heard:
 def running(model: Model, *orders: Start) -> Iterator[tuple[Runner, Heard]]:
     heard = Heard()
     runner = Runner(
-        model, PoolSpec(parallel=4, n_ctx=128), threads=1, threads_batch=1, prefill_share=32, reporter=heard
+        model,
+        PoolSpec(parallel=4, n_ctx=128),
+        threads=1,
+        threads_batch=1,
+        prefill_share=32,
+        reporter=heard,
+        stamp=lambda _phase, _job=0: None,
     )
     for one in orders:
         runner.submit(one)
