@@ -83,7 +83,7 @@ def test_a_grammar_that_attacks_ends_with_the_limit(attacked: Pool, grammar: str
         ({"type": "string", "minLength": 9, "maxLength": 3}, "minLength = 9 in #, which is more than maxLength = 3"),
         ({"type": "string", "maxLength": -1}, "must be a whole number"),
         ({"type": "string", "maxLength": "9"}, "must be a whole number"),
-        ({"enum": [*range(100_000)]}, "at most 262,144 are allowed"),
+        ({"enum": [*range(100_000)]}, "at most 1,000 are allowed"),
         ({"enum": [*range(30_000)]}, "30,000 members in #/enum; at most 1,000"),
         ({"anyOf": [{"const": number} for number in range(5000)]}, "5,000 members in #/anyOf; at most 1,000"),
         ({"prefixItems": [{}] * 5000}, "5,000 members in #/prefixItems; at most 1,000"),
