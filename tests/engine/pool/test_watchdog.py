@@ -232,7 +232,8 @@ def test_a_load_that_stands_still_is_ended(story_model: Path, monkeypatch: pytes
 
     def stop(_fraction: float) -> None:
         if not stopped:
-            stopped.extend(child.pid for child in psutil.Process().children() if "pool.worker" in str(child.cmdline()))
+            workers = [child for child in psutil.Process().children() if "pool.worker" in str(child.cmdline())]
+            stopped.append(max(workers, key=psutil.Process.create_time).pid)
             os.kill(stopped[-1], signal.SIGSTOP)
 
     with pytest.raises(Exception, match="no sign of life"):
