@@ -25,7 +25,10 @@ _TOKEN = re.compile(
       | (?P<mark> ::= | [|()] )""",
     re.VERBOSE | re.DOTALL,
 )
-_NAMED_TOKEN = re.compile(r'("(?:[^"\\]|\\.)*+"|\[(?:[^\]\\]|\\.)*+\]|\#[^\r\n]*+)|<(?!\[)[^>]*+>', re.DOTALL)
+# What is not closed goes on to the end, so that its characters are read once.
+_NAMED_TOKEN = re.compile(
+    r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z)|\[(?:[^\]\\]|\\.)*+(?:\]|\\?\Z)|\#[^\r\n]*+)|<(?!\[)[^>]*+(?:>|\Z)', re.DOTALL
+)
 
 
 class Terminal(NamedTuple):
