@@ -19,8 +19,8 @@ from tests.regex_steps import Pump, TooManySteps
 ROOT = Path(__file__).resolve().parents[1]
 SHORT, LONG = 150, 300
 MOST_GROWTH = 1.45
-"""Of the steps for a character where a text becomes twice as long: 1 where they are in proportion to it, 2 where they are
-to its square."""
+"""Of the steps for a character where a text becomes twice as long: 1 where they are in proportion to it, 2 where to its
+square."""
 MOST_STEPS = 60_000
 FUNCTIONS = ("compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer")
 AT_START = {"match", "fullmatch"}

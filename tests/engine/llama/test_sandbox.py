@@ -1,5 +1,6 @@
 """The process that evaluates foreign text: what is kept, what a death costs others, how it ends."""
 
+import contextlib
 import threading
 from collections.abc import Iterator
 
@@ -26,8 +27,12 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 def processes() -> set[int]:
-    found = psutil.Process().children()
-    return {child.pid for child in found if "engine.llama.sandbox_program" in " ".join(child.cmdline())}
+    found = set()
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            if "engine.llama.sandbox_program" in " ".join(child.cmdline()):
+                found.add(child.pid)
+    return found
 
 
 @pytest.mark.parametrize(
