@@ -9,7 +9,7 @@ from engine.bench.findings.rounds import APART, Rounds, round_s
 from engine.bench.findings.wording import cosine, escaped, figure, row, times, told
 from engine.runs import CellStatus, RunRecord
 from engine.samples import MAIN_METRICS, METRICS_BY_NAME, Metric, Samples
-from engine.stats import FIRST_LOOK, Interval, Verdict, compare_many
+from engine.stats import Interval, Verdict, compare_many
 from engine.stats.evidence import ByRound
 from engine.stats.verdicts import SAME_WITHIN, Word
 from engine.units import counted, duration
@@ -29,6 +29,10 @@ TABLE_METRICS = (
 
 AGREEMENT = {"worst_cosine": "worst cosine", "mean_cosine": "mean cosine", "rank_correlation": "rank correlation"}
 """Facts of a cell that embeds: how near its vectors are to those of float32, over the sentences that ship."""
+
+
+_FEWEST_OF_INTERVAL = 6
+"""Rounds below which no interval of a median reaches 95 %, see engine.stats.median_interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +82,7 @@ class Summary:
         head = ["cell", "rounds", *(METRICS_BY_NAME[name].label for name in names), *facts.values(), "verdict"]
         shown = [cell for cell in self.cells if cell.metrics or cell.status in ("failed", "refused")]
         lines = [row(head), row(["---"] * len(head)), *(row(self._columns(cell, names, facts)) for cell in shown)]
-        few = any(cell.metrics and _num_rounds(cell) < FIRST_LOOK for cell in self.cells)
+        few = any(cell.metrics and _num_rounds(cell) < _FEWEST_OF_INTERVAL for cell in self.cells)
         note = "Median over rounds (95 % interval" + ("; the range below six rounds)." if few else ").")
         num_untried = len(self.cells) - len(shown)
         note += f" {counted(num_untried, 'cell')} not measured." if num_untried else ""
