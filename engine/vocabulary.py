@@ -55,6 +55,14 @@ class Vocabulary:
         """The bytes of several tokens, one after the other."""
         return b"".join(self.pieces[token] for token in tokens)
 
+    def fewest_tokens(self, text: str) -> int:
+        """Tokens that a text has at least, by its bytes and the longest piece."""
+        return len(text.encode()) // self._longest_piece
+
+    @cached_property
+    def _longest_piece(self) -> int:
+        return max(map(len, self.pieces), default=1) or 1
+
     @cached_property
     def hash(self) -> str:
         """SHA-256 over the table, the key under which history keeps it once."""

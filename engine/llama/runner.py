@@ -79,7 +79,6 @@ class Runner:
         )
         self._cache = PrefixCache(spec.parallel, can_cut=not model.is_recurrent)
         self.scratch = Scratch(model.num_vocab)
-        self._longest_piece = max(map(len, model.vocabulary.pieces), default=1) or 1
         self._waiting: dict[int, Order] = {}
         self._running: dict[int, Generation] = {}
         self.decode_s = self.prefill_s = self.decode_cpu_s = self.tokenise_s = 0.0
@@ -165,7 +164,7 @@ class Runner:
         most = self.context.n_ctx + int(is_only_scored)
         if isinstance(order.prompt, str):
             # no text of so many bytes fits, whatever its tokens are: a tokenizer may take minutes to say so
-            fewest = len(order.prompt.encode()) // self._longest_piece
+            fewest = self.model.vocabulary.fewest_tokens(order.prompt)
             if fewest > most:
                 raise _too_long(f"at least {fewest:,}", most)
             before = time.perf_counter()

@@ -33,7 +33,8 @@ class Job:
     """What Pool.submit returns. Iterating gives each TokenStep as it is decoded, from the first, to any late reader.
 
     `steps` and `prompt_steps` grow while the job runs; `prompt_ids` is None until the job has left the queue.
-    `compiled` is the sampling as its worker gets it, a schema converted to a grammar.
+    `compiled` is the sampling as its worker gets it, a schema converted to a grammar; `sent` the prompt as its worker
+    gets it, a long text as ids.
     `cancel` and `position` are the pool's: until the job is over they keep the pool, whoever else has let go of it.
     `is_cancelled` and `is_retried` are its queue's: the caller wants no more of it; its first worker died.
     """
@@ -50,6 +51,7 @@ class Job:
         compiled: Sampling | None = None,
     ) -> None:
         self.id, self.prompt, self.request = job_id, prompt, request
+        self.sent = prompt
         self.sampling, self.compiled = sampling, compiled or sampling
         self.vocabulary = vocabulary
         self.steps = StepTable(vocabulary, request.top_k)

@@ -148,7 +148,7 @@ class JobQueue:
                 member = best_member(room, reusable, job.vocabulary, self._parallel)
                 self._waiting.popleft()
                 member.jobs[number] = job
-                member.send(m.Start(number, job.prompt, job.compiled, job.request, job.submitted))
+                member.send(m.Start(number, job.sent, job.compiled, job.request, job.submitted))
             self._room.notify_all()
 
     def on_decoded(self, member: Member, message: m.Decoded) -> None:

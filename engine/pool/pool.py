@@ -16,6 +16,7 @@ from engine.pool import messages as m
 from engine.pool.crew import Crew
 from engine.pool.job import Job, new_id
 from engine.pool.job_queue import JobQueue
+from engine.pool.long_texts import LONGEST_FOR_WORKER, LongTexts
 from engine.pool.member import Member, Startup
 from engine.pool.placement import cores_for, threads_for
 from engine.results import Completion
@@ -122,6 +123,7 @@ class Pool(metaclass=Refusing):
             lambda: crew.alive, num_workers=instances, parallel=parallel, most_waiting=settings.max_queue
         )
         self._sandbox = Sandbox()
+        self._long_texts = LongTexts(self.model)
         on_opening(self._crew.abort)
         self._crew.start_all()
         member = self._crew.alive[0]
@@ -164,7 +166,8 @@ class Pool(metaclass=Refusing):
         """Start a job; Request has the meaning of each parameter, `job_id` a UUIDv7 to use instead of a new one.
 
         Raises ConfigError, QueueFull when too many jobs wait, PoolClosed. What is wrong with the prompt itself is
-        raised by the job. A new grammar or schema is checked first, for at most two seconds.
+        raised by the job. A new grammar or schema is checked first, for at most two seconds, and a text of more than
+        20,000 characters tokenised, for at most ten.
         """
         request = Request(
             max_tokens=max_tokens,
@@ -185,7 +188,7 @@ class Pool(metaclass=Refusing):
         if not isinstance(sampling, Sampling | None):
             raise ConfigError(f"sampling = {sampling!r}: must be a Sampling; Sampling.from_dict makes one")
         given, sampling = given_prompt(prompt), sampling or Sampling()
-        return Job(
+        job = Job(
             job_id or new_id(),
             given,
             sampling,
@@ -195,6 +198,16 @@ class Pool(metaclass=Refusing):
             position=self._jobs.position,
             compiled=self._sandbox.compile(sampling),
         )
+        job.sent = self._ids_if_long(given)
+        return job
+
+    def _ids_if_long(self, prompt: str | list[int]) -> str | list[int]:
+        """A long text as ids, unless it has too many bytes for the context: that a worker says without tokenising."""
+        if not isinstance(prompt, str) or len(prompt) <= LONGEST_FOR_WORKER:
+            return prompt
+        if self.vocabulary.fewest_tokens(prompt) > self.n_ctx + 1:
+            return prompt
+        return self._long_texts.tokenize(prompt, special=False)
 
     def map(
         self,
@@ -314,6 +327,8 @@ class Pool(metaclass=Refusing):
             num = sum(text.count(name) for name in self.vocabulary.names.values() if name)
             if num > _MOST_CONTROL_TOKENS:
                 raise ConfigError(f"this text has {num:,} control tokens; at most {_MOST_CONTROL_TOKENS:,} are allowed")
+        if len(text) > LONGEST_FOR_WORKER:
+            return self._long_texts.tokenize(text, special=special, add_bos=add_bos)
         return self._crew.ask(lambda call: m.Tokenize(call, text, special, add_bos)).ids
 
     def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
@@ -349,6 +364,7 @@ class Pool(metaclass=Refusing):
         jobs = self._jobs.close()
         self._crew.close()
         self._sandbox.close()
+        self._long_texts.close()
         for job in jobs:
             job.fail(error)
 

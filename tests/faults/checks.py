@@ -62,7 +62,13 @@ class Checks:
         end = world.ending(world.begin_trial(draw))
         if end.get("error"):
             raise Failure(f"a fresh trial failed: {end['error']}")
-        world.ledger.acknowledge(world.app.url, world.history_link(), world.ended, draw)
+        link = world.history_link()
+        try:
+            world.ledger.acknowledge(world.app.url, link, world.ended, draw)
+        except Failure as failure:
+            page = world.tab()
+            page.go_to("", f"trial={world.ended[-1]}")
+            raise Failure(f"{failure}; its page says {page.errors()}; log: {world.app.log_end()}") from failure
         world.ended.clear()
 
     def _processes(self) -> None:
