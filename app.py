@@ -11,7 +11,7 @@ from starlette.middleware import Middleware
 
 from engine import private_files, workbench
 from engine.api.gate import Gate
-from engine.process.limits import keep_few_arenas
+from engine.process.limits import return_freed_memory
 from engine.settings import Settings
 from engine.shutdown import Shutdown
 from pages.parts import base_address, exports, front_end, live
@@ -37,7 +37,7 @@ def address() -> str:
     return f"http://{st.get_option('server.address')}:{st.get_option('server.port')}/"
 
 
-keep_few_arenas()
+return_freed_memory()
 settings = Settings.from_environment()
 private_files.begin()
 private_files.tighten(settings.home)

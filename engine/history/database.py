@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import duckdb
@@ -20,6 +20,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "default_block_size": "65536",
     "memory_limit": "1GiB",
     "threads": "2",
+    "allowed_configs": ["memory_limit"],  # for `release_memory`
     # The store checkpoints by itself: one that starts inside a commit and fails leaves open whether that was kept.
     "checkpoint_threshold": "1TiB",
     "autoinstall_known_extensions": "false",
@@ -47,6 +48,20 @@ def connect(path: Path) -> duckdb.DuckDBPyConnection:
         raise
     except (duckdb.Error, OSError) as error:
         raise explain(error, path) from error
+
+
+def release_memory(connection: duckdb.DuckDBPyConnection) -> None:
+    """Drop blocks of the file that are kept in memory, and notes of DuckDB about buffers of queries that are over.
+
+    It looks through its notes only where memory is short, or where they are 32,768; a page leaves some hundred. A limit
+    that cannot be kept makes it look. Nothing else may use the database meanwhile: it would find no memory.
+    """
+    with connection.cursor() as cursor:
+        try:
+            with suppress(duckdb.OutOfMemoryException):
+                cursor.execute("SET memory_limit = '1KiB'")
+        finally:
+            cursor.execute(f"SET memory_limit = '{_CONFIG['memory_limit']}'")
 
 
 def explain(error: Exception, path: Path) -> HistoryError:

@@ -21,6 +21,7 @@ T = TypeVar("T")
 Cursor = duckdb.DuckDBPyConnection
 log = logging.getLogger(__name__)
 
+READS_PER_RELEASE = 256  # after so many reads memory is released, which takes up to 40 ms
 LOG_BYTES = 16 << 20  # of the write-ahead log, before it is moved into the file
 READERS_S = 1.0  # from an interrupt until everything that reads should be over
 _INSERT = {False: "INSERT", True: "INSERT OR REPLACE"}
@@ -42,6 +43,7 @@ class OwnedFile:
         self._checkpoint_at = LOG_BYTES
         self._no_readers = threading.Condition()
         self._readers: set[Cursor] = set()
+        self._num_reads = 0
         self.is_closing = False
         """True once `close` was called: whoever reads for long gives up then."""
 
@@ -158,6 +160,14 @@ class OwnedFile:
             self._connection = database.connect(self.path)
         self._is_broken = False
 
+    def _release_memory(self) -> None:
+        with self._no_readers:
+            if self._num_reads < READS_PER_RELEASE or self._readers:
+                return  # done by another, or left to the next read
+            self._num_reads = 0
+            with suppress(duckdb.Error):  # a file that cannot be used is said by who wants to use it
+                database.release_memory(self._connection)
+
     # Reading: a cursor for each read; the connection is only replaced while nobody reads.
 
     @contextmanager
@@ -167,6 +177,7 @@ class OwnedFile:
             with self._no_readers:
                 cursor = self._connection.cursor()
                 self._readers.add(cursor)
+                self._num_reads += 1
             try:
                 with cursor:
                     cursor.begin()
@@ -175,6 +186,9 @@ class OwnedFile:
                 with self._no_readers:
                     self._readers.discard(cursor)
                     self._no_readers.notify_all()
+                if self._num_reads >= READS_PER_RELEASE:
+                    with suppress(HistoryError):  # closed meanwhile
+                        self._queue(self._release_memory)
         except (duckdb.Error, OSError) as error:
             raise database.explain(error, self.path) from error
 

@@ -7,7 +7,7 @@ import resource
 import sys
 from typing import NamedTuple, Self
 
-_M_ARENA_MAX = -8  # malloc.h of glibc
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 
 
 class Limits(NamedTuple):
@@ -59,10 +59,12 @@ def begin_request() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
-def keep_few_arenas(num: int = 2) -> None:
-    """Have glibc serve all threads from so many arenas: each of them keeps what was freed in it, and a server has many.
-
-    Does nothing where the C library is another.
+def return_freed_memory(num_arenas: int = 2) -> None:
+    """Have glibc return what is freed to the system: an arena for each thread keeps what was freed in it, and blocks
+    under 32 MB stay in the heap once one of their size was freed. Does nothing where the C library is another.
     """
     with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, num)
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_ARENA_MAX, num_arenas)
+        mallopt(_M_MMAP_THRESHOLD, 1 << 20)
+        mallopt(_M_TRIM_THRESHOLD, 2 << 20)

@@ -1,5 +1,6 @@
 """The end of the owner: what reads is interrupted, what hangs is left behind, and the file is never shared."""
 
+import ctypes
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from engine.errors import HistoryError, HistoryLocked
 from engine.history import History
+from engine.history.owned_file import READS_PER_RELEASE
 
 
 def test_the_end_interrupts_what_reads(path: Path) -> None:
@@ -50,3 +52,47 @@ def test_the_end_leaves_what_hangs_and_keeps_the_lock(path: Path, does: str) -> 
             History.open(path)
         over.set()
         waiting.result(60)
+
+
+class Mallinfo(ctypes.Structure):
+    """struct mallinfo2 of glibc; uordblks: bytes that are allocated and not freed."""
+
+    _fields_ = (
+        ("before", ctypes.c_size_t * 7),
+        ("uordblks", ctypes.c_size_t),
+        ("after", ctypes.c_size_t * 2),
+    )
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="only glibc tells what is allocated")
+def test_many_reads_leave_no_memory_behind(history: History) -> None:
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = Mallinfo
+    windows = ", ".join(f"row_number() OVER (PARTITION BY range % {size} ORDER BY range)" for size in range(2, 8))
+
+    def read(num: int) -> int:
+        for _ in range(num):
+            with history.file.reading() as cursor:
+                assert len(cursor.execute(f"SELECT {windows} FROM range(100)").fetchall()) == 100
+        history.file.while_still(lambda: None).result(60)
+        return int(mallinfo().uordblks)
+
+    before = read(READS_PER_RELEASE)
+    after = read(3 * READS_PER_RELEASE)
+    assert after - before < 2_000_000, "each read left more than 2 KB; without a release it is 10 KB"
+    with history.file.reading() as cursor:
+        assert cursor.execute("SELECT current_setting('memory_limit')").fetchall() == [("1.0 GiB",)]
+
+
+def test_memory_is_released_only_while_nobody_reads(history: History) -> None:
+    """While it is, a query would find none: eight readers of 2 MB each, who never all pause."""
+
+    def read(_: int) -> int:
+        for _ in range(READS_PER_RELEASE // 2):
+            with history.file.reading() as cursor:
+                found = cursor.execute("SELECT count(DISTINCT hash(range)) FROM range(30000)").fetchall()
+                assert found == [(30_000,)]
+        return 1
+
+    with ThreadPoolExecutor(8) as readers:
+        assert sum(readers.map(read, range(8))) == 8
