@@ -1,5 +1,6 @@
 """The one-line forms: a pool opened, used and closed."""
 
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -36,32 +37,36 @@ def complete(
 
     model None: the one that ships. Sequences default to one for each prompt, eight at most. Raises EngineError.
     """
-    is_one = isinstance(prompts, str)
-    texts = [prompts] if isinstance(prompts, str) else list(prompts)
-    options = {"parallel": max(1, min(8, len(texts)))} | pool
+    texts = prompts if isinstance(prompts, str) else list(prompts)
+    asked: dict[str, Any] = {
+        "max_tokens": max_tokens,
+        "top_k": top_k,
+        "stop": stop,
+        "prompt_logprobs": prompt_logprobs,
+        "reuse_prefix": reuse_prefix,
+    }
+    options = {"parallel": 1 if isinstance(texts, str) else max(1, min(8, len(texts)))} | pool
     with Pool(model or embedded_model(), **options) as opened:
-        done = list(
-            opened.map(
-                texts,
-                sampling,
-                max_tokens=max_tokens,
-                top_k=top_k,
-                stop=stop,
-                prompt_logprobs=prompt_logprobs,
-                reuse_prefix=reuse_prefix,
-            )
-        )
-    return done[0] if is_one else done
+        if isinstance(texts, str):
+            return opened.submit(texts, sampling, **asked).result()
+        return list(opened.map(texts, sampling, **asked))
 
 
 def embed(texts: str | Iterable[str], *, model: str | Path | None = None, **options: Any) -> Floats:
     """Vectors of length 1 of one text (dim,) or several (n, dim), float32; `options` are the parameters of EmbedSpec.
 
     model: folder or name; None: the all-MiniLM-L6-v2 that is installed with the workbench. Loading takes seconds: open
-    an EmbeddingPool to embed again and again. Raises EngineError.
+    an EmbeddingPool to embed again and again; its submit says which texts were cut. Warns (UserWarning) where texts
+    are longer than the model reads, as only their beginnings count then. Raises EngineError.
     """
     with EmbeddingPool(EmbedSpec(model=str(model or ""), **options)) as opened:
-        if isinstance(texts, str):
-            vector: Floats = opened.embed([texts])[0]
-            return vector
-        return opened.embed(texts)
+        done = opened.compute([texts] if isinstance(texts, str) else texts)
+        num_texts, most = len(done.vectors), opened.max_tokens
+    if done.num_cut:
+        warnings.warn(
+            f"{done.num_cut:,} of {num_texts:,} texts have more than the {most:,} tokens that this model reads; only "
+            "their beginnings count: split them",
+            stacklevel=2,
+        )
+    vectors: Floats = done.vectors[0] if isinstance(texts, str) else done.vectors
+    return vectors

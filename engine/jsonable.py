@@ -59,6 +59,7 @@ def completion_to_dict(completion: Completion) -> dict[str, Any]:
         "id": completion.id,
         "text": completion.text,
         "finish_reason": completion.finish_reason,
+        "is_context_full": completion.is_context_full,
         "seed": completion.seed,
         "prompt_ids": list(completion.prompt_ids),
         "prompt_steps": _steps(completion.prompt_steps),

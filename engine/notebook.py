@@ -111,4 +111,4 @@ def _footer(completion: Completion) -> str:
     timings = completion.timings
     rate = "" if timings.decode_per_s is None else f" · {timings.decode_per_s:,.1f} tok/s"
     count = f"{timings.num_generated:,} {'token' if timings.num_generated == 1 else 'tokens'}"
-    return f"{count} · {completion.finish_reason}{rate} · seed {completion.seed}"
+    return f"{count} · {completion.ending}{rate} · seed {completion.seed}"

@@ -195,16 +195,46 @@ class StepTable(Sequence["TokenStep"]):
     def __repr__(self) -> str:
         return f"StepTable({self._size:,} steps, k={self.k})"
 
+    def __eq__(self, other: object) -> bool:
+        """Equal steps of equal vocabularies, bit for bit."""
+        if not isinstance(other, StepTable):
+            return NotImplemented
+        if self is other:
+            return True
+        about = [(table.k, table._is_prompt, len(table)) for table in (self, other)]
+        return about[0] == about[1] and self._bytes() == other._bytes() and _is_same(self.vocabulary, other.vocabulary)
+
+    def __hash__(self) -> int:
+        return hash((self.k, self._is_prompt))  # it grows: nothing else stays
+
+    def _row(self, index: int) -> bytes:
+        width = self._rows.itemsize
+        return bytes(self._memory[index * width : (index + 1) * width])
+
+    def _bytes(self) -> bytes:
+        return bytes(self._memory[: self._size * self._rows.itemsize])
+
+    def __copy__(self) -> "StepTable":
+        return _table_of(self.vocabulary, self.k, self._bytes(), self._is_prompt)
+
+    def __deepcopy__(self, _known: dict[int, Any]) -> "StepTable":
+        return self.__copy__()
+
     def __reduce__(self) -> tuple[Any, ...]:
-        columns = (self.records, self.top_ids, self.top_logprobs, self.top_p_final)
-        return _table_of, (self.vocabulary, *columns, self._is_prompt)
+        used = np.unique(np.concatenate([self.records["id"], self.top_ids.ravel()]))
+        part = self.vocabulary.part(used[used >= 0].tolist())
+        return _table_of, (part, self.k, self._bytes(), self._is_prompt)
 
 
-def _table_of(
-    vocabulary: Vocabulary, records: Records, ids: Ints, logprobs: Floats, p_final: Floats, is_prompt: bool
-) -> StepTable:
+def _table_of(vocabulary: Vocabulary, k: int, rows: bytes, is_prompt: bool) -> StepTable:
     """A table that was copied or sent to another process."""
-    return StepTable.of(vocabulary, records, ids, logprobs, p_final, is_prompt=is_prompt)
+    table = StepTable(vocabulary, k, is_prompt=is_prompt)
+    table.append_bytes(rows)
+    return table
+
+
+def _is_same(one: Vocabulary, other: Vocabulary) -> bool:
+    return one is other or one.hash == other.hash
 
 
 class TokenStep:
@@ -225,10 +255,15 @@ class TokenStep:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TokenStep):
             return NotImplemented
-        return self._table is other._table and self._index == other._index
+        mine, theirs = self._table, other._table
+        if self._index != other._index or self.id != other.id:
+            return False
+        return mine is theirs or (
+            mine._row(self._index) == theirs._row(self._index) and _is_same(mine.vocabulary, theirs.vocabulary)
+        )
 
     def __hash__(self) -> int:
-        return hash((id(self._table), self._index))
+        return hash((self.id, self._index))
 
     def _figure(self, name: str) -> Any:
         record = self._table.records[self._index]
@@ -316,9 +351,18 @@ class TokenStep:
         return f"TokenStep(id={self.id}, text={self.text!r}{figure})"
 
 
+def is_context_full(reason: FinishReason, num_generated: int, max_tokens: int) -> bool:
+    """Whether a job ended as its context had no more room, with fewer tokens than it might have generated."""
+    return reason == "length" and num_generated < max_tokens
+
+
 @dataclass(frozen=True)
 class Completion:
-    """A finished job. `text` ends before the stop string; `steps` keep its tokens. `seed` is the one used."""
+    """A finished job. `text` ends before the stop string; `steps` keep its tokens. `seed` is the one used.
+
+    is_context_full: of those that ended by "length", the ones that met the end of the context before max_tokens. Copies
+    and unpickled ones are equal to the original; a pickle has of the vocabulary only the tokens that occur.
+    """
 
     text: str
     steps: StepTable
@@ -328,6 +372,12 @@ class Completion:
     timings: Timings
     seed: int
     id: str = ""
+    is_context_full: bool = False
+
+    @property
+    def ending(self) -> str:
+        """Why it ended, in words: finish_reason, or that the context is full."""
+        return "the context is full" if self.is_context_full else self.finish_reason
 
     @property
     def ids(self) -> list[int]:

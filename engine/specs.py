@@ -4,14 +4,17 @@ import difflib
 import inspect
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, fields
+from functools import wraps
 from itertools import islice
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 
 from engine.errors import ConfigError
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Samplers = tuple[str, ...]
 LoadMode = Literal["mmap", "mlock", "none"]
 
@@ -63,14 +66,37 @@ class Refusing(type):
             known = list(cls.__signature__.parameters)
             for name in options:
                 if name not in known:
-                    near = difflib.get_close_matches(name, known, n=1)
-                    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-                    raise ConfigError(f"{cls.__name__} has no parameter {name!r}; {hint}")
+                    raise ConfigError(f"{cls.__name__} has no parameter {name!r}; {_hint(name, known)}")
             return super().__call__(*args, **options)
 
 
+def refusing(function: Callable[P, T]) -> Callable[P, T]:
+    """As `Refusing`, for a function: an unknown keyword is a ConfigError that says where it belongs."""
+    known = list(inspect.signature(function).parameters)
+
+    @wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> T:
+        for name in options:
+            if name not in known:
+                raise ConfigError(f"{function.__name__}() has no parameter {name!r}; {_hint(name, known)}")
+        return function(*args, **options)
+
+    return checked
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    """Where an unknown parameter belongs, else the known name that is nearest to it, else all."""
+    homes = [spec.goes_into for spec in Spec.__subclasses__() if spec.goes_into and name in spec.__dataclass_fields__]  # type: ignore[attr-defined]
+    if homes:
+        return f"it belongs in {' or in '.join(homes)}"
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"known: {', '.join(one for one in known if one != 'self')}"
+
+
 class Spec(metaclass=Refusing):
-    """Base of the frozen specs."""
+    """Base of the frozen specs. goes_into: where a person gives one of its parameters."""
+
+    goes_into = ""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -184,6 +210,8 @@ class Sampling(Spec):
     seed None: a random one, reported in the Completion. samplers: the order of the stages.
     """
 
+    goes_into = "Sampling(...), which submit, map and complete take as `sampling`"
+
     temperature: float = 0.8
     top_k: int = 40
     top_p: float = 0.95
@@ -292,6 +320,8 @@ class PoolSpec(Spec):
     n_gpu_layers -1: all.
     """
 
+    goes_into = "Pool(...)"
+
     instances: int = 1
     threads: int | None = None
     threads_batch: int | None = None
@@ -351,6 +381,8 @@ class Request(Spec):
     stop: strings that end the text. prompt_logprobs: figures for the prompt's own tokens (nothing is reused then).
     reuse_prefix False recomputes the prompt. generated: how many of the last prompt ids count as generated.
     """
+
+    goes_into = "submit, map and complete themselves"
 
     max_tokens: int = 128
     top_k: int = 0

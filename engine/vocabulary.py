@@ -2,9 +2,15 @@
 
 import codecs
 import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+from engine.errors import ConfigError
+
+T = TypeVar("T")
 
 
 class TokenKind(IntFlag):
@@ -72,6 +78,64 @@ class Vocabulary:
         for token, name in sorted(self.names.items()):
             digest.update(f"{token}={name}".encode())
         return digest.hexdigest()
+
+    def part(self, tokens: Iterable[int]) -> "VocabularyPart":
+        """The same vocabulary with these tokens alone, and the hash of the whole."""
+        wanted = sorted({*tokens} | ({self.bos} if self.bos is not None else set()))
+        sparse: Any = partial(Sparse, len(self))  # read by their index, as a tuple and bytes are
+        return VocabularyPart(
+            pieces=sparse({token: self.pieces[token] for token in wanted}, b""),
+            kinds=sparse({token: self.kinds[token] for token in wanted}, 0),
+            names={token: self.names[token] for token in wanted if token in self.names},
+            bos=self.bos,
+            add_bos=self.add_bos,
+            add_space_prefix=self.add_space_prefix,
+            whole_hash=self.hash,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyPart(Vocabulary):
+    """What came with a pickle: the tokens that occur in it; others are there, and empty."""
+
+    whole_hash: str
+
+    @property
+    def hash(self) -> str:
+        """The hash of the whole vocabulary."""
+        return self.whole_hash
+
+
+def whole(vocabulary: Vocabulary) -> Vocabulary:
+    """The vocabulary, to be kept. Raises ConfigError for a part of one."""
+    if isinstance(vocabulary, VocabularyPart):
+        raise ConfigError("A completion that was pickled has only its own tokens, so it cannot be kept. Run it again.")
+    return vocabulary
+
+
+class Sparse(Sequence[T]):
+    """A sequence of which most entries are the same."""
+
+    def __init__(self, length: int, known: Mapping[int, T], other: T) -> None:
+        self._length, self._known, self._other = length, dict(known), other
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(self._length))]
+        if not -self._length <= index < self._length:
+            raise IndexError(f"token {index} of {self._length}")
+        return self._known.get(index % self._length, self._other)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sparse):
+            return NotImplemented
+        return vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self._length, self._other))
 
 
 def readable(piece: bytes) -> str:

@@ -9,7 +9,7 @@ from engine.embedding.backends import check_usable, kind_named
 from engine.embedding.batching import chunks
 from engine.embedding.choice import chosen_backend
 from engine.embedding.crew import Crew, CrewFigures
-from engine.embedding.job import EmbedJob, Piece
+from engine.embedding.job import EmbedJob, EmbedResult, Piece
 from engine.embedding.models import find_model
 from engine.embedding.program import OnOpening
 from engine.embedding.specs import AUTO, EmbedSpec
@@ -61,7 +61,18 @@ class EmbeddingPool:
         on_progress: Callable[[float], object] | None = None,
         timeout: float | None = None,
     ) -> Floats:
-        """Vectors in the order of the texts, float32 (n, dim). Waits where submit would raise QueueFull.
+        """Vectors in the order of the texts, float32 (n, dim), as `compute` gives them beside the rest."""
+        return self.compute(texts, is_query=is_query, on_progress=on_progress, timeout=timeout).vectors
+
+    def compute(
+        self,
+        texts: Iterable[str],
+        *,
+        is_query: bool | None = None,
+        on_progress: Callable[[float], object] | None = None,
+        timeout: float | None = None,
+    ) -> EmbedResult:
+        """Vectors, and which texts were cut. Waits where submit would raise QueueFull.
 
         is_query None: as the spec says. on_progress gets 0 to 1, from a thread of the pool. Raises JobTimeout after
         `timeout` seconds of computing, and what submit and EmbedJob.result raise.
@@ -69,7 +80,7 @@ class EmbeddingPool:
         job, pieces = self._prepare(texts, is_query, on_progress)
         self._queue.put(job, pieces, is_patient=True)
         try:
-            return job.result(timeout).vectors
+            return job.result(timeout)
         except JobTimeout as error:
             job.cancel()
             raise JobTimeout(

@@ -12,9 +12,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from engine.history.trials import ModelIdentity, TrialRecord, TrialSummary
 from engine.jsonable import spec_from_dict, spec_to_dict
-from engine.results import INSPECTED, RECORD, Completion, StepTable, Timings
+from engine.results import INSPECTED, RECORD, Completion, StepTable, Timings, is_context_full
 from engine.specs import PoolSpec, Request, Sampling
-from engine.vocabulary import Vocabulary
+from engine.vocabulary import Vocabulary, whole
 
 CHUNK = 4096  # steps of one insert: bounds the memory of a copy to some 15 MB
 _INSPECTED_FIGURES = ("logprob", "rank", "entropy", "normaliser", "p_final")
@@ -51,13 +51,14 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
 
 def trial_of(row: dict[str, Any], prompt_steps: StepTable, steps: StepTable) -> TrialRecord:
     """The trial of a row of `trials` and its steps."""
+    request = spec_from_dict(Request, msgspec.json.decode(row["request"]))
     return TrialRecord(
         id=str(row["id"]),
         created_at=row["created_at"].replace(tzinfo=UTC),
         prompt=row["prompt"],
         messages=msgspec.json.decode(row["messages"], type=tuple[dict[str, str], ...]),
         sampling=spec_from_dict(Sampling, msgspec.json.decode(row["sampling"])),
-        request=spec_from_dict(Request, msgspec.json.decode(row["request"])),
+        request=request,
         pool=spec_from_dict(PoolSpec, msgspec.json.decode(row["pool"])),
         model=ModelIdentity(**{name: row[f"model_{name}"] for name in ModelIdentity.__dataclass_fields__}),
         versions=msgspec.json.decode(row["versions"], type=dict[str, str]),
@@ -70,6 +71,7 @@ def trial_of(row: dict[str, Any], prompt_steps: StepTable, steps: StepTable) -> 
             timings=Timings(**{name: row[name] for name in Timings._fields}),
             seed=row["seed"],
             id=str(row["id"]),
+            is_context_full=is_context_full(row["finish_reason"], len(steps), request.max_tokens),
         ),
         parent=str(row["parent"]) if row["parent"] else None,
         label=row["label"],
@@ -93,10 +95,10 @@ def summary_of(row: dict[str, Any]) -> TrialSummary:
 
 
 def tokenizer_row(vocabulary: Vocabulary) -> dict[str, Any]:
-    """The vocabulary's row of `tokenizers`, by column."""
+    """The vocabulary's row of `tokenizers`, by column. Raises ConfigError for a part of one."""
     return {
         "hash": vocabulary.hash,
-        "pieces": list(vocabulary.pieces),
+        "pieces": list(whole(vocabulary).pieces),
         "kinds": vocabulary.kinds,
         "names": _json(vocabulary.names),
         "bos": vocabulary.bos,

@@ -14,9 +14,9 @@ from engine.history.columns import step_rows
 from engine.history.step_checks import checked_steps
 from engine.history.trials import ModelIdentity, TrialRecord
 from engine.jsonable import spec_from_dict, spec_to_dict
-from engine.results import RECORD, Completion, FinishReason, StepTable, Timings
+from engine.results import RECORD, Completion, FinishReason, StepTable, Timings, is_context_full
 from engine.specs import MAX_RECORDED, PoolSpec, Request, Sampling
-from engine.vocabulary import Vocabulary
+from engine.vocabulary import Vocabulary, whole
 
 FORMAT = 1
 MOST_BYTES = 512 << 20
@@ -42,7 +42,7 @@ class TokenizerPart(Part, frozen=True):
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Self:
         """The part that says everything about a vocabulary."""
-        return cls(**{name: getattr(vocabulary, name) for name in cls.__struct_fields__})
+        return cls(**{name: getattr(whole(vocabulary), name) for name in cls.__struct_fields__})
 
     def read(self) -> Vocabulary:
         """The vocabulary."""
@@ -145,6 +145,7 @@ class TrialPart(Part, frozen=True):
         """The trial with these steps."""
         if self.format != FORMAT:
             raise ValueError(f"format {self.format}; this version reads format {FORMAT}")
+        request = spec_from_dict(Request, self.request)
         completion = Completion(
             text=self.text,
             steps=steps,
@@ -154,6 +155,7 @@ class TrialPart(Part, frozen=True):
             timings=Timings(**msgspec.structs.asdict(self.timings)),
             seed=self.seed,
             id=self.id,
+            is_context_full=is_context_full(self.finish_reason, len(steps), request.max_tokens),
         )
         return TrialRecord(
             id=self.id,
@@ -161,7 +163,7 @@ class TrialPart(Part, frozen=True):
             prompt=self.prompt,
             messages=self.messages,
             sampling=spec_from_dict(Sampling, self.sampling),
-            request=spec_from_dict(Request, self.request),
+            request=request,
             pool=spec_from_dict(PoolSpec, self.pool),
             model=ModelIdentity(**msgspec.structs.asdict(self.model)),
             versions=self.versions,

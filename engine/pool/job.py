@@ -13,7 +13,7 @@ from engine import errors
 from engine.errors import EngineError, JobTimeout
 from engine.pool import messages as m
 from engine.pool.listening import check_may_wait
-from engine.results import RECORD, Completion, FinishReason, StepTable, Timings, TokenStep
+from engine.results import RECORD, Completion, FinishReason, StepTable, Timings, TokenStep, is_context_full
 from engine.specs import Request, Sampling
 from engine.vocabulary import Vocabulary
 
@@ -246,7 +246,9 @@ class Job:
             num_generated=len(self.steps),
         )
         prompt_ids, seed = self.prompt_ids or (), self.seed or 0
-        completion = Completion(text, self.steps, self.prompt_steps, prompt_ids, reason, timings, seed, self.id)
+        is_full = is_context_full(reason, len(self.steps), self.request.max_tokens)
+        steps = self.steps, self.prompt_steps
+        completion = Completion(text, *steps, prompt_ids, reason, timings, seed, self.id, is_full)
         self._close(completion, None)
 
     def fail(self, error: EngineError) -> None:

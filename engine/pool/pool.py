@@ -2,16 +2,18 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self, overload
 
 from engine.errors import ConfigError, EngineError, PoolClosed
 from engine.llama.sandbox import Sandbox
 from engine.models.gguf import read_model
 from engine.models.memory import check_fits
+from engine.models.mistaken import check_is_file
 from engine.pool import messages as m
 from engine.pool.crew import Crew
 from engine.pool.job import Job, new_id
@@ -30,8 +32,10 @@ from engine.specs import (
     Sampling,
     given_prompt,
     plain_text,
+    refusing,
 )
 
+_MESSAGES = '[{"role": "user", "content": "Hello"}]'
 _MOST_DEATHS = 3
 _MOST_CONTROL_TOKENS = 8192
 """llama.cpp's time for a text grows with the square of them: 0.2 s for these."""
@@ -150,6 +154,7 @@ class Pool(metaclass=Refusing):
 
     # jobs
 
+    @refusing
     def submit(
         self,
         prompt: str | Sequence[int],
@@ -209,6 +214,7 @@ class Pool(metaclass=Refusing):
             return prompt
         return self._long_texts.tokenize(prompt, special=False)
 
+    @overload
     def map(
         self,
         prompts: Iterable[str | Sequence[int]],
@@ -219,11 +225,42 @@ class Pool(metaclass=Refusing):
         stop: str | Sequence[str] = (),
         prompt_logprobs: bool = False,
         reuse_prefix: bool = True,
-    ) -> Iterator[Completion]:
+        return_exceptions: Literal[False] = False,
+    ) -> Iterator[Completion]: ...
+    @overload
+    def map(
+        self,
+        prompts: Iterable[str | Sequence[int]],
+        sampling: Sampling | None = None,
+        *,
+        max_tokens: int = 128,
+        top_k: int = 0,
+        stop: str | Sequence[str] = (),
+        prompt_logprobs: bool = False,
+        reuse_prefix: bool = True,
+        return_exceptions: bool,
+    ) -> Iterator[Completion | EngineError]: ...
+    @refusing
+    def map(
+        self,
+        prompts: Iterable[str | Sequence[int]],
+        sampling: Sampling | None = None,
+        *,
+        max_tokens: int = 128,
+        top_k: int = 0,
+        stop: str | Sequence[str] = (),
+        prompt_logprobs: bool = False,
+        reuse_prefix: bool = True,
+        return_exceptions: bool = False,
+    ) -> Iterator[Completion | EngineError]:
         """Completions in the order of the prompts; takes prompts only as fast as the queue has room.
 
-        Raises the error of the first job that fails; jobs not yet given back are cancelled when the iterator closes.
+        Raises ConfigError for a single text, and the error of the first job that fails, its text beginning with
+        prompts[INDEX]; with return_exceptions that error stands in the job's place and the others go on. Jobs not yet
+        given back are cancelled when the iterator closes.
         """
+        if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
+            raise ConfigError(f"prompts = {prompts!r}: must be a list of prompts; for a single one use submit")
         request = Request(
             max_tokens=max_tokens,
             top_k=top_k,
@@ -231,22 +268,41 @@ class Pool(metaclass=Refusing):
             prompt_logprobs=prompt_logprobs,
             reuse_prefix=reuse_prefix,
         )
-        open_jobs: deque[Job] = deque()
+        return self._completions(prompts, sampling, request, is_failing=not return_exceptions)
+
+    def _completions(
+        self,
+        prompts: Iterable[str | Sequence[int]],
+        sampling: Sampling | None,
+        request: Request,
+        *,
+        is_failing: bool,
+    ) -> Iterator[Completion | EngineError]:
+        open_jobs: deque[Job | EngineError] = deque()
+        numbers = count()
+
+        def ended(*, waits: bool = False) -> Iterator[Completion | EngineError]:
+            while open_jobs and (waits or not isinstance(open_jobs[0], Job) or open_jobs[0].done()):
+                yield _outcome(open_jobs.popleft(), next(numbers), is_failing=is_failing)
+
         try:
             for prompt in prompts:
-                job = self._job(prompt, sampling, request)
-                while not self._jobs.try_add(job):
-                    self._jobs.wait_for_room(open_jobs[0] if open_jobs else None)
-                    while open_jobs and open_jobs[0].done():
-                        yield open_jobs.popleft().result()
-                open_jobs.append(job)
-                while open_jobs and open_jobs[0].done():
-                    yield open_jobs.popleft().result()
-            while open_jobs:
-                yield open_jobs.popleft().result()
+                try:
+                    job = self._job(prompt, sampling, request)
+                except ConfigError as error:
+                    open_jobs.append(error)
+                else:
+                    while not self._jobs.try_add(job):
+                        first = next((one for one in open_jobs if isinstance(one, Job)), None)
+                        self._jobs.wait_for_room(first)
+                        yield from ended()
+                    open_jobs.append(job)
+                yield from ended()
+            yield from ended(waits=True)
         finally:
-            for job in open_jobs:
-                job.cancel()
+            for left in open_jobs:
+                if isinstance(left, Job):
+                    left.cancel()
 
     def _cancel(self, job: Job) -> None:
         """Cancel a job, which by this keeps its pool."""
@@ -334,12 +390,9 @@ class Pool(metaclass=Refusing):
     def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
         """Text and ids of `messages` (role, content) in the model's own template.
 
-        Raises ConfigError without one, and for one that fails or goes beyond a limit.
+        Raises ConfigError without one, for one that fails or goes beyond a limit, and for what is no list of messages.
         """
-        given = [
-            {plain_text("name", name): plain_text(name, text) for name, text in message.items()} for message in messages
-        ]
-        text, add_bos = self._sandbox.render_chat(self.chat_template, given, self.vocabulary)
+        text, add_bos = self._sandbox.render_chat(self.chat_template, _given_messages(messages), self.vocabulary)
         return text, self._tokenize(text, special=True, add_bos=add_bos)
 
     def measure(self, timeout: float | None = None) -> list[dict[str, float]]:
@@ -378,7 +431,32 @@ class Pool(metaclass=Refusing):
 def _path(model: str | Path) -> Path:
     if not isinstance(model, str | Path) or "\0" in str(model):
         raise ConfigError(f"model = {model!r}: must be the path of a GGUF file")
+    check_is_file(model)
     return Path(model).expanduser().resolve()
+
+
+def _given_messages(messages: object) -> list[dict[str, str]]:
+    """Messages as plain texts; raises ConfigError for what is no list of them."""
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise ConfigError(f"messages = {messages!r}: must be a list such as {_MESSAGES}")
+    given = list(messages)
+    for number, message in enumerate(given):
+        if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
+            raise ConfigError(f"messages[{number}] = {message!r}: needs a role and a content, as in {_MESSAGES}")
+    return [{plain_text("name", name): plain_text(name, text) for name, text in one.items()} for one in given]
+
+
+def _outcome(job: Job | EngineError, index: int, *, is_failing: bool) -> Completion | EngineError:
+    """What became of prompt `index`; its error names it, and is raised where a failure ends all."""
+    error = job.exception() if isinstance(job, Job) else job
+    if error is None:
+        assert isinstance(job, Job)
+        return job.result()
+    named = type(error)(f"prompts[{index}]: {error}")
+    named.__cause__ = error
+    if is_failing:
+        raise named
+    return named
 
 
 def _load(model: str, spec: PoolSpec, threads: int, prefill_share: int, index: int) -> m.Load:

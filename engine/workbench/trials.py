@@ -277,6 +277,7 @@ class LiveTrial(Trial):
             timings=own.timings,
             seed=own.seed,
             id=self.id,
+            is_context_full=own.is_context_full,
         )
 
     def add_listener(self, callback: Callable[[], None]) -> Callable[[], None]:

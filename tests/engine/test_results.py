@@ -1,12 +1,22 @@
 """Steps as text: bytes that are no whole characters, whatever the tokens are."""
 
+import copy
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.results import StepTable, step_dtype
+from engine.errors import ConfigError, EngineError
+from engine.history import History
+from engine.history.trial_file import trial_bytes
+from engine.results import Completion, StepTable, Timings, step_dtype
 from engine.vocabulary import TextDecoder, Vocabulary
+from tests.engine.history.trial_maker import make_trial
 
 PIECES = (b"\xff", b"a", b" ", b"\xe4\xbd", b"\xa0", b"\xf0", b"\x9f\x90", b"\x88", "\ufffd".encode(), b"", b" once")
 
@@ -37,3 +47,65 @@ def test_the_text_is_that_of_the_steps_and_what_is_left(
 @pytest.mark.parametrize(("ids", "text"), [([0, 1], "\ufffda"), ([3], "\ufffd"), ([3, 4], "你"), ([8], "\ufffd")])
 def test_an_unfinished_character_reads_as_one_replacement(ids: list[int], text: str) -> None:
     assert table_of(ids, is_prompt=False, add_space_prefix=True).text == text
+
+
+def completion_of(num_vocab: int, k: int, ids: list[int], *, is_full: bool = False) -> Completion:
+    """A completion with nonsense figures, NaN among them, in a vocabulary of words."""
+    words = Vocabulary(
+        tuple(f" word{token}".encode() for token in range(num_vocab)), bytes(num_vocab), {1: "<s>"}, 1, True, True
+    )
+    random = np.random.default_rng(num_vocab + k)
+    rows = np.zeros(len(ids), step_dtype(k))
+    rows["record"]["id"], rows["record"]["draw"] = ids, np.nan
+    rows["top_ids"] = random.integers(-1, num_vocab, (len(ids), k))
+    rows["top_logprobs"] = -random.random((len(ids), k))
+    steps, prompt = StepTable(words, k), StepTable(words, k, is_prompt=True)
+    steps.append_bytes(rows.tobytes())
+    prompt.append_bytes(rows[:1].tobytes())
+    timings = Timings(0.0, 0.1, 0.2, 0.3, 0.4, 1, 0, len(ids))
+    return Completion(steps.text, steps, prompt, (1,), "length", timings, 7, "id", is_full)
+
+
+COPIES = [lambda one: pickle.loads(pickle.dumps(one)), copy.copy, copy.deepcopy]
+
+
+@pytest.mark.parametrize("make", COPIES)
+@settings(deadline=None)
+@given(k=st.integers(0, 5), ids=st.lists(st.integers(0, 49), min_size=1, max_size=8), is_full=st.booleans())
+def test_copies_are_equal_and_read_the_same(make: Any, k: int, ids: list[int], is_full: bool) -> None:
+    one = completion_of(50, k, ids, is_full=is_full)
+    other = make(one)
+    assert other == one
+    assert hash(other) == hash(one)
+    assert list(other.steps) == list(one.steps)
+    assert [step.text for step in other.steps] == [step.text for step in one.steps]
+    assert [step.top for step in other.steps] == [step.top for step in one.steps]
+    assert other.steps.vocabulary.hash == one.steps.vocabulary.hash
+    assert (other.prompt_steps.text, len(other.steps.vocabulary)) == (one.prompt_steps.text, 50)
+    assert make(other) == one
+
+
+@settings(deadline=None)
+@given(ids=st.lists(st.integers(0, 49), min_size=1, max_size=8), place=st.integers(0, 7), change=st.integers(1, 49))
+def test_other_steps_are_not_equal(ids: list[int], place: int, change: int) -> None:
+    others = list(ids)
+    others[place % len(ids)] = (others[place % len(ids)] + change) % 50
+    one = completion_of(50, 2, ids)
+    assert one != completion_of(50, 2, others)
+    assert one != completion_of(51, 2, ids)
+    assert one != completion_of(50, 3, ids)
+    assert one.steps != completion_of(50, 2, [*ids, 0]).steps
+
+
+def test_a_pickle_is_as_large_as_its_steps_not_as_its_vocabulary() -> None:
+    small, large = (len(pickle.dumps(completion_of(size, 0, list(range(8))))) for size in (50, 152_000))
+    assert large < small + 100 < 5_000
+
+
+def test_a_completion_that_was_pickled_is_not_kept(tmp_path: Path) -> None:
+    trial = make_trial()
+    pickled = replace(trial, completion=pickle.loads(pickle.dumps(trial.completion)))
+    with pytest.raises(ConfigError, match="was pickled"):
+        trial_bytes(pickled)
+    with History.open(tmp_path / "history.duckdb") as history, pytest.raises(EngineError, match="was pickled"):
+        history.record(pickled).result()

@@ -7,6 +7,7 @@ import gguf
 import numpy as np
 import pytest
 
+from engine.calls import embed
 from engine.embedding.agreement import agreement
 from engine.embedding.models import find_model
 from engine.embedding.pool import EmbeddingPool
@@ -46,6 +47,20 @@ def test_a_text_longer_than_a_batch_is_one_and_what_is_too_long_is_cut(llama: Em
     assert done.is_cut.tolist() == [False, True, True, False]
     assert done.num_tokens == 3 * 512 + 3
     assert done.vectors[1] == pytest.approx(done.vectors[0], abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [("word " * 5_000, "1 of 1 texts"), (["word", "word " * 511, "word " * 5_000], "2 of 3 texts")],
+)
+def test_the_one_line_form_warns_where_it_cuts(minilm_gguf: Path, texts: str | list[str], told: str) -> None:
+    with pytest.warns(UserWarning, match=f"{told} have more than the 512 tokens"):
+        vectors = embed(texts, model=minilm_gguf)
+    assert vectors.shape == ((384,) if isinstance(texts, str) else (3, 384))
+
+
+def test_the_one_line_form_is_silent_where_nothing_is_cut(minilm_gguf: Path) -> None:
+    assert embed(["word " * 510], model=minilm_gguf).shape == (1, 384)  # a warning would be an error here
 
 
 def test_pooling_is_as_the_metadata_says(tmp_path: Path, llama: EmbeddingPool) -> None:
