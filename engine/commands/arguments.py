@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from engine.commands.parser import Parser
 from engine.errors import ConfigError
 from engine.specs import PoolSpec, Request, Sampling
 
@@ -101,7 +102,7 @@ def parse(words: Sequence[str] | None) -> Arguments:
 
 
 def _parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(
+    whole = Parser(
         prog="python -m engine",
         description="Logitbench without a screen. Each command has its own --help.",
     )

@@ -19,7 +19,7 @@ from engine.commands import bench_arguments as words_of
 from engine.commands.arguments import check_writable
 from engine.commands.progress_line import ProgressLine
 from engine.errors import ConfigError, HistoryError, HistoryLocked
-from engine.history import INBOX, History, write_inbox, write_run
+from engine.history import INBOX, History, open_to_read, write_inbox, write_run
 from engine.jsonable import figure
 from engine.private_files import persons_umask
 from engine.runs import RunRecord
@@ -101,7 +101,7 @@ def measure(
 
 def resume(given: words_of.ResumeArguments) -> None:
     """Go on with a run of the history."""
-    with History.open(Settings.from_environment().history) as history:
+    with open_to_read(Settings.from_environment().history) as history:
         before = history.runs.run(given.run)
     if before is None:
         raise ConfigError(f"there is no run {given.run!r} in the history")
@@ -186,15 +186,20 @@ def _teller(doing: str) -> Callable[[float], None]:
 
 def print_run(done: RunRecord, *, is_json: bool) -> None:
     """A run as a table of its cells, or as JSON."""
+    if is_json:
+        print(json_of_run(done))
+    else:
+        print(summarise(done).to_markdown())
+        print(f"run {done.id}")
+
+
+def json_of_run(done: RunRecord) -> str:
+    """A run with what its cells came to, as indented JSON."""
     summary = summarise(done)
     sentence = done.outcome.get("sentence") or summary.sentence
-    if is_json:
-        cells = [_cell(cell) for cell in summary.cells]
-        told = {"id": done.id, "status": done.status, "sentence": sentence, "outcome": dict(done.outcome)}
-        print_json({**told, "machine": dict(done.machine), "versions": dict(done.versions), "cells": cells})
-    else:
-        print(summary.to_markdown())
-        print(f"run {done.id}")
+    cells = [_cell(cell) for cell in summary.cells]
+    told = {"id": done.id, "status": done.status, "sentence": sentence, "outcome": dict(done.outcome)}
+    return _json({**told, "machine": dict(done.machine), "versions": dict(done.versions), "cells": cells})
 
 
 def _cell(cell: CellSummary) -> Mapping[str, Any]:
@@ -216,4 +221,8 @@ def _cell(cell: CellSummary) -> Mapping[str, Any]:
 
 def print_json(values: Mapping[str, Any]) -> None:
     """Plain values, indented."""
-    print(json.dumps(values, ensure_ascii=False, indent=1, default=asdict))
+    print(_json(values))
+
+
+def _json(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, ensure_ascii=False, indent=1, default=asdict)

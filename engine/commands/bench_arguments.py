@@ -15,6 +15,7 @@ from engine.bench.planning.plan_file import read_plan
 from engine.bench.planning.presets import PRESETS, preset
 from engine.bench.planning.product import unvaried
 from engine.bench.planning.prompts import read_prompts, sample_prompts
+from engine.commands.parser import Parser
 from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
 from engine.models.library import embedded_model
@@ -69,7 +70,7 @@ def parse(words: Sequence[str]) -> BenchCommand:
 
     Raises ConfigError for values out of range and for files that cannot be read, SystemExit (2) for unknown flags.
     """
-    whole = argparse.ArgumentParser(prog="python -m engine")
+    whole: argparse.ArgumentParser = Parser(prog="python -m engine")
     add_commands(whole.add_subparsers(required=True, metavar="COMMAND"))
     return read(whole.parse_args(words))
 

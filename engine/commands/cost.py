@@ -10,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from engine.commands.parser import Parser
 from engine.commands.table import printable
 from engine.cost import (
     WAYS,
@@ -24,7 +25,7 @@ from engine.cost import (
     fastest_first,
 )
 from engine.errors import ConfigError, HistoryError
-from engine.history import History
+from engine.history import open_to_read
 from engine.jsonable import figure
 from engine.models.library import embedded_model
 from engine.pool.pool import Pool
@@ -73,7 +74,7 @@ def run(words: Sequence[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m engine cost", description="What a job takes and costs on each machine.", allow_abbrev=False
     )
     job = parser.add_argument_group("the job")
@@ -115,7 +116,7 @@ def _measured(settings: Settings) -> list[Rate]:
     if not settings.history.exists():
         return []
     try:
-        with History.open(settings.history) as history:
+        with open_to_read(settings.history) as history:
             runs = (history.runs.run(summary.id) for summary in history.runs.recent(NUM_RUNS))
             return rates_of(run for run in runs if run is not None)
     except HistoryError as error:

@@ -12,8 +12,10 @@ import numpy as np
 
 from engine.commands.arguments import check_writable
 from engine.commands.embed_backends import show_backends
+from engine.commands.parser import Parser
 from engine.commands.progress_line import ProgressLine
 from engine.commands.table import printable
+from engine.embedding.choice import LOSSLESS
 from engine.embedding.job import EmbedResult
 from engine.embedding.models import EMBEDDED_NAME
 from engine.embedding.pool import EmbeddingPool
@@ -61,7 +63,7 @@ def run(words: Sequence[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m engine embed", description="Texts of a file as vectors of length 1.", allow_abbrev=False
     )
     parser.add_argument(
@@ -73,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--backend", default=AUTO, choices=BACKENDS, help="how it is computed (default: the fastest that was measured "
-        "here and changes no vector)",
+        f"here, one in bfloat16 too, if all its vectors have a cosine of at least {LOSSLESS} to those of float32)",
     )  # fmt: skip
     parser.add_argument("--backends", action="store_true", help="how fast each is here; measured the first time")
     parser.add_argument("--measure", action="store_true", help="with --backends: measure again")

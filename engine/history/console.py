@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -19,11 +19,12 @@ from engine.history.owned_file import OwnedFile
 from engine.process.limits import Limits
 from engine.process.program import Service
 
+T = TypeVar("T")
 __all__ = ["READY", "Column", "Console", "Result"]
 
 MOST_ROWS = 10_000
 MOST_CHARACTERS = 100_000
-MOST_S = 60.0
+SHORT_S, MOST_S = 2.0, 60.0
 _MEMORY_BYTES = 2 << 30
 _COPY_S = 30.0
 """Time for a copy, and for the question before this one; nobody can write while a copy is taken."""
@@ -71,7 +72,7 @@ class Console:
         self._is_closed = False
         self._remove_copy()
 
-    def run(self, sql: str, *, limit: int = MOST_ROWS, timeout_s: float = 2.0) -> Result:
+    def run(self, sql: str, *, limit: int = MOST_ROWS, timeout_s: float = SHORT_S) -> Result:
         """The rows of one SELECT, PIVOT, EXPLAIN or DESCRIBE: up to `limit` of them, and up to 20 MB.
 
         Raises ConfigError with the reason for a statement that is wrong, that writes or reads files, and for several of
@@ -97,6 +98,12 @@ class Console:
         for table, name, kind in rows:
             tables.setdefault(table, []).append(Column(name, kind, COMMENTS.get((table, name), "")))
         return tables
+
+    def copy_to(self, target: Path) -> None:
+        """Copy the file as it is now, its log beside it. Raises HistoryError where that fails."""
+        with self._exclusive() as service:
+            request = Copy(str(self._file.path), str(target))
+            _result_of(self._file.while_still(lambda: service.ask(request, _COPY_S)))
 
     def close(self) -> None:
         """End the child program, and with it a question that waits; remove the copy. Safe to call twice."""
@@ -169,7 +176,7 @@ def _ask(service: Service, request: Ask, timeout_s: float) -> Answer:
     return answer
 
 
-def _result_of(copying: "Future[datetime]") -> datetime:
+def _result_of(copying: "Future[T]") -> T:
     try:
         return copying.result(_COPY_S)
     except TimeoutError:

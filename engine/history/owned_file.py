@@ -204,6 +204,12 @@ class OwnedFile:
             yield not self._readers
 
 
+def is_owned_here(path: Path) -> bool:
+    """Whether this process owns the file."""
+    with _open_paths_lock:
+        return path.resolve() in _open_paths
+
+
 def insert_row(cursor: Cursor, table: str, row: dict[str, Any], *, replaces: bool = False) -> None:
     """Insert one row given by column; where it replaces, in place of one with the same key."""
     names, marks = ", ".join(row), ", ".join("?" * len(row))

@@ -11,6 +11,7 @@ from engine.history import columns, comparisons, export, marks, runs, vectors
 from engine.history.conditions import NUM_TOKENS
 from engine.history.console import Console
 from engine.history.finding import Finder
+from engine.history.lending import Lender
 from engine.history.owned_file import Cursor, OwnedFile, fetch, insert_row, insert_rows, is_changed
 from engine.history.trials import OUTPUT_CHARACTERS, TrialRecord, TrialSummary, as_uuid
 from engine.vocabulary import Vocabulary
@@ -19,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class History:
-    """Trials and benchmark runs kept in one DuckDB file, which this process owns until `close`.
+    """Trials and benchmark runs kept in one DuckDB file, which this process owns until `close`; others may copy it.
 
     All methods may be called from any thread. `record` returns at once; what it was given is on disk when its future is
     done, and is kept whole or not at all. A trial that is already kept is not kept again. `runs` has the benchmarks,
@@ -36,6 +37,7 @@ class History:
         self.comparisons = comparisons.Comparisons(file)
         self.vectors = vectors.Vectors(file)
         self.console = Console(file)
+        self._lender = Lender(file)
         self._vocabularies: dict[str, Vocabulary] = {}
 
     @classmethod
@@ -59,6 +61,7 @@ class History:
 
         within_s: how long the queued writes may take in all; what is then left of them is not kept.
         """
+        self._lender.close()
         self.console.close()
         self.file.close(within_s)
 

@@ -93,7 +93,7 @@ def _refusal(source: ModelFile, answer: Mapping[str, Any], may_requantise: bool)
     if is_again and not may_requantise:
         return (
             f"the model is quantised already ({source.quantisation}), and from it the result is worse than from the "
-            "original; take that one, or allow quantising again"
+            "original; take that one, or allow quantising again (--again in the shell)"
         )
     return ""
 

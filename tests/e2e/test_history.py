@@ -1,8 +1,13 @@
 """The History page in a real browser: find, choose, delete with a way back, import, ask in SQL."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
+from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
@@ -11,6 +16,7 @@ from engine.runs import RunRecord
 from tests.e2e.conftest import Server, choose_row, is_settled
 
 OpenPage = Callable[..., Page]
+ROOT = Path(__file__).parents[2]
 ROWS = re.compile(r"^[\d,]+ rows? in ")
 
 
@@ -101,3 +107,11 @@ def test_a_link_with_sql_runs_nothing_until_its_reader_does(kept: Server, open_p
     expect(page.get_by_test_id("stAlert")).to_have_count(0)
     page.get_by_role("button", name=re.compile("^Run")).click()
     expect(page.get_by_test_id("stAlert")).to_contain_text("longer than 2 s")
+
+
+def test_the_shell_reads_what_the_open_workbench_has(kept: Server, runs: list[RunRecord]) -> None:
+    environment = {**os.environ, "LOGITBENCH_HOME": str(kept.home)}
+    words = [sys.executable, "-m", "engine", "history", "list", "--json"]
+    done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert {run.id for run in runs} <= {row["id"] for row in json.loads(done.stdout)["rows"]}

@@ -1,11 +1,17 @@
 """`history` on the command line."""
 
+import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import duckdb
+import pyarrow.parquet as pq
 import pytest
 
 from engine import __main__ as shell
+from engine.csv_cells import unescaped
 from engine.history import History
 from engine.settings import Settings
 from tests.engine.bench.test_logs import CANDIDATES
@@ -125,3 +131,73 @@ def test_what_was_deleted_is_purged(capsys: Told, ids: tuple[str, str, str]) -> 
 )
 def test_what_cannot_be_done_is_told(capsys: Told, words: tuple[str, ...], reason: str) -> None:
     assert reason in refused(capsys, *words)
+
+
+def test_commands_that_read_work_while_another_process_keeps_trials(capsys: Told, home: Path, tmp_path: Path) -> None:
+    path = Settings.from_environment().history
+    words = [sys.executable, "-m", "tests.engine.history.owner", str(path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        try:
+            assert owner.stdout is not None
+            owner.stdout.readline()
+            (first, *_) = json.loads(told(capsys, "list", "--kind", "trials", "--json"))["rows"]
+            assert json.loads(told(capsys, "show", first["id"], "--json"))["id"] == first["id"]
+            assert int(told(capsys, "sql", "SELECT count(*) FROM trials").splitlines()[1]) >= 1
+            assert "copy.duckdb" in told(capsys, "snapshot", str(tmp_path / "copy.duckdb"))
+            assert shell.main(["cost", "--documents", "1", "--json"]) == 0
+            assert "in use" not in capsys.readouterr().err
+            assert "in use by process" in refused(capsys, "gc")
+        finally:
+            owner.kill()
+    with duckdb.connect(tmp_path / "copy.duckdb", read_only=True) as plain:
+        assert plain.execute("SELECT count(*) > 0 FROM trials").fetchall() == [(True,)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list",),
+        ("list", "--kind", "trials"),
+        ("show", "RUN"),
+        ("show", "TRIAL"),
+        ("sql", "SELECT id, created_at, [1.5, NULL] AS list, {'a': 1} AS pair, '=1+1' AS text FROM trials"),
+    ],
+)
+def test_what_is_read_goes_into_a_file_by_its_ending(
+    capsys: Told, ids: tuple[str, str, str], tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    given = [{"RUN": ids[0], "TRIAL": ids[2]}.get(word, word) for word in words]
+    for ending in ("json", "csv", "parquet"):
+        assert told(capsys, *given, "--out", str(tmp_path / f"x.{ending}")) == ""
+    as_json = json.loads((tmp_path / "x.json").read_text())
+    with (tmp_path / "x.csv").open(newline="") as file:
+        as_csv = list(csv.DictReader(file))
+    as_parquet = pq.read_table(tmp_path / "x.parquet")
+    assert len(as_csv) == len(as_parquet) > 0
+    if words[0] != "show":
+        assert [row["id"] for row in as_json] == [row["id"] for row in as_csv] == as_parquet["id"].to_pylist()
+        assert all(unescaped(row["text"]) == "=1+1" != row["text"] for row in as_csv if "text" in row)
+    else:
+        assert as_json["id"] == given[1]
+
+
+@pytest.mark.parametrize("path", ["x.xlsx", "x", "nowhere/x.csv"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_read(capsys: Told, path: str) -> None:
+    assert f"--out {path}" in refused(capsys, "sql", "SELECT 1", "--out", path)
+
+
+@pytest.mark.parametrize("mark", ["\t", "\n", "\r", "\v", "\0", "\x1b", "\x85", "\u2028", "\u202e", "\\"])
+def test_a_printed_cell_stays_in_its_cell(capsys: Told, ids: tuple[str, str, str], mark: str) -> None:
+    lines = told(capsys, "sql", f"SELECT 'a' || chr({ord(mark)}) || 'b' AS text, 1 AS one").split("\n")
+    assert lines == ["text\tone", f"{'a' + repr(mark)[1:-1] + 'b'}\t1", ""]
+
+
+def test_a_query_may_take_longer_where_it_is_told_so(capsys: Told, ids: tuple[str, str, str]) -> None:
+    assert "0.001 s" in refused(capsys, "sql", "SELECT sum(range) FROM range(100_000_000)", "--timeout", "0.001")
+    assert told(capsys, "sql", "SELECT sum(range) FROM range(1_000_000)", "--timeout", "60").splitlines()[1]
+    assert "timeout" in refused(capsys, "sql", "SELECT 1", "--timeout", "inf")
+
+
+def test_a_pivot_is_a_query(capsys: Told, ids: tuple[str, str, str]) -> None:
+    lines = told(capsys, "sql", "PIVOT runs ON name USING count(*) GROUP BY status").splitlines()
+    assert lines[0].split("\t")[1:] == ["first", "second"]

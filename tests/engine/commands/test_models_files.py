@@ -137,7 +137,7 @@ def test_a_model_that_ships_gets_no_neighbour(
     home: Path, story_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["models", "quantize", str(story_model), "Q4_0"]) == ERROR
-    assert "quantised already" in capsys.readouterr().err
+    assert "or allow quantising again (--again in the shell)" in capsys.readouterr().err
     found = told(capsys, "quantize", str(story_model), "Q4_0", "--again")
     assert found["path"] == str(home / "models" / "story-Q4_0.gguf")
 

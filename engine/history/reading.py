@@ -1,0 +1,109 @@
+"""The history opened only to be read, also while another process owns it, and a copy of it as one file."""
+
+import glob
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from engine.errors import ConfigError, HistoryError, HistoryLocked
+from engine.history import database
+from engine.history.lending import copy_from_owner
+from engine.history.owned_file import OwnedFile, is_owned_here
+from engine.history.store import History
+from engine.history.whole_file import writing_whole
+
+_GIVEN_UP_S = 3.0
+"""From the first attempt on: an owner that was about to close, or to open, is through by then."""
+
+
+@contextmanager
+def open_to_read(path: str | Path) -> Iterator[History]:
+    """The history at `path`; where another process owns it, a copy of its state now, removed at the end.
+
+    Raises HistoryLocked where the owner lends no copy, else as `History.open`.
+    """
+    path = Path(path).resolve()
+    ends = time.monotonic() + _GIVEN_UP_S
+    while True:
+        try:
+            history = History.open(path)
+        except HistoryLocked as locked:
+            if is_owned_here(path):
+                raise
+            with _scratch(path.parent, path.name) as folder:
+                if _is_lent(path, folder / path.name, locked, is_last=time.monotonic() > ends):
+                    with History(OwnedFile.open(folder / path.name)) as copy:
+                        yield copy
+                    return
+            time.sleep(0.1)
+        else:
+            with history:
+                yield history
+            return
+
+
+def _is_lent(path: Path, target: Path, locked: HistoryLocked, *, is_last: bool) -> bool:
+    """Copy the history of another process; False where that may go better in a moment. Raises HistoryError."""
+    try:
+        copy_from_owner(path, target)
+    except ConnectionError as error:
+        if not is_last:
+            return False
+        raise HistoryLocked(
+            f"{locked} It lends no copy to be read either: it is another program, or has just closed ({error})."
+        ) from error
+    except TimeoutError as error:
+        raise HistoryLocked(
+            f"{locked} It could not let it be copied in time, as it is writing much, or stands still. Try again."
+        ) from error
+    except OSError as error:
+        raise database.explain(error, path) from error
+    return True
+
+
+def write_snapshot(history: History, target: Path) -> int:
+    """Write the history as one DuckDB file, whole or not at all; gives its size in bytes.
+
+    Raises ConfigError where something is at `target` already, HistoryError where it cannot be written.
+    """
+    if os.path.lexists(target):
+        raise ConfigError(f"{target} is there already. Name another file, or remove it first.")
+    try:
+        with _scratch(target.parent, target.name) as folder:
+            copy = folder / "history.duckdb"
+            history.console.copy_to(copy)
+            with closing(database.connect(copy)) as connection:
+                connection.execute("CHECKPOINT")
+            with copy.open("rb") as read, writing_whole(target) as written:
+                shutil.copyfileobj(read, written, 1 << 20)
+        return target.stat().st_size
+    except OSError as error:
+        raise HistoryError(f"{target} could not be written: {error}. Nothing was changed.") from error
+
+
+@contextmanager
+def _scratch(parent: Path, name: str) -> Iterator[Path]:
+    """A private folder for a copy, named after this process; those of processes that were killed are removed."""
+    for left in parent.glob(f".{glob.escape(name)}.read-*"):
+        if not _is_running(left.suffix.removeprefix(".read-").partition("-")[0]):
+            shutil.rmtree(left, ignore_errors=True)
+    try:
+        folder = TemporaryDirectory(prefix=f".{name}.read-{os.getpid()}-", dir=parent, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise HistoryError(f"No copy of the history can be made in {parent}: {error}.") from error
+    with folder as made:
+        yield Path(made)
+
+
+def _is_running(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
