@@ -1,6 +1,9 @@
 """Which sequence a new prompt should take, so that the cache already holds as much of it as possible, and which ones
 should change places, so that those with a job follow each other: only then does llama.cpp compute them in one pass.
 
+A prompt waits for one that shares its beginning and is being computed: of a crowd with one system prompt, the first
+computes it and the others copy it.
+
 Knows token ids and nothing of llama.cpp: `held` says what each sequence's cache contains.
 """
 
@@ -31,7 +34,7 @@ class Move(NamedTuple):
 
 
 class PrefixCache:
-    """The ids that each sequence's cache holds, and which sequences are taken.
+    """The ids that each sequence's cache holds, which sequences are taken, and what the prompts of their jobs will add.
 
     `can_cut` False (recurrent and hybrid models): only a sequence whose whole content is a prefix is reused.
     """
@@ -39,6 +42,7 @@ class PrefixCache:
     def __init__(self, num_sequences: int, *, can_cut: bool) -> None:
         self.held = [array("i") for _ in range(num_sequences)]
         self._free = dict.fromkeys(range(num_sequences))
+        self._coming: dict[int, npt.NDArray[np.int32]] = {}
         self._can_cut = can_cut
 
     @property
@@ -46,16 +50,17 @@ class PrefixCache:
         """Sequences without a job, the longest unused first."""
         return list(self._free)
 
-    def place(self, prompt: Sequence[int], *, most: int) -> Placement:
+    def place(self, prompt: Sequence[int], *, most: int, num_coming: int = 0) -> Placement:
         """Take a free sequence for `prompt`; there must be one.
 
-        At most `most` of its tokens are reused, and the last is always left to compute.
+        At most `most` of its tokens are reused, and the last is always left to compute. num_coming: first tokens that
+        will be computed many at a time, so that others may wait for them.
         """
         oldest = min(self._free, key=lambda sequence: 2 if self.held[sequence] else 1 - self._is_beside(sequence))
         best = Placement(oldest, oldest, 0)
         most = min(most, len(prompt) - 1)
+        ids = np.asarray(prompt, np.int32)
         if most > 0:
-            ids = np.asarray(prompt, np.int32)
             for source in range(len(self.held)):
                 num_shared = self._reusable(source, ids, most)
                 if num_shared > best.num_cached:
@@ -64,7 +69,23 @@ class PrefixCache:
         del self.held[best.sequence][best.num_cached :]
         if best.source != best.sequence:
             self.held[best.sequence] = self.held[best.source][: best.num_cached]
+        self._coming[best.sequence] = ids[:num_coming]
         return best
+
+    def is_coming(self, prompt: Sequence[int], *, most: int) -> bool:
+        """Whether a job that runs is about to compute WORTHWHILE more of `prompt` than any sequence holds now.
+
+        It ends by itself: with the prompt of that job, or with the job.
+        """
+        most = min(most, len(prompt) - 1)
+        if most < WORTHWHILE or not self._can_cut:
+            return False
+        ids = np.asarray(prompt, np.int32)
+        held = max(self._reusable(source, ids, most) for source in range(len(self.held)))
+        return any(
+            len(self.held[sequence]) < len(coming) and min(shared_prefix(coming, ids), most) >= held + WORTHWHILE
+            for sequence, coming in self._coming.items()
+        )
 
     def close_gaps(self) -> list[Move]:
         """Bring the sequences with a job together; returns the moves that the model's cache has to follow.
@@ -88,6 +109,7 @@ class PrefixCache:
         moves = [Move(*pair) for pair in zip(outside, holes, strict=True)]
         for source, target in moves:
             self.held[target] = self.held[source][:]
+            self._coming[target] = self._coming.pop(source)
             del self._free[target]
             self._free[source] = None
         return moves
@@ -123,6 +145,7 @@ class PrefixCache:
     def release(self, sequence: int) -> None:
         """The job on `sequence` is over; what it held stays until another job takes its place."""
         self._free[sequence] = None
+        self._coming.pop(sequence, None)
 
 
 def shared_prefix(left: npt.NDArray[np.int32], right: npt.NDArray[np.int32]) -> int:

@@ -80,6 +80,7 @@ class Runner:
         self._cache = PrefixCache(spec.parallel, can_cut=not model.is_recurrent)
         self.scratch = Scratch(model.num_vocab)
         self._waiting: dict[int, Order] = {}
+        self._ids: dict[int, list[int]] = {}
         self._running: dict[int, Generation] = {}
         self.decode_s = self.prefill_s = self.decode_cpu_s = self.tokenise_s = 0.0
         self.num_decodes = 0
@@ -98,7 +99,7 @@ class Runner:
     def cancel(self, job: int) -> None:
         """End a waiting or running job with the steps it has; unknown jobs are over already."""
         if self.scheduler.drop(job):
-            del self._waiting[job]
+            self._forget(job)
             self._reporter.cancelled(job)
             return
         for sequence, generation in self._running.items():
@@ -110,20 +111,35 @@ class Runner:
     def step(self) -> None:
         """Admit what can start, then run one batch and report what it gave."""
         while (job := self.scheduler.next_job()) is not None:
-            order = self._waiting.pop(job)
+            order, taken = self._waiting[job], time.monotonic()
             try:
-                self._admit(order)
+                if self._awaits_prefix(order):
+                    self.scheduler.postpone(job)
+                    break
+                self._admit(order, taken)
             except EngineError as error:
                 self._reporter.failed(job, error)
+            self._forget(job)
         if not self.scheduler.is_steady:
             self._close_gaps()
         plan = self.scheduler.plan()
         if plan:
             self._run(plan)
 
-    def _admit(self, order: Order) -> None:
-        started = time.monotonic()
-        self._stamp(TOKENISING, order.job)
+    def _forget(self, job: int) -> None:
+        """The job waits no more."""
+        del self._waiting[job]
+        self._ids.pop(job, None)
+
+    def _awaits_prefix(self, order: Order) -> bool:
+        """Whether a running job computes the beginning of this one's prompt, which can be copied then."""
+        request = order.request
+        if not self._running or not request.reuse_prefix or request.prompt_logprobs:
+            return False
+        ids = self._prompt_ids(order)
+        return self._cache.is_coming(ids, most=len(ids) - 1 - request.generated)
+
+    def _admit(self, order: Order, started: float) -> None:
         ids = self._prompt_ids(order)
         self._stamp(PREPARING, order.job)
         request = order.request
@@ -147,7 +163,8 @@ class Runner:
         self._stamp(DECODING, order.job)
         # The first token that is drawn again is drawn from the row of the token before it.
         most = num_given - 1 if is_replayed else len(ids) - 1
-        sequence, num_cached = self._place(ids, most=most if is_reused else 0)
+        num_coming = 0 if request.prompt_logprobs else num_given if is_replayed else len(ids)
+        sequence, num_cached = self._place(ids, most=most if is_reused else 0, num_coming=num_coming)
         self._running[sequence] = generation
         self.scheduler.admit(
             sequence,
@@ -159,6 +176,13 @@ class Runner:
         self._reporter.started(order.job, ids, num_cached, seed, started - order.submitted)
 
     def _prompt_ids(self, order: Order) -> list[int]:
+        """The checked ids of a job's prompt, made once."""
+        if order.job not in self._ids:
+            self._stamp(TOKENISING, order.job)
+            self._ids[order.job] = self._checked_ids(order)
+        return self._ids[order.job]
+
+    def _checked_ids(self, order: Order) -> list[int]:
         # the last token of what is only scored is predicted and never computed: it may stand beyond the context
         is_only_scored = order.request.prompt_logprobs and order.request.max_tokens == 0
         most = self.context.n_ctx + int(is_only_scored)
@@ -183,8 +207,8 @@ class Runner:
             )
         return ids
 
-    def _place(self, ids: list[int], *, most: int) -> tuple[int, int]:
-        sequence, source, num_cached = self._cache.place(ids, most=most)
+    def _place(self, ids: list[int], *, most: int, num_coming: int) -> tuple[int, int]:
+        sequence, source, num_cached = self._cache.place(ids, most=most, num_coming=num_coming)
         if source != sequence:
             self.context.copy(source, sequence)
         if not self.context.cut(sequence, num_cached):

@@ -5,7 +5,9 @@ sequence that generates, a chunk of its prompt for one that does not yet. While 
 brings at most `prefill_share` tokens to a step, so that a long one cannot stall the streams, while a crowd of them is
 not kept waiting for a few; alone, and at most, prompts get `n_ubatch`. The oldest prompt is served first. New jobs join
 whenever a sequence is free. A plan is in the order of its sequences: llama.cpp computes those together of which each is
-the one after the last, and the others in passes of their own (llama-batch.cpp, split_equal).
+the one after the last, and the others in passes of their own; and of those together it takes equally many tokens in a
+pass, so that each other length is a pass more (llama-batch.cpp, split_equal). So the room that the oldest prompt leaves
+is only filled where that gives more tokens for each pass; else it goes to chunks as long as the first, or to none.
 """
 
 from collections import deque
@@ -72,6 +74,10 @@ class Scheduler:
             return self.waiting.popleft()
         return None
 
+    def postpone(self, job: int) -> None:
+        """Put a job back to the head of the queue; those behind it wait with it, as the oldest is served first."""
+        self.waiting.appendleft(job)
+
     def admit(
         self,
         sequence: int,
@@ -118,19 +124,27 @@ class Scheduler:
         if len(plan) == len(self.tracks) and self._limit is None:
             self._steady = dict(sorted(plan.items()))
             return self._steady
-        num_prompts = sum(not track.is_generating for track in self.tracks.values())
+        num_postponed = min(len(self.waiting), self.num_sequences - len(self.tracks))
+        num_prompts = sum(not track.is_generating for track in self.tracks.values()) + num_postponed
         share = self.prefill_share * num_prompts if generating else self.n_ubatch
         room = min(share, self.n_ubatch, self.n_batch - len(plan))
         if self._limit is not None:
             room = min(room, self._limit - len(plan))
+        filled, even = (plan | self._chunks(room, is_even=is_even) for is_even in (False, True))
+        return dict(sorted((even if _tokens_a_pass(even) > _tokens_a_pass(filled) else filled).items()))
+
+    def _chunks(self, room: int, *, is_even: bool) -> Plan:
+        """Chunks of prompts for `room` tokens, the oldest first; even: only those as long as the first one."""
         rows = self.scored_rows
+        chunks: Plan = {}
         for sequence, track in self.tracks.items():
             num_tokens = 0 if track.is_generating else track.chunk(min(room, rows) if track.is_scored else room)
-            if num_tokens > 0:
-                plan[sequence] = num_tokens
-                room -= num_tokens
-                rows -= num_tokens if track.is_scored else 0
-        return dict(sorted(plan.items()))
+            first = next(iter(chunks.values()), num_tokens) if is_even else num_tokens
+            if 0 < first <= num_tokens:
+                chunks[sequence] = first
+                room -= first
+                rows -= first if track.is_scored else 0
+        return chunks
 
     def computed(self, plan: Plan) -> None:
         """The batch of `plan` was computed: count it, and lift the limit that a full cache had set.
@@ -156,3 +170,8 @@ class Scheduler:
             return next(iter(plan))
         self._limit = size // 2
         return None
+
+
+def _tokens_a_pass(plan: Plan) -> float:
+    """Tokens of a plan for each pass over the weights: llama.cpp takes equally many of all sequences at a time."""
+    return sum(plan.values()) / max(len(set(plan.values())), 1)

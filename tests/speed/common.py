@@ -164,11 +164,13 @@ def sampling(pool: Pool, seed: int = 1) -> Sampling:
     return Sampling(seed=seed, logit_bias=tuple((token, -math.inf) for token in ends))
 
 
-def run(pool: Pool, given: list[list[int]], *, top_k: int, max_tokens: int = NUM_TOKENS) -> Run:
-    """Submit all prompts at once and wait for all; nothing is reused, so that every prompt is computed."""
+def run(
+    pool: Pool, given: list[list[int]], *, top_k: int, max_tokens: int = NUM_TOKENS, is_reused: bool = False
+) -> Run:
+    """Submit all prompts at once and wait for all; unless it is_reused nothing of them is, so that all is computed."""
     chosen = sampling(pool)
     before, cpu = pool.measure(), process_time()
-    jobs = [pool.submit(ids, chosen, max_tokens=max_tokens, top_k=top_k, reuse_prefix=False) for ids in given]
+    jobs = [pool.submit(ids, chosen, max_tokens=max_tokens, top_k=top_k, reuse_prefix=is_reused) for ids in given]
     completions = [job.result() for job in jobs]
     parent_cpu_s = process_time() - cpu
     times = [token_times(job) for job in jobs]

@@ -1,7 +1,6 @@
 """Many streams at once against llama.cpp's own programs and against two processes of llama-cpp-python."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -70,7 +69,7 @@ def open_pool(path: str, num_streams: int, n_ubatch: int = PREFILL) -> Pool:
 
 
 def against_batched_bench(path: str, num_rounds: int) -> list[Row]:
-    """Decode phase with ten candidates a token; prompts go in 512 tokens a step, as they do there."""
+    """Decode phase with ten candidates a token; prompts wait for streams as they do by default."""
     shares: dict[str, list[float]] = {"ours": [], "bare": []}
 
     def ours(pool: Pool, given: list[list[int]]) -> float:
@@ -83,7 +82,7 @@ def against_batched_bench(path: str, num_rounds: int) -> list[Row]:
         shares["bare"].append(found["decode_s"] / found["wall_s"])
         return found["decode_per_s"]
 
-    with environment(LOGITBENCH_PREFILL_SHARE=str(PREFILL)), warm(open_pool(path, MOST)) as pool:
+    with warm(open_pool(path, MOST)) as pool:
         given = prompts(MOST, most=len(pool.vocabulary))
         arms = {"ours": partial(ours, pool, given), "peer": partial(batched_bench, path), "bare": bare_loop}
         found = interleaved(num_rounds, **arms)
@@ -106,17 +105,6 @@ def against_python(path: str, num_rounds: int) -> list[Row]:
     compared = ratio(found["ours"], found["peer"])
     beside = f"{compared}; {mean(found['ours']):.0f} against {mean(found['peer']):.1f} tok/s, prompts included"
     return [at_least("64 streams against 2 processes of create_completion(logprobs=10)", compared.value, 5, beside)]
-
-
-@contextmanager
-def environment(**values: str) -> Iterator[None]:
-    """Environment variables for a while; a pool reads its settings when it opens."""
-    os.environ |= values
-    try:
-        yield
-    finally:
-        for name in values:
-            del os.environ[name]
 
 
 def batched_bench(path: str) -> float:
@@ -148,7 +136,7 @@ def against_server(path: str, num_rounds: int) -> list[Row]:
 
 def serve_once(path: str, flags: list[str], given: list[list[int]], clients: ThreadPoolExecutor) -> float:
     """Tokens per second of one round of requests to a fresh llama-server, first request to last answer."""
-    with server(path, flags):
+    with server(path, [*flags, "--no-cache-prompt"]):
         ask(given[0])
         began = time.perf_counter()
         num_tokens = sum(clients.map(ask, given))
@@ -156,10 +144,10 @@ def serve_once(path: str, flags: list[str], given: list[list[int]], clients: Thr
 
 
 @contextmanager
-def server(path: str, flags: list[str]) -> Iterator[None]:
-    """llama-server with 32 slots of the same size, ready; ended at the end."""
-    words = ["-m", path, "-c", str(SERVED * N_CTX), "-np", str(SERVED), "-b", "2048", "-ub", str(PREFILL), "-ngl", "0"]
-    words += ["-t", str(num_threads()), "-tb", str(num_threads()), "--no-kv-unified", "--no-cache-prompt"]
+def server(path: str, flags: list[str], n_ctx: int = N_CTX) -> Iterator[None]:
+    """llama-server with 32 slots of `n_ctx` tokens, ready; ended at the end."""
+    words = ["-m", path, "-c", str(SERVED * n_ctx), "-np", str(SERVED), "-b", "2048", "-ub", str(PREFILL), "-ngl", "0"]
+    words += ["-t", str(num_threads()), "-tb", str(num_threads()), "--no-kv-unified"]
     words += ["--host", "127.0.0.1", "--port", str(SERVER_PORT), *flags]
     with (MODELS / "llama-server.log").open("w") as log:
         process = subprocess.Popen([program("llama-server"), *words], stdout=log, stderr=subprocess.STDOUT)
@@ -186,9 +174,9 @@ def is_ready() -> bool:
         connection.close()
 
 
-def ask(ids: list[int]) -> int:
+def ask(ids: list[int], *, is_reused: bool = False) -> int:
     """One request with the ten most probable tokens of each step; gives the number of tokens that came."""
-    body = {"prompt": ids, "n_predict": NUM_TOKENS, "n_probs": 10, "ignore_eos": True, "cache_prompt": False}
+    body = {"prompt": ids, "n_predict": NUM_TOKENS, "n_probs": 10, "ignore_eos": True, "cache_prompt": is_reused}
     connection = HTTPConnection("127.0.0.1", SERVER_PORT, timeout=600)
     connection.request("POST", "/completion", json.dumps(body), {"Content-Type": "application/json"})
     found = json.loads(connection.getresponse().read())

@@ -158,3 +158,63 @@ def test_no_more_is_reused_than_is_asked_for() -> None:
     uncut = PrefixCache(2, can_cut=False)
     fill(uncut, LONG)
     assert uncut.place([*LONG, 7], most=99).num_cached == 0
+
+
+def begin(cache: PrefixCache, ids: list[int], *, num_coming: int | None = None) -> int:
+    """Place a prompt whose tokens will be computed."""
+    return cache.place(ids, most=ALL, num_coming=len(ids) if num_coming is None else num_coming).sequence
+
+
+def test_a_prompt_waits_for_one_that_computes_its_beginning_until_that_is_computed() -> None:
+    cache = PrefixCache(3, can_cut=True)
+    first, second = begin(cache, LONG), [*LONG[:60], 7]
+    for num_held in (0, 20):
+        cache.extend(first, LONG[:num_held])
+        assert cache.is_coming(second, most=ALL)
+    cache.extend(first, LONG[20:29])
+    assert not cache.is_coming(second, most=ALL), "31 more are not worth it"
+    cache.extend(first, LONG[29:])
+    assert not cache.is_coming(second, most=ALL)
+    assert cache.place(second, most=ALL).num_cached == 60
+
+
+@pytest.mark.parametrize(
+    ("prompt", "most", "can_cut", "num_coming"),
+    [
+        ([*LONG[:31], 7], ALL, True, 100),
+        ([7, *LONG], ALL, True, 100),
+        ([*LONG[:60], 7], 31, True, 100),
+        ([*LONG[:60], 7], 0, True, 100),
+        ([*LONG[:60], 7], ALL, False, 100),
+        ([*LONG[:60], 7], ALL, True, 0),
+        ([*LONG[:60], 7], ALL, True, 31),
+    ],
+)
+def test_a_prompt_waits_for_nothing_that_it_could_not_copy(
+    prompt: list[int], most: int, can_cut: bool, num_coming: int
+) -> None:
+    cache = PrefixCache(3, can_cut=can_cut)
+    begin(cache, LONG, num_coming=num_coming)
+    assert not cache.is_coming(prompt, most=most)
+
+
+def test_a_prompt_waits_no_more_when_the_other_job_is_over_or_moved_and_over() -> None:
+    cache = PrefixCache(4, can_cut=True)
+    cache.release(begin(cache, LONG))
+    assert not cache.is_coming(LONG, most=ALL)
+    gap, other = begin(cache, [7]), begin(cache, LONG)
+    last = begin(cache, [8])
+    cache.release(gap)
+    cache.release(last)
+    begin(cache, [9])
+    moves = {move.source: move.target for move in cache.close_gaps()}
+    assert cache.is_coming(LONG, most=ALL)
+    cache.release(moves.get(other, other))
+    assert not cache.is_coming(LONG, most=ALL)
+
+
+def test_what_is_held_already_is_not_waited_for() -> None:
+    cache = PrefixCache(3, can_cut=True)
+    fill(cache, LONG[:90])
+    begin(cache, LONG)
+    assert not cache.is_coming(LONG, most=ALL), "90 are here, 9 more are not worth it"

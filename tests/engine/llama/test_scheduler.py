@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.llama.scheduler import Plan, Scheduler
 
@@ -83,7 +85,9 @@ def test_scored_prompts_share_the_rows_of_a_step() -> None:
     scheduler.admit(2, 50)
     assert scheduler.plan() == {0: 32, 2: 32}
     scheduler.computed({0: 32, 2: 32})
-    assert scheduler.plan() == {0: 18, 1: 14, 2: 18}
+    assert scheduler.plan() == {0: 18, 2: 18}, "the 14 rows that are left would be a pass of their own"
+    scheduler.computed({0: 18, 2: 18})
+    assert scheduler.plan() == {0: 1, 1: 8, 2: 1}
 
 
 def test_jobs_wait_for_a_free_sequence_in_order() -> None:
@@ -201,3 +205,105 @@ def test_every_prompt_token_is_computed_exactly_once(num_prompt: int) -> None:
     while not scheduler.tracks[1].is_generating:
         runner.step()
     assert sum(plan.get(1, 0) for plan in runner.plans) == num_prompt
+
+
+def num_passes(plan: Plan, n_ubatch: int) -> int:
+    """Passes over the weights that llama.cpp needs: in each, as many tokens of every sequence that is left.
+
+    For sequences of which each is the one after the last (llama-batch.cpp, split_equal).
+    """
+    left, passes = [*plan.values()], 0
+    while left:
+        together = left[:n_ubatch]
+        taken = min(min(together), max(n_ubatch // len(together), 1))
+        left = [num - taken * (place < len(together)) for place, num in enumerate(left)]
+        left = [num for num in left if num]
+        passes += 1
+    return passes
+
+
+def oldest_first(scheduler: Scheduler) -> Plan:
+    """The plan that fills all the room with the prompts in their order."""
+    room = min(scheduler.n_ubatch, scheduler.n_batch)
+    plan = {}
+    for sequence, track in scheduler.tracks.items():
+        if num := track.chunk(room):
+            plan[sequence] = num
+            room -= num
+    return plan
+
+
+def crowd(lengths: list[int]) -> Scheduler:
+    scheduler = make(sequences=len(lengths), n_batch=512, n_ubatch=512, share=32)
+    for sequence, length in enumerate(lengths):
+        scheduler.admit(sequence, length)
+    return scheduler
+
+
+@pytest.mark.parametrize(
+    ("lengths", "plans"),
+    [
+        ([272] * 4, [{0: 272}, {1: 272}, {2: 272}, {3: 272}]),
+        ([256] * 4, [{0: 256, 1: 256}, {2: 256, 3: 256}]),
+        ([100] * 6, [dict.fromkeys(range(5), 100), {5: 100}]),
+        ([16] * 40, [dict.fromkeys(range(32), 16), dict.fromkeys(range(32, 40), 16)]),
+        ([600, 88, 300], [{0: 512}, {0: 88, 1: 88, 2: 88}, {2: 212}]),
+    ],
+)
+def test_prompts_go_in_passes_of_equal_lengths(lengths: list[int], plans: list[Plan]) -> None:
+    scheduler = crowd(lengths)
+    found = []
+    while not scheduler.is_idle:
+        found.append(scheduler.plan())
+        scheduler.computed(found[-1])
+        for sequence in [one for one, track in scheduler.tracks.items() if track.is_generating]:
+            scheduler.release(sequence)
+    assert found == plans
+
+
+@given(st.lists(st.integers(1, 700), min_size=1, max_size=40))
+def test_no_plan_gives_fewer_tokens_a_pass_than_the_oldest_first_in_all_the_room(lengths: list[int]) -> None:
+    scheduler = crowd(lengths)
+    plan, filled = scheduler.plan(), oldest_first(scheduler)
+    assert plan[0] == filled[0], "the oldest prompt loses nothing"
+    assert sum(plan.values()) <= 512
+    tokens_a_pass = [sum(each.values()) / num_passes(each, 512) for each in (plan, filled)]
+    assert tokens_a_pass[0] >= tokens_a_pass[1]
+
+
+@given(st.lists(st.integers(1, 700), min_size=1, max_size=20), st.lists(st.integers(0, 19), max_size=3))
+def test_every_prompt_of_a_crowd_is_computed_once_and_no_later_than_all_before_it(
+    lengths: list[int], streams: list[int]
+) -> None:
+    scheduler = crowd(lengths)
+    for sequence in {one % len(lengths) for one in streams}:
+        scheduler.computed({sequence: lengths[sequence]})
+    waiting = {sequence: track.num_prompt for sequence, track in scheduler.tracks.items() if not track.is_generating}
+    runner = FakeRunner(scheduler)
+    while any(not track.is_generating for track in scheduler.tracks.values()):
+        oldest = next(sequence for sequence, track in scheduler.tracks.items() if not track.is_generating)
+        assert runner.step()[oldest] > 0
+        assert len(runner.plans) <= sum(waiting.values())
+    for sequence, length in waiting.items():
+        before_it_generates = [plan.get(sequence, 0) for plan in runner.plans]
+        total = 0
+        for num in before_it_generates:
+            if total == length:
+                break
+            total += num
+        assert total == length
+
+
+def test_a_job_that_is_postponed_keeps_its_place_and_the_room_of_the_crowd() -> None:
+    scheduler = make(sequences=4, share=8)
+    generate(scheduler, 0)
+    scheduler.admit(1, 100)
+    for job in (7, 8):
+        scheduler.enqueue(job)
+    job = scheduler.next_job()
+    assert job == 7
+    scheduler.postpone(job)
+    assert list(scheduler.waiting) == [7, 8]
+    assert scheduler.plan() == {0: 1, 1: 24}, "as much as the three prompts together would bring"
+    assert scheduler.drop(7)
+    assert scheduler.next_job() == 8
