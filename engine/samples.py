@@ -7,6 +7,8 @@ import numpy.typing as npt
 
 Flag = Literal["clean", "contended", "throttled", "cold"]
 FLAGS: tuple[Flag, ...] = ("clean", "contended", "throttled", "cold")
+FEWEST_CLEAN = 8
+"""Rounds with a clean sample from which on a cell needs no others: as many as the first verdict needs."""
 
 
 class Metric(NamedTuple):
@@ -104,8 +106,21 @@ def no_samples() -> Samples:
     return np.zeros(0, SAMPLE)
 
 
-def counted(samples: Samples) -> Samples:
-    """Those that medians and verdicts use: clean, and not replaced; where no clean one is left, all not replaced."""
-    kept: Samples = samples[~samples["is_replaced"]]
-    clean: Samples = kept[kept["flag"] == FLAGS.index("clean")]
-    return clean if len(clean) else kept
+def is_counted(samples: Samples) -> npt.NDArray[np.bool_]:
+    """Which samples of a run medians and verdicts use, shape (n,); decided once for all of its cells.
+
+    The clean ones where every cell has them in FEWEST_CLEAN rounds at least, or in all of its rounds; else all, so that
+    no cell is judged by its quiet moments and another by its disturbed ones. Replaced samples never count.
+    """
+    kept: npt.NDArray[np.bool_] = ~samples["is_replaced"]
+    clean: npt.NDArray[np.bool_] = kept & (samples["flag"] == FLAGS.index("clean"))
+    num, num_clean = _rounds_of_cells(samples, kept), _rounds_of_cells(samples, clean)
+    is_enough = all(num_clean.get(cell, 0) >= min(rounds, FEWEST_CLEAN) for cell, rounds in num.items())
+    return clean if is_enough else kept
+
+
+def _rounds_of_cells(samples: Samples, chosen: npt.NDArray[np.bool_]) -> dict[int, int]:
+    """Number of rounds in which each cell has one of the chosen samples."""
+    pairs = np.unique(samples["cell"][chosen].astype(np.int64) << 32 | samples["round"][chosen])
+    cells, num = np.unique(pairs >> 32, return_counts=True)
+    return dict(zip(cells.tolist(), num.tolist(), strict=True))

@@ -3,7 +3,7 @@ sample into Python."""
 
 from collections.abc import Collection, Iterable
 
-from engine.samples import MAIN_METRICS
+from engine.samples import FEWEST_CLEAN, MAIN_METRICS
 
 CHOSEN = "chosen AS (SELECT unnest($ids::UUID[]) AS run_id, unnest($numbers::INTEGER[]) AS cell)"
 """A part of WITH: cells by their runs and numbers."""
@@ -50,10 +50,24 @@ def best_of_runs(condition: str = "true") -> str:
 
 
 def _counted(condition: str) -> str:
-    """The samples that count, as by engine.samples.counted."""
+    """The samples that count, as by engine.samples.is_counted."""
     return f"""
         SELECT * FROM samples WHERE NOT is_replaced AND {condition}
-        QUALIFY flag = 'clean' OR NOT bool_or(flag = 'clean') OVER (PARTITION BY run_id, cell)"""
+        AND (flag = 'clean' OR run_id NOT IN ({_quiet_runs(condition)}))"""
+
+
+def _quiet_runs(condition: str) -> str:
+    """The runs of which only clean samples count."""
+    by_round = f"""
+        SELECT run_id, cell, round, bool_or(flag = 'clean') AS is_clean FROM samples
+        WHERE NOT is_replaced AND run_id IN (SELECT DISTINCT run_id FROM samples WHERE {condition} AND flag != 'clean')
+        GROUP BY run_id, cell, round"""
+    by_cell = f"""
+        SELECT run_id, count(*) AS num, count(*) FILTER (is_clean) AS num_clean FROM ({by_round})
+        GROUP BY run_id, cell"""
+    return f"""
+        SELECT run_id FROM ({by_cell})
+        GROUP BY run_id HAVING bool_and(num_clean >= least(num, {FEWEST_CLEAN}))"""
 
 
 def _medians(metrics: Iterable[str]) -> str:

@@ -203,12 +203,13 @@ class _Page(NamedTuple):
         """
         count = cursor.execute(f"SELECT count(*) FROM {table.source} WHERE {condition}", condition.values)
         (total,) = count.fetchone() or (0,)
-        source, values = table.source, condition.values
+        source, values, among = table.source, condition.values, ""
         if told is not None:
-            among = f"run_id IN (SELECT runs.id FROM {source} WHERE {condition})"
-            source, values = f"{source} LEFT JOIN ({told(among)}) AS told ON {table.told}", [*values, *values]
+            among = f"WITH among AS (SELECT DISTINCT runs.id FROM {source} WHERE {condition}) "
+            figures = told("run_id IN (SELECT id FROM among)")
+            source, values = f"{source} LEFT JOIN ({figures}) AS told ON {table.told}", [*values, *values]
         found = cursor.execute(
-            f"SELECT {table.key} FROM {source} WHERE {condition} "
+            f"{among}SELECT {table.key} FROM {source} WHERE {condition} "
             f"ORDER BY {self.order} {self.direction} NULLS LAST, {table.key} LIMIT ? OFFSET ?",
             [*values, self.limit, self.offset],
         )

@@ -158,7 +158,7 @@ def test_a_strip_of_very_many_samples_sends_few_and_loses_no_outlier(run: RunRec
     figure = charts.strip(replace(run, samples=samples), summarise(run), METRIC)
     assert 0 < sum(len(trace.x) for trace in figure.data) <= MOST_POINTS
     assert max(trace.y.max() for trace in figure.data) > 20
-    assert f"of {len(samples):,} samples do not count" in title(figure)
+    assert f"of {len(samples):,} samples excluded" in title(figure)
 
 
 def test_only_charts_that_say_something_are_offered(plan: Plan, run: RunRecord, summary: Summary) -> None:

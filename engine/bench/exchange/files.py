@@ -18,7 +18,7 @@ from engine.jsonable import figure
 from engine.models.gguf import read_model
 from engine.pool.job import new_id
 from engine.runs import CellRecord, RunRecord
-from engine.samples import METRICS_BY_NAME, SAMPLE, SURROUNDINGS, Samples, counted
+from engine.samples import METRICS_BY_NAME, SAMPLE, SURROUNDINGS, Samples, is_counted
 
 MOST_BYTES = 64 << 20
 ROW = "llama_bench"
@@ -207,7 +207,7 @@ def _metrics(row: Row, took: np.ndarray[Any, np.dtype[np.float64]]) -> Mapping[s
 
 
 def _rows_of(run: RunRecord, cell: CellRecord) -> list[Row]:
-    samples = counted(run.samples[run.samples["cell"] == cell.number])
+    samples = run.samples[is_counted(run.samples) & (run.samples["cell"] == cell.number)]
     if not len(samples):
         return []
     if ROW in cell.settings:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.samples import FLAGS, METRICS, Samples, counted
+from engine.samples import FLAGS, METRICS, Samples, is_counted
 from engine.stats import Interval, group_median_intervals, group_medians
 
 APART = ("llama-bench", "log")
@@ -34,22 +34,20 @@ class Rounds(NamedTuple):
 
     @classmethod
     def of(cls, samples: Samples) -> "Rounds":
-        order = np.lexsort((samples["round"], samples["cell"]))
-        ordered = samples[order]
-        parts = np.split(ordered, np.flatnonzero(np.diff(ordered["cell"])) + 1) if len(ordered) else []
-        used = [counted(part) for part in parts]
-        kept = np.concatenate(used) if used else samples
-        names = [int(part["cell"][0]) for part in parts]
-        key = kept["cell"].astype(np.int64) << 32 | kept["round"]
-        keys, group = np.unique(key, return_inverse=True)
-        flagged = [int(((part["flag"] != FLAGS.index("clean")) | part["is_replaced"]).sum()) for part in parts]
+        """Those of the samples of one run."""
+        ordered = samples[np.lexsort((samples["round"], samples["cell"]))]
+        kept = ordered[is_counted(ordered)]
+        keys, group = np.unique(kept["cell"].astype(np.int64) << 32 | kept["round"], return_inverse=True)
+        is_flagged = (ordered["flag"] != FLAGS.index("clean")) | ordered["is_replaced"]
+        numbers = np.unique(ordered["cell"]).tolist()
+        counted, flagged = _by_cell(kept["cell"]), _by_cell(ordered["cell"][is_flagged])
         return cls(
             kept,
             group,
             keys >> 32,
             keys & 0xFFFFFFFF,
-            dict(zip(names, map(len, used), strict=True)),
-            dict(zip(names, flagged, strict=True)),
+            {number: counted.get(number, 0) for number in numbers},
+            {number: flagged.get(number, 0) for number in numbers},
         )
 
     def medians(self, metric: str) -> npt.NDArray[np.float64]:
@@ -79,3 +77,9 @@ class Rounds(NamedTuple):
             if math.isfinite(value):
                 found.setdefault(cell, {})[number] = value
         return found
+
+
+def _by_cell(cells: npt.NDArray[np.int32]) -> dict[int, int]:
+    """How often each number of a cell is there."""
+    numbers, num = np.unique(cells, return_counts=True)
+    return dict(zip(numbers.tolist(), num.tolist(), strict=True))

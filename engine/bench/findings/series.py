@@ -14,7 +14,7 @@ from engine.bench.planning.layout import parse_layout
 from engine.bench.planning.product import short_paths
 from engine.errors import ConfigError
 from engine.runs import RunRecord
-from engine.samples import METRICS_BY_NAME, Samples, counted
+from engine.samples import METRICS_BY_NAME, Samples, is_counted
 from engine.stats import Interval
 
 NEARLY_BEST_SHARE = 0.95
@@ -200,25 +200,25 @@ def advice(run: RunRecord, summary: Summary) -> Advice:
 
 def strip(samples: Samples, metric: str) -> Strip:
     """Samples in the order of time, each beside the median of its own cell."""
-    samples = samples[np.isfinite(samples[metric])]
-    samples = samples[np.argsort(samples["started_at"], kind="stable")]
-    is_counted, medians = np.zeros(len(samples), np.bool_), np.full(len(samples), np.nan)
+    rows = np.argsort(samples["started_at"], kind="stable")
+    rows = rows[np.isfinite(samples[metric][rows])]
+    samples, counted = samples[rows], is_counted(samples)[rows]
+    medians = np.full(len(samples), np.nan)
     order = np.argsort(samples["cell"], kind="stable")
     ends = np.flatnonzero(np.diff(samples["cell"][order], append=-1)) + 1
     for rows in np.split(order, ends)[:-1]:
-        used = counted(samples[rows])
-        is_counted[rows] = np.isin(samples["position"][rows], used["position"])
-        medians[rows] = np.median(used[metric]) if len(used) else np.nan
+        used = samples[metric][rows[counted[rows]]]
+        medians[rows] = np.median(used) if len(used) else np.nan
     started = samples["started_at"]
     elapsed_s = np.cumsum(np.minimum(np.diff(started, prepend=started[:1]), LONGEST_GAP_S))
-    num_out = int((~is_counted).sum())
-    finding = f"{num_out:,} of {len(samples):,} samples do not count" if num_out else "Every sample counts"
+    num_out = int((~counted).sum())
+    finding = f"{num_out:,} of {len(samples):,} samples excluded" if num_out else "Every sample counts"
     return Strip(
         (elapsed_s / 60).astype(np.float32),
         (samples[metric] / medians).astype(np.float32),
         samples["cell"],
         samples["flag"],
-        is_counted,
+        counted,
         finding,
     )
 

@@ -139,8 +139,8 @@ def medians_of(run: RunRecord, rounds: Rounds) -> tuple[CellSummary, ...]:
 
 
 def by_round(samples: Samples, cell: int, metric: str) -> dict[int, float]:
-    """Median of a cell's counted samples in each round that has one."""
-    return Rounds.of(samples[samples["cell"] == cell]).by_round(cell, metric)
+    """Median of a cell's counted samples in each round that has one; `samples`: all of the run."""
+    return Rounds.of(samples).by_round(cell, metric)
 
 
 def words_of(metric: Metric) -> tuple[Word, Word]:

@@ -10,7 +10,7 @@ import numpy as np
 from engine.bench.planning.plan import Objective
 from engine.errors import ConfigError
 from engine.runs import CellRecord, RunRecord
-from engine.samples import Samples, counted
+from engine.samples import Samples, is_counted
 from engine.stats import Interval, median_interval
 from engine.units import counted as several
 
@@ -54,12 +54,13 @@ def capacity(run: RunRecord, objective: Objective | None = None) -> Capacity:
     """
     measured_by = Objective.from_dict(run.plan.get("objective", {}))
     wanted = objective or measured_by
-    is_counted = (wanted.ttft_s, wanted.per_s) == (measured_by.ttft_s, measured_by.per_s)
+    is_own = (wanted.ttft_s, wanted.per_s) == (measured_by.ttft_s, measured_by.per_s)
     groups: dict[str, list[Point]] = defaultdict(list)
+    counted = run.samples[is_counted(run.samples)]
     for cell in run.cells:
-        samples = counted(run.samples[run.samples["cell"] == cell.number])
+        samples = counted[counted["cell"] == cell.number]
         if cell.settings.get("users") and len(samples):
-            groups[_others(cell)].append(_point(int(cell.settings["users"]), samples, wanted, is_counted))
+            groups[_others(cell)].append(_point(int(cell.settings["users"]), samples, wanted, is_own))
     if not groups:
         raise ConfigError("this run measured no number of users: vary users, then this question has an answer")
     found = [_capacity(sorted(points), wanted) for points in groups.values()]
@@ -70,9 +71,9 @@ def _others(cell: CellRecord) -> str:
     return repr(sorted((name, repr(value)) for name, value in cell.settings.items() if name != "users"))
 
 
-def _point(users: int, samples: Samples, wanted: Objective, is_counted: bool) -> Point:
+def _point(users: int, samples: Samples, wanted: Objective, is_own: bool) -> Point:
     share = math.nan
-    if is_counted:
+    if is_own:
         answered = np.nansum(samples["requests_per_s"] * samples["duration_s"])
         share = float(np.nansum(samples["goodput_per_s"] * samples["duration_s"]) / answered) if answered else math.nan
     ttft_s, tpot_s = (_at_share(samples, name, wanted.share) for name in ("ttft", "tpot"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from engine.samples import METRICS_BY_NAME, Samples, counted
+from engine.samples import METRICS_BY_NAME, Samples, is_counted
 
 _OUTLIER = 4.0
 _LEAST_OUTLIER = 0.1
@@ -34,13 +34,12 @@ class Effects:
 
 
 def effects(samples: Samples, metric: str) -> Effects:
-    """Fit log(metric) = cell + round by least squares over the counted samples of each cell.
+    """Fit log(metric) = cell + round by least squares over the counted samples.
 
     Cells need not have been in the same rounds: those that were tie the rounds together. A sample far from the fit is
     left out and the rest fitted again, unless it is all that its cell has.
     """
-    cells = [counted(samples[samples["cell"] == cell]) for cell in np.unique(samples["cell"])]
-    usable = np.concatenate([samples[:0], *cells])
+    usable = samples[is_counted(samples)]
     usable = usable[np.isfinite(usable[metric]) & (usable[metric] > 0)]
     if not len(usable):
         return Effects({}, {}, math.nan)

@@ -20,7 +20,7 @@ from engine.bench.planning.grid import Grid
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.planning.schedule import Turn
 from engine.bench.running.effects import Effects, effects
-from engine.samples import FLAGS, Samples, counted
+from engine.samples import FLAGS, Samples, is_counted
 from engine.stats import FIRST_LOOK
 
 MOST_COARSE = 12
@@ -241,12 +241,13 @@ def short_samples(samples: Samples, final: int) -> Samples:
 
 def common_rounds(samples: Samples, cells: Sequence[int]) -> set[int]:
     """Rounds in which each of `cells` has a sample that counts."""
-    return set.intersection(*(set(counted(samples[samples["cell"] == cell])["round"].tolist()) for cell in cells))
+    counted = samples[is_counted(samples)]
+    return set.intersection(*(set(counted["round"][counted["cell"] == cell].tolist()) for cell in cells))
 
 
 def median_of(samples: Samples, cell: int, metric: str) -> float:
     """Median of a metric over the counted samples of a cell; infinite where it was not measured."""
-    values = counted(samples[samples["cell"] == cell])[metric]
+    values = samples[metric][is_counted(samples) & (samples["cell"] == cell)]
     values = values[np.isfinite(values)]
     return float(np.median(values)) if len(values) else math.inf
 

@@ -13,7 +13,7 @@ import streamlit  # noqa: F401  registers the template whose colours the browser
 from engine.bench.findings.series import Point
 from engine.bench.findings.summary import CellSummary
 from engine.runs import RunRecord
-from engine.samples import METRICS_BY_NAME, counted
+from engine.samples import METRICS_BY_NAME, is_counted
 from engine.stats import Interval
 from engine.units import Scale, between, quantity, scale_of
 
@@ -164,18 +164,18 @@ class Pen:
         )
 
     def dots(self, points: Sequence[Point], colour: str) -> None:
-        """The samples behind the medians; those that do not count hollow and grey. Left out where there are many."""
+        """The samples behind the medians; those excluded hollow and grey. Left out where there are many."""
         if len(self._run.samples) > MOST_DOTS:
             return
+        samples = self._run.samples
+        counted = is_counted(samples)
         for is_used, symbol, shade, opacity in ((True, "circle", colour, 0.35), (False, "circle-open", GREY, 0.9)):
             places: list[float] = []
             values: list[float] = []
             for point in points:
-                samples = self._run.samples[self._run.samples["cell"] == point.cell.number]
-                used = counted(samples)["position"].tolist()
-                chosen = [row for row in samples if (row["position"] in used) is is_used]
+                chosen = samples[self._metric][(samples["cell"] == point.cell.number) & (counted == is_used)]
                 places += [point.x] * len(chosen)
-                values += self._scaled(float(row[self._metric]) for row in chosen)
+                values += self._scaled(chosen.tolist())
             self._figure.add_scatter(
                 **self._placed(places, values), mode="markers", opacity=opacity, showlegend=False, hoverinfo="skip",
                 marker={"color": shade, "size": 5, "symbol": symbol},

@@ -11,7 +11,7 @@ from engine.bench.findings.comparison import Comparison
 from engine.bench.findings.entries import Entry, label_of, shown
 from engine.bench.findings.front import pareto
 from engine.history import thinning
-from engine.samples import counted
+from engine.samples import is_counted
 from pages.parts.benchmark.chart_pen import ACCENT, FAINT, GREY, HEIGHT, NUM_SHADES, Pen, beside, blank, ramp
 from pages.parts.compare import run_pen
 
@@ -31,12 +31,12 @@ class _Taken(NamedTuple):
 
 
 def samples(comparison: Comparison) -> go.Figure:
-    """Every sample of each entry with its box; those that do not count hollow and grey, the many thinned."""
+    """Every sample of each entry with its box; those excluded hollow and grey, the many thinned."""
     metric = comparison.main_metric
     drawn = run_pen.having(comparison, metric)[:MOST_ROWS][::-1]
     scale, taken = run_pen.scale(drawn, metric), _samples_of(drawn, metric)
     num_out, num_all = int((~taken.is_counted).sum()), len(taken.value)
-    told = f"{num_out:,} of {num_all:,} samples do not count" if num_out else f"All {num_all:,} samples count"
+    told = f"{num_out:,} of {num_all:,} samples excluded" if num_out else f"All {num_all:,} samples count"
     figure = blank(told, run_pen.titled(metric, scale.unit), height=max(HEIGHT // 2, 96 + ROW_HEIGHT * len(drawn)))
     rows = thinning.ranks(taken.value, 2 * taken.place + taken.is_counted)
     for place, entry in enumerate(drawn):
@@ -130,11 +130,18 @@ def _strip(
 
 def _samples_of(entries: Sequence[Entry], metric: str) -> _Taken:
     """The samples that have a metric, entry after entry."""
-    taken = [entry.samples[np.isfinite(entry.samples[metric])] for entry in entries]
-    is_counted = [np.isin(samples["position"], counted(samples)["position"]) for samples in taken]
+    runs = {entry.run.id: entry.run for entry in entries}
+    of_run = {id: is_counted(run.samples) for id, run in runs.items()}
+    rows = [np.flatnonzero(_of_cell(entry) & np.isfinite(entry.run.samples[metric])) for entry in entries]
+    taken = [entry.run.samples[chosen] for entry, chosen in zip(entries, rows, strict=True)]
+    counted = [of_run[entry.run.id][chosen] for entry, chosen in zip(entries, rows, strict=True)]
     place = np.repeat(np.arange(len(taken)), [len(samples) for samples in taken])
     values = [samples[metric] for samples in taken]
-    return _Taken(place, np.concatenate([np.zeros(0), *values]), np.concatenate([np.zeros(0, bool), *is_counted]))
+    return _Taken(place, np.concatenate([np.zeros(0), *values]), np.concatenate([np.zeros(0, bool), *counted]))
+
+
+def _of_cell(entry: Entry) -> npt.NDArray[np.bool_]:
+    return entry.run.samples["cell"] == entry.cell.number
 
 
 def _sizes(entries: list[Entry], among: list[Entry]) -> dict[str, Any]:

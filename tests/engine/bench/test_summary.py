@@ -153,17 +153,24 @@ def test_the_question_may_say_it_better() -> None:
     assert summarise(run_of(measured([30]), ["a"], {"sentence": "Serves 4 users."})).sentence == "Serves 4 users."
 
 
-def test_flagged_and_replaced_samples_are_left_out_unless_there_is_nothing_else() -> None:
-    samples = measured([30, 30], num_rounds=8, noise_sd=0)
-    samples["tokens_per_s"][samples["round"] == 2] = 3
-    samples["flag"][(samples["round"] == 2) & (samples["cell"] == 0)] = 1
-    samples["is_replaced"][(samples["round"] == 2) & (samples["cell"] == 1)] = True
-    samples["flag"][samples["cell"] == 1] = 2
+def test_disturbed_and_replaced_samples_are_left_out_where_both_cells_have_others() -> None:
+    samples = measured([30, 30], num_rounds=10, noise_sd=0)
+    samples["tokens_per_s"][np.isin(samples["round"], (2, 3))] = 3
+    samples["flag"][np.isin(samples["round"], (2, 3)) & (samples["cell"] == 0)] = 1
+    samples["is_replaced"][np.isin(samples["round"], (2, 3)) & (samples["cell"] == 1)] = True
     first, second = summarise(run_of(samples, ["a", "b"])).cells
-    assert (first.num_counted, first.num_flagged, second.num_counted, second.num_flagged) == (7, 1, 7, 8)
-    assert first.metrics["tokens_per_s"] == second.metrics["tokens_per_s"] == (30, 30, 30, 7)
+    assert (first.num_counted, first.num_flagged, second.num_counted, second.num_flagged) == (8, 2, 8, 2)
+    assert first.metrics["tokens_per_s"] == second.metrics["tokens_per_s"] == (30, 30, 30, 8)
     assert second.verdict is not None
-    assert second.verdict.num_rounds == 7
+    assert second.verdict.num_rounds == 8
+
+
+def test_where_one_cell_has_no_clean_samples_those_of_the_other_do_not_count_alone() -> None:
+    samples = measured([30, 30], num_rounds=9, noise_sd=0)
+    samples["flag"][samples["cell"] == 1] = 2
+    samples["flag"][(samples["round"] == 2) & (samples["cell"] == 0)] = 1
+    first, second = summarise(run_of(samples, ["a", "b"])).cells
+    assert (first.num_counted, first.num_flagged, second.num_counted, second.num_flagged) == (9, 1, 9, 9)
 
 
 def test_several_samples_of_a_round_count_as_one() -> None:

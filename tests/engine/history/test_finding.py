@@ -14,7 +14,7 @@ from engine.errors import ConfigError, HistoryError
 from engine.history import History, ModelIdentity
 from engine.history.filters import Filter
 from engine.history.finding import Found
-from engine.samples import MAIN_METRICS, METRICS_BY_NAME, counted
+from engine.samples import MAIN_METRICS, METRICS_BY_NAME, is_counted
 from engine.specs import Sampling
 from tests.engine.history.run_maker import make_cell, make_run, make_samples
 from tests.engine.history.trial_maker import NASTY, make_trial, uuid7
@@ -263,12 +263,20 @@ def test_the_figures_of_cells_are_those_of_the_benchmark(history: History) -> No
     assert rows[4]["tokens_per_s"] is None
 
 
-def test_a_cell_without_a_clean_sample_counts_those_it_has(history: History) -> None:
-    samples = make_samples(20, 2)
-    samples["flag"][samples["cell"] == 1] = 1
-    keep(history, samples=samples)
-    row = next(row for row in history.find.cells().rows if row["cell"] == 1)
-    assert row["num_counted"] == len(counted(samples[samples["cell"] == 1])) > 0
+@pytest.mark.parametrize("share", [0, 0.05, 0.2, 0.5, 1])
+def test_the_samples_that_count_are_those_of_the_benchmark(history: History, share: float) -> None:
+    generator = np.random.default_rng(1)
+    runs = {}
+    for seed in range(6):
+        samples = make_samples(240, 4, seed=seed)
+        samples["round"] = np.arange(240) // 4 % (5 + 3 * seed)
+        samples["flag"] = np.where(generator.random(240) < share, generator.integers(1, 4, 240), 0)
+        run = make_run(240, 4, samples=samples, cells=tuple(map(make_cell, range(4))))
+        history.runs.keep(run)
+        runs[run.id] = samples
+    for row in history.find.cells().rows:
+        samples = runs[row["run_id"]]
+        assert row["num_counted"] == int((is_counted(samples) & (samples["cell"] == row["cell"])).sum())
 
 
 def test_a_row_of_a_cell_has_its_settings_and_says_what_differs(history: History) -> None:
