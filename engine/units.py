@@ -1,6 +1,7 @@
 """Numbers as they are read: with units, thousands separators and sensible digits."""
 
 import math
+from decimal import Decimal
 from typing import NamedTuple
 
 NOT_MEASURED = "–"
@@ -26,15 +27,33 @@ def scale_of(unit: str, largest: float) -> Scale:
         return next((Scale(1 / size, name) for size, name in _BYTES if largest >= size), Scale(1e-3, "kB"))
     if unit == "h" and largest < 1:
         return _SECONDS if largest * 60 < 1 else _MINUTES
-    return Scale(100, "%") if unit == "" else Scale(1, unit)
+    return Scale(100, "%") if unit == "" else Scale(1, "per s" if unit == "1/s" else unit)
 
 
 def digits(value: float) -> str:
     """Three significant digits, whole from 100 upwards, with thousands separators; a dash where not measured."""
     if not math.isfinite(value):
         return NOT_MEASURED
-    decimals = 0 if abs(value) >= 99.95 or value == 0 else min(2 - math.floor(math.log10(abs(value))), 4)
+    if abs(value) < 0.00005:
+        return "0"
+    decimals = 0 if abs(value) >= 99.95 else min(2 - math.floor(math.log10(abs(value))), 4)
     return f"{value:,.{max(decimals, 0)}f}"
+
+
+def significant(value: float, num_digits: int = 2) -> str:
+    """So many significant digits of a figure that may be very small: 0.0042, 0.000013, 1.3, 12,000."""
+    if not math.isfinite(value) or value == 0:
+        return "0" if value == 0 else NOT_MEASURED
+    places = num_digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{round(value, places):,.{max(places, 0)}f}"
+
+
+def exact(value: float) -> str:
+    """A number as it was given, with all its digits and no exponent: 0.00001, 0.8, 1,048,576."""
+    if not math.isfinite(value):
+        return str(value)
+    shown = f"{Decimal(repr(value)):,f}"
+    return shown.rstrip("0").rstrip(".") if "." in shown else shown
 
 
 def quantity(value: float, unit: str) -> str:
@@ -45,18 +64,19 @@ def quantity(value: float, unit: str) -> str:
     return f"{digits(value * factor)} {shown}"
 
 
-def between(low: float, high: float, unit: str) -> str:
-    """Two ends of an interval in one unit: 38.9 – 43.0 tok/s; empty where they are not known."""
+def between(low: float, high: float, unit: str, value: float | None = None) -> str:
+    """Two ends of an interval in one unit, that of the `value` they stand under: 38.9 – 43.0 tok/s; empty where they
+    are not known."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
-    factor, shown = scale_of(unit, abs(high))
+    factor, shown = scale_of(unit, abs(high if value is None else value))
     return f"{digits(low * factor)} – {digits(high * factor)} {shown}"
 
 
 def duration(seconds: float) -> str:
-    """How long something takes, as it is said: 40 s, 6 min, 1 h 20 min."""
+    """How long something takes, as it is said: 1 s at least, 40 s, 6 min, 1 h 20 min."""
     if seconds < 90:
-        return f"{max(seconds, 0):.0f} s"
+        return f"{max(seconds, 1):.0f} s"
     minutes = round(seconds / 60)
     hours, rest = divmod(minutes, 60)
     return f"{minutes} min" if not hours else f"{hours} h {rest} min" if rest else f"{hours} h"
@@ -65,6 +85,14 @@ def duration(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """1 sample, 36 samples."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def cores(number: float) -> str:
+    """Processor cores that something uses: 0.8 cores, 1 core, 12 cores; a dash where not measured."""
+    if not math.isfinite(number):
+        return NOT_MEASURED
+    shown = f"{number:,.{0 if number >= 9.95 else 1}f}".removesuffix(".0")
+    return f"{shown} {'core' if shown == '1' else 'cores'}"
 
 
 def percent(share: float, decimals: int = 0) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.units import duration
+from engine.units import counted, duration, significant
 from engine.workbench import RECORDED, Workbench, current
 from engine.workbench.trials import Trial, perplexity
 from pages.parts import chat_editor, lab, recent, sampling_editor, snippets
@@ -47,9 +47,12 @@ def editor(bench: Workbench) -> None:
 
 
 def parameters(bench: Workbench) -> None:
-    """The one row of parameters."""
+    """The one row of parameters, and what is wrong with them."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         sampling_editor.parameter_row(bench.settings.recorded_top_k)
+    problem = lab.problem()
+    if problem is not None:
+        notice(problem)
 
 
 def buttons(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
@@ -101,7 +104,7 @@ def _further(bench: Workbench, trial: Trial | None, is_running: bool) -> tuple[F
 
 def failures(bench: Workbench) -> None:
     """What could not be done; a trial that failed says so in its strip."""
-    for error in (st.session_state.get(lab.ERROR), bench.history_error):
+    for error in (lab.failure(), bench.history_error):
         if error is not None:
             notice(error)
     if bench.history_error is not None:
@@ -120,9 +123,10 @@ def measuring(bench: Workbench) -> None:
 def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     """The strip with its inspector, and what the figures mean."""
     if trial is not None and trial.label == RECORDED:
-        st.caption(f"Recorded earlier with {plain(trial.model.name)}; press Run for one of your own.")
+        st.caption(f"Sample recorded with {plain(trial.model.name)}. Press Run to generate yours.")
+    is_past = trial is not None and trial.error is not None and lab.is_edited(trial)
     token_strip(
-        trial.id if trial else None, key="lab_strip", k=bench.settings.shown_top_k,
+        trial.id if trial and not is_past else None, key="lab_strip", k=bench.settings.shown_top_k,
         pins_last=trial is not None and trial.label == "step",
     )  # fmt: skip
     if trial is not None and is_running:
@@ -163,8 +167,8 @@ def _moved(bench: Workbench, trial: Trial) -> None:
     measured_id, shift = st.session_state.get(SHIFT, (None, None))
     if measured_id == trial.id:
         st.caption(
-            f"computed anew in one pass, log-probabilities differ by up to {shift.largest:.2g} nats "
-            f"(99 % of {shift.num_tokens:,} tokens: under {shift.p99:.2g})",
+            f"computed anew in one pass, log-probabilities differ by up to {significant(shift.largest)} nats "
+            f"(99 % of {counted(shift.num_tokens, 'token')}: under {significant(shift.p99)})",
             width="content",
         )
         return
@@ -188,7 +192,7 @@ def _copy(bench: Workbench, trial: Trial | None) -> None:
     try:
         snippets.copy_button(lab.as_shown(trial), pool.model, pool.spec)
     except EngineError:
-        st.caption("Mend the parameters to copy them as code.", width="content")
+        st.caption("Fix the highlighted setting to copy this as code.", width="content")
 
 
 bench = current()

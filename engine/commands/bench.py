@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.bench.findings.limits import Limits, measure_limits
 from engine.bench.findings.summary import CellSummary, summarise
+from engine.bench.findings.wording import plain_verdict
 from engine.bench.measuring.machine import fingerprint, fingerprint_hash
 from engine.bench.peers.llama_bench_program import build_llama_bench, find_llama_bench
 from engine.bench.planning.plan import Plan
@@ -24,7 +25,7 @@ from engine.jsonable import figure
 from engine.private_files import persons_umask
 from engine.runs import RunRecord
 from engine.settings import Settings
-from engine.units import duration, percent, quantity
+from engine.units import counted, duration, percent, quantity
 from engine.workbench.bench_keeping import HistoryKeeper
 
 SHOWN_EVERY_S = 1.0
@@ -64,7 +65,9 @@ def show_plan(plan: Plan, *, is_json: bool) -> None:
         ]
         ratio = figure(told.smallest_ratio)
         seconds = {"seconds": told.seconds, "most_seconds": told.most_seconds}
-        print_json({"sentence": told.sentence, **seconds, "smallest_ratio": ratio, "cells": cells})
+        offers = [one._asdict() for one in told.offers]
+        about = {"sentence": told.sentence, **seconds, "smallest_ratio": ratio, "offers": offers}
+        print_json({**about, "cells": cells})
     if all(cell.refusal for cell in told.cells):
         raise ConfigError(told.sentence)
     if is_json:
@@ -170,7 +173,7 @@ def _show_progress(session: Session, line: ProgressLine) -> None:
     progress = session.progress
     left = "" if progress.left_s is None else f", {duration(progress.left_s)} left"
     said = f"; {progress.message}" if progress.message else ""
-    line.show(f"{progress.done} of {progress.total} samples{left}{said}", step=progress.done)
+    line.show(f"{progress.done:,} of {counted(progress.total, 'sample')}{left}{said}", step=progress.done)
 
 
 def _teller(doing: str) -> Callable[[float], None]:
@@ -199,6 +202,7 @@ def json_of_run(done: RunRecord) -> str:
     sentence = done.outcome.get("sentence") or summary.sentence
     cells = [_cell(cell) for cell in summary.cells]
     told = {"id": done.id, "status": done.status, "sentence": sentence, "outcome": dict(done.outcome)}
+    told["disturbance"] = summary.disturbance.to_dict()
     return _json({**told, "machine": dict(done.machine), "versions": dict(done.versions), "cells": cells})
 
 
@@ -215,7 +219,9 @@ def _cell(cell: CellSummary) -> Mapping[str, Any]:
             name: {key: figure(value) for key, value in interval._asdict().items()}
             for name, interval in cell.metrics.items()
         },
-        "verdict": None if verdict is None else {"word": verdict.word, "ratio": figure(verdict.ratio.value)},
+        "num_counted": cell.num_counted,
+        "num_disturbed": cell.num_flagged,
+        "verdict": None if verdict is None else plain_verdict(verdict),
     }
 
 

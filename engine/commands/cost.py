@@ -158,7 +158,7 @@ def _budget(given: str | None) -> float | None:
 
 
 def _text(job: CostJob, found: Mapping[str, Ways]) -> str:
-    lines = [f"{counted(job.documents, 'document')}, {job.num_tokens:,.0f} tokens"]
+    lines = [f"{counted(job.documents, 'document')}, {counted(round(job.num_tokens), 'token')}"]
     for model, ways in found.items():
         for way, (told, own) in ways.items():
             lines += ["", f"{model}, {_TOLD[way]}: {told.sentence}", _HEAD, *map(_line, own)]
@@ -168,11 +168,12 @@ def _text(job: CostJob, found: Mapping[str, Ways]) -> str:
 def _line(one: Estimate) -> str:
     speed = one.rate.generation
     name = " · ".join(filter(None, _name(one).values()))
+    remark = f" ({speed.remark})" if speed.remark and speed.provenance != "noted" else ""
     per_usd = _span(one.ktokens_per_usd, lambda value: f"{value:,.1f}")
     figures = (
         f"{digits(speed.per_s.value):>9}{per_usd:>11}{_span(one.hours, digits):>9}{_span(one.dollars, dollars):>12}"
     )
-    return f"  {name:<39.39} {figures}  {speed.provenance}"
+    return f"  {name:<39.39} {figures}  {speed.provenance}{remark}"
 
 
 def _span(interval: Interval, show: Callable[[float], str]) -> str:
@@ -217,6 +218,7 @@ def _estimate(one: Estimate) -> dict[str, Any]:
         "noted_ktokens_per_usd": rate.noted_ktokens_per_usd,
         "tokens_per_s": _interval(rate.generation.per_s),
         "provenance": rate.generation.provenance,
+        "remark": rate.generation.remark,
         "divergence": rate.divergence,
         "parts": [
             {

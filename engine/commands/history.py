@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from engine.bench.findings.comparison import Comparison, compare_runs
+from engine.bench.findings.wording import plain_verdict
 from engine.commands import history_arguments as words_of
 from engine.commands.bench import json_of_run, print_json, print_run
 from engine.commands.out_file import plain, table_of, write_rows, write_text
@@ -19,6 +20,7 @@ from engine.history.columns import step_rows
 from engine.history.console import Result
 from engine.history.export import to_csv, to_json
 from engine.history.owned_file import OwnedFile
+from engine.history.references import reference_rows
 from engine.history.run_columns import sample_table
 from engine.jsonable import figure
 from engine.private_files import persons_umask
@@ -62,19 +64,33 @@ def _read(history: History, given: words_of.Command) -> None:
 
 
 def list_found(history: History, given: words_of.ListArguments) -> None:
-    """A line for each run or trial."""
+    """A line for each run or trial; after the runs the reference timings that the filter finds."""
     find = history.find.runs if given.kind == "runs" else history.find.trials
     found = find(given.wanted, limit=given.limit)
     if given.out is not None:
         write_rows(given.out, table_of(found.rows))
         return
+    references = reference_rows(given.wanted) if given.kind == "runs" else []
     if given.is_json:
-        print_json({"total": found.total, "rows": plain(found.rows)})
+        print_json({"total": found.total, "rows": plain(found.rows), "references": plain(references)})
         return
     for row in found.rows:
         said = row["sentence"] or row["name"] if given.kind == "runs" else row["title"]
-        print(f"{row['id']}  {row['created_at']:%Y-%m-%d %H:%M}  {row['model_name']:<20.20}  {_shown(said)}")
+        print(_line(row, f"{row['created_at']:%Y-%m-%d %H:%M}", said, _remark(row)))
     print(f"{len(found.rows):,} of {counted(found.total, given.kind[:-1])}")
+    for row in references:
+        print(_line(row, row["noted"], row["sentence"], f"reference: {row['source']}, {row['machine']}"))
+
+
+def _line(row: Mapping[str, Any], when: str, said: str, remark: str) -> str:
+    shown = f"{_shown(said):<{WIDTH}}  {printable(remark, is_terminal=True)}"
+    return f"{row['id']}  {when:<16}  {row['model_name']:<20.20}  {shown}".rstrip()
+
+
+def _remark(row: Mapping[str, Any]) -> str:
+    """What disturbed a run, where something did."""
+    num = row.get("num_disturbed", 0)
+    return f"{num:,} of {counted(row['num_samples'], 'sample')} disturbed" if num else ""
 
 
 def show(history: History, given: words_of.ShowArguments) -> None:
@@ -205,9 +221,7 @@ def _compared(comparison: Comparison) -> dict[str, Any]:
             "marks": entry.marks,
             "metrics": {name: _finite(interval) for name, interval in entry.cell.metrics.items()},
             "verdicts": {
-                name: {"word": verdict.word, "ratio": _finite(verdict.ratio), "p_value": figure(verdict.p_value)}
-                for (key, name), verdict in comparison.verdicts.items()
-                if key == entry.key
+                name: plain_verdict(verdict) for (key, name), verdict in comparison.verdicts.items() if key == entry.key
             },
         }
         for entry in comparison.entries

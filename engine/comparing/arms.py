@@ -10,6 +10,7 @@ from engine.comparing.templates import render, variables
 from engine.errors import ConfigError
 from engine.jsonable import spec_from_dict, spec_to_dict
 from engine.specs import Sampling, Spec
+from engine.units import exact
 
 MAX_ARMS, MAX_ROWS, MAX_REPEATS, MAX_TRIALS = 8, 100, 100, 400
 MAX_CHARACTERS = 1_000_000
@@ -232,5 +233,5 @@ def _told(name: str, value: object) -> str:
         return str(value)
     if name == "seed" and value is None:
         return "random seed"
-    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    shown = exact(value) if isinstance(value, float) else str(value)
     return f"{name.replace('_', ' ')} {shown}"

@@ -16,6 +16,7 @@ from engine.history.checks import checked_text
 from engine.history.console_child import Answer, Ask, Copy, Open
 from engine.history.console_help import COMMENTS, READY
 from engine.history.owned_file import OwnedFile
+from engine.history.references import views
 from engine.process.limits import Limits
 from engine.process.program import Service
 
@@ -88,7 +89,7 @@ class Console:
         return Result(answer.columns, answer.types, table, len(table), bool(why), why, answer.elapsed_s, as_of)
 
     def schema(self) -> dict[str, list[Column]]:
-        """Every table with its columns, in their order."""
+        """Every table with its columns, in their order; the views of the reference timings come last."""
         with self._file.reading() as cursor:
             rows = cursor.execute(
                 "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal "
@@ -97,6 +98,10 @@ class Console:
         tables: dict[str, list[Column]] = {}
         for table, name, kind in rows:
             tables.setdefault(table, []).append(Column(name, kind, COMMENTS.get((table, name), "")))
+        for view in views():
+            tables[view.name] = [
+                Column(name, kind, view.comment if name == "origin" else "") for name, kind in view.columns.items()
+            ]
         return tables
 
     def copy_to(self, target: Path) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from engine.errors import ConfigError, HistoryError, LimitExceeded
 from engine.history.console_copy import copy_database
+from engine.history.references import views
 from engine.process.channel import Message
 from engine.process.serving import serve
 
@@ -115,6 +116,8 @@ class CopiedHistory:
         assert self._connection is not None
         try:
             with _explained(), self._connection.cursor() as cursor:
+                for view in views():  # of this connection alone: the copy itself stays as the history is
+                    cursor.execute(view.sql)
                 statement = _only_statement(cursor, request.sql)
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
                 return _result(cursor, statement, request.limit)

@@ -80,6 +80,12 @@ QUALIFY row_number() OVER (PARTITION BY runs.model_name ORDER BY median(samples.
 ORDER BY runs.model_name, median_tokens_per_s DESC""",
     ),
     Ready(
+        "Reference timings",
+        """SELECT machine, model, quantisation, engine, instances, threads, tokens_per_s, noted, source, origin
+FROM reference_timings
+ORDER BY tokens_per_s DESC""",
+    ),
+    Ready(
         "Memory against speed",
         f"""SELECT cells.label, runs.model_name, median(samples.pss_bytes) / 1e9 AS pss_gb,
     median(samples.tokens_per_s) AS median_tokens_per_s, runs.id AS run_id

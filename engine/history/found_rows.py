@@ -24,6 +24,7 @@ _RUNS = f"""
     SELECT runs.id, created_at, name, question, status, origin, model_name, machine_hash, machine,
         (SELECT count(*) FROM cells WHERE run_id = runs.id) AS num_cells,
         (SELECT count(*) FROM samples WHERE run_id = runs.id) AS num_samples,
+        (SELECT count(*) FROM samples WHERE run_id = runs.id AND flag != 'clean' AND NOT is_replaced) AS num_disturbed,
         best, best_metric, sentence, {_MARKED}
     FROM {RUNS} LEFT JOIN ({figures.best_of_runs(f"run_id IN {_IDS}")}) AS figures ON figures.run_id = runs.id
     WHERE runs.id IN {_IDS}"""

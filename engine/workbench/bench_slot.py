@@ -12,6 +12,7 @@ from engine.bench.exchange import files as exchange
 from engine.bench.findings.ceiling import ceiling_key, prefill_ceiling
 from engine.bench.findings.limits import Limits, measure_limits
 from engine.bench.measuring.machine import fingerprint, fingerprint_hash
+from engine.bench.measuring.quietness import QuietMeter, Quietness, wait_for_quiet
 from engine.bench.peers.llama_bench_program import build_llama_bench
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Cell, Plan
@@ -35,6 +36,7 @@ from engine.workbench.machine_lease import Kind, MachineLease
 from engine.workbench.model_slot import ModelSlot
 
 POLL_S = 0.05
+WAITING = "Waiting for a quiet machine"
 FIELDS = SAMPLE.names or ()
 NO_HISTORY = "The history cannot be used, so nothing can be kept. Mend that first; the reason stands on the page."
 
@@ -59,6 +61,7 @@ class BenchSlot:
         self._machine, self._importer = machine, importer
         self._runs = TaskRunner[BenchRun]()
         self.background = TaskRunner[Task[object]]()
+        self._meter = QuietMeter()
         self._unkept: dict[str, RunRecord] = {}
         self._limits: Limits | None = None
 
@@ -107,6 +110,23 @@ class BenchSlot:
             self._start(plan)
 
         self._prepare(f"Writing {path.name}", "shared", write_and_start)
+
+    def start_when_quiet(self, plan: Plan) -> None:
+        """Measure a plan once nothing else has used the machine for some seconds; waits in the background till then.
+
+        Raises ConfigError where something is being done already, and while something is measured.
+        """
+
+        def wait_and_start(task: Task[object]) -> None:
+            wait_for_quiet(task)
+            task.let_go()
+            self._start(plan)
+
+        self._prepare(WAITING, "shared", wait_and_start)
+
+    def quietness(self) -> Quietness | None:
+        """How quiet the machine is now; None until a second reading."""
+        return self._meter.read()
 
     def stop(self) -> None:
         """End the run that is measured, at once; nothing happens where none is."""

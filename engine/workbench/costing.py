@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.bench.exchange.files import ROW
+from engine.bench.findings.disturbance import basis
 from engine.bench.findings.rounds import Rounds
 from engine.bench.findings.summary import CellSummary, medians_of
 from engine.bench.planning.layout import parse_layout
@@ -196,7 +197,8 @@ def _rate(run: RunRecord, cell: CellSummary, cells: Sequence[CellSummary]) -> Ra
 
     def speed(name: str, remark: str = "", of: CellSummary = cell) -> Speed | None:
         found = of.metrics.get(name)
-        return Speed(found, provenance, remark) if found and found.value > 0 else None
+        told = "; ".join(filter(None, (remark, "" if is_noted else _basis(run, of))))
+        return Speed(found, provenance, told) if found and found.value > 0 else None
 
     generation = speed("tokens_per_s") or speed("end_to_end_per_s", END_TO_END)
     if generation is None:
@@ -215,6 +217,13 @@ def _rate(run: RunRecord, cell: CellSummary, cells: Sequence[CellSummary]) -> Ra
         run_id=run.id,
         cell=cell.number,
     )
+
+
+def _basis(run: RunRecord, cell: CellSummary) -> str:
+    """What the figures of a cell rest on where that is little; of another program's runs the samples tell nothing."""
+    if run.origin != "measured":
+        return ""
+    return basis(run, run.samples[run.samples["cell"] == cell.number], cell.num_counted)
 
 
 def _prefilling(cell: CellSummary, cells: Sequence[CellSummary]) -> CellSummary:

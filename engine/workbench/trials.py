@@ -341,4 +341,4 @@ def _sentence(completion: Completion, n_ctx: int) -> str:
         return "Only the prompt was scored."
     if _num_context(len(completion.prompt_ids), len(completion.steps)) >= n_ctx:
         return f"The context of {n_ctx:,} tokens is full."
-    return f"It reached the {len(completion.steps):,} tokens asked for."
+    return f"Stopped at the {len(completion.steps):,}-token limit."

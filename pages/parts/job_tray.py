@@ -20,7 +20,7 @@ BENCHMARK, COMPARE, HISTORY, MODELS, EMBEDDINGS = "benchmark", "compare", "histo
 SWEEPS = {
     "speed": "Sweep", "settings": "Tuning", "python": "Cost of Python", "users": "Users", "embedding": "Embeddings"
 }  # fmt: skip
-UNKNOWN = "time left: not known yet"
+UNKNOWN = "estimating time left…"
 
 
 class Job(NamedTuple):

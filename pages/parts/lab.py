@@ -7,16 +7,16 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.specs import Request, Sampling
-from engine.workbench import Workbench
+from engine.workbench import RECORDED, Workbench
 from engine.workbench.trials import Draft, Trial
 from pages.parts import chat_editor, sampling_editor
-from pages.parts.notice import attempt
+from pages.parts.notice import attempt, of_this
 
 PROMPT, MODE, TRIAL, ERROR, ANSWERED = "lab_prompt", "lab_mode", "lab_trial", "lab_error", "lab_answered"
 COMPLETION, CHAT = "Completion", "Chat"
 OPENING = "Once upon a time"
 # These ask for another number of tokens than the editor does, or score what the editor only runs.
-BESIDE_THE_EDITOR = ("step", "continue", "score", "recorded")
+BESIDE_THE_EDITOR = ("step", "continue", "score", RECORDED)
 
 
 def open_trial(bench: Workbench) -> Trial | None:
@@ -32,6 +32,7 @@ def open_trial(bench: Workbench) -> Trial | None:
             Sampling(), Request(max_tokens=sampling_editor.MAX_TOKENS, top_k=bench.settings.recorded_top_k)
         )
         state[PROMPT], state[TRIAL] = OPENING, None
+        state.setdefault(MODE, COMPLETION)
         asked = asked or bench.newest_id()
     if not asked:
         return None
@@ -58,10 +59,15 @@ def put_on_screen(trial: Trial) -> None:
     else:
         state[PROMPT] = draft.prompt
     chosen = sampling_editor.length_and_scoring()
-    sampling_editor.fill(draft.sampling, draft.request)
+    sampling_editor.fill(_as_filled(trial), draft.request)
     if trial.label in BESIDE_THE_EDITOR:
         state.update(chosen)
     show(trial)
+
+
+def _as_filled(trial: Trial) -> Sampling:
+    """A trial's sampling for the editor: of the one that ships without its seed, so that Run gives another text."""
+    return replace(trial.draft.sampling, seed=None) if trial.label == RECORDED else trial.draft.sampling
 
 
 def show(trial: Trial | None) -> None:
@@ -109,7 +115,7 @@ def is_edited(trial: Trial) -> bool:
         now = _draft()
     except EngineError:
         return True
-    then = trial.draft
+    then = replace(trial.draft, sampling=_as_filled(trial))
     if trial.label in BESIDE_THE_EDITOR:
         as_now = {"max_tokens": now.request.max_tokens, "prompt_logprobs": now.request.prompt_logprobs}
         then = replace(then, request=replace(then.request, **as_now))
@@ -138,6 +144,25 @@ def take_over_answer(trial: Trial) -> None:
     if not is_edited(trial):
         st.session_state[ANSWERED] = trial.id
         chat_editor.add_answer(completion.text)
+
+
+def problem() -> EngineError | None:
+    """Why the parameters on the screen cannot be run; None where they can."""
+    try:
+        sampling_editor.read_sampling()
+        sampling_editor.read_request()
+    except EngineError as error:
+        return error
+    return None
+
+
+def failure() -> EngineError | None:
+    """What could not be done, until the editor says something else; what it cannot run stands beside its fields."""
+    if problem() is not None:
+        st.session_state[ERROR] = None
+        return None
+    asked = sampling_editor.on_screen(), st.session_state.get(MODE), st.session_state[PROMPT], chat_editor.on_screen()
+    return of_this(ERROR, (st.query_params.get("trial"), *asked))
 
 
 def act(action: Callable[[], Trial]) -> None:

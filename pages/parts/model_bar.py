@@ -12,7 +12,7 @@ from engine.models import ModelFile, embedded_model, estimate, read_model
 from engine.models.details import readable
 from engine.pool.pool import Pool
 from engine.specs import PoolSpec
-from engine.units import counted
+from engine.units import counted, quantity
 from engine.workbench import Workbench, current
 from engine.workbench.model_slot import ModelState, default_spec
 from pages.parts.benchmark.limits_view import machine_limits
@@ -193,7 +193,7 @@ def _machine(bench: Workbench, pool: Pool) -> None:
     st.markdown(f"**{plain(machine['cpu'] or machine['architecture'])}**")
     st.caption(plain(f"{cores} of {machine['threads']} may be used · {size(machine['memory_bytes'])} of memory"))
     st.caption(plain(machine_limits(limits) if limits else "Its limits were not measured yet: see Benchmark."))
-    st.caption(f"{pool.file.architecture} {pool.file.quantisation} · loaded in {pool.load_s:.2g} s")
+    st.caption(f"{pool.file.architecture} {pool.file.quantisation} · loaded in {quantity(pool.load_s, 's')}")
     try:
         figures = {int(one["pid"]): one for one in pool.measure()}
     except EngineError as error:

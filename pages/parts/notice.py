@@ -8,6 +8,9 @@ import streamlit as st
 from engine.errors import EngineError
 from pages.parts.plain import plain, visible
 
+_ASKED = "_asked"
+"""Behind a failure's key in the session: what was asked for when it was first shown."""
+
 
 def notice(error: EngineError | str) -> None:
     """Show the text of a failure; it is never read as Markdown.
@@ -29,9 +32,24 @@ def _as_it_is(lines: Sequence[str]) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
+def of_this(key: str, asked: object) -> EngineError | None:
+    """The failure that `attempt` left under `key`, while what was asked for, any value that says so, is the same.
+
+    Once a person has changed it, the failure is of something else and is forgotten.
+    """
+    state = st.session_state
+    if state.get(key) is None:
+        state.pop(key + _ASKED, None)
+    elif state.setdefault(key + _ASKED, asked) != asked:
+        state[key] = None
+    error: EngineError | None = state.get(key)
+    return error
+
+
 def attempt(key: str, action: Callable[[], object]) -> None:
     """Run what a button does. Its failure, or None, stays in the session under `key`, for the page to show."""
     st.session_state[key] = None
+    st.session_state.pop(key + _ASKED, None)
     try:
         action()
     except EngineError as error:

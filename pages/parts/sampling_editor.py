@@ -28,7 +28,7 @@ class Field:
 
 GROUPS: tuple[tuple[str, tuple[Field, ...]], ...] = (
     (
-        "Which tokens stay",
+        "Sampling filters",
         (
             Field("top_k", "Top-k", "Keep the k most probable tokens; 0 keeps all."),
             Field(
@@ -97,7 +97,7 @@ def parameter_row(recorded_top_k: int | None, prefix: str = PREFIX) -> None:
 def _more(prefix: str, *, has_recording: bool) -> None:
     """Everything else, in tabs, so that nobody has to scroll for it."""
     _unshown(prefix)
-    first = "Stop and record" if has_recording else "Stop"
+    first = "Stopping and recording" if has_recording else "Stopping"
     keeping, *sampling = st.tabs([first, *(title for title, _ in GROUPS)])
     with keeping:
         left, right = st.columns(2, gap="medium")
@@ -190,6 +190,12 @@ def fill(sampling: Sampling, request: Request, prefix: str = PREFIX) -> None:
     state[prefix + "repeatable"] = not request.reuse_prefix
     state[prefix + "recorded"] = max(request.top_k, 1)
     state.setdefault(prefix + "unkept", False)
+
+
+def on_screen(prefix: str = PREFIX) -> tuple[object, ...]:
+    """All that the fields hold, whether it can be run or not, to be compared."""
+    names = (*NUMBERS, "unshown", "seed", "samplers", "breakers", "stop", "max_tokens", "scored", "repeatable")
+    return tuple(repr(st.session_state.get(prefix + name)) for name in (*names, "recorded"))
 
 
 def length_and_scoring(prefix: str = PREFIX) -> dict[str, object]:

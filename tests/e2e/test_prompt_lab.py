@@ -64,7 +64,7 @@ def test_a_run_streams_and_ends_in_words(shipped: Server, open_page: OpenPage) -
     expect(page).to_have_url(TRIAL)
     has_ended(page)
     expect(answer(page)).to_have_count(24)
-    expect(page.locator(".ending")).to_have_text("It reached the 24 tokens asked for.")
+    expect(page.locator(".ending")).to_have_text("Stopped at the 24-token limit.")
     expect(page.locator(".figures")).to_contain_text("with inspection")
 
 

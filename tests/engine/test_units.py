@@ -1,10 +1,29 @@
 """Numbers as they are read."""
 
 import math
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engine.units import between, change, counted, digits, dollars, duration, percent, quantity
+from engine.bench.findings.wording import figure
+from engine.samples import METRICS
+from engine.stats import Interval
+from engine.units import (
+    between,
+    change,
+    cores,
+    counted,
+    digits,
+    dollars,
+    duration,
+    exact,
+    percent,
+    quantity,
+    scale_of,
+    significant,
+)
 
 
 @pytest.mark.parametrize(
@@ -21,7 +40,7 @@ from engine.units import between, change, counted, digits, dollars, duration, pe
         (11.2, "h", "11.2 h"),
         (0.4, "h", "24.0 min"),
         (0.005, "h", "18.0 s"),
-        (0.0, "1/s", "0 1/s"),
+        (0.0, "1/s", "0 per s"),
         (math.nan, "s", "–"),
     ],
 )
@@ -31,12 +50,14 @@ def test_a_quantity_has_three_digits_and_the_unit_that_reads_best(value: float, 
 
 def test_both_ends_of_an_interval_share_a_unit() -> None:
     assert between(0.9, 1.1, "s") == "0.900 – 1.10 s"
+    assert between(0.0573, 1.35, "s", 0.47) == "57.3 – 1,350 ms"
     assert between(math.nan, 1.1, "s") == ""
     assert digits(-12.34) == "-12.3"
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(-1, "0 s"), (40.4, "40 s"), (360, "6 min"), (3600, "1 h"), (4800, "1 h 20 min")]
+    ("seconds", "text"),
+    [(-1, "1 s"), (0.2, "1 s"), (40.4, "40 s"), (360, "6 min"), (3600, "1 h"), (4800, "1 h 20 min")],
 )
 def test_a_duration_is_said_as_people_do(seconds: float, text: str) -> None:
     assert duration(seconds) == text
@@ -66,3 +87,47 @@ def test_one_of_a_thing_is_singular() -> None:
 )
 def test_money_has_cents_and_three_digits_below_them(value: float, text: str) -> None:
     assert dollars(value) == text
+
+
+# Drawn numbers
+
+FIGURES = st.floats(0, 1e15) | st.floats(1e-12, 1.0)
+UNITS = st.sampled_from(sorted({metric.unit for metric in METRICS} | {"h", "B"}))
+EXPONENT = re.compile(r"\d[eE][+-]?\d")
+
+
+@given(FIGURES, UNITS)
+def test_no_number_has_an_exponent(value: float, unit: str) -> None:
+    shown = [quantity(value, unit), digits(value), significant(value), exact(value), duration(value), cores(value)]
+    shown += [percent(value), dollars(value), between(value / 2, value * 3, unit, value), change(value)]
+    assert [text for text in shown if EXPONENT.search(text)] == []
+
+
+@given(st.lists(FIGURES, min_size=3, max_size=3), UNITS)
+def test_an_interval_is_in_the_unit_of_its_value(values: list[float], unit: str) -> None:
+    low, value, high = sorted(values)
+    wanted = scale_of(unit, value).unit
+    assert quantity(value, unit).endswith(f" {wanted}")
+    assert re.fullmatch(rf"[\d,.]+ – [\d,.]+ {re.escape(wanted)}", between(low, high, unit, value))
+    assert figure(Interval(value, low, high, 9), unit).count(wanted) == 1
+
+
+@given(st.integers(0, 10**9))
+def test_one_is_never_many(number: int) -> None:
+    assert counted(number, "token").endswith("tokens") == (number != 1)
+    assert (cores(number).endswith("cores")) == (number != 1)
+
+
+@given(st.floats(0, 1e7))
+def test_nothing_takes_no_time(seconds: float) -> None:
+    assert not duration(seconds).startswith("0")
+
+
+@given(st.floats(1e-9, 1e9))
+def test_significant_digits_are_kept_however_small(value: float) -> None:
+    assert float(significant(value, 2).replace(",", "")) == pytest.approx(value, rel=0.051)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, width=32))
+def test_a_number_as_given_reads_back(value: float) -> None:
+    assert float(exact(value).replace(",", "")) == value

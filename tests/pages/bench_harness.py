@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.bench.findings.summary import summarise
+from engine.bench.measuring.quietness import Quietness
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import Preview, preview
@@ -17,6 +18,7 @@ from engine.reference import reference_run
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
 from engine.samples import FLAGS, Samples, make_sample
 from engine.tasks import Task, TaskRunner
+from engine.workbench.bench_slot import WAITING
 from engine.workbench.machine_lease import MachineLease
 from tests.engine.bench.embedding_runs import embedding_run
 from tests.scripted_task import ScriptedTask
@@ -112,6 +114,7 @@ class ScriptedSlot:
         self.kept: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[Any, ...]] = []
         self.machine: Any = None
+        self.quiet: Quietness | None = None
         self.background = TaskRunner[Task[Any]]()
 
     @property
@@ -205,6 +208,13 @@ class ScriptedSlot:
 
     def start_shape(self, shape: str, run_id: str) -> None:
         self.calls.append(("start_shape", shape, run_id))
+
+    def quietness(self) -> Quietness | None:
+        return self.quiet
+
+    def start_when_quiet(self, plan: Plan) -> None:
+        self.calls.append(("start_when_quiet", plan))
+        self.background.start(ScriptedTask(WAITING))
 
     def build_llama_bench(self) -> None:
         self.calls.append(("build_llama_bench",))

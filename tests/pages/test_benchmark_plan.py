@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from engine.bench.measuring.quietness import Quietness
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.plan_file import plan_to_json
 from engine.errors import ProgramFailed
@@ -28,11 +29,30 @@ def opened(slot: ScriptedSlot, run: RunRecord) -> AppTest:
 
 def test_the_page_opens_on_a_plan_with_its_cost_and_one_primary_button(slot: ScriptedSlot) -> None:
     at = page()
-    assert [metric.label for metric in at.main.metric] == ["Time", "Samples", "Memory", "Finds from"]
+    assert [metric.label for metric in at.main.metric] == ["Time", "Samples", "Memory", "Detects from"]
     (label,) = primary(at)
     assert label.startswith("Run · about")
     assert at.session_state["axes_shown"] == ["layout", "parallel"]
     assert address(at) == {"question": "speed"}
+
+
+def test_a_plan_without_a_verdict_offers_the_rounds_that_give_one(slot: ScriptedSlot) -> None:
+    at = page()
+    at.number_input(key="plan_rounds").set_value(3).run()
+    assert at.main.metric[3].value == "no verdict"
+    assert plain("No verdict is possible with 3 rounds: 8 are the fewest") in said(at)
+    assert at.button(key="plan_rounds_0").label.startswith("Use 8 rounds · about ")
+    press(at, "plan_rounds_0")
+    assert at.number_input(key="plan_rounds").value == 8
+    assert "No verdict" not in said(at) and at.main.metric[3].value.endswith(" %")
+
+
+def test_before_run_it_says_whether_the_machine_is_quiet(slot: ScriptedSlot) -> None:
+    assert "Looking whether the machine is quiet" in said(page())
+    slot.quiet = Quietness(0.06, 2, 0.0, {})
+    assert f":green[●] {plain('Quiet: other programs use 3 %')}" in said(page())
+    slot.quiet = Quietness(0.8, 2, 0.0, {"chromium": 0.8})
+    assert f":orange[●] {plain('Not quiet: chromium uses 0.8 cores')}" in said(page())
 
 
 def test_run_starts_what_is_typed_and_watches_it(slot: ScriptedSlot) -> None:

@@ -10,7 +10,8 @@ from engine.bench.findings.summary import summarise
 from engine.bench.planning.plan import Plan
 from engine.reference import reference_runs
 from engine.runs import RunRecord
-from engine.units import counted
+from engine.samples import FLAGS
+from engine.units import counted, quantity
 from pages.parts.benchmark import run_table
 from pages.parts.benchmark.run_facts import facts
 from pages.parts.plain import plain
@@ -70,6 +71,40 @@ def test_an_interrupted_run_is_offered(slot: ScriptedSlot, plan: Plan) -> None:
 def test_an_unknown_address_says_so(slot: ScriptedSlot) -> None:
     at = page(run="01a1fab9-91c7-7816-819a-8fcdffdfbaff")
     assert "not here" in at.main.error[0].value
+
+
+def test_cards_name_their_configuration_and_put_the_best_beside_the_control(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(plan)
+    summary = summarise(run)
+    at = opened(slot, run)
+    best, control = summary.cell(summary.best), summary.cell(summary.baseline)
+    assert best is not None and control is not None and best is not control
+    shown = [metric.value for metric in at.main.metric[:2]]
+    assert shown == [quantity(cell.metrics["tokens_per_s"].value, "tok/s") for cell in (best, control)]
+    under = [caption.value for caption in at.main.caption if " – " in caption.value]
+    assert under[0].startswith(plain(best.label)) and under[1].startswith(plain(f"{control.label} · control"))
+
+
+def test_without_a_verdict_the_card_is_that_of_the_sentence_and_not_the_slowest(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(replace(plan, rounds=3))
+    summary = summarise(run)
+    fastest = max(summary.cells, key=lambda cell: cell.metrics["tokens_per_s"].value)
+    at = opened(slot, run)
+    assert at.main.metric[0].value == quantity(fastest.metrics["tokens_per_s"].value, "tok/s")
+    assert at.main.subheader[0].value.startswith(plain(f"{fastest.label} looks "))
+
+
+def test_a_run_mostly_disturbed_says_by_what_and_is_run_again_when_quiet(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(replace(plan, rounds=6, axes={"layout": ("1x2", "2x1")}), noise=0.1)
+    run.samples["flag"], run.samples["other_cores"] = FLAGS.index("contended"), 0.8
+    run = replace(run, outcome={"programs": {"chromium": 0.7}})
+    at = opened(slot, run)
+    words = "12 of 12 samples were disturbed: by other programs (0.8 cores, mostly chromium 0.7 cores)"
+    assert plain(words) in said(at)
+    assert primary(at) == ["Run again when the machine is quiet"]
+    press(at, "run_when_quiet")
+    assert slot.calls == [("start_when_quiet", Plan.from_dict(run.plan))]
+    assert at.button(key="bench_background_stop").label == "Stop"
 
 
 def test_too_little_data_asks_for_as_many_rounds_as_it_says(slot: ScriptedSlot, plan: Plan) -> None:

@@ -32,7 +32,7 @@ LAYOUTS = ("1x1", "1x2", "2x1", "2x2")
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return Plan(model=str(embedded_model()), axes={"layout": LAYOUTS, "parallel": (1, 4)}, rounds=6)
+    return Plan(model=str(embedded_model()), axes={"layout": LAYOUTS, "parallel": (1, 4)}, rounds=12)
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ HOSTILE = '</script><img src=x onerror="alert(1)"><b>\u202ebold'
 
 @pytest.fixture(scope="module")
 def run() -> RunRecord:
-    plan = Plan(name="Mine", model=str(embedded_model()), axes={"layout": LAYOUTS, "parallel": (1, 2, 4, 8)}, rounds=6)
+    plan = Plan(name="Mine", model=str(embedded_model()), axes={"layout": LAYOUTS, "parallel": (1, 2, 4, 8)}, rounds=12)
     return make_run(plan)
 
 
@@ -102,7 +102,7 @@ def test_a_box_stands_on_the_samples_that_count(comparison: Comparison) -> None:
     boxes = [trace for trace in figure.data if trace.type == "box"]
     assert [len(box.x) for box in boxes] == [entry.cell.num_counted for entry in reversed(comparison.entries)]
     num_out = sum(entry.cell.num_flagged for entry in comparison.entries)
-    assert title(figure) == f"{num_out} of {12 * 6} samples excluded"
+    assert title(figure) == f"{num_out} of {12 * 12} samples excluded"
 
 
 def test_many_samples_send_few_points_and_keep_their_quartiles(run: RunRecord) -> None:

@@ -26,7 +26,7 @@ def names(at: AppTest) -> list[str]:
 def test_a_new_history_opens_on_the_reference_machines(history: History) -> None:
     at = page()
     assert address(at) == {"view": "runs"}
-    assert "Nothing was measured here yet" in said(at)
+    assert "No runs yet" in said(at)
     assert "nothing was measured here yet" in at.main.subheader[0].value
     assert at.get("plotly_chart")
 

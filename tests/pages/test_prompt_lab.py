@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from engine.errors import ConfigError
 from engine.models import embedded_model
 from engine.specs import PoolSpec, Request, Sampling
 from engine.workbench import Workbench
@@ -166,8 +167,41 @@ def test_a_parameter_out_of_range_is_named_in_place_and_nothing_runs(
     field = at.number_input(key=key).set_value(value)
     assert field.min is field.max is None, "a browser keeps back what lies beyond the bounds"
     at.button(key="do_run").click().run()
-    assert plain(named) in at.main.error[0].value
+    assert [plain(named) in error.value for error in at.main.error] == [True]
     assert address(at) == before
+    at.number_input(key=key).set_value({"lab_seed": 1, "lab_max_tokens": 4}.get(key, 1.0 if "." in str(value) else 1))
+    assert not at.run().main.error
+
+
+def test_an_error_is_gone_once_something_else_is_asked(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = short(page())
+    monkeypatch.setattr(bench, "submit", refuse)
+    at.button(key="do_run").click().run()
+    assert [error.value for error in at.main.error] == [plain("The queue is full: wait a moment.")]
+    assert at.run().main.error, "until something changes it stays"
+    at.number_input(key="lab_temperature").set_value(500.0).run()
+    assert [plain("temperature = 500.0") in error.value for error in at.main.error] == [True]
+    at.number_input(key="lab_temperature").set_value(0.5).run()
+    assert not at.main.error
+
+
+def refuse(_draft: object) -> None:
+    raise ConfigError("The queue is full: wait a moment.")
+
+
+def test_a_bad_address_leaves_a_mode_chosen(chatting: Workbench) -> None:
+    at = page(trial="01a1fab9-91c7-7816-819a-8fcdffdfbaff")
+    assert "not here" in at.main.error[0].value
+    assert at.segmented_control(key="lab_mode").value == "Completion"
+
+
+def test_the_recorded_sample_leaves_the_seed_empty(bench: Workbench) -> None:
+    trial = bench.recorded()
+    assert trial is not None and trial.draft.sampling.seed is not None
+    at = page(trial=trial.id)
+    assert at.number_input(key="lab_seed").value is None
+    assert "Edited since this run." not in captions(at)
+    assert "Press Run to generate yours." in captions(at)
 
 
 def test_a_prompt_that_is_too_long_is_told_in_the_words_of_the_picker(bench: Workbench) -> None:

@@ -260,7 +260,7 @@ def test_the_token_that_came_last_is_pinned_whether_it_came_before_or_after_the_
         show(page, server, trial, last=1)
         expect(page.locator(".inspector h3")).to_have_text("Token 5 of 5")
     trial.go_on(1)
-    trial.finish("It reached the 6 tokens asked for.")
+    trial.finish("Stopped at the 6-token limit.")
     tokens = page.locator(".t.answer") if is_seen_live else show(page, server, trial, last=1)
     expect(page.locator(".ending")).not_to_be_empty()
     expect(page.locator(".inspector h3")).to_have_text("Token 6 of 6")

@@ -12,6 +12,7 @@ from engine.pool.job import Job
 from engine.pool.pool import Pool
 from engine.results import INSPECTED, Completion, Floats, Ints
 from engine.specs import Sampling
+from engine.units import counted, significant
 
 NUM_CANDIDATES = 256
 """Candidates kept of each distribution; what is left of its mass counts as one more."""
@@ -67,7 +68,10 @@ class Divergence(NamedTuple):
     @property
     def sentence(self) -> str:
         """The figures in words."""
-        kl = f"KL {self.kl_mean:.2g} nats a token, {self.kl_max:.2g} at most, over {self.num_tokens:,} tokens"
+        kl = (
+            f"KL {significant(self.kl_mean)} nats a token, {significant(self.kl_max)} at most, "
+            f"over {counted(self.num_tokens, 'token')}"
+        )
         if self.first_difference is None:
             return f"Answers as the reference does: all {self.num_answers:,} greedy answers are the same ({kl})."
         return (

@@ -15,7 +15,7 @@ from engine.runs import CellRecord, RunRecord, quantisation_in
 from engine.samples import METRICS_BY_NAME
 from engine.stats import Interval, Verdict, compare_many
 from engine.stats.evidence import ByRound
-from engine.units import counted, digits, percent, quantity
+from engine.units import counted, digits, percent, quantity, significant
 
 
 class Size(NamedTuple):
@@ -222,7 +222,7 @@ def _sentence(files: Sequence[QuantisationFigures], sequences: tuple[int, ...]) 
     best = max(faster, key=lambda file: file.speeds[few].value)
     share = best.size.num_bytes / original.size.num_bytes
     sized = "" if math.isnan(share) else f", at {percent(share)} of its size"
-    kl = "" if math.isnan(best.kl_mean) else f" and KL {best.kl_mean:.2g} nats a token"
+    kl = "" if math.isnan(best.kl_mean) else f" and KL {significant(best.kl_mean)} nats a token"
     return f"{best.label} is the fastest at {at}: {times(best.verdicts[few].ratio)} {original.label}{sized}{kl}."
 
 

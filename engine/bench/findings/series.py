@@ -16,6 +16,7 @@ from engine.errors import ConfigError
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME, Samples, is_counted
 from engine.stats import Interval
+from engine.units import exact
 
 NEARLY_BEST_SHARE = 0.95
 """What a cell must reach of the best to count as nearly as good."""
@@ -144,7 +145,8 @@ def scaling(summary: Summary, metric: str) -> Scaling | None:
     finding = "No number of threads is faster than one instance with the fewest"
     if last is not first:
         gain = last.y.value / first.y.value
-        finding = f"{last.x:.0f} threads are {gain:.2f} times as fast as {first.x:.0f}; ideal is {last.x / first.x:.2g}"
+        ideal_gain = exact(round(last.x / first.x, 1))
+        finding = f"{last.x:.0f} threads are {gain:.2f} times as fast as {first.x:.0f}; ideal is {ideal_gain}"
     return Scaling(tuple(lines), ideal, finding)
 
 

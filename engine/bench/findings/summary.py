@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from engine.bench.findings.disturbance import Disturbance, disturbance_of
 from engine.bench.findings.rounds import APART, Rounds, round_s
-from engine.bench.findings.wording import cosine, escaped, figure, row, times, told
+from engine.bench.findings.wording import SPEEDS, cosine, escaped, figure, gain_of, looks, row, times, told
 from engine.runs import CellStatus, RunRecord
 from engine.samples import MAIN_METRICS, METRICS_BY_NAME, Metric, Samples
 from engine.stats import Interval, Verdict, compare_many
@@ -67,6 +68,7 @@ class Summary:
     baseline: int | None
     best: int | None
     sentence: str
+    disturbance: Disturbance
 
     def cell(self, number: int | None) -> CellSummary | None:
         """The cell of that number; None where there is none."""
@@ -86,7 +88,10 @@ class Summary:
         note = "Median over rounds (95 % interval" + ("; the range below six rounds)." if few else ").")
         num_untried = len(self.cells) - len(shown)
         note += f" {counted(num_untried, 'cell')} not measured." if num_untried else ""
-        return "\n".join([escaped(self.sentence), "", *lines, "", note, ""])
+        if any(cell.verdict is not None and math.isfinite(cell.verdict.p_value) for cell in shown):
+            note += " p: corrected for the number of comparisons and for looking again."
+        disturbed = [escaped(self.disturbance.sentence), ""] if self.disturbance.sentence else []
+        return "\n".join([escaped(self.sentence), "", *lines, "", note, "", *disturbed])
 
     def _columns(self, cell: CellSummary, names: list[str], facts: Iterable[str]) -> list[str]:
         figures = [figure(cell.metrics.get(name), METRICS_BY_NAME[name].unit) for name in names]
@@ -115,8 +120,11 @@ def summarise(run: RunRecord, *, main_metric: str | None = None, baseline: int |
     verdicts = {} if base is None else verdicts_within(run, rounds, base, METRICS_BY_NAME[main])
     cells = tuple(replace(cell, verdict=verdicts.get(cell.number)) for cell in cells)
     best = proven_best(cells, main, base)
-    sentence = run.outcome.get("sentence") or sentence_of(cells, main, base, best, round_s(run.samples))
-    return Summary(cells=cells, main_metric=main, baseline=base, best=best, sentence=sentence)
+    disturbance = disturbance_of(run)
+    sentence = run.outcome.get("sentence") or sentence_of(
+        cells, main, base, best, round_s(run.samples), is_disturbed=disturbance.is_mostly
+    )
+    return Summary(cells=cells, main_metric=main, baseline=base, best=best, sentence=sentence, disturbance=disturbance)
 
 
 def medians_of(run: RunRecord, rounds: Rounds) -> tuple[CellSummary, ...]:
@@ -145,7 +153,7 @@ def by_round(samples: Samples, cell: int, metric: str) -> dict[int, float]:
 
 def words_of(metric: Metric) -> tuple[Word, Word]:
     """The words for better and worse; for more and less where neither is better."""
-    if metric.unit in ("tok/s", "sent/s", "s"):
+    if metric.unit in SPEEDS:
         return "faster", "slower"
     return ("less", "more") if metric.is_more_better is False else ("more", "less")
 
@@ -195,10 +203,12 @@ def sentence_of(
     seconds_of_round: float = math.nan,
     *,
     nothing: str = "No setting",
+    is_disturbed: bool = False,
 ) -> str:
-    """The best cell and by how much it is better, or why none is known to be; and one that may be better still.
+    """The best cell and by how much it is better, or seems to be; and one that may be better still.
 
-    nothing: what the sentence begins with where no cell is better.
+    nothing: what the sentence begins with where no cell is better. is_disturbed: another run on a quiet machine would
+    tell more than further rounds.
     """
     by_number = {cell.number: cell for cell in cells}
     if base is None or best is None:
@@ -213,21 +223,27 @@ def sentence_of(
     sign = 1 if metric.is_more_better else -1
     undecided = [by_number[number] for number, verdict in verdicts.items() if _may_be_better(verdict, sign)]
     likely = max(undecided, key=lambda cell: sign * cell.metrics[main].value, default=None)
+    missing = _missing(likely, seconds_of_round, is_disturbed) if likely is not None else ""
     if best in verdicts:
         said = f"{given}, {times(verdicts[best].ratio)} that of {_name(theirs)}."
         if likely is None or sign * likely.metrics[main].value <= sign * chosen.metrics[main].value:
             return said
         may_be = f"may be {better}" if is_faster else f"may have {better} {metric.label}"
         seen = figure(likely.metrics[main], metric.unit)
-        return f"{said} {_name(likely)} {may_be} still, at {seen}: {_missing(likely, seconds_of_round)} would tell."
+        return f"{said} {_name(likely)} {may_be} still, at {seen}: {missing} tell."
     is_better = f"is {better}" if is_faster else f"has {better} {metric.label}"
     if likely is not None:
-        question = f"whether {_name(likely)} {is_better} than {_name(theirs)}"
-        return f"Not enough data to tell {question}: {_missing(likely, seconds_of_round)} would."
+        return _estimate(likely, theirs, verdicts[likely.number].ratio, metric, missing)
     num_same = sum(verdict.word == "same" for verdict in verdicts.values())
     alike = f" ({num_same} of {len(verdicts)} the same within ±{100 * SAME_WITHIN:.0f} %)" if num_same else ""
     kept = f"keep it, at {figure(theirs.metrics[main], metric.unit)} {metric.label}"
     return f"{nothing} {is_better} than {_name(theirs)}{alike}: {kept}."
+
+
+def _estimate(likely: CellSummary, theirs: CellSummary, ratio: Interval, metric: Metric, missing: str) -> str:
+    """What a cell looks like beside the baseline, and what is missing for a verdict."""
+    does = "confirm it" if gain_of(ratio, metric.is_more_better).value > 1 else "tell"
+    return f"{looks(_name(likely), _name(theirs), ratio, metric)}; {missing} {does}."
 
 
 def _nothing(cells: Sequence[CellSummary]) -> str:
@@ -241,11 +257,13 @@ def _may_be_better(verdict: Verdict, sign: int) -> bool:
     return verdict.word == "not enough data" and not best <= 1 + SAME_WITHIN
 
 
-def _missing(cell: CellSummary, seconds_of_round: float) -> str:
-    """The rounds that a verdict on a cell needs, and how long they take where that is known."""
+def _missing(cell: CellSummary, seconds_of_round: float, is_disturbed: bool) -> str:
+    """What a verdict on a cell needs: rounds, with how long they take where that is known, or a quiet machine."""
+    if is_disturbed:
+        return "a run while the machine is quiet would"
     more = cell.verdict.more_rounds if cell.verdict else 0
     time = f" (about {duration(more * seconds_of_round)})" if math.isfinite(seconds_of_round) else ""
-    return f"{counted(more, 'more round')}{time}"
+    return f"{counted(more, 'more round')}{time} would"
 
 
 def _name(cell: CellSummary) -> str:

@@ -174,7 +174,7 @@ def _beside(change: Change, metric: Metric) -> str:
         return f"as in {before}"
     if word in words_of(metric):
         return f"{word} than {before}: {ratio}"
-    return f"{ratio} that of {before}: too little to tell that it changed"
+    return f"{ratio} that of {before}: no change detected"
 
 
 def _figure(point: TrendPoint, metric: Metric) -> str:

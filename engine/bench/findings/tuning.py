@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.bench.findings.rounds import Rounds
-from engine.bench.findings.wording import times
+from engine.bench.findings.wording import looks, times
 from engine.bench.planning.candidates import DEFAULT, DEFAULT_LABEL, ENOUGH, METRIC
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.running.effects import Effects, effects
@@ -122,9 +122,8 @@ class Tuning:
         gain = f"{times(ratio)} {DEFAULT_LABEL}"
         if answer.winner == DEFAULT and answer.verdict.word == "not enough data":
             more = counted(answer.verdict.more_rounds, "more round")
-            return (
-                f"{label} may be better, {gain}, but that is not shown yet: {more} would. Till then keep the default."
-            )
+            estimate = looks(label, DEFAULT_LABEL, ratio, METRICS_BY_NAME[self._metric])
+            return f"{estimate}; {more} would confirm it. Until then keep the default."
         if answer.winner == DEFAULT:
             return f"Nothing tried is better than {DEFAULT_LABEL} by more than {percent(FLAT)}: keep it."
         return f"{label}: {figure}, {gain}." if ratio.num else f"{label}: {figure}; the default could not be measured."

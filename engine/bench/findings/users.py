@@ -13,6 +13,7 @@ from engine.runs import CellRecord, RunRecord
 from engine.samples import Samples, is_counted
 from engine.stats import Interval, median_interval
 from engine.units import counted as several
+from engine.units import exact
 
 _MEDIAN, _P95 = 0.5, 0.95
 
@@ -149,6 +150,6 @@ def _named(users: int) -> str:
 def _sentence(who: str, wanted: Objective, note: str) -> str:
     added = f" ({note})" if note else ""
     return (
-        f"This machine serves {who} at first token < {wanted.ttft_s:g} s and {wanted.per_s:g} tok/s each, "
-        f"{100 * wanted.share:g} % of the requests so{added}."
+        f"This machine serves {who} at first token < {exact(wanted.ttft_s)} s and {exact(wanted.per_s)} tok/s each, "
+        f"{exact(round(100 * wanted.share, 1))} % of the requests so{added}."
     )

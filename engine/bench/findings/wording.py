@@ -2,10 +2,22 @@
 
 import math
 import re
+from typing import Any
 
+from engine.jsonable import figure as number
+from engine.samples import Metric
 from engine.stats import Interval, Verdict
 from engine.stats.verdicts import SAME_WITHIN
 from engine.units import NOT_MEASURED, counted, digits, quantity, scale_of
+
+SPEEDS = ("tok/s", "sent/s", "s")
+"""Units of metrics that are faster or slower; of others there is more or less."""
+
+CONFIDENCE = 0.95
+"""Of all intervals here."""
+
+_DOUBLE = 2.0
+"""Ratio from which on it is said as times, not in percent."""
 
 
 def figure(interval: Interval | None, unit: str) -> str:
@@ -27,11 +39,52 @@ def times(ratio: Interval) -> str:
 
 
 def told(verdict: Verdict) -> str:
-    """The verdict's word with the ratio, or with the rounds that are missing."""
-    if verdict.word == "not enough data":
-        return f"not enough data: {counted(verdict.more_rounds, 'more round')}"
-    word = f"same within ±{100 * SAME_WITHIN:.0f} %" if verdict.word == "same" else verdict.word
-    return f"{word}: {times(verdict.ratio)}"
+    """The verdict's word with the ratio and its p-value, and the rounds that are missing."""
+    if verdict.word == "same":
+        return f"same within ±{100 * SAME_WITHIN:.0f} %: {times(verdict.ratio)}"
+    said = f"{verdict.word}: {times(verdict.ratio)}" if verdict.ratio.num else verdict.word
+    said += f", {p_value(verdict.p_value)}" if math.isfinite(verdict.p_value) else ""
+    return f"{said}, {counted(verdict.more_rounds, 'more round')}" if verdict.more_rounds else said
+
+
+def p_value(value: float) -> str:
+    """p = 0.012; p < 0.001 for less."""
+    return f"p = {value:.3f}" if value >= 0.001 else "p < 0.001"
+
+
+def plain_verdict(verdict: Verdict) -> dict[str, Any]:
+    """A verdict for JSON: all that the pages say of it."""
+    return {
+        "word": verdict.word,
+        "ratio": {name: number(value) for name, value in verdict.ratio._asdict().items()},
+        "confidence": CONFIDENCE,
+        "p_value": number(verdict.p_value),
+        "num_rounds": verdict.num_rounds,
+        "more_rounds": verdict.more_rounds,
+    }
+
+
+def gain_of(ratio: Interval, is_more_better: bool | None) -> Interval:
+    """A ratio turned so that above 1 is better."""
+    if is_more_better is not False:
+        return ratio
+    return ratio._replace(value=1 / ratio.value, low=1 / ratio.high, high=1 / ratio.low)
+
+
+def looks(name: str, other: str, ratio: Interval, metric: Metric) -> str:
+    """A clause: "a looks 12 % faster than b (8 to 16 %)", "a looks 3.20 times as fast as b (2.9 to 3.5)".
+
+    ratio: of `name` over `other`. Of what is no speed: "a looks to have 12 % more goodput than b (8 to 16 %)".
+    """
+    is_speed = metric.unit in SPEEDS
+    gain = gain_of(ratio, metric.is_more_better) if is_speed else ratio
+    verb = "looks" if is_speed else "looks to have"
+    if gain.value >= _DOUBLE:
+        as_much = "as fast as" if is_speed else f"the {metric.label} of"
+        return f"{name} {verb} {gain.value:.2f} times {as_much} {other}{_bounds(gain, 1, '.2f')}"
+    is_more = gain.value >= 1
+    what = ("faster" if is_more else "slower") if is_speed else f"{'more' if is_more else 'less'} {metric.label}"
+    return f"{name} {verb} {_signed(abs(gain.value - 1))} % {what} than {other}{_shares(gain)}"
 
 
 def row(columns: list[str]) -> str:
@@ -50,3 +103,16 @@ def _bounds(interval: Interval, factor: float, form: str = "") -> str:
         return ""
     low, high = (format(bound, form) if form else digits(bound * factor) for bound in (interval.low, interval.high))
     return f" ({low} to {high})"
+
+
+def _shares(gain: Interval) -> str:
+    """The interval of a gain in percent, both ends counted in the direction of the value."""
+    if not math.isfinite(gain.low + gain.high):
+        return ""
+    low, high = (gain.low - 1, gain.high - 1) if gain.value >= 1 else (1 - gain.high, 1 - gain.low)
+    return f" ({_signed(low)} to {_signed(high)} %)"
+
+
+def _signed(share: float) -> str:
+    shown = f"{abs(100 * share):.{0 if abs(share) >= 0.0995 or abs(share) < 0.0005 else 1}f}"
+    return f"−{shown}" if share < 0 and float(shown) else shown

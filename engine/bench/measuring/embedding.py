@@ -82,7 +82,7 @@ class EmbeddingTarget:
             "pss_bytes": after.pss_bytes,
             "private_bytes": sum(process.private_bytes for process in processes),
         }
-        return Measured(started_at, watch.seconds, metrics, watch.values(), watch.flag())
+        return Measured(started_at, watch.seconds, metrics, watch.values(), watch.flag(), watch.programs())
 
     def close(self) -> None:
         """Close the pool, whoever else uses it."""

@@ -4,6 +4,7 @@ Counters of the kernel are read before and after and never in between; what the 
 """
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import NamedTuple, Self
 
 import psutil
 
+from engine.bench.measuring.other_programs import programs, used_cores
 from engine.pool.placement import allowed_cores
 from engine.samples import Flag
 
@@ -23,8 +25,6 @@ THROTTLED_SHARE = 0.01
 """Time stopped by the control group's quota from which a sample is throttled, as a share of its seconds."""
 MAJOR_FAULTS_PER_S = 10
 """Page faults that read the disk, from which a sample is cold."""
-LIGHTS_S = 0.2
-"""Seconds over which the noise lights are read."""
 
 _NAN = float("nan")
 _BUSY = ("user", "nice", "system", "irq", "softirq")
@@ -54,18 +54,20 @@ class Watch:
     """Context around a sample; `pids` are the processes that are measured.
 
     Processor time of this process, of all that descend from it and of those it has waited for is ours; the rest is
-    of others. After the block values(), use() and flag() tell of it.
+    of others. After the block values(), use(), programs() and flag() tell of it.
     """
 
     def __init__(self, pids: Sequence[int] = ()) -> None:
         self._pids = tuple(pids)
 
     def __enter__(self) -> Self:
+        self._programs_before = self._programs_after = programs()
         self._before = self._after = _read(self._pids)
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._after = _read(self._pids)
+        self._programs_after = programs()
 
     @property
     def seconds(self) -> float:
@@ -93,6 +95,10 @@ class Watch:
             "switches_per_s": switches / self.seconds,
         }
 
+    def programs(self) -> dict[str, float]:
+        """Cores that other programs used, by name, most first; those that used most, none where not known."""
+        return used_cores(self._programs_before, self._programs_after, self.seconds, os.getpid())
+
     def flag(self) -> Flag:
         """As flag_of says; throttled too where a core was slowed for heat."""
         if self._gained("throttles") > 0:
@@ -115,13 +121,6 @@ def flag_of(surroundings: Mapping[str, float], seconds: float, num_cores: int) -
         return "cold"
     is_crowded = surroundings["other_cores"] > OTHER_SHARE * num_cores
     return "contended" if is_crowded or surroundings["steal_share"] > STEAL_SHARE else "clean"
-
-
-def now() -> dict[str, float]:
-    """The figures of SURROUNDINGS over the last LIGHTS_S seconds, for which the caller waits."""
-    with Watch() as watch:
-        time.sleep(LIGHTS_S)
-    return watch.values()
 
 
 def _read(pids: Sequence[int]) -> Counters:

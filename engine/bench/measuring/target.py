@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from engine.bench.findings.waterfall import PartTotals, seconds_of_pool
@@ -36,13 +37,17 @@ _MOST_REPETITIONS = 10_000
 
 
 class Measured(NamedTuple):
-    """One sample. started_at: Unix seconds; metrics by the names of METRICS, surroundings by those of SURROUNDINGS."""
+    """One sample. started_at: Unix seconds; metrics by the names of METRICS, surroundings by those of SURROUNDINGS.
+
+    programs: cores that other programs used, by name.
+    """
 
     started_at: float
     duration_s: float
     metrics: Mapping[str, float]
     surroundings: Mapping[str, float]
     flag: Flag
+    programs: Mapping[str, float] = MappingProxyType({})
 
 
 class Target(Protocol):
@@ -125,7 +130,7 @@ class PoolTarget:
         }
         if self._has_parts:
             self._add_parts({name: _gained(before, after, name) for name in after[0]}, repetitions)
-        return Measured(started_at, watch.seconds, metrics, watch.values(), watch.flag())
+        return Measured(started_at, watch.seconds, metrics, watch.values(), watch.flag(), watch.programs())
 
     def _add_parts(self, gained: Mapping[str, float], repetitions: list[Repetition]) -> None:
         wall_s = sum(map(seconds_of, repetitions))

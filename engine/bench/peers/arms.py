@@ -129,7 +129,7 @@ class ProgramTarget:
         metrics = metrics_of([[[self._times(answer)]] for answer in answers], self._cell.objective)
         inside = sum(answer["parts"]["prefill_s"] + answer["parts"]["decode_s"] for answer in answers)
         metrics |= watch.use() | _memory(self._program.pid) | {"decode_share": inside / measured_s}
-        return Measured(started_at, watch.seconds, metrics, watch.values(), watch.flag())
+        return Measured(started_at, watch.seconds, metrics, watch.values(), watch.flag(), watch.programs())
 
     def close(self) -> None:
         """End the program."""

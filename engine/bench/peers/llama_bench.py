@@ -65,7 +65,7 @@ class LlamaBench:
         if tokens:
             per_s = asked.num_generated * len(tokens) / sum(tokens)
             metrics |= {"tokens_per_s": per_s, "decode_per_s": per_s, "tpot_s": 1 / per_s}
-        return Measured(started_at, watch.seconds, metrics, watch.values(), watch.flag())
+        return Measured(started_at, watch.seconds, metrics, watch.values(), watch.flag(), watch.programs())
 
     def close(self) -> None:
         """End the program where it runs; a sample being measured then fails."""

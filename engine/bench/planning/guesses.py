@@ -1,6 +1,7 @@
 """First guesses of how long things take on a usual machine; measured seconds take their place once there are any."""
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from engine.bench.planning.embedding_guesses import guessed_embedding_load_s, guessed_embedding_s
@@ -28,6 +29,17 @@ class Guess(NamedTuple):
     sample_s: float
     load_s: float
     cold_load_s: float
+
+
+TURN_S = 0.2
+"""What a sample takes beside its requests."""
+
+
+def expected_turns(cells: Iterable[PlannedCell]) -> dict[int, float]:
+    """Seconds of a sample of each cell whose model can be read, by number, once its workers are loaded."""
+    feasibility = Feasibility()
+    guesses = {cell.number: guess(cell, feasibility) for cell in cells if not cell.refusal}
+    return {number: found.sample_s + TURN_S for number, found in guesses.items() if found is not None}
 
 
 def guess(cell: PlannedCell, feasibility: Feasibility) -> Guess | None:

@@ -5,20 +5,31 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from engine.bench.planning.candidates import MOST_FINALISTS, planned_cells
 from engine.bench.planning.feasibility import Feasibility, fit_together
-from engine.bench.planning.guesses import guess
+from engine.bench.planning.guesses import TURN_S, guess
 from engine.bench.planning.plan import Plan, PlannedCell
 from engine.bench.planning.schedule import MOST_REPEATS, turns_of
-from engine.stats import FIRST_LOOK, smallest_ratio
+from engine.stats import FIRST_LOOK, rounds_needed, smallest_ratio
 from engine.units import counted, duration
 
 USUAL_NOISE = 0.07
 """Standard deviation of the log-ratio of one round between two runs of the same thing on a shared machine."""
 
-_TURN_S = 0.2
+OFFERED_RATIO = 1.1
+"""Difference that the larger offer of rounds finds."""
+
 _NUM_WARM_UPS = 2
+
+
+class Offer(NamedTuple):
+    """Rounds that can give a verdict: the smallest ratio that four of five such runs find, and seconds in all."""
+
+    rounds: int
+    smallest_ratio: float
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +40,7 @@ class Preview:
     measured as many times as it may be. seconds_by_cell, and memory_by_cell (bytes of all its processes), by number.
     fits_together: the workers of all cells can stay loaded; else they are loaded anew each round. smallest_ratio: 1.05
     means that a difference of 5 % from the first cell is found in four of five runs; inf: that no difference can be
-    told.
+    told. offers: where that is so, numbers of rounds that can tell, the fewest first.
     """
 
     plan: Plan
@@ -41,6 +52,7 @@ class Preview:
     memory_by_cell: Mapping[int, int]
     fits_together: bool
     smallest_ratio: float
+    offers: tuple[Offer, ...] = ()
 
     @property
     def refused(self) -> tuple[PlannedCell, ...]:
@@ -58,19 +70,23 @@ class Preview:
         if self.plan.question != "settings" and not self.fits_together:
             said.append("The workers do not fit into memory together, so they are loaded anew each round.")
         if num_able > 1 and self.smallest_ratio < math.inf:
-            said.append(
-                f"Finds differences from {math.ceil(100 * (self.smallest_ratio - 1)):,} % on, at the usual noise."
-            )
-        elif num_able > 1:
-            said.append(f"Too few rounds for any verdict: at least {FIRST_LOOK} are needed.")
+            said.append(f"Detects differences of {share_of(self.smallest_ratio)} or more, at the usual noise.")
+        elif self.offers:
+            said.append(f"No verdict is possible with {counted(self.plan.rounds, 'round')}: {self._offered}.")
         return " ".join(said)
+
+    @property
+    def _offered(self) -> str:
+        fewest, *more = self.offers
+        found = [f"{fewest.rounds:,} are the fewest and detect {share_of(fewest.smallest_ratio)} or more"]
+        return "; ".join([*found, *(f"{one.rounds:,} detect {share_of(one.smallest_ratio)}" for one in more)])
 
     def _amount(self, num_able: int) -> str:
         if self.plan.question == "settings":
             return f"{counted(num_able, 'candidate')}, the better ones measured again, in {duration(self.seconds)}."
         return (
             f"{counted(num_able, 'cell')} × {counted(self.plan.rounds, 'round')}: "
-            f"{counted(self.num_samples, 'sample')} with the anchor's, about {duration(self.seconds)}, "
+            f"{counted(self.num_samples, 'sample')}, including the control, about {duration(self.seconds)}, "
             f"up to {duration(self.most_seconds)} if the machine is noisy."
         )
 
@@ -93,6 +109,7 @@ def preview(plan: Plan, *, sample_s: Mapping[int, float] | None = None, noise_sd
     if is_search and total > plan.budget_s:
         num_samples, total = int(num_samples * plan.budget_s / total), plan.budget_s
     needs = {cell.number: feasibility.need(cell) for cell in cells}
+    num_comparisons = _num_comparisons(plan, len(able))
     return Preview(
         plan=plan,
         cells=tuple(cells),
@@ -102,7 +119,28 @@ def preview(plan: Plan, *, sample_s: Mapping[int, float] | None = None, noise_sd
         seconds_by_cell=seconds,
         memory_by_cell={number: need.total for number, need in needs.items() if need is not None},
         fits_together=fits,
-        smallest_ratio=smallest_ratio(noise_sd, plan.rounds, num_comparisons=_num_comparisons(plan, len(able))),
+        smallest_ratio=smallest_ratio(noise_sd, plan.rounds, num_comparisons=num_comparisons),
+        offers=_offers(plan, noise_sd, num_comparisons, total) if len(able) > 1 else (),
+    )
+
+
+def share_of(ratio: float) -> str:
+    """How far a ratio is above 1, in whole percent, rounded up."""
+    return f"{math.ceil(100 * (ratio - 1) - 1e-9):,} %"
+
+
+def _offers(plan: Plan, noise_sd: float, num_comparisons: int, seconds: float) -> tuple[Offer, ...]:
+    """The fewest rounds of a verdict, and those that find OFFERED_RATIO; none where the plan's own are enough."""
+    if plan.rounds >= FIRST_LOOK:
+        return ()
+    needed = rounds_needed(noise_sd, OFFERED_RATIO, num_comparisons=num_comparisons)
+    return tuple(
+        Offer(
+            rounds,
+            smallest_ratio(noise_sd, rounds, num_comparisons=num_comparisons),
+            seconds * rounds / plan.rounds,
+        )
+        for rounds in sorted({FIRST_LOOK, needed})
     )
 
 
@@ -128,7 +166,7 @@ def _seconds(
     for cell in able:
         guessed = guesses[cell.number]
         sample = sample_s.get(cell.number, guessed.sample_s * correction)
-        seconds[cell.number] = num_turns[cell.number] * (sample + _TURN_S) + num_loads * _NUM_WARM_UPS * sample
+        seconds[cell.number] = num_turns[cell.number] * (sample + TURN_S) + num_loads * _NUM_WARM_UPS * sample
         if cell.worker_key not in loaded:
             loaded.add(cell.worker_key)
             seconds[cell.number] += num_loads * guessed.load_s + (guessed.cold_load_s if plan.measures_cold else 0)

@@ -1,7 +1,7 @@
 """How far a run is, and how long it will take, judged by the seconds that its turns have taken so far."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -27,9 +27,14 @@ class Progress:
 
 
 class TurnTimes:
-    """Seconds that turns took, by cell: loading, warming up and the sample together."""
+    """Seconds that turns took, by cell: loading, warming up and the sample together.
 
-    def __init__(self) -> None:
+    expected_s: seconds of a turn once its cell is loaded, by cell, as guessed before the run. They are corrected by
+    what is measured, so that a run that begins with loads does not look many times as long as it is.
+    """
+
+    def __init__(self, expected_s: Mapping[int, float] | None = None) -> None:
+        self._expected = dict(expected_s or {})
         self._seconds: dict[int, list[float]] = defaultdict(list)
 
     def add(self, cell: int, seconds: float) -> None:
@@ -37,13 +42,20 @@ class TurnTimes:
         self._seconds[cell].append(seconds)
 
     def left_s(self, cells: Iterable[int]) -> float | None:
-        """Seconds that one turn of each of `cells` will take; None while no turn has been measured.
+        """Seconds that one turn of each of `cells` will take; None while nothing is known.
 
-        A cell counts with its own mean without its first turn, which loads what may stay loaded; one that was measured
-        once with that turn; one not yet measured with the median of those.
+        A cell counts with its own mean without its first turn, which loads what may stay loaded. Others count as
+        expected, times what the measured ones took over what was expected of them; without an expectation with their
+        first turn, and those not yet measured with the median of all.
         """
+        wanted = list(cells)
+        again = {cell: fmean(seconds[1:]) for cell, seconds in self._seconds.items() if len(seconds) > 1}
+        if all(cell in again or cell in self._expected for cell in wanted):
+            ratios = [seconds / self._expected[cell] for cell, seconds in again.items() if cell in self._expected]
+            correction = median(ratios) if ratios else 1.0
+            return sum(again[cell] if cell in again else correction * self._expected[cell] for cell in wanted)
         if not self._seconds:
             return None
-        usual = {cell: fmean(seconds[1:] or seconds) for cell, seconds in self._seconds.items()}
+        usual = {cell: again.get(cell, seconds[0]) for cell, seconds in self._seconds.items()}
         typical = median(usual.values())
-        return sum(usual.get(cell, typical) for cell in cells)
+        return sum(usual.get(cell, typical) for cell in wanted)

@@ -2,12 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
+from engine.bench.measuring.other_programs import largest
 from engine.bench.measuring.target import Measured, Target
 from engine.bench.planning.plan import Plan, PlannedCell
 from engine.bench.planning.schedule import Turn, turns_of
@@ -52,6 +54,7 @@ class Runner:
     Without a strategy it is the plan's schedule of rounds; that raises ConfigError when no cell can run. To continue a
     run, give the samples and records that it has so far: what they fill is not measured again.
     `between` is called before each turn and may wait, so that something else can have the machine first.
+    expected_s: seconds of a turn by cell, as guessed; see TurnTimes.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Runner:
         samples: Samples | None = None,
         records: Iterable[CellRecord] | None = None,
         between: Callable[[], object] = lambda: None,
+        expected_s: Mapping[int, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan = plan
@@ -77,7 +81,9 @@ class Runner:
         self._records = {cell.number: known.get(cell.number, first_record(cell)) for cell in cells}
         self._strategy = strategy or Rounds(turns_of(plan, cells), cells, self.samples)
         self._out = {record.number for record in self._records.values() if record.status in ("failed", "refused")}
-        self._times = TurnTimes()
+        self._times = TurnTimes(expected_s)
+        self._disturbed_s = 0.0
+        self._programs: dict[str, float] = defaultdict(float)
         self._warm: dict[int, Target] = {}
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -89,6 +95,11 @@ class Runner:
     def records(self) -> tuple[CellRecord, ...]:
         """All cells as they are now, in their order."""
         return tuple(self._records.values())
+
+    @property
+    def programs(self) -> dict[str, float]:
+        """Mean cores that other programs used while disturbed samples were taken, by name, most first."""
+        return largest((name, spent / self._disturbed_s) for name, spent in self._programs.items())
 
     def run(self) -> RunStatus:
         """Measure until the strategy has no more turns or stop() was called.
@@ -184,6 +195,10 @@ class Runner:
             **measured.surroundings,
         )
         self.samples = np.concatenate([self.samples, sample])
+        if measured.flag != "clean":
+            self._disturbed_s += measured.duration_s
+            for name, cores in measured.programs.items():
+                self._programs[name] += cores * measured.duration_s
         self._reporter.sample(sample)
         positions = self._strategy.review(self.samples)
         if positions:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from engine.bench.findings.disturbance import PROGRAMS
 from engine.bench.findings.embeddings import embedding_sentence
 from engine.bench.findings.summary import summarise
 from engine.bench.findings.tuning import Tuning
@@ -14,6 +15,7 @@ from engine.bench.measuring.fleet import Fleet
 from engine.bench.measuring.machine import EMBEDDING_PACKAGES, fingerprint, fingerprint_hash, versions
 from engine.bench.peers.arms import open_target
 from engine.bench.planning.candidates import planned_cells
+from engine.bench.planning.guesses import expected_turns
 from engine.bench.planning.plan import Cell, Objective, Plan, PlannedCell
 from engine.bench.running.comparing import compared_answers, compared_vectors
 from engine.bench.running.progress import Progress
@@ -67,6 +69,7 @@ class Session:
         self._tuning = Tuning(plan, generating) if plan.question == "settings" else None
         begun = before or _begun(plan, self._cells)
         self._run = replace(begun, plan=plan.to_dict(), status="running", outcome={})
+        self._programs_before = begun.outcome.get(PROGRAMS, {})
         self._compared: dict[int, CellRecord] = {}
         self._runner = Runner(
             plan,
@@ -77,6 +80,7 @@ class Session:
             samples=self._run.samples,
             records=self._run.cells,
             between=between,
+            expected_s=expected_turns(self._cells),
         )
 
     @property
@@ -108,7 +112,7 @@ class Session:
             status = self._runner.run()
             if status == "done" and (self.plan.compares_answers or self.plan.is_embedding):
                 self._compare()
-            outcome = self._outcome()
+            outcome = self._outcome() | self._disturbed_by()
         finally:
             self._fleet.close()
             self._run = replace(self.record, status=status, outcome=outcome)
@@ -126,6 +130,10 @@ class Session:
     def _note(self, record: CellRecord) -> None:
         self._compared[record.number] = record
         self._keeper.cell(record)
+
+    def _disturbed_by(self) -> dict[str, Any]:
+        programs = self._runner.programs or self._programs_before
+        return {PROGRAMS: dict(programs)} if programs else {}
 
     def _outcome(self) -> dict[str, Any]:
         run = self.record

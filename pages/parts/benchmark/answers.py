@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
+from engine.bench.findings import series
 from engine.bench.findings.embeddings import worst_cosine
 from engine.bench.findings.summary import CellSummary, Summary
 from engine.bench.findings.users import Capacity, capacity
@@ -25,7 +26,7 @@ MOST_FIGURES, FIGURE_WIDTH = 4, 180
 
 
 class Figure(NamedTuple):
-    """One figure under the sentence."""
+    """One figure under the sentence; interval: what stands under it, with the configuration that it is of."""
 
     label: str
     value: str
@@ -81,15 +82,32 @@ def show(found: Answer) -> None:
     for figure in found.figures[:MOST_FIGURES]:
         with grid.cell(), st.container(gap=None):
             st.metric(figure.label, figure.value, help=figure.help)
-            st.caption(figure.interval)
+            st.caption(plain(figure.interval))
 
 
 def _of_cell(summary: Summary, number: int | None) -> list[Figure]:
-    cell = summary.cell(number)
-    if cell is None:
+    """The best cell beside the control by what decides, then more of the best; `number`: shown to be better, or None.
+
+    Where nothing is shown, the one that looks best stands there, as in the sentence.
+    """
+    main = summary.main_metric
+    able = series.measured(summary, main)
+    if not able:
         return []
-    names = dict.fromkeys([summary.main_metric, *FIGURES])
-    return [_figure(name, cell.metrics[name]) for name in names if name in cell.metrics]
+    is_open = number is None or number == summary.baseline
+    best = series.best_of(able, main) if is_open else summary.cell(number) or able[0]
+    control = summary.cell(summary.baseline)
+    beside = [(best, main)] + ([(control, main)] if control is not None and control is not best else [])
+    beside += [(best, name) for name in FIGURES if name in best.metrics and name != main]
+    return [_named(cell, name, summary) for cell, name in beside]
+
+
+def _named(cell: CellSummary, name: str, summary: Summary) -> Figure:
+    """A figure with the configuration that it is of."""
+    figure = _figure(name, cell.metrics[name])
+    is_control = cell.number == summary.baseline and len(summary.cells) > 1
+    whose = " · ".join(part for part in (cell.label, "control" if is_control else "") if part)
+    return figure._replace(interval=" · ".join(part for part in (whose, figure.interval) if part))
 
 
 def _of_embedding(summary: Summary, number: int | None) -> list[Figure]:
@@ -139,7 +157,7 @@ def _figure(name: str, interval: Interval) -> Figure:
     return Figure(
         metric.label[:1].upper() + metric.label[1:],
         quantity(interval.value, metric.unit),
-        between(interval.low, interval.high, metric.unit),
+        between(interval.low, interval.high, metric.unit, interval.value),
         f"{metric.formula}; median with its 95 % interval",
     )
 

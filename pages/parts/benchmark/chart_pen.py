@@ -15,7 +15,7 @@ from engine.bench.findings.summary import CellSummary
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME, is_counted
 from engine.stats import Interval
-from engine.units import Scale, between, quantity, scale_of
+from engine.units import Scale, between, exact, quantity, scale_of
 
 HEIGHT = 340
 GREY, FAINT = "#8B949E", "rgba(139, 148, 158, 0.22)"
@@ -78,7 +78,7 @@ def ticks_at(figure: go.Figure, places: Iterable[float]) -> None:
     """Give the horizontal axis a tick at each of these numbers; those that grow by factors stand equally far apart."""
     at = sorted(set(places))
     is_growing = len(at) > 2 and at[0] > 0 and at[-1] / at[0] >= 8
-    figure.update_xaxes(type="log" if is_growing else "linear", tickvals=at, ticktext=[f"{x:,g}" for x in at])
+    figure.update_xaxes(type="log" if is_growing else "linear", tickvals=at, ticktext=[exact(x) for x in at])
 
 
 def bars(intervals: Sequence[Interval], scale: Scale, colour: str) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def legend_text(cell: CellSummary, metric: str) -> str:
     told = [
         Pen.text(cell.label),
         f"<b>{quantity(interval.value, unit)}</b>",
-        between(interval.low, interval.high, unit),
+        between(interval.low, interval.high, unit, interval.value),
     ]
     return "<br>".join(part for part in told if part)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from engine.workbench import Workbench
+from engine.workbench.bench_slot import WAITING
 from pages.parts import job_tray
 from pages.parts.benchmark import sweep
 from pages.parts.models import file_task
@@ -14,19 +15,28 @@ from pages.parts.plain import plain
 REFRESH_S = 1.0
 
 
-def button(bench: Workbench, label: str, icon: str, key: str, action: Callable[[], object], told: str = "") -> None:
+def button(
+    bench: Workbench,
+    label: str,
+    icon: str,
+    key: str,
+    action: Callable[[], object],
+    told: str = "",
+    *,
+    is_primary: bool = False,
+) -> None:
     """Start something, unless something else is being done or measured."""
     is_free = file_task.is_free(bench) and bench.bench.background.running is None
     st.button(
         label, icon=f":material/{icon}:", key=key, disabled=not is_free, on_click=sweep.act, args=(action,),
-        help=told or None,
+        help=told or None, type="primary" if is_primary else "secondary",
     )  # fmt: skip
 
 
-def show(bench: Workbench) -> None:
-    """How far it is, or why it failed."""
+def show(bench: Workbench, *, is_waiting: bool = False) -> None:
+    """How far it is, or why it failed. is_waiting: of a run that waits for a quiet machine; else of anything else."""
     task = bench.bench.background.last
-    if task is None or task.state == "done":
+    if task is None or task.state == "done" or (task.name == WAITING) is not is_waiting:
         return
     if task.is_running:
         _progress(bench)

@@ -7,14 +7,15 @@ from typing import Any
 import streamlit as st
 
 from engine.bench.planning.plan import Cell, Plan
-from engine.bench.planning.preview import Preview
+from engine.bench.planning.preview import Preview, share_of
 from engine.errors import EngineError
 from engine.units import counted, duration, quantity
 from engine.workbench import Workbench
-from pages.parts.benchmark import sweep
+from pages.parts.benchmark import plan_asked, sweep
 from pages.parts.benchmark.axis_rows import Unreadable
 from pages.parts.plain import plain
 
+QUIETNESS_S = 3.0
 MARKED = "A value below cannot be read: it says there what is allowed."
 
 
@@ -38,7 +39,35 @@ def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
     if running is not None:
         st.caption("Another benchmark is running; this one can start when it has ended.")
     st.caption(plain(preview.sentence))
+    _offers(preview)
+    _quietness(bench)
     return preview
+
+
+def _offers(preview: Preview) -> None:
+    """Numbers of rounds that can give a verdict, where those of the plan cannot."""
+    if preview.offers:
+        with st.container(horizontal=True, gap="small"):
+            for number, offer in enumerate(preview.offers):
+                st.button(
+                    f"Use {counted(offer.rounds, 'round')} · about {duration(offer.seconds)}", icon=":material/add:",
+                    key=f"plan_rounds_{number}", on_click=_use_rounds, args=(offer.rounds,),
+                    help=f"Detects differences of {share_of(offer.smallest_ratio)} or more",
+                )  # fmt: skip
+
+
+def _use_rounds(rounds: int) -> None:
+    st.session_state[plan_asked.PREFIX + "rounds"] = rounds
+
+
+@st.fragment(run_every=QUIETNESS_S)
+def _quietness(bench: Workbench) -> None:
+    """Whether the machine is quiet now: what disturbs a run is better known before it."""
+    now = bench.bench.quietness()
+    if bench.bench.running is None:
+        colour = "gray" if now is None else "green" if now.is_quiet else "orange"
+        said = plain(now.sentence) if now else "Looking whether the machine is quiet…"
+        st.caption(f":{colour}[●] {said}")
 
 
 def _figures(plan: Plan, preview: Preview) -> None:
@@ -48,17 +77,17 @@ def _figures(plan: Plan, preview: Preview) -> None:
         st.metric("Time", f"≈ {duration(preview.seconds)}", help="A guess that is refined while the run goes on")
         st.metric(
             "Samples", f"{preview.num_samples:,}",
-            help=f"{counted(num_able, 'cell')} × {counted(plan.rounds, 'round')}, and the anchor again and again",
+            help=f"{counted(num_able, 'cell')} × {counted(plan.rounds, 'round')}, and the control again and again",
         )  # fmt: skip
         st.metric("Memory", quantity(memory, "B") if memory else "–", help="What the largest cell takes")
         st.metric(
-            "Finds from", _least(preview.smallest_ratio),
-            help="The smallest difference that four of five such runs would find, at the noise usual here",
+            "Detects from", _least(preview.smallest_ratio),
+            help="The smallest difference that four of five such runs would detect, at the noise usual here",
         )  # fmt: skip
 
 
 def _least(ratio: float) -> str:
-    return f"{math.ceil(100 * (ratio - 1) - 1e-9)} %" if math.isfinite(ratio) else "nothing"
+    return share_of(ratio) if math.isfinite(ratio) else "no verdict"
 
 
 def cells(preview: Preview) -> None:

@@ -12,7 +12,7 @@ from engine.reference import REFERENCE
 from engine.runs import RunRecord
 from engine.units import counted, duration
 from engine.workbench import Workbench
-from pages.parts.benchmark import sweep
+from pages.parts.benchmark import doing, sweep
 from pages.parts.plain import plain
 
 NAME = "run_name_"
@@ -33,7 +33,7 @@ def show(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Advi
     """Draw the row of buttons; the first of them is the page's one primary button. `edit` shows a plan."""
     is_free = bench.bench.running is None
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        _next(bench, run, advice, is_free)
+        _next(bench, run, summary, advice, is_free)
         if run.plan:
             st.button(
                 "Change the plan", icon=":material/tune:", key="run_edit", on_click=sweep.act,
@@ -53,6 +53,7 @@ def show(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Advi
         if run.origin != REFERENCE:
             with st.popover("More", icon=":material/more_horiz:", key="run_manage"):
                 _manage(bench, run)
+    doing.show(bench, is_waiting=True)
 
 
 def of_cell(bench: Workbench, run: RunRecord, cell: CellSummary) -> None:
@@ -70,7 +71,7 @@ def of_cell(bench: Workbench, run: RunRecord, cell: CellSummary) -> None:
         )  # fmt: skip
 
 
-def _next(bench: Workbench, run: RunRecord, advice: series.Advice, is_free: bool) -> None:
+def _next(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Advice, is_free: bool) -> None:
     """What most people do next with a run that was measured here."""
     if run.origin != "measured":
         return
@@ -79,6 +80,8 @@ def _next(bench: Workbench, run: RunRecord, advice: series.Advice, is_free: bool
             "Continue", type="primary", icon=":material/play_arrow:", key="run_resume", disabled=not is_free,
             on_click=sweep.act, args=(lambda: bench.bench.resume(run.id),), help="What was measured stays",
         )  # fmt: skip
+    elif advice.more_rounds and summary.disturbance.is_mostly:
+        _when_quiet(bench, run)
     elif advice.more_rounds:
         _more_rounds(bench, run, advice.more_rounds, is_free)
     elif advice.cell is not None and run.question == "embedding":
@@ -94,6 +97,16 @@ def _more_rounds(bench: Workbench, run: RunRecord, more: int, is_free: bool) -> 
     st.button(
         label, type="primary", icon=":material/add:", key="run_more", disabled=not is_free, on_click=sweep.act,
         args=(lambda: bench.bench.add_rounds(run.id, more),),
+    )  # fmt: skip
+
+
+def _when_quiet(bench: Workbench, run: RunRecord) -> None:
+    """Measure the same plan anew once the machine is quiet."""
+    doing.button(
+        bench, "Run again when the machine is quiet", "notifications_paused", "run_when_quiet",
+        lambda: bench.bench.start_when_quiet(Plan.from_dict(run.plan)),
+        "Waits until other programs leave the processors alone, then measures the same plan as a new run",
+        is_primary=True,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ def show(bench: Workbench, question: Question, run: RunRecord | None) -> None:
     """Draw the list, and what begins a new entry of it."""
     runs = sweep.recent(bench)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption("Recent runs" if runs else "Nothing was measured here yet.", width="content")
+        st.caption("Recent runs" if runs else "No runs yet.", width="content")
         if run is not None:
             st.button(
                 "New plan", icon=":material/add:", type="tertiary", key="run_new", on_click=sweep.show_plan,

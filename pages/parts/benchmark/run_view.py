@@ -32,6 +32,8 @@ def show(bench: Workbench, run: RunRecord, edit: run_actions.Edit) -> None:
     st.caption(_origin(run, summary))
     advice = series.advice(run, summary)
     answers.show(answers.answer(run, summary, advice.cell))
+    if summary.disturbance.sentence:
+        st.caption(plain(summary.disturbance.sentence))
     answers.adjust(run)
     run_actions.show(bench, run, summary, advice, edit)
     _as_good(run, summary)
@@ -64,13 +66,13 @@ def _summarised(key: tuple[object, ...], _run: RunRecord) -> Summary:
 
 
 def _origin(run: RunRecord, summary: Summary) -> str:
-    num_flagged = sum(cell.num_flagged for cell in summary.cells)
+    num_disturbed = summary.disturbance.num
     facts = [
         run.name or sweep.ASKED.get(run.question, run.question),
         _model(run.plan.get("model", "")),
         moment(run.created_at),
         "" if run.origin == "measured" else f"from {run.origin}",
-        counted(len(run.samples), "sample") + (f", {num_flagged:,} of them disturbed" if num_flagged else ""),
+        counted(len(run.samples), "sample") + (f", {num_disturbed:,} of them disturbed" if num_disturbed else ""),
         ENDED[run.status],
     ]
     return " · ".join(plain(fact) for fact in facts if fact)

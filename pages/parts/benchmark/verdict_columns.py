@@ -33,8 +33,9 @@ def words(verdict: Verdict, metric: Metric) -> str:
     """A verdict as an arrow, the word, and by how much."""
     kind = kind_of(verdict, metric)
     if kind == "open":
-        more = f": {counted(verdict.more_rounds, 'more round')}" if verdict.more_rounds else ""
-        return f"{ARROWS[kind]} not enough data{more}"
+        seen = f"{verdict.ratio.value:.2f} ×" if verdict.ratio.num else "not enough data"
+        more = f" · {counted(verdict.more_rounds, 'more round')}" if verdict.more_rounds else ""
+        return f"{ARROWS[kind]} {seen}{more}"
     if kind == "same":
         return f"{ARROWS[kind]} same within 2 %"
     return f"{ARROWS[kind]} {verdict.word} {verdict.ratio.value:.2f} ×"

@@ -10,6 +10,7 @@ from engine.bench.findings.summary import summarise
 from engine.bench.measuring.surroundings import OTHER_SHARE, STEAL_SHARE
 from engine.pool.placement import num_cores
 from engine.runs import RunRecord
+from engine.units import cores, percent, quantity
 from engine.workbench import Workbench
 from pages.parts import job_tray
 from pages.parts.benchmark import charts, sweep
@@ -19,11 +20,18 @@ from pages.parts.plain import plain
 REFRESH_S = 2.0
 REDRAW_S = 5.0
 DRAWN = "watch_drawn"
+
+
+def in_seconds(value: float) -> str:
+    """Seconds with their unit."""
+    return quantity(value, "s")
+
+
 LIGHTS = (
-    ("stolen", "steal_share", 100.0, "%", STEAL_SHARE, "Processor time that the hypervisor gave to others"),
-    ("pressure", "pressure_share", 100.0, "%", math.inf, "Time in which somebody waited for a processor"),
-    ("throttled", "throttled_s", 1.0, "s", 0.0, "Seconds in which the quota of this container stopped everything"),
-    ("other programs", "other_cores", 1.0, "cores", OTHER_SHARE * num_cores(), "Cores that other programs used"),
+    ("taken by the host", "steal_share", percent, STEAL_SHARE, "Processor time that the hypervisor gave to others"),
+    ("waiting for CPU", "pressure_share", percent, math.inf, "Time in which somebody waited for a processor"),
+    ("throttled", "throttled_s", in_seconds, 0.0, "Time in which the quota of this container stopped everything"),
+    ("other programs", "other_cores", cores, OTHER_SHARE * num_cores(), "Cores that other programs used"),
 )
 
 
@@ -70,8 +78,8 @@ def _samples(bench: Workbench, run_id: str) -> None:
 def _lights(lights: Mapping[str, float]) -> None:
     """What else the machine did during the last sample, each with a light: green is quiet, grey only told."""
     with st.container(horizontal=True, gap="medium"):
-        for label, name, factor, unit, limit, told in LIGHTS:
+        for label, name, show_value, limit, told in LIGHTS:
             value = lights.get(name, math.nan)
             colour = "gray" if math.isnan(value) or math.isinf(limit) else "green" if value <= limit else "orange"
-            figure = "not measured here" if math.isnan(value) else f"{value * factor:.2g} {unit}"
+            figure = "not measured here" if math.isnan(value) else show_value(value)
             st.caption(f":{colour}[●] {label} {figure}", help=told, width="content")

@@ -68,7 +68,7 @@ def told(comparison: Comparison, entry: Entry) -> str:
     lines = [
         Pen.text(entry.label),
         f"<b>{quantity(interval.value, metric.unit)}</b>",
-        between(interval.low, interval.high, metric.unit),
+        between(interval.low, interval.high, metric.unit, interval.value),
         verdict_columns.words(verdict, metric) if verdict else "",
         Pen.text(", ".join(entry.marks)),
     ]

@@ -13,6 +13,7 @@ from engine.specs import Request
 from engine.workbench import Workbench
 from pages.parts import sampling_editor
 from pages.parts.labels import distinct
+from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.units import size
 
@@ -30,7 +31,7 @@ def show(bench: Workbench, variables: Sequence[str]) -> None:
             with st.container(border=True, gap="small"):
                 _arm(number, label, models, variables, is_only=len(numbers) == 1)
     st.button(
-        "Add an arm", icon=":material/add:", type="tertiary", key="arms_add", on_click=_add,
+        "Add a variant", icon=":material/add:", type="tertiary", key="arms_add", on_click=_add,
         args=(variables,), disabled=len(numbers) >= MAX_ARMS,
     )  # fmt: skip
 
@@ -64,6 +65,23 @@ def _arm(number: int, label: str, models: dict[str, str], variables: Sequence[st
         sampling_editor.parameter_row(None, _key(number, ""))
         if variables:
             _variables(number, variables)
+    error = problem(number, variables)
+    if error is not None:
+        notice(error)
+
+
+def problem(number: int, variables: Sequence[str]) -> EngineError | None:
+    """Why an arm on the screen cannot be run; None where it can."""
+    try:
+        _read(number, variables)
+    except EngineError as error:
+        return error
+    return None
+
+
+def has_problem(variables: Sequence[str]) -> bool:
+    """Whether any arm says of itself why it cannot be run."""
+    return any(problem(number, variables) for number in st.session_state[ARMS])
 
 
 def _variables(number: int, names: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from engine.specs import Sampling
 from engine.workbench import Workbench
 from pages.parts import lab
 from pages.parts.compare import trial_arms, trial_table
-from pages.parts.notice import attempt
+from pages.parts.notice import attempt, of_this
 
 PROMPT, CHAT, BEFORE, REPEATS, APART = "arms_prompt", "arms_chat", "arms_before", "arms_repeats", "arms_apart"
 SHOWN, ERROR, DELETED = "arms_shown", "arms_error", "arms_deleted"
@@ -80,6 +80,11 @@ def plan() -> ComparisonPlan:
     )
 
 
+def names() -> tuple[str, ...]:
+    """Variables of the prompt on the screen."""
+    return variables(st.session_state[PROMPT])
+
+
 def is_edited(record: ComparisonRecord) -> bool:
     """True where the editor asks for something else than the comparison did."""
     try:
@@ -102,6 +107,16 @@ def begin_anew() -> None:
 def act(action: Callable[[], object]) -> None:
     """Run what a button does; a failure is shown on the page."""
     attempt(ERROR, action)
+
+
+def failure() -> EngineError | None:
+    """What could not be done, until the editor says something else or cannot be run, which is said beside its field."""
+    try:
+        asked: object = plan()
+    except EngineError:
+        st.session_state[ERROR] = None
+        return None
+    return of_this(ERROR, (asked, st.query_params.to_dict()))
 
 
 def _fill(plan: ComparisonPlan) -> None:

@@ -64,7 +64,7 @@ def _buttons(
             help="How often each arm answers, each time with a seed of its own: the arm's, counted up",
         )  # fmt: skip
         st.toggle(
-            "One at a time", key=trial_state.APART, persist_state="session",
+            "Run one after another", key=trial_state.APART, persist_state="session",
             help="Slower, but each has the machine to itself, so that their speeds can be compared",
         )  # fmt: skip
     st.caption(plain(missing or _told(bench, record)))
@@ -90,8 +90,10 @@ def _told(bench: Workbench, record: ComparisonRecord | None) -> str:
     try:
         plan = trial_state.plan()
     except EngineError as error:
-        return str(error)
-    told = [f"{counted(plan.num_trials, 'trial')} of up to {max(arm.max_tokens for arm in plan.arms):,} tokens"]
+        return "Fix the highlighted setting to run." if trial_arms.has_problem(trial_state.names()) else str(error)
+    told = [
+        f"{counted(plan.num_trials, 'trial')} of up to {counted(max(arm.max_tokens for arm in plan.arms), 'token')}"
+    ]
     if bench.bench.running is not None:
         told.append("a benchmark is measuring: they start between its samples")
     if record is not None and trial_state.is_edited(record):
@@ -100,6 +102,6 @@ def _told(bench: Workbench, record: ComparisonRecord | None) -> str:
 
 
 def _failures(bench: Workbench) -> None:
-    for error in (st.session_state.get(trial_state.ERROR), bench.history_error):
+    for error in (trial_state.failure(), bench.history_error):
         if error is not None:
             notice(error)

@@ -196,4 +196,4 @@ def _told(one: Estimate, shown: Iterable[Estimate]) -> str:
 
 
 def _bounds(hours: Interval) -> str:
-    return f"95 %: {between(hours.low, hours.high, 'h')}" if math.isfinite(hours.low) else ""
+    return f"95 %: {between(hours.low, hours.high, 'h', hours.value)}" if math.isfinite(hours.low) else ""

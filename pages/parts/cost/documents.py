@@ -65,7 +65,8 @@ def _found(found: Found) -> None:
     if documents:
         draw(charts.lengths(found.counted), "cost_lengths")
         per_word = found.counted.num_tokens / max(found.counted.num_words, 1)
-        told = f"{found.counted.num_tokens:,} tokens in all, {digits(per_word)} a word, by {found.model}'s tokenizer."
+        all_tokens = counted(found.counted.num_tokens, "token")
+        told = f"{all_tokens} in all, {digits(per_word)} a word, by {found.model}'s tokenizer."
         st.caption(plain(told))
         st.button(
             "Take these as the job", key="cost_take", icon=":material/check:", on_click=asked.ask, kwargs=found.job

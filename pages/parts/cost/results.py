@@ -138,7 +138,7 @@ def frame(found: Reckoned) -> pd.DataFrame:
 
 
 def _bounds(interval: Interval, unit: str) -> str | None:
-    return between(interval.low, interval.high, unit) or None
+    return between(interval.low, interval.high, unit, interval.value) or None
 
 
 def _hours(column: pd.Series) -> str:

@@ -34,7 +34,7 @@ ABOUT = {kind.name: kind.about for kind in KINDS}
 COLUMNS = {
     "backend": st.column_config.TextColumn("Backend", width=110),
     "texts_per_s": st.column_config.NumberColumn(
-        "texts/s", format="%.3g", width=65, help="Of 10 to 250 tokens each, by one worker on all cores"
+        "texts/s", format="%,.1f", width=65, help="Of 10 to 250 tokens each, by one worker on all cores"
     ),
     "speedup": st.column_config.NumberColumn(
         "× torch", format="%.2f", width=65, help="Speed over PyTorch in float32 in the same minutes"

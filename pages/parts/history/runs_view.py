@@ -31,7 +31,7 @@ def show(bench: Workbench, history: History) -> None:
         _one(chosen)
         standing.line(history)
     elif history.runs.newest_id() is None:
-        st.caption("Nothing was measured here yet. These are the timings that come with the workbench.")
+        st.caption("No runs yet. These are the timings that come with the workbench.")
         standing.show(history)
     else:
         filter_bar.nothing(wanted)

@@ -39,14 +39,15 @@ MODEL = {"model_name": Column("model"), "quantisation": Column("quantisation"), 
 RUN = {
     **STAR, "created_at": Column("when"), "name": Column("name"), "question": Column("question"),
     "best": Column("best", help="median of the best configuration, by the metric behind it"),
-    "sentence": Column("what it says", width=420), "status": Column("ended"),
+    "sentence": Column("result", width=420), "status": Column("ended"),
     "origin": ORIGIN, **MODEL, "num_cells": Column("configurations", help="how many settings were measured"),
-    "num_samples": Column("samples", help="timings that are kept, of all configurations"), **MARKS,
+    "num_samples": Column("samples", help="timings that are kept, of all configurations"),
+    "num_disturbed": Column("disturbed", help="samples that something else disturbed"), **MARKS,
 }  # fmt: skip
 CELL = {
     **STAR, "created_at": Column("when"), "name": Column("run"), "label": Column("configuration"),
     "question": Column("question"), "status": Column("ended"), "reason": Column("remark"), "origin": ORIGIN, **MODEL,
-    "num_counted": Column("samples counted", help="of which the medians are: the clean ones where there are any"),
+    "num_counted": Column("samples counted", help="of which the medians are: the clean, if all have enough"),
 }  # fmt: skip
 TRIAL = {
     **STAR, "created_at": Column("when"), "title": Column("prompt", width=220),

@@ -140,7 +140,7 @@ def _told(point: TrendPoint, unit: str) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in point.versions.items())
     lines = [
         f"<b>{quantity(point.value, unit)}</b>",
-        between(point.low, point.high, unit),
+        between(point.low, point.high, unit, point.value),
         f"{point.created_at.astimezone():%-d %b %Y %H:%M}",
         Pen.text(versions, 120),
     ]
@@ -155,7 +155,7 @@ def _points(found: Trend, metric: str) -> None:
         {
             "when": point.created_at.astimezone(),
             METRICS_BY_NAME[metric].label: quantity(point.value, unit),
-            "95 %": between(point.low, point.high, unit),
+            "95 %": between(point.low, point.high, unit, point.value),
             "rounds": len(point.by_round),
             "versions": ", ".join(f"{name} {version}" for name, version in point.versions.items()),
         }

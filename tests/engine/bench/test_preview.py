@@ -52,7 +52,7 @@ def test_it_counts_what_the_schedule_has(story_model: Path) -> None:
     assert found.seconds == pytest.approx(sum(found.seconds_by_cell.values()))
     assert found.seconds > found.num_samples
     assert found.smallest_ratio == smallest_ratio(0.07, 8, num_comparisons=2)
-    assert found.sentence.startswith("3 cells × 8 rounds: 29 samples with the anchor's, about ")
+    assert found.sentence.startswith("3 cells × 8 rounds: 29 samples, including the control, about ")
 
 
 def test_what_a_noisy_machine_takes_at_most_is_told(story_model: Path) -> None:
@@ -89,7 +89,13 @@ def test_more_rounds_and_less_noise_find_smaller_differences(story_model: Path) 
 def test_too_few_rounds_for_any_verdict_are_told(story_model: Path) -> None:
     found = preview(Plan(model=str(story_model), axes={"parallel": (1, 2, 3, 4, 5, 6)}, rounds=7))
     assert found.smallest_ratio == math.inf
-    assert "Too few rounds for any verdict: at least 8 are needed." in found.sentence
+    assert "No verdict is possible with 7 rounds: 8 are the fewest and detect " in found.sentence
+    fewest, more = found.offers
+    assert fewest.rounds == 8 < more.rounds
+    assert fewest.smallest_ratio > 1.1 >= more.smallest_ratio
+    assert fewest.seconds == pytest.approx(found.seconds * 8 / 7)
+    assert preview(replace(found.plan, rounds=8)).offers == ()
+    assert preview(replace(found.plan, axes={})).offers == ()
 
 
 def test_refused_cells_cost_nothing_and_are_named(story_model: Path) -> None:

@@ -126,7 +126,7 @@ def test_speeds_are_judged_against_the_original_at_as_many_sequences() -> None:
 
 def test_the_fastest_is_named_with_what_it_costs() -> None:
     assert found().sentence == (
-        "story-Q4_0 is the fastest at 1 sequence: 2.00 times (1.99 to 2.01) story-F16 and KL 0.05 nats a token."
+        "story-Q4_0 is the fastest at 1 sequence: 2.00 times (1.99 to 2.01) story-F16 and KL 0.050 nats a token."
     )
     slow = found(small=(19.0, 50.0), smallest=(20.0, 40.0))
     assert slow.sentence == "No quantisation is shown to be faster than story-F16 at 1 sequence."

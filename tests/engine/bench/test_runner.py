@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.planning.schedule import rounds_of
+from engine.bench.running.progress import TurnTimes
 from engine.bench.running.runner import Runner, first_record
 from engine.bench.running.strategies import Rounds
 from engine.errors import BenchTimeout, MemoryRefused, WorkerDied
@@ -207,3 +210,27 @@ def test_disturbed_samples_are_kept_with_their_flag() -> None:
     runner.run()
     assert reporter.samples["flag"].tolist().count(FLAGS.index("contended")) == 1
     assert not reporter.samples["is_replaced"].any()
+
+
+@given(
+    load_s=st.floats(0, 60),
+    true_s=st.lists(st.floats(0.5, 8), min_size=2, max_size=9),
+    wrong_by=st.floats(0.4, 2.5),
+    num_rounds=st.integers(4, 12),
+)
+def test_time_left_does_not_jump_for_the_loads_of_the_first_round(
+    load_s: float, true_s: list[float], wrong_by: float, num_rounds: int
+) -> None:
+    """Guesses that are wrong by one factor: what is said of the samples never rises above the wrong guess or the truth,
+    and from the second round on it is right."""
+    times = TurnTimes({cell: seconds / wrong_by for cell, seconds in enumerate(true_s)})
+    ahead = [cell for _ in range(num_rounds) for cell in range(len(true_s))]
+    guessed, truth = times.left_s(ahead), sum(true_s) * num_rounds
+    assert guessed == pytest.approx(truth / wrong_by)
+    for turn, cell in enumerate(ahead):
+        times.add(cell, true_s[cell] + (load_s if turn < len(true_s) else 0))
+        left, rest = times.left_s(ahead[turn + 1 :]), sum(true_s[cell] for cell in ahead[turn + 1 :])
+        assert left is not None
+        assert min(1, 1 / wrong_by) * rest <= left * (1 + 1e-9) and left <= max(1, 1 / wrong_by) * rest * (1 + 1e-9)
+        if turn >= len(true_s):
+            assert left == pytest.approx(rest)

@@ -1,17 +1,22 @@
 """The summary of a run: which samples count, figures by rounds, the sentence, the table, and what it costs."""
 
 import math
+import re
 import time
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.bench.findings.rounds import round_s
 from engine.bench.findings.summary import Summary, by_round, summarise, words_of
+from engine.bench.findings.wording import SPEEDS, looks
 from engine.runs import CellRecord, RunRecord
 from engine.samples import METRICS, METRICS_BY_NAME, SAMPLE, Samples, make_sample, no_samples
+from engine.stats import Interval
 
 
 def run_of(samples: Samples, labels: list[str], outcome: dict[str, Any] | None = None, **cells: Any) -> RunRecord:
@@ -87,13 +92,16 @@ def test_when_nothing_is_faster_the_baseline_is_kept() -> None:
 
 def test_when_it_cannot_be_told_the_rounds_and_minutes_that_would_are_said() -> None:
     few = summarise(run_of(measured([30, 41], num_rounds=3), ["a", "b"]))
-    assert few.sentence == "Not enough data to tell whether b is faster than a: 5 more rounds (about 5 min) would."
+    assert re.fullmatch(
+        r"b looks 3\d % faster than a \(3\d to 3\d %\); 5 more rounds \(about 5 min\) would confirm it\.", few.sentence
+    )
     assert few.best == 0
     noisy = summarise(run_of(measured([30, 20, 29], noise_sd=0.1), ["a", "c", "b"]))
     verdict = noisy.cells[2].verdict
     assert verdict is not None
     assert verdict.word == "not enough data"
-    assert noisy.sentence.startswith(f"Not enough data to tell whether b is faster than a: {verdict.more_rounds} more")
+    assert re.match(r"b looks \d\S* % (faster|slower) than a \(−?\S+ to \S+ %\); ", noisy.sentence)
+    assert f"; {verdict.more_rounds} more rounds (about " in noisy.sentence
 
 
 def test_what_may_be_better_than_the_best_is_named_with_the_rounds_that_would_tell() -> None:
@@ -206,14 +214,16 @@ def test_the_table_shows_hostile_names_as_they_are() -> None:
     assert lines[4].endswith("| 1.20 GB (1.20 to 1.20) | baseline |")
     assert r"| \<img src=x\> \| \*b\* \# c | 8 | " in lines[5]
     assert "| faster: 1.3" in lines[5]
-    assert lines[-1] == "Median over rounds (95 % interval)."
+    assert lines[-1] == (
+        "Median over rounds (95 % interval). p: corrected for the number of comparisons and for looking again."
+    )
 
 
 def test_the_table_says_what_failed_and_what_few_rounds_mean() -> None:
     run = run_of(no_samples(), ["a"], status="refused", reason="Too large.")
     assert "| a | 0 | refused: Too large. |" in summarise(run).to_markdown()
     few = summarise(run_of(measured([30, 41], num_rounds=3), ["a", "b", "c"])).to_markdown()
-    assert "not enough data: 5 more rounds" in few
+    assert re.search(r"not enough data: 1\.3\d times \(1\.3\d to 1\.3\d\), 5 more rounds", few)
     assert few.endswith("the range below six rounds). 1 cell not measured.\n")
     assert "| c |" not in few
 
@@ -248,3 +258,24 @@ def test_a_hundred_thousand_samples_of_two_hundred_cells(num_rounds: int, num_ea
     assert len(summary.cells) == num_cells
     assert all(len(cell.metrics) == len(METRICS) for cell in summary.cells)
     assert summary.cells[199].metrics["tokens_per_s"].value == pytest.approx(math.exp(3.398), rel=0.02)
+
+
+@given(
+    ratio=st.floats(0.2, 9).filter(lambda ratio: abs(ratio - 1) > 0.001),
+    width=st.floats(1.0, 1.5),
+    name=st.sampled_from([metric.name for metric in METRICS if metric.is_more_better is not None]),
+)
+def test_an_estimate_says_how_much_better_or_worse_with_its_interval(ratio: float, width: float, name: str) -> None:
+    metric = METRICS_BY_NAME[name]
+    said = looks("a", "b", Interval(ratio, ratio / width, ratio * width, 5), metric)
+    gain = 1 / ratio if metric.unit == "s" else ratio
+    if gain >= 2:
+        assert f" {gain:.2f} times " in said
+    else:
+        word = {True: ("faster", "slower"), False: ("more ", "less ")}[metric.unit in SPEEDS]
+        assert f" % {word[gain < 1]}" in said
+        shown = float(re.search(r"(?:looks|have) (\S+) %", said)[1])  # type: ignore[index]
+        assert shown == pytest.approx(100 * abs(gain - 1), abs=0.51)
+    low, high = (float(end.replace("−", "-")) for end in re.search(r"\((\S+) to (\S+?)(?: %)?\)", said).groups())  # type: ignore[union-attr]
+    assert low <= high
+    assert "e+" not in said and "e-" not in said

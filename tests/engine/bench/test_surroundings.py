@@ -8,9 +8,10 @@ import sys
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
-from engine.bench.measuring import surroundings
+from engine.bench.measuring.other_programs import used_cores
 from engine.bench.measuring.surroundings import Watch, flag_of
 from engine.samples import METRICS_BY_NAME, SURROUNDINGS, Flag
 
@@ -106,5 +107,16 @@ def test_flags(found: dict[str, float], flag: Flag) -> None:
     assert flag_of(CALM | found, seconds=2.0, num_cores=4) == flag
 
 
-def test_the_lights_are_surroundings() -> None:
-    assert set(surroundings.now()) == set(SURROUNDINGS)
+def test_the_program_that_burns_a_core_is_named(stranger: int) -> None:
+    with Watch() as watch:
+        time.sleep(0.6)
+    name = psutil.Process(stranger).name()
+    assert watch.programs()[name] > 0.3
+
+
+def test_no_program_of_ours_is_named(child: int) -> None:
+    with Watch() as watch:
+        time.sleep(0.6)
+    before, after = watch._programs_before, watch._programs_after
+    assert after[child].seconds > before[child].seconds
+    assert used_cores(before, {child: after[child]._replace(parent=os.getpid())}, 0.6, os.getpid()) == {}

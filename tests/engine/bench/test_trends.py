@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from engine.bench.findings.trends import trend
+from engine.bench.findings.wording import p_value
 from engine.runs import TrendPoint
 from engine.stats import median_interval
 from tests.engine.bench.run_maker import FIRST_DAY, MACHINE, VERSIONS
@@ -103,7 +104,7 @@ def test_what_runs_differ_by_themselves_is_no_regression() -> None:
     assert found.newest.verdict.word == "not enough data"
     assert found.newest.verdict.more_rounds > 0
     assert found.regressions == ()
-    assert "too little to tell that it changed" in found.sentence
+    assert "no change detected" in found.sentence
     assert [one.verdict.word for one in trend([point(0), point(1, 46)]).regressions] == ["slower"]
 
 
@@ -136,7 +137,8 @@ def test_a_change_of_llama_is_named_and_judged() -> None:
     assert found.newest.num_runs == 2
     assert [(one.run_id, one.what) for one in found.regressions] == [("run 4", change.what)]
     assert found.sentence.endswith(
-        f"Since 2026-01-05, llama.cpp 0.3.35 → 0.3.36: slower: 0.88 times ({_bounds(change)})."
+        f"Since 2026-01-05, llama.cpp 0.3.35 → 0.3.36: slower: 0.88 times ({_bounds(change)}), "
+        f"{p_value(change.verdict.p_value)}."
     )
 
 

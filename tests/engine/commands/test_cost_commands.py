@@ -8,7 +8,7 @@ from engine import __main__ as shell
 from engine.history import History
 from engine.pool.pool import Pool
 from engine.settings import Settings
-from tests.engine.history.run_maker import make_run
+from tests.engine.history.run_maker import make_cell, make_run
 
 SENTENCE = "c7i.4xlarge ends 18.2 h sooner than c7i.xlarge for $2.75 more."
 NOTES = ("cost", "--model", "mistral-7b-instruct")
@@ -65,6 +65,18 @@ def test_what_was_measured_here_is_reckoned_with_unless_the_history_is_in_use(
     (one,) = first["apart"]["estimates"]
     assert one["provenance"] == "measured here"
     assert one["hours"]["value"] > 0
+
+
+def test_what_rests_on_one_contended_sample_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(1, 1, status="interrupted", cells=(make_cell(0),))
+    run.samples["flag"], run.samples["is_replaced"], run.samples["tokens_per_s"] = 1, False, 1595.0
+    with History.open(Settings.from_environment().history) as history:
+        history.runs.keep(run)
+    first, *_ = models(capsys, "cost")
+    (one,) = first["apart"]["estimates"]
+    basis = "one contended sample of an interrupted run"
+    assert (one["provenance"], one["remark"]) == ("measured here", basis)
+    assert f"measured here ({basis})" in told(capsys, "cost")
 
 
 def test_a_folder_is_counted_with_the_models_tokenizer(

@@ -53,7 +53,41 @@ def test_runs_and_trials_are_listed(capsys: Told, ids: tuple[str, str, str]) -> 
     assert (rows["total"], [row["id"] for row in rows["rows"]]) == (1, [ids[1]])
     assert json.loads(told(capsys, "list", "--text", "first", "--limit", "1", "--json"))["rows"][0]["id"] == ids[0]
     assert json.loads(told(capsys, "list", "--kind", "trials", "--model", "story", "--json"))["rows"][0]["id"] == ids[2]
-    assert json.loads(told(capsys, "list", "--since", "2999-01-01", "--json")) == {"total": 0, "rows": []}
+    assert json.loads(told(capsys, "list", "--since", "2999-01-01", "--json")) == {
+        "total": 0, "rows": [], "references": [],
+    }  # fmt: skip
+
+
+def test_reference_timings_are_listed_as_such_with_their_source(capsys: Told, ids: tuple[str, str, str]) -> None:
+    own, *references = told(capsys, "list").split("2 of 2 runs\n")[1].splitlines()
+    assert "reference: note A, g4dn.xlarge" in own
+    assert [line for line in references if "reference: note " not in line] == []
+    rows = json.loads(told(capsys, "list", "--model", "llama-2-7b", "--json"))["references"]
+    assert [(row["origin"], row["source"], row["machine"]) for row in rows] == [
+        ("reference", "note B", "machine of note B")
+    ]
+    assert json.loads(told(capsys, "show", rows[0]["id"], "--json"))["id"] == rows[0]["id"]
+    assert json.loads(told(capsys, "list", "--tag", "good", "--json"))["references"] == []
+    assert json.loads(told(capsys, "list", "--kind", "trials", "--json"))["references"] == []
+
+
+def test_the_list_says_how_much_was_disturbed(capsys: Told, ids: tuple[str, str, str]) -> None:
+    rows = {row["id"]: row for row in json.loads(told(capsys, "list", "--json"))["rows"]}
+    shown = json.loads(told(capsys, "show", ids[0], "--json"))["disturbance"]
+    assert 0 < rows[ids[0]]["num_disturbed"] == shown["num"] <= shown["total"] < 48
+    line = next(line for line in told(capsys, "list").splitlines() if line.startswith(ids[0]))
+    assert line.endswith(f"  {shown['num']} of 48 samples disturbed")
+
+
+def test_verdicts_come_whole(capsys: Told, ids: tuple[str, str, str]) -> None:
+    (verdict,) = [cell["verdict"] for cell in json.loads(told(capsys, "show", ids[0], "--json"))["cells"][1:]]
+    assert set(verdict) == {"word", "ratio", "confidence", "p_value", "num_rounds", "more_rounds"}
+    assert verdict["ratio"]["low"] <= verdict["ratio"]["value"] <= verdict["ratio"]["high"]
+    assert (verdict["confidence"], 0 < verdict["p_value"] <= 1) == (0.95, True)
+    entries = json.loads(told(capsys, "compare", ids[0], "--json"))["entries"]
+    assert verdict in [one["verdicts"].get("tokens_per_s") for one in entries]
+    sentence = json.loads(told(capsys, "show", ids[0], "--json"))["disturbance"]["sentence"]
+    assert sentence in told(capsys, "show", ids[0]).replace("\\", "")
 
 
 def test_a_run_and_a_trial_are_shown(capsys: Told, ids: tuple[str, str, str]) -> None:

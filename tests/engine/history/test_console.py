@@ -15,6 +15,7 @@ from engine.history import History
 from engine.history.console import READY, Result
 from engine.history.console_child import MOST_BYTES
 from engine.history.console_help import COMMENTS
+from engine.reference import REFERENCE, reference_timings
 from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial
 from tests.waiting import until
@@ -37,6 +38,16 @@ def test_rows_with_names_and_types(kept: History) -> None:
     assert result.table.to_pylist() == [{"one": 1, "letter": "a", "list": [1.5], "nothing": None}]
     assert (result.num_rows, result.is_truncated, result.why_truncated) == (1, False, "")
     assert result.elapsed_s > 0
+
+
+def test_reference_timings_are_views_marked_with_their_source(kept: History) -> None:
+    found = kept.console.run("SELECT * FROM reference_timings ORDER BY ALL")
+    rows = [{**timing._asdict(), "origin": "reference"} for timing in reference_timings()]
+    assert sorted(found.table.to_pylist(), key=repr) == sorted(rows, key=repr)
+    assert kept.console.run("SELECT DISTINCT origin FROM reference_loads").table.to_pylist() == [{"origin": REFERENCE}]
+    schema = kept.console.schema()["reference_timings"]
+    assert tuple(column.name for column in schema) == found.columns
+    assert tuple(column.type for column in schema) == found.types
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_full_context_holds_what_fits_and_one_token_less_can_go_on(bench: Work
     assert full.ending()["sentence"] == f"The context of {n_ctx:,} tokens is full."
     nearly = ended(bench.submit(Draft(prompt, sampling=endless, request=request(room))))
     assert nearly.status()["num_context"] == n_ctx - 1 and nearly.can_continue
-    assert nearly.ending()["sentence"] == f"It reached the {room:,} tokens asked for."
+    assert nearly.ending()["sentence"] == f"Stopped at the {room:,}-token limit."
     more = ended(bench.continue_trial(nearly, 128))
     assert more.steps.ids == full.steps.ids and more.status()["num_context"] == n_ctx
 

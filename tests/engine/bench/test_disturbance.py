@@ -1,0 +1,103 @@
+"""Disturbance in words: how many samples, by what, and whether they count; what a figure of few samples rests on."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.bench.findings.disturbance import PROGRAMS, basis, disturbance_of
+from engine.bench.findings.summary import summarise
+from engine.runs import RunRecord
+from engine.samples import FLAGS, Samples
+from tests.engine.bench.test_summary import measured, run_of
+
+
+def disturbed(num: int, flag: str, num_rounds: int = 16, **surroundings: float) -> RunRecord:
+    """A run of two cells whose first rounds, `num` samples in all, were disturbed."""
+    samples = measured([30, 41], num_rounds=num_rounds)
+    samples["flag"][:num] = FLAGS.index(flag)
+    for name, value in surroundings.items():
+        samples[name][:num] = value
+    return replace(run_of(samples, ["a", "b"]), machine={"allowed_cores": [0, 1]})
+
+
+def test_a_quiet_run_says_nothing_of_it() -> None:
+    found = disturbance_of(disturbed(0, "clean"))
+    assert (found.num, found.sentence, found.is_mostly) == (0, "", False)
+
+
+@pytest.mark.parametrize(
+    ("flag", "surroundings", "words"),
+    [
+        ("contended", {"other_cores": 0.8, "steal_share": 0.0}, ": by other programs (0.8 cores). "),
+        ("contended", {"other_cores": 0.0, "steal_share": 0.3}, ": taken by the host. "),
+        ("contended", {"other_cores": 1.2, "steal_share": 0.3}, "6 by other programs (1.2 cores), 6 taken by the"),
+        ("throttled", {}, ": throttled. "),
+        ("cold", {}, ": read from the disk. "),
+        ("contended", {"other_cores": 1.0, "pressure_share": 0.34}, "; something waited for CPU 34 % of the time"),
+        ("contended", {}, ": by other programs. "),
+    ],
+)
+def test_what_disturbed_is_named(flag: str, surroundings: dict[str, float], words: str) -> None:
+    found = disturbance_of(disturbed(6, flag, **surroundings))
+    assert found.sentence.startswith("6 of 32 samples were disturbed: ")
+    assert words in found.sentence
+    assert found.sentence.endswith("Medians and verdicts leave them out.")
+
+
+def test_where_disturbed_samples_count_it_says_why() -> None:
+    found = disturbance_of(disturbed(18, "contended"))
+    assert found.is_mostly
+    assert found.num_excluded == 0
+    assert found.sentence.endswith("They count too: without them some configuration would have fewer than 8 rounds.")
+
+
+def test_programs_are_named_by_what_they_used() -> None:
+    run = replace(disturbed(18, "contended", other_cores=1.3), outcome={PROGRAMS: {"chromium": 0.81, "cc1plus": 0.4}})
+    assert "(1.3 cores, mostly chromium 0.8 cores, cc1plus 0.4 cores)" in disturbance_of(run).sentence
+
+
+def test_a_run_mostly_disturbed_offers_a_quiet_machine_not_rounds() -> None:
+    quiet, loud = disturbed(0, "clean", 4), disturbed(8, "contended", 4)
+    assert "4 more rounds" in summarise(quiet).sentence
+    assert summarise(loud).sentence.endswith("; a run while the machine is quiet would confirm it.")
+
+
+def test_table_and_json_say_what_the_page_says() -> None:
+    summary = summarise(disturbed(18, "contended", other_cores=0.8, steal_share=0.0))
+    assert "18 of 32 samples were disturbed: by other programs (0.8 cores). They count" in summary.to_markdown()
+    plain = json.loads(json.dumps(summary.disturbance.to_dict(), allow_nan=False))
+    assert (plain["num"], plain["total"], plain["sentence"]) == (18, 32, summary.disturbance.sentence)
+    assert plain["causes"] == {"by other programs": 18}
+
+
+def samples_of(*flags: str) -> Samples:
+    samples = measured([30], num_rounds=len(flags))
+    samples["flag"] = [FLAGS.index(flag) for flag in flags]
+    return samples
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "words"),
+    [
+        (["contended"], "interrupted", "one contended sample of an interrupted run"),
+        (["clean"], "stopped", "one sample of a stopped run"),
+        (["throttled"] * 9, "done", "9 throttled samples"),
+        (["cold", "contended"], "done", "2 disturbed samples"),
+        (["clean"] * 3, "done", "3 samples"),
+        (["clean"] * 8, "done", ""),
+        (["clean"] * 7 + ["contended"], "done", ""),
+    ],
+)
+def test_what_a_figure_of_few_samples_rests_on(flags: list[str], status: Any, words: str) -> None:
+    run = replace(run_of(samples_of(*flags), ["a"]), status=status)
+    assert basis(run, run.samples, len(flags)) == words
+
+
+def test_replaced_samples_are_not_counted_among_the_disturbed() -> None:
+    run = disturbed(6, "contended")
+    run.samples["is_replaced"][:4] = True
+    assert (disturbance_of(run).num, disturbance_of(run).total) == (2, 28)
+    assert np.count_nonzero(run.samples["is_replaced"]) == 4
