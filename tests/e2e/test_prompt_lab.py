@@ -115,7 +115,7 @@ def test_hover_shows_candidates_and_click_pins(shipped: Server, open_page: OpenP
     expect(page.locator(".tooltip tr.chosen")).to_be_visible()
     answer(page).nth(3).click()
     expect(page.locator(".inspector h3")).to_have_text("Token 4 of 12")
-    expect(page.locator(".inspector .sentence")).to_contain_text("The model gave")
+    expect(page.locator(".inspector .sentence")).to_contain_text("The model ranked")
     page.keyboard.press("ArrowRight")
     expect(page.locator(".inspector h3")).to_have_text("Token 5 of 12")
 

@@ -109,10 +109,10 @@ def test_a_pinned_token_is_told_in_a_sentence_and_k_is_chosen(page: Page, server
     tokens = show(page, server, trial)
     inspector = page.locator(".inspector")
     step = min(trial.steps, key=lambda step: step.logprob or 0.0)
-    expect(inspector.locator(".sentence")).to_contain_text(f"(rank {step.rank})")
+    expect(inspector.locator(".sentence")).to_contain_text(re.compile(rf" {step.rank:,}(st|nd|rd|th), at "))
     tokens.nth(4).click()
     expect(inspector.locator("h3")).to_have_text(f"Token 5 of {len(trial.steps)}")
-    pattern = re.compile(r"The model gave .+ \d.*% \(rank \d+\)\. The samplers left")
+    pattern = re.compile(r"The model ranked .+ \d+(st|nd|rd|th), at \d.*%\. Sampling kept \d+ candidate")
     expect(inspector.locator(".sentence")).to_have_text(pattern)
     inspector.get_by_role("slider").fill("50")
     outside = 0 if (trial.steps[4].rank or 0) <= 50 else 1

@@ -64,14 +64,13 @@ function plural(count, noun) {
 /** Why this token stands there, as one sentence or two. `quoted` is the token as shown. */
 function sentences(step, quoted, isPrompt) {
   if (step.logprob === null) return ["No probabilities were recorded for ", quoted, "."];
-  const gave = `${percent(Math.exp(step.logprob))} (rank ${whole(step.rank)}).`;
-  const parts = ["The model gave ", quoted, ` ${gave}`];
+  const parts = ["The model ranked ", quoted, ` ${ordinal(step.rank)}, at ${percent(Math.exp(step.logprob))}.`];
   if (isPrompt) return [...parts, " It stands in the prompt, so it was not drawn."];
   if (step.isForced) return [...parts, " It was given, not drawn."];
   if (step.isResampled) parts.push(" The grammar refused the first draw.");
-  if (step.kept === 1) parts.push(" The samplers left only this one, so there was nothing to draw.");
+  if (step.kept === 1) parts.push(" Sampling kept only this one, so there was nothing to draw.");
   else if (step.kept > 1) {
-    parts.push(` The samplers left ${plural(step.kept, "candidate")}; before the draw it stood at ${percent(step.p)}.`);
+    parts.push(` Sampling kept ${plural(step.kept, "candidate")}; its chance became ${percent(step.p)}.`);
   }
   return parts;
 }

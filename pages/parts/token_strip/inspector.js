@@ -45,7 +45,7 @@ function candidateTable(trial, step, { k, unit, isPrompt }) {
   const table = element("table", "candidates");
   const head = element("tr");
   const hasDraw = !isPrompt && !step.isForced;
-  for (const text of ["candidate", "", `model, ${unit}`, hasDraw ? "before draw" : ""]) {
+  for (const text of ["candidate", "", `model, ${unit}`, hasDraw ? "after sampling" : ""]) {
     const cell = element("th", "", text);
     cell.scope = "col";
     head.append(cell);
