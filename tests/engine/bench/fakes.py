@@ -51,7 +51,8 @@ class FakeTarget:
 class FakeFleet:
     """Gives out targets; `speed` says what a cell's true speed is, `errors` what the n-th sample of a cell raises.
 
-    drift: factor of the machine's speed at a moment; flags: what disturbs the n-th sample of all.
+    drift: factor of the machine's speed at a moment; flags: what disturbs the n-th sample of all; programs: the cores
+    that others use then.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class FakeFleet:
         errors: Mapping[tuple[int, int], EngineError] | None = None,
         drift: Callable[[float], float] = lambda _now: 1.0,
         flags: Mapping[int, Flag] | None = None,
+        programs: Mapping[int, Mapping[str, float]] | None = None,
     ) -> None:
         self.clock = clock
         self.targets: dict[tuple[int, Workload], FakeTarget] = {}
@@ -72,7 +74,7 @@ class FakeFleet:
         self.during: Callable[[FakeTarget], None] = lambda _target: None
         self._speed, self._noise, self._drift = speed, noise, drift
         self._errors = dict(errors or {})
-        self._flags = flags or {}
+        self._flags, self._programs = flags or {}, programs or {}
         self._random = np.random.default_rng(seed)
         self._loaded: set[int] = set()
 
@@ -108,7 +110,8 @@ class FakeFleet:
         started = self.clock.now
         self.clock.now += seconds
         metrics = {"tokens_per_s": speed, "pss_bytes": 1e6 * cell.pool.instances * cell.pool.parallel}
-        return Measured(started, seconds, metrics, {}, self._flags.get(len(self.asked), "clean"))
+        number = len(self.asked)
+        return Measured(started, seconds, metrics, {}, self._flags.get(number, "clean"), self._programs.get(number, {}))
 
 
 class Kept:

@@ -212,6 +212,15 @@ def test_disturbed_samples_are_kept_with_their_flag() -> None:
     assert not reporter.samples["is_replaced"].any()
 
 
+def test_the_programs_that_disturbed_are_told_by_their_mean_use_while_they_did() -> None:
+    programs = {2: {"chromium": 1.0}, 3: {"chromium": 0.4, "cc1": 0.06}, 5: {"idle": 2.0}}
+    runner, _fleet, reporter = make(flags={2: "contended", 3: "throttled"}, programs=programs)
+    assert runner.programs == {}
+    runner.run()
+    seconds = reporter.samples["duration_s"][1:3]
+    assert runner.programs == {"chromium": pytest.approx(float(seconds @ [1.0, 0.4] / seconds.sum()))}
+
+
 @given(
     load_s=st.floats(0, 60),
     true_s=st.lists(st.floats(0.5, 8), min_size=2, max_size=9),
