@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from engine import Pool, Sampling
+from engine.bench.measuring import quietness
+from engine.bench.measuring.quietness import Quietness
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError, HistoryError
 from engine.pool.job import new_id
@@ -219,6 +221,27 @@ def test_a_shape_is_written_and_asked_the_same(shared: tuple[Workbench, RunRecor
     assert bench.bench.running.plan.axes == Plan.from_dict(run.plan).axes
     bench.bench.stop()
     bench.bench.wait(30)
+
+
+def test_a_plan_waits_for_a_quiet_machine_and_then_runs_or_is_stopped(
+    bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {"cc1plus": 1.5}
+    monkeypatch.setattr(quietness, "READING_S", 0.02)
+    monkeypatch.setattr(quietness, "quietness_of", lambda _watch: Quietness(sum(others.values()), 2, 0.0, dict(others)))
+    bench.bench.start_when_quiet(plan)
+    waiting = bench.bench.background.running
+    assert waiting is not None
+    until(lambda: waiting.waits_for == "cc1plus uses 1.5 cores")
+    assert bench.bench.running is None
+    waiting.stop()
+    until(lambda: bench.bench.background.running is None)
+    bench.bench.start_when_quiet(plan)
+    others.clear()
+    until(lambda: bench.bench.running)
+    assert bench.bench.running is not None and bench.bench.running.plan == plan
+    bench.bench.stop()
+    bench.bench.wait(60)
 
 
 def test_without_a_history_a_run_is_shown_all_the_same(home: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
