@@ -114,13 +114,10 @@ def is_counted(samples: Samples) -> npt.NDArray[np.bool_]:
     """
     kept: npt.NDArray[np.bool_] = ~samples["is_replaced"]
     clean: npt.NDArray[np.bool_] = kept & (samples["flag"] == FLAGS.index("clean"))
-    num, num_clean = _rounds_of_cells(samples, kept), _rounds_of_cells(samples, clean)
-    is_enough = all(num_clean.get(cell, 0) >= min(rounds, FEWEST_CLEAN) for cell, rounds in num.items())
-    return clean if is_enough else kept
-
-
-def _rounds_of_cells(samples: Samples, chosen: npt.NDArray[np.bool_]) -> dict[int, int]:
-    """Number of rounds in which each cell has one of the chosen samples."""
-    pairs = np.unique(samples["cell"][chosen].astype(np.int64) << 32 | samples["round"][chosen])
-    cells, num = np.unique(pairs >> 32, return_counts=True)
-    return dict(zip(cells.tolist(), num.tolist(), strict=True))
+    if np.array_equal(clean, kept):
+        return kept
+    keys, group = np.unique(samples["cell"][kept].astype(np.int64) << 32 | samples["round"][kept], return_inverse=True)
+    is_clean = np.bincount(group, clean[kept]) > 0
+    _, cell = np.unique(keys >> 32, return_inverse=True)
+    num, num_clean = np.bincount(cell), np.bincount(cell, is_clean)
+    return clean if np.all(num_clean >= np.minimum(num, FEWEST_CLEAN)) else kept

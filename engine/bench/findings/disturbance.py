@@ -10,7 +10,7 @@ import numpy.typing as npt
 from engine.bench.measuring.surroundings import OTHER_SHARE, STEAL_SHARE
 from engine.jsonable import figure
 from engine.runs import RunRecord
-from engine.samples import FEWEST_CLEAN, FLAGS, Samples, is_counted
+from engine.samples import FEWEST_CLEAN, FLAGS, Samples
 from engine.units import cores, counted, percent
 
 OTHERS, HOST, THROTTLED, COLD = "by other programs", "taken by the host", "throttled", "read from the disk"
@@ -79,17 +79,17 @@ class Disturbance(NamedTuple):
         return f"{many}{name} ({cores(self.other_cores)}{f', mostly {named}' if named else ''})"
 
 
-def disturbance_of(run: RunRecord) -> Disturbance:
-    """The disturbance of all samples of a run."""
-    samples = run.samples
-    counts = is_counted(samples)
+def disturbance_of(run: RunRecord, counted_samples: Samples) -> Disturbance:
+    """The disturbance of all samples of a run; counted_samples: those of them that medians use."""
+    samples, clean = run.samples, FLAGS.index("clean")
     is_kept = ~samples["is_replaced"]
-    is_disturbed = is_kept & (samples["flag"] != FLAGS.index("clean"))
+    is_disturbed = is_kept & (samples["flag"] != clean)
+    num = int(is_disturbed.sum())
     causes = {name: chosen for name, chosen in _causes(run).items() if (chosen & is_disturbed).any()}
     return Disturbance(
-        num=int(is_disturbed.sum()),
+        num=num,
         total=int(is_kept.sum()),
-        num_excluded=int((is_disturbed & ~counts).sum()),
+        num_excluded=num - int((counted_samples["flag"] != clean).sum()),
         causes={name: int((chosen & is_disturbed).sum()) for name, chosen in causes.items()},
         other_cores=_median(samples["other_cores"][causes[OTHERS] & is_disturbed]) if OTHERS in causes else math.nan,
         waiting_share=_median(samples["pressure_share"][is_disturbed]),

@@ -120,7 +120,7 @@ def summarise(run: RunRecord, *, main_metric: str | None = None, baseline: int |
     verdicts = {} if base is None else verdicts_within(run, rounds, base, METRICS_BY_NAME[main])
     cells = tuple(replace(cell, verdict=verdicts.get(cell.number)) for cell in cells)
     best = proven_best(cells, main, base)
-    disturbance = disturbance_of(run)
+    disturbance = disturbance_of(run, rounds.samples)
     sentence = run.outcome.get("sentence") or sentence_of(
         cells, main, base, best, round_s(run.samples), is_disturbed=disturbance.is_mostly
     )

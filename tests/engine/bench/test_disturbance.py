@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.bench.findings.disturbance import PROGRAMS, basis, disturbance_of
+from engine.bench.findings.disturbance import PROGRAMS, Disturbance, basis, disturbance_of
+from engine.bench.findings.rounds import Rounds
 from engine.bench.findings.summary import summarise
 from engine.runs import RunRecord
 from engine.samples import FLAGS, Samples
@@ -23,8 +24,12 @@ def disturbed(num: int, flag: str, num_rounds: int = 16, **surroundings: float) 
     return replace(run_of(samples, ["a", "b"]), machine={"allowed_cores": [0, 1]})
 
 
+def found_in(run: RunRecord) -> Disturbance:
+    return disturbance_of(run, Rounds.of(run.samples).samples)
+
+
 def test_a_quiet_run_says_nothing_of_it() -> None:
-    found = disturbance_of(disturbed(0, "clean"))
+    found = found_in(disturbed(0, "clean"))
     assert (found.num, found.sentence, found.is_mostly) == (0, "", False)
 
 
@@ -41,14 +46,14 @@ def test_a_quiet_run_says_nothing_of_it() -> None:
     ],
 )
 def test_what_disturbed_is_named(flag: str, surroundings: dict[str, float], words: str) -> None:
-    found = disturbance_of(disturbed(6, flag, **surroundings))
+    found = found_in(disturbed(6, flag, **surroundings))
     assert found.sentence.startswith("6 of 32 samples were disturbed: ")
     assert words in found.sentence
     assert found.sentence.endswith("Medians and verdicts leave them out.")
 
 
 def test_where_disturbed_samples_count_it_says_why() -> None:
-    found = disturbance_of(disturbed(18, "contended"))
+    found = found_in(disturbed(18, "contended"))
     assert found.is_mostly
     assert found.num_excluded == 0
     assert found.sentence.endswith("They count too: without them some configuration would have fewer than 8 rounds.")
@@ -56,7 +61,7 @@ def test_where_disturbed_samples_count_it_says_why() -> None:
 
 def test_programs_are_named_by_what_they_used() -> None:
     run = replace(disturbed(18, "contended", other_cores=1.3), outcome={PROGRAMS: {"chromium": 0.81, "cc1plus": 0.4}})
-    assert "(1.3 cores, mostly chromium 0.8 cores, cc1plus 0.4 cores)" in disturbance_of(run).sentence
+    assert "(1.3 cores, mostly chromium 0.8 cores, cc1plus 0.4 cores)" in found_in(run).sentence
 
 
 def test_a_run_mostly_disturbed_offers_a_quiet_machine_not_rounds() -> None:
@@ -99,5 +104,5 @@ def test_what_a_figure_of_few_samples_rests_on(flags: list[str], status: Any, wo
 def test_replaced_samples_are_not_counted_among_the_disturbed() -> None:
     run = disturbed(6, "contended")
     run.samples["is_replaced"][:4] = True
-    assert (disturbance_of(run).num, disturbance_of(run).total) == (2, 28)
+    assert (found_in(run).num, found_in(run).total) == (2, 28)
     assert np.count_nonzero(run.samples["is_replaced"]) == 4
