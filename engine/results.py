@@ -57,7 +57,11 @@ class Candidate(NamedTuple):
 
 
 class Timings(NamedTuple):
-    """Where a job's time went: seconds, token counts, tokens per second (None: nothing to divide)."""
+    """Where a job's time went: seconds, token counts, tokens per second (None: nothing to divide).
+
+    threads, threads_batch: which computed most decodes with steps only, and most with prompts, while it ran; None where
+    there were none, or it is not known.
+    """
 
     queue_s: float
     load_s: float
@@ -67,6 +71,8 @@ class Timings(NamedTuple):
     num_prompt: int
     num_cached: int
     num_generated: int
+    threads: int | None = None
+    threads_batch: int | None = None
 
     @property
     def prefill_per_s(self) -> float | None:

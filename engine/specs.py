@@ -314,8 +314,9 @@ def _bias(given: Any) -> tuple[int, float]:
 class PoolSpec(Spec):
     """One model in `instances` processes of `parallel` sequences each; n_ctx counts tokens of one sequence.
 
-    threads None: the cores this process may use over instances; threads_batch None: as threads. n_batch and
-    n_ubatch None: llama.cpp's 2048 and 512, no more than n_ctx needs. share_weights: leave the weights in the page
+    threads None: adaptive, as many as are fastest just now, up to the cores this process may use over instances, and
+    that many while a job with reuse_prefix=False runs; a number is kept to. threads_batch None: as threads. n_batch
+    and n_ubatch None: llama.cpp's 2048 and 512, no more than n_ctx needs. share_weights: leave the weights in the page
     cache, shared by all instances, instead of repacking them privately. pin: each instance keeps to cores of its own.
     n_gpu_layers -1: all.
     """

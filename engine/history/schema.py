@@ -243,7 +243,13 @@ def vectors(connection: duckdb.DuckDBPyConnection) -> None:
         )""")
 
 
-MIGRATIONS: list[Migration] = [trials, runs, library, embedding_samples, vectors]
+def thread_numbers(connection: duckdb.DuckDBPyConnection) -> None:
+    """Threads that computed most of a trial's steps and of its prompt; NULL where it is not known."""
+    for name in ("threads", "threads_batch"):
+        connection.execute(f"ALTER TABLE trials ADD COLUMN {name} INTEGER")
+
+
+MIGRATIONS: list[Migration] = [trials, runs, library, embedding_samples, vectors, thread_numbers]
 
 
 def names() -> list[str]:

@@ -93,6 +93,8 @@ class _Timings(Part, frozen=True):
     num_prompt: Count
     num_cached: Count
     num_generated: Count
+    threads: Count | None = None
+    threads_batch: Count | None = None
 
 
 class TrialPart(Part, frozen=True):

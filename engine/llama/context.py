@@ -114,6 +114,10 @@ class Context:
         code: int = llama.llama_decode(self.handle, self._batch.struct)
         return code
 
+    def set_threads(self, threads: int, threads_batch: int) -> None:
+        """From the next decode on: the threads of a batch of one token, and those of larger ones."""
+        llama.llama_set_n_threads(self.handle, threads, threads_batch)
+
     def logits(self, num_rows: int) -> list[Row]:
         """The rows of logits that were asked for, in batch order; gone at the next decode."""
         address = _get_logits(self.handle)

@@ -34,7 +34,11 @@ class Clock(NamedTuple):
 
 
 class Generation:
-    """State of a running job: its prompt `ids`, and `pending`, the drawn token that is not in the cache yet."""
+    """State of a running job: its prompt `ids`, and `pending`, the drawn token that is not in the cache yet.
+
+    threads, threads_batch: which computed most steps and most chunks of prompts while it ran, once it ended.
+    decodes_before: Threads.num_decodes when it began.
+    """
 
     def __init__(
         self, job: int, ids: list[int], request: Request, sampler: Sampler, vocabulary: Vocabulary, clock: Clock
@@ -44,6 +48,9 @@ class Generation:
         self.num_prompt = len(ids)
         self.pending = -1
         self.num_generated = 0
+        self.threads: int | None = None
+        self.threads_batch: int | None = None
+        self.decodes_before: dict[tuple[bool, int], int] = {}
         self.finish_reason: FinishReason | None = None
         self._text = bytearray(vocabulary.join(ids[self.num_prompt - request.generated :]))
         self._text_start = len(self._text)

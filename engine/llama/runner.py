@@ -14,6 +14,7 @@ from engine.llama.phase import DECODING, PREPARING, SAMPLING, TOKENISING, Stamp
 from engine.llama.prefix import PrefixCache
 from engine.llama.sampler import Sampler
 from engine.llama.scheduler import Plan, Scheduler
+from engine.llama.threads import Threads
 from engine.specs import PoolSpec, Request, Sampling
 
 _ADVANCED_AT_ONCE = 256
@@ -74,6 +75,7 @@ class Runner:
     ) -> None:
         self.model, self.spec, self._reporter, self._stamp = model, spec, reporter, stamp
         self.context = Context(model, spec, threads, threads_batch)
+        self.threads = Threads(self.context, spec, threads, threads_batch)
         self.scheduler = Scheduler(
             spec.parallel, spec.resolved_n_batch, spec.resolved_n_ubatch, prefill_share, SCORED_ROWS
         )
@@ -82,6 +84,7 @@ class Runner:
         self._waiting: dict[int, Order] = {}
         self._ids: dict[int, list[int]] = {}
         self._running: dict[int, Generation] = {}
+        self._num_exact = 0
         self.decode_s = self.prefill_s = self.decode_cpu_s = self.tokenise_s = 0.0
         self.num_decodes = 0
         self.num_tokens = 0
@@ -166,6 +169,8 @@ class Runner:
         num_coming = 0 if request.prompt_logprobs else num_given if is_replayed else len(ids)
         sequence, num_cached = self._place(ids, most=most if is_reused else 0, num_coming=num_coming)
         self._running[sequence] = generation
+        self._num_exact += not request.reuse_prefix
+        generation.decodes_before = dict(self.threads.num_decodes)
         self.scheduler.admit(
             sequence,
             min(len(ids), self.context.n_ctx),
@@ -230,7 +235,7 @@ class Runner:
         chunks = [self._chunk(sequence, num_tokens) for sequence, num_tokens in plan.items()]
         num_rows = self.context.fill(chunks)
         num_tokens = sum(plan.values())
-        code = self._decode(is_prefill=num_tokens > len(plan))
+        code = self._decode(num_tokens, is_prefill=num_tokens > len(plan))
         if code == NO_SLOT:
             stuck = self.scheduler.refused(plan)
             if stuck is not None:
@@ -246,14 +251,19 @@ class Runner:
         self.scheduler.computed(plan)
         self._read(chunks, num_rows)
 
-    def _decode(self, *, is_prefill: bool) -> int:
+    def _decode(self, num_tokens: int, *, is_prefill: bool) -> int:
         self._stamp(DECODING)
+        # single tokens over a long text come out differently with another number of threads (docs/decisions/0002)
+        self.threads.choose(num_tokens, is_prompt=is_prefill, is_exact=self._num_exact > 0)
         began, cpu_began = time.perf_counter(), time.thread_time()
         code = self.context.decode()
-        took = time.perf_counter() - began
+        ended = time.perf_counter()
+        took = ended - began
         self.decode_s += took
         self.prefill_s += took if is_prefill else 0.0
         self.decode_cpu_s += time.thread_time() - cpu_began
+        if code == OK:
+            self.threads.decoded(took, ended)
         return code
 
     def _chunk(self, sequence: int, num_tokens: int) -> Chunk:
@@ -316,6 +326,9 @@ class Runner:
 
     def _end(self, sequence: int) -> None:
         generation = self._running[sequence]
+        generation.threads, generation.threads_batch = (
+            self.threads.mostly_since(generation.decodes_before, is_prompt=is_prompt) for is_prompt in (False, True)
+        )
         self._release(sequence)
         self._reporter.ended(generation)
 
@@ -325,7 +338,9 @@ class Runner:
         self._reporter.failed(job, error)
 
     def _release(self, sequence: int) -> None:
-        self._running.pop(sequence).close()
+        generation = self._running.pop(sequence)
+        self._num_exact -= not generation.request.reuse_prefix
+        generation.close()
         self._cache.release(sequence)
         self.scheduler.release(sequence)
 

@@ -222,7 +222,8 @@ class Job:
         text = self._text(message.text_bytes)
         match message.finish_reason:
             case "stop" | "length" | "cancelled" as reason:
-                self._finish(text, reason, message.prefill_s, message.decode_s)
+                threads = (message.threads, message.threads_batch)
+                self._finish(text, reason, message.prefill_s, message.decode_s, *threads)
             case unknown:
                 self.fail(EngineError(f"a worker ended this job for an unknown reason: {unknown!r}"))
 
@@ -233,7 +234,15 @@ class Job:
     def _text(self, num_bytes: int | None = None) -> str:
         return self.vocabulary.join(self.steps.ids)[:num_bytes].decode("utf-8", "replace")
 
-    def _finish(self, text: str, reason: FinishReason, prefill_s: float, decode_s: float) -> None:
+    def _finish(
+        self,
+        text: str,
+        reason: FinishReason,
+        prefill_s: float,
+        decode_s: float,
+        threads: int | None = None,
+        threads_batch: int | None = None,
+    ) -> None:
         queue_s = self._queue_s if self.is_started else time.monotonic() - self.submitted
         timings = Timings(
             queue_s=queue_s,
@@ -244,6 +253,8 @@ class Job:
             num_prompt=len(self.prompt_ids or ()),
             num_cached=self.num_cached,
             num_generated=len(self.steps),
+            threads=threads,
+            threads_batch=threads_batch,
         )
         prompt_ids, seed = self.prompt_ids or (), self.seed or 0
         is_full = is_context_full(reason, len(self.steps), self.request.max_tokens)

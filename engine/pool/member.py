@@ -37,7 +37,8 @@ class Startup(NamedTuple):
 
 class Member:
     """A running worker. `jobs` are those it has, by their number on the wire; `texts` what its caches may hold: both
-    are the queue's. `watch` says what it is at, `failure` what it said before it ended, where it gave up.
+    are the queue's. `in_use`: its numbers of threads at this moment. `watch` says what it is at, `failure` what it said
+    before it ended, where it gave up.
 
     `build` is the folder of llama.cpp libraries that it takes, empty for those of the Python package. start() blocks
     until the model is loaded and raises ModelError (or what the worker reported) if it is not.
@@ -45,6 +46,7 @@ class Member:
 
     def __init__(self, load: m.Load, on_progress: Callable[[float], object], build: str = "") -> None:
         self.load = load
+        self.in_use = m.InUse(load.threads, load.threads_batch)
         self.jobs: dict[int, Job] = {}
         self.texts: OrderedDict[str, tuple[bytes, int]] = OrderedDict()
         self.num_started = 0

@@ -5,7 +5,7 @@ import msgspec
 from engine.process.channel import Message
 from engine.specs import PoolSpec, Request, Sampling
 
-PROTOCOL = 4
+PROTOCOL = 5
 
 
 # pool to worker
@@ -122,7 +122,10 @@ class Decoded(Message, frozen=True):
 
 
 class Ended(Message, frozen=True):
-    """A job is over: a finish reason, or an error (class name and text). text_bytes: length of the text in bytes."""
+    """A job is over: a finish reason, or an error (class name and text). text_bytes: length of the text in bytes.
+
+    threads, threads_batch: which computed most of its steps and of its prompt; None where none did.
+    """
 
     job: int
     finish_reason: str
@@ -131,6 +134,15 @@ class Ended(Message, frozen=True):
     decode_s: float
     error: str
     text: str
+    threads: int | None = None
+    threads_batch: int | None = None
+
+
+class InUse(Message, frozen=True):
+    """The worker computes with other numbers of threads from now on."""
+
+    threads: int
+    threads_batch: int
 
 
 class Answer(Message, frozen=True):
@@ -144,4 +156,4 @@ class Answer(Message, frozen=True):
 
 
 ToWorker = Load | Start | Cancel | Hold | Tokenize | Measure
-ToPool = Loading | Ready | Failed | Started | Decoded | Ended | Answer
+ToPool = Loading | Ready | Failed | Started | Decoded | Ended | InUse | Answer

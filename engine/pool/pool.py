@@ -45,6 +45,7 @@ class WorkerInfo(NamedTuple):
     """One worker at this moment; cpus empty: all that the process may use.
 
     phase: what its loop is at (engine.llama.phase.Phase, in lower case); phase_s: for how many seconds at least.
+    threads: that compute a step, threads_batch: that compute a prompt; both move where the pool was given no number.
     """
 
     pid: int
@@ -53,6 +54,8 @@ class WorkerInfo(NamedTuple):
     num_waiting: int
     phase: str
     phase_s: float
+    threads: int
+    threads_batch: int
 
     @classmethod
     def of(cls, member: Member, jobs: Sequence[Job]) -> Self:
@@ -65,6 +68,8 @@ class WorkerInfo(NamedTuple):
             num_waiting=len(jobs) - num_running,
             phase=member.watch.phase.name.lower(),
             phase_s=member.watch.phase_s,
+            threads=member.in_use.threads,
+            threads_batch=member.in_use.threads_batch,
         )
 
 
@@ -346,6 +351,8 @@ class Pool(metaclass=Refusing):
                 self._jobs.on_ended(member, message)
             case m.Answer():
                 member.answered(message)
+            case m.InUse():
+                member.in_use = message
             case m.Failed():
                 member.failure = message.text
 

@@ -52,7 +52,8 @@ class Outbox:
         self.flush()
         times = (generation.prefill_s, generation.decode_s)
         reason = generation.finish_reason or "stop"
-        self._send(m.Ended(generation.job, reason, generation.text_bytes, *times, "", ""))
+        threads = (generation.threads, generation.threads_batch)
+        self._send(m.Ended(generation.job, reason, generation.text_bytes, *times, "", "", *threads))
 
     def cancelled(self, job: int) -> None:
         self._send(m.Ended(job, "cancelled", 0, 0.0, 0.0, "", ""))
@@ -81,6 +82,7 @@ class Worker:
         self._loop_s = self._measuring_s = 0.0
         self._is_held = False
         self._sent_at = 0.0
+        self._in_use = (0, 0)
         self._inbox = select.poll()
         self._inbox.register(channel.socket, select.POLLIN)
 
@@ -109,6 +111,7 @@ class Worker:
             reporter=self._outbox,
             stamp=self._stamp,
         )
+        self._in_use = self._runner.threads.in_use
         self._channel.send(self._ready(began, time.monotonic() - began))
         gc.freeze()
 
@@ -142,6 +145,9 @@ class Worker:
             if self._runner.is_idle or now - self._sent_at >= GATHER_STEPS_S:
                 self._outbox.flush()
                 self._sent_at = now
+            if self._in_use != self._runner.threads.in_use:
+                self._in_use = self._runner.threads.in_use
+                self._channel.send(m.InUse(*self._in_use))
             self._loop_s += time.perf_counter() - began
 
     def _listen(self) -> None:

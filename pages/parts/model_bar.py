@@ -82,11 +82,19 @@ def _making_room(bench: Workbench) -> None:
 
 def _loaded(state: ModelState, file: ModelFile, pool: Pool) -> None:
     st.markdown(f"**{plain(readable(file.name))}**")
-    threads = f"{pool.spec.instances} × {pool.threads} thread{'s' if pool.threads > 1 else ''}"
     facts = f"{parameters(file.num_parameters)} parameters · {file.quantisation} · {size(file.size)}"
-    st.caption(f"{plain(facts)}  \ncontext {pool.n_ctx:,} · {plain(threads)}")
+    st.caption(f"{plain(facts)}  \ncontext {pool.n_ctx:,} · {plain(_threads(pool))}")
     if state.path == embedded_model():
         st.caption(DEMONSTRATION)
+
+
+def _threads(pool: Pool) -> str:
+    """Instances and threads of each, those in use where they are adaptive and fewer."""
+    text = f"{pool.spec.instances} × {counted(pool.threads, 'thread')}"
+    in_use = {worker.threads for worker in pool.workers()}
+    if pool.spec.threads is not None or in_use <= {pool.threads}:
+        return text
+    return f"{text}, {' to '.join(map(str, sorted({min(in_use), max(in_use)})))} in use"
 
 
 @st.dialog("Choose a model", width="medium")
@@ -160,7 +168,7 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
         "n_ctx": f"Tokens of one sequence; trained with {file.n_ctx_train:,}",
         "parallel": "Trials that run side by side, each",
         "instances": "Processes with this model",
-        "threads": "Of each instance; empty: all cores",
+        "threads": "Of each instance; empty: as many as are fastest just now, up to all cores",
         "n_gpu_layers": "Needs a build for the GPU; -1: all layers",
     }
     # No field has bounds: Streamlit would show a value beyond them and hold the one before, which would then be loaded.
@@ -203,6 +211,8 @@ def _machine(bench: Workbench, pool: Pool) -> None:
         {
             "process": worker.pid,
             "cores": ", ".join(map(str, worker.cpus)) or "any",
+            "threads": worker.threads,
+            "for prompts": worker.threads_batch,
             "running": worker.num_running,
             "waiting": worker.num_waiting,
             "memory (PSS)": _measured(figures.get(worker.pid, {}).get("pss_bytes")),

@@ -13,6 +13,7 @@ from engine.errors import ConfigError
 from engine.models.gguf import ModelFile
 from engine.models.shapes import ARCHITECTURES, Shape, layers_like
 from engine.models.synthetic import QUANTISATIONS, has_more_bits, write_synthetic
+from engine.pool.placement import threads_for
 from engine.pool.pool import Pool
 
 _SHORTEST, _LONGEST = 32, 2048
@@ -142,7 +143,7 @@ class _Times:
 
     def _best(self, path: Path, layout: _Layout) -> float:
         """The best repetition; the first, which warms up, is one of them."""
-        with Pool(path, n_ctx=self._num_prompt, **layout._asdict()) as pool:
+        with Pool(path, n_ctx=self._num_prompt, threads=threads_for(layout.instances), **layout._asdict()) as pool:
             load = Load(pool, Workload(num_prompt=self._num_prompt, num_generated=0))
             found = load.run(0, _NUM_REPETITIONS, _LEAST_S, Deadline(_TIMEOUT_S))
         return min(1 / metrics_of([repetition], Objective())["prefill_per_s"] for repetition in found)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from engine.bench.planning.plan import Workload
 from engine.errors import ConfigError
 from engine.jsonable import figure
 from engine.models.gguf import ModelFile, read_model
+from engine.pool.placement import threads_for
 from engine.pool.pool import Pool
 from engine.specs import PoolSpec
 from engine.units import quantity
@@ -110,6 +111,9 @@ def measure_load_order(
     for file in files.values():
         for path in file.files:
             page_cache.drop(path)
+    # what is measured keeps its number of threads
+    chosen = spec or PoolSpec(parallel=1)
+    chosen = replace(chosen, threads=chosen.threads or threads_for(chosen.instances))
     total = sum(files[name].size for name in ORDER)
     steps: list[LoadStep] = []
     for name in ORDER:
@@ -117,7 +121,7 @@ def measure_load_order(
         tell = partial(_tell, on_progress, loaded / total, files[name].size / total)
         opening = Opening(patience_s(files[name].size))
         on_opening(opening)
-        steps.append(_load(name, files, spec or PoolSpec(parallel=1), opening, tell))
+        steps.append(_load(name, files, chosen, opening, tell))
         on_step(steps[-1])
     return LoadOrder(files["A"].path, files["B"].path, steps)
 

@@ -73,6 +73,7 @@ function figuresOf(trial) {
     numContext: first(status.num_context),
     numCtx: first(status.n_ctx),
     numCached: first(status.num_cached, timings.num_cached),
+    threads: first(timings.threads),
     seed: first(trial.end?.seed, status.seed),
   };
 }
@@ -100,6 +101,10 @@ function figureParts(trial) {
   }
   if (figures.numCached !== null) {
     parts.push(["", whole(figures.numCached), " cached", "prompt tokens taken from an earlier run instead of computed"]);
+  }
+  if (figures.threads !== null) {
+    const noun = figures.threads === 1 ? " thread" : " threads";
+    parts.push(["", whole(figures.threads), noun, "threads that computed most of its tokens"]);
   }
   if (figures.seed !== null) parts.push(["seed ", String(figures.seed), "", "the seed of the draws; the same seed repeats them"]);
   return parts;
