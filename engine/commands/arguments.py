@@ -117,7 +117,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_sampling(parser.add_argument_group("sampling", "The defaults are llama.cpp's."))
     pool = parser.add_argument_group("machine")
     pool.add_argument("--n-ctx", type=int, metavar="N", help=f"tokens of the context (default: {PoolSpec.n_ctx})")
-    pool.add_argument("--threads", type=int, metavar="N", help="default: the cores this process may use")
+    pool.add_argument(
+        "--threads", type=int, metavar="N", help="default: as many as are fastest, up to the cores this process may use"
+    )
     pool.add_argument("--instances", type=int, metavar="N", help="processes with the model")
     return whole
 

@@ -28,6 +28,7 @@ TRIAL_FIGURES = {
     "num_prompt": "trials.num_prompt",
     "num_cached": "trials.num_cached",
     "num_generated": NUM_TOKENS,
+    "threads": "trials.threads",
     "ttft_s": "trials.ttft_s",
     "prefill_per_s": "(trials.num_prompt - trials.num_cached) / nullif(trials.prefill_s, 0)",
     "decode_per_s": (

@@ -18,42 +18,46 @@ Prompts and steps of 1, 2-3, 4-7 ... tokens are decided apart: a prompt is bound
 
 import math
 from collections import deque
-from collections.abc import Callable
-from statistics import median
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-_CALM_SHARE = 0.005
-"""Of the time of all decodes, what trials may cost that nothing called for, after the first `_FREE_S` seconds of it."""
-_FREE_S = 0.06
+# What a trial costs, as a share of the time of all decodes.
+_FREE_S, _CALM_SHARE = 0.06, 0.005
+"""Trials of fewer threads that nothing calls for: seconds, and so much of the time besides."""
 _BLIND_SHARE = 0.05
-"""The same where the system does not say whether cores are idle."""
+"""Trials of more threads where the system does not say whether cores are idle."""
 
-_STRETCHED = 1.3
+# When one is worth it.
+_STRETCHED, _FAR_STRETCHED = 1.3, 2.0
+"""Times what a decode should take: with and without another sign that a thread lost its core."""
 _LOST = 0.85
-"""Share of the processor time that its threads should have got; below it some of them lost their core."""
+"""Processor time over what the threads should have got; below it one of them lost its core."""
 _KNOWN_S, _GOT_MORE = 0.03, 0.3
-_AS_FAST = 1.02
-_FASTER = 0.96
-_HOPELESS = 1.3
-_CLEAR = 0.08
+"""Seconds after which that is known, and the cores that may be missing to the number that is tried first."""
 _IDLE, _TAKEN = 0.7, 0.4
-"""Idle share of the cores that more threads would take, from which on they count as free, and below which as taken."""
-
-_SHORTEST_S = 1e-9
-_TRIAL_S, _TRIAL_DECODES, _LONGEST_TRIAL = 0.004, 3, 9
+"""Idle part of the cores that more threads would take: free from the first on, until it is below the second."""
 _SLOW_S = 0.1
 """Of such slow decodes two tell what three of the others do."""
-_ENOUGH_S = 0.25
-"""A trial of so many seconds needs no second decode."""
 
+# How it is judged, as seconds over those of the neighbours.
+_AS_FAST, _FASTER = 1.02, 0.96
+"""Fewer threads are taken where they are no slower than this, more where they are as fast as that."""
+_HOPELESS, _CLEAR = 1.3, 0.08
+"""A trial ends early beyond the first, and where it is so far from its bar."""
+_TRIAL_S, _TRIAL_DECODES, _LONGEST_TRIAL, _ENOUGH_S = 0.004, 3, 9, 0.25
+"""Least seconds and decodes of one, most decodes, and seconds after which one decode is enough."""
+_SHORTEST_S = 1e-9
+"""What a coarse clock gives as 0."""
+
+# Seconds of decoding until the next one: at first, and at most where it is in vain again and again.
+_ALARM_PAUSE_S = (0.6, 16.0)
+_CALM_PAUSE_S = (3.0, 128.0)
 _EDGE_PAUSE_S = (0.05, 0.2)
 _QUIET_PAUSE_S = (0.5, 16.0)
 _BUSY_PAUSE_S = (4.0, 64.0)
 _BLIND_PAUSE_S = (0.4, 1.6)
-_ALARM_PAUSE_S = (0.6, 16.0)
-_CALM_PAUSE_S = (3.0, 128.0)
 _REVERTED_S = 3.0
-"""More threads that were given up again so soon were no gain: the next trial of more waits twice as long."""
+"""More threads that are given up again so soon count as in vain."""
 
 
 class Decoded(NamedTuple):
@@ -83,6 +87,7 @@ class ThreadController:
 
     def __init__(self, most: int, random: Callable[[], float]) -> None:
         self._most, self._random = most, random
+        self._start = most
         self._choices: dict[tuple[bool, int], _Choice] = {}
         self._last: dict[bool, _Choice] = {}
         self._current: _Choice | None = None
@@ -96,9 +101,7 @@ class ThreadController:
         key = is_prompt, num_tokens.bit_length()
         choice = self._choices.get(key)
         if choice is None:
-            before = self._last.get(is_prompt) or self._last.get(not is_prompt)
-            start = before.threads if before else self._most
-            choice = self._choices[key] = _Choice(self, ladder(self._most), start, is_prompt=is_prompt)
+            choice = self._choices[key] = _Choice(self, ladder(self._most), self._start, is_prompt=is_prompt)
         self._last[is_prompt] = self._current = choice
         self._num_tokens = num_tokens
         return choice.trial.threads if choice.trial else choice.threads
@@ -107,7 +110,6 @@ class ThreadController:
         """What the decode took that choose() was asked for last."""
         if self._current is not None:
             self.now += decoded.elapsed_s
-            decoded = decoded._replace(elapsed_s=max(decoded.elapsed_s, _SHORTEST_S))
             self._current.observe(self._num_tokens, decoded)
 
     def in_use(self, *, is_prompt: bool) -> int:
@@ -121,16 +123,17 @@ class ThreadController:
 
     def lowered(self, by: "_Choice") -> None:
         """Company has come, seen at one size: the others take no more threads either."""
+        self._start = by.threads
         for choice in self._choices.values():
             if choice is not by and choice.threads > by.threads:
                 choice.follow(by.threads)
 
-    def raised(self) -> None:
-        """Company has gone, seen at one size: the others are as they were before it came."""
+    def has_room(self, threads: int) -> None:
+        """So many threads have cores again, seen at one size: the others are as they were before company came."""
+        self._start = max(self._start, threads)
         for choice in self._choices.values():
-            if choice.before_company > choice.threads:
-                choice.follow(choice.before_company)
-                choice.before_company = 0
+            if choice.threads < (number := min(choice.before_company, threads)):
+                choice.follow(number)
 
 
 class _Trial:
@@ -150,14 +153,16 @@ class _Trial:
     @property
     def result(self) -> float:
         """Seconds over those of the neighbours."""
-        return median(self.ratios) / self.baseline
+        return _middle(self.ratios) / self.baseline
 
     def is_over(self, bar: float) -> bool:
         """True where the result is clearly on one side of `bar`, or long enough in coming."""
+        num = len(self.ratios)
+        if self.elapsed_s < _TRIAL_S:
+            return False
         if self.result > _HOPELESS or self.elapsed_s >= _ENOUGH_S:
             return True
-        num = len(self.ratios)
-        if self.elapsed_s < _TRIAL_S or num < _TRIAL_DECODES:
+        if num < _TRIAL_DECODES:
             return False
         return abs(self.result - bar) > _CLEAR or num >= _LONGEST_TRIAL
 
@@ -170,7 +175,7 @@ class _Choice:
         self.threads = start
         self.before_company = 0
         self.trial: _Trial | None = None
-        self.next_alarm = self.next_more = self._next_calm = 0.0
+        self._next_alarm = self._next_more = self._next_calm = 0.0
         self._alarm_s, self._calm_s = _ALARM_PAUSE_S[0], _CALM_PAUSE_S[0]
         self._more_s, self._edge_s = _QUIET_PAUSE_S[0], _EDGE_PAUSE_S[0]
         self._raised_at = -math.inf
@@ -189,10 +194,11 @@ class _Choice:
     def observe(self, num_tokens: int, decoded: Decoded) -> None:
         """One more decode, with the number that was in force."""
         size = 1 if self._is_prompt else num_tokens
-        elapsed_s = decoded.elapsed_s / num_tokens if self._is_prompt else decoded.elapsed_s
+        whole_s = max(decoded.elapsed_s, _SHORTEST_S)
+        elapsed_s = whole_s / num_tokens if self._is_prompt else whole_s
         expected_s = self._expected.get(size) or self._guess(size, elapsed_s)
         if self.trial is not None:
-            self.trial.add(decoded.elapsed_s, expected_s * num_tokens if self._is_prompt else expected_s)
+            self.trial.add(whole_s, expected_s * num_tokens if self._is_prompt else expected_s)
             self._judge(self.trial)
             return
         self._idle_cores = decoded.idle_cores
@@ -219,10 +225,10 @@ class _Choice:
     def _look(self, elapsed_s: float) -> None:
         """See whether a trial is due."""
         now, rung = self._owner.now, self._rungs.index(self.threads)
-        stretch = median(self._recent)
+        stretch = _middle(self._recent)
         if rung:
             if self._is_disturbed(stretch):
-                if now >= self.next_alarm:
+                if now >= self._next_alarm:
                     self._try(self._rungs[self._rung_got(rung)], stretch, is_alarm=True)
                     return
             elif now >= self._next_calm and self._may_spend(elapsed_s, self.threads / self._rungs[rung - 1] - 1):
@@ -232,9 +238,9 @@ class _Choice:
             more = self._rungs[rung + 1]
             is_quiet = self._idle_cores >= (_TAKEN if self._was_quiet else _IDLE) * (more - self.threads)
             if is_quiet and not self._was_quiet:
-                self.next_more = min(self.next_more, self._owner.pause(self._edge_s))
+                self._next_more = min(self._next_more, self._owner.pause(self._edge_s))
             self._was_quiet = is_quiet
-            if now >= self.next_more:
+            if now >= self._next_more:
                 self._try(more, stretch)
 
     def _rung_got(self, rung: int) -> int:
@@ -248,7 +254,7 @@ class _Choice:
         is_preempted = self._switched_at >= self._owner.now - self._recent_s
         is_stretched = stretch > _STRETCHED
         is_settled = self._recent[-1] < _STRETCHED * stretch
-        return is_settled and (is_short or stretch > 2 or (is_stretched and is_preempted))
+        return is_settled and (is_short or stretch > _FAR_STRETCHED or (is_stretched and is_preempted))
 
     def _may_spend(self, elapsed_s: float, part: float) -> bool:
         owner = self._owner
@@ -277,35 +283,35 @@ class _Choice:
 
     def _take(self, trial: _Trial, *, is_more: bool) -> None:
         owner = self._owner
-        scale = median(trial.ratios)
+        scale = _middle(trial.ratios)
         self._expected = {size: expected * scale for size, expected in self._expected.items()}
         self._given_up = 1.0 if is_more else self._given_up * max(trial.result, 1.0)
-        self.threads = trial.threads
+        self.threads, self.before_company = trial.threads, 0
         self._begin()
         self._alarm_s, self._more_s = _ALARM_PAUSE_S[0], _QUIET_PAUSE_S[0]
         if is_more:
-            self._raised_at = self.next_more = owner.now
+            self._raised_at = self._next_more = owner.now
             self._next_calm = owner.pause(self._calm_s)
-            owner.raised()
+            owner.has_room(self.threads)
             return
-        if trial.is_alarm:
+        if trial.is_alarm and trial.result < _LOST:
             owner.lowered(self)
         was_reverted = owner.now - self._raised_at < _REVERTED_S
         self._edge_s = min(2 * self._edge_s, _EDGE_PAUSE_S[1]) if was_reverted else _EDGE_PAUSE_S[0]
         is_blind = math.isnan(self._idle_cores)
-        self.next_more = owner.pause(_BLIND_PAUSE_S[0] if is_blind else _BUSY_PAUSE_S[0])
+        self._next_more = owner.pause(_BLIND_PAUSE_S[0] if is_blind else _BUSY_PAUSE_S[0])
         # what shares the machine may be about to take fewer itself
-        self.next_alarm = owner.pause(_ALARM_PAUSE_S[0])
+        self._next_alarm = owner.pause(_ALARM_PAUSE_S[0])
         self._next_calm = owner.now
         self._was_quiet = False
 
     def follow(self, threads: int) -> None:
         """Take the number that another size was found to do best with."""
-        self.before_company = max(self.before_company, self.threads)
+        self.before_company = max(self.before_company, self.threads) if threads < self.threads else 0
         self.threads, self.trial = threads, None
         self._expected.clear()
         self._begin()
-        self.next_more = self._owner.pause(_BUSY_PAUSE_S[0])
+        self._next_more = self._owner.pause(_BUSY_PAUSE_S[0])
 
     def _stay_above(self, trial: _Trial) -> None:
         """Fewer threads were slower: further down where company called for it, else not soon again."""
@@ -316,7 +322,7 @@ class _Choice:
             return
         if trial.is_alarm:
             self._alarm_s = min(2 * self._alarm_s, _ALARM_PAUSE_S[1])
-            self.next_alarm = owner.pause(self._alarm_s)
+            self._next_alarm = owner.pause(self._alarm_s)
         else:
             owner.spent += max(trial.excess_s, 0.0)
         self._calm_s = min(2 * self._calm_s, _CALM_PAUSE_S[1])
@@ -325,6 +331,8 @@ class _Choice:
     def _stay_below(self, trial: _Trial) -> None:
         """More threads gained nothing."""
         owner, excess_s = self._owner, max(trial.excess_s, 0.0)
+        if trial.result < _STRETCHED:
+            owner.has_room(trial.threads)
         if math.isnan(self._idle_cores):
             low, high = _BLIND_PAUSE_S
             seconds = min(max(excess_s / _BLIND_SHARE, low), high)
@@ -334,4 +342,9 @@ class _Choice:
         else:
             low, high = _BUSY_PAUSE_S
             seconds = min(max(excess_s / _CALM_SHARE, low), high)
-        self.next_more = owner.pause(seconds)
+        self._next_more = owner.pause(seconds)
+
+
+def _middle(values: Collection[float]) -> float:
+    """The median; of two the larger. statistics.median takes as long as all the rest of a decode's bookkeeping."""
+    return sorted(values)[len(values) // 2]

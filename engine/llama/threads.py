@@ -46,11 +46,6 @@ class IdleCores:
         ticks = sum(int(line[4]) + int(line[5]) for line in fields if line[0] in self._names)
         return ticks / os.sysconf("SC_CLK_TCK")
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._file >= 0:
-            os.close(self._file)
-
 
 class Threads:
     """Numbers of threads of one context: adaptive where the pool was given none, else as given.
@@ -69,6 +64,7 @@ class Threads:
         self._idle = IdleCores()
         self._set = self.given
         self._is_chosen = False
+        self._key = False, threads
         self._used_cpu_s, self._num_switches = _usage()
         self._decoded_s = 0.0
         self._read_at = time.perf_counter()
@@ -84,11 +80,11 @@ class Threads:
         if chosen != self._set:
             self._context.set_threads(*chosen)
             self._set = chosen
-        key = is_prompt, chosen[num_tokens > 1]
-        self.num_decodes[key] = self.num_decodes.get(key, 0) + 1
+        self._key = is_prompt, chosen[num_tokens > 1]
 
     def decoded(self, elapsed_s: float, ended_at: float) -> None:
         """What the decode took that choose() was asked for; ended_at on the clock of time.perf_counter."""
+        self.num_decodes[self._key] = self.num_decodes.get(self._key, 0) + 1
         if not self._is_chosen:
             return
         self._decoded_s += elapsed_s

@@ -83,12 +83,12 @@ def _making_room(bench: Workbench) -> None:
 def _loaded(state: ModelState, file: ModelFile, pool: Pool) -> None:
     st.markdown(f"**{plain(readable(file.name))}**")
     facts = f"{parameters(file.num_parameters)} parameters · {file.quantisation} · {size(file.size)}"
-    st.caption(f"{plain(facts)}  \ncontext {pool.n_ctx:,} · {plain(_threads(pool))}")
+    st.caption(f"{plain(facts)}  \ncontext {pool.n_ctx:,} · {plain(threads_text(pool))}")
     if state.path == embedded_model():
         st.caption(DEMONSTRATION)
 
 
-def _threads(pool: Pool) -> str:
+def threads_text(pool: Pool) -> str:
     """Instances and threads of each, those in use where they are adaptive and fewer."""
     text = f"{pool.spec.instances} × {counted(pool.threads, 'thread')}"
     in_use = {worker.threads for worker in pool.workers()}
@@ -176,7 +176,7 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
         values = {
             name: st.number_input(
                 label, value=getattr(spec, name), step=256 if name == "n_ctx" else 1, help=helps[name],
-                placeholder="all cores" if name == "threads" else None,
+                placeholder="adaptive" if name == "threads" else None,
             )
             for name, label in FIELDS.items()
         }  # fmt: skip

@@ -2,6 +2,8 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -9,9 +11,26 @@ from streamlit.testing.v1 import AppTest
 from engine.models import read_model
 from engine.units import quantity
 from engine.workbench import Workbench
+from pages.parts.model_bar import threads_text
 from pages.parts.plain import plain
 
+IN_USE = {
+    "as given": (2, 1, [2], "1 × 2 threads"),
+    "adaptive, all of them": (None, 1, [2], "1 × 2 threads"),
+    "adaptive, fewer": (None, 1, [1], "1 × 2 threads, 1 in use"),
+    "adaptive, instances apart": (None, 2, [1, 2], "2 × 2 threads, 1 to 2 in use"),
+    "no worker just now": (None, 1, [], "1 × 2 threads"),
+}
 ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
+
+
+@pytest.mark.parametrize("case", IN_USE)
+def test_fewer_threads_than_it_might_have_are_told(case: str) -> None:
+    given, instances, in_use, told = IN_USE[case]
+    workers = [SimpleNamespace(threads=number) for number in in_use]
+    spec = SimpleNamespace(threads=given, instances=instances)
+    pool: Any = SimpleNamespace(spec=spec, threads=2, workers=lambda: workers)
+    assert threads_text(pool) == told
 
 
 @pytest.fixture

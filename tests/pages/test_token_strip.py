@@ -52,6 +52,18 @@ def test_thousands_are_separated_as_on_every_page(page: Page, server: Server) ->
     expect(page.locator(".figures")).to_contain_text("1,159 cached")
 
 
+@pytest.mark.parametrize(("threads", "told"), [(1, "1 thread"), (2, "2 threads"), (None, "")])
+def test_the_threads_that_computed_it_are_told_where_they_are_known(
+    page: Page, server: Server, threads: int | None, told: str
+) -> None:
+    trial = ScriptedTrial("", STORY)
+    trial.finish("Stopped.", timings={"ttft_s": 0.1, "num_generated": 3, "threads": threads})
+    show(page, server, trial)
+    expect(page.locator(".ending")).to_have_text("Stopped.")
+    figures = page.locator(".figures").inner_text()
+    assert "thread" not in figures if threads is None else told in figures
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_bands_are_those_of_the_palette(page: Page, server: Server, theme: str) -> None:
     trial = finished()

@@ -40,6 +40,7 @@ PROGRAMS = (
     "appending",
     "library",
     "embedding",
+    "company",
 )
 
 

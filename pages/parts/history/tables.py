@@ -61,6 +61,7 @@ TRIAL = {
     "num_prompt": Column("prompt tokens"),
     "num_cached": Column("of them reused", help="taken from the cache of an earlier trial instead of computed"),
     "prefill_per_s": Column("prefill", "tok/s", METRICS_BY_NAME["prefill_per_s"].formula),
+    "threads": Column("threads", help="that computed most of its tokens"),
     "label": Column("made by", help="the button that made it, where that was not Run"), **MARKS,
 }  # fmt: skip
 TOKEN = {

@@ -107,6 +107,19 @@ DAMAGE: dict[str, Any] = {
 }
 
 
+def test_a_trial_from_before_threads_were_kept_is_taken(history: History, inbox: Path) -> None:
+    trial = make_trial()
+    path = write_inbox(inbox, trial)
+    values = _plain(path)
+    for name in ("threads", "threads_batch"):
+        del values["timings"][name]
+    path.write_bytes(msgspec.msgpack.encode(values))
+    assert take_inbox(history, inbox) == [trial.id]
+    found = history.trial(trial.id)
+    assert found is not None
+    assert found.completion.timings == trial.completion.timings._replace(threads=None, threads_batch=None)
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_file_with_a_fault_is_set_aside(history: History, inbox: Path, damage: str) -> None:
     bad, good = write_inbox(inbox, make_trial()), make_trial()

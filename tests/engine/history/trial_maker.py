@@ -63,7 +63,7 @@ def make_trial(num_steps: int = 6, k: int = 8, *, seed: int = 0, **changes: Any)
         prompt_steps=StepTable(VOCABULARY, k, is_prompt=True),
         prompt_ids=(257, 300, 301),
         finish_reason="length",
-        timings=Timings(0.01, 0.5, 0.1, 0.11, 0.4, 3, 0, num_steps),
+        timings=Timings(0.01, 0.5, 0.1, 0.11, 0.4, 3, 0, num_steps, 2, 1),
         seed=4_294_967_294,
         id=id,
     )

@@ -168,6 +168,22 @@ def test_prompts_are_decided_apart() -> None:
     assert (controller.in_use(is_prompt=True), controller.in_use(is_prompt=False)) == (2, 1)
 
 
+def test_what_one_size_finds_of_company_holds_for_prompts_too() -> None:
+    """A model whose prompts gain from a second thread and whose single tokens do not: a prompt of its size a second."""
+    controller = ThreadController(2, random.Random(0).random)
+    seen = {}
+    for number, num_busy in enumerate([0] * 40 + [1] * 40 + [0] * 40):
+        for num_tokens, is_prompt in ((20 + number % 200, True), *[(1, False)] * 30):
+            threads = controller.choose(num_tokens, is_prompt=is_prompt)
+            crowd = max(0, threads + num_busy - 2)
+            seconds = (0.0002 * num_tokens / threads if is_prompt else 0.004) * (1 + 3 * crowd)
+            idle = max(0.0, 2.0 - threads - num_busy)
+            controller.observe(Decoded(seconds, threads - crowd / 2, crowd, idle))
+        seen[number] = controller.in_use(is_prompt=True)
+    assert [seen[number] for number in (39, 79, 119)] == [2, 1, 2]
+    assert (seen[55], seen[86]) == (1, 2), "soon after company came and went"
+
+
 @given(st.integers(1, 512))
 def test_the_numbers_tried_begin_with_one_and_end_with_all(most: int) -> None:
     rungs = ladder(most)
