@@ -18,8 +18,10 @@ Prompts and steps of 1, 2-3, 4-7 ... tokens are decided apart: a prompt is bound
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import NamedTuple
+
+from engine.llama.thread_trial import AS_FAST, FASTER, HOPELESS, LONGEST_TRIAL, TRIAL_DECODES, Trial, middle
 
 # What a trial costs, as a share of the time of all decodes.
 _FREE_S, _CALM_SHARE = 0.06, 0.005
@@ -39,13 +41,6 @@ _IDLE, _TAKEN = 0.7, 0.4
 _SLOW_S = 0.1
 """Of such slow decodes two tell what three of the others do."""
 
-# How it is judged, as seconds over those of the neighbours.
-_AS_FAST, _FASTER = 1.02, 0.96
-"""Fewer threads are taken where they are no slower than this, more where they are as fast as that."""
-_HOPELESS, _CLEAR = 1.3, 0.08
-"""A trial ends early beyond the first, and where it is so far from its bar."""
-_TRIAL_S, _TRIAL_DECODES, _LONGEST_TRIAL, _ENOUGH_S = 0.004, 3, 9, 0.25
-"""Least seconds and decodes of one, most decodes, and seconds after which one decode is enough."""
 _SHORTEST_S = 1e-9
 """What a coarse clock gives as 0."""
 
@@ -136,37 +131,6 @@ class ThreadController:
                 choice.follow(number)
 
 
-class _Trial:
-    """Decodes with another number of threads. ratios: seconds over expected ones; baseline: that of the neighbours."""
-
-    def __init__(self, threads: int, baseline: float, *, is_alarm: bool) -> None:
-        self.threads, self.baseline, self.is_alarm = threads, baseline, is_alarm
-        self.ratios: list[float] = []
-        self.elapsed_s = self.excess_s = 0.0
-
-    def add(self, elapsed_s: float, expected_s: float) -> None:
-        """Another decode of it."""
-        self.ratios.append(elapsed_s / expected_s)
-        self.elapsed_s += elapsed_s
-        self.excess_s += elapsed_s - self.baseline * expected_s
-
-    @property
-    def result(self) -> float:
-        """Seconds over those of the neighbours."""
-        return _middle(self.ratios) / self.baseline
-
-    def is_over(self, bar: float) -> bool:
-        """True where the result is clearly on one side of `bar`, or long enough in coming."""
-        num = len(self.ratios)
-        if self.elapsed_s < _TRIAL_S:
-            return False
-        if self.result > _HOPELESS or self.elapsed_s >= _ENOUGH_S:
-            return True
-        if num < _TRIAL_DECODES:
-            return False
-        return abs(self.result - bar) > _CLEAR or num >= _LONGEST_TRIAL
-
-
 class _Choice:
     """The number of threads for decodes of about one size, and what it rests on."""
 
@@ -174,7 +138,7 @@ class _Choice:
         self._owner, self._rungs, self._is_prompt = owner, rungs, is_prompt
         self.threads = start
         self.before_company = 0
-        self.trial: _Trial | None = None
+        self.trial: Trial | None = None
         self._next_alarm = self._next_more = self._next_calm = 0.0
         self._alarm_s, self._calm_s = _ALARM_PAUSE_S[0], _CALM_PAUSE_S[0]
         self._more_s, self._edge_s = _QUIET_PAUSE_S[0], _EDGE_PAUSE_S[0]
@@ -188,6 +152,7 @@ class _Choice:
     def _begin(self) -> None:
         """Forget what belonged to another number of threads."""
         self._recent: deque[float] = deque(maxlen=3)
+        self._neighbours: deque[float] = deque(maxlen=LONGEST_TRIAL)
         self._switched_at, self._recent_s = -math.inf, 0.0
         self._used, self._used_s = 0.0, 0.0
 
@@ -205,6 +170,7 @@ class _Choice:
         ratio = elapsed_s / expected_s
         self._expected[size] = expected_s * min(max(ratio, 0.5), 1.01)
         self._recent.append(ratio)
+        self._neighbours.append(ratio)
         self._recent_s = max(3 * decoded.elapsed_s, 0.02)
         if decoded.num_switches:
             self._switched_at = self._owner.now
@@ -225,14 +191,14 @@ class _Choice:
     def _look(self, elapsed_s: float) -> None:
         """See whether a trial is due."""
         now, rung = self._owner.now, self._rungs.index(self.threads)
-        stretch = _middle(self._recent)
+        stretch = middle(self._recent)
         if rung:
             if self._is_disturbed(stretch):
                 if now >= self._next_alarm:
                     self._try(self._rungs[self._rung_got(rung)], stretch, is_alarm=True)
                     return
             elif now >= self._next_calm and self._may_spend(elapsed_s, self.threads / self._rungs[rung - 1] - 1):
-                self._try(self._rungs[rung - 1], stretch)
+                self._try(self._rungs[rung - 1], middle(self._neighbours))
                 return
         if rung + 1 < len(self._rungs):
             more = self._rungs[rung + 1]
@@ -241,7 +207,7 @@ class _Choice:
                 self._next_more = min(self._next_more, self._owner.pause(self._edge_s))
             self._was_quiet = is_quiet
             if now >= self._next_more:
-                self._try(more, stretch)
+                self._try(more, middle(self._neighbours))
 
     def _rung_got(self, rung: int) -> int:
         """The highest rung below `rung` for whose threads there was processor time."""
@@ -260,17 +226,17 @@ class _Choice:
         owner = self._owner
         if not (owner.has_tried or self._is_prompt):
             return True
-        num = 1 if part > _HOPELESS - 1 else _TRIAL_DECODES
+        num = 1 if part > HOPELESS - 1 else TRIAL_DECODES
         return owner.spent + elapsed_s * part * num <= _FREE_S + _CALM_SHARE * owner.now
 
     def _try(self, threads: int, baseline: float, *, is_alarm: bool = False) -> None:
-        self.trial = _Trial(threads, baseline, is_alarm=is_alarm)
+        self.trial = Trial(threads, baseline, is_alarm=is_alarm)
         self._owner.has_tried = True
 
-    def _judge(self, trial: _Trial) -> None:
+    def _judge(self, trial: Trial) -> None:
         """End the trial where it has a result: take its number, or stay and say when to look again."""
         is_more = trial.threads > self.threads
-        bar = _FASTER if is_more else _AS_FAST / self._given_up
+        bar = FASTER if is_more else AS_FAST / self._given_up
         if not trial.is_over(bar):
             return
         self.trial = None
@@ -281,29 +247,35 @@ class _Choice:
         else:
             self._stay_above(trial)
 
-    def _take(self, trial: _Trial, *, is_more: bool) -> None:
-        owner = self._owner
-        scale = _middle(trial.ratios)
+    def _take(self, trial: Trial, *, is_more: bool) -> None:
+        owner, scale = self._owner, middle(trial.ratios)
         self._expected = {size: expected * scale for size, expected in self._expected.items()}
         self._given_up = 1.0 if is_more else self._given_up * max(trial.result, 1.0)
         self.threads, self.before_company = trial.threads, 0
         self._begin()
-        self._alarm_s, self._more_s = _ALARM_PAUSE_S[0], _QUIET_PAUSE_S[0]
+        self._alarm_s = _ALARM_PAUSE_S[0]
         if is_more:
             self._raised_at = self._next_more = owner.now
             self._next_calm = owner.pause(self._calm_s)
             owner.has_room(self.threads)
             return
-        if trial.is_alarm and trial.result < _LOST:
+        # what shares the machine may be about to take fewer itself
+        self._next_alarm, self._next_calm = owner.pause(self._alarm_s), owner.now
+        if trial.result < _LOST:
+            self._make_way(trial)
+        else:
+            self._more_s = min(2 * self._more_s, _QUIET_PAUSE_S[1])
+            self._next_more, self._was_quiet = owner.pause(self._more_s), True
+
+    def _make_way(self, trial: Trial) -> None:
+        """Fewer threads are faster, so there is company: as soon as cores are idle, more are tried again."""
+        owner = self._owner
+        if trial.is_alarm:
             owner.lowered(self)
         was_reverted = owner.now - self._raised_at < _REVERTED_S
         self._edge_s = min(2 * self._edge_s, _EDGE_PAUSE_S[1]) if was_reverted else _EDGE_PAUSE_S[0]
-        is_blind = math.isnan(self._idle_cores)
-        self._next_more = owner.pause(_BLIND_PAUSE_S[0] if is_blind else _BUSY_PAUSE_S[0])
-        # what shares the machine may be about to take fewer itself
-        self._next_alarm = owner.pause(_ALARM_PAUSE_S[0])
-        self._next_calm = owner.now
-        self._was_quiet = False
+        self._more_s, self._was_quiet = _QUIET_PAUSE_S[0], False
+        self._next_more = owner.pause(_BLIND_PAUSE_S[0] if math.isnan(self._idle_cores) else _BUSY_PAUSE_S[0])
 
     def follow(self, threads: int) -> None:
         """Take the number that another size was found to do best with."""
@@ -313,11 +285,11 @@ class _Choice:
         self._begin()
         self._next_more = self._owner.pause(_BUSY_PAUSE_S[0])
 
-    def _stay_above(self, trial: _Trial) -> None:
+    def _stay_above(self, trial: Trial) -> None:
         """Fewer threads were slower: further down where company called for it, else not soon again."""
         owner = self._owner
         rung = self._rungs.index(trial.threads)
-        if trial.is_alarm and rung and trial.result <= _HOPELESS:
+        if trial.is_alarm and rung and trial.result <= HOPELESS:
             self._try(self._rungs[rung - 1], trial.baseline, is_alarm=True)
             return
         if trial.is_alarm:
@@ -328,7 +300,7 @@ class _Choice:
         self._calm_s = min(2 * self._calm_s, _CALM_PAUSE_S[1])
         self._next_calm = owner.pause(self._calm_s)
 
-    def _stay_below(self, trial: _Trial) -> None:
+    def _stay_below(self, trial: Trial) -> None:
         """More threads gained nothing."""
         owner, excess_s = self._owner, max(trial.excess_s, 0.0)
         if trial.result < _STRETCHED:
@@ -343,8 +315,3 @@ class _Choice:
             low, high = _BUSY_PAUSE_S
             seconds = min(max(excess_s / _CALM_SHARE, low), high)
         self._next_more = owner.pause(seconds)
-
-
-def _middle(values: Collection[float]) -> float:
-    """The median; of two the larger. statistics.median takes as long as all the rest of a decode's bookkeeping."""
-    return sorted(values)[len(values) // 2]
