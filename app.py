@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from engine.process.limits import return_freed_memory
 from engine.settings import Settings
 from engine.shutdown import Shutdown
 from pages.parts import base_address, exports, front_end, live
+
+PAGES = Path(__file__).resolve().parent / "pages"
 
 
 @asynccontextmanager
@@ -38,12 +41,15 @@ def address() -> str:
 
 
 return_freed_memory()
+# Streamlit puts the folder of its script in front of the module path for each run and takes it away again, unless it is
+# there: a search for a module or a package's version in another thread then skips an entry, and finds nothing.
+sys.path.append(str(PAGES))
 settings = Settings.from_environment()
 private_files.begin()
 private_files.tighten(settings.home)
 gate = Middleware(Gate, access=settings.access, home=settings.home, address=address)
 app = st.App(
-    Path(__file__).parent / "pages" / "router.py",
+    PAGES / "router.py",
     lifespan=lifespan,
     routes=[*live.routes(workbench.current), *exports.routes(workbench.current)],
     middleware=[gate, *front_end.middleware(), *base_address.middleware()],

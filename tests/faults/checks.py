@@ -5,6 +5,7 @@ from pathlib import Path
 
 import psutil
 
+from engine.specs import PoolSpec
 from tests.faults.app import STARTS_WITHIN_S, private_bytes, until
 from tests.faults.failure import Failure
 from tests.faults.page import Page
@@ -17,6 +18,8 @@ MOST_APP_GROWTH = 50 << 20
 MOST_POOL_GROWTH = 2 << 20
 """Bytes. A worker's own memory moves by less than this between two looks with nothing wrong: allocator and stacks."""
 MOST_CHILDREN = 12
+NUM_FILLING = 440
+"""Tokens of a prompt that nearly fills a sequence of the model that ships."""
 NUM_WARM = 6
 """Looks of the warm-up: by then memory that is kept to be used again is no longer growing."""
 
@@ -36,6 +39,8 @@ class Checks:
             world.tab().go_to(name)
         for number in range(NUM_TABS):
             world.ending(world.begin_trial(draw, SHORT, number=number), most_s=STARTS_WITHIN_S)
+        for number in range(PoolSpec().parallel):  # the system gives a cache its memory as it is filled
+            world.ending(world.begin_trial(draw, text=f"{number}{' king' * NUM_FILLING}"), most_s=STARTS_WITHIN_S)
         for _ in range(NUM_WARM):
             self.all(draw)
         self.app_bytes, self.worker_bytes = private_bytes(world.app.process), self._worker_bytes()

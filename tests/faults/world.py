@@ -108,8 +108,8 @@ class World:
             with suppress(OSError):
                 self._held.pop()()
 
-    def begin_trial(self, draw: random.Random, num_tokens: int = SHORT, *, number: int = 0) -> str:
-        """Start a trial in a tab and give its id."""
+    def begin_trial(self, draw: random.Random, num_tokens: int = SHORT, *, number: int = 0, text: str = "") -> str:
+        """Start a trial in a tab and give its id. text: its prompt, empty for a short one drawn by lot."""
         page = self.tab(number)
         page.go_to("")
         if page.find("do_stop") is not None:
@@ -117,7 +117,7 @@ class World:
             until(lambda: self._is_idle(page), "a stopped trial did not end")
         # The trial that ships has every parameter at its default; the newest may be one of somebody hostile.
         page.go_to("", f"trial={RECORDED}")
-        text = f"{draw.choice(PROMPTS)} {draw.randrange(1000)}"
+        text = text or f"{draw.choice(PROMPTS)} {draw.randrange(1000)}"
         page.fill(lab_prompt=text, lab_max_tokens=num_tokens, lab_recorded=RECORDED_TOP_K)
         before = page.trial
         page.press("do_run")
