@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 
 from engine.specs import PoolSpec
+from tests.faults import begun
 from tests.faults.app import STARTS_WITHIN_S, private_bytes, until
 from tests.faults.failure import Failure
 from tests.faults.page import Page
@@ -33,10 +34,12 @@ class Checks:
         self.most_app_bytes = self.most_worker_bytes = 0
 
     def warm_up(self, draw: random.Random) -> None:
-        """Open every page, run some trials and take a file in, so that what is loaded only once is loaded."""
+        """Open every page and do everything a few times, so that what is loaded only once is loaded."""
         world = self._world
-        for name in (*PAGES, *PAGES):
+        for name in (*PAGES, "embeddings", *PAGES):
             world.tab().go_to(name)
+        for begin in (begun.query, begun.taking_in, begun.benchmark) * 2:
+            begin(world, draw)()
         for number in range(NUM_TABS):
             world.ending(world.begin_trial(draw, SHORT, number=number), most_s=STARTS_WITHIN_S)
         for number in range(PoolSpec().parallel):  # the system gives a cache its memory as it is filled
