@@ -177,7 +177,10 @@ def _result(cursor: duckdb.DuckDBPyConnection, statement: duckdb.Statement, limi
     """Run the statement, and take its rows until one of the bounds is met."""
     began = time.monotonic()
     rows = cursor.sql(statement)
-    types = tuple(str(kind) for kind in rows.types)
+    names, types = tuple(rows.columns), tuple(str(kind) for kind in rows.types)
+    if any(map(_is_only_duckdbs, types)):
+        rows = rows.project(", ".join(map(_as_known, range(1, len(types) + 1), names, types)))
+    dated = [place for place, kind in enumerate(types) if "DATE" in kind or "TIMESTAMP" in kind]
     reader = rows.to_arrow_reader(_BATCH)
     sink = pa.BufferOutputStream()
     num_rows = num_bytes = 0
@@ -186,13 +189,36 @@ def _result(cursor: duckdb.DuckDBPyConnection, statement: duckdb.Statement, limi
         for batch in reader:
             fitting = bisect_right(range(1, len(batch) + 1), MOST_BYTES - num_bytes, key=lambda n: batch[:n].nbytes)
             taken = min(fitting, limit - num_rows)
+            _check_dates(batch[:taken], dated)
             stream.write_batch(batch[:taken])
             num_rows, num_bytes = num_rows + taken, num_bytes + batch[:taken].nbytes
             if taken < len(batch):
                 why = f"more than {MOST_BYTES // 1_000_000} MB" if taken == fitting else "more rows than are shown"
                 break
     why = f"Only the first {num_rows:,} rows: {why}." if why else ""
-    return Answer(tuple(rows.columns), types, sink.getvalue().to_pybytes(), why, time.monotonic() - began)
+    return Answer(names, types, sink.getvalue().to_pybytes(), why, time.monotonic() - began)
+
+
+def _is_only_duckdbs(kind: str) -> bool:
+    """Whether neither pandas nor Parquet has values of such a column."""
+    return "INTERVAL" in kind or "UNION" in kind
+
+
+def _as_known(number: int, name: str, kind: str) -> str:
+    quoted = '"' + name.replace('"', '""') + '"'
+    return f"#{number}::VARCHAR AS {quoted}" if _is_only_duckdbs(kind) else f"#{number} AS {quoted}"
+
+
+def _check_dates(batch: pa.RecordBatch, places: list[int]) -> None:
+    """Raises ConfigError for infinite dates and those of years that no table, file or chart can show."""
+    for place in places:
+        try:
+            batch.column(place).to_pylist()
+        except (OverflowError, ValueError) as error:
+            raise ConfigError(
+                f"The column {batch.schema.names[place]} has dates that are infinite or beyond the year 9999, which "
+                "nothing else can show: select it as text (::VARCHAR)."
+            ) from error
 
 
 def main(end: socket.socket) -> None:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from engine.errors import ConfigError, EngineError, HistoryError, LimitExceeded
@@ -257,6 +258,42 @@ def test_one_value_that_is_too_large_alone(kept: History) -> None:
     result = kept.console.run("SELECT string_agg(md5(range::VARCHAR), '') AS text FROM range(1000000)")
     assert (result.num_rows, result.is_truncated) == (0, True)
     assert "20 MB" in result.why_truncated
+
+
+ODD = {
+    "interval": "INTERVAL 1 DAY", "union": "union_value(num := 2)", "map": "MAP {'a': 1}", "list": "[1, 2]",
+    "list of unions": "[union_value(num := 2)]", "struct of intervals": "{'x': INTERVAL 1 MONTH}", "bits": "'101'::BIT",
+    "hugeint": "170141183460469231731687303715884105727::HUGEINT", "uuid": "uuid()", "time": "TIME '10:00'",
+    "time with zone": "'10:00:00+02'::TIMETZ", "nanoseconds": "'2024-01-01'::TIMESTAMP_NS",
+    "enum": "'x'::ENUM('x', 'y')", "blob": "'\\xFF'::BLOB", "null": "NULL", "array": "[1, 2]::INTEGER[2]",
+    "decimal": "1.5::DECIMAL(38, 10)", "nan": "'nan'::DOUBLE", "bignum": "1::BIGNUM",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_values_of_every_type_reach_files(kept: History, value: str, tmp_path: Path) -> None:
+    twice = kept.console.run(f"""SELECT 1 AS "a ""b", {value} AS "a ""b" """)
+    assert twice.columns == ('a "b', 'a "b')
+    found = kept.console.run(f"SELECT 1 AS a, {value} AS b")
+    assert len(found.table.to_pandas()) == 1
+    pq.write_table(found.table, tmp_path / "found.parquet")
+    assert pq.read_table(tmp_path / "found.parquet").num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "'infinity'::DATE",
+        "'-infinity'::TIMESTAMP",
+        "'290000-01-01'::DATE",
+        "'infinity'::TIMESTAMPTZ",
+        "[DATE '20000-1-1']",
+    ],
+)
+def test_dates_that_nothing_else_shows_are_refused(kept: History, value: str) -> None:
+    with pytest.raises(ConfigError, match=r"The column odd has dates .*::VARCHAR"):
+        kept.console.run(f"SELECT 1, {value} AS odd")
+    assert kept.console.run(f"SELECT ({value})::VARCHAR AS odd").num_rows == 1
 
 
 def test_the_limit_is_exact(kept: History) -> None:
