@@ -10,7 +10,7 @@ from engine.bench.measuring.machine import fingerprint
 from engine.errors import ConfigError, EngineError
 from engine.models import ModelFile, embedded_model, estimate, read_model
 from engine.models.details import readable
-from engine.pool.pool import Pool
+from engine.pool.pool import Pool, WorkerInfo
 from engine.specs import PoolSpec
 from engine.units import counted, quantity
 from engine.workbench import Workbench, current
@@ -23,6 +23,7 @@ from pages.parts.plain import plain
 from pages.parts.units import parameters, size
 
 REFRESH_S, WHILE_MEASURING_S = 0.4, 2.0
+MEASURED_WITHIN_S = 2.0
 FOUND, PATH = "Found here", "Path"
 ANOTHER = "Load another model, or the same with other parameters"
 FIELDS = {
@@ -202,14 +203,15 @@ def _machine(bench: Workbench, pool: Pool) -> None:
     st.caption(plain(f"{cores} of {machine['threads']} may be used · {size(machine['memory_bytes'])} of memory"))
     st.caption(plain(machine_limits(limits) if limits else "Its limits were not measured yet: see Benchmark."))
     st.caption(f"{pool.file.architecture} {pool.file.quantisation} · loaded in {quantity(pool.load_s, 's')}")
+    figures: dict[int, dict[str, float]] = {}
     try:
-        figures = {int(one["pid"]): one for one in pool.measure()}
-    except EngineError as error:
+        figures = {int(one["pid"]): one for one in pool.measure(MEASURED_WITHIN_S)}
+    except EngineError as error:  # a worker that computes for long is what this dialog is opened for
         notice(error)
-        return
     rows = [
         {
             "process": worker.pid,
+            "doing": phase_text(worker),
             "cores": ", ".join(map(str, worker.cpus)) or "any",
             "threads": worker.threads,
             "for prompts": worker.threads_batch,
@@ -221,6 +223,13 @@ def _machine(bench: Workbench, pool: Pool) -> None:
         for worker in pool.workers()
     ]
     st.dataframe(rows, hide_index=True)
+
+
+def phase_text(worker: WorkerInfo) -> str:
+    """What a worker is doing, and since when where that is for a second or more."""
+    if worker.phase == "idle" or worker.phase_s < 1:
+        return worker.phase
+    return f"{worker.phase} for {quantity(worker.phase_s, 's')}"
 
 
 def _measured(num_bytes: float | None) -> str:

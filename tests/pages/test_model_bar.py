@@ -1,6 +1,8 @@
 """The model bar's picker as it opens; tests/e2e goes on from there, since a dialog lives in a browser only."""
 
+import os
 import shutil
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 from engine.models import read_model
 from engine.units import quantity
 from engine.workbench import Workbench
-from pages.parts.model_bar import threads_text
+from pages.parts.model_bar import phase_text, threads_text
 from pages.parts.plain import plain
 
 IN_USE = {
@@ -31,6 +33,29 @@ def test_fewer_threads_than_it_might_have_are_told(case: str) -> None:
     spec = SimpleNamespace(threads=given, instances=instances)
     pool: Any = SimpleNamespace(spec=spec, threads=2, workers=lambda: workers)
     assert threads_text(pool) == told
+
+
+@pytest.mark.parametrize(
+    ("phase", "phase_s", "told"),
+    [("idle", 400.0, "idle"), ("decoding", 0.4, "decoding"), ("decoding", 12.3, "decoding for 12.3 s")],
+)
+def test_a_long_step_says_since_when(phase: str, phase_s: float, told: str) -> None:
+    worker: Any = SimpleNamespace(phase=phase, phase_s=phase_s)
+    assert phase_text(worker) == told
+
+
+def test_the_machine_is_shown_while_a_worker_stands_still(bench: Workbench) -> None:
+    pool, _ = bench.model.loaded()
+    (worker,) = pool.workers()
+    os.kill(worker.pid, signal.SIGSTOP)
+    try:
+        at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
+        at.button(key="model_machine").click().run()
+        assert not at.exception, at.exception
+        assert any("in a long step" in one.value for one in at.error)
+        assert at.dataframe[-1].value["process"].tolist() == [worker.pid]
+    finally:
+        os.kill(worker.pid, signal.SIGCONT)
 
 
 @pytest.fixture
