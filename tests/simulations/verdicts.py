@@ -2,8 +2,9 @@
 
 A trial is a plan from its first look to its last: a person runs it and adds rounds up to the next look as long as a
 configuration has no verdict. A false difference is "faster" or "slower" of any configuration that equals the control,
-at any of the looks. Where one configuration is truly faster ("partial null") the power is how often it was found by the
-end, and the false differences are those of the others.
+at any of the looks. A search chooses its finalists in rounds that its verdicts do not rest on. Where one configuration
+is truly faster ("partial null") the power is how often it was found by the end, and the false differences are those of
+the others.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtri
 
+from engine.bench.planning.candidates import MOST_FINALISTS
 from engine.stats import FIRST_LOOK, max_t, rounds_at
 from engine.stats.evidence import FEWEST_IN_FAMILY
 from engine.stats.looks import share_of
@@ -23,6 +25,8 @@ Floats = npt.NDArray[np.float64]
 ALPHA, NOISE_SD, EFFECT = 0.05, 0.05, 0.10
 MOST_LOOKS = 9
 """The first nine looks, up to 128 rounds, spend 0.89 of alpha. Whoever skips some looks spends less."""
+SEARCHED = 2
+"""Rounds of a search before its final."""
 NUM_FLIPS = 1_999
 """A tenth of those of a real verdict, as ten thousand plans are judged here."""
 
@@ -30,12 +34,16 @@ Draw = Callable[[np.random.Generator, int, int], Floats]
 
 
 class Case(NamedTuple):
-    """A kind of noise: `draw` gives log figures, shape (rounds, 1 + configurations), the control first."""
+    """A kind of noise: `draw` gives log figures, shape (rounds, 1 + configurations), the control first.
+
+    num_finalists: of a search, which goes on with those alone that were best in two rounds before; 0 keeps all.
+    """
 
     name: str
     draw: Draw
     num_configurations: int = 8
     is_partial: bool = False
+    num_finalists: int = 0
 
 
 class Outcome(NamedTuple):
@@ -96,6 +104,8 @@ CASES = (
     Case("whole rounds hit", rounds_hit),
     Case("whole rounds hit, one is 10 % faster", rounds_hit, is_partial=True),
     Case("rounds missing", missing),
+    Case("a search's final", normal, 36, num_finalists=MOST_FINALISTS),
+    Case("a search's final, whole rounds hit", rounds_hit, 36, num_finalists=MOST_FINALISTS),
     Case("control alone skewed (*)", skewed_control),
     Case("control alone skewed, one pair (*)", skewed_control, 1),
 )
@@ -106,8 +116,10 @@ def simulate(case: Case, num_trials: int, seed: int = 0) -> Outcome:
     random = np.random.default_rng(seed)
     wrong = found = total = 0
     for _ in range(num_trials):
-        figures = case.draw(random, rounds_at(MOST_LOOKS - 1), 1 + case.num_configurations)
-        differences = figures[:, 1:] - figures[:, :1]
+        figures = case.draw(random, SEARCHED + rounds_at(MOST_LOOKS - 1), 1 + case.num_configurations)
+        before, differences = np.split(figures[:, 1:] - figures[:, :1], [SEARCHED])
+        if case.num_finalists:
+            differences = differences[:, np.argsort(before.sum(0))[-case.num_finalists :]]
         if case.is_partial:
             differences[:, 0] += math.log1p(EFFECT)
         is_false, is_found, rounds = _follow(differences, case.is_partial)
