@@ -33,8 +33,13 @@ def programs(root: Path = _PROC) -> dict[int, Program]:
                 before, _, after = (root / str(pid) / "stat").read_text(errors="replace").rpartition(")")
                 fields = after.split()
                 seconds = (int(fields[11]) + int(fields[12])) / ticks_per_s
-                found[pid] = Program(before.partition("(")[2], int(fields[1]), seconds)
+                found[pid] = Program(_readable(before.partition("(")[2]), int(fields[1]), seconds)
     return found
+
+
+def _readable(name: str) -> str:
+    """The name with nothing in it that steers a terminal: a program may call itself what it likes."""
+    return "".join(character if character.isprintable() else "?" for character in name)
 
 
 def used_cores(

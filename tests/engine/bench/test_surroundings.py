@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 
-from engine.bench.measuring.other_programs import used_cores
+from engine.bench.measuring.other_programs import programs, used_cores
 from engine.bench.measuring.surroundings import Watch, flag_of
 from engine.samples import METRICS_BY_NAME, SURROUNDINGS, Flag
 
@@ -53,6 +54,16 @@ def test_what_others_burn_is_seen_and_makes_a_sample_contended(stranger: int) ->
         time.sleep(0.6)
     assert watch.values()["other_cores"] > 0.4
     assert watch.flag() == "contended"
+
+
+@pytest.mark.parametrize("name", ["plain", "a) b (c", "\x1b[31mred\x07", "two\nlines", "\u202egnp"])
+def test_names_of_programs_hold_nothing_that_steers_a_terminal(tmp_path: Path, name: str) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_text(f"7 ({name}) R 1 " + " ".join("5" * 40))
+    ((pid, program),) = programs(tmp_path).items()
+    assert (pid, program.parent) == (7, 1)
+    assert program.name.isprintable()
+    assert len(program.name) == len(name)
 
 
 @pytest.mark.alone
