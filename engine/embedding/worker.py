@@ -5,10 +5,12 @@ libraries and everything imported, and one that died is replaced within millisec
 other end of their socket is gone.
 """
 
+import ctypes
 import gc
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +24,7 @@ from engine.errors import ConfigError, EngineError
 from engine.process.channel import Channel
 
 _SMALLEST_NORM = 1e-12
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _LOAD: Any = m.ToProgram
 
 
@@ -68,8 +71,9 @@ def _part(channel: Channel, serve: Callable[[socket.socket], None]) -> None:
         for pid in tuple(running):
             collect(pid, os.WNOHANG)
         if ends:
-            pid = os.fork()
+            own_pid, pid = os.getpid(), os.fork()
             if pid == 0:
+                _end_with_program(own_pid)
                 channel.socket.close()
                 serve(socket.socket(fileno=ends[0]))
                 return
@@ -82,6 +86,15 @@ def _part(channel: Channel, serve: Callable[[socket.socket], None]) -> None:
             channel.send(m.Ended(pid, ended.pop(pid)))
     for pid in running:
         os.kill(pid, signal.SIGKILL)
+
+
+def _end_with_program(pid: int) -> None:
+    """Have the kernel kill this worker when the program that it was forked from ends; elsewhere than on Linux it ends
+    when the pool hangs up."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != pid:
+            os._exit(1)
 
 
 class Worker:

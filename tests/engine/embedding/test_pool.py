@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -167,6 +168,17 @@ def test_a_program_that_ended_is_started_again() -> None:
         os.kill(pool.measure().program.pid, signal.SIGKILL)
         assert pool.embed(TEXTS) == pytest.approx(before, abs=1e-5)
         assert len(pool.measure().workers) == 2
+
+
+@pytest.mark.usefixtures("quick_embedding")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with the one that forked it")
+def test_workers_end_with_the_program_that_forked_them() -> None:
+    with EmbeddingPool(EmbedSpec(workers=2, threads=1, tokens_per_batch=128)) as pool:
+        measured = pool.measure()
+        workers = [psutil.Process(worker.pid) for worker in measured.workers]
+        os.kill(measured.program.pid, signal.SIGKILL)
+        _, alive = psutil.wait_procs(workers, timeout=30)
+        assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
 
 
 def test_one_text_gives_one_vector_and_nothing_is_left_running(vectors: Floats) -> None:
