@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
-from tests.faults.app import until
+from tests.faults.app import STARTS_WITHIN_S, until
 from tests.faults.failure import MOST_S
 from tests.faults.page import Page
 from tests.faults.world import LONG, World
@@ -77,7 +77,7 @@ def benchmark(world: World, draw: random.Random) -> Finish:
         return "run=" in page.query
 
     # what else holds the machine, an embedding that a link began, refuses it until that is over
-    until(is_begun, lambda: f"the benchmark did not start: {page.errors()}")
+    until(is_begun, lambda: f"the benchmark did not start: {page.errors()}", STARTS_WITHIN_S)
     time.sleep(draw.choice((0, 0, 3)))
     page.rerun()
     _note_samples(world, page)
