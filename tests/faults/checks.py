@@ -40,6 +40,7 @@ class Checks:
             world.tab().go_to(name)
         for begin in (begun.query, begun.taking_in, begun.benchmark) * 2:
             begin(world, draw)()
+            world.lose_tab(begun.OWN_TAB)
         for number in range(NUM_TABS):
             world.ending(world.begin_trial(draw, SHORT, number=number), most_s=STARTS_WITHIN_S)
         for number in range(PoolSpec().parallel):  # the system gives a cache its memory as it is filled
