@@ -33,3 +33,9 @@ def distinct(labels: Mapping[K, str]) -> dict[K, str]:
         taken.add(shown)
         found[key] = shown
     return found
+
+
+def calm_sign(is_calm: bool | None) -> str:
+    """A sign before what the machine does: calm, disturbing, or None where it says neither. A coloured dot in its place
+    is too faint on white, and says nothing to whoever sees no colours."""
+    return {True: ":material/check_circle:", False: ":material/warning:", None: ":material/remove:"}[is_calm]

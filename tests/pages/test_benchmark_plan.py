@@ -50,9 +50,9 @@ def test_a_plan_without_a_verdict_offers_the_rounds_that_give_one(slot: Scripted
 def test_before_run_it_says_whether_the_machine_is_quiet(slot: ScriptedSlot) -> None:
     assert "Looking whether the machine is quiet" in said(page())
     slot.quiet = Quietness(0.06, 2, 0.0, {})
-    assert f":green[●] {plain('Quiet: other programs use 3 %')}" in said(page())
+    assert f":material/check_circle: {plain('Quiet: other programs use 3 %')}" in said(page())
     slot.quiet = Quietness(0.8, 2, 0.0, {"chromium": 0.8})
-    assert f":orange[●] {plain('Not quiet: chromium uses 0.8 cores')}" in said(page())
+    assert f":material/warning: {plain('Not quiet: chromium uses 0.8 cores')}" in said(page())
 
 
 def test_run_starts_what_is_typed_and_watches_it(slot: ScriptedSlot) -> None:

@@ -21,7 +21,7 @@ def test_a_running_benchmark_is_watched_and_stopped(slot: ScriptedSlot, plan: Pl
     at = page()
     assert address(at) == {"run": run.id}
     texts = said(at)
-    assert "other programs 0.3 cores" in texts and ":green[●] taken by the host 0 %" in texts
+    assert "other programs 0.3 cores" in texts and ":material/check_circle: taken by the host 0 %" in texts
     assert plain(f"{run.cells[1].label} · measuring") in texts
     assert at.get("plotly_chart")
     press(at, "watch_stop")

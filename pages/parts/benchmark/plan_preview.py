@@ -13,6 +13,7 @@ from engine.units import counted, duration, quantity
 from engine.workbench import Workbench
 from pages.parts.benchmark import plan_asked, sweep
 from pages.parts.benchmark.axis_rows import Unreadable
+from pages.parts.labels import calm_sign
 from pages.parts.plain import plain
 
 QUIETNESS_S = 3.0
@@ -65,9 +66,8 @@ def _quietness(bench: Workbench) -> None:
     """Whether the machine is quiet now: what disturbs a run is better known before it."""
     now = bench.bench.quietness()
     if bench.bench.running is None:
-        colour = "gray" if now is None else "green" if now.is_quiet else "orange"
         said = plain(now.sentence) if now else "Looking whether the machine is quiet…"
-        st.caption(f":{colour}[●] {said}")
+        st.caption(f"{calm_sign(None if now is None else now.is_quiet)} {said}")
 
 
 def _figures(plan: Plan, preview: Preview) -> None:

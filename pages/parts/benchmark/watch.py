@@ -14,6 +14,7 @@ from engine.units import cores, percent, quantity
 from engine.workbench import Workbench
 from pages.parts import job_tray
 from pages.parts.benchmark import charts, sweep
+from pages.parts.labels import calm_sign
 from pages.parts.plain import plain
 
 # None faster: whatever is drawn takes processor time from what is measured.
@@ -76,10 +77,10 @@ def _samples(bench: Workbench, run_id: str) -> None:
 
 
 def _lights(lights: Mapping[str, float]) -> None:
-    """What else the machine did during the last sample, each with a light: green is quiet, grey only told."""
+    """What else the machine did during the last sample, each with a sign: calm, disturbing, or only told."""
     with st.container(horizontal=True, gap="medium"):
         for label, name, show_value, limit, told in LIGHTS:
             value = lights.get(name, math.nan)
-            colour = "gray" if math.isnan(value) or math.isinf(limit) else "green" if value <= limit else "orange"
+            is_calm = None if math.isnan(value) or math.isinf(limit) else value <= limit
             figure = "not measured here" if math.isnan(value) else show_value(value)
-            st.caption(f":{colour}[●] {label} {figure}", help=told, width="content")
+            st.caption(f"{calm_sign(is_calm)} {label} {figure}", help=told, width="content")
