@@ -117,11 +117,16 @@ class Page:
         self._rerun(WidgetState(id=button.id, trigger_value=True))
 
     def fill(self, **values: str | float | bool) -> None:
-        """Give fields, by their keys, other values, as after Enter or a click elsewhere; the script runs once."""
+        """Give fields, by their keys, other values, as after Enter or a click elsewhere; the script runs once.
+
+        A text is cut to what its field takes, as a browser does.
+        """
         changed = []
         for key, value in values.items():
             kind = {bool: "bool_value", str: "string_value"}.get(type(value), "double_value")
-            state = WidgetState(id=self.widget(key).id, **{kind: value})
+            widget = self.widget(key)
+            given = value[: getattr(widget, "max_chars", 0) or None] if isinstance(value, str) else value
+            state = WidgetState(id=widget.id, **{kind: given})
             self._states[state.id] = state
             changed.append(state)
         self._rerun(*changed)

@@ -23,7 +23,8 @@ AT_ONCE_S, REFRESH_S = 1.0, 0.5
 """A file that takes no longer than the first is waited for."""
 
 ENDINGS = ("zip", "json", "jsonl", "csv", "sql", "log", "txt", "parquet", "trial")
-MOST_MB = 200
+MOST_MB, MOST_PASTED = 200, 1_000_000
+"""Megabytes of a file, characters of a text: the server holds several copies of the latter while the page is open."""
 MOST_REFUSALS = 3
 COLUMNS = {
     "run": Column("run"), "cell": Column("configuration"), "samples": Column("samples"), "id": Column("id"),
@@ -54,7 +55,7 @@ def _import(bench: Workbench, history: History) -> None:
             "or lines such as 235 tokens in 80s."
         )
         st.file_uploader("File", ENDINGS, key=_key(), label_visibility="collapsed", max_upload_size=MOST_MB)
-        st.text_area("Or paste lines", key=PASTED, height=96)
+        st.text_area("Or paste lines", key=PASTED, height=96, max_chars=MOST_PASTED)
         given = _given()
         if given is not None:
             _preview(bench, history, *given)

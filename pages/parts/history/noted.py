@@ -11,6 +11,8 @@ from pages.parts.history.tables import Column
 from pages.parts.notice import notice
 
 LINES, MACHINE, MODEL = "history_lines", "history_machine", "history_model"
+MOST_NOTED = 100_000
+"""Characters: notes are written by hand."""
 EXAMPLE = "235 tokens in 80s = 2.93 tokens/s (4 threads)"
 COLUMNS = {
     "line": Column("line"),
@@ -32,7 +34,7 @@ def show(history: History) -> None:
         with st.container(horizontal=True, gap="small"):
             st.text_input("Machine", key=MACHINE, placeholder="c7i.4xlarge", persist_state="session")
             st.text_input("Model", key=MODEL, placeholder="Mistral-7B Q4_K_M", persist_state="session")
-        st.text_area("Lines", key=LINES, height=120, placeholder=EXAMPLE, persist_state="session")
+        st.text_area("Lines", key=LINES, height=120, max_chars=MOST_NOTED, placeholder=EXAMPLE, persist_state="session")
         timings = _read()
         if timings:
             rows = [{**timing._asdict(), "tokens_per_s": timing.tokens_per_s} for timing in timings]
