@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 
 from engine.specs import PoolSpec
-from tests.faults import begun
+from tests.faults import begun, races
 from tests.faults.app import STARTS_WITHIN_S, private_bytes, until
 from tests.faults.failure import Failure
 from tests.faults.page import Page
@@ -21,8 +21,9 @@ MOST_POOL_GROWTH = 2 << 20
 MOST_CHILDREN = 12
 NUM_FILLING = 440
 """Tokens of a prompt that nearly fills a sequence of the model that ships."""
-NUM_WARM = 6
-"""Looks of the warm-up: by then memory that is kept to be used again is no longer growing."""
+NUM_RACES, NUM_WARM = 4, 6
+"""Races and looks of the warm-up. The interpreter keeps the memory of what ran at the same time at most: so many tabs
+as faults use, with as many scripts at once, make what is kept to be used again grow no more."""
 
 
 class Checks:
@@ -45,6 +46,10 @@ class Checks:
             world.ending(world.begin_trial(draw, SHORT, number=number), most_s=STARTS_WITHIN_S)
         for number in range(PoolSpec().parallel):  # the system gives a cache its memory as it is filled
             world.ending(world.begin_trial(draw, text=f"{number}{' king' * NUM_FILLING}"), most_s=STARTS_WITHIN_S)
+        for number in range(begun.COMPANY_TAB + 1):
+            world.tab(number).go_to(PAGES[number % len(PAGES)])
+        for _ in range(NUM_RACES):
+            races.race(world, draw)
         for _ in range(NUM_WARM):
             self.all(draw)
         self.app_bytes, self.worker_bytes = private_bytes(world.app.process), self._worker_bytes()
