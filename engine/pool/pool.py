@@ -1,11 +1,9 @@
 """Many workers with one model behind one object: routing, a bounded queue, cancellation, recovery, clean shutdown."""
 
 import json
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, overload
 
@@ -16,6 +14,7 @@ from engine.models.memory import check_fits
 from engine.models.mistaken import check_is_file
 from engine.pool import messages as m
 from engine.pool.crew import Crew
+from engine.pool.in_order import completions
 from engine.pool.job import Job, new_id
 from engine.pool.job_queue import JobQueue
 from engine.pool.long_texts import LONGEST_FOR_WORKER, LongTexts
@@ -273,41 +272,9 @@ class Pool(metaclass=Refusing):
             prompt_logprobs=prompt_logprobs,
             reuse_prefix=reuse_prefix,
         )
-        return self._completions(prompts, sampling, request, is_failing=not return_exceptions)
-
-    def _completions(
-        self,
-        prompts: Iterable[str | Sequence[int]],
-        sampling: Sampling | None,
-        request: Request,
-        *,
-        is_failing: bool,
-    ) -> Iterator[Completion | EngineError]:
-        open_jobs: deque[Job | EngineError] = deque()
-        numbers = count()
-
-        def ended(*, waits: bool = False) -> Iterator[Completion | EngineError]:
-            while open_jobs and (waits or not isinstance(open_jobs[0], Job) or open_jobs[0].done()):
-                yield _outcome(open_jobs.popleft(), next(numbers), is_failing=is_failing)
-
-        try:
-            for prompt in prompts:
-                try:
-                    job = self._job(prompt, sampling, request)
-                except ConfigError as error:
-                    open_jobs.append(error)
-                else:
-                    while not self._jobs.try_add(job):
-                        first = next((one for one in open_jobs if isinstance(one, Job)), None)
-                        self._jobs.wait_for_room(first)
-                        yield from ended()
-                    open_jobs.append(job)
-                yield from ended()
-            yield from ended(waits=True)
-        finally:
-            for left in open_jobs:
-                if isinstance(left, Job):
-                    left.cancel()
+        return completions(
+            prompts, lambda prompt: self._job(prompt, sampling, request), self._jobs, is_failing=not return_exceptions
+        )
 
     def _cancel(self, job: Job) -> None:
         """Cancel a job, which by this keeps its pool."""
@@ -451,19 +418,6 @@ def _given_messages(messages: object) -> list[dict[str, str]]:
         if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
             raise ConfigError(f"messages[{number}] = {message!r}: needs a role and a content, as in {_MESSAGES}")
     return [{plain_text("name", name): plain_text(name, text) for name, text in one.items()} for one in given]
-
-
-def _outcome(job: Job | EngineError, index: int, *, is_failing: bool) -> Completion | EngineError:
-    """What became of prompt `index`; its error names it, and is raised where a failure ends all."""
-    error = job.exception() if isinstance(job, Job) else job
-    if error is None:
-        assert isinstance(job, Job)
-        return job.result()
-    named = type(error)(f"prompts[{index}]: {error}")
-    named.__cause__ = error
-    if is_failing:
-        raise named
-    return named
 
 
 def _load(model: str, spec: PoolSpec, threads: int, prefill_share: int, index: int) -> m.Load:

@@ -73,3 +73,13 @@ def test_what_takes_too_long_ends_alone(roomy: Pool, monkeypatch: pytest.MonkeyP
     assert running.result(timeout=120).finish_reason == "length"
     assert [worker.pid for worker in roomy.workers()] == before
     assert roomy.tokenize("a" * (LONGEST_FOR_WORKER + 1))
+
+
+def test_one_of_many_that_takes_too_long_leaves_the_others(roomy: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_texts, "DEADLINE_S", 0.5)
+    prompts = ["Once", UNKNOWN * 50_000, "upon"]
+    first, second, third = roomy.map(prompts, max_tokens=2, return_exceptions=True)
+    assert isinstance(second, LimitExceeded)
+    assert str(second).startswith("prompts[1]: ")
+    assert not isinstance(first, Exception)
+    assert not isinstance(third, Exception)

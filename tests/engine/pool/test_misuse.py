@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,12 @@ Asking = Callable[[Pool, Job], object]
 
 
 def workers_of_this_process() -> list[psutil.Process]:
-    found = psutil.Process().children(recursive=True)
-    return [child for child in found if "engine.pool.worker" in " ".join(child.cmdline())]
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has just ended; a ZombieProcess is one too
+            if "engine.pool.worker" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 def test_numbers_of_numpy_reach_the_worker(pool: Pool) -> None:

@@ -1,0 +1,60 @@
+"""Completions of many prompts, in the order of the prompts, with no more jobs open than the queue has room for."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+
+from engine.errors import EngineError
+from engine.pool.job import Job
+from engine.pool.job_queue import JobQueue
+from engine.results import Completion
+
+Prompt = str | Sequence[int]
+
+
+def completions(
+    prompts: Iterable[Prompt], make: Callable[[Prompt], Job], queue: JobQueue, *, is_failing: bool
+) -> Iterator[Completion | EngineError]:
+    """Queue the job that `make` gives for each prompt, and give back what becomes of it.
+
+    is_failing: the first error is raised; else it stands in the place of its completion. Jobs not yet given back are
+    cancelled when the iterator closes. Raises PoolClosed.
+    """
+    open_jobs: deque[Job | EngineError] = deque()
+    numbers = count()
+
+    def ended(*, waits: bool = False) -> Iterator[Completion | EngineError]:
+        while open_jobs and (waits or not isinstance(open_jobs[0], Job) or open_jobs[0].done()):
+            yield _outcome(open_jobs.popleft(), next(numbers), is_failing=is_failing)
+
+    try:
+        for prompt in prompts:
+            try:
+                job = make(prompt)
+            except EngineError as error:
+                open_jobs.append(error)
+            else:
+                while not queue.try_add(job):
+                    first = next((one for one in open_jobs if isinstance(one, Job)), None)
+                    queue.wait_for_room(first)
+                    yield from ended()
+                open_jobs.append(job)
+            yield from ended()
+        yield from ended(waits=True)
+    finally:
+        for left in open_jobs:
+            if isinstance(left, Job):
+                left.cancel()
+
+
+def _outcome(job: Job | EngineError, index: int, *, is_failing: bool) -> Completion | EngineError:
+    """What became of prompt `index`; its error names it, and is raised where a failure ends all."""
+    error = job.exception() if isinstance(job, Job) else job
+    if error is None:
+        assert isinstance(job, Job)
+        return job.result()
+    named = type(error)(f"prompts[{index}]: {error}")
+    named.__cause__ = error
+    if is_failing:
+        raise named
+    return named
