@@ -2,7 +2,6 @@
 
 import math
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,11 +54,9 @@ def test_a_long_prompt_is_computed_from_the_ids_of_its_text(pool: Pool, monkeypa
 
 
 def test_a_text_with_too_many_bytes_is_refused_unread(pool: Pool) -> None:
-    began = time.monotonic()
     job = pool.submit(UNKNOWN * 600_000)
     with pytest.raises(PromptTooLong, match="at least"):
         job.result(timeout=60)
-    assert time.monotonic() - began < long_texts.DEADLINE_S
 
 
 @pytest.mark.parametrize("ask", [Pool.tokenize, Pool.submit], ids=["tokenize", "submit"])
