@@ -8,7 +8,7 @@ import numpy.typing as npt
 Flag = Literal["clean", "contended", "throttled", "cold"]
 FLAGS: tuple[Flag, ...] = ("clean", "contended", "throttled", "cold")
 FEWEST_CLEAN = 8
-"""Rounds with a clean sample from which on a cell needs no others: as many as the first verdict needs."""
+"""Rounds with a clean sample that are enough for a cell: as many as the first verdict needs, stats.FIRST_LOOK."""
 
 
 class Metric(NamedTuple):

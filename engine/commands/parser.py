@@ -1,4 +1,4 @@
-"""The parser of all commands."""
+"""The argument parser of all commands."""
 
 import argparse
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What people give for a model file, and where they find the file."""
+"""Mistaken model paths: repositories, addresses, folders and other formats, each with the way to a GGUF file."""
 
 import re
 from pathlib import Path

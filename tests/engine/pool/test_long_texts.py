@@ -1,4 +1,4 @@
-"""Texts of which a tokenizer may make nothing for minutes: no worker stands still for them."""
+"""Long texts that a tokenizer may take minutes for: they block no worker."""
 
 import math
 import random
