@@ -178,9 +178,22 @@ def _result(cursor: duckdb.DuckDBPyConnection, statement: duckdb.Statement, limi
     began = time.monotonic()
     rows = cursor.sql(statement)
     names, types = tuple(rows.columns), tuple(str(kind) for kind in rows.types)
-    if any(map(_is_only_duckdbs, types)):
-        rows = rows.project(", ".join(map(_as_known, range(1, len(types) + 1), names, types)))
-    dated = [place for place, kind in enumerate(types) if "DATE" in kind or "TIMESTAMP" in kind]
+    as_text = {place for place, kind in enumerate(types) if "INTERVAL" in kind or "UNION" in kind}
+    while True:
+        dated = [place for place, kind in enumerate(types) if _has_dates(kind) and place not in as_text]
+        try:
+            data, why = _taken(_with_text(rows, names, as_text), dated, limit)
+        except _DatesOutOfRange as error:
+            as_text.add(error.place)
+        else:
+            return Answer(names, types, data, why, time.monotonic() - began)
+
+
+def _taken(rows: duckdb.DuckDBPyRelation, dated: list[int], limit: int) -> tuple[bytes, str]:
+    """The rows within the bounds as an Arrow stream, and why there are no more, or "".
+
+    Raises _DatesOutOfRange for a column of `dated` with a date that Python lacks.
+    """
     reader = rows.to_arrow_reader(_BATCH)
     sink = pa.BufferOutputStream()
     num_rows = num_bytes = 0
@@ -195,30 +208,37 @@ def _result(cursor: duckdb.DuckDBPyConnection, statement: duckdb.Statement, limi
             if taken < len(batch):
                 why = f"more than {MOST_BYTES // 1_000_000} MB" if taken == fitting else "more rows than are shown"
                 break
-    why = f"Only the first {num_rows:,} rows: {why}." if why else ""
-    return Answer(names, types, sink.getvalue().to_pybytes(), why, time.monotonic() - began)
+    return sink.getvalue().to_pybytes(), f"Only the first {num_rows:,} rows: {why}." if why else ""
 
 
-def _is_only_duckdbs(kind: str) -> bool:
-    """Whether neither pandas nor Parquet has values of such a column."""
-    return "INTERVAL" in kind or "UNION" in kind
+def _has_dates(kind: str) -> bool:
+    return "DATE" in kind or "TIMESTAMP" in kind
 
 
-def _as_known(number: int, name: str, kind: str) -> str:
-    quoted = '"' + name.replace('"', '""') + '"'
-    return f"#{number}::VARCHAR AS {quoted}" if _is_only_duckdbs(kind) else f"#{number} AS {quoted}"
+def _with_text(rows: duckdb.DuckDBPyRelation, names: tuple[str, ...], places: set[int]) -> duckdb.DuckDBPyRelation:
+    """The rows with the columns at `places` as text: pandas and Parquet have no such values."""
+    if not places:
+        return rows
+    quoted = ['"' + name.replace('"', '""') + '"' for name in names]
+    return rows.project(
+        ", ".join(f"#{i + 1}{'::VARCHAR' if i in places else ''} AS {name}" for i, name in enumerate(quoted))
+    )
+
+
+class _DatesOutOfRange(Exception):
+    """A column, by its place, has dates that are infinite or of a year that Python's dates lack."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
 
 
 def _check_dates(batch: pa.RecordBatch, places: list[int]) -> None:
-    """Raises ConfigError for infinite dates and those of years that no table, file or chart can show."""
     for place in places:
         try:
             batch.column(place).to_pylist()
         except (OverflowError, ValueError) as error:
-            raise ConfigError(
-                f"The column {batch.schema.names[place]} has dates that are infinite or beyond the year 9999, which "
-                "nothing else can show: select it as text (::VARCHAR)."
-            ) from error
+            raise _DatesOutOfRange(place) from error
 
 
 def main(end: socket.socket) -> None:

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 
 import psutil
@@ -290,10 +291,13 @@ def test_values_of_every_type_reach_files(kept: History, value: str, tmp_path: P
         "[DATE '20000-1-1']",
     ],
 )
-def test_dates_that_nothing_else_shows_are_refused(kept: History, value: str) -> None:
-    with pytest.raises(ConfigError, match=r"The column odd has dates .*::VARCHAR"):
-        kept.console.run(f"SELECT 1, {value} AS odd")
-    assert kept.console.run(f"SELECT ({value})::VARCHAR AS odd").num_rows == 1
+def test_dates_that_nothing_else_has_are_text(kept: History, value: str, tmp_path: Path) -> None:
+    found = kept.console.run(f"SELECT 1, {value} AS odd, DATE '2024-02-29' AS day FROM range(5000)", limit=4000)
+    (text,) = kept.console.run(f"SELECT ({value})::VARCHAR AS odd").table["odd"].to_pylist()
+    assert set(found.table["odd"].to_pylist()) == {text}
+    assert set(found.table["day"].to_pylist()) == {date(2024, 2, 29)}
+    assert found.num_rows == 4000
+    pq.write_table(found.table, tmp_path / "found.parquet")
 
 
 def test_the_limit_is_exact(kept: History) -> None:
