@@ -121,7 +121,7 @@ def _mean_and_spread(values: list[int] | list[float]) -> tuple[float, float]:
 
 def _is_time(value: Any) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 < value < 1e18
+    return is_number and 1 <= value < 1e18
 
 
 def _renamed(given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -163,6 +163,7 @@ def test_a_dump_of_the_table_is_read() -> None:
         (json.dumps([row(model_filename=["a"])]), "must be text"),
         (json.dumps([row(model_type="x" * 5000)]), "model_type"),
         (json.dumps([row(samples_ns=[1, -1])]), "list of nanoseconds"),
+        (json.dumps([row(samples_ns=[10**9, 0.5])]), "list of nanoseconds"),
         (json.dumps([row(samples_ns="1, 2")]), "list of nanoseconds"),
         (json.dumps([row(samples_ns=[float("nan")])]), "list of nanoseconds"),
         (json.dumps([row(samples_ns=[])]), "neither samples_ns nor a speed"),
