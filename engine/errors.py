@@ -21,12 +21,23 @@
 The pages show the text of any of these where the person is looking; anything else is a defect of ours.
 """
 
+from copy import copy
+from typing import Self
+
 MOST_CHARACTERS, LAST_CHARACTERS = 2_000, 600
 """Of a failure's text: what a person wrote and the text quotes may be without end; what to do next stands last."""
 
 
 class EngineError(Exception):
-    """Base of all failures; the text says what happened, what it means and what to do next."""
+    """Base of all failures; the text says what happened, what it means and what to do next.
+
+    Whoever keeps one keeps `bare()` of it, and raises `bare()` of what is kept: a traceback holds every frame that an
+    error passed through with all its variables, and each further `raise` of the same error adds to it.
+    """
+
+    def bare(self) -> Self:
+        """A copy without traceback, cause and context."""
+        return copy(self)
 
     def __str__(self) -> str:
         text = super().__str__()

@@ -145,7 +145,7 @@ class Task(Generic[T]):
         if not self._over.wait(timeout):
             raise JobTimeout(f"{self.name} was not done within {timeout:g} s; it goes on.")
         if self.error is not None:
-            raise self.error
+            raise self.error.bare()
         return self._results[0]
 
     # the beginning and the end
@@ -168,7 +168,7 @@ class Task(Generic[T]):
                 self.check()
                 self._results.append(work(self))
         except EngineError as error:
-            self.error = error
+            self.error = error.bare()
         except Exception as defect:
             _log.exception("%s failed", self.name)
             self.error = EngineError(f"{self.name} failed, through a defect of this program: {defect!r}")

@@ -181,7 +181,7 @@ def _measure(bench: Workbench, trial: Trial) -> None:
     try:
         st.session_state[SHIFT] = trial.id, bench.measure_shift(trial)
     except EngineError as error:
-        st.session_state[lab.ERROR] = error
+        st.session_state[lab.ERROR] = error.bare()
 
 
 def _copy(bench: Workbench, trial: Trial | None) -> None:

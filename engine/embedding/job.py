@@ -81,7 +81,7 @@ class EmbedJob:
                 f"no result after {timeout:g} s; the job goes on, {self.num_done:,} of {self.num_texts:,} texts so far"
             )
         if self._error is not None:
-            raise self._error
+            raise self._error.bare()
         assert self._result is not None
         return self._result
 
@@ -141,7 +141,7 @@ class EmbedJob:
         """End the job with an error, unless it is over."""
         with self._lock:
             if not self.done():
-                self._error = error
+                self._error = error.bare()
                 self._over.set()
         self._cancel(self)
 

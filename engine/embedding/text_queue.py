@@ -39,7 +39,7 @@ class TextQueue:
                     )
                 self._changed.wait()
             if self._closed_by is not None:
-                raise self._closed_by
+                raise self._closed_by.bare()
             job.begin(pieces)
             if pieces:
                 self._jobs.append((job, deque(pieces)))
@@ -79,7 +79,7 @@ class TextQueue:
         with self._changed:
             if self._closed_by is not None:
                 return
-            self._closed_by = error
+            self._closed_by = error.bare()
             waiting = [job for job, _pieces in self._jobs]
             self._changed.notify_all()
         for job in waiting:

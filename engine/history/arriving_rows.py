@@ -13,15 +13,15 @@ class Arriving:
 
     def __init__(self, schema: pa.Schema, tables: Callable[[], Iterator[pa.Table]]) -> None:
         self._schema, self._tables = schema, tables
-        self._failure: Exception | None = None
+        self._failures: list[Exception] = []
 
     def insert(self, cursor: Cursor, table: str) -> None:
         """Insert what arrives."""
         try:
             insert_rows(cursor, table, pa.RecordBatchReader.from_batches(self._schema, self._batches()))
         except Exception:
-            if self._failure is not None:  # DuckDB tells it in its own words
-                raise self._failure from None
+            if self._failures:  # DuckDB tells it in its own words
+                raise self._failures.pop() from None
             raise
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -29,5 +29,5 @@ class Arriving:
             for table in self._tables():
                 yield from table.to_batches()
         except Exception as error:
-            self._failure = error
+            self._failures.append(error)
             raise

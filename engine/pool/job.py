@@ -83,7 +83,7 @@ class Job:
             if self.done() and index >= len(self.steps):
                 break
         if self._error is not None:
-            raise self._error
+            raise self._error.bare()
 
     def _wait_for_step(self, index: int) -> None:
         with self._changed:
@@ -105,7 +105,7 @@ class Job:
         if not self._over.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
             raise JobTimeout(f"no result after {timeout:g} s; the job goes on, {len(self.steps):,} tokens so far")
         if self._error is not None:
-            raise self._error
+            raise self._error.bare()
         assert self._completion is not None
         return self._completion
 
@@ -270,7 +270,7 @@ class Job:
         with self._changed:
             if self.done():
                 return
-            self._completion, self._error = completion, error
+            self._completion, self._error = completion, error and error.bare()
             callbacks, self._callbacks = self._callbacks, []
             # with the lock held: a callback added now is either among these or called by who adds it
             self._over.set()

@@ -48,7 +48,7 @@ class ModelState:
         if self.pool is not None and self.identity is not None:
             return self.pool, self.identity
         if self.error is not None:
-            raise self.error
+            raise self.error.bare()
         if self.is_loading:
             raise ModelError("The model is still loading, so nothing can run yet. Wait a moment, then run again.")
         raise ModelError("No model is loaded, so nothing can run. Choose one in the model bar.")
@@ -129,7 +129,7 @@ class ModelSlot:
                 try:
                     changes = self._open(path, spec, number)
                 except EngineError as error:
-                    changes = {"error": error}
+                    changes = {"error": error.bare()}
                 except Exception as defect:
                     _log.exception("%s could not be loaded", path)
                     text = f"{path.name} could not be loaded, through a defect of this program: {defect!r}."

@@ -98,12 +98,12 @@ class Workbench:
             self.history = History.open(settings.history)
             remove_leftovers(settings.home)
         except HistoryError as error:
-            self.history_error = error
+            self.history_error = error.bare()
         self.meaning = MeaningSlot(lambda: self.history, self.embedding, self.machine)
         threading.Thread(target=self._take_in_inbox, name="logitbench-inbox", daemon=True).start()
 
     def _history_failed(self, error: HistoryError) -> None:
-        self.history_error = error
+        self.history_error = error.bare()
 
     @property
     def model(self) -> ModelState:
@@ -233,7 +233,7 @@ class Workbench:
         try:
             self.history.record(record_of(trial)).add_done_callback(lambda done: self._stored(trial, done))
         except HistoryError as error:
-            self.history_error = error
+            self.history_error = error.bare()
 
     def _stored(self, trial: LiveTrial, done: "Future[Any]") -> None:
         error = done.exception()
@@ -242,7 +242,7 @@ class Workbench:
             self.history_error = None  # a disk that was full has room again
         self.meaning.wake()
         if isinstance(error, HistoryError):
-            self.history_error = error
+            self.history_error = error.bare()
 
     def _forget_old(self) -> None:
         """Drop trials ten minutes after they ended, once they are stored or where they are not to be."""
@@ -361,9 +361,9 @@ class Workbench:
                 if history := self._history_or_reopened():
                     take_inbox(history, self.settings.home / INBOX)
             except HistoryLocked as error:
-                self.history_error = error
+                self.history_error = error.bare()
             except HistoryError as error:
-                self.history_error = error
+                self.history_error = error.bare()
                 return
 
     def _history_or_reopened(self) -> History | None:

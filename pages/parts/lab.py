@@ -39,7 +39,7 @@ def open_trial(bench: Workbench) -> Trial | None:
     try:
         trial = bench.trial(asked)
     except EngineError as error:
-        state[ERROR] = error
+        state[ERROR] = error.bare()
         return None
     if asked != shown:
         put_on_screen(trial)

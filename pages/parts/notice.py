@@ -53,4 +53,4 @@ def attempt(key: str, action: Callable[[], object]) -> None:
     try:
         action()
     except EngineError as error:
-        st.session_state[key] = error
+        st.session_state[key] = error.bare()

@@ -42,7 +42,7 @@ class Opening:
         with self._lock:
             self._end = None
         if self._reason is not None:
-            raise self._reason from error
+            raise self._reason.bare() from error
 
     def begins(self, end: Callable[[], object]) -> None:
         """`end` is called once where the load has to end, at once where it has to already."""

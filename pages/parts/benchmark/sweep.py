@@ -119,7 +119,7 @@ def _listed(read: Callable[[], list[RunSummary]]) -> list[RunSummary]:
     try:
         return read()
     except EngineError as error:
-        st.session_state[ERROR] = error
+        st.session_state[ERROR] = error.bare()
         return []
 
 
@@ -129,7 +129,7 @@ def _found(bench: Workbench, run_id: str) -> RunRecord | None:
         if run is None:
             raise ConfigError("The address names a run that is not here: it was deleted, or never kept. Plan it again.")
     except EngineError as error:
-        st.session_state[ERROR] = error
+        st.session_state[ERROR] = error.bare()
         return None
     return run
 

@@ -39,7 +39,7 @@ def open_comparison(bench: Workbench) -> ComparisonRecord | None:
     try:
         record = _found(bench, asked)
     except EngineError as error:
-        state[ERROR] = error
+        state[ERROR] = error.bare()
         return None
     if asked != state.get(SHOWN):
         _fill(record.plan)

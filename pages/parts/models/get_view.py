@@ -154,7 +154,7 @@ def _list(address: str) -> None:
         try:
             st.session_state[LISTED] = address, read_repository(address)
         except EngineError as error:
-            st.session_state[LISTED] = address, error
+            st.session_state[LISTED] = address, error.bare()
 
 
 def _of_repository(bench: Workbench, address: str, listed: Repository | EngineError, *, is_primary: bool) -> None:
