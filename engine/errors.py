@@ -21,7 +21,6 @@
 The pages show the text of any of these where the person is looking; anything else is a defect of ours.
 """
 
-from copy import copy
 from typing import Self
 
 MOST_CHARACTERS, LAST_CHARACTERS = 2_000, 600
@@ -37,7 +36,9 @@ class EngineError(Exception):
 
     def bare(self) -> Self:
         """A copy without traceback, cause and context."""
-        return copy(self)
+        copy = type(self).__new__(type(self), *self.args)
+        vars(copy).update(vars(self))
+        return copy
 
     def __str__(self) -> str:
         text = super().__str__()

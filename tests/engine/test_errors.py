@@ -13,6 +13,7 @@ from engine.embedding.job import EmbedJob
 from engine.embedding.text_queue import TextQueue
 from engine.errors import ConfigError, EngineError, PoolClosed
 from engine.tasks import Task
+from engine.workbench.machine_lease import MachineBusy
 from tests.engine.pool.made import job_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +32,11 @@ def test_a_bare_copy_is_the_same_failure_without_frames(kind: type[EngineError])
         assert error.__traceback__ is not None
     assert (type(bare), str(bare), bare.args) == (kind, "what to do", ("what to do",))
     assert bare.__traceback__ is bare.__cause__ is bare.__context__ is None
+
+
+def test_a_bare_copy_keeps_what_else_a_failure_knows() -> None:
+    bare = MachineBusy("the machine is busy", "a benchmark").bare()
+    assert (type(bare), str(bare), bare.holder) == (MachineBusy, "the machine is busy", "a benchmark")
 
 
 class Large:

@@ -19,6 +19,7 @@ PIECES = [
     b";", b"%", "\u2028".encode(), "\u00b2".encode(), "\u0663".encode(), "\U0001f469\u200d".encode(), b"\xed\xa0\x80",
     b"#", b"|", b"/", b"..", b"[" * 300, b"{\"a\":" * 300,
 ]  # fmt: skip
+TOO_DEEP = 5_000
 MOST_CHANGES, MOST_BYTES = 4, 4 << 20
 
 
