@@ -1,11 +1,11 @@
 """Two programs on one history: a second workbench and commands beside the app, ended at any moment."""
 
+import json
 import os
 import random
-import re
+import signal
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.e2e.conftest import ROOT, Server
 from tests.faults.app import STARTS_WITHIN_S, until
@@ -48,31 +48,44 @@ def second_workbench(world: World, draw: random.Random) -> None:
 def command_beside(world: World, draw: random.Random) -> None:
     """A command of the terminal keeps a trial while the app has the history: it arrives through the inbox."""
     is_killed = draw.random() < 0.5
-    words = [sys.executable, "-m", "engine", "generate", "Once upon a time", "--max-tokens", "8"]
+    prompt = f"Once upon a time, {draw.getrandbits(40):x}"
     world.doing = f"a command beside the app, {'killed' if is_killed else 'to its end'}"
-    environment = {**os.environ, "LOGITBENCH_HOME": str(world.home.path), "PYTHONPATH": str(ROOT)}
-    inbox = world.home.path / "inbox"
-    before = _ids(inbox)
-    process = subprocess.Popen(
-        words, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    process = _command(world, "generate", "--prompt", prompt, "--max-tokens", "8")
+    if is_killed:
+        try:
+            process.wait(draw.uniform(0.2, 4))
+        except subprocess.TimeoutExpired:
+            process.kill()
+    _end(process)
+    if process.returncode not in (0, -signal.SIGKILL):
+        raise Failure(f"the command ended with {process.returncode}")
+    until(
+        lambda: not list((world.home.path / "inbox").glob("*.trial")), "what the command kept stayed in the inbox", 20
     )
+    listed = _command(world, "history", "list", "--kind", "trials", "--text", prompt, "--json")
+    kept = [row["id"] for row in json.loads(_end(listed))["rows"]]
+    if len(kept) != 1 and not (is_killed and not kept):
+        raise Failure(f"the command kept {len(kept)} trials")
+    world.ended += kept
+
+
+def _command(world: World, *words: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "LOGITBENCH_HOME": str(world.home.path), "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "engine", *words],
+        env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
     world.app.others.add(process.pid)
+    return process
+
+
+def _end(process: "subprocess.Popen[str]") -> str:
+    """What it prints until it ends by itself."""
     try:
-        if is_killed:
-            try:
-                process.wait(draw.uniform(0.2, 4))
-            except subprocess.TimeoutExpired:
-                process.kill()
         out, said = process.communicate(timeout=COMMAND_WITHIN_S)
     except subprocess.TimeoutExpired:
         process.kill()
         raise Failure("the command did not end") from None
     if "Traceback" in said:
         raise Failure(f"the command ended in a traceback: {said[-400:]}")
-    if process.returncode == 0:
-        world.ended += sorted((_ids(inbox) - before) | set(re.findall(r"trial=([0-9a-f-]{36})", out + said)))
-    until(lambda: not list(inbox.glob("*.trial")), "what the command kept stayed in the inbox", 20)
-
-
-def _ids(inbox: Path) -> set[str]:
-    return {path.name.removesuffix(".trial") for path in inbox.glob("*.trial")}
+    return out
