@@ -127,7 +127,7 @@ def read_repository(address: str, endpoint: str = "") -> Repository:
             return _repository(name, info, endpoint)
         except HFValidationError as error:
             raise ConfigError(f"{name!r} is not the name of a repository: {_first_line(error)}") from error
-        except (AttributeError, KeyError, TypeError, ValueError, httpx2.InvalidURL) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError, httpx2.InvalidURL) as error:
             raise DownloadError(
                 f"What answers at {endpoint or constants.ENDPOINT} is no Hugging Face hub: {_first_line(error)}. "
                 "Check HF_ENDPOINT, and whether this network asks for a login of its own."

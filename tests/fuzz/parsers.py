@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
+import httpx2
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from huggingface_hub import set_client_factory
+from huggingface_hub.utils import close_session
 
 from engine.bench.exchange.llama_bench_text import FORMATS, read_rows, write_rows
 from engine.bench.planning.axes import AXES_BY_NAME, parse_values
@@ -30,8 +33,11 @@ from engine.history.staging import StagingWriter
 from engine.history.trial_file import trial_bytes
 from engine.llama.sandbox import Sandbox
 from engine.models import read_model
-from engine.models.hub import parse_address
-from engine.models.library import shipped
+from engine.models.catalogue import choices
+from engine.models.gguf import ModelFile
+from engine.models.hub import parse_address, read_repository
+from engine.models.imatrix import read_imatrix
+from engine.models.library import embedded_model, shipped
 from engine.specs import Sampling
 from engine.vocabulary import Vocabulary
 from engine.workbench.foreign_files import is_archive, read_arrival
@@ -41,8 +47,10 @@ from tests.engine.bench.test_logs import CANDIDATES, block
 from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial
 from tests.engine.models.headers import gguf
+from tests.engine.models.test_importance_matrix import write_imatrix, write_old_imatrix
 from tests.fuzz.mutation import mutated
 
+_LAST_CHANGED = "2026-01-02T03:04:05.000Z"
 LINES = (
     b"235 tokens in 80s = 2.93 tokens/s (4 threads)\n1,344 tok, 1 min 36 s\n393 tokens 2:07 2x8 1.7 GB RAM\n"
     b"341 ms per token\neval time = 8000 ms / 64 runs (125 ms per token, 8.0 tokens per second)\n"
@@ -106,6 +114,50 @@ def _model(content: bytes) -> None:
         path = Path(folder, "model.gguf")
         path.write_bytes(content)
         read_model(path)
+
+
+def _imatrix(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "imatrix")
+        path.write_bytes(content)
+        read_imatrix(path, embedded())
+
+
+def _imatrices() -> list[bytes]:
+    """One in each of llama.cpp's two formats."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = Path(folder, "new"), Path(folder, "old")
+        write_imatrix(paths[0], embedded())
+        write_old_imatrix(paths[1], embedded())
+        return [path.read_bytes() for path in paths]
+
+
+@cache
+def embedded() -> ModelFile:
+    """The model that ships."""
+    return read_model(embedded_model())
+
+
+def _hub(content: bytes) -> None:
+    """The hub's answer of what a repository holds, and the models in it."""
+    answer = httpx2.MockTransport(lambda _: httpx2.Response(200, content=content))
+    close_session()
+    set_client_factory(lambda: httpx2.Client(transport=answer))
+    choices(read_repository("someone/models"))
+
+
+def _hub_answers() -> list[bytes]:
+    commit, blob, sha256 = "0" * 40, "1" * 40, "2" * 64
+    files = ("a.Q8_0.gguf", "a.Q4_K_M-00001-of-00002.gguf", "a.Q4_K_M-00002-of-00002.gguf", "README.md")
+    siblings = [{"rfilename": name, "size": 2000, "blobId": blob} for name in files]
+    large = [{**each, "lfs": {"sha256": sha256, "size": 2000, "pointerSize": 134}} for each in siblings[:3]]
+    embedder = [
+        {"rfilename": name, "size": 100, "blobId": blob}
+        for name in ("modules.json", "config.json", "tokenizer.json", "model.safetensors", "1_Pooling/config.json")
+    ]
+    card = {"license": "mit", "tags": ["gguf"]}
+    about = {"id": "someone/models", "sha": commit, "gated": False, "cardData": card, "lastModified": _LAST_CHANGED}
+    return [json.dumps({**about, "siblings": found}).encode() for found in (large + siblings[3:], embedder)]
 
 
 def _embedder(content: bytes) -> None:
@@ -233,6 +285,8 @@ PARSERS: dict[str, Parser] = {
         lambda: [path.read_bytes() for path in shipped("prices", "").glob("*.csv")],
     ),
     "plan": Parser(lambda content: plan_from_json(content.decode("utf-8", "replace")), _plans),
+    "imatrix": Parser(_imatrix, _imatrices),
+    "hub": Parser(_hub, _hub_answers),
     "embedder": Parser(_embedder, _folders),
     "axes": Parser(_axes, lambda: [b"1x2, 2xauto", b"1-8*2", b"0.5-2+0.5", b"on, off", b"q8_0"]),
     "query": Parser(

@@ -37,9 +37,9 @@ class Hub:
     needs_token: the token that a request has to carry, empty for none. refusal: status and error code of every answer.
     breaks: after how many bytes the next answers break off. takes_ranges: False sends every file from the beginning.
     told_sizes and told_hash: what the listing claims instead of what is true. is_corrupt: bytes come changed. extra:
-    bytes that come after the end, unannounced. shift: added to where an answer says it begins. is_page: every answer
-    is a page for people. pace: waited for after each block of the storage; sent: the first block has gone out. asked:
-    every request for the bytes of a file; paths: of every request to the hub itself.
+    bytes that come after the end, unannounced. shift: added to where an answer says it begins. page: the body of every
+    answer, where it is not empty. pace: waited for after each block of the storage; sent: the first block has
+    gone out. asked: every request for the bytes of a file; paths: of every request to the hub itself.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Hub:
         self.told_sizes: dict[str, int] = {}
         self.told_hash = ""
         self.is_corrupt = False
-        self.is_page = False
+        self.page = b""
         self.extra = b""
         self.shift = 0
         self.pace = threading.Event()
@@ -126,8 +126,8 @@ class _Answers(BaseHTTPRequestHandler):
         if self.origin == "storage":
             return self._send_from_storage(path)
         self.hub.paths.append(path)
-        if self.hub.is_page:
-            return self._send(200, b"<html>Please log in to this network</html>", {"Content-Type": "text/html"})
+        if self.hub.page:
+            return self._send(200, self.hub.page, {"Content-Type": "text/html"})
         if self.hub.refusal:
             return self._refuse(*self.hub.refusal)
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")

@@ -68,9 +68,12 @@ def test_offline_mode_is_said(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None
     assert hub.asked == []
 
 
-def test_what_is_no_hub_is_said(hub: Hub, folder: Path) -> None:
+@pytest.mark.parametrize(
+    "page", [b"<html>Please log in to this network</html>", b"[" * 100_000, b"[]", b"null", b"{}", b'{"id": 1}']
+)
+def test_what_is_no_hub_is_said(hub: Hub, folder: Path, page: bytes) -> None:
     repository = read_repository(NAME, hub.endpoint)
-    hub.is_page = True
+    hub.page = page
     with pytest.raises(DownloadError, match="is no Hugging Face hub"):
         read_repository(NAME, hub.endpoint)
     with pytest.raises(DownloadError, match="in place of"):
