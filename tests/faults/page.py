@@ -90,7 +90,8 @@ class Page:
     def words(self) -> str:
         """The text on the page: titles, captions, notices."""
         bodies = (getattr(element, kind) for element in self.elements.values() if (kind := element.WhichOneof("type")))
-        return " ".join(filter(None, (getattr(one, "body", "") for one in bodies)))
+        texts = (getattr(one, "body", "") for one in bodies)
+        return " ".join(text for text in texts if text and not text.startswith("<style>"))
 
     def errors(self) -> list[str]:
         """The notices of failures."""
