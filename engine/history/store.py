@@ -18,6 +18,9 @@ from engine.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
+MOST_VOCABULARIES = 8
+"""Kept in memory for the next trial of the same tokenizer; one has tens of megabytes where it has 200,000 tokens."""
+
 
 class History:
     """Trials and benchmark runs kept in one DuckDB file, which this process owns until `close`; others may copy it.
@@ -138,10 +141,13 @@ class History:
         return trial
 
     def _vocabulary(self, cursor: Cursor, hash: str) -> Vocabulary:
-        if hash not in self._vocabularies:
+        vocabulary = self._vocabularies.get(hash)
+        if vocabulary is None:
             (row,) = fetch(cursor.execute("SELECT * FROM tokenizers WHERE hash = ?", [hash]))
-            self._vocabularies[hash] = columns.vocabulary_of(row)
-        return self._vocabularies[hash]
+            self._vocabularies[hash] = vocabulary = columns.vocabulary_of(row)
+            for oldest in list(self._vocabularies)[:-MOST_VOCABULARIES]:
+                self._vocabularies.pop(oldest, None)
+        return vocabulary
 
     def _set_deleted(self, id: str, when: datetime | None) -> bool:
         change = "UPDATE trials SET deleted_at = ? WHERE id = ?"

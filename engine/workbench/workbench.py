@@ -245,11 +245,12 @@ class Workbench:
             self.history_error = error.bare()
 
     def _forget_old(self) -> None:
-        """Drop trials ten minutes after they ended, once they are stored or where they are not to be."""
-        for trial in list(self._trials.values()):
-            is_settled = trial.is_stored or not trial.draft.is_kept or trial.error is not None
-            if is_settled and trial.age_s > KEPT_S:
-                del self._trials[trial.id]
+        """Drop trials, deleted ones too, ten minutes after they ended, once they are stored or are not to be."""
+        for trials in (self._trials, self._bin):
+            for trial in list(trials.values()):
+                is_settled = trial.is_stored or not trial.draft.is_kept or trial.error is not None
+                if is_settled and trial.age_s > KEPT_S:
+                    del trials[trial.id]
 
     # what can be looked at
 

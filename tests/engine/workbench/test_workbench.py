@@ -1,8 +1,10 @@
 """The workbench with the model that ships: trials, their continuation, what is kept, what happens when it cannot be."""
 
+import gc
 import math
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +131,30 @@ def test_a_failure_of_the_history_is_over_once_a_trial_is_kept_again(
     trial = ended(bench.submit(Draft("A girl", request=request(2))))
     until(lambda: trial.is_stored, within_s=30)
     assert bench.history_error is None
+
+
+def deleted(bench: Workbench, *, is_kept: bool) -> "tuple[str, weakref.ref[LiveTrial]]":
+    trial = ended(bench.submit(Draft("A boy", request=request(2), is_kept=is_kept)))
+    if is_kept:
+        until(lambda: trial.is_stored, within_s=30)
+    bench.delete(trial.id)
+    return trial.id, weakref.ref(trial)
+
+
+def test_what_was_deleted_does_not_stay_in_memory(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    (id, kept), (_, unkept) = (deleted(bench, is_kept=is_kept) for is_kept in (True, False))
+    ended(bench.submit(Draft("A girl", request=request(2))))
+    assert kept()
+    assert unkept()
+    monkeypatch.setattr(workbench, "KEPT_S", 0)
+    ended(bench.submit(Draft("A girl", request=request(2))))
+    gc.collect()
+    assert not kept()
+    assert not unkept()
+    bench.restore(id)
+    again = bench.trial(id).completion
+    assert again is not None
+    assert len(again.steps) == 2
 
 
 def test_delete_and_restore(bench: Workbench) -> None:
