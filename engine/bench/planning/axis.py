@@ -13,7 +13,7 @@ from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError
 from engine.specs import PoolSpec, Spec
 
-MAX_VALUES = 10_000
+MAX_VALUES = 2_000
 LARGEST = 1 << 53
 _RANGE = re.compile(r"(?P<low>-?[\d.]+)\s*-\s*(?P<high>-?[\d.]+)\s*(?:(?P<sign>[+*])\s*(?P<by>[\d.]+))?")
 _SWITCH = {"on": True, "yes": True, "true": True, "1": True, "off": False, "no": False, "false": False, "0": False}
@@ -111,7 +111,7 @@ def values_of(axis: Axis, text: str) -> tuple[Any, ...]:
     """Values from "1,2,4", with llama-bench's ranges "1-4", "1-7+2" and "1-8*2" between the commas.
 
     Each value once, in the order given. Raises ConfigError naming the text and what is allowed, or how many values
-    there would be when that is more than 10,000.
+    there would be when that is more than MAX_VALUES.
     """
     values: dict[Any, None] = {}
     for part in map(str.strip, text.split(",")):
