@@ -101,9 +101,8 @@ def test_a_file_without_content_is_said_to_be_empty(history: History, content: b
     assert "history_take_in" not in [button.key for button in at.button]
 
 
-def test_a_file_that_takes_its_time_shows_how_far_it_is_and_can_be_stopped(
-    bench: Workbench, history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def slow_import(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Imports wait in the middle until this is set."""
     go_on, take_in = threading.Event(), bench.importer.take_in
 
     def slow(history: History, name: str, data: bytes, tell: Callable[[float], None]) -> Any:
@@ -114,6 +113,13 @@ def test_a_file_that_takes_its_time_shows_how_far_it_is_and_can_be_stopped(
 
     monkeypatch.setattr(bench.importer, "take_in", slow)
     monkeypatch.setattr(doors, "AT_ONCE_S", 0.0)
+    return go_on
+
+
+def test_a_file_that_takes_its_time_shows_how_far_it_is_and_can_be_stopped(
+    bench: Workbench, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = slow_import(bench, monkeypatch)
     at = page(view="sql")
     at.text_area(key="history_pasted").set_value("235 tokens in 80s = 2.93 tokens/s").run()
     press(at, "history_take_in")
@@ -134,3 +140,20 @@ def test_a_file_that_takes_its_time_shows_how_far_it_is_and_can_be_stopped(
     bench.importing.wait(60)
     at.run()
     assert len(history.find.runs().rows) == 1 and address(at) == {"view": "runs"}
+
+
+def test_an_import_that_ends_leaves_a_tab_where_the_person_went(
+    bench: Workbench, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = slow_import(bench, monkeypatch)
+    at = page(view="sql")
+    at.text_area(key="history_pasted").set_value("235 tokens in 80s = 2.93 tokens/s").run()
+    press(at, "history_take_in")
+    at.segmented_control(key="history_view").set_value("trials").run()
+    assert address(at) == {"view": "trials"}
+    go_on.set()
+    bench.importing.wait(60)
+    at.run()
+    assert len(history.find.runs().rows) == 1
+    assert address(at) == {"view": "trials"}
+    assert "taken in" in said(at)

@@ -17,7 +17,7 @@ from pages.parts.notice import notice
 from pages.parts.plain import plain
 
 FILE, PASTED, PASTED_NAME, BEGUN = "history_file", "history_pasted", "pasted lines", "history_begun"
-"""The first counts the files taken in; the last is true where this tab began what is being taken in."""
+"""The first counts the files taken in; the last is the address at which this tab began what is being taken in."""
 
 AT_ONCE_S, REFRESH_S = 1.0, 0.5
 """A file that takes no longer than the first is waited for."""
@@ -33,9 +33,9 @@ COLUMNS = {
 
 
 def settle(importing: ImportSlot) -> None:
-    """Before anything is drawn: go where the file is that this tab took in, once it is."""
-    if importing.running is None and st.session_state.pop(BEGUN, False):
-        _ended(importing)
+    """Before anything is drawn: once what this tab imports is in, go there, unless the person went elsewhere."""
+    if importing.running is None and (begun := st.session_state.pop(BEGUN, None)) is not None:
+        _ended(importing, is_waited_for=begun == st.query_params.to_dict())
 
 
 def show(bench: Workbench, history: History) -> None:
@@ -79,8 +79,8 @@ def _progress(importing: ImportSlot) -> None:
     job_tray.bar(importing.running, "history_import_stop")
 
 
-def _ended(importing: ImportSlot) -> None:
-    """Show what came of it."""
+def _ended(importing: ImportSlot, *, is_waited_for: bool) -> None:
+    """Say what came of it, and show it where somebody waits for it."""
     task = importing.last
     if task is None:
         return
@@ -90,7 +90,7 @@ def _ended(importing: ImportSlot) -> None:
         st.session_state[view.ERROR] = task.error
     else:
         taken = task.result()
-        if taken.run_ids or taken.trial_ids:
+        if is_waited_for and (taken.run_ids or taken.trial_ids):
             view.show("runs" if taken.run_ids else "trials")
         st.session_state[view.TOLD] = taken.sentence
         st.session_state[FILE], st.session_state[PASTED] = st.session_state.get(FILE, 0) + 1, ""
@@ -134,4 +134,4 @@ def _recognised(_bench: Workbench, name: str, data: bytes) -> Recognised:
 def _take_in(importing: ImportSlot, history: History, name: str, data: bytes) -> None:
     importing.take_in(history, name, data)
     importing.wait(AT_ONCE_S)
-    st.session_state[BEGUN] = True
+    st.session_state[BEGUN] = st.query_params.to_dict()
