@@ -25,6 +25,8 @@ from pages.parts.units import parameters, size
 REFRESH_S, WHILE_MEASURING_S = 0.4, 2.0
 MEASURED_WITHIN_S = 2.0
 FOUND, PATH = "Found here", "Path"
+OPENED = "model_dialog"
+"""In the session: the dialog that is open, picker or machine."""
 ANOTHER = "Load another model, or the same with other parameters"
 FIELDS = {
     "n_ctx": "Context",
@@ -55,12 +57,27 @@ def show() -> None:
         st.caption("Nothing is loaded.")
     with st.container(horizontal=True, gap="small"):
         label, told = ("Change", ANOTHER) if state.pool is not None else ("Choose a model", None)
-        if st.button(label, key="model_change", help=told):
-            _picker(bench)
+        st.button(label, key="model_change", help=told, on_click=_open, args=("picker",))
         if state.pool is not None:
             st.button("Eject", key="model_eject", type="tertiary", on_click=bench.slot.eject, help="Free its memory")
-            if st.button("This machine", key="model_machine", type="tertiary", help="Processor, limits, workers"):
-                _machine(bench, state.pool)
+            st.button(
+                "This machine", key="model_machine", type="tertiary", help="Processor, limits, workers",
+                on_click=_open, args=("machine",),
+            )  # fmt: skip
+    match st.session_state.get(OPENED):
+        case "picker":
+            _picker(bench)
+        case "machine" if state.pool is not None:
+            _machine(bench, state.pool)
+
+
+def _open(dialog: str) -> None:
+    """Keep a dialog open while the page runs again, as at the end of a trial: the button alone opens it for one run."""
+    st.session_state[OPENED] = dialog
+
+
+def _close() -> None:
+    st.session_state[OPENED] = None
 
 
 @st.fragment(run_every=REFRESH_S)
@@ -98,7 +115,7 @@ def threads_text(pool: Pool) -> str:
     return f"{text}, {' to '.join(map(str, sorted({min(in_use), max(in_use)})))} in use"
 
 
-@st.dialog("Choose a model", width="medium")
+@st.dialog("Choose a model", width="medium", on_dismiss=_close)
 def _picker(bench: Workbench) -> None:
     """Choose a file and a pool; the memory they take stands there before anything loads."""
     state = bench.model
@@ -127,6 +144,7 @@ def _picker(bench: Workbench) -> None:
         except EngineError as error:
             notice(error)
         else:
+            _close()
             st.rerun()
 
 
@@ -190,7 +208,7 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
         raise ConfigError(told_of(error, FIELDS)) from error
 
 
-@st.dialog("This machine", width="medium")
+@st.dialog("This machine", width="medium", on_dismiss=_close)
 def _machine(bench: Workbench, pool: Pool) -> None:
     """What the machine is, its measured limits, and the worker processes with their memory."""
     try:

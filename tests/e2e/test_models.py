@@ -119,6 +119,27 @@ def test_the_model_bar_loads_what_is_here_or_a_path(stocked: Server, open_page: 
     expect(bar.get_by_text("A demonstration model")).to_be_visible()
 
 
+def test_a_dialog_stays_open_when_a_trial_ends_and_closed_when_it_was_closed(
+    stocked: Server, open_page: OpenPage
+) -> None:
+    page = open_page(stocked.url)
+    expect(page.get_by_test_id("stSidebar").get_by_text("parameters")).to_be_visible()
+    dialog = page.get_by_role("dialog")
+    page.get_by_role("spinbutton", name="Max tokens").fill("200")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    page.get_by_role("button", name="This machine").click()
+    expect(dialog).to_be_visible()
+    expect(page.get_by_role("button", name="Run", include_hidden=True)).to_be_attached()
+    expect(dialog.get_by_text("of memory")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    expect(page.get_by_role("button", name="Run")).to_be_visible()
+    expect(dialog).to_have_count(0)
+
+
 def test_no_network_is_said_at_once_and_models_here_go_on(stocked: Server, open_page: OpenPage) -> None:
     page = open_page(view(stocked, "get", get="smollm2-135m"), "Models")
     page.get_by_role("button", name=re.compile(r"^Get SmolLM2 135M")).click()

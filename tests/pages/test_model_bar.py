@@ -47,9 +47,9 @@ def test_a_long_step_says_since_when(phase: str, phase_s: float, told: str) -> N
 def test_the_machine_is_shown_while_a_worker_stands_still(bench: Workbench) -> None:
     pool, _ = bench.model.loaded()
     (worker,) = pool.workers()
+    at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
     os.kill(worker.pid, signal.SIGSTOP)
     try:
-        at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
         at.button(key="model_machine").click().run()
         assert not at.exception, at.exception
         assert any("in a long step" in one.value for one in at.error)
@@ -100,3 +100,16 @@ def test_a_field_out_of_range_is_named_as_it_stands_there_and_nothing_can_be_loa
     assert not at.exception, at.exception
     assert any(plain(told) in one.value for one in at.error)
     assert not [button for button in at.button if button.key == "pick_load"]
+
+
+def test_a_dialog_stays_open_while_the_page_runs_again(bench: Workbench, folder: Path) -> None:
+    at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
+    assert not [box for box in at.selectbox if box.key == "pick_file"]
+    at.button(key="model_change").click().run()
+    at.run()
+    box = at.selectbox(key="pick_file")
+    box.select_index(1 - (box.index or 0)).run()
+    assert at.selectbox(key="pick_file").value != bench.model.path
+    at.button(key="model_machine").click().run()
+    assert not [box for box in at.selectbox if box.key == "pick_file"]
+    assert "process" in at.dataframe[-1].value
