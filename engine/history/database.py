@@ -7,6 +7,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]
 
 from engine.errors import EngineError, HistoryError, HistoryLocked, HistoryNewer
 from engine.history import schema
@@ -51,7 +52,8 @@ def connect(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def release_memory(connection: duckdb.DuckDBPyConnection) -> None:
-    """Drop blocks of the file that are kept in memory, and notes of DuckDB about buffers of queries that are over.
+    """Drop blocks of the file that are kept in memory, notes of DuckDB about buffers of queries that are over, and what
+    pyarrow's allocator keeps of tables that are gone.
 
     It looks through its notes only where memory is short, or where they are 32,768; a page leaves some hundred. A limit
     that cannot be kept makes it look. Nothing else may use the database meanwhile: it would find no memory.
@@ -62,6 +64,7 @@ def release_memory(connection: duckdb.DuckDBPyConnection) -> None:
                 cursor.execute("SET memory_limit = '1KiB'")
         finally:
             cursor.execute(f"SET memory_limit = '{_CONFIG['memory_limit']}'")
+    pa.default_memory_pool().release_unused()
 
 
 def explain(error: Exception, path: Path) -> HistoryError:
