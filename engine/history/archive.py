@@ -58,7 +58,7 @@ def export_history(
     written.
     """
     is_whole = run_ids is None and trial_ids is None
-    with history.file.reading(is_all=True) as cursor:
+    with history.file.reading(is_large=True) as cursor:
         runs = _existing(cursor, "run", None if is_whole else run_ids or ())
         trials = _existing(cursor, "trial", None if is_whole else trial_ids or ())
         try:

@@ -171,16 +171,16 @@ class OwnedFile:
     # Reading: a cursor for each read; the connection is only replaced while nobody reads.
 
     @contextmanager
-    def reading(self, *, is_all: bool = False) -> Iterator[Cursor]:
+    def reading(self, *, is_large: bool = False) -> Iterator[Cursor]:
         """A cursor that sees one state of the file throughout; failures are raised as HistoryError.
 
-        is_all: everything is read, which fills memory with the blocks of the file; it is released afterwards.
+        is_large: much is read, as by an export; blocks of the file, which fill memory then, are released afterwards.
         """
         try:
             with self._no_readers:
                 cursor = self._connection.cursor()
                 self._readers.add(cursor)
-                self._num_reads += READS_PER_RELEASE if is_all else 1
+                self._num_reads += READS_PER_RELEASE if is_large else 1
             try:
                 with cursor:
                     cursor.begin()

@@ -98,7 +98,7 @@ class Workbench:
             self.history = History.open(settings.history)
             remove_leftovers(settings.home)
         except HistoryError as error:
-            self.history_error = error.bare()
+            self._history_failed(error)
         self.meaning = MeaningSlot(lambda: self.history, self.embedding, self.machine)
         threading.Thread(target=self._take_in_inbox, name="logitbench-inbox", daemon=True).start()
 
@@ -233,7 +233,7 @@ class Workbench:
         try:
             self.history.record(record_of(trial)).add_done_callback(lambda done: self._stored(trial, done))
         except HistoryError as error:
-            self.history_error = error.bare()
+            self._history_failed(error)
 
     def _stored(self, trial: LiveTrial, done: "Future[Any]") -> None:
         error = done.exception()
@@ -242,7 +242,7 @@ class Workbench:
             self.history_error = None  # a disk that was full has room again
         self.meaning.wake()
         if isinstance(error, HistoryError):
-            self.history_error = error.bare()
+            self._history_failed(error)
 
     def _forget_old(self) -> None:
         """Drop trials, deleted ones too, ten minutes after they ended, once they are stored or are not to be."""
@@ -362,9 +362,9 @@ class Workbench:
                 if history := self._history_or_reopened():
                     take_inbox(history, self.settings.home / INBOX)
             except HistoryLocked as error:
-                self.history_error = error.bare()
+                self._history_failed(error)
             except HistoryError as error:
-                self.history_error = error.bare()
+                self._history_failed(error)
                 return
 
     def _history_or_reopened(self) -> History | None:

@@ -4,7 +4,8 @@ import io
 import json
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -93,13 +94,20 @@ def _seeds(name: str) -> list[bytes]:
 # what reads
 
 
+@contextmanager
+def _file(name: str, content: bytes) -> Iterator[Path]:
+    """A file with this content, alone in a folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_bytes(content)
+        yield path
+
+
 def _import(content: bytes) -> None:
     """Read a file as the program of imports does, staging included."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "given")
-        path.write_bytes(content)
+    with _file("given", content) as path:
         arrival = read_arrival("given", path)
-        with telling("given"), StagingWriter(Path(folder)) as writer:
+        with telling("given"), StagingWriter(path.parent) as writer:
             if is_archive(path):
                 for _ in stage_archive(path, writer):
                     pass
@@ -110,30 +118,26 @@ def _import(content: bytes) -> None:
 
 
 def _model(content: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model.gguf")
-        path.write_bytes(content)
+    with _file("model.gguf", content) as path:
         read_model(path)
 
 
 def _imatrix(content: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "imatrix")
-        path.write_bytes(content)
-        read_imatrix(path, embedded())
+    with _file("imatrix", content) as path:
+        read_imatrix(path, _embedded())
 
 
 def _imatrices() -> list[bytes]:
     """One in each of llama.cpp's two formats."""
     with tempfile.TemporaryDirectory() as folder:
         paths = Path(folder, "new"), Path(folder, "old")
-        write_imatrix(paths[0], embedded())
-        write_old_imatrix(paths[1], embedded())
+        write_imatrix(paths[0], _embedded())
+        write_old_imatrix(paths[1], _embedded())
         return [path.read_bytes() for path in paths]
 
 
 @cache
-def embedded() -> ModelFile:
+def _embedded() -> ModelFile:
     """The model that ships."""
     return read_model(embedded_model())
 

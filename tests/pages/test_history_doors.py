@@ -101,8 +101,8 @@ def test_a_file_without_content_is_said_to_be_empty(history: History, content: b
     assert "history_take_in" not in [button.key for button in at.button]
 
 
-def slow_import(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Imports wait in the middle until this is set."""
+def slow_import(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> tuple[AppTest, threading.Event]:
+    """A page that has begun to import a line, and the event that imports wait for in the middle."""
     go_on, take_in = threading.Event(), bench.importer.take_in
 
     def slow(history: History, name: str, data: bytes, tell: Callable[[float], None]) -> Any:
@@ -113,16 +113,16 @@ def slow_import(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> threading.
 
     monkeypatch.setattr(bench.importer, "take_in", slow)
     monkeypatch.setattr(doors, "AT_ONCE_S", 0.0)
-    return go_on
+    at = page(view="sql")
+    at.text_area(key="history_pasted").set_value("235 tokens in 80s = 2.93 tokens/s").run()
+    press(at, "history_take_in")
+    return at, go_on
 
 
 def test_a_file_that_takes_its_time_shows_how_far_it_is_and_can_be_stopped(
     bench: Workbench, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on = slow_import(bench, monkeypatch)
-    at = page(view="sql")
-    at.text_area(key="history_pasted").set_value("235 tokens in 80s = 2.93 tokens/s").run()
-    press(at, "history_take_in")
+    at, go_on = slow_import(bench, monkeypatch)
     assert bench.machine.busy_with == "Importing pasted lines"
     assert bench.importing.running is not None and not history.find.runs().rows
     press(at, "history_import_stop")
@@ -145,10 +145,7 @@ def test_a_file_that_takes_its_time_shows_how_far_it_is_and_can_be_stopped(
 def test_an_import_that_ends_leaves_a_tab_where_the_person_went(
     bench: Workbench, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on = slow_import(bench, monkeypatch)
-    at = page(view="sql")
-    at.text_area(key="history_pasted").set_value("235 tokens in 80s = 2.93 tokens/s").run()
-    press(at, "history_take_in")
+    at, go_on = slow_import(bench, monkeypatch)
     at.segmented_control(key="history_view").set_value("trials").run()
     assert address(at) == {"view": "trials"}
     go_on.set()

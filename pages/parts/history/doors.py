@@ -33,7 +33,7 @@ COLUMNS = {
 
 
 def settle(importing: ImportSlot) -> None:
-    """Before anything is drawn: once what this tab imports is in, go there, unless the person went elsewhere."""
+    """Before anything is drawn: open what this tab imported, once it is in, unless the person has moved on."""
     if importing.running is None and (begun := st.session_state.pop(BEGUN, None)) is not None:
         _ended(importing, is_waited_for=begun == st.query_params.to_dict())
 
@@ -80,7 +80,7 @@ def _progress(importing: ImportSlot) -> None:
 
 
 def _ended(importing: ImportSlot, *, is_waited_for: bool) -> None:
-    """Say what came of it, and show it where somebody waits for it."""
+    """Report how the import ended, and open what it brought where the tab is still where it began."""
     task = importing.last
     if task is None:
         return

@@ -291,7 +291,7 @@ def test_values_of_every_type_reach_files(kept: History, value: str, tmp_path: P
         "[DATE '20000-1-1']",
     ],
 )
-def test_dates_that_nothing_else_has_are_text(kept: History, value: str, tmp_path: Path) -> None:
+def test_dates_beyond_the_range_of_python_are_text(kept: History, value: str, tmp_path: Path) -> None:
     found = kept.console.run(f"SELECT 1, {value} AS odd, DATE '2024-02-29' AS day FROM range(5000)", limit=4000)
     (text,) = kept.console.run(f"SELECT ({value})::VARCHAR AS odd").table["odd"].to_pylist()
     assert set(found.table["odd"].to_pylist()) == {text}
