@@ -152,11 +152,13 @@ def test_what_reaches_outside_is_refused(kept: History, tmp_path: Path, sql: str
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("levels", [12, 17, 23, 200])
+@pytest.mark.parametrize("levels", [23, 200])
 def test_a_planner_that_takes_too_long_is_ended(kept: History, levels: int) -> None:
     """Planning ignores an interrupt, so nothing but the end of the process ends it."""
-    try:
-        assert kept.console.run(doubled(levels), timeout_s=ALLOWED_S).num_rows == 1
-    except LimitExceeded as error:
-        assert "longer than" in str(error) or "memory" in str(error)
-        assert levels > 12
+    with pytest.raises(LimitExceeded, match="longer than|memory"):
+        kept.console.run(doubled(levels), timeout_s=ALLOWED_S)
+
+
+def test_a_plan_of_a_few_levels_is_answered(kept: History) -> None:
+    """The shape of the statement is allowed: only what its planning takes ends it."""
+    assert kept.console.run(doubled(8)).num_rows == 1
