@@ -4,7 +4,9 @@ from pathlib import Path
 
 import streamlit as st
 
+from engine.errors import EngineError
 from pages.parts import job_tray, model_bar
+from pages.parts.notice import notice
 
 PARTS = Path(__file__).parent / "parts"
 ICON, LOOK = PARTS / "icon.svg", PARTS / "look.css"
@@ -39,4 +41,7 @@ page = st.navigation(SECTIONS)
 with st.sidebar:
     model_bar.show()
     job_tray.show(WATCHED)
-page.run()
+try:
+    page.run()
+except EngineError as error:  # what the page itself does not expect, as a history that a bad disk has ended
+    notice(error)

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 READS_PER_RELEASE = 256  # after so many reads memory is released, which takes up to 40 ms
 LOG_BYTES = 16 << 20  # of the write-ahead log, before it is moved into the file
 READERS_S = 1.0  # from an interrupt until everything that reads should be over
+REOPENED_S = 5.0  # that a read waits for a file that is opened anew
 _INSERT = {False: "INSERT", True: "INSERT OR REPLACE"}
 
 _open_paths: set[Path] = set()
@@ -131,10 +132,10 @@ class OwnedFile:
         return result
 
     def _checkpoint(self) -> None:
-        """Move the log into the file when the log has grown and the disk has room; nothing is lost when that fails."""
+        """Move the log into the file when it has grown and the disk allows it; nothing is lost when that fails."""
         try:
             num_bytes = Path(f"{self.path}.wal").stat().st_size
-            if num_bytes > self._checkpoint_at and shutil.disk_usage(self.path.parent).free > num_bytes:
+            if num_bytes > self._checkpoint_at and self._has_room(num_bytes):
                 with self._connection.cursor() as cursor:
                     self._checkpoint_at = num_bytes + LOG_BYTES  # not again with each write when this one fails
                     cursor.execute("CHECKPOINT")
@@ -145,12 +146,21 @@ class OwnedFile:
             log.warning("The log of the history was not moved into its file: %s", error)
             self._after(error)
 
+    def _has_room(self, num_bytes: int) -> bool:
+        """Whether the disk is writable and holds so much more: a checkpoint that fails there invalidates the database."""
+        folder = self.path.parent
+        return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > num_bytes
+
     def _after(self, error: Exception) -> None:
         """DuckDB refuses all work after a fatal error, until the file is opened anew."""
         self._is_broken = isinstance(error, duckdb.FatalException)
         if self._is_broken:
-            with suppress(HistoryError):  # the next write tries again, and says why not
+            with suppress(HistoryError):  # who uses it next tries again, and says why not
                 self._reopen()
+
+    def _mend(self) -> None:
+        if self._is_broken:
+            self._reopen()
 
     def _reopen(self) -> None:
         with self._quiet() as is_quiet:
@@ -177,23 +187,50 @@ class OwnedFile:
         is_large: much is read, as by an export; blocks of the file, which fill memory then, are released afterwards.
         """
         try:
-            with self._no_readers:
-                cursor = self._connection.cursor()
-                self._readers.add(cursor)
-                self._num_reads += READS_PER_RELEASE if is_large else 1
+            cursor = self._begun(READS_PER_RELEASE if is_large else 1)
             try:
                 with cursor:
-                    cursor.begin()
                     yield cursor
             finally:
-                with self._no_readers:
-                    self._readers.discard(cursor)
-                    self._no_readers.notify_all()
+                self._ended(cursor)
                 if self._num_reads >= READS_PER_RELEASE:
                     with suppress(HistoryError):  # closed meanwhile
                         self._queue(self._release_memory)
         except (duckdb.Error, OSError) as error:
             raise database.explain(error, self.path) from error
+
+    def _begun(self, weight: int) -> Cursor:
+        """A cursor that has begun to read. Where a fatal error has ended the connection, the file is opened anew first."""
+        try:
+            return self._begin(weight)
+        except (duckdb.FatalException, duckdb.ConnectionException):
+            mending = self._queue(self._mend)
+        try:
+            mending.result(REOPENED_S)
+        except TimeoutError:
+            raise HistoryError(f"The history {self.path} is being opened anew. Try again.") from None
+        return self._begin(weight)
+
+    def _begin(self, weight: int) -> Cursor:
+        with self._no_readers:
+            connection = self._connection
+            cursor = connection.cursor()
+            self._readers.add(cursor)
+            self._num_reads += weight
+        try:
+            cursor.begin()
+        except BaseException as error:
+            self._ended(cursor)
+            cursor.close()
+            with self._no_readers:
+                self._is_broken |= isinstance(error, duckdb.FatalException) and connection is self._connection
+            raise
+        return cursor
+
+    def _ended(self, cursor: Cursor) -> None:
+        with self._no_readers:
+            self._readers.discard(cursor)
+            self._no_readers.notify_all()
 
     @contextmanager
     def _quiet(self) -> Iterator[bool]:

@@ -2,13 +2,23 @@
 
 from pathlib import Path
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
-from engine.errors import ModelError
+from engine.errors import HistoryError, ModelError
+from engine.history.owned_file import OwnedFile
 from engine.workbench import Workbench
+from tests.pages.app import ROUTER, open_page
 from tests.pages.conftest import wait_for_model
 
-ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
+READS_HISTORY = {
+    "prompt_lab": "Prompt lab",
+    "compare": "Compare",
+    "benchmark": "Benchmark",
+    "history": "History",
+    "cost": "Cost",
+    "models": "Models",
+}
 
 
 def page() -> AppTest:
@@ -51,3 +61,20 @@ def test_a_file_that_is_no_model_is_explained_in_the_bar(bench: Workbench, tmp_p
     assert "broken" in at.sidebar.error[0].value
     bench.load_default()
     wait_for_model(bench)
+
+
+@pytest.mark.parametrize(("name", "title"), READS_HISTORY.items())
+def test_a_history_that_fails_anywhere_is_an_error_on_the_page(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, name: str, title: str
+) -> None:
+    """Never a traceback, whatever the page asked the history for; and every page works again afterwards."""
+
+    def fail(*_arguments: object, **_named: object) -> object:
+        raise HistoryError("the disk is gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(OwnedFile, "reading", fail)
+        at = AppTest.from_file(str(ROUTER), default_timeout=60).switch_page(f"{name}.py").run()
+        assert not at.exception, at.exception
+        assert "the disk is gone" in " ".join(error.value for error in at.error)
+    assert not [error for error in open_page(f"{name}.py", title).error if "the disk is gone" in error.value]

@@ -280,3 +280,41 @@ def test_a_history_whose_blocks_are_gone_says_so_when_read(path: Path) -> None:
         file.write(b"\xff" * 4096)
     with pytest.raises(HistoryError, match="damaged"), History.open(path) as history:
         history.trial(trial.id)
+
+
+INVALIDATED = """
+import resource, sys
+from pathlib import Path
+from engine.errors import HistoryError
+from engine.history import database
+from engine.history.owned_file import OwnedFile
+file = OwnedFile.open(Path(sys.argv[1]))
+file.write(lambda cursor: cursor.execute("CREATE TABLE kept AS SELECT md5(range::VARCHAR) FROM range(200000)") and None)
+file.write(lambda cursor: None).result()
+file._checkpoint_at = 0
+connect = database.connect
+def refuse(path):
+    raise HistoryError("the folder is read-only")
+def count():
+    with file.reading() as cursor:
+        return cursor.execute("SELECT count(*) FROM kept").fetchone()[0]
+database.connect = refuse
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
+file.write(lambda cursor: cursor.execute("INSERT INTO kept VALUES ('1')") and None).result()
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+for _ in range(2):
+    try:
+        count()
+    except HistoryError as error:
+        assert str(error) == "the folder is read-only", error
+    else:
+        raise SystemExit("the checkpoint did not fail")
+database.connect = connect
+print(count())
+file.close()
+"""
+
+
+def test_a_read_opens_a_file_anew_that_a_failed_checkpoint_ended(path: Path) -> None:
+    """Until then it says why that cannot be done, whoever reads; nothing that was acknowledged is lost."""
+    assert run(INVALIDATED, path) == "200001\n"
