@@ -147,7 +147,7 @@ class OwnedFile:
             self._after(error)
 
     def _has_room(self, num_bytes: int) -> bool:
-        """Whether the disk is writable and holds so much more: a checkpoint that fails there invalidates the database."""
+        """Whether the disk is writable and holds so much more: a checkpoint that fails invalidates the database."""
         folder = self.path.parent
         return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > num_bytes
 
@@ -200,7 +200,7 @@ class OwnedFile:
             raise database.explain(error, self.path) from error
 
     def _begun(self, weight: int) -> Cursor:
-        """A cursor that has begun to read. Where a fatal error has ended the connection, the file is opened anew first."""
+        """A cursor that has begun to read; where a fatal error has ended the connection, the file is opened anew."""
         try:
             return self._begin(weight)
         except (duckdb.FatalException, duckdb.ConnectionException):
