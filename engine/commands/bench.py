@@ -91,6 +91,7 @@ def measure(
         session = Session(plan, keeper, before=before)
         is_interrupted = _watched(session)
         done = session.record
+        keeper.keep_all(done)
         if history is None:
             write_inbox(settings.home / INBOX, done)
     print_run(done, is_json=given.is_json)

@@ -20,6 +20,9 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     # 256 KiB 2.4 KB in a small file, with 16 KiB 2.3 KB in a large one.
     "default_block_size": "65536",
     "memory_limit": "1GiB",
+    # Nothing moves out of memory into files beside the database: on a disk that fails it could not be read again, and
+    # `release_memory` would move all that is not in the file yet. Whatever is asked here is bounded.
+    "temp_directory": "",
     "threads": "2",
     "allowed_configs": ["memory_limit"],  # for `release_memory`
     # The store checkpoints by itself: one that starts inside a commit and fails leaves open whether that was kept.

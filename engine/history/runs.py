@@ -122,6 +122,18 @@ class Runs:
 
         return self._file.write(keep).result()
 
+    def put(self, run: RunRecord) -> None:
+        """Keep a whole run in place of what is kept of it, which may be a part; raises ConfigError unless its id is a
+        UUID."""
+        row = run_columns.run_row(run)
+
+        def put(cursor: Cursor) -> None:
+            cursor.execute("DELETE FROM samples WHERE run_id = ?", [run.id])
+            insert_row(cursor, "runs", row, replaces=True)
+            _insert_measured(cursor, run)
+
+        self._file.write(put).result()
+
     def run(self, id: str) -> RunRecord | None:
         """A run with its cells and all its samples; None when there is none, or it is deleted."""
         uuid = as_uuid(id)
@@ -243,7 +255,11 @@ def purge(cursor: Cursor) -> int:
 
 def _insert(cursor: Cursor, row: dict[str, Any], run: RunRecord) -> None:
     insert_row(cursor, "runs", row)
-    insert_rows(cursor, "cells", run_columns.cell_rows(run.id, run.cells))
+    _insert_measured(cursor, run)
+
+
+def _insert_measured(cursor: Cursor, run: RunRecord) -> None:
+    insert_rows(cursor, "cells", run_columns.cell_rows(run.id, run.cells), replaces=True)
     for start in range(0, len(run.samples), CHUNK):
         insert_rows(cursor, "samples", run_columns.sample_rows(run.id, run.samples[start : start + CHUNK]))
 

@@ -12,18 +12,19 @@ from engine.samples import Samples
 class HistoryKeeper:
     """An engine.bench.running.session.Keeper that writes every sample to the disk before the next is taken.
 
-    A history that fails, as on a full disk, does not end the run: `on_error` hears of it once, and the run goes on
-    unkept.
+    A history that fails, as on a full disk, does not end the run: `on_error` hears of it once, the run goes on unkept,
+    and `keep_all` tries again at its end. failure: why it is not kept, or None.
     """
 
     def __init__(self, history: History | None, on_error: Callable[[HistoryError], object]) -> None:
         self._history, self._on_error = history, on_error
         self._run_id = ""
+        self.failure: HistoryError | None = None
 
     @property
     def is_keeping(self) -> bool:
         """False once the history has failed, or where there is none."""
-        return self._history is not None
+        return self._history is not None and self.failure is None
 
     def begin(self, run: RunRecord) -> None:
         """Keep the run, or go on with one that is there; its plan may have more rounds now."""
@@ -46,13 +47,20 @@ class HistoryKeeper:
         """Say how the run ended."""
         self._try(lambda history: history.runs.finish(self._run_id, status, outcome))
 
+    def keep_all(self, run: RunRecord) -> bool:
+        """Keep the whole run that has ended, where the history failed before; gives whether it is kept now."""
+        if self._history is not None and self.failure is not None:
+            self.failure = None
+            self._try(lambda history: history.runs.put(run))
+        return self.is_keeping
+
     def _try(self, write: Callable[[History], object]) -> None:
-        if self._history is None:
+        if self._history is None or self.failure is not None:
             return
         try:
             write(self._history)
         except HistoryError as error:
-            self._history = None
+            self.failure = error.bare()
             self._on_error(error)
 
 

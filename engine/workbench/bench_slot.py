@@ -150,15 +150,15 @@ class BenchSlot:
     def _start(self, plan: Plan, before: RunRecord | None = None) -> str:
         keeper = HistoryKeeper(self._history(), self._on_error)
         session = Session(plan, keeper, before=before, between=self._let_others_go_first)
-        task = BenchRun(session, lambda task: self._measure(task, session, keeper))
+        task = BenchRun(session, keeper, lambda task: self._measure(task, session, keeper))
         self._runs.start(task, lambda: self._machine.acquire(task.name, "benchmark"))
         return session.id
 
     def _measure(self, task: Task[None], session: Session, keeper: HistoryKeeper) -> None:
         self._unkept[session.id] = session.record
         try:
-            self._unkept[session.id] = session.run()
-            if keeper.is_keeping:
+            self._unkept[session.id] = run = session.run()
+            if keeper.keep_all(run):
                 del self._unkept[session.id]
         finally:
             self._release()
@@ -204,6 +204,10 @@ class BenchSlot:
         history = self._history()
         unkept = self._unkept.get(run_id)
         return unkept or (history.runs.run(run_id) if history else None) or reference_run(run_id)
+
+    def is_only_in_memory(self, run_id: str) -> bool:
+        """Whether a run that has ended could not be kept."""
+        return run_id in self._unkept and (self._session is None or self._session.id != run_id)
 
     def recent(self) -> list[RunSummary]:
         """The latest runs that are kept, newest first."""

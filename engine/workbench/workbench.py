@@ -357,15 +357,16 @@ class Workbench:
         return refusals(self.settings.home / INBOX)
 
     def _take_in_inbox(self) -> None:
+        said: HistoryError | None = None
         while not self._closed.wait(INBOX_S):
             try:
                 if history := self._history_or_reopened():
                     take_inbox(history, self.settings.home / INBOX)
-            except HistoryLocked as error:
-                self._history_failed(error)
+                    if self.history_error is said:
+                        self.history_error = None  # the disk works again
             except HistoryError as error:
                 self._history_failed(error)
-                return
+                said = self.history_error
 
     def _history_or_reopened(self) -> History | None:
         """The history; where another process had it at the start, it is opened once that process has ended.

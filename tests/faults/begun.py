@@ -130,7 +130,7 @@ def _beside(action: Callable[[], object]) -> Finish:
 def _note_samples(world: World, page: Page) -> None:
     run = re.search(r"run=([0-9a-f-]{36})", page.query)
     counts = [re.match(r"([\d,]+) of ", bar.text) for bar in page.of_type("progress")]
-    if run is not None:
+    if run is not None and not page.errors():  # an error says that samples are not kept, and why
         world.ledger.runs[run[1]] = max([int(one[1].replace(",", "")) for one in counts if one], default=0)
 
 

@@ -25,6 +25,7 @@ def hostile_grammar(world: World, draw: random.Random) -> None:
     world.doing = f"{name}: {str(sampling)[:120]}"
     neighbour = world.begin_trial(draw, LONG, number=1)
     id, content = foreign.trial_with(**sampling)
+    world.lose_tab()  # its uploader is named after the files that it took in before
     page = world.tab()
     page.go_to("history", "view=runs")
     page.upload("history_file_0", f"{id}.trial", content)

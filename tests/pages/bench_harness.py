@@ -13,6 +13,7 @@ from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import Preview, preview
 from engine.bench.running.progress import Progress
+from engine.errors import HistoryError
 from engine.pool.job import new_id
 from engine.reference import reference_run
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
@@ -100,6 +101,7 @@ class ScriptedRunning:
     plan: Plan
     progress: Progress
     lights: dict[str, float] = field(default_factory=dict)
+    failure: HistoryError | None = None
 
 
 class ScriptedSlot:
@@ -108,6 +110,7 @@ class ScriptedSlot:
     def __init__(self, *runs: RunRecord, machine: MachineLease | None = None) -> None:
         self.runs = {run.id: run for run in runs}
         self.deleted: dict[str, RunRecord] = {}
+        self.unkept: set[str] = set()
         self.task: ScriptedTask | None = None
         self._running: ScriptedRunning | None = None
         self._machine = machine or MachineLease()
@@ -137,6 +140,9 @@ class ScriptedSlot:
         assert self._running is not None and self.task is not None
         self.runs[self._running.run_id] = replace(self.runs[self._running.run_id], status=status)
         self.task.finish()
+
+    def is_only_in_memory(self, run_id: str) -> bool:
+        return run_id in self.unkept
 
     def close(self) -> None:
         """Let nothing run any more."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.planning.plan import Plan
+from engine.errors import HistoryError
 from pages.parts.plain import plain
 from tests.pages.app import ROUTER, address, open_page, press, primary, said
 from tests.pages.bench_harness import ScriptedSlot, make_run
@@ -29,6 +30,21 @@ def test_a_running_benchmark_is_watched_and_stopped(slot: ScriptedSlot, plan: Pl
     assert primary(at) == ["Continue"]
     press(at, "run_resume")
     assert slot.calls[-1] == ("resume", run.id)
+
+
+def test_what_is_not_kept_is_said_while_it_runs_and_afterwards(slot: ScriptedSlot, plan: Plan) -> None:
+    run = make_run(replace(plan, rounds=2))
+    slot.begin(run, plan)
+    assert not page().error
+    assert slot._running is not None
+    slot._running.failure = HistoryError("the disk is full")
+    (told,) = page().error
+    assert "the disk is full" in told.value and "stay in memory" in told.value
+    slot.end()
+    assert not page(run=run.id).error
+    slot.unkept.add(run.id)
+    (told,) = page(run=run.id).error
+    assert "gone when the workbench closes" in told.value
 
 
 def test_the_tray_is_on_every_page(slot: ScriptedSlot, plan: Plan) -> None:

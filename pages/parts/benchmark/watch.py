@@ -15,6 +15,7 @@ from engine.workbench import Workbench
 from pages.parts import job_tray
 from pages.parts.benchmark import charts, sweep
 from pages.parts.labels import calm_sign
+from pages.parts.notice import notice
 from pages.parts.plain import plain
 
 # None faster: whatever is drawn takes processor time from what is measured.
@@ -58,6 +59,10 @@ def _follow(bench: Workbench, run_id: str, labels: Mapping[int, str]) -> None:
         st.progress(task.share, f"{task.doing} · {job_tray.left(task)}")
     now = [labels.get(progress.cell, "") if progress.cell is not None else "", progress.message]
     st.caption(plain(" · ".join(part for part in now if part)) or "Starting")
+    if running.failure is not None:
+        notice(
+            f"{running.failure}\nSamples stay in memory, and are kept when the run ends and the history works again."
+        )
     _lights(running.lights)
 
 

@@ -1,6 +1,7 @@
 """The end of the owner: what reads is interrupted, what hangs is left behind, and the file is never shared."""
 
 import ctypes
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from engine.errors import HistoryError, HistoryLocked
 from engine.history import History
 from engine.history.owned_file import READS_PER_RELEASE
+from tests.engine.history.trial_maker import make_trial
 
 
 def test_the_end_interrupts_what_reads(path: Path) -> None:
@@ -96,3 +98,17 @@ def test_memory_is_released_only_while_nobody_reads(history: History) -> None:
 
     with ThreadPoolExecutor(8) as readers:
         assert sum(readers.map(read, range(8))) == 8
+
+
+def test_memory_that_is_released_is_not_moved_to_the_disk(path: Path) -> None:
+    """What is not in the file yet stays in memory: moved to a file beside it, a disk that fails would take it away."""
+    with History.open(path) as history:
+        for _ in range(4):
+            history.record(make_trial(100, 40)).result()
+        before = sorted(os.listdir(path.parent))
+        assert f"{path.name}.wal" in before
+        for _ in range(READS_PER_RELEASE + 1):
+            history.recent()
+        history.file.while_still(lambda: None).result()  # the release runs before
+        assert sorted(os.listdir(path.parent)) == before
+        assert len(history.recent()) == 4

@@ -3,7 +3,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from engine.bench.measuring import quietness
 from engine.bench.measuring.quietness import Quietness
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError, HistoryError
+from engine.history.owned_file import Cursor, OwnedFile
 from engine.pool.job import new_id
 from engine.runs import RunRecord
 from engine.settings import PREFIX, Settings
@@ -22,6 +24,7 @@ from engine.specs import Request
 from engine.workbench import Workbench
 from engine.workbench.trials import Draft
 from tests.conftest import SHORT_SAMPLE_S
+from tests.engine.history.run_maker import assert_same_samples
 from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("short_samples")
@@ -258,6 +261,41 @@ def test_without_a_history_a_run_is_shown_all_the_same(home: Path, plan: Plan, m
             bench.bench.save_plan("short", plan)
     finally:
         bench.close()
+
+
+@pytest.mark.parametrize("works_again", [True, False])
+def test_a_disk_that_fails_while_it_is_measured(
+    bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch, works_again: bool
+) -> None:
+    """Why samples are not kept is known meanwhile; at the end all of them are, where the disk works again."""
+    write, is_full = OwnedFile.write, threading.Event()
+
+    def write_or_fail(file: OwnedFile, job: Callable[[Cursor], object]) -> object:
+        if is_full.is_set():
+            raise HistoryError("the disk is full")
+        return write(file, job)
+
+    monkeypatch.setattr(OwnedFile, "write", write_or_fail)
+    run_id = bench.bench.start(replace(plan, rounds=4))
+    until(lambda: (now := bench.bench.running) is not None and now.progress.done >= 1)
+    assert bench.bench.running is not None and bench.bench.running.failure is None
+    is_full.set()
+    until(lambda: (now := bench.bench.running) is not None and now.failure is not None)
+    if works_again:
+        is_full.clear()
+    bench.bench.wait(120)
+    is_full.clear()
+    run = bench.bench.run(run_id)
+    assert run is not None and run.status == "done"
+    assert bench.bench.is_only_in_memory(run_id) is not works_again
+    assert bench.history is not None
+    kept = bench.history.runs.run(run_id)
+    assert kept is not None
+    if works_again:
+        assert kept.status == "done" and kept.outcome == run.outcome
+        assert_same_samples(kept.samples, run.samples)
+    else:
+        assert 0 < len(kept.samples) < len(run.samples)
 
 
 KILLED = """
