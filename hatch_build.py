@@ -12,6 +12,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SOURCE = "engine/llama/kernel.c"
 LIBRARY = "engine/llama/_kernel.so"
 FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wno-psabi")
+OPENMP = "-fopenmp"
 
 
 class Kernel(BuildHookInterface):
@@ -23,7 +24,9 @@ class Kernel(BuildHookInterface):
         unfinished = root / f"{LIBRARY}.{os.getpid()}"
         words = [_compiler(), *FLAGS, *os.environ.get("CFLAGS", "").split(), "-o", unfinished, root / SOURCE, "-lm"]
         try:
-            subprocess.run(words, check=True)
+            # Compilers without OpenMP, as macOS has one, make a kernel of one thread.
+            if subprocess.run([*words, OPENMP], capture_output=True).returncode:
+                subprocess.run([*words, "-Wno-unknown-pragmas"], check=True)
             unfinished.replace(root / LIBRARY)
         finally:
             unfinished.unlink(missing_ok=True)

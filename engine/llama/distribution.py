@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from engine.errors import ModelError
 from engine.llama.candidates import Candidates
-from engine.llama.kernel import CANDIDATE, Look, kernel
+from engine.llama.kernel import CANDIDATE, CHUNK, PART, Look, kernel
+from engine.llama.library import has_one_openmp
 from engine.results import INSPECTED, step_dtype
 from engine.specs import MAX_RECORDED
 
@@ -47,12 +48,15 @@ class Distribution:
 
     def __init__(self, num_vocab: int) -> None:
         self._look_at, self._write_step = kernel().look_at, kernel().write_step
+        self._shares_threads = has_one_openmp()
         self._num_vocab = num_vocab
         self.top = np.zeros(num_vocab, CANDIDATE)
         self._heap = np.zeros(num_vocab, np.uint64)
         self._p_by_id = np.zeros(num_vocab, np.float32)
-        rooms = {"top": self.top.ctypes.data, "heap": self._heap.ctypes.data, "p_by_id": self._p_by_id.ctypes.data}
-        self._seen = Look(**rooms, num_vocab=num_vocab)
+        self._parts = np.zeros(-(-num_vocab // CHUNK), PART)
+        rooms = {"top": self.top, "heap": self._heap, "p_by_id": self._p_by_id, "parts": self._parts}
+        places = {name: room.ctypes.data for name, room in rooms.items()}
+        self._seen = Look(**places, num_vocab=num_vocab, num_threads=1)
         self.address = ctypes.addressof(self._seen)
         self._out = np.zeros(step_dtype(MAX_RECORDED).itemsize, np.uint8)
         self._out_at: int = self._out.ctypes.data
@@ -65,6 +69,10 @@ class Distribution:
         """
         if not self._look_at(self.address, row.address, min(max(k, 1), self._num_vocab), is_measured):
             raise ModelError("the logits hold NaN or nothing finite: the weights are damaged or the model overflowed")
+
+    def use_threads(self, num_threads: int) -> None:
+        """How many threads look at the next rows: those that llama.cpp computed them with, where they are shared."""
+        self._seen.num_threads = num_threads if self._shares_threads else 1
 
     def record(self, row: Row, drawn: Drawn, elapsed_s: float, k: int, left: Candidates | None = None) -> bytes:
         """The step that took a token on the row last looked at, as a row of results.step_dtype with k candidates: 0

@@ -18,9 +18,17 @@ enum { LANES = 8 };
 #define FOR_EACH_PROCESSOR
 enum { LANES = 4 };
 #endif
+#ifdef _OPENMP
+#include <omp.h>
+#define THREAD omp_get_thread_num()
+#define NUM_THREADS omp_get_num_threads()
+#else
+#define THREAD 0
+#define NUM_THREADS 1
+#endif
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-enum { GROUP = 16, BLOCK = 64 };
+enum { GROUP = 16, BLOCK = 64, CHUNK = 8192 };
 typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t quad_ints __attribute__((vector_size(16)));
 typedef int64_t pair __attribute__((vector_size(16)));
@@ -49,15 +57,29 @@ typedef struct {
     int32_t flags, num_kept;
 } record;
 
+/* What is known of CHUNK tokens of a row: their largest logit, and the sums of e^x and x e^x over x = logit - highest. */
+typedef struct {
+    double total, weighted, highest;
+} part;
+
+/* The best tokens that one thread has found, as a heap of at most k keys. None below `least` can be among the k best of
+   the row: as many better ones are known, here or to another thread. */
+typedef struct {
+    uint64_t *keys;
+    uint64_t least;
+    int32_t num, k;
+} finds;
+
 /* What is known of one row: its best `num_top` tokens, largest logit first and ties by id, and where it `is_measured`
    the log of the summed exponentials and the entropy in nats. `top`, `heap` and `p_by_id` have room for the
-   vocabulary. */
+   vocabulary, `parts` for its chunks. `num_threads` look at a row; they change nothing of what is found. */
 typedef struct {
     candidate *top;
     uint64_t *heap;
     float *p_by_id;
+    part *parts;
     double normaliser, entropy;
-    int32_t num_vocab, num_top;
+    int32_t num_vocab, num_top, num_threads;
     bool is_measured;
 } look;
 
@@ -85,6 +107,10 @@ static void sift(uint64_t *heap, int32_t size, int32_t at, uint64_t moved) {
     heap[at] = moved;
 }
 
+static void make_heap(uint64_t *keys, int32_t size) {
+    for (int32_t at = size / 2; at--;) sift(keys, size, at, keys[at]);
+}
+
 static void sort_best_first(uint64_t *heap, int32_t size) {
     for (int32_t end = size - 1; end > 0; end--) {
         uint64_t last = heap[end];
@@ -93,40 +119,50 @@ static void sort_best_first(uint64_t *heap, int32_t size) {
     }
 }
 
-/* True where one of GROUP logits is above the limit, or it or the limit is NaN. */
-ALWAYS_INLINE bool is_any_above(const float *logits, float limit) {
-    quad_ints above = {0};
-    for (int32_t i = 0; i < GROUP; i += 4) above |= ~(*(const quad *)(logits + i) <= limit);
-    pair both = (pair)above;
+/* True where one of GROUP logits is no smaller than the limit, or it or the limit is NaN. */
+ALWAYS_INLINE bool reaches(const float *logits, float limit) {
+    quad_ints found = {0};
+    for (int32_t i = 0; i < GROUP; i += 4) found |= ~(*(const quad *)(logits + i) < limit);
+    pair both = (pair)found;
     return both[0] | both[1];
 }
 
-/* Collect the k best of a row in a heap, then in `top`; GROUP logits of which none is above the worst so far are passed
-   over, none while there are fewer than k. False where a logit is NaN. */
-static bool find_top(look *seen, const float *row, int32_t k) {
-    uint64_t *heap = seen->heap;
-    int32_t num_vocab = seen->num_vocab, have = 0;
-    float worst = NAN;
-    for (int32_t start = 0; start < num_vocab; start += GROUP) {
-        int32_t end = start + GROUP < num_vocab ? start + GROUP : num_vocab;
-        if (end - start == GROUP && !is_any_above(row + start, worst)) continue;
+/* Add the tokens first to last of a row that are better than `least`; GROUP logits of which none can be are passed over.
+   False where a logit is NaN. */
+static bool find_best(finds *mine, const float *row, int32_t first, int32_t last) {
+    uint64_t *keys = mine->keys, least = mine->least;
+    float limit = least ? row[id_of(least)] : NAN;
+    for (int32_t start = first; start < last; start += GROUP) {
+        int32_t end = start + GROUP < last ? start + GROUP : last;
+        if (end - start == GROUP && !reaches(row + start, limit)) continue;
         for (int32_t id = start; id < end; id++) {
             if (isnan(row[id])) return false;
-            if (have < k) {
-                heap[have++] = key_of(id, row[id]);
-                if (have < k) continue;
-                for (int32_t at = k / 2; at--;) sift(heap, k, at, heap[at]);
-            } else if (row[id] > worst) {
-                sift(heap, k, 0, key_of(id, row[id]));
+            uint64_t key = key_of(id, row[id]);
+            if (key <= least) continue;
+            if (mine->num < mine->k) {
+                keys[mine->num++] = key;
+                if (mine->num < mine->k) continue;
+                make_heap(keys, mine->k);
             } else {
-                continue;
+                sift(keys, mine->k, 0, key);
             }
-            worst = row[id_of(heap[0])];
+            if (keys[0] <= least) continue;
+            least = keys[0];
+            limit = row[id_of(least)];
         }
     }
+    mine->least = least;
+    return true;
+}
+
+/* Put the k best of the keys at the heap's beginning into `top`. */
+static void list_top(look *seen, const float *row, int32_t num_keys, int32_t k) {
+    uint64_t *heap = seen->heap;
+    make_heap(heap, k);
+    for (int32_t i = k; i < num_keys; i++)
+        if (heap[i] > heap[0]) sift(heap, k, 0, heap[i]);
     sort_best_first(heap, k);
     for (int32_t i = 0; i < k; i++) seen->top[i] = (candidate){id_of(heap[i]), row[id_of(heap[i])], 0};
-    return true;
 }
 
 /* What is smaller counts as this: its exponential, 1e-38, is a normal number and nothing beside the 1 of the largest. */
@@ -167,31 +203,104 @@ ALWAYS_INLINE void add_block(const float *block, float highest, doubles *total, 
     *weighted += __builtin_convertvector(weighted_sum, doubles);
 }
 
-/* With x as there: normaliser = highest + log(sum e^x), entropy = log(sum e^x) - sum(x e^x) / sum e^x. */
-FOR_EACH_PROCESSOR static void measure(look *seen, const float *row, float highest) {
+enum { SIDE_BY_SIDE = 4 };
+
+ALWAYS_INLINE float highest_of(const float *row, int32_t num) {
+    floats most[SIDE_BY_SIDE];
+    for (int32_t j = 0; j < SIDE_BY_SIDE; j++) most[j] = (floats){0} - INFINITY;
+    int32_t i = 0;
+    for (; i + SIDE_BY_SIDE * LANES <= num; i += SIDE_BY_SIDE * LANES) {
+        for (int32_t j = 0; j < SIDE_BY_SIDE; j++) {
+            floats x = *(const floats *)(row + i + j * LANES);
+            most[j] = choose(x > most[j], x, most[j]);
+        }
+    }
+    float highest = -INFINITY;
+    for (int32_t j = 0; j < SIDE_BY_SIDE * LANES; j++) {
+        float x = most[j / LANES][j % LANES];
+        highest = x > highest ? x : highest;
+    }
+    for (; i < num; i++) highest = row[i] > highest ? row[i] : highest;
+    return highest;
+}
+
+/* Sum up `num` logits, the whole chunk or what is left of the row; one of nothing finite adds nothing. */
+FOR_EACH_PROCESSOR static void measure(part *found, const float *row, int32_t num) {
+    float highest = highest_of(row, num);
+    *found = (part){0, 0, highest};
+    if (!isfinite(highest)) return;
     doubles totals = {0}, weighted_totals = {0};
     int32_t start = 0;
-    for (; start + BLOCK <= seen->num_vocab; start += BLOCK) add_block(row + start, highest, &totals, &weighted_totals);
-    float rest[BLOCK];
-    for (int32_t i = 0; i < BLOCK; i++) rest[i] = start + i < seen->num_vocab ? row[start + i] : -INFINITY;
-    add_block(rest, highest, &totals, &weighted_totals);
-    double total = 0, weighted = 0;
+    for (; start + BLOCK <= num; start += BLOCK) add_block(row + start, highest, &totals, &weighted_totals);
+    if (start < num) {
+        float rest[BLOCK];
+        for (int32_t i = 0; i < BLOCK; i++) rest[i] = start + i < num ? row[start + i] : -INFINITY;
+        add_block(rest, highest, &totals, &weighted_totals);
+    }
     for (int32_t j = 0; j < LANES; j++) {
-        total += totals[j];
-        weighted += weighted_totals[j];
+        found->total += totals[j];
+        found->weighted += weighted_totals[j];
+    }
+}
+
+/* With x = logit - highest over the whole row: normaliser = highest + log(sum e^x), entropy = log(sum e^x) -
+   sum(x e^x) / sum e^x. A chunk's own x is larger by how much its highest is below that of the row. */
+static void sum_up(look *seen, double highest) {
+    double total = 0, weighted = 0;
+    for (int32_t i = 0; i * CHUNK < seen->num_vocab; i++) {
+        const part *one = seen->parts + i;
+        if (one->total == 0) continue;
+        double below = one->highest - highest, scale = exp(below);
+        total += scale * one->total;
+        weighted += scale * (one->weighted + below * one->total);
     }
     double log_total = log(total), entropy = log_total - weighted / total;
     seen->normaliser = highest + log_total;
     seen->entropy = entropy > 0 ? entropy : 0;
 }
 
+static void raise_to(uint64_t *shared, uint64_t least) {
+    uint64_t known = __atomic_load_n(shared, __ATOMIC_RELAXED);
+    while (least > known &&
+           !__atomic_compare_exchange_n(shared, &known, least, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
 /* Find the k <= num_vocab best tokens of a row, and its figures where that is asked for. False for a row that holds
-   NaN, +inf, or nothing finite. */
+   NaN, +inf, or nothing finite.
+
+   With OpenMP the chunks of a row are shared by the threads that llama.cpp has just computed it with, which wait for the
+   next decode in a loop. Each puts what it finds into its own part of the heap. */
 bool look_at(look *seen, const float *row, int32_t k, bool is_measured) {
+    int32_t num_vocab = seen->num_vocab, num_keys = 0;
+    bool is_shared = num_vocab > CHUNK && seen->num_threads > 1 && (int64_t)k * seen->num_threads <= num_vocab;
+    uint64_t least = 0;
+    bool has_nan = false;
     seen->num_top = k;
     seen->is_measured = is_measured;
-    if (!find_top(seen, row, k) || !isfinite(seen->top[0].logit)) return false;
-    if (is_measured) measure(seen, row, seen->top[0].logit);
+#pragma omp parallel num_threads(seen->num_threads) if (is_shared) reduction(|| : has_nan)
+    {
+        finds mine = {seen->heap + (int64_t)k * THREAD, 0, 0, k};
+#pragma omp for schedule(dynamic)
+        for (int32_t first = 0; first < num_vocab; first += CHUNK) {
+            int32_t last = num_vocab - first < CHUNK ? num_vocab : first + CHUNK;
+            uint64_t known = __atomic_load_n(&least, __ATOMIC_RELAXED);
+            mine.least = mine.least > known ? mine.least : known;
+            has_nan = !find_best(&mine, row, first, last) || has_nan;
+            raise_to(&least, mine.least);
+            if (is_measured) measure(seen->parts + first / CHUNK, row + first, last - first);
+        }
+#pragma omp for ordered schedule(static, 1)
+        for (int32_t thread = 0; thread < NUM_THREADS; thread++) {
+#pragma omp ordered
+            for (int32_t i = 0; i < mine.num; i++)
+                if (mine.keys[i] >= least) seen->heap[num_keys++] = mine.keys[i];
+        }
+    }
+    if (has_nan) return false;
+    list_top(seen, row, num_keys, k);
+    if (!isfinite(seen->top[0].logit)) return false;
+    if (is_measured) sum_up(seen, seen->top[0].logit);
     return true;
 }
 

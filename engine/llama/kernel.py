@@ -10,20 +10,27 @@ import numpy as np
 from engine.errors import ConfigError
 
 CANDIDATE = np.dtype([("id", "<i4"), ("logit", "<f4"), ("p", "<f4")])
+CHUNK = 8192
+PART = np.dtype([("total", "<f8"), ("weighted", "<f8"), ("highest", "<f8")])
 LIBRARY = Path(__file__).with_name("_kernel.so")
 
 
 class Look(ctypes.Structure):
-    """What is known of one row: `num_top` best tokens at `top`, and its figures where it `is_measured`."""
+    """What is known of one row: `num_top` best tokens at `top`, and its figures where it `is_measured`.
+
+    num_threads: how many look at it; parts: PART for each CHUNK tokens of the vocabulary.
+    """
 
     _fields_ = (
         ("top", ctypes.c_void_p),
         ("heap", ctypes.c_void_p),
         ("p_by_id", ctypes.c_void_p),
+        ("parts", ctypes.c_void_p),
         ("normaliser", ctypes.c_double),
         ("entropy", ctypes.c_double),
         ("num_vocab", ctypes.c_int32),
         ("num_top", ctypes.c_int32),
+        ("num_threads", ctypes.c_int32),
         ("is_measured", ctypes.c_bool),
     )
 

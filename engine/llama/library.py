@@ -2,7 +2,9 @@
 
 import ctypes
 import math
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import llama_cpp.llama_cpp as llama
@@ -22,6 +24,7 @@ LOAD_MODES = {
     "none": llama.LLAMA_LOAD_MODE_NONE,
 }
 _WARN, _ERROR = 3, 4
+_OPENMP = re.compile(r"/lib(gomp|omp|iomp5)[-.][^/]*$")
 
 
 @llama.llama_log_callback  # type: ignore[untyped-decorator]
@@ -35,6 +38,18 @@ def start_backend() -> None:
     """Make llama.cpp ready in this process; its warnings and errors go to standard error."""
     llama.llama_log_set(_log, ctypes.c_void_p(0))
     llama.llama_backend_init()
+
+
+def has_one_openmp() -> bool:
+    """Whether llama.cpp computes with OpenMP's threads and no second runtime of OpenMP is loaded, so that whoever asks
+    for threads of OpenMP gets those of llama.cpp. False where the system does not tell."""
+    if b"OPENMP = 1" not in llama.llama_print_system_info():
+        return False
+    try:
+        mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+    except OSError:
+        return False
+    return len({file for file in mapped if _OPENMP.search(file)}) == 1
 
 
 def view(address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -254,7 +254,8 @@ class Runner:
     def _decode(self, num_tokens: int, *, is_prefill: bool) -> int:
         self._stamp(DECODING)
         # single tokens over a long text come out differently with another number of threads (docs/decisions/0002)
-        self.threads.choose(num_tokens, is_prompt=is_prefill, is_exact=self._num_exact > 0)
+        num_threads = self.threads.choose(num_tokens, is_prompt=is_prefill, is_exact=self._num_exact > 0)
+        self.scratch.distribution.use_threads(num_threads)
         began, cpu_began = time.perf_counter(), time.thread_time()
         code = self.context.decode()
         ended = time.perf_counter()

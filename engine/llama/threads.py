@@ -70,8 +70,8 @@ class Threads:
         self._read_at = time.perf_counter()
         self.num_decodes: dict[tuple[bool, int], int] = {}
 
-    def choose(self, num_tokens: int, *, is_prompt: bool, is_exact: bool) -> None:
-        """Set the number for the next decode. is_exact: it must be the given one."""
+    def choose(self, num_tokens: int, *, is_prompt: bool, is_exact: bool) -> int:
+        """Set the number for the next decode, and give it. is_exact: it must be the given one."""
         chosen = self.given
         self._is_chosen = self._is_adaptive and not is_exact and not (num_tokens > 1 and self._is_batch_given)
         if self._is_chosen:
@@ -81,6 +81,7 @@ class Threads:
             self._context.set_threads(*chosen)
             self._set = chosen
         self._key = is_prompt, chosen[num_tokens > 1]
+        return chosen[num_tokens > 1]
 
     def decoded(self, elapsed_s: float, ended_at: float) -> None:
         """What the decode took that choose() was asked for; ended_at on the clock of time.perf_counter."""

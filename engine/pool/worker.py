@@ -31,8 +31,9 @@ GATHER_PROMPTS_S = 0.0005
 GATHER_MOST_S = 0.01
 """How long messages are taken before the next decode, so that no flood of questions keeps a prompt waiting."""
 
-GATHER_STEPS_S = 0.005
-"""Steps that come faster than this are sent together; a page is told of new ones every 16 ms at most."""
+GATHER_STEPS_S = 0.025
+"""Steps that come faster than this are sent together, the first of a job at once: a reader sees no difference, and
+each message takes processor time from the decode, here and in the process that asked."""
 
 
 class Outbox:

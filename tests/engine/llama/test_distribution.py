@@ -7,10 +7,11 @@ import pytest
 from scipy.special import log_softmax, softmax
 
 from engine.errors import ConfigError, ModelError
-from engine.llama import kernel
+from engine.llama import distribution, kernel
 from engine.llama.candidates import Candidates
 from engine.llama.distribution import Distribution, Drawn, Logits, row_of
 from engine.results import INSPECTED, RESAMPLED, step_dtype
+from engine.specs import MAX_RECORDED
 
 SIZES = (1, 7, 64, 300, 4096, 32000, 151_936)
 
@@ -34,9 +35,9 @@ def rows(size: int) -> dict[str, Logits]:
 
 def taken(logits: Logits, token: int, k: int, left: Candidates | None = None) -> npt.NDArray[np.void]:
     """The row of a step that took a token."""
-    distribution, row = Distribution(len(logits)), row_of(logits)
-    distribution.look(row, k, is_measured=True)
-    return step_of(distribution.record(row, Drawn(token, 0.25, RESAMPLED), 0.5, k, left), k)
+    seen, row = Distribution(len(logits)), row_of(logits)
+    seen.look(row, k, is_measured=True)
+    return step_of(seen.record(row, Drawn(token, 0.25, RESAMPLED), 0.5, k, left), k)
 
 
 def step_of(written: bytes, k: int) -> npt.NDArray[np.void]:
@@ -61,12 +62,41 @@ def test_figures_equal_float64(size: int) -> None:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("k", [1, 10, 50, 256, 1000])
 def test_top_equals_a_full_sort(size: int, k: int) -> None:
-    distribution = Distribution(size)
+    seen = Distribution(size)
     for name, logits in rows(size).items():
-        distribution.look(row_of(logits), k, is_measured=False)
-        top = distribution.top[: min(k, size)]
+        seen.look(row_of(logits), k, is_measured=False)
+        top = seen.top[: min(k, size)]
         assert top["id"].tolist() == np.argsort(-logits, kind="stable")[:k].tolist(), name
         assert top["logit"].tolist() == logits[top["id"]].tolist(), name
+
+
+@pytest.mark.parametrize("size", [8191, 8193, 32000, 151_936])
+@pytest.mark.parametrize("num_threads", [2, 3, 8])
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, size: int, num_threads: int) -> None:
+    """Each row gives the same bytes, whoever looks at which part of it, and however often it is looked at."""
+    monkeypatch.setattr(distribution, "has_one_openmp", lambda: True)
+    alone, shared = Distribution(size), Distribution(size)
+    shared.use_threads(num_threads)
+    for k in (1, 10, 256, 1000):
+        for name, logits in rows(size).items():
+            row, drawn = row_of(logits), Drawn(size // 3, 0.25, 0)
+            alone.look(row, k, is_measured=True)
+            expected = alone.record(row, drawn, 0.5, min(k, MAX_RECORDED))
+            for _ in range(5):
+                shared.look(row, k, is_measured=True)
+                assert shared.record(row, drawn, 0.5, min(k, MAX_RECORDED)) == expected, name
+
+
+@pytest.mark.parametrize("place", [0, 8191, 8192, 31_999])
+def test_threads_find_what_is_no_number(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+    monkeypatch.setattr(distribution, "has_one_openmp", lambda: True)
+    shared = Distribution(32_000)
+    shared.use_threads(2)
+    for value in (np.nan, np.inf):
+        logits = rows(32_000)["normal"]
+        logits[place] = value
+        with pytest.raises(ModelError, match="NaN"):
+            shared.look(row_of(logits), 10, is_measured=True)
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 4096])
@@ -92,9 +122,9 @@ def test_a_step_is_written_with_its_candidates_and_what_the_samplers_left_of_the
 
 
 def test_nothing_is_known_of_a_step_that_was_not_looked_at() -> None:
-    distribution, row = Distribution(4), row_of(np.zeros(4, np.float32))
-    distribution.look(row, 1, is_measured=False)
-    record = step_of(distribution.record(row, Drawn(2, 0.25, 0), 0.5, 0), 0)["record"]
+    seen, row = Distribution(4), row_of(np.zeros(4, np.float32))
+    seen.look(row, 1, is_measured=False)
+    record = step_of(seen.record(row, Drawn(2, 0.25, 0), 0.5, 0), 0)["record"]
     assert [record[name] for name in ("id", "rank", "draw", "elapsed_s", "flags", "num_kept")] == [
         2,
         0,
