@@ -134,7 +134,7 @@ def _surroundings(point: TrendPoint) -> dict[str, str]:
     llama = llama_of(point.machine)
     return {
         "llama.cpp": llama_version(point.versions),
-        "llama.cpp's build": " ".join(str(llama.get(name, "")) for name in ("commit", "features")),
+        "llama.cpp's build": " ".join(str(llama.get(name, "")) for name in ("commit", "compiler", "features")),
         "Logitbench": point.versions.get("logitbench", ""),
         **{label: point.versions.get(name, "") for name, label in _EMBEDDING.items()},
         "Python": point.versions.get("python", ""),

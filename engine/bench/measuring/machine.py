@@ -26,8 +26,8 @@ def fingerprint(build: str = "") -> dict[str, Any]:
     """What decides how fast a model runs here, as plain values for JSON.
 
     cpu_quota: cores' worth of time that the control group grants, None without a limit; governor: empty where the
-    system has none; llama: versions, commit and features of the libraries (those in the folder `build` if one is
-    named). Raises ConfigError where these cannot be loaded.
+    system has none; llama: versions, commit, compiler and features of the libraries (those in the folder `build` if
+    one is named). Raises ConfigError where these cannot be loaded.
     """
     quota = cpu_quota()
     return {
@@ -60,7 +60,7 @@ def versions(more: Iterable[str] = ()) -> dict[str, str]:
 
 @cache
 def about_llama(build: str = "") -> dict[str, str]:
-    """Versions, commit and features of llama.cpp's libraries, asked of a process that loads them and ends.
+    """Versions, commit, compiler and features of llama.cpp's libraries, asked of a process that loads them and ends.
 
     Raises ConfigError where they cannot be loaded.
     """

@@ -1,6 +1,8 @@
 """The fingerprint of this machine."""
 
 import json
+import shutil
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 
 from engine import ConfigError
 from engine.bench.measuring.machine import about_llama, fingerprint, fingerprint_hash, versions
+from engine.llama.about import compiler_of
 
 
 def test_the_fingerprint_is_plain_and_stays_the_same() -> None:
@@ -15,6 +18,7 @@ def test_the_fingerprint_is_plain_and_stays_the_same() -> None:
     assert json.loads(json.dumps(machine)) == machine
     assert fingerprint_hash(machine) == fingerprint_hash(fingerprint())
     assert machine["threads"] >= len(machine["allowed_cores"]) >= 1
+    assert machine["llama"]["compiler"].startswith(("GCC ", "clang "))
     assert machine["llama"]["commit"] and "CPU" in machine["llama"]["features"]
 
 
@@ -29,6 +33,25 @@ def test_a_build_is_asked_for_its_own_libraries() -> None:
     package = find_spec("llama_cpp")
     assert package is not None and package.origin is not None
     assert about_llama(str(Path(package.origin).parent / "lib")) == about_llama()
+
+
+@pytest.mark.parametrize(("compiler", "name"), [("gcc", "GCC"), ("clang", "clang")])
+def test_the_compiler_of_a_library(tmp_path: Path, compiler: str, name: str) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    (tmp_path / "one.c").write_text("int one(void) { return 1; }")
+    library = tmp_path / "libone.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "one.c"], check=True)
+    ask = "-dumpfullversion" if name == "GCC" else "-dumpversion"
+    version = subprocess.run([compiler, ask], check=True, capture_output=True, text=True).stdout.strip()
+    assert compiler_of(library) == f"{name} {version}"
+
+
+def test_a_library_that_does_not_say_its_compiler(tmp_path: Path) -> None:
+    assert compiler_of(tmp_path / "missing.so") == ""
+    silent = tmp_path / "silent.so"
+    silent.write_bytes(b"\x7fELF" + bytes(1000))
+    assert compiler_of(silent) == ""
 
 
 def test_a_folder_without_libraries_is_refused(tmp_path: Path) -> None:
