@@ -6,14 +6,15 @@ its names, headers, login, mirror (HF_ENDPOINT) and session are used here, and e
 
 import hashlib
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx2
-from huggingface_hub import HfApi, constants, get_token, hf_hub_url
+from huggingface_hub import constants, get_token, hf_hub_url
 from huggingface_hub.errors import (
     DisabledRepoError,
     GatedRepoError,
@@ -26,11 +27,14 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from huggingface_hub.hf_api import ModelInfo, RepoSibling
-from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status, validate_repo_id
 
 from engine.errors import ConfigError, DownloadError, NetworkError
 
 MOST_FILES = 10_000
+MOST_BYTES = 20_000_000
+ANSWERS_WITHIN_S = 30.0
+"""What an answer about a repository may have and take: 10,000 files are 3 MB."""
 LARGEST_FILE = constants.MAX_HTTP_DOWNLOAD_SIZE
 """Bytes of the largest file that the hub sends by plain HTTP."""
 
@@ -38,6 +42,7 @@ LARGEST_FILE = constants.MAX_HTTP_DOWNLOAD_SIZE
 # torch into every request (huggingface_hub.utils.build_hf_headers).
 constants.HF_HUB_DISABLE_TELEMETRY = True
 
+_OF_THE_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")
 _BUSY = (408, 429, 500, 502, 503, 504)
 _LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN"
 _HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
@@ -121,10 +126,7 @@ def read_repository(address: str, endpoint: str = "") -> Repository:
     _check_login()
     with _failures_said(name):
         try:
-            info = HfApi(endpoint=endpoint or None).model_info(
-                name, revision=revision or None, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
-            )
-            return _repository(name, info, endpoint)
+            return _repository(name, _model_info(name, revision, endpoint), endpoint)
         except HFValidationError as error:
             raise ConfigError(f"{name!r} is not the name of a repository: {_first_line(error)}") from error
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError, httpx2.InvalidURL) as error:
@@ -132,6 +134,29 @@ def read_repository(address: str, endpoint: str = "") -> Repository:
                 f"What answers at {endpoint or constants.ENDPOINT} is no Hugging Face hub: {_first_line(error)}. "
                 "Check HF_ENDPOINT, and whether this network asks for a login of its own."
             ) from error
+
+
+def _model_info(name: str, revision: str, endpoint: str) -> ModelInfo:
+    """As HfApi.model_info with files_metadata, which reads an answer of any size for as long as it comes."""
+    validate_repo_id(name)
+    address = f"{endpoint or constants.ENDPOINT}/api/models/{name}"
+    if revision:
+        address += f"/revision/{quote(revision, safe='')}"
+    timeout_s, ends = constants.HF_HUB_ETAG_TIMEOUT, time.monotonic() + ANSWERS_WITHIN_S
+    with get_session().stream(
+        "GET", address, params={"blobs": True}, headers=build_hf_headers(), timeout=timeout_s, follow_redirects=True
+    ) as response:
+        content = bytearray()
+        for piece in response.iter_bytes():
+            content += piece
+            if len(content) > MOST_BYTES:
+                raise ValueError(f"the answer has more than {MOST_BYTES:,} bytes")
+            if time.monotonic() > ends:
+                raise httpx2.ReadTimeout(f"the answer had not come after {ANSWERS_WITHIN_S:g} s")
+        headers = [(key, value) for key, value in response.headers.multi_items() if key not in _OF_THE_TRANSFER]
+    answer = httpx2.Response(response.status_code, headers=headers, content=bytes(content), request=response.request)
+    hf_raise_for_status(answer)
+    return ModelInfo(**answer.json())
 
 
 @contextmanager

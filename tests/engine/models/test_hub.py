@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
+import engine.models.hub
 from engine.errors import ConfigError, DownloadError, NetworkError
 from engine.models.catalogue import choose, look_up
 from engine.models.download import Download
-from engine.models.hub import parse_address, read_repository
+from engine.models.hub import MOST_BYTES, parse_address, read_repository
 from tests.engine.models.conftest import DATA, FILE, NAME, Get, partials
 from tests.engine.models.hub_server import Hub
 
@@ -139,3 +140,12 @@ def test_a_hash_that_is_none_is_refused(hub: Hub, told: str) -> None:
 def test_a_name_that_no_repository_has_is_refused_unasked(hub: Hub, name: str) -> None:
     with pytest.raises(ConfigError, match="not the name of a repository"):
         read_repository(name, hub.endpoint)
+
+
+def test_an_answer_of_any_size_or_length_is_not_read(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.page = b" " * (MOST_BYTES + 1)
+    with pytest.raises(DownloadError, match=f"more than {MOST_BYTES:,} bytes"):
+        read_repository(NAME, hub.endpoint)
+    monkeypatch.setattr(engine.models.hub, "ANSWERS_WITHIN_S", -1.0)
+    with pytest.raises(NetworkError, match="had not come"):
+        read_repository(NAME, hub.endpoint)
