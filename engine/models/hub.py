@@ -156,7 +156,7 @@ def _model_info(name: str, revision: str, endpoint: str) -> ModelInfo:
         headers = [(key, value) for key, value in response.headers.multi_items() if key not in _OF_THE_TRANSFER]
     answer = httpx2.Response(response.status_code, headers=headers, content=bytes(content), request=response.request)
     hf_raise_for_status(answer)
-    return ModelInfo(**answer.json())
+    return ModelInfo(**answer.json())  # type: ignore[no-untyped-call]
 
 
 @contextmanager
