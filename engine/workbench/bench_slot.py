@@ -31,6 +31,7 @@ from engine.specs import PoolSpec
 from engine.tasks import Task, TaskRunner
 from engine.workbench.bench_keeping import HistoryKeeper
 from engine.workbench.bench_run import BenchRun, Running
+from engine.workbench.history_slot import HistorySlot
 from engine.workbench.importer import Importer
 from engine.workbench.machine_lease import Kind, MachineLease
 from engine.workbench.model_slot import ModelSlot
@@ -52,12 +53,11 @@ class BenchSlot:
         self,
         settings: Settings,
         slot: ModelSlot,
-        history: Callable[[], History | None],
-        on_history_error: Callable[[HistoryError], object],
+        kept: HistorySlot,
         machine: MachineLease,
         importer: Importer,
     ) -> None:
-        self._settings, self._slot, self._history, self._on_error = settings, slot, history, on_history_error
+        self._settings, self._slot, self._kept = settings, slot, kept
         self._machine, self._importer = machine, importer
         self._runs = TaskRunner[BenchRun]()
         self.background = TaskRunner[Task[object]]()
@@ -148,7 +148,7 @@ class BenchSlot:
         return task.session if task is not None else None
 
     def _start(self, plan: Plan, before: RunRecord | None = None) -> str:
-        keeper = HistoryKeeper(self._history(), self._on_error)
+        keeper = HistoryKeeper(self._kept.history, self._kept.failed)
         session = Session(plan, keeper, before=before, between=self._let_others_go_first)
         task = BenchRun(session, keeper, lambda task: self._measure(task, session, keeper))
         self._runs.start(task, lambda: self._machine.acquire(task.name, "benchmark"))
@@ -160,9 +160,15 @@ class BenchSlot:
             self._unkept[session.id] = run = session.run()
             if keeper.keep_all(run):
                 del self._unkept[session.id]
+            else:
+                self._kept.missed(run.id, lambda history: self._keep_later(history, run))
         finally:
             self._release()
         task.check()
+
+    def _keep_later(self, history: History, run: RunRecord) -> None:
+        history.runs.put(run)
+        self._unkept.pop(run.id, None)
 
     def _prepare(self, name: str, kind: Kind, work: Callable[[Task[object]], object]) -> None:
         self.background.start(Task(name, work), lambda: self._machine.acquire(name, kind))
@@ -201,7 +207,7 @@ class BenchSlot:
         session = self._session
         if session is not None and session.id == run_id:
             return session.record
-        history = self._history()
+        history = self._kept.history
         unkept = self._unkept.get(run_id)
         return unkept or (history.runs.run(run_id) if history else None) or reference_run(run_id)
 
@@ -211,7 +217,7 @@ class BenchSlot:
 
     def recent(self) -> list[RunSummary]:
         """The latest runs that are kept, newest first."""
-        history = self._history()
+        history = self._kept.history
         return history.runs.recent() if history else []
 
     def newest_id(self) -> str | None:
@@ -219,12 +225,12 @@ class BenchSlot:
         session = self._session
         if session is not None:
             return session.id
-        history = self._history()
+        history = self._kept.history
         return (history.runs.newest_id() if history else None) or next(reversed(self._unkept), None)
 
     def interrupted(self) -> list[RunSummary]:
         """Runs whose program ended before they did."""
-        history = self._history()
+        history = self._kept.history
         return history.runs.interrupted() if history else []
 
     def rename(self, run_id: str, name: str) -> None:
@@ -271,7 +277,7 @@ class BenchSlot:
         return run
 
     def _kept_in(self) -> History:
-        history = self._history()
+        history = self._kept.history
         if history is None:
             raise HistoryError(NO_HISTORY)
         return history
@@ -284,7 +290,7 @@ class BenchSlot:
 
     def plans(self) -> dict[str, dict[str, Any]]:
         """Plans that were kept, by name, as plain values."""
-        history = self._history()
+        history = self._kept.history
         return history.runs.plans() if history else {}
 
     def save_plan(self, name: str, plan: Plan) -> None:
@@ -298,7 +304,7 @@ class BenchSlot:
     def use(self, run_id: str, cell: int) -> None:
         """Keep a cell's settings as a profile of its model, and load the model with them."""
         chosen = self._planned(run_id, cell)
-        history = self._history()
+        history = self._kept.history
         if history is not None:
             digest = model_hash(chosen.model, self._settings.home)
             history.runs.save_profile(chosen.label, digest, chosen.pool.to_dict(), run_id)
@@ -321,14 +327,14 @@ class BenchSlot:
 
     def profiles(self, model: Path) -> dict[str, PoolSpec]:
         """Settings that were kept for a model file, by name, the latest first."""
-        history = self._history()
+        history = self._kept.history
         kept = history.runs.profiles() if history else []
         digest = model_hash(model, self._settings.home) if kept else ""
         return {one.name: PoolSpec.from_dict(one.pool) for one in kept if one.model_hash == digest}
 
     def limits(self) -> Limits | None:
         """What this machine can do at most, where that was measured."""
-        history = self._history()
+        history = self._kept.history
         if self._limits is None and history is not None:
             found = history.runs.limits(fingerprint_hash(fingerprint()))
             self._limits = Limits.from_dict(found) if found else None
@@ -352,7 +358,7 @@ class BenchSlot:
             best = prefill_ceiling(file, num_prompt, lambda share: tell(0.3 + 0.7 * share))
             limits = limits.with_prefill(ceiling_key(file, num_prompt), best)
         self._limits = limits
-        history = self._history()
+        history = self._kept.history
         if history is not None:
             history.runs.save_limits(limits.machine_hash, limits.to_dict())
 

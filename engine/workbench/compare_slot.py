@@ -25,6 +25,7 @@ from engine.pool.job import new_id
 from engine.settings import Settings
 from engine.tasks import TaskRunner
 from engine.workbench.compare_run import Begin, CompareRun
+from engine.workbench.history_slot import HistorySlot
 from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_slot import ModelSlot
 from engine.workbench.trials import Message, Trial, perplexity
@@ -51,14 +52,13 @@ class CompareSlot:
         self,
         settings: Settings,
         slot: ModelSlot,
+        kept: HistorySlot,
         *,
         begin: Begin,
         watch: Callable[[str], Trial | None],
-        history: Callable[[], History | None],
-        on_history_error: Callable[[HistoryError], object],
         machine: MachineLease,
     ) -> None:
-        self._settings, self._slot, self._history, self._on_error = settings, slot, history, on_history_error
+        self._settings, self._slot, self._kept = settings, slot, kept
         self._begin, self._watch, self._machine = begin, watch, machine
         self._runner = TaskRunner[CompareRun]()
         self._unkept: dict[str, ComparisonRecord] = {}
@@ -101,14 +101,20 @@ class CompareSlot:
 
     def _keep(self, record: ComparisonRecord) -> None:
         """Write a comparison to the history; where that fails it stays in memory, and the reason on the page."""
-        history = self._history()
+        self._unkept[record.id] = record
+        history = self._kept.history
         try:
             if history is not None:
-                history.comparisons.save(record)
-                return
+                self._keep_in(history, record)
+                self._kept.forget(record.id)
         except HistoryError as error:
-            self._on_error(error)
-        self._unkept[record.id] = record
+            self._kept.failed(error)
+            self._kept.missed(record.id, lambda history: self._keep_in(history, record))
+
+    def _keep_in(self, history: History, record: ComparisonRecord) -> None:
+        history.comparisons.save(record)
+        if self._unkept.get(record.id) is record:
+            del self._unkept[record.id]
 
     # what can be looked at
 
@@ -117,7 +123,7 @@ class CompareSlot:
         run = self.running
         if run is not None and run.record.id == id:
             return run.record
-        history = self._history()
+        history = self._kept.history
         found = self._unkept.get(id) or (history.comparisons.comparison(id) if history else None)
         if found is None:
             raise ConfigError(NOT_HERE)
@@ -146,7 +152,7 @@ class CompareSlot:
     def outcomes(self, record: ComparisonRecord) -> dict[str, Outcome]:
         """What came of its trials by their ids, as far as they have come; a deleted one is left out."""
         ids = [answer.trial_id for answer in record.answers if answer.trial_id]
-        history = self._history()
+        history = self._kept.history
         kept = {one.trial_id: one for one in history.comparisons.outcomes(ids)} if history else {}
         others = {id: self._watch(id) for id in ids if id not in kept}
         return kept | {id: _outcome(trial) for id, trial in others.items() if trial is not None}
@@ -161,7 +167,7 @@ class CompareSlot:
 
     def recent(self, limit: int = 10) -> list[ComparisonSummary]:
         """The latest comparisons that are kept, newest first."""
-        history = self._history()
+        history = self._kept.history
         return history.comparisons.recent(limit) if history else []
 
     def rename(self, id: str, name: str) -> None:
@@ -180,7 +186,7 @@ class CompareSlot:
         self._require(self._kept_in().restore(id))
 
     def _kept_in(self) -> Comparisons:
-        history = self._history()
+        history = self._kept.history
         if history is None:
             raise HistoryError("The history cannot be used, so nothing in it can be changed. Mend that first.")
         return history.comparisons

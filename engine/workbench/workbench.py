@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.errors import ConfigError, HistoryError, HistoryLocked
-from engine.history import INBOX, History, TrialSummary, refusals, take_inbox, write_inbox
+from engine.errors import ConfigError, HistoryError
+from engine.history import History, TrialSummary, write_inbox
 from engine.history.export import to_csv, to_json
 from engine.history.trial_file import read_trial
 from engine.models.library import embedded_model, shipped
@@ -28,6 +28,7 @@ from engine.workbench.bench_slot import BenchSlot
 from engine.workbench.compare_run import COMPARED
 from engine.workbench.compare_slot import CompareSlot
 from engine.workbench.embedding_slot import EmbeddingSlot
+from engine.workbench.history_slot import HistorySlot
 from engine.workbench.import_slot import ImportSlot
 from engine.workbench.importer import Importer, remove_leftovers
 from engine.workbench.load_order_slot import LoadOrderSlot
@@ -43,7 +44,6 @@ log = logging.getLogger(__name__)
 
 KEPT_S = 600
 READ_KEPT = 16
-INBOX_S = 5
 PARTS_CLOSE_S, HISTORY_CLOSES_S = 2.0, 1.5
 STEPS_PER_LINE = 8
 RECORDED = "recorded"
@@ -60,13 +60,15 @@ class Shift(NamedTuple):
 class Workbench:
     """Owns pool, running trials and history. Any thread may call it; `close` ends everything it started.
 
-    A history that cannot be used does not stop trials: they run unsaved and `history_error` says why.
+    A history that cannot be used does not stop trials: they run unsaved, `history_error` says why, and they are kept
+    once it works again.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.history: History | None = None
-        self.history_error: HistoryError | None = None
+        self.kept = HistorySlot(settings, on_opened=lambda: self.meaning.wake())
+        if self.kept.history is not None:
+            remove_leftovers(settings.home)
         self._lock, self._closing = threading.Lock(), threading.Lock()
         self._closed = threading.Event()
         self.machine = MachineLease()
@@ -75,17 +77,9 @@ class Workbench:
         self.files = ModelFiles(settings, self.machine)
         self.load_order = LoadOrderSlot(self.slot, self.machine)
         self.tokenizer = TokenizerSlot(self.machine)
-        self.bench = BenchSlot(
-            settings, self.slot, lambda: self.history, self._history_failed, self.machine, self.importer
-        )
+        self.bench = BenchSlot(settings, self.slot, self.kept, self.machine, self.importer)
         self.compare = CompareSlot(
-            settings,
-            self.slot,
-            begin=self._begin,
-            watch=self.watch,
-            history=lambda: self.history,
-            on_history_error=self._history_failed,
-            machine=self.machine,
+            settings, self.slot, self.kept, begin=self._begin, watch=self.watch, machine=self.machine
         )
         self.importing = ImportSlot(self.importer, self.machine)
         self.embedding = EmbeddingSlot(self.machine)
@@ -94,16 +88,17 @@ class Workbench:
         self._read: dict[str, StoredTrial] = {}
         self._bin: dict[str, LiveTrial] = {}
         self._recorded: StoredTrial | None = None
-        try:
-            self.history = History.open(settings.history)
-            remove_leftovers(settings.home)
-        except HistoryError as error:
-            self._history_failed(error)
         self.meaning = MeaningSlot(lambda: self.history, self.embedding, self.machine)
-        threading.Thread(target=self._take_in_inbox, name="logitbench-inbox", daemon=True).start()
 
-    def _history_failed(self, error: HistoryError) -> None:
-        self.history_error = error.bare()
+    @property
+    def history(self) -> History | None:
+        """The history; None where it cannot be opened."""
+        return self.kept.history
+
+    @property
+    def history_error(self) -> HistoryError | None:
+        """Why nothing is kept now, if that is so."""
+        return self.kept.error
 
     @property
     def model(self) -> ModelState:
@@ -233,16 +228,26 @@ class Workbench:
         try:
             self.history.record(record_of(trial)).add_done_callback(lambda done: self._stored(trial, done))
         except HistoryError as error:
-            self._history_failed(error)
+            self.kept.failed(error)
+            self._keep_later(trial)
 
     def _stored(self, trial: LiveTrial, done: "Future[Any]") -> None:
         error = done.exception()
         trial.is_stored = error is None
-        if trial.is_stored:
-            self.history_error = None  # a disk that was full has room again
         self.meaning.wake()
-        if isinstance(error, HistoryError):
-            self._history_failed(error)
+        if trial.is_stored:
+            self.kept.worked()
+        elif isinstance(error, HistoryError):
+            self.kept.failed(error)
+            self._keep_later(trial)
+
+    def _keep_later(self, trial: LiveTrial) -> None:
+        def keep(history: History) -> None:
+            history.record(record_of(trial)).result()
+            trial.is_stored = True
+            self.meaning.wake()
+
+        self.kept.missed(trial.id, keep)
 
     def _forget_old(self) -> None:
         """Drop trials, deleted ones too, ten minutes after they ended, once they are stored or are not to be."""
@@ -320,6 +325,7 @@ class Workbench:
             self._read.pop(trial_id, None)
             if live is not None:
                 self._bin[trial_id] = live
+        self.kept.forget(trial_id)
         if self.history is not None:
             self.history.delete(trial_id)
 
@@ -329,6 +335,8 @@ class Workbench:
             live = self._bin.pop(trial_id, None)
             if live is not None:
                 self._trials[trial_id] = live
+        if live is not None and live.draft.is_kept and live.completion is not None and not live.is_stored:
+            self._keep_later(live)
         if self.history is not None:
             self.history.restore(trial_id)
 
@@ -352,37 +360,6 @@ class Workbench:
 
     # the end
 
-    def inbox_refusals(self) -> dict[str, str]:
-        """Files of the inbox that could not be read and were set aside, each with the reason."""
-        return refusals(self.settings.home / INBOX)
-
-    def _take_in_inbox(self) -> None:
-        said: HistoryError | None = None
-        while not self._closed.wait(INBOX_S):
-            try:
-                if history := self._history_or_reopened():
-                    take_inbox(history, self.settings.home / INBOX)
-                    if self.history_error is said:
-                        self.history_error = None  # the disk works again
-            except HistoryError as error:
-                self._history_failed(error)
-                said = self.history_error
-
-    def _history_or_reopened(self) -> History | None:
-        """The history; where another process had it at the start, it is opened once that process has ended.
-
-        Raises HistoryError.
-        """
-        if self.history is None and isinstance(self.history_error, HistoryLocked):
-            opened = History.open(self.settings.history)
-            with self._lock:
-                if self._closed.is_set():
-                    opened.close()
-                    return None
-                self.history, self.history_error = opened, None
-            self.meaning.wake()
-        return self.history
-
     def close(self) -> None:
         """End every worker, store what waits to be stored, close the history, within seconds. Safe to call twice.
 
@@ -402,8 +379,7 @@ class Workbench:
             late = close_all([part.close for part in parts], PARTS_CLOSE_S)
             if late:
                 log.warning("Not over after %g s, and left behind: %s", PARTS_CLOSE_S, ", ".join(late))
-            if self.history is not None:
-                self.history.close(HISTORY_CLOSES_S)
+            self.kept.close(HISTORY_CLOSES_S)
 
 
 _opening = threading.Lock()

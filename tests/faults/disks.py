@@ -1,7 +1,6 @@
 """A full disk and a read-only folder: said in words, survived, and nothing lost."""
 
 import random
-import signal
 from contextlib import AbstractContextManager, suppress
 
 from tests.faults.app import until
@@ -9,6 +8,9 @@ from tests.faults.checks import PAGES
 from tests.faults.failure import Failure
 from tests.faults.ledger import exported
 from tests.faults.world import LONG, SHORT, World
+
+CAUGHT_UP_WITHIN_S = 20.0
+"""The workbench looks every five seconds whether its history works again."""
 
 
 def full_disk(world: World, draw: random.Random) -> None:
@@ -24,8 +26,7 @@ def read_only(world: World, draw: random.Random) -> None:
 
 
 def _without_writing(world: World, draw: random.Random, disk: AbstractContextManager[None]) -> None:
-    """Trials run and pages are drawn meanwhile. Afterwards the history works again, by itself or after a restart that
-    the page asks for."""
+    """Trials run and pages are drawn meanwhile. Afterwards the history works again by itself, and has what it missed."""
     with disk:
         for _ in range(draw.randint(1, 3)):
             end = world.ending(world.begin_trial(draw, draw.choice((SHORT, LONG // 8))))
@@ -35,21 +36,23 @@ def _without_writing(world: World, draw: random.Random, disk: AbstractContextMan
             world.tab().go_to(name)
         with suppress(Failure):
             _paste_and_take(world, draw)
-    # What could not be written then may be there or not.
-    world.ended.clear()
-    trial = world.begin_trial(draw)
-    world.ending(trial)
+    world.ending(world.begin_trial(draw))
+    until(lambda: not _missing(world), lambda: f"with room again, {_missing(world)} were not kept", CAUGHT_UP_WITHIN_S)
     page = world.tab()
-    page.go_to("")
-    if page.errors():
-        world.doing += f"; the page then says {page.errors()[0][:120]!r}, restarted"
-        world.app.end(signal.SIGTERM)
-        world.down()
-        world.ledger.find_all(world.home.path)
-        world.start()
-        return
-    link = world.history_link()
-    until(lambda: exported(world.app.url, link, [trial]), "with room again, a trial was not kept and no page says why")
+
+    def is_calm() -> bool:
+        page.go_to("")
+        return not page.errors()
+
+    until(is_calm, lambda: f"everything is kept, and the page still says {page.errors()}", CAUGHT_UP_WITHIN_S)
+
+
+def _missing(world: World) -> set[str]:
+    """Trials that ended well and are not in the history; all of them where it cannot be read yet."""
+    found: set[str] = set()
+    with suppress(Failure):
+        found = exported(world.app.url, world.history_link(), world.ended)
+    return set(world.ended) - found
 
 
 def _paste_and_take(world: World, draw: random.Random) -> None:

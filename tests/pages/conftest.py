@@ -68,7 +68,7 @@ def history(bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """An empty history in the place of the workbench's own, and no embedding going on that other tests began."""
     until(lambda: not bench.embedding.is_busy, "an embedding of another test does not end")
     with History.open(tmp_path / "history.duckdb") as history:
-        monkeypatch.setattr(bench, "history", history)
+        monkeypatch.setattr(bench.kept, "history", history)
         yield history
 
 

@@ -80,7 +80,7 @@ def test_a_file_of_the_inbox_that_was_set_aside_is_told(bench: Workbench, histor
     inbox = bench.settings.home / INBOX
     inbox.mkdir(exist_ok=True)
     (inbox / "00000000.trial").write_bytes(b"\x91" * 50_000)
-    until(bench.inbox_refusals, "the file is not set aside")
+    until(bench.kept.refusals, "the file is not set aside")
     assert plain("00000000.trial of the inbox could not be read") in said(page())
 
 

@@ -198,6 +198,6 @@ def test_a_history_that_cannot_be_read_is_said_in_place(history: History, monkey
 
 
 def test_without_a_history_the_reason_is_said(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "history", None)
-    monkeypatch.setattr(bench, "history_error", HistoryError("The file is in use by process 7."))
+    monkeypatch.setattr(bench.kept, "history", None)
+    monkeypatch.setattr(bench.kept, "error", HistoryError("The file is in use by process 7."))
     assert "process 7" in page().main.error[0].value

@@ -65,7 +65,7 @@ def told(bench: Workbench) -> None:
     """How far the file is that is being taken in, and what the door took in last."""
     if bench.importing.running is not None:
         _progress(bench.importing)
-    for name, reason in list(bench.inbox_refusals().items())[:MOST_REFUSALS]:
+    for name, reason in list(bench.kept.refusals().items())[:MOST_REFUSALS]:
         st.caption(plain(f"{name} of the inbox could not be read and lies in {INBOX}/{REFUSED} now: {reason}"))
     sentence = st.session_state.get(view.TOLD)
     if sentence:

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from engine.comparing.arms import Arm, ComparisonPlan, ComparisonRecord
-from engine.errors import ConfigError, ModelError
+from engine.errors import ConfigError, HistoryError, ModelError
 from engine.models import embedded_model
 from engine.settings import Settings
 from engine.specs import Request, Sampling
-from engine.workbench import Workbench
+from engine.workbench import Workbench, history_slot
 from engine.workbench.compare_slot import CompareSlot, figures
+from engine.workbench.history_slot import HistorySlot
 from engine.workbench.trials import Draft, Trial
 from tests.waiting import until
 
@@ -246,14 +247,34 @@ def test_addresses_that_lead_nowhere_say_so(bench: Workbench) -> None:
         bench.compare.of_trials([])
 
 
-def test_without_a_history_comparisons_run_all_the_same(bench: Workbench) -> None:
-    slot = CompareSlot(
-        bench.settings, bench.slot, begin=bench._begin, watch=bench.watch, history=lambda: None,
-        on_history_error=print, machine=bench.machine,
-    )  # fmt: skip
+def test_without_a_history_comparisons_run_all_the_same(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "history.duckdb").mkdir()
+    monkeypatch.setenv("LOGITBENCH_HISTORY", str(tmp_path / "history.duckdb"))
+    kept = HistorySlot(Settings.from_environment(), on_opened=lambda: None)
+    slot = CompareSlot(bench.settings, bench.slot, kept, begin=bench._begin, watch=bench.watch, machine=bench.machine)
     id = slot.start(plan())
     slot.wait(60)
     record = slot.comparison(id)
     assert all(answer.trial_id for answer in record.answers)
     assert set(slot.outcomes(record)) == {answer.trial_id for answer in record.answers}
     assert slot.recent() == []
+
+
+def test_a_comparison_that_could_not_be_kept_is_kept_later(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_record: object) -> None:
+        raise HistoryError("the disk is full")
+
+    monkeypatch.setattr(history_slot, "LOOK_S", 0.1)
+    assert bench.history is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.history.comparisons, "save", full)
+        id = bench.compare.start(plan())
+        bench.compare.wait(60)
+        until(lambda: bench.history_error is not None, within_s=30)
+        record = bench.compare.comparison(id)
+        assert bench.history.comparisons.comparison(id) is None
+    until(lambda: bench.history.comparisons.comparison(id) is not None, within_s=30)  # type: ignore[union-attr]
+    until(lambda: bench.history_error is None, within_s=30)
+    assert bench.compare.comparison(id) == record

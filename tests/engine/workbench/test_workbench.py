@@ -4,8 +4,10 @@ import gc
 import math
 import subprocess
 import sys
+import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +15,10 @@ import pytest
 
 from engine.errors import ConfigError, HistoryError, HistoryLocked, ModelError
 from engine.history import History
+from engine.history.owned_file import Cursor, OwnedFile
 from engine.settings import Settings
 from engine.specs import Request, Sampling
-from engine.workbench import Workbench, workbench
+from engine.workbench import Workbench, history_slot, workbench
 from engine.workbench.trials import Draft, LiveTrial, perplexity
 from tests.waiting import until
 
@@ -126,11 +129,43 @@ def test_a_failure_of_the_history_is_over_once_a_trial_is_kept_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(bench.history, "record", full)
-        ended(bench.submit(Draft("A girl", request=request(2))))
+        missed = ended(bench.submit(Draft("A girl", request=request(2))))
         until(lambda: bench.history_error is not None, within_s=30)
     trial = ended(bench.submit(Draft("A girl", request=request(2))))
     until(lambda: trial.is_stored, within_s=30)
     assert bench.history_error is None
+    until(lambda: missed.is_stored, within_s=30)
+    assert bench.history is not None and bench.history.trial(missed.id) is not None
+
+
+def test_a_trial_that_could_not_be_kept_is_kept_later_unless_it_was_deleted(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_slot, "LOOK_S", 0.1)
+    write, is_full = OwnedFile.write, threading.Event()
+
+    def write_or_fail(file: OwnedFile, job: Callable[[Cursor], object]) -> Future[object]:
+        if not is_full.is_set():
+            return write(file, job)
+        failed: Future[object] = Future()
+        failed.set_exception(HistoryError("the disk is full"))
+        return failed
+
+    monkeypatch.setattr(OwnedFile, "write", write_or_fail)
+    is_full.set()
+    kept, deleted, restored = (ended(bench.submit(Draft("A girl", request=request(2)))) for _ in range(3))
+    until(lambda: bench.history_error is not None, within_s=30)
+    for trial in (deleted, restored):
+        with pytest.raises(HistoryError, match="full"):
+            bench.delete(trial.id)
+    with pytest.raises(HistoryError, match="full"):
+        bench.restore(restored.id)
+    is_full.clear()
+    until(lambda: kept.is_stored and restored.is_stored, within_s=30)
+    until(lambda: bench.history_error is None, within_s=30)
+    assert bench.history is not None
+    assert bench.history.trial(kept.id) is not None and bench.history.trial(restored.id) is not None
+    assert not deleted.is_stored and bench.history.trial(deleted.id) is None
 
 
 def deleted(bench: Workbench, *, is_kept: bool) -> "tuple[str, weakref.ref[LiveTrial]]":
@@ -244,7 +279,7 @@ def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
 def test_a_history_that_was_locked_is_opened_when_its_owner_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workbench, "INBOX_S", 0.1)
+    monkeypatch.setattr(history_slot, "LOOK_S", 0.1)
     program = (
         "import pathlib, sys; from engine.history import History;"
         f"h = History.open(pathlib.Path({str(tmp_path / 'history.duckdb')!r})); print(1, flush=True); sys.stdin.read()"
