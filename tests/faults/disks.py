@@ -26,7 +26,7 @@ def read_only(world: World, draw: random.Random) -> None:
 
 
 def _without_writing(world: World, draw: random.Random, disk: AbstractContextManager[None]) -> None:
-    """Trials run and pages are drawn meanwhile. Afterwards the history works again by itself, and has what it missed."""
+    """Trials run and pages are drawn meanwhile. Afterwards the history works again by itself and has what it missed."""
     with disk:
         for _ in range(draw.randint(1, 3)):
             end = world.ending(world.begin_trial(draw, draw.choice((SHORT, LONG // 8))))
