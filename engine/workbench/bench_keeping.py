@@ -65,7 +65,10 @@ class HistoryKeeper:
 
 
 def _begin(history: History, run: RunRecord) -> None:
-    if history.runs.run(run.id) is None:
+    kept = history.runs.run(run.id)
+    if kept is None:
         history.runs.begin(run)
+    elif len(kept.samples) < len(run.samples):  # the rest was measured while the history failed
+        history.runs.put(run)
     else:
         history.runs.resume(run.id, run.plan)

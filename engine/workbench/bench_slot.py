@@ -155,16 +155,22 @@ class BenchSlot:
         return session.id
 
     def _measure(self, task: Task[None], session: Session, keeper: HistoryKeeper) -> None:
+        self._kept.forget(session.id)
         self._unkept[session.id] = session.record
         try:
-            self._unkept[session.id] = run = session.run()
-            if keeper.keep_all(run):
-                del self._unkept[session.id]
-            else:
-                self._kept.missed(run.id, lambda history: self._keep_later(history, run))
+            session.run()
         finally:
             self._release()
+            self._keep(session.record, keeper)
         task.check()
+
+    def _keep(self, run: RunRecord, keeper: HistoryKeeper) -> None:
+        """See that a run that has ended is in the history; it stays in memory until it is."""
+        self._unkept[run.id] = run
+        if keeper.keep_all(run):
+            del self._unkept[run.id]
+        else:
+            self._kept.missed(run.id, lambda history: self._keep_later(history, run))
 
     def _keep_later(self, history: History, run: RunRecord) -> None:
         history.runs.put(run)
@@ -242,6 +248,8 @@ class BenchSlot:
         session = self._session
         if session is not None and session.id == run_id:
             raise ConfigError("This run is being measured. Stop it first, then delete it.")
+        if run_id in self._unkept:
+            raise ConfigError("This run could not be kept yet. Delete it once the history works again.")
         if not self._kept_in().runs.delete(run_id):
             raise ConfigError("There is no such run to delete: it is gone already, or was never kept.")
 

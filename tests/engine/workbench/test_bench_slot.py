@@ -17,11 +17,12 @@ from engine.bench.measuring.quietness import Quietness
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError, HistoryError
 from engine.history.owned_file import Cursor, OwnedFile
+from engine.history.runs import Runs
 from engine.pool.job import new_id
 from engine.runs import RunRecord
 from engine.settings import PREFIX, Settings
 from engine.specs import Request
-from engine.workbench import Workbench
+from engine.workbench import Workbench, history_slot
 from engine.workbench.trials import Draft
 from tests.conftest import SHORT_SAMPLE_S
 from tests.engine.history.run_maker import assert_same_samples
@@ -263,11 +264,11 @@ def test_without_a_history_a_run_is_shown_all_the_same(home: Path, plan: Plan, m
         bench.close()
 
 
-@pytest.mark.parametrize("works_again", [True, False])
+@pytest.mark.parametrize("works_at_the_end", [True, False])
 def test_a_disk_that_fails_while_it_is_measured(
-    bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch, works_again: bool
+    bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch, works_at_the_end: bool
 ) -> None:
-    """Why samples are not kept is known meanwhile; at the end all of them are, where the disk works again."""
+    """Why samples are not kept is known meanwhile; all of them are at the end, or as soon as the disk works again."""
     write, is_full = OwnedFile.write, threading.Event()
 
     def write_or_fail(file: OwnedFile, job: Callable[[Cursor], object]) -> object:
@@ -276,33 +277,58 @@ def test_a_disk_that_fails_while_it_is_measured(
         return write(file, job)
 
     monkeypatch.setattr(OwnedFile, "write", write_or_fail)
+    monkeypatch.setattr(history_slot, "LOOK_S", 3600.0 if works_at_the_end else 0.1)
     run_id = bench.bench.start(replace(plan, rounds=4))
     until(lambda: (now := bench.bench.running) is not None and now.progress.done >= 1)
     assert bench.bench.running is not None and bench.bench.running.failure is None
     is_full.set()
     until(lambda: (now := bench.bench.running) is not None and now.failure is not None)
-    if works_again:
+    if works_at_the_end:
         is_full.clear()
     bench.bench.wait(120)
-    is_full.clear()
     run = bench.bench.run(run_id)
-    assert run is not None and run.status == "done"
-    assert bench.bench.is_only_in_memory(run_id) is not works_again
-    assert bench.history is not None
+    assert run is not None and run.status == "done" and bench.history is not None
+    if not works_at_the_end:
+        assert bench.bench.is_only_in_memory(run_id)
+        with pytest.raises(ConfigError, match="could not be kept yet"):
+            bench.bench.delete(run_id)
+        kept = bench.history.runs.run(run_id)
+        assert kept is not None and 0 < len(kept.samples) < len(run.samples)
+        is_full.clear()
+    until(lambda: not bench.bench.is_only_in_memory(run_id), within_s=30)
     kept = bench.history.runs.run(run_id)
-    assert kept is not None
-    if works_again:
-        assert kept.status == "done" and kept.outcome == run.outcome
-        assert_same_samples(kept.samples, run.samples)
-    else:
-        assert 0 < len(kept.samples) < len(run.samples)
+    assert kept is not None and kept.status == "done" and kept.outcome == run.outcome
+    assert_same_samples(kept.samples, run.samples)
+
+
+def test_a_run_that_is_only_in_memory_can_be_continued_and_is_then_kept_whole(
+    bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_slot, "LOOK_S", 3600.0)
+    with monkeypatch.context() as full:
+        full.setattr(Runs, "add", _full)
+        full.setattr(Runs, "put", _full)
+        run = measured(bench, replace(plan, rounds=1))
+        assert bench.bench.is_only_in_memory(run.id)
+    bench.bench.add_rounds(run.id, 1)
+    bench.bench.wait(120)
+    more = bench.bench.run(run.id)
+    assert more is not None and len(more.samples) > len(run.samples)
+    assert bench.history is not None
+    kept = bench.history.runs.run(run.id)
+    assert kept is not None and not bench.bench.is_only_in_memory(run.id)
+    assert_same_samples(kept.samples, more.samples)
+
+
+def _full(*_arguments: object) -> None:
+    raise HistoryError("the disk is full")
 
 
 KILLED = """
 import sys
 from engine.bench.planning.plan import Plan
 from engine.settings import Settings
-from engine.workbench import Workbench
+from engine.workbench import Workbench, history_slot
 bench = Workbench(Settings.from_environment())
 print(bench.bench.start(Plan(model=sys.argv[1], axes={"layout": ("1x1",)}, rounds=50)))
 while True:
