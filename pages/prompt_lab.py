@@ -108,7 +108,8 @@ def failures(bench: Workbench) -> None:
         if error is not None:
             notice(error)
     if bench.history_error is not None:
-        st.caption("Trials run all the same; they are not kept, and can be downloaded for ten minutes after they end.")
+        then = "are not kept" if bench.history is None else "are kept once the history works again"
+        st.caption(f"Trials run all the same and {then}; download what must not be lost.")
 
 
 def measuring(bench: Workbench) -> None:

@@ -97,8 +97,8 @@ _MEANINGS = (
     (
         re.compile(r"No space left|File too large|Disk quota|out of disk", re.IGNORECASE),
         (
-            "could not grow: the disk is full. Everything kept before is still there; what was not kept is still on "
-            "screen and can be downloaded. Free some space and run again."
+            "could not grow: the disk is full. Everything kept before is still there. Free some space; an open "
+            "workbench then keeps what it could not keep before."
         ),
     ),
     (
