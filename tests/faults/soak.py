@@ -118,6 +118,8 @@ def _slope(name: str, rows: list[dict[str, float]]) -> Slope:
     hours, figures = np.array([row["minute"] for row in rows]) / 60, np.array([row[name] for row in rows])
     if len(rows) < 3:
         return Slope(name, np.nan, -np.inf, np.inf)
+    if not np.ptp(figures):  # linregress gives no error for what never changes
+        return Slope(name, 0.0, 0.0, 0.0)
     fit = stats.linregress(hours, figures)
     half = float(stats.t.ppf(0.975, len(rows) - 2) * fit.stderr)
     return Slope(name, float(fit.slope), float(fit.slope) - half, float(fit.slope) + half)
