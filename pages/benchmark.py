@@ -28,6 +28,9 @@ elif running is not None and running.run_id == run.id:
     watch.show(bench, run)
 else:
     if bench.bench.is_only_in_memory(run.id):
-        notice("This run could not be kept in the history, and is gone when the workbench closes: export it.")
+        notice(
+            "This run is not in the history. It is kept once the history works again; until then it is gone when the "
+            "workbench closes: export it."
+        )
     run_view.show(bench, run, plan_editor.fill)
 run_list.show(bench, question, run)

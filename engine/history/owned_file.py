@@ -187,31 +187,31 @@ class OwnedFile:
         is_large: much is read, as by an export; blocks of the file, which fill memory then, are released afterwards.
         """
         try:
-            cursor = self._begun(READS_PER_RELEASE if is_large else 1)
+            cursor = self._begin_reading(READS_PER_RELEASE if is_large else 1)
             try:
                 with cursor:
                     yield cursor
             finally:
-                self._ended(cursor)
+                self._end_reading(cursor)
                 if self._num_reads >= READS_PER_RELEASE:
                     with suppress(HistoryError):  # closed meanwhile
                         self._queue(self._release_memory)
         except (duckdb.Error, OSError) as error:
             raise database.explain(error, self.path) from error
 
-    def _begun(self, weight: int) -> Cursor:
+    def _begin_reading(self, weight: int) -> Cursor:
         """A cursor that has begun to read; where a fatal error has ended the connection, the file is opened anew."""
         try:
-            return self._begin(weight)
+            return self._begin_once(weight)
         except (duckdb.FatalException, duckdb.ConnectionException):
             mending = self._queue(self._mend)
         try:
             mending.result(REOPENED_S)
         except TimeoutError:
             raise HistoryError(f"The history {self.path} is being opened anew. Try again.") from None
-        return self._begin(weight)
+        return self._begin_once(weight)
 
-    def _begin(self, weight: int) -> Cursor:
+    def _begin_once(self, weight: int) -> Cursor:
         with self._no_readers:
             connection = self._connection
             cursor = connection.cursor()
@@ -220,14 +220,14 @@ class OwnedFile:
         try:
             cursor.begin()
         except BaseException as error:
-            self._ended(cursor)
+            self._end_reading(cursor)
             cursor.close()
             with self._no_readers:
                 self._is_broken |= isinstance(error, duckdb.FatalException) and connection is self._connection
             raise
         return cursor
 
-    def _ended(self, cursor: Cursor) -> None:
+    def _end_reading(self, cursor: Cursor) -> None:
         with self._no_readers:
             self._readers.discard(cursor)
             self._no_readers.notify_all()

@@ -14,7 +14,7 @@ import llama_cpp.llama_cpp as llama
 from engine.process.serving import serve
 
 _COMPILER = re.compile(rb"(GCC): \([^)\0]{0,100}\) ([\d.]+)|(clang) version ([\d.]+)")
-"""As compilers sign what they make, in the section .comment (ELF); what begins a program is signed by GCC always."""
+"""A compiler's signature in an ELF file (section .comment). GCC's start files bring its own into every library."""
 
 
 def about() -> dict[str, str]:

@@ -10,7 +10,7 @@ import numpy as np
 from engine.errors import ConfigError
 
 CANDIDATE = np.dtype([("id", "<i4"), ("logit", "<f4"), ("p", "<f4")])
-CHUNK = 8192
+CHUNK = 8192  # tokens, as in kernel.c
 PART = np.dtype([("total", "<f8"), ("weighted", "<f8"), ("highest", "<f8")])
 LIBRARY = Path(__file__).with_name("_kernel.so")
 

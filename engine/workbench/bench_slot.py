@@ -170,9 +170,9 @@ class BenchSlot:
         if keeper.keep_all(run):
             del self._unkept[run.id]
         else:
-            self._kept.missed(run.id, lambda history: self._keep_later(history, run))
+            self._kept.write_later(run.id, lambda history: self._put(history, run))
 
-    def _keep_later(self, history: History, run: RunRecord) -> None:
+    def _put(self, history: History, run: RunRecord) -> None:
         history.runs.put(run)
         self._unkept.pop(run.id, None)
 

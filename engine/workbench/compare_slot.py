@@ -105,13 +105,13 @@ class CompareSlot:
         history = self._kept.history
         try:
             if history is not None:
-                self._keep_in(history, record)
+                self._save(history, record)
                 self._kept.forget(record.id)
         except HistoryError as error:
             self._kept.failed(error)
-            self._kept.missed(record.id, lambda history: self._keep_in(history, record))
+            self._kept.write_later(record.id, lambda history: self._save(history, record))
 
-    def _keep_in(self, history: History, record: ComparisonRecord) -> None:
+    def _save(self, history: History, record: ComparisonRecord) -> None:
         history.comparisons.save(record)
         if self._unkept.get(record.id) is record:
             del self._unkept[record.id]

@@ -1,4 +1,4 @@
-"""The history behind the pages: opened, taken from the inbox, and written again once a disk that failed works."""
+"""The history behind the pages: opens it, takes in its inbox, and writes what a failing disk kept out of it."""
 
 import threading
 from collections.abc import Callable
@@ -42,16 +42,16 @@ class HistorySlot:
         """Something was written: a disk that was full has room again."""
         self.error = None
 
-    def missed(self, id: str, write: Write) -> None:
-        """Write this once the history works again; `write` may be called more than once, and raises HistoryError.
+    def write_later(self, id: str, write: Write) -> None:
+        """Have `write` called once the history works again: until it raises no HistoryError.
 
-        The last of those with the same id counts.
+        Of several with the same id only the last is called.
         """
         with self._lock:
             self._missed[id] = write
 
     def forget(self, id: str) -> None:
-        """What was missed is not wanted any more."""
+        """Do not write what was to be written later under this id."""
         with self._lock:
             self._missed.pop(id, None)
 

@@ -247,7 +247,7 @@ class Workbench:
             trial.is_stored = True
             self.meaning.wake()
 
-        self.kept.missed(trial.id, keep)
+        self.kept.write_later(trial.id, keep)
 
     def _forget_old(self) -> None:
         """Drop trials, deleted ones too, ten minutes after they ended, once they are stored or are not to be."""
