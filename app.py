@@ -1,4 +1,4 @@
-"""Logitbench: `streamlit run app.py` serves the pages and the token socket on one port."""
+"""Logitbench application: `streamlit run app.py` serves the pages and the token socket on one port."""
 
 import asyncio
 import signal
@@ -22,9 +22,9 @@ PAGES = Path(__file__).resolve().parent / "pages"
 
 @asynccontextmanager
 async def lifespan(_: st.App) -> AsyncIterator[None]:
-    """Open the workbench, which loads the model in the background; at the end close it and every worker.
+    """Open the workbench, which loads the model in the background; on exit close it and every worker.
 
-    The server would wait for every download before that end, so a signal begins the closing too.
+    The server would wait for every download before it exits, so a signal starts the closing as well.
     """
     front_end.answer_at_once()
     opened = await asyncio.to_thread(workbench.current)
@@ -36,13 +36,14 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
 
 
 def address() -> str:
-    """The start page, once the server has its port."""
+    """Return the URL of the start page; valid once the server has its port."""
     return f"http://{st.get_option('server.address')}:{st.get_option('server.port')}/"
 
 
 return_freed_memory()
-# Streamlit puts the folder of its script in front of the module path for each run and takes it away again, unless it is
-# there: a search for a module or a package's version in another thread then skips an entry, and finds nothing.
+# Streamlit prepends its script's folder to sys.path for each run and removes it afterwards, unless it is already in
+# the path. The removal makes a concurrent search for a module or a package's version in another thread skip an entry
+# and find nothing.
 sys.path.append(str(PAGES))
 settings = Settings.from_environment()
 private_files.begin()

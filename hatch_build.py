@@ -15,14 +15,15 @@ FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wno-psab
 OPENMP = "-fopenmp"
 
 
-class Kernel(BuildHookInterface):
+class Kernel(BuildHookInterface[Any]):
     """Leaves the library beside its source, so that a checkout can be run as it lies there."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile into a file of its own first: programs that run keep the library they have."""
         root = Path(self.root)
         unfinished = root / f"{LIBRARY}.{os.getpid()}"
-        words = [_compiler(), *FLAGS, *os.environ.get("CFLAGS", "").split(), "-o", unfinished, root / SOURCE, "-lm"]
+        flags = [*FLAGS, *os.environ.get("CFLAGS", "").split()]
+        words = [_compiler(), *flags, "-o", str(unfinished), str(root / SOURCE), "-lm"]
         try:
             # Compilers without OpenMP, as macOS has one, make a kernel of one thread.
             if subprocess.run([*words, OPENMP], capture_output=True).returncode:

@@ -1,4 +1,4 @@
-"""Run language models of GGUF files in a pool of processes, with the exact probability of every token.
+"""Engine: runs GGUF language models in a pool of worker processes, with the exact probability of every token.
 
 Example::
 

@@ -1,4 +1,4 @@
-"""The one-line forms: a pool opened, used and closed."""
+"""One-line calls: open a pool, use it and close it."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -33,9 +33,10 @@ def complete(
     reuse_prefix: bool = True,
     **pool: Any,
 ) -> Completion | list[Completion]:
-    """Complete one prompt (one Completion) or several (a list, in their order); `pool` are parameters of Pool.
+    """Complete one prompt (one Completion) or several (a list in the same order); `pool` takes parameters of Pool.
 
-    model None: the one that ships. Sequences default to one for each prompt, eight at most. Raises EngineError.
+    model None: the demonstration model that ships. The number of sequences defaults to one per prompt, at most eight.
+    Raises EngineError.
     """
     texts = prompts if isinstance(prompts, str) else list(prompts)
     asked: dict[str, Any] = {
@@ -53,11 +54,11 @@ def complete(
 
 
 def embed(texts: str | Iterable[str], *, model: str | Path | None = None, **options: Any) -> Floats:
-    """Vectors of length 1 of one text (dim,) or several (n, dim), float32; `options` are the parameters of EmbedSpec.
+    """Return unit vectors of one text (dim,) or several (n, dim), float32; `options` are the parameters of EmbedSpec.
 
     model: folder or name; None: the all-MiniLM-L6-v2 that is installed with the workbench. Loading takes seconds: open
-    an EmbeddingPool to embed again and again; its submit says which texts were cut. Warns (UserWarning) where texts
-    are longer than the model reads, as only their beginnings count then. Raises EngineError.
+    an EmbeddingPool for repeated use; the result of its submit says which texts were truncated. Warns (UserWarning)
+    where texts exceed the model's maximum length, as they are truncated to it. Raises EngineError.
     """
     with EmbeddingPool(EmbedSpec(model=str(model or ""), **options)) as opened:
         done = opened.compute([texts] if isinstance(texts, str) else texts)

@@ -1,41 +1,43 @@
-"""Every failure of the engine, as one tree.
+"""Exceptions of the engine, as one tree.
 
     EngineError
-    ├── ConfigError      a parameter, name or grammar is wrong; nothing was started. Mend the call and go on.
-    ├── ModelError       a model file cannot be used, or the model gave no usable numbers. Choose another file.
-    │   └── MemoryRefused    weights and KV cache do not fit this machine; the arithmetic is in the text.
-    ├── DownloadError    a model could not be fetched from the hub; the text says why, and what had come is kept.
-    │   └── NetworkError     the hub does not answer, or the connection broke. Everything local still works; try again.
-    ├── PromptTooLong    prompt longer than the context; both numbers are in the text. Shorten it or raise n_ctx.
+    ├── ConfigError      a parameter, name or grammar is invalid; nothing was started. Fix the call and continue.
+    ├── ModelError       a model file cannot be used, or its logits are not finite. Choose another file.
+    │   └── MemoryRefused    weights and KV cache do not fit this machine; the text shows the arithmetic.
+    ├── DownloadError    a model could not be downloaded from the hub; the text says why. Partial files stay.
+    │   └── NetworkError     the hub does not answer, or the connection broke. Everything local still works; retry.
+    ├── PromptTooLong    prompt longer than the context; the text has both numbers. Shorten it or raise n_ctx.
     ├── QueueFull        too many jobs wait in this pool. Wait, then submit again.
-    ├── JobTimeout       `result(timeout=…)` ran out of time; the job goes on. Also a TimeoutError.
-    ├── BenchTimeout     a sample or a load of a benchmark took too long: a worker hangs or is slow. The run goes on.
-    ├── ProgramFailed    a program beside ours (llama-bench, the compiler) gave up; its last words are in the text.
-    ├── LimitExceeded    foreign input took more time or memory than it may have, or ended the process that read it.
+    ├── JobTimeout       `result(timeout=…)` timed out; the job continues. Also a TimeoutError.
+    ├── BenchTimeout     a benchmark's sample or model load took too long: a worker hangs or is slow. The run goes on.
+    ├── ProgramFailed    an external program (llama-bench, the compiler) failed; the text ends with its last output.
+    ├── LimitExceeded    untrusted input exceeded its time or memory limit, or ended the process that read it.
     ├── WorkerDied       the process that ran this job ended; the pool starts another. Submit again.
     ├── PoolClosed       the pool was closed, or could not keep a worker alive. Open another.
     └── HistoryError     the history database cannot be used; nothing in it was changed.
-        ├── HistoryLocked    another process owns the file; its number is in the text.
+        ├── HistoryLocked    another process has the file open; the text has its process id.
         └── HistoryNewer     the file was written by a newer version of this workbench.
 
-The pages show the text of any of these where the person is looking; anything else is a defect of ours.
+The pages show the text of any of these next to the action that failed; any other exception is a defect of this code.
 """
 
 from typing import Self
 
 MOST_CHARACTERS, LAST_CHARACTERS = 2_000, 600
-"""Of a failure's text: what a person wrote and the text quotes may be without end; what to do next stands last."""
+"""Maximum length of an error text, and how much of its end is preserved: quoted user input may have any length, and
+the advice on what to do next is at the end."""
 
 
 class EngineError(Exception):
-    """Base of all failures; the text says what happened, what it means and what to do next.
+    """Base of all exceptions of the engine; the text says what happened, what it means and what to do next.
 
-    Whoever keeps one keeps `bare()` of it, and raises `bare()` of what is kept: a traceback holds every frame that an
-    error passed through with all its variables, and each further `raise` of the same error adds to it.
+    Code that stores an error stores its `bare()` copy, and raises a `bare()` copy of the stored one: a traceback
+    references every frame that the error passed through with all its variables, and each further `raise` of the same
+    error extends it.
     """
 
     def bare(self) -> Self:
-        """A copy without traceback, cause and context."""
+        """Return a copy without traceback, cause and context."""
         copy = type(self).__new__(type(self), *self.args)
         vars(copy).update(vars(self))
         return copy
@@ -48,7 +50,7 @@ class EngineError(Exception):
 
 
 class ConfigError(EngineError, ValueError):
-    """A parameter is out of range, unknown or malformed: seen by the caller, who mends it and calls again."""
+    """A parameter is out of range, unknown or malformed; the caller can correct it and call again."""
 
 
 class ModelError(EngineError):
@@ -60,43 +62,43 @@ class MemoryRefused(ModelError):
 
 
 class DownloadError(EngineError):
-    """A model could not be fetched from the hub: not found, not allowed, no room, or not what was promised."""
+    """A model could not be downloaded from the hub: not found, not permitted, no disk space, or unexpected content."""
 
 
 class NetworkError(DownloadError):
-    """The hub cannot be reached or broke off; the same download, started again, goes on where it stopped."""
+    """The hub cannot be reached or the connection broke; the same download, restarted, resumes where it stopped."""
 
 
 class PromptTooLong(EngineError, ValueError):
-    """The prompt has more tokens than the context; nothing was cut."""
+    """The prompt has more tokens than the context; nothing was truncated."""
 
 
 class QueueFull(EngineError):
-    """The pool's waiting room is full; recoverable by waiting."""
+    """The pool's queue is full; recoverable by waiting."""
 
 
 class JobTimeout(EngineError, TimeoutError):
-    """The result was not there in time; the job itself goes on."""
+    """The result was not available in time; the job itself continues."""
 
 
 class BenchTimeout(EngineError, TimeoutError):
-    """A sample was not finished, or a model not loaded, in the time allowed; its workers are ended, others go on."""
+    """A sample or a model load exceeded its time limit; its workers are ended, others continue."""
 
 
 class ProgramFailed(EngineError):
-    """A program that is not ours ended without doing its work: what it said last tells what to mend."""
+    """An external program ended without completing its work; its last output shows what to fix."""
 
 
 class LimitExceeded(EngineError):
-    """Foreign input is too large or too complex for the process that reads it; nothing else was disturbed."""
+    """Untrusted input is too large or too complex for the process that reads it; nothing else was affected."""
 
 
 class WorkerDied(EngineError):
-    """The worker process of this job ended before the job did; the pool recovers by itself."""
+    """The worker process of this job ended before the job finished; the pool recovers by itself."""
 
 
 class PoolClosed(EngineError):
-    """The pool takes no more jobs."""
+    """The pool accepts no more jobs."""
 
 
 class HistoryError(EngineError):

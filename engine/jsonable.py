@@ -1,11 +1,14 @@
-"""Results and specs as plain values for JSON: the form of exports, of `--json` on the command line and of the pages.
+"""Conversion of results and specs to plain JSON values, for exports, `--json` on the command line and the pages.
 
-Bytes are lists of whole numbers, as OpenAI's clients expect them. JSON has no infinity: minus infinity is the
-string "-inf". null is a figure that was not taken.
+Bytes are lists of integers, as OpenAI's clients expect them. JSON has no infinity: minus infinity is the string
+"-inf". null is a value that was not measured.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import fields
+from datetime import date
+from decimal import Decimal
 from typing import Any, TypeVar
 
 from engine.results import Candidate, Completion, StepTable, TokenStep
@@ -16,14 +19,35 @@ S = TypeVar("S", bound=Spec)
 
 
 def figure(value: float | None) -> Figure:
-    """The number itself, its name where it is infinite, None for NaN, which stands for a figure that was not taken."""
+    """Return the number itself, its name where it is infinite, or None for NaN, which means not measured."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value
 
 
+def plain(value: Any) -> Any:
+    """Return a database value in JSON form: times and ids as text, infinities by name, None for NaN."""
+    match value:
+        case Mapping():
+            return {str(key): plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [plain(each) for each in value]
+        case bool() | int() | str() | None:
+            return value
+        case float():
+            return figure(value)
+        case bytes():
+            return value.hex()
+        case Decimal():
+            return float(value)
+        case date():
+            return value.isoformat()
+        case _:
+            return str(value)
+
+
 def candidate_to_dict(candidate: Candidate) -> dict[str, Any]:
-    """One candidate by field name."""
+    """Return one candidate as a dict by field name."""
     return {
         "id": candidate.id,
         "bytes": list(candidate.bytes),
@@ -34,7 +58,7 @@ def candidate_to_dict(candidate: Candidate) -> dict[str, Any]:
 
 
 def step_to_dict(step: TokenStep) -> dict[str, Any]:
-    """One step by field name, its candidates under "top"."""
+    """Return one step as a dict by field name, its candidates under "top"."""
     return {
         "id": step.id,
         "bytes": list(step.bytes),
@@ -54,7 +78,7 @@ def step_to_dict(step: TokenStep) -> dict[str, Any]:
 
 
 def completion_to_dict(completion: Completion) -> dict[str, Any]:
-    """A finished job with all its steps."""
+    """Return a finished job with all its steps as a dict."""
     return {
         "id": completion.id,
         "text": completion.text,
@@ -69,12 +93,12 @@ def completion_to_dict(completion: Completion) -> dict[str, Any]:
 
 
 def spec_to_dict(spec: Spec) -> dict[str, Any]:
-    """All values of a spec, the defaults too, so that a later change of defaults does not change what was kept."""
+    """Return all values of a spec with its defaults, so that later changes of defaults do not alter stored specs."""
     return {field.name: _plain(getattr(spec, field.name)) for field in fields(spec)}  # type: ignore[arg-type]
 
 
 def spec_from_dict(kind: type[S], values: dict[str, Any]) -> S:
-    """The spec that `spec_to_dict` wrote; raises ConfigError for unknown names and values out of range."""
+    """Return the spec that `spec_to_dict` wrote; raises ConfigError for unknown names and values out of range."""
     known = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
     read: dict[str, Any] = {
         name: float(value) if isinstance(known.get(name), float) and value in ("inf", "-inf") else value

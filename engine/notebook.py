@@ -1,4 +1,4 @@
-"""A Completion as one piece of HTML for a notebook: the coloured strip with candidates on hover; no script in it."""
+"""Notebook HTML of a Completion: the coloured token strip with candidates on hover, without scripts."""
 
 import math
 from collections.abc import Iterator
@@ -40,9 +40,9 @@ _GROUND = {
 
 
 def to_html(completion: Completion) -> str:
-    """The strip of a completion, the prompt before it muted; at most 2,000 tokens of each and ten candidates a token.
+    """Return the token strip of a completion, preceded by the muted prompt.
 
-    Every text of the model is escaped.
+    At most 2,000 tokens of each and ten candidates per token. All text from the model is escaped.
     """
     prompt = "".join(_tokens(completion.prompt_steps, "t p"))
     generated = "".join(_tokens(completion.steps, "t"))
@@ -74,7 +74,7 @@ def _tokens(steps: StepTable, kind: str) -> Iterator[str]:
 
 
 def _visible(text: str) -> str:
-    """Escaped text; newlines with a mark before them, characters that would steer the page as their escapes."""
+    """Return escaped text; newlines get a mark before them, non-printable characters appear as escape sequences."""
     marked = (
         '<span class="mark">↵</span>\n' if mark == "\n" else escape(mark if _is_shown(mark) else repr(mark)[1:-1])
         for mark in text
@@ -83,7 +83,7 @@ def _visible(text: str) -> str:
 
 
 def _is_shown(mark: str) -> bool:
-    # The joiner and the variation selector are part of many emoji.
+    # The zero-width joiner and the variation selector are part of many emoji.
     return mark.isprintable() or mark in " \t\u200d\ufe0f"
 
 

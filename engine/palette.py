@@ -1,25 +1,25 @@
-"""The colours of tokens: thresholds and ramps, once for the token strip and for the strip in a notebook.
+"""Token colours: thresholds and colour ramps, shared by the pages' token strip and the strip in a notebook.
 
-They stand in the engine, not with the pages, because a Completion shows itself in a notebook where no page is
-installed. Yellow to red means one thing, surprise at the chosen token; blue means every other quantity.
+They belong to the engine, not to the pages, because a Completion renders itself in notebooks where no pages are
+installed. Yellow to red always means surprise at the chosen token; blue is used for every other quantity.
 """
 
 from typing import NamedTuple
 
 SURPRISE_P = (0.7, 0.35, 0.15, 0.05, 0.01, 0.001)
-"""Probability of the token from which a band begins, band 0 first; below the last is band 6."""
+"""Minimum token probability of each band, band 0 first; below the last is band 6."""
 
 ENTROPY_BITS = (0.5, 1.5, 2.5, 3.5, 5.0, 7.0)
-"""Entropy up to which a band of Uncertainty reaches, bits; above the last is band 6."""
+"""Maximum entropy of each band of Uncertainty, in bits; above the last is band 6."""
 
 TIME_RATIO = (1.1, 1.25, 1.5, 2.0, 4.0, 10.0)
-"""Time of a token over the median of its trial, up to which a band of Time reaches; above the last is band 6."""
+"""Maximum of each band of Time, as the ratio of a token's time to the median of its trial; above the last is band 6."""
 
 NUM_BANDS = 7
 
 
 class Ramp(NamedTuple):
-    """Backgrounds of bands 1 to 6 (band 0 has none) and the text colour that stands on each."""
+    """Background colours of bands 1 to 6 (band 0 has none) and the text colour on each."""
 
     backgrounds: tuple[str, ...]
     texts: tuple[str, ...]
@@ -44,17 +44,20 @@ QUANTITY = {
 
 
 def surprise_band(p: float) -> int:
-    """Band 0 (expected) to 6 (astonishing) of a token that the model gave the probability p."""
+    """Return the band, 0 (expected) to 6 (very surprising), of a token of probability p."""
     return sum(p < threshold for threshold in SURPRISE_P)
 
 
 def quantity_band(value: float, limits: tuple[float, ...]) -> int:
-    """Band 0 to 6 of a quantity: how many of the limits it exceeds."""
+    """Return the band of a quantity, 0 to 6: the number of limits it exceeds."""
     return sum(value > limit for limit in limits)
 
 
 def variables(theme: str) -> str:
-    """CSS custom properties of one theme, "light" or "dark": --s1 to --s6 and --q1 to --q6, texts with a t behind."""
+    """Return the CSS custom properties of one theme, "light" or "dark".
+
+    --s1 to --s6 and --q1 to --q6; text colours have the suffix t.
+    """
     lines = []
     for letter, ramp in (("s", SURPRISE[theme]), ("q", QUANTITY[theme])):
         for band, (background, text) in enumerate(zip(*ramp, strict=True), start=1):

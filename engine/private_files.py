@@ -1,7 +1,6 @@
-"""File permissions: what the workbench keeps is its user's alone, what a person asks for follows their umask."""
+"""File permissions: the workbench's own files are private to its user; files that a person names follow their umask."""
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,13 +10,13 @@ from engine.settings import shipped_folder
 
 OTHERS = 0o077
 SHIPPED = frozenset({"catalogue", "demo", "prices", "prompts", "reference"})
-"""What lies in data/ of a checkout and is not written there: it stays as it was checked out."""
+"""Folders of data/ in a checkout that the workbench never writes: their permissions stay as checked out."""
 
 _persons: list[int] = []
 
 
 def begin() -> None:
-    """Files and folders that this process and its children make from now on are its user's alone (umask 077)."""
+    """Make new files and folders of this process and its children private to its user from now on (umask 077)."""
     _persons.append(os.umask(OTHERS))
 
 
@@ -28,7 +27,7 @@ def end() -> None:
 
 @contextmanager
 def persons_umask() -> Iterator[None]:
-    """For a file that a person names themselves: their own umask, as it was before `begin`."""
+    """Apply the umask from before `begin` within the block, for files that a person names themselves."""
     if not _persons:
         yield
         return
@@ -40,9 +39,9 @@ def persons_umask() -> Iterator[None]:
 
 
 def tighten(path: Path) -> None:
-    """Take the permissions of others from a file, or from a folder and all in it that is this user's.
+    """Remove group and other permissions from a file, or from a folder and its contents, where owned by this user.
 
-    Left as they are: links and files with several names, which belong to others too, and what ships in a checkout.
+    Unchanged: symbolic links and files with several hard links, which may be shared, and data that ships in a checkout.
     """
     is_checkouts = path == shipped_folder()
     if not is_checkouts:
@@ -62,17 +61,3 @@ def _tighten_one(path: Path) -> None:
         is_file = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         if status.st_uid == os.geteuid() and status.st_mode & OTHERS and (is_file or stat.S_ISDIR(status.st_mode)):
             path.chmod(stat.S_IMODE(status.st_mode) & ~OTHERS)
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replace a file whole by one of mode 0600; of two writers at once the later one's stays. Raises OSError."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
-    try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(content)
-        partial.replace(path)
-    except OSError:
-        with suppress(OSError):
-            partial.unlink()
-        raise

@@ -1,4 +1,4 @@
-"""What a job gives back: steps kept in a table, read as TokenStep, gathered in a Completion."""
+"""Results of a job: steps stored in a table, read as TokenStep, collected in a Completion."""
 
 import math
 import threading
@@ -37,7 +37,7 @@ Floats = npt.NDArray[np.float32]
 
 @cache
 def step_dtype(k: int) -> np.dtype[np.void]:
-    """A step as one row: its RECORD, and of each of k candidates the id, the logprob and the final probability."""
+    """Return the row dtype of a step: its RECORD, and the id, logprob and final probability of each of k candidates."""
     candidates = [("top_ids", "<i4", (k,)), ("top_logprobs", "<f4", (k,)), ("top_p_final", "<f4", (k,))]
     return np.dtype([("record", RECORD), *candidates], align=True)
 
@@ -47,7 +47,7 @@ def _bytes_of(rows: Records) -> memoryview:
 
 
 class Candidate(NamedTuple):
-    """One token that could have been chosen; logprob in nats, p_final the probability just before the draw."""
+    """Candidate token of a step; logprob in nats, p_final the probability just before the draw."""
 
     id: int
     bytes: bytes
@@ -57,10 +57,10 @@ class Candidate(NamedTuple):
 
 
 class Timings(NamedTuple):
-    """Where a job's time went: seconds, token counts, tokens per second (None: nothing to divide).
+    """Time breakdown of a job: seconds, token counts, tokens per second (None: undefined).
 
-    threads, threads_batch: which computed most decodes with steps only, and most with prompts, while it ran; None where
-    there were none, or it is not known.
+    threads, threads_batch: thread counts of most decodes with steps only, and of most decodes with prompt tokens, while
+    the job ran; None where there were none, or unknown.
     """
 
     queue_s: float
@@ -76,24 +76,24 @@ class Timings(NamedTuple):
 
     @property
     def prefill_per_s(self) -> float | None:
-        """Prompt tokens computed per second of prefill."""
+        """Prompt tokens computed (cached ones excluded) per second of prefill."""
         computed = self.num_prompt - self.num_cached
         return computed / self.prefill_s if self.prefill_s > 0 else None
 
     @property
     def decode_per_s(self) -> float | None:
-        """Tokens after the first per second of decoding."""
+        """Generated tokens after the first, per second of decoding."""
         return (self.num_generated - 1) / self.decode_s if self.decode_s > 0 and self.num_generated > 1 else None
 
     def to_dict(self) -> dict[str, float | int | None]:
-        """All figures by name, the two rates included."""
+        """Return all values by name, including the two rates."""
         return {**self._asdict(), "prefill_per_s": self.prefill_per_s, "decode_per_s": self.decode_per_s}
 
 
 class StepTable(Sequence["TokenStep"]):
-    """Steps as rows, read by columns: `records` (n,) of RECORD; `top_ids`, `top_logprobs`, `top_p_final` (n, k) each.
+    """Table of steps with column access: `records` (n,) of RECORD; `top_ids`, `top_logprobs`, `top_p_final` (n, k).
 
-    Reads as a sequence of TokenStep. One thread appends; any others may read what was there when they looked.
+    Also a sequence of TokenStep. One thread appends; other threads may read the rows present at that moment.
     """
 
     def __init__(self, vocabulary: Vocabulary, k: int, *, is_prompt: bool = False) -> None:
@@ -110,19 +110,19 @@ class StepTable(Sequence["TokenStep"]):
     def of(
         cls, vocabulary: Vocabulary, records: Records, ids: Ints, logprobs: Floats, p_final: Floats, *, is_prompt: bool
     ) -> Self:
-        """A table made whole, as history reads it back."""
+        """Return a complete table from its columns, as read back from history."""
         table = cls(vocabulary, ids.shape[1], is_prompt=is_prompt)
         table.append(records, ids, logprobs, p_final)
         return table
 
     def append(self, records: Records, ids: Ints, logprobs: Floats, p_final: Floats) -> None:
-        """Add n steps."""
+        """Append n steps."""
         rows = np.zeros(len(records), self._rows.dtype)
         rows["record"], rows["top_ids"], rows["top_logprobs"], rows["top_p_final"] = records, ids, logprobs, p_final
         self.append_bytes(_bytes_of(rows))
 
     def append_bytes(self, rows: bytes | memoryview) -> None:
-        """Add n steps by the bytes of their rows of step_dtype; the table grows by doubling."""
+        """Append n steps from the bytes of their step_dtype rows; the table grows by doubling."""
         width = self._rows.itemsize
         start, end = self._size, self._size + len(rows) // width
         if end > len(self._rows):
@@ -138,7 +138,7 @@ class StepTable(Sequence["TokenStep"]):
 
     @property
     def records(self) -> Records:
-        """Fixed figures of each step, shape (n,)."""
+        """Fixed-size record of each step, shape (n,)."""
         column: Records = self._rows["record"]
         return column[: self._size]
 
@@ -167,7 +167,7 @@ class StepTable(Sequence["TokenStep"]):
         return ids
 
     def text_of(self, index: int) -> str:
-        """What step `index` adds to the readable text."""
+        """Return the readable text that step `index` adds."""
         with self._reading:
             for token in self._rows["record"]["id"][len(self._texts) : index + 1].tolist():
                 self._texts.append(self._decoder.step(token))
@@ -175,7 +175,7 @@ class StepTable(Sequence["TokenStep"]):
 
     @property
     def text(self) -> str:
-        """All steps as readable text; an unfinished character at the end reads U+FFFD."""
+        """All steps as readable text; an incomplete character at the end becomes U+FFFD."""
         raw = self.vocabulary.join(self.ids)
         if self._is_prompt and self.vocabulary.add_space_prefix:
             raw = raw.removeprefix(b" ")
@@ -202,7 +202,7 @@ class StepTable(Sequence["TokenStep"]):
         return f"StepTable({self._size:,} steps, k={self.k})"
 
     def __eq__(self, other: object) -> bool:
-        """Equal steps of equal vocabularies, bit for bit."""
+        """Compare steps bit for bit, and their vocabularies."""
         if not isinstance(other, StepTable):
             return NotImplemented
         if self is other:
@@ -211,7 +211,7 @@ class StepTable(Sequence["TokenStep"]):
         return about[0] == about[1] and self._bytes() == other._bytes() and _is_same(self.vocabulary, other.vocabulary)
 
     def __hash__(self) -> int:
-        return hash((self.k, self._is_prompt))  # it grows: nothing else stays
+        return hash((self.k, self._is_prompt))  # the table grows: nothing else is constant
 
     def _row(self, index: int) -> bytes:
         width = self._rows.itemsize
@@ -233,7 +233,7 @@ class StepTable(Sequence["TokenStep"]):
 
 
 def _table_of(vocabulary: Vocabulary, k: int, rows: bytes, is_prompt: bool) -> StepTable:
-    """A table that was copied or sent to another process."""
+    """Return a table rebuilt from its rows, for copies and unpickling."""
     table = StepTable(vocabulary, k, is_prompt=is_prompt)
     table.append_bytes(rows)
     return table
@@ -244,11 +244,11 @@ def _is_same(one: Vocabulary, other: Vocabulary) -> bool:
 
 
 class TokenStep:
-    """One token as it was decided. Figures are None where nothing was recorded (top_k=0, a prompt's first token).
+    """One token with its statistics, which are None where none were recorded (top_k=0, a prompt's first token).
 
     logprob, rank and entropy are exact over the whole vocabulary, of the model's own distribution before any sampler,
     in nats; rank 1 is the most probable and ties share the better rank. p_final is the probability just before the
-    draw, draw the uniform that decided, elapsed_s the seconds since the job's previous step.
+    draw, draw the uniform number used, elapsed_s the seconds since the job's previous step.
     """
 
     __slots__ = ("_index", "_table", "id", "text")
@@ -288,13 +288,13 @@ class TokenStep:
 
     @property
     def rank(self) -> int | None:
-        """1 for the most probable token."""
+        """Rank in the model's distribution, 1 for the most probable token."""
         rank: int | None = self._figure("rank")
         return rank
 
     @property
     def entropy(self) -> float | None:
-        """Entropy of the model's distribution, nats."""
+        """Entropy of the model's distribution, in nats."""
         entropy: float | None = self._figure("entropy")
         return entropy
 
@@ -312,7 +312,7 @@ class TokenStep:
 
     @property
     def draw(self) -> float | None:
-        """The uniform number in [0, 1) that decided; None where nothing was drawn."""
+        """The uniform number in [0, 1) used for the draw; None where nothing was drawn."""
         draw = float(self._table.records["draw"][self._index])
         return None if math.isnan(draw) else draw
 
@@ -323,18 +323,18 @@ class TokenStep:
 
     @property
     def num_kept(self) -> int | None:
-        """Candidates that the samplers left; None where nothing was drawn."""
+        """Number of candidates left by the samplers; None where nothing was drawn."""
         kept = int(self._table.records["num_kept"][self._index])
         return kept or None
 
     @property
     def is_forced(self) -> bool:
-        """True where the token was given, not drawn."""
+        """True where the token was forced, not drawn."""
         return bool(self._table.records["flags"][self._index] & FORCED)
 
     @property
     def is_resampled(self) -> bool:
-        """True where the grammar refused the first draw and the chain ran again."""
+        """True where the grammar rejected the first draw and the sampler chain ran again."""
         return bool(self._table.records["flags"][self._index] & RESAMPLED)
 
     @property
@@ -358,16 +358,16 @@ class TokenStep:
 
 
 def is_context_full(reason: FinishReason, num_generated: int, max_tokens: int) -> bool:
-    """Whether a job ended as its context had no more room, with fewer tokens than it might have generated."""
+    """Return whether a job ended because its context was full, with fewer than max_tokens generated."""
     return reason == "length" and num_generated < max_tokens
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A finished job. `text` ends before the stop string; `steps` keep its tokens. `seed` is the one used.
+    """Result of a finished job. `text` ends before the stop string; `steps` include its tokens. `seed` is the one used.
 
-    is_context_full: of those that ended by "length", the ones that met the end of the context before max_tokens. Copies
-    and unpickled ones are equal to the original; a pickle has of the vocabulary only the tokens that occur.
+    is_context_full: it ended by "length" because the context was full before max_tokens. Copies and unpickled
+    completions equal the original; a pickle contains only the vocabulary entries that occur in it.
     """
 
     text: str
@@ -382,7 +382,7 @@ class Completion:
 
     @property
     def ending(self) -> str:
-        """Why it ended, in words: finish_reason, or that the context is full."""
+        """Reason for the end, in words: finish_reason, or that the context is full."""
         return "the context is full" if self.is_context_full else self.finish_reason
 
     @property
@@ -391,7 +391,7 @@ class Completion:
         return self.steps.ids
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the coloured strip with candidates on hover."""
-        from engine.notebook import to_html  # which reads completions, and so imports this module
+        """Render for a notebook: the coloured token strip with candidates on hover."""
+        from engine.notebook import to_html  # imports this module, so it cannot be imported at the top
 
         return to_html(self)

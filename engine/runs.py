@@ -1,4 +1,4 @@
-"""What a benchmark run leaves behind, as plain values: the run, its cells, its samples."""
+"""Records of benchmark runs, as plain values: the run, its configurations, its samples."""
 
 import re
 from collections.abc import Mapping
@@ -16,10 +16,11 @@ _QUANTISATION = re.compile(r"(?i)(?<![a-z0-9])(i?q\d(?:_[a-z0-9]+)*|b?f16|f32|tq
 
 @dataclass(frozen=True, kw_only=True)
 class CellRecord:
-    """One configuration: settings by axis name (resolved), how it ended, and what is measured once.
+    """Record of one configuration: resolved settings by axis name, final status, and one-off measurements.
 
-    facts: load_cold_s, load_warm_s, interpreter_s, first_token_s, rest_s (seconds), resident_share (part of the file in
-    the page cache before the cold load), repetitions (of the workload in one sample), and what a question adds.
+    facts: load_cold_s, load_warm_s, interpreter_s, first_token_s, rest_s (seconds), resident_share (share of the file
+    in the page cache before the cold load), repetitions (of the workload in one sample), and values that a question
+    adds.
     """
 
     number: int
@@ -32,9 +33,9 @@ class CellRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """One run. plan: the benchmark's Plan as plain values; machine: its fingerprint; outcome: what a question found.
+    """Record of one run. plan: the Plan as plain values; machine: its fingerprint; outcome: result of the question.
 
-    An `origin` other than "measured" names where an imported run came from.
+    An `origin` other than "measured" names the source of an imported run.
     """
 
     id: str
@@ -53,7 +54,7 @@ class RunRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """One line of a list of runs; `sentence` is the run's first line, empty until it has one."""
+    """Summary of a run for lists; `sentence` is its headline result, empty until there is one."""
 
     id: str
     created_at: datetime
@@ -70,7 +71,7 @@ class RunSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class TrendPoint:
-    """One configuration in one run, as a point of its trend: the median over rounds with its 95 % interval.
+    """Trend point of one configuration in one run: the median over rounds with its 95 % confidence interval.
 
     by_round: the median of each round. machine, versions: as in RunRecord; machine_hash: the fingerprint's hash, empty
     where the run has none.
@@ -88,7 +89,7 @@ class TrendPoint:
 
 
 def machine_label(machine: Mapping[str, Any]) -> str:
-    """A machine in words: its name where it has one, else its processor and the cores that could be used."""
+    """Return a machine's label: its name if it has one, else its processor, with the number of usable cores."""
     name = str(machine.get("name") or machine.get("cpu") or machine.get("architecture") or "")
     cores = machine.get("allowed_cores")
     if not name or not isinstance(cores, list):
@@ -97,6 +98,6 @@ def machine_label(machine: Mapping[str, Any]) -> str:
 
 
 def quantisation_in(text: str) -> str:
-    """The quantisation that a model's name tells, such as Q4_K_M; empty where it tells none."""
+    """Return the quantisation named in a model's name, such as Q4_K_M; empty if there is none."""
     found = _QUANTISATION.search(text)
     return found[0].upper() if found else ""

@@ -1,4 +1,4 @@
-"""What a benchmark measures: the metrics with their formulas, and samples as rows of one array."""
+"""Benchmark samples: the metrics with their formulas, and samples as rows of one structured array."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -8,11 +8,11 @@ import numpy.typing as npt
 Flag = Literal["clean", "contended", "throttled", "cold"]
 FLAGS: tuple[Flag, ...] = ("clean", "contended", "throttled", "cold")
 FEWEST_CLEAN = 8
-"""Rounds with a clean sample that are enough for a cell: as many as the first verdict needs, stats.FIRST_LOOK."""
+"""Rounds with a clean sample that suffice for a configuration: as many as the first verdict needs, stats.FIRST_LOOK."""
 
 
 class Metric(NamedTuple):
-    """One figure of a sample; is_more_better None: neither. `formula` is what the tooltip says."""
+    """Metric of a sample; is_more_better None: neither direction is better. `formula` is the text of the tooltip."""
 
     name: str
     label: str
@@ -55,9 +55,9 @@ METRICS = (
 METRICS_BY_NAME = {metric.name: metric for metric in METRICS}
 
 MAIN_METRICS = ("tokens_per_s", "decode_per_s", "prefill_per_s", "end_to_end_per_s", "sentences_per_s")
-"""A run is judged by the first of these that it has."""
+"""In order of preference: a run is judged by the first of these that it has."""
 
-SURROUNDINGS = (
+SYSTEM_NOISE = (
     "steal_share",
     "pressure_share",
     "throttled_s",
@@ -66,9 +66,9 @@ SURROUNDINGS = (
     "involuntary_switches",
     "mhz",
 )
-"""Measured while a sample ran: share of processor time stolen by the hypervisor; share of time that somebody waited for
-a processor (PSI); seconds that the cgroup's quota stopped us; cores that other processes used; page faults that read
-the disk; switches that the kernel forced on the workers; clock of the cores. NaN where the system does not tell."""
+"""System noise during a sample: share of processor time stolen by the hypervisor; share of time in which any task
+waited for a processor (PSI); seconds of throttling by the cgroup's quota; cores used by other processes; major page
+faults; involuntary context switches of the workers; clock of the cores. NaN where the system does not report it."""
 
 SAMPLE = np.dtype(
     [
@@ -81,20 +81,20 @@ SAMPLE = np.dtype(
         ("is_anchor", "?"),
         ("is_replaced", "?"),
         *((metric.name, "<f8") for metric in METRICS),
-        *((name, "<f8") for name in SURROUNDINGS),
+        *((name, "<f8") for name in SYSTEM_NOISE),
     ]
 )
-"""cell: number within the run; round: from 0; position: place in the run, from 0; started_at: Unix seconds; flag: index
-into FLAGS; is_replaced: measured again after the anchor drifted, so kept but not counted; the rest as in METRICS and
-SURROUNDINGS, NaN where not measured."""
+"""cell: number of the configuration within the run; round: from 0; position: in the order of the run, from 0;
+started_at: Unix seconds; flag: index into FLAGS; is_anchor: a sample of the control; is_replaced: measured again after
+the control drifted, so stored but not counted; the rest as in METRICS and SYSTEM_NOISE, NaN where not measured."""
 
 Samples = npt.NDArray[np.void]
 
 
 def make_sample(**values: Any) -> Samples:
-    """One sample, shape (1,), of SAMPLE; what is not given is 0, a metric or a surrounding NaN."""
+    """Return one SAMPLE row, shape (1,); fields not given are 0, metrics and system noise NaN."""
     sample = np.zeros(1, SAMPLE)
-    for name in (*METRICS_BY_NAME, *SURROUNDINGS):
+    for name in (*METRICS_BY_NAME, *SYSTEM_NOISE):
         sample[name] = np.nan
     for name, value in values.items():
         sample[name] = value
@@ -102,15 +102,16 @@ def make_sample(**values: Any) -> Samples:
 
 
 def no_samples() -> Samples:
-    """An empty array of samples."""
+    """Return an empty array of samples."""
     return np.zeros(0, SAMPLE)
 
 
 def is_counted(samples: Samples) -> npt.NDArray[np.bool_]:
-    """Which samples of a run medians and verdicts use, shape (n,); decided once for all of its cells.
+    """Return the mask of a run's samples that medians and verdicts use, shape (n,).
 
-    The clean ones where every cell has them in FEWEST_CLEAN rounds at least, or in all of its rounds; else all, so that
-    no cell is judged by its quiet moments and another by its disturbed ones. Replaced samples never count.
+    Decided once for all configurations: only clean samples where every configuration has them in at least FEWEST_CLEAN
+    rounds or in all of its rounds; else all samples, so that no configuration is judged by quiet moments and another
+    by disturbed ones. Replaced samples never count.
     """
     kept: npt.NDArray[np.bool_] = ~samples["is_replaced"]
     clean: npt.NDArray[np.bool_] = kept & (samples["flag"] == FLAGS.index("clean"))

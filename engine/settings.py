@@ -1,4 +1,4 @@
-"""The settings of this machine: one table, read from environment variables with the prefix LOGITBENCH_."""
+"""Settings of this machine: one table, read from environment variables with the prefix LOGITBENCH_."""
 
 import difflib
 import os
@@ -10,6 +10,7 @@ from typing import Any, Self
 import platformdirs
 
 from engine.errors import ConfigError
+from engine.files import check_utf8
 from engine.specs import MAX_RECORDED
 
 PREFIX = "LOGITBENCH_"
@@ -19,8 +20,11 @@ _PACKED_DATA = _PACKAGE / "_data"
 
 @dataclass(frozen=True)
 class Setting:
-    """One line of the table. A number as default: a whole number from `low` to `high`; a text: a path, or with is_many
-    several, separated as in PATH, or with `choices` one of these words."""
+    """Definition of one setting; the type of `default` determines the values.
+
+    A number: an integer from `low` to `high`. A text: a path; with is_many several paths, separated as in PATH; with
+    `choices` one of these words.
+    """
 
     name: str
     default: int | str
@@ -70,10 +74,10 @@ SETTINGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Every setting with its value; paths are absolute. Made by `from_environment`, which fills the defaults in.
+    """Values of all settings; paths are absolute. Created by `from_environment`, which fills in the defaults.
 
-    `model_folders` is the setting `models`: at least one. `model` None stands for the model that ships, `llama_bench`
-    None for the program built here or in PATH; `access` is "", "token" or "open".
+    `model_folders` is the setting `models`: at least one. `model` None means the model that ships, `llama_bench` None
+    the program built by the workbench or the one in PATH; `access` is "", "token" or "open".
     """
 
     home: Path
@@ -89,9 +93,9 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """Read LOGITBENCH_* variables; an empty one counts as not set. Creates no folder.
+        """Read the LOGITBENCH_* variables; an empty one counts as not set. Creates no folder.
 
-        Raises ConfigError for a value out of range, a malformed one, or a name that no setting has.
+        Raises ConfigError for a value that is out of range or malformed, and for an unknown setting.
         """
         _refuse_unknown(environment)
         values: dict[str, Any] = {setting.name: _read(setting, environment) for setting in SETTINGS}
@@ -102,22 +106,22 @@ class Settings:
 
     @property
     def models(self) -> Path:
-        """The folder of models that what is made or downloaded here goes into."""
+        """Folder for models created or downloaded by the workbench."""
         return self.model_folders[0]
 
 
 def is_checkout() -> bool:
-    """True when the package runs from its source tree, False when it was installed from a wheel."""
+    """Return True when the package runs from its source tree, False when it was installed from a wheel."""
     return not _PACKED_DATA.is_dir()
 
 
 def shipped_folder() -> Path:
-    """Folder of the data that ships, to be read only: data/ of a checkout, engine/_data of a wheel."""
+    """Return the folder of data that ships, read-only: data/ of a checkout, engine/_data of a wheel."""
     return _PACKAGE.parent / "data" if is_checkout() else _PACKED_DATA
 
 
 def writable_folder() -> Path:
-    """Where written things lie unless LOGITBENCH_HOME moves them; the folder need not exist yet."""
+    """Return the default folder for written data, which LOGITBENCH_HOME overrides; it may not exist yet."""
     return _PACKAGE.parent / "data" if is_checkout() else Path(platformdirs.user_data_dir("logitbench"))
 
 
@@ -132,7 +136,7 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
 
 
 def _read(setting: Setting, environment: Mapping[str, str]) -> int | str | Path | tuple[Path, ...] | None:
-    """A whole number in its range, a choice, an absolute path or several, or None for a path that is not set."""
+    """Return a checked integer, a choice, one or several absolute paths, or None for a path that is not set."""
     text = environment.get(setting.variable, "").strip()
     if setting.choices:
         return _choice(setting, text)
@@ -162,6 +166,8 @@ def _choice(setting: Setting, text: str) -> str:
 
 def _path(setting: Setting, text: str) -> Path:
     try:
-        return Path(text).expanduser().resolve()
+        path = Path(text).expanduser().resolve()
+        check_utf8(path, ConfigError)
+        return path
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(f"{setting.variable} = {text!r}: must be a path of this machine ({error})") from error

@@ -1,4 +1,4 @@
-"""Shutdown with a bound: after a signal this process ends within seconds, whatever still runs."""
+"""Bounded shutdown: after a signal this process ends within seconds, whatever still runs."""
 
 import faulthandler
 import os
@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 
 WITHIN_S = 4.5
-"""From the signal to the end of the process at the latest."""
+"""Maximum seconds from the signal to the end of the process."""
 LINGER_S = 0.5
-"""After everything is closed, for what else the process does before it ends."""
+"""Seconds left to the process after everything is closed, for its remaining work before it ends."""
 
 
 class Shutdown:
-    """Handles the first signal as before, but with a deadline; the second one ends the process at once.
+    """Signal handling with a deadline: the first signal runs the previous handler, the second ends the process at once.
 
-    close: called on a thread of its own at the first signal; the process ends soon after it returns. Child programs
-    end with their parent. Install it on the main thread.
+    close: called on its own thread at the first signal; the process ends soon after it returns. Child processes end
+    with their parent. Install it on the main thread.
     """
 
     def __init__(self, close: Callable[[], object] | None = None) -> None:
@@ -27,7 +27,7 @@ class Shutdown:
         self._is_begun = False
 
     def install(self, *numbers: signal.Signals) -> None:
-        """Handle these signals; does nothing on any other than the main thread, which alone may."""
+        """Handle these signals; does nothing outside the main thread, which alone may install handlers."""
         if threading.current_thread() is threading.main_thread():
             for number in numbers:
                 signal.signal(number, self._handler(signal.getsignal(number)))
@@ -37,7 +37,7 @@ class Shutdown:
             if self._is_begun:
                 os._exit(128 + number)
             self._is_begun = True
-            # A thread of C ends the process, which needs no interpreter, and writes where each thread was.
+            # A C thread, which needs no interpreter, ends the process after dumping the stack of each thread.
             faulthandler.dump_traceback_later(WITHIN_S, exit=True, file=sys.__stderr__ or sys.stderr)
             if self._close is not None:
                 threading.Thread(target=self._end, args=(number,), name="logitbench-shutdown", daemon=True).start()
@@ -54,7 +54,7 @@ class Shutdown:
 
 
 def close_all(closes: Iterable[Callable[[], object]], within_s: float) -> list[str]:
-    """Call all of these at once, each on a daemon thread, and wait; gives the names of those not over in time."""
+    """Call all of these concurrently on daemon threads and wait; return the names of those not finished in time."""
     threads = [threading.Thread(target=close, name=close.__qualname__, daemon=True) for close in closes]
     for thread in threads:
         thread.start()

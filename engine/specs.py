@@ -1,4 +1,4 @@
-"""What a model, a pool and a request are told: frozen, checked once when made, unknown names refused."""
+"""Parameters of sampling, pools and requests: frozen, validated on construction, unknown names rejected."""
 
 import difflib
 import inspect
@@ -34,11 +34,11 @@ MAX_SEQUENCES = 256
 MAX_RECORDED = 1024
 MAX_ID = (1 << 31) - 1
 MAX_BIAS = 3.4e38
-"""Beyond it a 32-bit float is infinite."""
+"""Near the largest finite 32-bit float."""
 
-# What one request may bring, so that none keeps all streams of its worker waiting for long.
+# Limits on one request, so that none delays all sequences of its worker for long.
 MAX_PROMPT_CHARACTERS = 1 << 21
-"""About half a million tokens of English, which take a tokenizer about a second; ids may be more."""
+"""About half a million tokens of English, which take about a second to tokenise; a prompt of ids may be longer."""
 MAX_PROMPT_IDS = 1 << 24
 MAX_GRAMMAR_CHARACTERS = 1 << 18
 MAX_SCHEMA_CHARACTERS = 1 << 20
@@ -46,17 +46,17 @@ MAX_STOPS = 64
 MAX_STOP_CHARACTERS = 1000
 MAX_BIASES = 10_000
 MAX_BREAKERS = 32
-"""llama.cpp compares each with every token of the vocabulary before the first step: 0.1 to 0.2 s for 32 of 32,000."""
+"""llama.cpp compares each with every vocabulary token before the first step: 0.1 to 0.2 s for 32 with 32,000 tokens."""
 MAX_BREAKER_BYTES = 40
-"""llama.cpp cuts longer ones (llama-sampler.cpp, MAX_CHAR_LEN)."""
+"""llama.cpp truncates longer ones (llama-sampler.cpp, MAX_CHAR_LEN)."""
 
 
 class Refusing(type):
-    """Makes an unknown keyword a ConfigError that offers the nearest known name."""
+    """Metaclass that turns an unknown keyword into a ConfigError that suggests the nearest known name."""
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """Parameters of the constructor, for help() and editors; `__call__` below would hide them."""
+        """Signature of the constructor, for help() and editors; `__call__` below would hide it."""
         signature = inspect.signature(vars(cls)["__init__"])
         return signature.replace(parameters=list(signature.parameters.values())[1:], return_annotation=cls)
 
@@ -71,7 +71,7 @@ class Refusing(type):
 
 
 def refusing(function: Callable[P, T]) -> Callable[P, T]:
-    """As `Refusing`, for a function: an unknown keyword is a ConfigError that says where it belongs."""
+    """Decorate a function, as `Refusing` does for classes: an unknown keyword is a ConfigError with a hint."""
     known = list(inspect.signature(function).parameters)
 
     @wraps(function)
@@ -85,7 +85,7 @@ def refusing(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
-    """Where an unknown parameter belongs, else the known name that is nearest to it, else all."""
+    """Return a hint for an unknown parameter: where it belongs, else the nearest known name, else all known names."""
     homes = [spec.goes_into for spec in Spec.__subclasses__() if spec.goes_into and name in spec.__dataclass_fields__]  # type: ignore[attr-defined]
     if homes:
         return f"it belongs in {' or in '.join(homes)}"
@@ -94,18 +94,18 @@ def _hint(name: str, known: Sequence[str]) -> str:
 
 
 class Spec(metaclass=Refusing):
-    """Base of the frozen specs. goes_into: where a person gives one of its parameters."""
+    """Base of the frozen specs. goes_into: where callers pass the spec's parameters, for error messages."""
 
     goes_into = ""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make the spec from plain values; raises ConfigError for unknown names and values out of range."""
+        """Create the spec from plain values; raises ConfigError for unknown names and values out of range."""
         made: Self = cls(**values)
         return made
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values by name, only those that differ from the defaults."""
+        """Return plain values by name, only those that differ from the defaults."""
         return {
             field.name: getattr(self, field.name)
             for field in fields(self)  # type: ignore[arg-type]
@@ -147,7 +147,7 @@ class Spec(metaclass=Refusing):
 
 
 def whole_number(value: object) -> int | None:
-    """The int that a whole number of any type stands for; None for anything else, also for True and False."""
+    """Convert an integer of any type to int; return None for anything else, also for True and False."""
     try:
         return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -155,12 +155,12 @@ def whole_number(value: object) -> int | None:
 
 
 def is_real(value: object) -> bool:
-    """True for numbers of any type, not for True and False."""
+    """Return True for real numbers of any type, but not for True and False."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _at_most(most: int, what: str, given: Iterable[Any]) -> list[Any]:
-    """All that is given. Raises ConfigError for more than `most`, without looking at the rest."""
+    """Return all given items as a list. Raises ConfigError for more than `most`, without reading the rest."""
     taken = list(islice(given, most + 1))
     if len(taken) > most:
         number = f"{len(given):,}" if isinstance(given, Sized) else f"more than {most:,}"
@@ -169,8 +169,10 @@ def _at_most(most: int, what: str, given: Iterable[Any]) -> list[Any]:
 
 
 def plain_text(name: str, text: object, most_characters: int | None = None) -> str:
-    """`text` as a str and nothing more. Raises ConfigError for anything else, where it is too long, and where it has no
-    UTF-8, as half of a surrogate pair has none."""
+    """Return `text` as a plain str.
+
+    Raises ConfigError where it is not text, is too long, or cannot be encoded as UTF-8 (half of a surrogate pair).
+    """
     if not isinstance(text, str):
         raise ConfigError(f"{name} = {text!r}: must be text")
     if most_characters is not None and len(text) > most_characters:
@@ -185,7 +187,7 @@ def plain_text(name: str, text: object, most_characters: int | None = None) -> s
 
 
 def given_prompt(prompt: str | Sequence[int]) -> str | list[int]:
-    """A prompt as plain text or plain ids. Raises ConfigError for what is neither."""
+    """Return a prompt as plain text or a list of ids. Raises ConfigError for anything else."""
     if isinstance(prompt, str):
         return plain_text("prompt", prompt, MAX_PROMPT_CHARACTERS)
     if isinstance(prompt, bytes | bytearray) or not isinstance(prompt, Iterable):
@@ -201,13 +203,13 @@ def given_prompt(prompt: str | Sequence[int]) -> str | list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling(Spec):
-    """How the next token is chosen; the defaults are llama.cpp's (common/common.h, common_params_sampling).
+    """Sampling parameters; the defaults are llama.cpp's (common/common.h, common_params_sampling).
 
     temperature 0 takes the most probable token. top_k 0, top_p 1, min_p 0, typical_p 1, top_n_sigma -1,
     xtc_probability 0, repeat_penalty 1, dry_multiplier 0 and mirostat 0 switch that stage off. penalty_last_n and
-    dry_penalty_last_n count tokens (-1: the whole context). logit_bias maps token ids to added logits (nats);
-    -inf bans a token. grammar is GBNF; json_schema a schema as text, converted to GBNF; only one of the two.
-    seed None: a random one, reported in the Completion. samplers: the order of the stages.
+    dry_penalty_last_n count tokens (-1: the whole context). logit_bias maps token ids to values added to the logits
+    (nats); -inf bans a token. grammar is GBNF; json_schema is a schema as text, converted to GBNF; only one of the two
+    may be given. seed None: a random one, reported in the Completion. samplers: the order of the sampler chain.
     """
 
     goes_into = "Sampling(...), which submit, map and complete take as `sampling`"
@@ -282,7 +284,7 @@ class Sampling(Spec):
 
 
 def _pairs(given: object) -> list[Any]:
-    """The items of a mapping, or the pairs themselves."""
+    """Return the items of a mapping, or the given pairs."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise ConfigError(f"logit_bias = {given!r}: must map token ids to numbers")
     return _at_most(MAX_BIASES, "logit_bias: {} entries", given.items() if isinstance(given, Mapping) else given)
@@ -299,7 +301,7 @@ def _biases(given: object) -> tuple[tuple[int, float], ...]:
 
 
 def _bias(given: Any) -> tuple[int, float]:
-    """One token id with its bias."""
+    """Return one checked pair of token id and bias."""
     match given:
         case (token, bias) if is_real(bias) and (bias == -math.inf or abs(bias) <= MAX_BIAS):
             whole = whole_number(token)
@@ -312,13 +314,13 @@ def _bias(given: Any) -> tuple[int, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSpec(Spec):
-    """One model in `instances` processes of `parallel` sequences each; n_ctx counts tokens of one sequence.
+    """Parameters of a pool: one model in `instances` processes of `parallel` sequences; n_ctx is tokens per sequence.
 
-    threads None: adaptive, as many as are fastest just now, up to the cores this process may use over instances, and
-    that many while a job with reuse_prefix=False runs; a number is kept to. threads_batch None: as threads. n_batch
-    and n_ubatch None: llama.cpp's 2048 and 512, no more than n_ctx needs. share_weights: leave the weights in the page
-    cache, shared by all instances, instead of repacking them privately. pin: each instance keeps to cores of its own.
-    n_gpu_layers -1: all.
+    threads None: adaptive, the number that is currently fastest, up to the usable cores divided by instances, and
+    exactly that maximum while a job with reuse_prefix=False runs; a number is fixed. threads_batch None: as threads.
+    n_batch and n_ubatch None: llama.cpp's 2048 and 512, no more than n_ctx needs. share_weights: leave the weights in
+    the page cache, shared by all instances, instead of repacking them privately. pin: each instance runs on its own
+    cores. n_gpu_layers -1: all.
     """
 
     goes_into = "Pool(...)"
@@ -360,27 +362,27 @@ class PoolSpec(Spec):
 
     @property
     def padded_n_ctx(self) -> int:
-        """Tokens that one sequence really gets: llama.cpp pads to 256."""
+        """Tokens that one sequence is actually allocated: llama.cpp pads to a multiple of 256."""
         return -(-self.n_ctx // 256) * 256
 
     @property
     def resolved_n_ubatch(self) -> int:
-        """Tokens of one physical batch: 512 unless told, never more than a sequence holds or n_batch."""
-        return self.n_ubatch or min(512, self.padded_n_ctx, self.n_batch or 512)
+        """Tokens of one physical batch: 512 unless given, at most what all sequences hold and at most n_batch."""
+        return self.n_ubatch or min(512, self.padded_n_ctx * self.parallel, self.n_batch or 512)
 
     @property
     def resolved_n_batch(self) -> int:
-        """Tokens of one llama_decode call; at least one for each sequence."""
+        """Tokens of one llama_decode call; at least one per sequence."""
         return max(self.n_batch or max(self.resolved_n_ubatch, min(2048, self.padded_n_ctx)), self.parallel)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request(Spec):
-    """One job: what `Pool.submit` is told, apart from the prompt.
+    """Parameters of one job, as passed to `Pool.submit`, except the prompt.
 
-    max_tokens 0 only scores the prompt. top_k: candidates recorded with each step; 0 records no figures at all.
-    stop: strings that end the text. prompt_logprobs: figures for the prompt's own tokens (nothing is reused then).
-    reuse_prefix False recomputes the prompt. generated: how many of the last prompt ids count as generated.
+    max_tokens 0 only scores the prompt. top_k: candidates recorded with each step; 0 records no statistics at all.
+    stop: strings that end the text. prompt_logprobs: statistics for the prompt's own tokens (this disables prefix
+    reuse). reuse_prefix False recomputes the prompt. generated: how many of the last prompt ids count as generated.
     """
 
     goes_into = "submit, map and complete themselves"

@@ -1,4 +1,4 @@
-"""Background tasks: state, progress, time left, stop and result of work in a thread of its own."""
+"""Background tasks: state, progress, time left, stop and result of work in its own thread."""
 
 import logging
 import math
@@ -15,13 +15,13 @@ ByPace = Literal["by pace"]
 BY_PACE: Final = "by pace"
 
 LEAST_SHARE = 0.05
-"""Below it nothing is said of the time left by the pace so far."""
+"""Minimum share done before the time left is extrapolated from the pace so far."""
 
 SMOOTHED_OVER_S = 10.0
 """Time constant of the filter over estimates of the time left."""
 
 ENDS_WITHIN_S = 4.0
-"""How long after a stop closing waits for the end; what hangs for longer is left to the end of the process."""
+"""Seconds after a stop that `close` waits for the end; a task that hangs for longer runs until the process ends."""
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -29,13 +29,13 @@ _log = logging.getLogger(__name__)
 
 
 class Stopped(EngineError):
-    """Somebody ended the task."""
+    """The task was stopped."""
 
 
 class Progress(NamedTuple):
     """Progress of a task.
 
-    share: done, 0 to 1. doing: what is being done, in words. left_s: seconds left, None where unknown.
+    share: part done, 0 to 1. doing: current activity, in words. left_s: seconds left, None where unknown.
     """
 
     share: float = 0.0
@@ -44,14 +44,14 @@ class Progress(NamedTuple):
 
 
 class TimeLeft:
-    """Estimate of the seconds left: counts down between reports, and an outlier among them hardly moves it."""
+    """Smoothed estimate of the seconds left: counts down between reports and is robust to outliers."""
 
     def __init__(self) -> None:
         self._left_s: float | None = None
         self._at = 0.0
 
     def report(self, left_s: float | None, now: float) -> None:
-        """Take in an estimate made at `now`, in seconds of a monotonic clock; None or no finite number: unknown."""
+        """Record an estimate made at `now`, in seconds of a monotonic clock; None or a non-finite number: unknown."""
         before = self.at(now)
         if left_s is None or not math.isfinite(left_s):
             self._left_s = None
@@ -62,16 +62,17 @@ class TimeLeft:
         self._at = now
 
     def at(self, now: float) -> float | None:
-        """Seconds left at `now`; None where unknown."""
+        """Return the seconds left at `now`; None where unknown."""
         return None if self._left_s is None else max(0.0, self._left_s - (now - self._at))
 
 
 class Task(Generic[T]):
-    """Work that is done once, in a thread of its own. Any thread may look at it, wait for it and stop it.
+    """Task that runs once in its own thread. Any thread may inspect it, wait for it and stop it.
 
-    name: what it is, for the beginning of a sentence. `work` is given the task, reports its progress by `update` or
-    `follow`, and ends soon after `stop`: the next `update` raises Stopped. Any failure becomes `error`, a defect too.
-    waits_for: what the work waits for, set by the work; empty while it goes on. error: why there is no result.
+    name: subject of messages, at the beginning of a sentence. `work` receives the task, reports its progress by
+    `update` or `follow`, and ends soon after `stop`: the next `update` raises Stopped. Any exception becomes `error`,
+    including a defect. waits_for: what the work waits for, set by the work; empty while it runs. error: why there is no
+    result.
     """
 
     def __init__(
@@ -91,26 +92,26 @@ class Task(Generic[T]):
         self._held = ExitStack()
         self._results: list[T] = []
 
-    # what anybody may read
+    # Status, from any thread
 
     @property
     def state(self) -> State:
-        """Where it is; "waiting" before it begins, and while the work waits for something."""
+        """State of the task; "waiting" before it starts, and while the work waits for something."""
         return "waiting" if self._state == "running" and self.waits_for else self._state
 
     @property
     def is_running(self) -> bool:
-        """False once it is over, in whatever way; true also before it begins."""
+        """False once it has ended in any way; true also before it starts."""
         return not self._over.is_set()
 
     @property
     def is_stopped(self) -> bool:
-        """True once somebody wants it to end."""
+        """True once a stop was requested."""
         return self._stopping.is_set()
 
     @property
     def progress(self) -> Progress:
-        """How far it is. The share never falls; left_s is seconds, or None."""
+        """Current progress. The share never decreases; left_s is seconds, or None."""
         with self._lock:
             look = self._look if self._state == "running" else None
         reported = look() if look is not None else None
@@ -123,35 +124,35 @@ class Task(Generic[T]):
 
     @property
     def share(self) -> float:
-        """How much is done, 0 to 1; never falls."""
+        """Share done, 0 to 1; never decreases."""
         return self.progress.share
 
     @property
     def doing(self) -> str:
-        """What is being done, in words."""
+        """Current activity, in words."""
         return self.progress.doing
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until it is done, estimated; None where unknown, 0 once it is over."""
+        """Estimated seconds until it is done; None where unknown, 0 once it has ended."""
         return self.progress.left_s
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; False where it is not over after `timeout` seconds."""
+        """Wait for the end; return False where it has not ended after `timeout` seconds."""
         return self._over.wait(timeout)
 
     def result(self, timeout: float | None = None) -> T:
-        """What came of it. Waits; raises `error`, and JobTimeout where it goes on for more than `timeout` seconds."""
+        """Wait for the result; raises `error`, and JobTimeout where the task has not ended after `timeout` seconds."""
         if not self._over.wait(timeout):
             raise JobTimeout(f"{self.name} was not done within {timeout:g} s; it goes on.")
         if self.error is not None:
             raise self.error.bare()
         return self._results[0]
 
-    # the beginning and the end
+    # Start and end
 
     def start(self, held: AbstractContextManager[object] | None = None) -> Self:
-        """Begin, once. `held` is entered now and left at the end, in whatever way, before those who wait go on."""
+        """Start the task, once. `held` is entered now and exited at the end, however it ends, before waiters resume."""
         self._held.enter_context(held or nullcontext())
         try:
             threading.Thread(target=self.run, name=f"logitbench: {self.name}", daemon=True).start()
@@ -161,7 +162,7 @@ class Task(Generic[T]):
         return self
 
     def run(self) -> None:
-        """Do the work in this thread, once; its failure is `error`. Raises ConfigError the second time."""
+        """Run the work in this thread, once; an exception becomes `error`. Raises ConfigError on a second call."""
         work = self._take_work()
         try:
             with self._held:
@@ -176,11 +177,11 @@ class Task(Generic[T]):
             self._end()
 
     def let_go(self) -> None:
-        """Leave what `start` was given before the end; for the work, where something else is to have it next."""
+        """Exit the context manager passed to `start` before the end; called by the work to release it early."""
         self._held.close()
 
     def stop(self) -> None:
-        """Have it end soon; returns at once. Nothing happens where it is over."""
+        """Request a stop; returns at once. Does nothing where the task has ended."""
         with self._lock:
             if self._over.is_set() or self._stopping.is_set():
                 return
@@ -190,45 +191,45 @@ class Task(Generic[T]):
                 self._kill_apart(self._kill)
 
     def close(self) -> bool:
-        """Stop, and wait until ENDS_WITHIN_S after the first stop; False where it goes on."""
+        """Stop, and wait until ENDS_WITHIN_S after the first stop; return False where the task still runs."""
         self.stop()
         return self.wait(max(0.0, self._stopped_at + ENDS_WITHIN_S - time.monotonic()))
 
-    # what the work says and asks
+    # Called by the work
 
     def update(self, share: float = 0.0, doing: str | None = None, left_s: float | ByPace | None = BY_PACE) -> None:
-        """Report progress as `report` does. Raises Stopped where somebody wants the task to end."""
+        """Report progress as `report` does. Raises Stopped where a stop was requested."""
         self.check()
         self.report(share, doing, left_s)
 
     def report(self, share: float = 0.0, doing: str | None = None, left_s: float | ByPace | None = BY_PACE) -> None:
-        """Say how far it is; what is left out stays. left_s by pace: the rest takes as long as what is done took."""
+        """Report progress; `doing` None leaves it unchanged. left_s by pace: extrapolate from the time taken so far."""
         with self._lock:
             self._note(share, self._doing if doing is None else doing, left_s)
 
     def follow(self, look: Callable[[], Progress]) -> None:
-        """From now on progress is what `look` gives, called by whoever reads it; it raises nothing."""
+        """Take progress from `look` from now on, which is called in the reader's thread and must not raise."""
         with self._lock:
             self._look = look
 
     def on_stop(self, kill: Callable[[], object]) -> None:
-        """From now on `stop` calls this in a thread of its own; it is called now where the task was stopped already."""
+        """Have `stop` call `kill` in its own thread; it is called now where the task was stopped already."""
         with self._lock:
             self._kill = kill
             if self._stopping.is_set():
                 self._kill_apart(kill)
 
     def check(self) -> None:
-        """Raise Stopped where somebody wants the task to end."""
+        """Raise Stopped where a stop was requested."""
         if self._stopping.is_set():
             raise Stopped(f"{self.name} was stopped.")
 
     def sleep(self, seconds: float) -> None:
-        """Wait so long, or until somebody wants the task to end."""
+        """Sleep for `seconds`, or until a stop is requested."""
         self._stopping.wait(seconds)
 
     def include(self, other: "Task[U]") -> U:
-        """Do another task in this thread as part of this one's work, with its progress and Stop; raises its error."""
+        """Run another task in this thread as part of this one, sharing its progress and stop; raises its error."""
         self.follow(lambda: other.progress)
         self.on_stop(other.stop)
         other.run()
@@ -236,7 +237,7 @@ class Task(Generic[T]):
 
     def _take_work(self) -> "Callable[[Task[T]], T]":
         with self._lock:
-            work, self._work = self._work, None  # what it refers to may be large
+            work, self._work = self._work, None  # its closure may be large
             if work is None:
                 raise ConfigError(f"{self.name} was begun already, and is done once.")
             self._state, self._began = "running", self._clock()
@@ -253,7 +254,7 @@ class Task(Generic[T]):
             self._over.set()
 
     def _note(self, share: float, doing: str, left_s: float | ByPace | None) -> None:
-        """Take in a report; called with the lock held."""
+        """Record a report; called with the lock held."""
         now = self._clock()
         self._share, self._doing = min(max(self._share, share), 1.0), doing
         if left_s == BY_PACE:
@@ -275,7 +276,7 @@ K = TypeVar("K", bound=Task[Any])
 
 
 class TaskRunner(Generic[K]):
-    """Runs one task at a time, and keeps the last one. Any thread may call it."""
+    """Task runner: runs one task at a time and retains the last one. Any thread may call it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -283,19 +284,19 @@ class TaskRunner(Generic[K]):
 
     @property
     def last(self) -> K | None:
-        """The task that runs, else the one that ran last, until `dismiss`."""
+        """The running task, else the last one, until `dismiss`."""
         return self._last
 
     @property
     def running(self) -> K | None:
-        """The task that runs, if one does."""
+        """The running task, if any."""
         task = self._last
         return task if task is not None and task.is_running else None
 
     def start(self, task: K, acquire: Callable[[], AbstractContextManager[object]] = nullcontext) -> K:
-        """Begin `task`, which holds what `acquire` gives until its end.
+        """Start `task`, which holds the context manager returned by `acquire` until its end.
 
-        Raises ConfigError while another one runs, and what `acquire` raises; nothing has begun then.
+        Raises ConfigError while another task runs, and what `acquire` raises; nothing was started then.
         """
         with self._lock:
             running = self.running
@@ -305,32 +306,32 @@ class TaskRunner(Generic[K]):
                 )
             before, held = self._last, acquire()
             try:
-                self._last = task  # the task may look for itself here as soon as it has begun
+                self._last = task  # set first: the task may read `last` as soon as it has started
                 return task.start(held)
             except BaseException:
                 self._last = before
                 raise
 
     def stop(self) -> None:
-        """Have the task that runs end soon; nothing happens where none does."""
+        """Request a stop of the running task; does nothing where none runs."""
         task = self._last
         if task is not None:
             task.stop()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until no task runs, also for one that is about to begin; False after `timeout` seconds."""
+        """Wait until no task runs, including one that is about to start; return False after `timeout` seconds."""
         with self._lock:
             task = self._last
         return task is None or task.wait(timeout)
 
     def dismiss(self) -> None:
-        """Forget the last task; nothing happens where it runs."""
+        """Forget the last task; does nothing where it still runs."""
         with self._lock:
             if self.running is None:
                 self._last = None
 
     def close(self) -> None:
-        """Stop, and wait for the end as Task.close does, also for one that is about to begin."""
+        """Stop, and wait for the end as Task.close does, including a task that is about to start."""
         with self._lock:
             task = self._last
         if task is not None and not task.close():

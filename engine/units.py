@@ -1,4 +1,4 @@
-"""Numbers as they are read: with units, thousands separators and sensible digits."""
+"""Number formatting: units, thousands separators and significant digits."""
 
 import math
 from decimal import Decimal
@@ -8,7 +8,7 @@ NOT_MEASURED = "–"
 
 
 class Scale(NamedTuple):
-    """A unit to show values in: multiply by `factor`."""
+    """Display unit of values: multiply them by `factor`."""
 
     factor: float
     unit: str
@@ -16,11 +16,11 @@ class Scale(NamedTuple):
 
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
 _MINUTES, _SECONDS = Scale(60, "min"), Scale(3600, "s")
-"""Of hours."""
+"""Scales of values in hours."""
 
 
 def scale_of(unit: str, largest: float) -> Scale:
-    """The unit in which values up to `largest`, given in the unit of a metric, are read best."""
+    """Return the most readable display unit for values up to `largest`, given in the unit of a metric."""
     if unit == "s" and largest < 1:
         return Scale(1e3, "ms")
     if unit == "B":
@@ -31,7 +31,10 @@ def scale_of(unit: str, largest: float) -> Scale:
 
 
 def digits(value: float) -> str:
-    """Three significant digits, whole from 100 upwards, with thousands separators; a dash where not measured."""
+    """Format with three significant digits, as an integer from 100 upwards, with thousands separators.
+
+    A dash where not measured.
+    """
     if not math.isfinite(value):
         return NOT_MEASURED
     if abs(value) < 0.00005:
@@ -41,7 +44,7 @@ def digits(value: float) -> str:
 
 
 def significant(value: float, num_digits: int = 2) -> str:
-    """So many significant digits of a figure that may be very small: 0.0042, 0.000013, 1.3, 12,000."""
+    """Format a possibly very small number with `num_digits` significant digits: 0.0042, 0.000013, 1.3, 12,000."""
     if not math.isfinite(value) or value == 0:
         return "0" if value == 0 else NOT_MEASURED
     places = num_digits - 1 - math.floor(math.log10(abs(value)))
@@ -49,7 +52,7 @@ def significant(value: float, num_digits: int = 2) -> str:
 
 
 def exact(value: float) -> str:
-    """A number as it was given, with all its digits and no exponent: 0.00001, 0.8, 1,048,576."""
+    """Format a number with all its digits and no exponent: 0.00001, 0.8, 1,048,576."""
     if not math.isfinite(value):
         return str(value)
     shown = f"{Decimal(repr(value)):,f}"
@@ -57,7 +60,7 @@ def exact(value: float) -> str:
 
 
 def quantity(value: float, unit: str) -> str:
-    """A value in the unit of a metric, scaled: 57.3 tok/s, 38.0 ms, 1.20 GB, 97.0 %."""
+    """Format a value given in the unit of a metric, scaled for display: 57.3 tok/s, 38.0 ms, 1.20 GB, 97.0 %."""
     if not math.isfinite(value):
         return NOT_MEASURED
     factor, shown = scale_of(unit, abs(value))
@@ -65,8 +68,7 @@ def quantity(value: float, unit: str) -> str:
 
 
 def between(low: float, high: float, unit: str, value: float | None = None) -> str:
-    """Two ends of an interval in one unit, that of the `value` they stand under: 38.9 – 43.0 tok/s; empty where they
-    are not known."""
+    """Format an interval in one unit, that of `value` if given: 38.9 – 43.0 tok/s; empty where an end is unknown."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
     factor, shown = scale_of(unit, abs(high if value is None else value))
@@ -74,7 +76,7 @@ def between(low: float, high: float, unit: str, value: float | None = None) -> s
 
 
 def duration(seconds: float) -> str:
-    """How long something takes, as it is said: 1 s at least, 40 s, 6 min, 1 h 20 min."""
+    """Format a duration, at least 1 s: 40 s, 6 min, 1 h 20 min."""
     if seconds < 90:
         return f"{max(seconds, 1):.0f} s"
     minutes = round(seconds / 60)
@@ -83,12 +85,12 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """1 sample, 36 samples."""
+    """Format a count with its noun: 1 sample, 36 samples."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def cores(number: float) -> str:
-    """Processor cores that something uses: 0.8 cores, 1 core, 12 cores; a dash where not measured."""
+    """Format a number of processor cores in use: 0.8 cores, 1 core, 12 cores; a dash where not measured."""
     if not math.isfinite(number):
         return NOT_MEASURED
     shown = f"{number:,.{0 if number >= 9.95 else 1}f}".removesuffix(".0")
@@ -96,17 +98,17 @@ def cores(number: float) -> str:
 
 
 def percent(share: float, decimals: int = 0) -> str:
-    """A part of one: 90 %, 12.5 %."""
+    """Format a fraction of 1 as a percentage: 90 %, 12.5 %."""
     return f"{100 * share:.{decimals}f} %"
 
 
 def change(share: float) -> str:
-    """By how much something grew or shrank: +30 %, −7 %."""
+    """Format a relative change: +30 %, −7 %."""
     return f"{'−' if share < 0 else '+'}{percent(abs(share))}"
 
 
 def dollars(value: float) -> str:
-    """Money: $5.25, $1,234.50, and three digits of less than ten cents: $0.00123."""
+    """Format an amount of money: $5.25, $1,234.50, and three significant digits below ten cents: $0.00123."""
     if not math.isfinite(value):
         return NOT_MEASURED
     sign, size = "−" if value < 0 else "", abs(value)

@@ -1,4 +1,4 @@
-"""A tokenizer's table of ids, bytes and kinds, and the way from bytes to readable text; knows no llama.cpp."""
+"""Vocabulary: a tokenizer's table of ids, bytes and kinds, with decoding to text; independent of llama.cpp."""
 
 import codecs
 import hashlib
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class TokenKind(IntFlag):
-    """What a token is besides its bytes."""
+    """Kind of a token, as flags."""
 
     NORMAL = 0
     CONTROL = 1
@@ -23,15 +23,15 @@ class TokenKind(IntFlag):
 
 
 _CONTROL, _END = int(TokenKind.CONTROL), int(TokenKind.END)
-"""As plain numbers: an enumeration's & is a dozen calls, and each token asks."""
+"""As plain ints: `&` on an enumeration takes a dozen calls, and it is needed for each token."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Bytes, name and kind of each token id.
+    """Vocabulary table: bytes, name and kind of each token id.
 
     `pieces` are the bytes that a token adds to the text (control tokens add none); `names` holds the written name of
-    control tokens by id. `add_space_prefix`: the tokenizer puts a space before a text, which reading back removes.
+    control tokens by id. `add_space_prefix`: the tokenizer puts a space before a text, which decoding removes.
     """
 
     pieces: tuple[bytes, ...]
@@ -45,24 +45,24 @@ class Vocabulary:
         return len(self.pieces)
 
     def is_end(self, token: int) -> bool:
-        """True for end-of-generation tokens."""
+        """Return True for end-of-generation tokens."""
         return bool(self.kinds[token] & _END)
 
     def is_control(self, token: int) -> bool:
-        """True for tokens that steer and add no text."""
+        """Return True for control tokens, which add no text."""
         return bool(self.kinds[token] & _CONTROL)
 
     def text(self, token: int) -> str:
-        """One token by itself, as shown in a list: a control token's name, incomplete bytes as <F0>."""
+        """Return one token as shown in a list: a control token's name, incomplete bytes as <F0>."""
         name = self.names.get(token)
         return readable(self.pieces[token]) if name is None else name
 
     def join(self, tokens: list[int] | tuple[int, ...]) -> bytes:
-        """The bytes of several tokens, one after the other."""
+        """Return the concatenated bytes of several tokens."""
         return b"".join(self.pieces[token] for token in tokens)
 
     def fewest_tokens(self, text: str) -> int:
-        """Tokens that a text has at least, by its bytes and the longest piece."""
+        """Return a lower bound of a text's token count, from its bytes and the longest piece."""
         return len(text.encode()) // self._longest_piece
 
     @cached_property
@@ -71,7 +71,7 @@ class Vocabulary:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 over the table, the key under which history keeps it once."""
+        """SHA-256 over the table, the key under which history stores it once."""
         digest = hashlib.sha256(self.kinds)
         for piece in self.pieces:
             digest.update(len(piece).to_bytes(4, "little") + piece)
@@ -80,9 +80,9 @@ class Vocabulary:
         return digest.hexdigest()
 
     def part(self, tokens: Iterable[int]) -> "VocabularyPart":
-        """The same vocabulary with these tokens alone, and the hash of the whole."""
+        """Return the same vocabulary with only these tokens (and BOS), and the hash of the whole."""
         wanted = sorted({*tokens} | ({self.bos} if self.bos is not None else set()))
-        sparse: Any = partial(Sparse, len(self))  # read by their index, as a tuple and bytes are
+        sparse: Any = partial(Sparse, len(self))  # indexed like a tuple and bytes
         return VocabularyPart(
             pieces=sparse({token: self.pieces[token] for token in wanted}, b""),
             kinds=sparse({token: self.kinds[token] for token in wanted}, 0),
@@ -96,7 +96,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyPart(Vocabulary):
-    """What came with a pickle: the tokens that occur in it; others are there, and empty."""
+    """Vocabulary from a pickle: only the tokens that occur in it; the other entries exist but are empty."""
 
     whole_hash: str
 
@@ -107,14 +107,14 @@ class VocabularyPart(Vocabulary):
 
 
 def whole(vocabulary: Vocabulary) -> Vocabulary:
-    """The vocabulary, to be kept. Raises ConfigError for a part of one."""
+    """Return the vocabulary if it is complete and can be stored. Raises ConfigError for a part of one."""
     if isinstance(vocabulary, VocabularyPart):
         raise ConfigError("A completion that was pickled has only its own tokens, so it cannot be kept. Run it again.")
     return vocabulary
 
 
 class Sparse(Sequence[T]):
-    """A sequence of which most entries are the same."""
+    """Sparse sequence: most entries have the same value."""
 
     def __init__(self, length: int, known: Mapping[int, T], other: T) -> None:
         self._length, self._known, self._other = length, dict(known), other
@@ -139,7 +139,7 @@ class Sparse(Sequence[T]):
 
 
 def readable(piece: bytes) -> str:
-    """UTF-8 text of `piece`; bytes that are no whole character read as <F0>."""
+    """Return `piece` decoded as UTF-8; bytes that are not a complete character appear as <F0>."""
     return piece.decode("utf-8", errors="angle_bytes")
 
 
@@ -154,7 +154,7 @@ codecs.register_error("angle_bytes", _angle_bytes)
 
 
 class TextDecoder:
-    """Token bytes in, characters out at the token that completes them; bytes that never can be text become U+FFFD."""
+    """Incremental decoder: emits characters at the token that completes them; invalid bytes become U+FFFD."""
 
     def __init__(self, vocabulary: Vocabulary, *, strip_first_space: bool = False) -> None:
         self._pieces = vocabulary.pieces
@@ -162,7 +162,7 @@ class TextDecoder:
         self._strip = strip_first_space and vocabulary.add_space_prefix
 
     def step(self, token: int) -> str:
-        """The characters that this token adds."""
+        """Return the characters that this token adds."""
         piece = self._pieces[token]
         if self._strip and piece:
             self._strip = False
@@ -170,5 +170,5 @@ class TextDecoder:
         return self._decoder.decode(piece)
 
     def finish(self) -> str:
-        """What is left at the end: U+FFFD for a character that never was completed."""
+        """Return the remainder at the end: U+FFFD for an incomplete character."""
         return self._decoder.decode(b"", final=True)

@@ -1,23 +1,23 @@
-"""Benchmark: five questions about running models on this machine, each planned, watched and answered on one page."""
+"""Benchmark page: five questions about running models on this machine, planned, watched and answered on one page."""
 
 import streamlit as st
 
 from engine.workbench import current
-from pages.parts.benchmark import plan_editor, run_list, run_view, sweep, watch
+from pages.parts.benchmark import plan_editor, run_list, run_state, run_view, watch
 from pages.parts.notice import notice
 
 
 def failures() -> None:
-    """What could not be done, where the person is looking."""
-    error = st.session_state.get(sweep.ERROR)
+    """Show the error of the last failed action at the top of the page."""
+    error = st.session_state.get(run_state.ERROR)
     if error is not None:
         notice(error)
 
 
 bench = current()
 st.title("Benchmark", anchor=False)
-run = sweep.open_run(bench)
-question = sweep.question_control(bench)
+run = run_state.open_run(bench)
+question = run_state.question_control(bench)
 failures()
 run_list.undo(bench)
 run_list.interrupted(bench, run)

@@ -1,4 +1,4 @@
-"""Compare: prompts under several settings, or benchmark runs, side by side; the address says which."""
+"""Compare page: prompts under several settings, or benchmark runs, side by side; the URL selects which."""
 
 import streamlit as st
 
@@ -10,18 +10,19 @@ PROMPTS, RUNS = "Prompts", "Runs"
 
 
 def open_kind() -> str:
-    """What the address compares, else what this tab compared before, else prompts."""
+    """Return the kind of comparison in the URL, else the last one of this browser tab, else prompts."""
     state, address = st.session_state, st.query_params
     if "runs" in address:
         state[SHOWN] = RUNS
     elif "trials" in address or "comparison" in address:
         state[SHOWN] = PROMPTS
-    state[KIND] = state.setdefault(SHOWN, PROMPTS)
-    return state[KIND]
+    kind: str = state.setdefault(SHOWN, PROMPTS)
+    state[KIND] = kind
+    return kind
 
 
 def choose() -> None:
-    """Go to the other kind, as this tab left it."""
+    """Switch to the other kind of comparison, in the state in which this tab left it."""
     st.session_state[SHOWN] = st.session_state[KIND]
     st.query_params.clear()
 

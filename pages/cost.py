@@ -1,4 +1,4 @@
-"""Cost: what a job takes in hours and dollars on every machine whose speed is known; the answer as a sentence first."""
+"""Cost page: hours and dollars of a job on every machine of known speed; the answer comes first, as a sentence."""
 
 import streamlit as st
 

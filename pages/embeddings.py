@@ -1,4 +1,4 @@
-"""Embeddings: texts by meaning, as a heat map of similarity or a map of two dimensions, with neighbours."""
+"""Embeddings page: texts by meaning, as a similarity heat map or a two-dimensional map, with nearest neighbours."""
 
 import streamlit as st
 

@@ -1,31 +1,31 @@
-"""History: find every run and trial again, see how this machine stands beside others, ask in SQL, import and export."""
+"""History page: find runs and trials, rank this machine among others, query in SQL, import and export."""
 
 import streamlit as st
 
 from engine.errors import EngineError
 from engine.history import History
 from engine.workbench import Workbench, current
-from pages.parts.history import doors, reference_view, runs_view, sql_view, trials_view, view
+from pages.parts.history import import_export, reference_view, runs_view, sql_view, trials_view, view
 from pages.parts.notice import notice
 
 
 def heading(bench: Workbench, history: History) -> None:
-    """The views, and beside them the ways in and out."""
+    """Draw the view selector, with the import and export controls beside it."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         view.view_control()
-        doors.show(bench, history)
+        import_export.show(bench, history)
 
 
 def failures(bench: Workbench) -> None:
-    """What could not be done, and what the import door took in."""
+    """Show the error of the last failed action, and the result of the last import."""
     error = st.session_state.get(view.ERROR)
     if error is not None:
         notice(error)
-    doors.told(bench)
+    import_export.told(bench)
 
 
 def content(bench: Workbench, history: History, name: str) -> None:
-    """The view on the screen; where the history cannot be read, the reason."""
+    """Draw the selected view; if the history cannot be read, show the reason."""
     try:
         if name == "runs":
             runs_view.show(bench, history)
@@ -41,10 +41,10 @@ def content(bench: Workbench, history: History, name: str) -> None:
 
 bench = current()
 st.title("History", anchor=False)
-doors.settle(bench.importing)
+import_export.settle(bench.importing)
 name = view.open_view()
 if bench.history is None:
-    notice(bench.history_error)
+    notice(bench.history_error or "The history is being opened.")
 else:
     heading(bench, bench.history)
     failures(bench)

@@ -1,5 +1,7 @@
-"""Models: the files found here, what each says of itself, whether it fits, how to get or make others, and what loading
-one does to another."""
+"""Models page: model files found on this machine, their metadata, memory fit, download, quantisation and load order.
+
+The load order view measures how loading one model affects another.
+"""
 
 import streamlit as st
 

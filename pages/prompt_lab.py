@@ -1,6 +1,7 @@
-"""Prompt lab: write a prompt, watch the probability of every token while it streams, and look at any token closely."""
+"""Prompt lab page: run a prompt, watch every token's probability while it streams, and inspect any token."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import streamlit as st
@@ -9,7 +10,7 @@ from engine.errors import EngineError
 from engine.units import counted, duration, significant
 from engine.workbench import RECORDED, Workbench, current
 from engine.workbench.trials import Trial, perplexity
-from pages.parts import chat_editor, lab, recent, sampling_editor, snippets
+from pages.parts import chat_editor, prompt_state, recent, sampling_editor, snippets
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.token_strip import token_strip
@@ -20,57 +21,56 @@ AWAIT_S = 1.0
 
 
 class Further(NamedTuple):
-    """A button beside Run; `action` starts the trial that is shown next."""
+    """A button beside Run; `action` starts the trial that is shown next, None if the button is disabled."""
 
     label: str
     icon: str
     help: str
-    is_enabled: bool
-    action: Callable[[], Trial]
+    action: Callable[[], Trial] | None
 
 
 def editor(bench: Workbench) -> None:
-    """The prompt, or the messages of a chat where the model carries a template."""
+    """Draw the prompt, or the messages of a chat if the model has a chat template."""
     pool = bench.model.pool
     if pool is not None and pool.chat_template:
         st.segmented_control(
-            "Mode", (lab.COMPLETION, lab.CHAT), key=lab.MODE, required=True, label_visibility="collapsed",
-            persist_state="session",
+            "Mode", (prompt_state.COMPLETION, prompt_state.CHAT), key=prompt_state.MODE, required=True,
+            label_visibility="collapsed", persist_state="session",
         )  # fmt: skip
-    if st.session_state.get(lab.MODE) == lab.CHAT:
+    if st.session_state.get(prompt_state.MODE) == prompt_state.CHAT:
         chat_editor.show(pool)
     else:
         st.text_area(
-            "Prompt", key=lab.PROMPT, height=96, label_visibility="collapsed", placeholder="Write a prompt",
+            "Prompt", key=prompt_state.PROMPT, height=96, label_visibility="collapsed", placeholder="Write a prompt",
             persist_state="session",
         )  # fmt: skip
 
 
 def parameters(bench: Workbench) -> None:
-    """The one row of parameters, and what is wrong with them."""
+    """Draw the row of parameters, and their error."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         sampling_editor.parameter_row(bench.settings.recorded_top_k)
-    problem = lab.problem()
+    problem = prompt_state.problem()
     if problem is not None:
         notice(problem)
 
 
 def buttons(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
-    """Run or Stop, and what goes on from the trial on the screen."""
+    """Draw Run or Stop, and the actions that continue from the trial on the screen."""
     is_ready = bench.model.pool is not None
-    is_edited = trial is not None and lab.is_edited(trial)
+    is_edited = trial is not None and prompt_state.is_edited(trial)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if is_running:
             st.button("Stop", type="primary", icon=":material/stop:", key="do_stop", on_click=bench.stop, args=(trial,))
         else:
             st.button(
                 "Run", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter", key="do_run",
-                disabled=not is_ready, on_click=lab.act, args=(lambda: bench.submit(lab.draft()),),
+                disabled=not is_ready, on_click=prompt_state.act, args=(lambda: bench.submit(prompt_state.draft()),),
             )  # fmt: skip
         for one in _further(bench, trial, is_running):
             st.button(
                 one.label, icon=f":material/{one.icon}:", help=one.help, key=f"do_{one.icon}",
-                disabled=not (is_ready and one.is_enabled), on_click=lab.act, args=(one.action,),
+                disabled=not is_ready or one.action is None, on_click=prompt_state.act, args=(one.action,),
             )  # fmt: skip
     if not (is_ready or bench.model.is_loading or bench.load_order.running is not None):
         st.caption("No model is loaded, so nothing can be run: choose one in the sidebar, under Model.")
@@ -79,32 +79,33 @@ def buttons(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
 
 
 def _further(bench: Workbench, trial: Trial | None, is_running: bool) -> tuple[Further, ...]:
-    """What can be done besides Run, given the trial on the screen."""
+    """Return the actions besides Run, given the trial on the screen."""
     ended = trial if not is_running and trial is not None and trial.completion is not None else None
     going_on = ended if ended is not None and ended.can_continue else None
+    generated = ended if ended is not None and ended.draft.request.max_tokens > 0 else None
     return (
         Further(
             "Step", "skip_next", "One token more",
-            not is_running, lambda: bench.step(lab.draft(), lab.unless_edited(going_on)),
+            None if is_running else lambda: bench.step(prompt_state.draft(), prompt_state.unless_edited(going_on)),
         ),
         Further(
             f"Continue +{MORE_TOKENS}", "fast_forward", "Go on from these tokens, with the same parameters and seed",
-            going_on is not None, lambda: bench.continue_trial(going_on, MORE_TOKENS),
+            partial(bench.continue_trial, going_on, MORE_TOKENS) if going_on is not None else None,
         ),
         Further(
             "Regenerate", "refresh", "The same prompt and parameters with a new seed",
-            ended is not None and ended.draft.request.max_tokens > 0, lambda: bench.regenerate(ended),
+            partial(bench.regenerate, generated) if generated is not None else None,
         ),
         Further(
             "Score only", "ink_highlighter", "The probabilities of the text itself; nothing is generated",
-            not is_running, lambda: bench.score(lab.draft()),
+            None if is_running else lambda: bench.score(prompt_state.draft()),
         ),
     )  # fmt: skip
 
 
 def failures(bench: Workbench) -> None:
-    """What could not be done; a trial that failed says so in its strip."""
-    for error in (lab.failure(), bench.history_error):
+    """Show errors; a trial that failed shows its own in its strip."""
+    for error in (prompt_state.failure(), bench.history_error):
         if error is not None:
             notice(error)
     if bench.history_error is not None:
@@ -113,7 +114,7 @@ def failures(bench: Workbench) -> None:
 
 
 def measuring(bench: Workbench) -> None:
-    """While a benchmark has the machine to itself: when a run of this page starts."""
+    """While a benchmark runs exclusively, show when a run of this page starts."""
     running = bench.bench.running
     if running is not None:
         left_s = running.progress.turn_left_s
@@ -122,10 +123,10 @@ def measuring(bench: Workbench) -> None:
 
 
 def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
-    """The strip with its inspector, and what the figures mean."""
+    """Draw the strip with its inspector, and the facts and actions of the trial."""
     if trial is not None and trial.label == RECORDED:
         st.caption(f"Sample recorded with {plain(trial.model.name)}. Press Run to generate yours.")
-    is_past = trial is not None and trial.error is not None and lab.is_edited(trial)
+    is_past = trial is not None and trial.error is not None and prompt_state.is_edited(trial)
     token_strip(
         trial.id if trial and not is_past else None, key="lab_strip", k=bench.settings.shown_top_k,
         pins_last=trial is not None and trial.label == "step",
@@ -137,7 +138,7 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
 
 
 def _after(bench: Workbench, trial: Trial) -> None:
-    """What can be said of a trial that has ended, and done with it."""
+    """Draw the facts of a trial that has ended, and the actions on it."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for fact in _facts(trial):
             st.caption(fact, width="content")
@@ -155,13 +156,13 @@ def _facts(trial: Trial) -> list[str]:
 
 @st.fragment(run_every=AWAIT_S)
 def _await_end(trial: Trial) -> None:
-    """Rerun the page once the trial has ended, even where that happened before the strip began to listen."""
+    """Rerun the page once the trial has ended, even if that happened before the strip started listening."""
     if trial.done():
         st.rerun()
 
 
 def _moved(bench: Workbench, trial: Trial) -> None:
-    """By how much reuse or neighbours moved the probabilities, measured when asked."""
+    """Show by how much reuse or other sequences shifted the probabilities, measured on request."""
     is_exposed = trial.timings.num_cached > 0 or trial.has_neighbours
     if not (is_exposed and trial.draft.request.reuse_prefix and len(trial.steps) and bench.model.pool):
         return
@@ -182,23 +183,23 @@ def _measure(bench: Workbench, trial: Trial) -> None:
     try:
         st.session_state[SHIFT] = trial.id, bench.measure_shift(trial)
     except EngineError as error:
-        st.session_state[lab.ERROR] = error.bare()
+        st.session_state[prompt_state.ERROR] = error.bare()
 
 
 def _copy(bench: Workbench, trial: Trial | None) -> None:
-    """The programs for what the editor says; with the seed that was used where that is what is shown."""
+    """Draw the programs for the editor's draft, with the seed that was used if that is on the screen."""
     pool = bench.model.pool
     if pool is None:
         return
     try:
-        snippets.copy_button(lab.as_shown(trial), pool.model, pool.spec)
+        snippets.copy_button(prompt_state.as_shown(trial), pool.model, pool.spec)
     except EngineError:
         st.caption("Fix the highlighted setting to copy this as code.", width="content")
 
 
 bench = current()
 st.title("Prompt lab", anchor=False)
-trial = lab.open_trial(bench)
+trial = prompt_state.open_trial(bench)
 is_running = trial is not None and not trial.done()
 editor(bench)
 parameters(bench)

@@ -1,4 +1,4 @@
-"""The frame of every page: navigation, and under it the model bar and the job tray."""
+"""Frame of every page: navigation, and below it the model bar and the job tray."""
 
 from pathlib import Path
 
@@ -43,5 +43,5 @@ with st.sidebar:
     job_tray.show(WATCHED)
 try:
     page.run()
-except EngineError as error:  # what the page itself does not expect, as a history that a bad disk has ended
+except EngineError as error:  # errors that the page does not handle, such as a history closed by a disk failure
     notice(error)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from engine.bench.measuring.embedding import open_embedding_target
-from engine.bench.measuring.target import open_pool_target
+from engine.bench.measurement.embedding import open_embedding_target
+from engine.bench.measurement.target import open_pool_target
 from engine.bench.running import strategies
 from engine.embedding.agreement import SAME
 from engine.embedding.choice import BackendSpeed, Measurement, keep_measurement
@@ -56,7 +56,9 @@ def short_samples() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(strategies, "ALLOWED_DRIFT", math.inf)
         for open_one in (open_pool_target, open_embedding_target):
-            patch.setitem(open_one.__kwdefaults__, "sample_s", SHORT_SAMPLE_S)
+            defaults = open_one.__kwdefaults__
+            assert defaults is not None
+            patch.setitem(defaults, "sample_s", SHORT_SAMPLE_S)
         yield
 
 

@@ -84,10 +84,10 @@ class _Matcher:
     def _element(self, kind: Any, given: Any, at: int) -> Iterator[int]:
         self.step()
         if kind in ONE_CHARACTER:
-            if self._is_one(kind, given, at):
+            if self._is_one(at, kind, given):
                 yield at + 1
         elif kind in REPEATS:
-            yield from self._repeat(kind, *given, at)
+            yield from self._repeat(at, kind, *given)
         elif kind is sre.BRANCH:
             for branch in given[1]:
                 yield from self.ends(list(branch), at)
@@ -96,7 +96,7 @@ class _Matcher:
         elif kind is sre.ATOMIC_GROUP:
             yield from self._first(list(given), at)
         elif kind in (sre.ASSERT, sre.ASSERT_NOT):
-            if self._holds(*given, at) == (kind is sre.ASSERT):
+            if self._holds(at, *given) == (kind is sre.ASSERT):
                 yield at
         elif kind is sre.AT:
             if self._is_at(given, at):
@@ -107,13 +107,13 @@ class _Matcher:
     def _first(self, tree: Tree, at: int) -> Iterator[int]:
         yield from [end for end, _ in zip(self.ends(tree, at), range(1), strict=False)]
 
-    def _repeat(self, kind: Any, least: int, most: Any, body: Any, at: int) -> Iterator[int]:
+    def _repeat(self, at: int, kind: Any, least: int, most: Any, body: Any) -> Iterator[int]:
         tree = list(body)
         if kind is sre.POSSESSIVE_REPEAT:
             yield from self._possessive(tree, least, int(most), at)
         elif kind is sre.MAX_REPEAT and len(tree) == 1 and tree[0][0] in ONE_CHARACTER:
             end = at
-            while end - at < int(most) and self._is_one(*tree[0], end):
+            while end - at < int(most) and self._is_one(end, *tree[0]):
                 self.step()
                 end += 1
             for each in range(end, at + least - 1, -1):
@@ -144,7 +144,7 @@ class _Matcher:
         if num >= least:
             yield at
 
-    def _holds(self, direction: int, body: Any, at: int) -> bool:
+    def _holds(self, at: int, direction: int, body: Any) -> bool:
         """Whether text before (direction -1) or behind `at` is as told."""
         tree = list(body)
         if direction > 0:
@@ -157,7 +157,7 @@ class _Matcher:
         forms |= {sre.AT_BEGINNING_STRING: r"\A", sre.AT_END_STRING: r"\Z"}
         return re.compile(forms[place], self._flags & ~re.VERBOSE).match(self._text, at) is not None
 
-    def _is_one(self, kind: Any, given: Any, at: int) -> bool:
+    def _is_one(self, at: int, kind: Any, given: Any) -> bool:
         """Whether the character at `at` is one that this element takes."""
         if at >= len(self._text):
             return False

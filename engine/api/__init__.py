@@ -1,1 +1,1 @@
-"""The HTTP side of the workbench, as plain ASGI: who may ask, and under which headers."""
+"""HTTP access control of the workbench as plain ASGI: which requests are allowed, and the security headers."""

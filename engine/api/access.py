@@ -1,4 +1,4 @@
-"""Access to the workbench: the peer's user where this machine can tell it, else a token and the cookie made from it."""
+"""Access control: by the peer's user id where this machine can determine it, else by a token and its cookie."""
 
 import hmac
 import os
@@ -14,7 +14,7 @@ from engine.api.request_rules import Refusal, Scope, header
 TOKEN, COOKIE = "token", "logitbench_access"
 COOKIE_S = 30 * 24 * 3600
 ROOT = 0
-# uvicorn believes these where a connection comes from this machine, and puts what they say in the place of the peer.
+# uvicorn trusts these headers on connections from this machine, and replaces the peer's address with theirs.
 _FORWARDED = (b"forwarded", b"x-forwarded-for")
 
 OTHER_USER = Refusal(
@@ -25,24 +25,24 @@ OTHER_USER = Refusal(
 
 
 class Exchange(NamedTuple):
-    """The answer to a right token: where the browser goes on, and the cookie it goes on with."""
+    """Response to a valid token: the location to redirect to, and the cookie to set."""
 
     location: str
     cookie: str
 
 
 class Access:
-    """Who may ask, by the setting `access`.
+    """Access policy, chosen by the setting `access`.
 
-    "": our user and root; a peer whose user cannot be told needs the token. "token": everybody needs it. "open":
-    nobody does. `home` is the folder of the token's file.
+    "": our own user and root are allowed; a peer whose user cannot be determined needs the token. "token": every peer
+    needs the token. "open": no peer needs it. `home` is the folder of the token's file.
     """
 
     def __init__(self, setting: str, home: Path) -> None:
         self._setting, self._token = setting, AccessToken(home)
 
     def refusal_of(self, scope: Scope) -> Refusal | None:
-        """What speaks against the peer of a request, None where nothing does."""
+        """Return why the peer of a request is refused, None where it is allowed."""
         if self._setting == "open":
             return None
         if self._setting != "token" and (uid := _uid_of_peer(scope)) is not None:
@@ -61,7 +61,7 @@ class Access:
         )
 
     def exchange(self, scope: Scope) -> Exchange | None:
-        """What a request for a page with the right token in its address is answered with; None for all others."""
+        """Return the response to a GET request with a valid token in its query string; None for all other requests."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, encoding="utf-8")
         given = [value for name, value in query if name == TOKEN]
         if self._setting == "open" or scope["method"] != "GET" or not given:
@@ -73,7 +73,7 @@ class Access:
         except OSError:
             return None
         rest = urlencode([(name, value) for name, value in query if name != TOKEN])
-        # A path that begins with two slashes would lead to another host.
+        # A location that begins with two slashes would redirect to another host.
         path = "/" + quote(scope["path"].lstrip("/\\"))
         is_secure = "; Secure" if scope.get("scheme") == "https" else ""
         return Exchange(
@@ -82,9 +82,10 @@ class Access:
         )
 
     def announcement(self, address: str, *, is_seen: bool) -> str:
-        """What is printed at the start for those who will need the token; "" where the plain address does.
+        """Return the line to print at start-up where the token is needed; "" where the plain address is enough.
 
-        address: of the start page. is_seen: a person reads it; a log gets the token's file instead of the token.
+        address: of the start page. is_seen: the output is read by a person; a log gets the path of the token's file
+        instead of the token.
         """
         if self._setting == "open" or (self._setting != "token" and peers.can_be_told()):
             return ""
@@ -105,13 +106,16 @@ def _uid_of_peer(scope: Scope) -> int | None:
 
 
 def _cookie_name(scope: Scope) -> str:
-    """The port is in the name: browsers send a cookie to all ports of a host, where other workbenches may be."""
+    """Return the cookie's name, which contains the port.
+
+    Browsers send a cookie to every port of a host, and other workbenches may run on those.
+    """
     port = header(scope, b"host")[0].rpartition(b":")[2].decode("latin-1")
     return f"{COOKIE}_{port}" if port.isdigit() else COOKIE
 
 
 def _cookies(scope: Scope) -> Iterator[str]:
-    """What a request brings under our cookie's name."""
+    """Yield the values that a request sends under our cookie's name."""
     name = _cookie_name(scope)
     for value in header(scope, b"cookie"):
         for pair in value.decode("latin-1").split(";"):

@@ -1,4 +1,4 @@
-"""The access token: a secret file of the home folder, for peers whose user id cannot be told."""
+"""Access token: a secret file in the home folder, for peers whose user id cannot be determined."""
 
 import hashlib
 import hmac
@@ -6,17 +6,17 @@ import os
 import secrets
 from pathlib import Path
 
-from engine.private_files import write_private
+from engine.files import write_private
 
 FILE = "access-token"
 _MIN_LENGTH = 32
 
 
 class AccessToken:
-    """A random token in a file of mode 0600, made when first asked for and kept across restarts.
+    """A random token in a file of mode 0600, created on first use and reused across restarts.
 
-    A file that others could read, or that another user wrote, is replaced: its token may be known. Delete the file to
-    make a new token.
+    A file that other users could read, or that another user wrote, is replaced, because its token may be known. To get
+    a new token, delete the file.
     """
 
     def __init__(self, home: Path) -> None:
@@ -24,22 +24,22 @@ class AccessToken:
         self._text = ""
 
     def text(self) -> str:
-        """The token. Raises OSError where the file can be neither read nor written."""
+        """Return the token. Raises OSError where the file can be neither read nor written."""
         if not self._text:
             self._text = self._kept() or self._made()
         return self._text
 
     def is_token(self, given: str) -> bool:
-        """True for the token. Raises OSError as `text`."""
+        """Return whether `given` is the token. Raises OSError as `text` does."""
         return hmac.compare_digest(given.encode(), self.text().encode())
 
     def cookie(self) -> str:
-        """Value of the cookie that the token is exchanged for; the token cannot be read from it. Raises as `text`."""
+        """Return the value of the cookie issued for the token: an HMAC that does not reveal it. Raises as `text`."""
         return hmac.new(self.text().encode(), b"logitbench cookie", hashlib.sha256).hexdigest()
 
     def _kept(self) -> str:
         try:
-            file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return ""
         with os.fdopen(file, encoding="ascii", errors="replace") as opened:

@@ -1,4 +1,4 @@
-"""The gate: an ASGI application around all others of the workbench, closed to requests that no rule allows."""
+"""Gate: the outermost ASGI application of the workbench, which refuses every request that no rule allows."""
 
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -25,17 +25,17 @@ POLICY_VIOLATION = 1008
 
 
 class Gate:
-    """Lets a request or web socket pass where its headers and its peer allow it; refuses all others.
+    """ASGI middleware that passes on a request or web socket if its headers and its peer are allowed, else refuses it.
 
     Only `/_stcore/health` is open to everybody. access: the setting `access`; home: the folder of the token's file;
-    address: gives the address of the start page, called when the server starts.
+    address: returns the address of the start page, called when the server starts.
     """
 
     def __init__(self, app: Application, *, access: str, home: Path, address: Callable[[], str]) -> None:
         self._app, self._access, self._address = app, Access(access, home), address
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answer one scope. Raises ValueError for a kind of scope that is not known here."""
+        """Handle one ASGI scope. Raises ValueError for an unknown type of scope."""
         match scope["type"]:
             case "lifespan":
                 self._announce()

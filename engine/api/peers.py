@@ -1,11 +1,11 @@
-"""Owners of TCP connections: the user id behind a client's socket on this machine, asked of the Linux kernel."""
+"""Owners of TCP connections: the user id of a client's socket on this machine, queried from the Linux kernel."""
 
 import socket
 import struct
 from ipaddress import IPv4Address, ip_address
 
-# linux/sock_diag.h and linux/inet_diag.h: a request for one connection, answered by one look into the hash table of
-# sockets. /proc/net/tcp says the same, but reading it walks the whole table: 5 ms where this takes 0.04.
+# linux/sock_diag.h and linux/inet_diag.h: a request for one connection, answered by one look-up in the hash table of
+# sockets. /proc/net/tcp has the same information, but reading it walks the whole table: 5 ms instead of 0.04 ms.
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST = 1
@@ -24,15 +24,15 @@ Address = tuple[str, int]
 
 
 def can_be_told() -> bool:
-    """True where the system is one that tells whose a connection is."""
+    """Return whether this system can report the owner of a connection."""
     return hasattr(socket, "AF_NETLINK")
 
 
 def uid_of(client: Address, server: Address) -> int | None:
-    """User id of the process that opened the connection from `client` to `server`, addresses as ASGI gives them.
+    """Return the user id of the process that opened the connection from `client` to `server` (addresses as in ASGI).
 
-    None where that cannot be told: the client is on another machine or in another network namespace, it has closed its
-    socket already (the kernel then says root), or the kernel is not Linux or does not answer.
+    None where it cannot be determined: the client is on another machine or in another network namespace, it has already
+    closed its socket (the kernel then reports root), or the kernel is not Linux or does not answer.
     """
     if not can_be_told():
         return None
@@ -44,13 +44,13 @@ def uid_of(client: Address, server: Address) -> int | None:
 
 
 def _as_ipv6(address: str) -> bytes:
-    """An address in 16 bytes, IPv4 mapped into IPv6: so the kernel looks among the sockets of both."""
+    """Return an address as 16 bytes, IPv4 mapped into IPv6, so that the kernel searches the sockets of both."""
     ip = ip_address(address)
     return _MAPPED + ip.packed if isinstance(ip, IPv4Address) else ip.packed
 
 
 def _ask(connection: bytes) -> bytes:
-    """The kernel's message about one connection. Raises OSError where it has no answer."""
+    """Return the kernel's message about one connection. Raises OSError where it does not answer."""
     body = _REQUEST.pack(socket.AF_INET6, socket.IPPROTO_TCP, 0, 0, _ALL) + connection + _ANY_SOCKET
     header = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as kernel:
@@ -60,7 +60,7 @@ def _ask(connection: bytes) -> bytes:
 
 
 def _owner(message: bytes, ports: bytes, ends: tuple[bytes, bytes]) -> int | None:
-    """The user id in an inet_diag_msg; None for an error, another socket (one that listens) or one without a file."""
+    """Return the user id in an inet_diag_msg; None for an error, another (listening) socket or one without an inode."""
     if _HEADER.unpack_from(message)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
     at = _HEADER.size + 4 + _PORTS.size

@@ -1,4 +1,4 @@
-"""Request rules: which Host, Origin and Sec-Fetch headers the pages of this server send, and no page from elsewhere."""
+"""Request rules: Host, Origin and Sec-Fetch checks that this server's own pages pass and foreign pages do not."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _OWN_SITES = ((), (b"same-origin",), (b"none",))
 
 
 class Refusal(NamedTuple):
-    """Why a request is refused: HTTP status and a sentence for the person who sees it."""
+    """Refusal of a request: the HTTP status, and a sentence for the person who sees it."""
 
     status: int
     text: str
@@ -30,21 +30,21 @@ FOREIGN_SITE = Refusal(
 
 
 def header(scope: Scope, name: bytes) -> tuple[bytes, ...]:
-    """The values of a header, in the order sent; `name` in lower case."""
+    """Return the values of a header in the order sent; `name` must be in lower case."""
     return tuple(value for key, value in scope["headers"] if key == name)
 
 
 def is_health(scope: Scope) -> bool:
-    """True for the one address that anyone may ask, so that scripts can wait for the server."""
+    """Return whether a request is for the health check, the one path open to everybody (scripts wait on it)."""
     return scope["type"] == "http" and scope["path"] == HEALTH and scope["method"] in SAFE_METHODS
 
 
 def refusal_of(scope: Scope) -> Refusal | None:
-    """What speaks against a request by its headers, None where nothing does.
+    """Return why a request is refused by its headers, None where it is allowed.
 
-    Host must be a loopback name. Origin must be the origin of that very host, port and scheme; only reading requests
-    (GET and HEAD, no web socket) may leave it out. What browsers mark as started by another origin (Sec-Fetch-Site)
-    must be a person's way to a page: a navigation of the whole tab to a path of one part, as all pages have.
+    Host must be a loopback name. Origin must match that host, port and scheme exactly; only read requests (GET and
+    HEAD, no web socket) may omit it. A request that the browser marks as started by another origin (Sec-Fetch-Site)
+    must be a person opening a page: a navigation of the whole tab to a path of one segment, as all pages have.
     """
     host = header(scope, b"host")
     if len(host) != 1 or not _LOOPBACK.fullmatch(host[0]):

@@ -1,1 +1,1 @@
-"""Benchmarks: what is measured, how, and what it says."""
+"""Benchmarks: planning, measurement, analysis of results, baselines, and import/export."""

@@ -1,1 +1,1 @@
-"""The command line behind `python -m engine`: the words of each command, and what it does."""
+"""Command line behind `python -m engine`: argument parsing and implementation of each command."""

@@ -1,4 +1,4 @@
-"""The words of a command line, read into specs: a flag for each field of Sampling, few for the machine."""
+"""Arguments of `generate`, parsed into specs: a flag for each field of Sampling, a few for the machine."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.commands.parser import Parser
 from engine.errors import ConfigError
-from engine.specs import PoolSpec, Request, Sampling
+from engine.specs import MAX_PROMPT_CHARACTERS, MAX_SCHEMA_CHARACTERS, PoolSpec, Request, Sampling
 
 MEASURING = {
     "bench": "measure settings of a model against each other",
@@ -18,7 +18,7 @@ MEASURING = {
     "reconcile": "how far these figures are from llama-bench's",
     "limits": "what this machine's memory and cores can give",
 }
-"""Commands whose words engine.commands.bench_arguments reads."""
+"""Commands whose arguments engine.commands.bench_arguments parses."""
 
 OTHERS = {
     "cost": "what a job would cost on machines for rent",
@@ -26,7 +26,7 @@ OTHERS = {
     "history": "list, show, export and import what was kept",
     "models": "find, inspect, fetch, check and quantise models",
 }
-"""Commands that read their own words, each in the module of engine.commands that is called as it is."""
+"""Commands that parse their own arguments, each in the module of engine.commands with its name."""
 
 SAMPLING_HELP = {
     "temperature": "0 takes the most probable token",
@@ -66,7 +66,7 @@ _META = {
 
 @dataclass(frozen=True)
 class Arguments:
-    """What `generate` was asked; `model` empty: the setting's, else the one that ships."""
+    """Arguments of `generate`; `model` empty: the one of the settings, else the shipped one."""
 
     prompt: str
     model: str
@@ -79,9 +79,9 @@ class Arguments:
 
 
 def parse(words: Sequence[str] | None) -> Arguments:
-    """Read the words of a command line, sys.argv's where None.
+    """Parse the arguments of a command line, sys.argv's where None.
 
-    Raises ConfigError for a value out of range or a file that cannot be read, SystemExit (2) for unknown flags.
+    Raises ConfigError for a value out of range or an unreadable file, SystemExit (2) for unknown flags.
     """
     given = vars(_parser().parse_args(words))
     sampling = {field.name: given[f"sampling_{field.name}"] for field in fields(Sampling)}
@@ -107,10 +107,10 @@ def _parser() -> argparse.ArgumentParser:
         description="Logitbench without a screen. Each command has its own --help.",
     )
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
-    # Flags are never guessed from their beginnings, so that a new one breaks no script.
+    # Abbreviated flags are rejected, so that a new flag cannot break scripts.
     parser = commands.add_parser("generate", help="complete a prompt", allow_abbrev=False)
     for name, does in {**MEASURING, **OTHERS}.items():
-        commands.add_parser(name, help=does)  # listed here, read elsewhere
+        commands.add_parser(name, help=does)  # listed for the help only, parsed elsewhere
     parser.add_argument("--prompt", required=True, help="text to complete; - reads standard input, as it is")
     parser.add_argument("--model", default="", help="GGUF file; left out: LOGITBENCH_MODEL, else the one that ships")
     _add_request(parser)
@@ -170,7 +170,7 @@ def _help(name: str, default: Any) -> str:
 
 
 def _present(values: dict[str, Any]) -> dict[str, Any]:
-    """Only what was given: the specs have the defaults."""
+    """Return only the given values: the specs have the defaults."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -178,23 +178,28 @@ def _prompt(given: str) -> str:
     if given != "-":
         return given
     try:
-        return sys.stdin.read()
+        return sys.stdin.read(MAX_PROMPT_CHARACTERS + 1)
     except UnicodeDecodeError as error:
         raise ConfigError(f"standard input is not text in {error.encoding}: {error.reason} at {error.start}") from error
 
 
 def _text(name: str, given: str) -> str:
-    """A value, or what the file after @ holds."""
+    """Return the value itself, or the content of the file named after @; of an endless one no more than is allowed."""
     if not given.startswith("@"):
         return given
+    option = f"--{name.replace('_', '-')} {given}"
     try:
-        return Path(given[1:]).read_text("utf-8")
+        with open(given[1:], encoding="utf-8") as file:
+            text = file.read(MAX_SCHEMA_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--{name.replace('_', '-')} {given}: the file cannot be read ({error})") from error
+        raise ConfigError(f"{option}: the file cannot be read ({error})") from error
+    if len(text) > MAX_SCHEMA_CHARACTERS:
+        raise ConfigError(f"{option}: the file has more than {MAX_SCHEMA_CHARACTERS:,} characters")
+    return text
 
 
 def check_writable(path: Path) -> None:
-    """Raise ConfigError where no file can be written there, before there is something to write."""
+    """Raise ConfigError where no file can be written at this path; called before the output is computed."""
     folder = path.parent
     if not folder.is_dir():
         raise ConfigError(f"--out {path}: there is no folder {folder}; make it, or choose another")

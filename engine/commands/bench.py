@@ -1,4 +1,4 @@
-"""The commands that measure: `bench`, `tune`, `reconcile`, `limits`."""
+"""Benchmark commands: `bench`, `tune`, `reconcile`, `limits`."""
 
 import json
 import sys
@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
-from engine.bench.findings.limits import Limits, measure_limits
-from engine.bench.findings.summary import CellSummary, summarise
-from engine.bench.findings.wording import plain_verdict
-from engine.bench.measuring.machine import fingerprint, fingerprint_hash
-from engine.bench.peers.llama_bench_program import build_llama_bench, find_llama_bench
+from engine.bench.analysis.limits import Limits, measure_limits
+from engine.bench.analysis.summary import CellSummary, summarise
+from engine.bench.analysis.wording import plain_verdict
+from engine.bench.baselines.llama_bench_program import build_llama_bench, find_llama_bench
+from engine.bench.measurement.machine import fingerprint, fingerprint_hash
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import preview
 from engine.bench.running.session import Session
@@ -47,8 +47,10 @@ def run(words: Sequence[str]) -> None:
 
 
 def show_plan(plan: Plan, *, is_json: bool) -> None:
-    """What a plan would measure, how long it would take, and what it would need. Raises ConfigError where no cell of
-    it can run."""
+    """Print a plan's configurations with their estimated time and memory.
+
+    Raises ConfigError where none of them can run.
+    """
     told = preview(plan)
     if is_json:
         cells = [
@@ -75,13 +77,13 @@ def show_plan(plan: Plan, *, is_json: bool) -> None:
     print(told.sentence)
     for cell in told.cells:
         memory = quantity(told.memory_by_cell.get(cell.number, float("nan")), "B")
-        print(f"  {cell.label or 'one cell'}: {cell.refusal or memory}", *cell.notes, sep="; ")
+        print(f"  {cell.label or 'one configuration'}: {cell.refusal or memory}", *cell.notes, sep="; ")
 
 
 def measure(
     plan: Plan, given: words_of.BenchArguments | words_of.ResumeArguments, before: RunRecord | None = None
 ) -> None:
-    """Measure a plan, keep it, print what was found. After Ctrl+C what was measured is kept and can be continued."""
+    """Measure a plan, store the run and print it. After Ctrl+C the partial run is stored and can be resumed."""
     if given.out is not None:
         check_writable(given.out)
     settings = Settings.from_environment()
@@ -104,7 +106,7 @@ def measure(
 
 
 def resume(given: words_of.ResumeArguments) -> None:
-    """Go on with a run of the history."""
+    """Resume a run of the history. Raises ConfigError for an unknown run."""
     with open_to_read(Settings.from_environment().history) as history:
         before = history.runs.run(given.run)
     if before is None:
@@ -113,7 +115,7 @@ def resume(given: words_of.ResumeArguments) -> None:
 
 
 def show_limits(given: words_of.LimitsArguments) -> None:
-    """Memory bandwidth and matrix throughput of this machine; measured where they are not known."""
+    """Print memory bandwidth and matrix throughput of this machine; measure them where they are not known."""
     settings = Settings.from_environment()
     with ExitStack() as closing:
         history = _history(settings, closing)
@@ -132,7 +134,7 @@ def show_limits(given: words_of.LimitsArguments) -> None:
 
 
 def _history(settings: Settings, closing: ExitStack) -> History | None:
-    """The history, or None where another process owns it or it cannot be used; the reason is told."""
+    """Open the history; return None where another process owns it or, with the reason printed, it is unusable."""
     try:
         return closing.enter_context(History.open(settings.history))
     except HistoryLocked:
@@ -143,9 +145,9 @@ def _history(settings: Settings, closing: ExitStack) -> History | None:
 
 
 def _watched(session: Session) -> bool:
-    """Run the session and tell its progress; True where a person stopped it."""
+    """Run the session and show its progress; return True where the user interrupted it."""
     failures: list[BaseException] = []
-    over = threading.Event()  # an interrupted Thread.join() takes its thread for ended before Python 3.13
+    over = threading.Event()  # before Python 3.13, an interrupted Thread.join() marks its thread as ended
 
     def work() -> None:
         try:
@@ -189,7 +191,7 @@ def _teller(doing: str) -> Callable[[float], None]:
 
 
 def print_run(done: RunRecord, *, is_json: bool) -> None:
-    """A run as a table of its cells, or as JSON."""
+    """Print a run as a table of its configurations, or as JSON."""
     if is_json:
         print(json_of_run(done))
     else:
@@ -198,7 +200,7 @@ def print_run(done: RunRecord, *, is_json: bool) -> None:
 
 
 def json_of_run(done: RunRecord) -> str:
-    """A run with what its cells came to, as indented JSON."""
+    """Return a run with the results of its configurations, as indented JSON."""
     summary = summarise(done)
     sentence = done.outcome.get("sentence") or summary.sentence
     cells = [_cell(cell) for cell in summary.cells]
@@ -227,7 +229,7 @@ def _cell(cell: CellSummary) -> Mapping[str, Any]:
 
 
 def print_json(values: Mapping[str, Any]) -> None:
-    """Plain values, indented."""
+    """Print plain values as indented JSON."""
     print(_json(values))
 
 

@@ -1,4 +1,4 @@
-"""The words of `bench`, `tune`, `reconcile` and `limits`, read into plans and what to do with them."""
+"""Arguments of `bench`, `tune`, `reconcile` and `limits`, parsed into plans and options."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -33,9 +33,9 @@ Given = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchArguments:
-    """A plan for a run, by `bench`, `tune` or `reconcile`, whose question is the plan's.
+    """Arguments of `bench`, `tune` or `reconcile`: the plan of a run, which has the question, and options.
 
-    out: file for the whole run. builds_llama_bench: build it first where there is none.
+    out: file for the whole run. builds_llama_bench: build llama-bench first where it is missing.
     """
 
     plan: Plan
@@ -47,7 +47,7 @@ class BenchArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeArguments:
-    """A stopped or interrupted run to go on with, by its id."""
+    """Arguments of `bench resume`: the id of a stopped or interrupted run, and options."""
 
     run: str
     is_json: bool = False
@@ -56,7 +56,7 @@ class ResumeArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class LimitsArguments:
-    """Whether to measure the limits of this machine again, and how to print them."""
+    """Arguments of `limits`: whether to measure this machine's limits again, and how to print them."""
 
     is_measured_again: bool = False
     is_json: bool = False
@@ -66,9 +66,9 @@ BenchCommand = BenchArguments | ResumeArguments | LimitsArguments
 
 
 def parse(words: Sequence[str]) -> BenchCommand:
-    """Read one of these commands.
+    """Parse one of these commands.
 
-    Raises ConfigError for values out of range and for files that cannot be read, SystemExit (2) for unknown flags.
+    Raises ConfigError for values out of range and for unreadable files, SystemExit (2) for unknown flags.
     """
     whole: argparse.ArgumentParser = Parser(prog="python -m engine")
     add_commands(whole.add_subparsers(required=True, metavar="COMMAND"))
@@ -76,8 +76,8 @@ def parse(words: Sequence[str]) -> BenchCommand:
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Put the commands into a parser; `read` reads what it parsed."""
-    # Flags are never guessed from their beginnings, so that a new one breaks no script.
+    """Add the commands to a parser; `read` converts what it parsed."""
+    # Abbreviated flags are rejected, so that a new flag cannot break scripts.
     bench = commands.add_parser("bench", help="measure how fast a model runs", allow_abbrev=False)
     bench.set_defaults(read=_bench)
     source = bench.add_mutually_exclusive_group()
@@ -111,25 +111,26 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def read(given: argparse.Namespace) -> BenchCommand:
-    """What the commands of `add_commands` parsed. Raises ConfigError."""
+    """Convert the parsed arguments of a command of `add_commands`. Raises ConfigError."""
     values = vars(given)
     command: BenchCommand = values["read"](values)
     return command
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
-    """What all commands that run a plan take."""
+    """Add the arguments of all commands that run a plan."""
     parser.add_argument("--name", help="of the run")
-    parser.add_argument("--rounds", type=int, metavar="N", help=f"samples of each cell (default: {Plan.rounds})")
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"samples a configuration (default: {Plan.rounds})")
     parser.add_argument("--seed", type=int, metavar="N", help="of the order and of the tokens asked")
     parser.add_argument("--timeout", type=float, metavar="S", help="seconds that one sample may take")
     parser.add_argument("--prompts", metavar="FILE", help=f"ask these texts; {SAMPLES}: those that ship")
-    parser.add_argument("--cold", action="store_true", help="also load each cell with its file out of memory")
-    parser.add_argument("--compare-answers", action="store_true", help="also see whether cells answer differently")
+    parser.add_argument("--cold", action="store_true", help="also load each model with its file out of the page cache")
+    parser.add_argument("--compare-answers", action="store_true", help="also compare what the configurations answer")
     parser.add_argument("--dry-run", action="store_true", help="print what the plan would take, and measure nothing")
     _add_output(parser)
     axes = parser.add_argument_group(
-        "axes", "Values with commas between them; numbers also as ranges: 1-4, 1-7+2, 1-8*2. Cells are their product."
+        "axes",
+        "Values with commas between them; numbers also as ranges: 1-4, 1-7+2, 1-8*2. Every combination is measured.",
     )
     axes.add_argument("--instances", "--workers", metavar="N", help="processes, with --threads instead of --layout")
     axes.add_argument("--threads", metavar="N", help="of each process; auto, llama-cpp-default or numbers")
@@ -142,7 +143,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_embedding(parser: argparse.ArgumentParser) -> None:
-    """What only texts that are embedded have."""
+    """Add the arguments that apply only to embedding benchmarks."""
     group = parser.add_argument_group("embedding", "With --embed; --layout, --model and --prompts hold there too.")
     group.add_argument("--embed", action="store_true", help="measure how fast texts become vectors, and how good ones")
     for axis in _EMBEDDING_ONLY:
@@ -192,7 +193,7 @@ def _limits(given: Given) -> LimitsArguments:
 
 
 def _arguments(plan: Plan, axes: Mapping[str, tuple[Any, ...]], given: Given) -> BenchArguments:
-    """`plan` with what the flags say instead."""
+    """Return the arguments of a run: `plan` with the values of the flags in place of its own."""
     workload = unvaried(plan.workload, axes)
     if given["prompts"]:
         texts = sample_prompts() if given["prompts"] == SAMPLES else read_prompts(Path(given["prompts"]))
@@ -214,14 +215,14 @@ def _arguments(plan: Plan, axes: Mapping[str, tuple[Any, ...]], given: Given) ->
 
 
 def _model(given: Given, is_embedding: bool = False) -> str:
-    """The first model named, else the setting's, else the one that ships."""
+    """Return the first model named, else the one of the settings, else the shipped one."""
     if given["model"]:
         return str(given["model"][0])
     return EMBEDDED_NAME if is_embedding else str(Settings.from_environment().model or embedded_model())
 
 
 def _axes(given: Given, question: Question = "speed") -> dict[str, tuple[Any, ...]]:
-    """The axes that flags name; one model alone is the plan's and no axis."""
+    """Return the axes set by flags; a single model belongs to the plan and is no axis."""
     known = axes_of(question)
     said = {axis.name: given[axis.name] for axis in (*AXES, *_EMBEDDING_ONLY) if given.get(axis.name) is not None}
     if odd := next((name for name in said if name not in known), None):
@@ -246,7 +247,7 @@ def _values(axis: Axis, said: str | list[str]) -> tuple[Any, ...]:
 
 
 def _layouts(instances: str, threads: str) -> tuple[str, ...]:
-    """All of `instances` with all of `threads`, in which words may stand among the numbers."""
+    """Return the layouts of all `instances` with all `threads`, which may include named values besides numbers."""
     counts = values_of(_INSTANCES, instances)
     each: list[Any] = []
     for part in map(str.strip, threads.split(",")):
@@ -255,7 +256,7 @@ def _layouts(instances: str, threads: str) -> tuple[str, ...]:
 
 
 def _question(axes: Mapping[str, Any]) -> Question:
-    """What a plan made of flags alone asks."""
+    """Return the question of a plan that is defined by flags alone."""
     if "arm" in axes:
         return "python"
     return "users" if axes.keys() & {"users", "rate_per_s"} else "speed"

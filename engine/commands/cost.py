@@ -1,4 +1,4 @@
-"""`python -m engine cost`: what a job takes and costs on each machine that is known."""
+"""`python -m engine cost`: time and cost of a job on each known machine."""
 
 import argparse
 import json
@@ -112,7 +112,7 @@ def _job(given: Given, settings: Settings) -> CostJob:
 
 
 def _measured(settings: Settings) -> list[Rate]:
-    """Speeds of the history's latest runs; none, with the reason on standard error, where it cannot be read."""
+    """Return the rates of the history's latest runs; none, with the reason on standard error, if it is unreadable."""
     if not settings.history.exists():
         return []
     try:
@@ -125,7 +125,7 @@ def _measured(settings: Settings) -> list[Rate]:
 
 
 def _by_model(rates: Sequence[Rate], wanted: str) -> dict[str, list[Rate]]:
-    """The best rate of each machine, by model. Raises ConfigError where no model is left."""
+    """Return the best rate of each machine, by model. Raises ConfigError where no model matches."""
     found: dict[str, list[Rate]] = {}
     for rate in best_by_machine(rates):
         if wanted.casefold() in rate.model.casefold():
@@ -177,7 +177,7 @@ def _line(one: Estimate) -> str:
 
 
 def _span(interval: Interval, show: Callable[[float], str]) -> str:
-    """The value, its upper bound where that alone is known, else a dash."""
+    """Format the value, or its upper bound where only that is known, else a dash."""
     if math.isfinite(interval.value):
         return show(interval.value)
     return f"≤ {show(interval.high)}" if math.isfinite(interval.high) else NOT_MEASURED

@@ -1,5 +1,7 @@
-"""`python -m engine embed`: the texts of a file as vectors, as JSON, as an array of numpy, or by what is near what; or
-how fast each backend computes them here."""
+"""`python -m engine embed`: embeds the texts of a file, or lists the speed of each backend on this machine.
+
+The vectors are printed as JSON, written as a numpy array, or summarised by nearest neighbours.
+"""
 
 import argparse
 import json

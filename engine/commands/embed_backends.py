@@ -1,4 +1,4 @@
-"""`python -m engine embed --backends`: how fast each backend is here, and how near its vectors are to float32."""
+"""`python -m engine embed --backends`: speed of each backend here, and agreement of its vectors with float32."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ _HEAD = (
 
 
 def show_backends(model: str, *, is_new: bool, is_json: bool) -> None:
-    """Print what is kept of this model; measured now where `is_new` or nothing is kept. Raises EngineError."""
+    """Print the stored measurement of a model; measure now where `is_new` or none is stored. Raises EngineError."""
     found = find_model(model)
     measured = None if is_new else kept_measurement(found)
     if measured is None:

@@ -1,4 +1,4 @@
-"""`python -m engine generate`: complete one prompt, print it, keep it."""
+"""`python -m engine generate`: completes one prompt, prints the result and stores it."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ def run(words: Sequence[str]) -> None:
 
 
 def generate(arguments: Arguments) -> None:
-    """Complete one prompt, print it as asked, keep it. Raises EngineError."""
+    """Complete one prompt, print the result in the requested form and store it. Raises EngineError."""
     settings = Settings.from_environment()
     model = arguments.model or settings.model or embedded_model()
     with Pool(model, **arguments.pool.to_dict()) as pool:
@@ -31,7 +31,7 @@ def generate(arguments: Arguments) -> None:
         job = pool.submit(arguments.prompt, arguments.sampling, **arguments.request.to_dict())
         show(job, arguments)
         if arguments.is_kept:
-            from engine.commands.keeping import keep  # with it comes DuckDB, which nothing before needs
+            from engine.commands.keeping import keep  # imports DuckDB, which is not needed before
 
             try:
                 keep(job, pool, created_at, settings)
@@ -40,7 +40,7 @@ def generate(arguments: Arguments) -> None:
 
 
 def show(job: Job, arguments: Arguments) -> None:
-    """Print the job as text while it comes, as JSON, as a table of candidates or as plain text."""
+    """Print the job's result as streamed text, as JSON, as a table of candidates or as plain text."""
     if arguments.is_stream:
         stream(job)
         return
@@ -54,7 +54,7 @@ def show(job: Job, arguments: Arguments) -> None:
 
 
 def stream(job: Iterable[TokenStep]) -> None:
-    """Print the text of each step when it is decoded, and a newline at the end, also after Ctrl+C."""
+    """Print the text of each step as it is decoded, and a newline at the end, also after Ctrl+C."""
     is_terminal = sys.stdout.isatty()
     with contextlib.ExitStack() as at_end:
         at_end.callback(print)

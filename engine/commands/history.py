@@ -1,28 +1,28 @@
-"""The commands on what was kept: `history list|show|compare|export|import|sql|snapshot|gc`."""
+"""History commands: `history list|show|compare|export|import|sql|snapshot|gc`."""
 
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
-from engine.bench.findings.comparison import Comparison, compare_runs
-from engine.bench.findings.wording import plain_verdict
+from engine.bench.analysis.comparison import Comparison, compare_runs
+from engine.bench.analysis.wording import plain_verdict
 from engine.commands import history_arguments as words_of
 from engine.commands.bench import json_of_run, print_json, print_run
-from engine.commands.out_file import plain, table_of, write_rows, write_text
+from engine.commands.out_file import table_of, write_rows, write_text
 from engine.commands.table import one_line, printable, table
 from engine.errors import ConfigError, HistoryLocked
 from engine.history import INBOX, History, TrialRecord, open_to_read, write_snapshot
 from engine.history.archive import export_history
 from engine.history.columns import step_rows
 from engine.history.console import Result
+from engine.history.database_writer import DatabaseWriter
 from engine.history.export import to_csv, to_json
-from engine.history.owned_file import OwnedFile
 from engine.history.references import reference_rows
 from engine.history.run_columns import sample_table
-from engine.jsonable import figure
+from engine.jsonable import figure, plain
 from engine.private_files import persons_umask
 from engine.reference import reference_run
 from engine.runs import RunRecord
@@ -64,7 +64,7 @@ def _read(history: History, given: words_of.Command) -> None:
 
 
 def list_found(history: History, given: words_of.ListArguments) -> None:
-    """A line for each run or trial; after the runs the reference timings that the filter finds."""
+    """Print a line for each run or trial; after the runs, the reference timings that match the filter."""
     find = history.find.runs if given.kind == "runs" else history.find.trials
     found = find(given.wanted, limit=given.limit)
     if given.out is not None:
@@ -88,13 +88,13 @@ def _line(row: Mapping[str, Any], when: str, said: str, remark: str) -> str:
 
 
 def _remark(row: Mapping[str, Any]) -> str:
-    """What disturbed a run, where something did."""
+    """Return how many samples of a run were disturbed, in words; empty for none."""
     num = row.get("num_disturbed", 0)
     return f"{num:,} of {counted(row['num_samples'], 'sample')} disturbed" if num else ""
 
 
 def show(history: History, given: words_of.ShowArguments) -> None:
-    """A run as `bench` prints it, a trial as `generate` does."""
+    """Print a run as `bench` does or a trial as `generate` does, or write it to a file."""
     kept = _kept(history, given.id)
     if given.out is not None:
         _write_kept(given.out, kept)
@@ -108,7 +108,7 @@ def show(history: History, given: words_of.ShowArguments) -> None:
 
 
 def compare(history: History, given: words_of.CompareArguments) -> None:
-    """Cells of runs against a baseline, with the verdicts of the benchmark."""
+    """Print a comparison of runs' configurations with a baseline, with the verdicts of the benchmark."""
     runs = [_run(history, id) for id in given.runs]
     comparison = compare_runs(runs, baseline=given.baseline or None)
     if given.is_json:
@@ -118,7 +118,7 @@ def compare(history: History, given: words_of.CompareArguments) -> None:
 
 
 def export(history: History, given: words_of.ExportArguments) -> None:
-    """An archive of everything, or of what was named."""
+    """Write an archive of the whole history, or of the named runs and trials."""
     is_whole = not given.runs and not given.trials
     ids = {} if is_whole else {"run_ids": given.runs, "trial_ids": given.trials}
     with persons_umask():
@@ -128,7 +128,10 @@ def export(history: History, given: words_of.ExportArguments) -> None:
 
 
 def import_files(settings: Settings, given: words_of.ImportArguments) -> None:
-    """Take files in; while another process owns the history, its inbox takes what an archive does not hold."""
+    """Import files; while another process owns the history, write their runs and trials to its inbox.
+
+    Raises ConfigError for an archive in that case.
+    """
     told: list[dict[str, Any]] = []
     with Importer(settings.home) as importer:
         try:
@@ -150,7 +153,7 @@ def import_files(settings: Settings, given: words_of.ImportArguments) -> None:
 
 
 def query(history: History, given: words_of.SqlArguments) -> None:
-    """The rows of a query, tab by tab; why rows are missing goes to standard error."""
+    """Print the rows of a query, tab-separated; the reason for missing rows goes to standard error."""
     result = history.console.run(given.query, limit=given.limit, timeout_s=given.timeout_s)
     if given.out is not None:
         write_rows(given.out, result.table)
@@ -166,7 +169,7 @@ def query(history: History, given: words_of.SqlArguments) -> None:
 
 
 def snapshot(history: History, given: words_of.SnapshotArguments) -> None:
-    """The whole history as one file that DuckDB opens, of this moment."""
+    """Write a snapshot of the whole history as one DuckDB file."""
     with persons_umask():
         num_bytes = write_snapshot(history, given.path)
     values = {"path": str(given.path), "num_bytes": num_bytes}
@@ -174,14 +177,17 @@ def snapshot(history: History, given: words_of.SnapshotArguments) -> None:
 
 
 def purge(settings: Settings, given: words_of.GcArguments) -> None:
-    """Remove for good what was deleted. Opening the history does that too, so it is opened without."""
-    with History(OwnedFile.open(settings.history)) as history:
+    """Purge deleted runs and trials.
+
+    `History.open` purges too, so the history is constructed without it.
+    """
+    with History(DatabaseWriter.open(settings.history)) as history:
         num_purged = history.gc()
     _tell({"num_purged": num_purged}, f"{num_purged:,} deleted runs and trials purged", is_json=given.is_json)
 
 
 def _write_kept(path: Path, kept: RunRecord | TrialRecord) -> None:
-    """A run's samples or a trial's steps as rows; as JSON all of it, as --json prints it."""
+    """Write a run's samples or a trial's steps as rows; as JSON, the whole record as --json prints it."""
     if isinstance(kept, RunRecord):
         as_json, table = json_of_run(kept), sample_table(kept.samples)
     else:

@@ -1,4 +1,4 @@
-"""The words of `history list|show|compare|export|import|sql|snapshot|gc`, read into what to do."""
+"""Arguments of `history list|show|compare|export|import|sql|snapshot|gc`, parsed into one class per command."""
 
 import argparse
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Base of the commands; `is_json` prints JSON instead of text."""
+    """Base of the commands' arguments; `is_json`: print JSON instead of text."""
 
     is_json: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListArguments(Command):
-    """Which runs or trials to list, the newest first. out: a file instead of the screen, as of all that follow."""
+    """Filter of the runs or trials to list, newest first. out: file to write instead of printing, also below."""
 
     kind: Kind
     wanted: Filter
@@ -36,7 +36,7 @@ class ListArguments(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class ShowArguments(Command):
-    """A run or a trial, by its id."""
+    """Run or trial to show, by its id."""
 
     id: str
     out: Path | None
@@ -44,7 +44,7 @@ class ShowArguments(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class CompareArguments(Command):
-    """Runs by their ids; baseline: key RUN.CELL, empty for the first."""
+    """Runs to compare, by their ids. baseline: key RUN.CELL of a configuration, empty for the first."""
 
     runs: tuple[str, ...]
     baseline: str
@@ -52,7 +52,7 @@ class CompareArguments(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportArguments(Command):
-    """An archive to write, of these runs and trials; of everything where neither is given."""
+    """Archive to write, of these runs and trials; of everything where neither is given."""
 
     path: Path
     runs: tuple[str, ...]
@@ -61,14 +61,14 @@ class ExportArguments(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportArguments(Command):
-    """Files to take in."""
+    """Files to import."""
 
     paths: tuple[Path, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SqlArguments(Command):
-    """A query, how many rows of its result at most, and how many seconds it may take."""
+    """SQL query with a limit on the rows of its result and a timeout in seconds."""
 
     query: str
     limit: int
@@ -78,18 +78,18 @@ class SqlArguments(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotArguments(Command):
-    """A file to copy the whole history to."""
+    """File to copy the whole history to."""
 
     path: Path
 
 
 @dataclass(frozen=True, kw_only=True)
 class GcArguments(Command):
-    """Purge what was deleted."""
+    """Request to purge deleted runs and trials."""
 
 
 def parse(words: Sequence[str]) -> Command:
-    """Read one of these commands. Raises ConfigError for values out of range, SystemExit (2) for unknown flags."""
+    """Parse one of these commands. Raises ConfigError for values out of range, SystemExit (2) for unknown flags."""
     whole = Parser(prog="python -m engine")
     history = whole.add_subparsers(required=True, metavar="COMMAND").add_parser(
         "history", help="what was measured and tried before", allow_abbrev=False
@@ -105,7 +105,7 @@ def parse(words: Sequence[str]) -> Command:
         ("snapshot", "copy everything as it is now into a file for DuckDB", _add_snapshot, SnapshotArguments),
         ("gc", "purge what was deleted", _add_nothing, GcArguments),
     ):
-        # Flags are never guessed from their beginnings, so that a new one breaks no script.
+        # Abbreviated flags are rejected, so that a new flag cannot break scripts.
         parser = commands.add_parser(name, help=told, allow_abbrev=False)
         add(parser)
         parser.add_argument("--json", dest="is_json", action="store_true", help="print JSON")
@@ -132,7 +132,12 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="ids of runs")
-    parser.add_argument("--baseline", default="", metavar="RUN.CELL", help="default: the first cell of the first run")
+    parser.add_argument(
+        "--baseline",
+        default="",
+        metavar="RUN.NUMBER",
+        help="configuration to compare with (default: the first one of the first run)",
+    )
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
@@ -168,7 +173,7 @@ def _checked_out(given: Path | None) -> Path | None:
 
 
 def _add_nothing(_: argparse.ArgumentParser) -> None:
-    """This command has no words of its own."""
+    """Add nothing: the command has no arguments of its own."""
 
 
 def _list(

@@ -1,4 +1,4 @@
-"""Keeping what a program without a workbench ran: in the history, or in the inbox of the process that owns it."""
+"""Storage of trials run without a workbench: in the history, or in the inbox of the process that owns it."""
 
 from datetime import datetime
 
@@ -12,9 +12,9 @@ from engine.settings import Settings
 
 
 def keep(job: Job, pool: Pool, created_at: datetime, settings: Settings) -> None:
-    """Keep a job that is done; waits until it is on disk. `created_at`: an aware time, when it was submitted.
+    """Store a finished job; waits until it is on disk. `created_at`: time of submission, timezone-aware.
 
-    Raises HistoryError where it cannot be kept; the database is then as it was.
+    Raises HistoryError where it cannot be stored; the database is then unchanged.
     """
     trial = TrialRecord(
         id=job.id,
@@ -36,6 +36,6 @@ def keep(job: Job, pool: Pool, created_at: datetime, settings: Settings) -> None
 
 
 def identity_of(pool: Pool) -> ModelIdentity:
-    """Which model a pool runs; reads the whole file the first time it is seen."""
+    """Return the identity of a pool's model; reads the whole file the first time it is seen."""
     file = pool.file
     return ModelIdentity(file.name, str(file.path), model_hash(file.path), file.quantisation, file.num_parameters)

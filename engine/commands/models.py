@@ -1,4 +1,4 @@
-"""`python -m engine models`: the model files of this machine, what each says, whether it fits."""
+"""`python -m engine models`: the model files of this machine, their metadata, and whether they fit in memory."""
 
 import argparse
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from engine.models.fit_report import fit_report
 from engine.specs import PoolSpec
 from engine.units import NOT_MEASURED, counted, digits, percent, quantity
 from engine.workbench.model_library import in_memory
-from engine.workbench.model_slot import default_spec
+from engine.workbench.model_manager import default_spec
 
 _HEAD = f"{'name':<40} {'type':<8} {'size':>9} {'needs':>9}  {'fits':<5} {'in RAM':>6}  place"
 _VALUE_CHARACTERS = 120
@@ -51,7 +51,7 @@ def run(words: Sequence[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    # Flags are never guessed from their beginnings, so that a new one breaks no script.
+    # Abbreviated flags are rejected, so that a new flag cannot break scripts.
     parser: argparse.ArgumentParser = Parser(
         prog="python -m engine models", description="Model files of this machine.", allow_abbrev=False
     )
@@ -106,7 +106,7 @@ def _folder(name: str) -> Path:
 
 
 def _plain(entry: LibraryEntry) -> dict[str, Any]:
-    """An entry with what it needs and how much of it lies in memory; of a broken file what the library says."""
+    """Return an entry with its memory need and its share in the page cache; for a broken file, only the entry."""
     if isinstance(entry.file, BrokenFile):
         return entry.to_dict()
     needed = estimate(entry.file, default_spec(entry.file))
@@ -158,7 +158,7 @@ def _group_line(group: TensorGroup) -> str:
 
 
 def _cut(value: Any) -> str:
-    """A value on one line."""
+    """Return a value on one line, shortened to 120 characters."""
     text = repr(value)
     return text if len(text) <= _VALUE_CHARACTERS else f"{text[:_VALUE_CHARACTERS]}… ({len(text):,} characters)"
 
@@ -182,13 +182,13 @@ def _fit(given: Given) -> None:
 
 
 def _pool(file: ModelFile, given: Given) -> PoolSpec:
-    """The pool that a file is loaded with where nobody chose, with what the flags say instead."""
+    """Return the default pool parameters of a file, with the values of the flags in place of its own."""
     said = {name: given[name] for name in (*_POOL_HELP, "share_weights") if given[name] is not None}
     return replace(default_spec(file), **said)
 
 
 def _numbers(given: Given, name: str) -> list[int]:
-    """Whole numbers with commas between them, none where nothing is given."""
+    """Parse comma-separated whole numbers; an empty list where the flag is not given."""
     try:
         return [int(part) for part in given[name].split(",")] if given[name] else []
     except ValueError:

@@ -1,16 +1,16 @@
-"""`python -m engine models get`: a model of the catalogue or of any repository, fetched; or what there is to fetch."""
+"""`python -m engine models get`: downloads a model of the catalogue or any repository, or lists what they offer."""
 
 import argparse
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from engine.bench.findings.limits import Limits
-from engine.bench.measuring.machine import fingerprint, fingerprint_hash
+from engine.bench.analysis.limits import Limits
+from engine.bench.measurement.machine import fingerprint, fingerprint_hash
 from engine.commands.printing import print_json, print_text
 from engine.commands.watched import watch
 from engine.errors import ConfigError, HistoryError
-from engine.history import History
+from engine.history import open_to_read
 from engine.jsonable import figure
 from engine.models.available import available_memory
 from engine.models.catalogue import Choice, Entry, choices, look_up, read_catalogue
@@ -26,7 +26,7 @@ _HEAD = f"{'name':<28} {'size':>9} {'needs':>9}  {'fits':<5} {'at most':>13}  li
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Put `get` into the parser of `models`."""
+    """Add `get` to the parser of `models`."""
     get = commands.add_parser("get", help="fetch a model; without a name: the catalogue", allow_abbrev=False)
     get.set_defaults(act=_act)
     get.add_argument("name", nargs="?", metavar="NAME", help="of the catalogue, or owner/name of any repository")
@@ -97,7 +97,7 @@ def _show_catalogue(*, is_json: bool) -> None:
 
 
 def _entry(entry: Entry, limits: Limits | None, free: int) -> dict[str, Any]:
-    """An entry with what it needs, and how fast it is at most where the limits of this machine were measured."""
+    """Return an entry with its memory need and, where this machine's limits are known, its highest possible speed."""
     needed = entry.needed_bytes()
     return {
         **entry.to_dict(),
@@ -119,10 +119,10 @@ def _line(row: Given) -> str:
 
 
 def _limits() -> Limits | None:
-    """The limits of this machine where they were kept and can be read now."""
+    """Return the stored limits of this machine; None where there are none or the history cannot be opened now."""
     path = Settings.from_environment().history
     if path.is_file():
-        with suppress(HistoryError), History.open(path) as history:
+        with suppress(HistoryError), open_to_read(path) as history:
             kept = history.runs.limits(fingerprint_hash(fingerprint()))
             return Limits.from_dict(kept) if kept else None
     return None

@@ -1,9 +1,9 @@
-"""`python -m engine models order`: two models loaded A, B, A, and whether the second pushed the first out of memory."""
+"""`python -m engine models order`: loads two models as A, B, A and reports whether B evicted A from memory."""
 
 import argparse
 from typing import Any
 
-from engine.bench.measuring.load_order import LoadStep, measure_load_order
+from engine.bench.measurement.load_order import LoadStep, measure_load_order
 from engine.commands.printing import print_json, print_text
 from engine.commands.progress_line import ProgressLine
 from engine.models import find_model
@@ -15,7 +15,7 @@ _HEAD = f"{'load':<5} {'loading':>9} {'first token':>12} {'A in RAM':>17} {'B in
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Put `order` into the parser of `models`."""
+    """Add `order` to the parser of `models`."""
     order = commands.add_parser("order", help="load A, B and A again: does B push A out of memory", allow_abbrev=False)
     order.set_defaults(act=_act)
     for name in ("a", "b"):

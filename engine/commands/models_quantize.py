@@ -1,4 +1,4 @@
-"""`python -m engine models quantize`: a smaller file of a model; or which types there are, and how large each is."""
+"""`python -m engine models quantize`: quantises a model, or lists the available types with their sizes."""
 
 import argparse
 from contextlib import nullcontext
@@ -20,7 +20,7 @@ Given = dict[str, Any]
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Put `quantize` into the parser of `models`."""
+    """Add `quantize` to the parser of `models`."""
     quantize = commands.add_parser(
         "quantize", help="make a quantisation of a model; without a type: what each would take", allow_abbrev=False
     )

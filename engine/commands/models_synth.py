@@ -1,4 +1,4 @@
-"""`python -m engine models synth`: a model of random weights."""
+"""`python -m engine models synth`: writes a model of random weights."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ _FREE_FORM = ("layers", "width", "heads", "kv_heads", "ff", "vocab", "context")
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Put `synth` into the parser of `models`."""
+    """Add `synth` to the parser of `models`."""
     synth = commands.add_parser(
         "synth", help="write a model of random weights: as fast as a real one of its shape", allow_abbrev=False
     )
@@ -36,7 +36,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def shape_of(given: Given) -> str | Shape:
-    """The name of a known shape, or one from numbers. Raises ConfigError where it is neither, or both."""
+    """Return the name of a known shape, or a shape from numbers. Raises ConfigError where neither or both are given."""
     numbers = {name: given[name] for name in _FREE_FORM if given[name] is not None}
     if bool(given["shape"]) == bool(numbers):
         raise ConfigError("either --shape with a name, or --layers and --width with the numbers of a shape")

@@ -1,29 +1,26 @@
-"""Rows as a file that a person names: Parquet, CSV or JSON, by its ending."""
+"""Output files named by the user: rows as Parquet, CSV or JSON, by the ending of the name."""
 
-import csv
-import io
 import json
 from collections.abc import Mapping
 from datetime import date
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from engine.commands.arguments import check_writable
-from engine.csv_cells import escaped
+from engine.csv_cells import table_csv
 from engine.errors import ConfigError
-from engine.history.whole_file import writing_whole
-from engine.jsonable import figure
+from engine.files import writing_whole
+from engine.jsonable import plain
 from engine.private_files import persons_umask
 
 ENDINGS = (".parquet", ".csv", ".json")
 
 
 def checked_path(path: Path) -> Path:
-    """The path; raises ConfigError for an ending that is none of ENDINGS, and where no file can be written."""
+    """Return the path. Raises ConfigError for an ending that is not in ENDINGS, and where no file can be written."""
     if path.suffix not in ENDINGS:
         raise ConfigError(f"--out {path}: the name must end with {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
     check_writable(path)
@@ -31,9 +28,9 @@ def checked_path(path: Path) -> Path:
 
 
 def write_rows(path: Path, rows: pa.Table) -> None:
-    """Write rows as the ending says: CSV with a heading, lists in its cells as JSON; JSON as a list of objects.
+    """Write rows as the ending requires: CSV with a header and lists as JSON in its cells; JSON as a list of objects.
 
-    Raises ConfigError where that fails; the file is then as it was.
+    Raises ConfigError where that fails; the file is then unchanged.
     """
     if path.suffix == ".parquet":
         try:
@@ -44,11 +41,11 @@ def write_rows(path: Path, rows: pa.Table) -> None:
     elif path.suffix == ".json":
         write_text(path, json.dumps(plain(rows.to_pylist()), ensure_ascii=False, allow_nan=False, indent=1) + "\n")
     else:
-        write_text(path, _csv(rows))
+        write_text(path, table_csv(rows))
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text whole or not at all. Raises ConfigError where that fails."""
+    """Write a text atomically. Raises ConfigError where that fails."""
     try:
         with persons_umask(), writing_whole(path) as file:
             file.write(text.encode("utf-8", "replace"))
@@ -56,29 +53,8 @@ def write_text(path: Path, text: str) -> None:
         raise ConfigError(f"--out {path}: could not be written: {error}") from error
 
 
-def plain(value: Any) -> Any:
-    """Values of the database as JSON has them: times and ids as text, null for figures that are not finite."""
-    match value:
-        case Mapping():
-            return {str(key): plain(each) for key, each in value.items()}
-        case list() | tuple():
-            return [plain(each) for each in value]
-        case bool() | int() | str() | None:
-            return value
-        case float():
-            return figure(value)
-        case bytes():
-            return value.hex()
-        case Decimal():
-            return float(value)
-        case date():
-            return value.isoformat()
-        case _:
-            return str(value)
-
-
 def table_of(rows: list[dict[str, Any]]) -> pa.Table:
-    """Rows of Python values as Arrow: what has no type of its own there (settings, ids) as JSON or text."""
+    """Convert rows of Python values to Arrow; values without an Arrow type (settings, ids) become JSON or text."""
     return pa.Table.from_pylist([{name: _simple(value) for name, value in row.items()} for row in rows])
 
 
@@ -87,18 +63,3 @@ def _simple(value: Any) -> Any:
         return value
     is_nested = isinstance(value, Mapping | list | tuple)
     return json.dumps(plain(value), ensure_ascii=False) if is_nested else str(value)
-
-
-def _csv(rows: pa.Table) -> str:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(map(escaped, rows.column_names))
-    for batch in rows.to_batches(2048):
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            writer.writerow([escaped(_cell(value)) for value in row])
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    given = plain(value)
-    return json.dumps(given, ensure_ascii=False) if isinstance(given, dict | list) else given

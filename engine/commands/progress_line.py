@@ -1,17 +1,17 @@
-"""How far something is, on standard error: one line written over on a terminal, in a file a line a step."""
+"""Progress on standard error: one line that is overwritten on a terminal, one line per step in a file."""
 
 import sys
 
 
 class ProgressLine:
-    """Shows texts one after the other; `step` says which of them are worth a line where lines stay."""
+    """Progress line: shows texts in turn; in a file, a new line only when `step` changes."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
         self._step = -1
 
     def show(self, text: str, *, step: int) -> None:
-        """Write `text` over what stands there; in a file only when `step` is another than before."""
+        """Overwrite the line with `text`; in a file, write a line only when `step` differs from the last."""
         if self._is_terminal:
             print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
         elif step != self._step:
@@ -19,6 +19,6 @@ class ProgressLine:
         self._step = step
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the line on a terminal, so that later output begins on a new one."""
         if self._is_terminal and self._step >= 0:
             print(file=sys.stderr)

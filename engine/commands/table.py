@@ -1,4 +1,4 @@
-"""A Completion as lines of text: one token a line with its figures and its candidates."""
+"""Text table of a Completion: one token per line with its figures and candidates; escapes for terminals."""
 
 import math
 import unicodedata
@@ -10,7 +10,7 @@ _COLUMNS = f"{'':>5} {'token':<18} {'p':>7} {'rank':>6} {'bits':>6} {'drawn':>7}
 
 
 def table(completion: Completion) -> str:
-    """The tokens of the prompt, where they carry figures, and the generated ones, then why it stopped."""
+    """Return a table of the prompt's tokens, where they have figures, and the generated ones, then the stop reason."""
     lines = [_COLUMNS]
     if any(step.logprob is not None for step in completion.prompt_steps):
         lines += [*_lines(completion.prompt_steps), ""]
@@ -23,14 +23,14 @@ def table(completion: Completion) -> str:
 
 
 def printable(text: str, *, is_terminal: bool) -> str:
-    """The text itself; on a terminal, characters that would steer it stand as escapes such as \\x1b."""
+    """Return the text; for a terminal, with control characters as escapes such as \\x1b."""
     if not is_terminal or text.isprintable():
         return text
     return "".join(repr(mark)[1:-1] if _steers(mark) else mark for mark in text)
 
 
 def one_line(text: str) -> str:
-    """The text on one line: tabs, line breaks and other characters that would steer a terminal as escapes."""
+    """Return the text on one line: tabs, line breaks and other control characters become escapes."""
     return "".join(repr(mark)[1:-1] if mark in "\n\t\\" or _steers(mark) else mark for mark in text)
 
 

@@ -1,4 +1,4 @@
-"""Tasks waited for with their progress on standard error."""
+"""Foreground tasks: waits for a task while showing its progress on standard error."""
 
 import sys
 from typing import TypeVar
@@ -14,7 +14,10 @@ T = TypeVar("T")
 
 
 def watch(task: Task[T]) -> T:
-    """Start it, and wait for its result. Raises what ended it; after Ctrl+C it is stopped and says what stays."""
+    """Start a task and return its result. Raises the error that ended it.
+
+    After Ctrl+C the task is stopped, its message about what remains is printed, and KeyboardInterrupt is raised.
+    """
     line = ProgressLine()
     task.start()
     try:

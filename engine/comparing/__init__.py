@@ -1,1 +1,1 @@
-"""One prompt and several arms that answer it: what is asked, and how answers are put side by side."""
+"""Comparison of answers: one prompt, several variants that answer it, and their answers side by side."""

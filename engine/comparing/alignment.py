@@ -1,4 +1,4 @@
-"""Texts and tokens beside each other: where they part, how their words differ, and which of them are the same."""
+"""Alignment of texts and tokens: where they diverge, how their words differ, and which of them are equal."""
 
 import difflib
 import re
@@ -10,36 +10,39 @@ from engine.results import StepTable
 from engine.units import counted
 
 MAX_WORDS = 4_000
-"""Texts with more are compared by lines: matching takes time with the square of the number of parts."""
+"""Texts with more words are compared by lines: matching takes time quadratic in the number of parts."""
 
 MAX_NAMED = 3
-"""Ways of going on that a sentence names; those that more arms chose come first."""
+"""Number of continuations that a sentence names; those that more variants chose come first."""
 
 SegmentKind = Literal["same", "added", "missing"]
 
 
 class Segment(NamedTuple):
-    """A stretch of a text beside its reference: in both, only here ("added"), or only there ("missing")."""
+    """A stretch of a text compared with its reference.
+
+    kind: in both ("same"), only in the text ("added"), or only in the reference ("missing").
+    """
 
     kind: SegmentKind
     text: str
 
 
 class Fold(NamedTuple):
-    """A text that occurred, and where: positions in the order given, the first one first."""
+    """A distinct text and its positions in the order given, the first one first."""
 
     text: str
     positions: tuple[int, ...]
 
 
 def common_prefix(sequences: Sequence[Sequence[object]]) -> int:
-    """How many items all sequences begin with alike; 0 of no sequence."""
+    """Return the number of leading items that all sequences have in common; 0 for no sequences."""
     columns = zip(*sequences, strict=False)
     return sum(1 for _ in takewhile(lambda items: all(item == items[0] for item in items), columns))
 
 
 def diff(text: str, reference: str) -> list[Segment]:
-    """`text` word by word against `reference`: joined, all but the missing segments give `text` again."""
+    """Compare `text` word by word with `reference`: all segments but the missing ones, joined, are `text` again."""
     ours, theirs = _words(text), _words(reference)
     if max(len(ours), len(theirs)) > MAX_WORDS:
         ours, theirs = text.splitlines(keepends=True), reference.splitlines(keepends=True)
@@ -56,7 +59,7 @@ def diff(text: str, reference: str) -> list[Segment]:
 
 
 def fold(texts: Sequence[str]) -> list[Fold]:
-    """Equal texts as one, the most frequent first, else by first occurrence."""
+    """Group equal texts, the most frequent first, else by first occurrence."""
     positions: dict[str, list[int]] = {}
     for position, text in enumerate(texts):
         positions.setdefault(text, []).append(position)
@@ -65,14 +68,20 @@ def fold(texts: Sequence[str]) -> list[Fold]:
 
 
 def parting(tables: Sequence[StepTable]) -> int | None:
-    """How many tokens all begin with alike; None where they cannot be matched: fewer than two, or other tokenizers."""
+    """Return the number of leading tokens that all have in common.
+
+    None where they cannot be matched: fewer than two, or different vocabularies.
+    """
     if len(tables) < 2 or len({table.vocabulary.hash for table in tables}) > 1:
         return None
     return common_prefix([table.ids for table in tables])
 
 
 def parting_sentence(labels: Sequence[str], tables: Sequence[StepTable]) -> str:
-    """Where the answers of arms with these labels part, and how each goes on; empty of fewer than two."""
+    """Describe where the answers of variants with these labels diverge, and how each continues.
+
+    Empty for fewer than two variants.
+    """
     if len(tables) < 2:
         return ""
     num_same = parting(tables)
@@ -83,7 +92,7 @@ def parting_sentence(labels: Sequence[str], tables: Sequence[StepTable]) -> str:
             "are the same."
         )
     if all(len(table) == num_same for table in tables):
-        return f"All {len(tables)} arms gave the same {counted(num_same, 'token')}."
+        return f"All {len(tables)} variants gave the same {counted(num_same, 'token')}."
     ways: dict[str, list[str]] = {}
     for label, table in zip(labels, tables, strict=True):
         is_over = len(table) == num_same
@@ -106,5 +115,5 @@ def _for_several(way: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Words with the white space before them, so that joined they are the text again."""
+    """Split into words with the white space before them, so that joined they are the text again."""
     return re.findall(r"\s*+\S++|\s++", text)

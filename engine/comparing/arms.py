@@ -1,4 +1,4 @@
-"""One prompt and several arms that answer it: what is asked of each, and which trials came of it."""
+"""Variants of a comparison: the plan of one prompt for several of them, and the resulting trials."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -21,9 +21,9 @@ ROLES = ("system", "user", "assistant")
 
 @dataclass(frozen=True, kw_only=True)
 class Arm(Spec):
-    """One way of answering. model: path of a GGUF file, "" for the one that is loaded; stop: strings that end the text.
+    """One variant. model: path of a GGUF file, "" for the loaded one; stop: strings that end the text.
 
-    variables go before those of a row. label "": named after what sets it apart.
+    variables override those of a row. label "": the label is derived from the settings that distinguish the variant.
     """
 
     label: str = ""
@@ -41,7 +41,7 @@ class Arm(Spec):
             raise ConfigError(f"label = {self.label[:20]!r}…: must have at most {LABEL_CHARACTERS} characters")
 
     def for_repeat(self, repeat: int) -> Sampling:
-        """The sampling of one repeat: each draws with a seed of its own, counted up from the arm's where it has one."""
+        """Return the sampling of one repeat: each has its own seed, counted up from the variant's where it has one."""
         if self.sampling.seed is None:
             return self.sampling
         return replace(self.sampling, seed=(self.sampling.seed + repeat) % NUM_SEEDS)
@@ -49,11 +49,11 @@ class Arm(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonPlan(Spec):
-    """A prompt with {{variables}}, rows of their values, and arms; each arm answers each row `repeats` times.
+    """A prompt with {{variables}}, rows of their values, and variants; each variant answers each row `repeats` times.
 
-    is_chat: the prompt is a message to answer in each model's own template, behind the messages of `before`.
-    is_apart: one trial at a time, so that speeds can be compared; else arms on one model share the machine.
-    Raises ConfigError for a variable without a value, and for more than 400 trials.
+    is_chat: the prompt is a message formatted with each model's own template, after the messages of `before`. is_apart:
+    one trial at a time, so that speeds can be compared; otherwise variants on one model share the machine. Raises
+    ConfigError for a variable without a value, for more than 400 trials, and for other values out of range.
     """
 
     prompt: str
@@ -70,7 +70,7 @@ class ComparisonPlan(Spec):
         object.__setattr__(self, "arms", tuple(self.arms))
         object.__setattr__(self, "before", tuple(map(dict, self.before)))
         if not 1 <= len(self.arms) <= MAX_ARMS:
-            raise ConfigError(f"{len(self.arms)} arms: must be 1 to {MAX_ARMS}")
+            raise ConfigError(f"{len(self.arms)} variants: must be 1 to {MAX_ARMS}")
         if len(self.rows) > MAX_ROWS:
             raise ConfigError(f"{len(self.rows):,} rows: must be at most {MAX_ROWS}")
         self._whole("repeats", 1, MAX_REPEATS)
@@ -78,7 +78,7 @@ class ComparisonPlan(Spec):
             self._one_of(name, (True, False))
         if self.num_trials > MAX_TRIALS:
             raise ConfigError(
-                f"{len(self.arms)} arms × {len(self.rows)} rows × {self.repeats} repeats are {self.num_trials:,} "
+                f"{len(self.arms)} variants × {len(self.rows)} rows × {self.repeats} repeats are {self.num_trials:,} "
                 f"trials: must be at most {MAX_TRIALS}. Take fewer of one."
             )
         self._check_messages()
@@ -96,7 +96,7 @@ class ComparisonPlan(Spec):
 
     @property
     def num_trials(self) -> int:
-        """Arms times rows times repeats."""
+        """Variants times rows times repeats."""
         return len(self.arms) * len(self.rows) * self.repeats
 
     @property
@@ -105,14 +105,20 @@ class ComparisonPlan(Spec):
         return variables(self.prompt)
 
     def text(self, arm: Arm, row: Mapping[str, str]) -> str:
-        """The prompt as this arm gets it for this row; raises ConfigError where a variable has no value."""
+        """Return the prompt of a variant for a row.
+
+        Raises ConfigError where a variable has no value or the prompt is too long.
+        """
         text = render(self.prompt, {**row, **arm.variables})
         if len(text) > MAX_CHARACTERS:
             raise ConfigError(f"The prompt has {len(text):,} characters: must be at most {MAX_CHARACTERS:,}")
         return text
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, the defaults too, so that a later change of defaults does not change what was kept."""
+        """Return plain values for JSON.
+
+        They include the defaults, so that a later change of defaults does not alter stored plans.
+        """
         arms = [
             {**vars(arm), "sampling": spec_to_dict(arm.sampling), "variables": dict(arm.variables)} for arm in self.arms
         ]
@@ -120,7 +126,7 @@ class ComparisonPlan(Spec):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The plan that `to_dict` wrote; raises ConfigError for unknown names and values out of range."""
+        """Return the plan that `to_dict` wrote; raises ConfigError for unknown names and values out of range."""
         arms = [
             {**arm, "sampling": spec_from_dict(Sampling, arm.get("sampling", {}))} for arm in values.get("arms", ())
         ]
@@ -128,10 +134,10 @@ class ComparisonPlan(Spec):
 
 
 class Answer(NamedTuple):
-    """One trial of a comparison, by the positions of arm, row and repeat.
+    """One trial of a comparison, by the positions of variant, row and repeat.
 
-    trial_id "": it has not run; error then says why, where it failed. is_shared: others ran beside it, so that its
-    speed is not its own.
+    trial_id "": it has not run; error then gives the reason where it failed. is_shared: other trials ran concurrently,
+    so its speed is not representative.
     """
 
     arm: int
@@ -144,7 +150,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRecord:
-    """A comparison and the trials that came of it. id: a UUID as text, "" where it is not kept; created_at is aware."""
+    """A comparison and its trials. id: a UUID as text, "" where it is not stored; created_at is timezone-aware."""
 
     id: str
     created_at: datetime
@@ -153,7 +159,7 @@ class ComparisonRecord:
     answers: tuple[Answer, ...]
 
     def of(self, arm: int, row: int) -> list[Answer]:
-        """The answers of an arm to a row, by repeat."""
+        """Return the answers of a variant to a row, by repeat."""
         return sorted(answer for answer in self.answers if (answer.arm, answer.row) == (arm, row))
 
 
@@ -169,7 +175,7 @@ class ComparisonSummary(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of one trial: its text, and its figures (tokens per second, seconds, bits per token)."""
+    """Outcome of one trial: its text and its figures (tokens per second, seconds, bits per token)."""
 
     trial_id: str
     text: str
@@ -183,16 +189,16 @@ class Outcome(NamedTuple):
 
 
 def labels(arms: Sequence[Arm]) -> list[str]:
-    """What to call the arms: by their labels, else by what sets them apart; numbered where they repeat."""
+    """Return the variants' labels: their own, else the settings that distinguish them; numbered if repeated."""
     differing = _differing(arms)
-    names = [arm.label or _described(arm, differing) or f"arm {n}" for n, arm in enumerate(arms, 1)]
+    names = [arm.label or _described(arm, differing) or f"variant {n}" for n, arm in enumerate(arms, 1)]
     return [
         name if names.count(name) == 1 else f"{name} ({names[: n + 1].count(name)})" for n, name in enumerate(names)
     ]
 
 
 def planned_answers(plan: ComparisonPlan) -> list[Answer]:
-    """All trials of a plan before they ran: the arms take turns."""
+    """Return all trials of a plan before they run, alternating between the variants."""
     return [
         Answer(arm, row, repeat)
         for repeat in range(plan.repeats)
@@ -209,14 +215,14 @@ def _checked_row(where: str, row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _settings(arm: Arm) -> dict[str, Any]:
-    """What may set an arm apart, by name."""
+    """Return the settings that may distinguish a variant, by name."""
     sampling = {field.name: getattr(arm.sampling, field.name) for field in fields(Sampling)}
     own = {"model": Path(arm.model).stem if arm.model else "loaded model"}
     return {**own, **sampling, "max_tokens": arm.max_tokens, "stop": arm.stop, **arm.variables}
 
 
 def _differing(arms: Sequence[Arm]) -> list[str]:
-    """Names of the settings in which arms differ."""
+    """Return the names of the settings in which variants differ."""
     settings = [_settings(arm) for arm in arms]
     names = dict.fromkeys(name for one in settings for name in one)
     return [name for name in names if any(one.get(name) != settings[0].get(name) for one in settings)]

@@ -1,4 +1,4 @@
-"""Prompts with {{variables}}, filled from a row of a small table."""
+"""Prompt templates with {{variables}}, filled from a row of a small table."""
 
 import re
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ _VARIABLE = re.compile(r"\{\{[ \t]*([^\W\d]\w*)[ \t]*\}\}")
 
 
 def variables(template: str) -> tuple[str, ...]:
-    """Names of the variables in the order in which they first occur; other braces are text."""
+    """Return the names of the variables in order of first occurrence; other braces are text."""
     return tuple(dict.fromkeys(_VARIABLE.findall(template)))
 
 
 def render(template: str, values: Mapping[str, str]) -> str:
-    """The template with each variable replaced by its value, as it is: braces within a value stay text.
+    """Return the template with each variable replaced by its value; braces within a value stay text.
 
     Raises ConfigError naming the first variable that has no value.
     """

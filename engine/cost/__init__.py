@@ -1,4 +1,4 @@
-"""What a job costs: prices of machines, speeds with their provenance, time and money with intervals. Pure numbers."""
+"""Cost of a job: prices of machines, speeds with their provenance, time and money with intervals. Calculation only."""
 
 from engine.cost.answer import Answer, answer, fastest_first
 from engine.cost.documents import Counted, Document, Skipped, count_folder, count_texts

@@ -1,4 +1,4 @@
-"""Which configuration to take, in a sentence: the fastest beside the cheapest, or what a deadline or budget allows."""
+"""Recommended configuration, in a sentence: the fastest versus the cheapest, or the best for a deadline or budget."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,11 +9,11 @@ from engine.errors import ConfigError
 from engine.units import digits, dollars, duration
 
 _MISSING = {"prompt": "prefill", "embedding": "embedding"}
-"""What is not known where a part has no speed."""
+"""Name of the unknown speed, where a part has none."""
 
 
 class Answer(NamedTuple):
-    """chosen: the estimate to take, None where none is fit; without a goal the fastest."""
+    """Recommendation. chosen: the estimate to take, None where none is suitable; without a goal the fastest."""
 
     sentence: str
     chosen: Estimate | None
@@ -22,10 +22,10 @@ class Answer(NamedTuple):
 def answer(
     estimates: Sequence[Estimate], *, deadline_h: float | None = None, budget_usd: float | None = None
 ) -> Answer:
-    """What to take of estimates of one job, counted one way.
+    """Recommend one of the estimates of a job, all counted the same way.
 
     With a deadline the cheapest that ends by it; with a budget the fastest that costs no more; with both the cheapest
-    that keeps both; else the fastest against the cheapest. Where no hours are known, what bounds tell. Raises
+    that meets both; else the fastest versus the cheapest. Where no hours are known, the bounds decide. Raises
     ConfigError for a goal that is not above 0.
     """
     for name, goal in (("deadline_h", deadline_h), ("budget_usd", budget_usd)):
@@ -49,7 +49,7 @@ def answer(
 
 
 def fastest_first(estimates: Iterable[Estimate]) -> list[Estimate]:
-    """Estimates by their hours, of equal ones the cheaper first; those whose hours are not known last, by bound."""
+    """Return estimates sorted by hours, of equal ones the cheaper first; those with unknown hours last, by bound."""
     return sorted(estimates, key=lambda one: (_last(one.hours.value), _last(one.hours.high), _last(one.dollars.value)))
 
 
@@ -70,7 +70,7 @@ def _by_deadline(known: list[Estimate], priced: list[Estimate], deadline_h: floa
 
 
 def _too_slow(known: list[Estimate], priced: list[Estimate], deadline_h: float, budget_usd: float | None) -> str:
-    """Nothing ends in time: the fastest that the budget allows and what would help it, else what is in the way."""
+    """Return the sentence where nothing ends in time: the fastest within the budget and a remedy, else the obstacle."""
     names, none = _names(known), f"Nothing ends within {_limit(deadline_h)}"
     if budget_usd is None:
         return f"{none}: the fastest, {_aside(known[0], names)}. {_help(known[0], deadline_h)}"
@@ -84,7 +84,7 @@ def _too_slow(known: list[Estimate], priced: list[Estimate], deadline_h: float, 
 
 
 def _too_dear(priced: list[Estimate], in_time: list[Estimate], budget_usd: float, names: dict[int, str]) -> str:
-    """The cheapest of what ends in time, and what the budget allows instead."""
+    """Return the clause on the cheapest that ends in time, and on what the budget allows instead."""
     cheapest, told = _cheapest(priced), []
     if in_time and _cheapest(in_time) is not cheapest:
         told.append(f"the cheapest in that time, {_aside(_cheapest(in_time), names)}")
@@ -99,7 +99,7 @@ def _affordable(priced: list[Estimate], budget_usd: float) -> list[Estimate]:
 
 
 def _help(fastest: Estimate, deadline_h: float) -> str:
-    """What would help where even the fastest is too slow."""
+    """Return what would help where even the fastest is too slow."""
     num = math.ceil(fastest.hours.value / deadline_h)
     shared = f", or share the documents between {num:,} of them" if num < 10_000 else ""
     return f"Allow {_hours(fastest.hours.value - deadline_h)} more{shared}."
@@ -128,7 +128,7 @@ def _fastest_and_cheapest(known: list[Estimate], priced: list[Estimate]) -> Answ
 
 
 def _at_most(estimates: Sequence[Estimate], deadline_h: float | None, budget_usd: float | None) -> str:
-    """What bounds tell where no time is known: of those that are sure to keep what is wanted the one to take."""
+    """Return the sentence from bounds where no time is known: the best of those sure to meet the goals, if any."""
     missing = sorted({_MISSING[part.name] for one in estimates for part in one.parts if part.speed is None})
     why = f"the speed of {' and '.join(missing)} is not known"
     bounded = [one for one in estimates if math.isfinite(one.hours.high)]
@@ -144,13 +144,13 @@ def _at_most(estimates: Sequence[Estimate], deadline_h: float | None, budget_usd
 
 
 def _unpriced(estimates: Sequence[Estimate]) -> str:
-    """Where no time has a price: whether another machine here has one."""
+    """Return why no known time has a price: no machine has one, or none of those whose time is known."""
     which = "whose time is known" if any(one.price is not None for one in estimates) else "here"
     return f"no machine {which} has a price"
 
 
 def _no_budget(estimates: Sequence[Estimate], deadline_h: float | None, budget_usd: float | None) -> str:
-    """Why nothing keeps a budget, and what bounds tell of the machines that have a price."""
+    """Return why nothing can be said of a budget, and the bounds of the machines that have a price."""
     why, priced = _unpriced(estimates), [one for one in estimates if one.price is not None]
     told = _at_most(priced, deadline_h, budget_usd) if priced else "Add prices to the table."
     return f"{why[0].upper()}{why[1:]}, so nothing can be said of a budget. {told}"
@@ -161,7 +161,7 @@ def _cheapest(priced: list[Estimate]) -> Estimate:
 
 
 def _names(estimates: Iterable[Estimate]) -> dict[int, str]:
-    """What to call each: its machine, with what sets it apart where the machine comes more than once."""
+    """Return a name for each estimate: its machine, with distinguishing details where the machine occurs repeatedly."""
     listed = list(estimates)
     names = {}
     for one in listed:

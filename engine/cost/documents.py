@@ -1,4 +1,4 @@
-"""How many words and tokens real documents have: a folder's, or files that were brought."""
+"""Document counts: words and tokens of real documents, from a folder or from given files."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.errors import ConfigError
+from engine.errors import ConfigError, LimitExceeded, WorkerDied
 
 MOST_BYTES = 8 << 20
-"""Of one document: more is not a text that somebody would ask about in one piece."""
+"""Limit of one document: a larger one is not a text that would be processed in one piece."""
 
 MOST_BYTES_IN_ALL = 256 << 20
 MOST_DOCUMENTS = 10_000
@@ -19,7 +19,7 @@ CountTokens = Callable[[str], int]
 
 
 class Document(NamedTuple):
-    """A document that was counted; name: its path within the folder."""
+    """A counted document; name: its path within the folder."""
 
     name: str
     num_words: int
@@ -27,7 +27,7 @@ class Document(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """What was not counted, and why."""
+    """A file that was not counted, and why."""
 
     name: str
     reason: str
@@ -35,7 +35,7 @@ class Skipped(NamedTuple):
 
 @dataclass(frozen=True)
 class Counted:
-    """Documents in the order of their names. is_complete: False where a bound was reached before the last file."""
+    """Documents in the order read. is_complete: False where a limit was reached before the last file."""
 
     documents: tuple[Document, ...]
     skipped: tuple[Skipped, ...]
@@ -53,11 +53,12 @@ class Counted:
 
 
 def count_folder(folder: str | Path, count: CountTokens) -> Counted:
-    """Words and tokens of every text file in `folder` and below; `count` gives the tokens of a text.
+    """Count words and tokens of every text file in `folder` and below; `count` returns the tokens of a text.
 
-    Hidden files and folders are passed over. Files that are empty, binary, larger than 8 MiB or unreadable, and links
-    that lead out of the folder, are listed with the reason. Up to 10,000 documents and 256 MiB are read. Raises
-    ConfigError where the folder cannot be read, and what `count` raises.
+    Hidden files and folders are passed over. Files that are empty, binary, larger than 8 MiB or unreadable, that the
+    tokenizer refuses, takes too long for or dies on, and links to files outside the folder, are listed with the reason.
+    Up to 10,000 documents and 256 MiB are read. Raises ConfigError where the folder cannot be read, and any other error
+    that `count` raises.
     """
     root = Path(folder).expanduser()
     try:
@@ -70,12 +71,12 @@ def count_folder(folder: str | Path, count: CountTokens) -> Counted:
 
 
 def count_texts(files: Iterable[tuple[str, bytes]], count: CountTokens) -> Counted:
-    """The same of files that were brought, as names and contents."""
+    """Count words and tokens of files given as names and contents."""
     return _count(((name, _giver(content)) for name, content in files), count)
 
 
 class _Unfit(Exception):
-    """A document cannot be counted; the text says why."""
+    """Raised for a document that cannot be counted; the text gives the reason."""
 
 
 def _count(files: Iterable[tuple[str, Callable[[], bytes]]], count: CountTokens) -> Counted:
@@ -88,11 +89,12 @@ def _count(files: Iterable[tuple[str, Callable[[], bytes]]], count: CountTokens)
         try:
             content = read()
             text = _text(content)
-        except _Unfit as error:
+            num_bytes += len(content)
+            documents.append(Document(name, len(text.split()), count(text)))
+        except (_Unfit, ConfigError, LimitExceeded) as error:
             skipped.append(Skipped(name, str(error)))
-            continue
-        num_bytes += len(content)
-        documents.append(Document(name, len(text.split()), count(text)))
+        except WorkerDied as error:
+            skipped.append(Skipped(name, f"the tokenizer ended at it: {error}"))
     return Counted(tuple(documents), tuple(skipped))
 
 
@@ -111,10 +113,15 @@ def _text(content: bytes) -> str:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Every file that is not hidden, by name; links to folders are not followed."""
+    """Yield every file that is not hidden, by name within each folder; links to folders are not followed.
+
+    Folders that are not entered, as MOST_FOLDERS were, are yielded themselves.
+    """
     for num_folders, (folder, folders, names) in enumerate(os.walk(root), 1):
-        folders[:] = sorted(name for name in folders if not name.startswith(".")) if num_folders < MOST_FOLDERS else []
+        within = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = within if num_folders < MOST_FOLDERS else []
         yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
+        yield from (Path(folder, name) for name in within[len(folders) :])
 
 
 def _reader(path: Path, root: Path) -> Callable[[], bytes]:
@@ -123,6 +130,8 @@ def _reader(path: Path, root: Path) -> Callable[[], bytes]:
             real = path.resolve(strict=True)
             if not real.is_relative_to(root):
                 raise _Unfit("a link that leads out of the folder")
+            if real.is_dir():
+                raise _Unfit(f"a folder that was not entered: up to {MOST_FOLDERS:,} are")
             if not real.is_file():
                 raise _Unfit("not a regular file")
             with real.open("rb") as file:

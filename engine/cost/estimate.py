@@ -1,4 +1,4 @@
-"""Time and money of a job on one configuration, with intervals, and what they rest on."""
+"""Cost estimate: time and money of a job on one configuration, with intervals and assumptions."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -15,14 +15,14 @@ from engine.units import duration
 
 Way = Literal["apart", "notes"]
 WAYS: tuple[Way, ...] = ("apart", "notes")
-"""apart: prompt tokens at the speed of prefill, output at that of generation. notes: as note A counted, all tokens at
-the speed of generation, and the hours rounded to three digits before they are priced."""
+"""Ways of counting. apart: prompt tokens at prefill speed, output at generation speed. notes: as in note A, all tokens
+at generation speed, and the hours rounded to three digits before they are priced."""
 
 HOUR_S = 3600.0
 
 
 class Part(NamedTuple):
-    """One part of the work: so many tokens or sentences; speed None where it is not known. hours: at full use."""
+    """One part of the work: a number of tokens or sentences; speed None where unknown. hours: at full utilisation."""
 
     name: str
     amount: float
@@ -33,11 +33,11 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a job takes on a configuration.
+    """Time and money that a job takes on a configuration.
 
-    hours, dollars: value NaN where a speed that it needs is not known, with bounds where those can be told all the
-    same; dollars and ktokens_per_usd are NaN without a price. assumptions: what it rests on beside the speeds of its
-    parts, each a few words.
+    hours, dollars: value NaN where a required speed is unknown, with bounds where those can be given all the same;
+    dollars and ktokens_per_usd are NaN without a price. assumptions: what it rests on besides the speeds of its parts,
+    each a few words.
     """
 
     rate: Rate
@@ -51,10 +51,10 @@ class Estimate:
 
 
 def estimate(job: CostJob, rate: Rate, price: Price | None = None, *, counted_as: Way = "apart") -> Estimate:
-    """Time and money of `job` at the speeds of `rate`.
+    """Estimate time and money of `job` at the speeds of `rate`.
 
     The bounds of the parts are added, so that the interval is rather too wide than too narrow; a part without bounds
-    counts with its value. Prompt tokens of a rate without a speed of prefill take between no time at all and that of
+    counts with its value. Prompt tokens of a rate without a prefill speed take between no time at all and that of
     generating as many.
     """
     parts = _parts(job, rate, counted_as)
@@ -77,7 +77,7 @@ def estimate(job: CostJob, rate: Rate, price: Price | None = None, *, counted_as
 def estimates(
     job: CostJob, rates: Iterable[Rate], prices: Sequence[Price], *, counted_as: Way = "apart"
 ) -> list[Estimate]:
-    """One for each rate and each price of its machine; without a price where its machine has none."""
+    """Return one estimate for each rate and each price of its machine; without a price where its machine has none."""
     found = []
     for rate in rates:
         priced = [estimate(job, rate, price, counted_as=counted_as) for price in prices_for(rate.machine, prices)]
@@ -86,7 +86,7 @@ def estimates(
 
 
 def ktokens_per_usd(rate: Rate, price: Price) -> Interval:
-    """Thousands of generated tokens for a dollar: speed × 3,600 / 1,000 / dollars an hour."""
+    """Return thousands of generated tokens per dollar: speed × 3,600 / 1,000 / dollars per hour."""
     return _scaled(rate.generation.per_s, HOUR_S / 1000 / price.hourly_usd)
 
 
@@ -101,9 +101,9 @@ def _parts(job: CostJob, rate: Rate, way: Way) -> tuple[Part, ...]:
 
 
 def _generation(rate: Rate, concurrency: int) -> Speed:
-    """The speed at which `concurrency` documents together are generated.
+    """Return the generation speed of `concurrency` documents together.
 
-    Fewer streams than were measured have at least their share of the speed; more are no faster than all of them.
+    Fewer streams than were measured have at least their share of the speed; more are no faster than those measured.
     """
     speed, num = rate.generation, rate.num_streams
     if not concurrency or num is None or concurrency == num:
@@ -135,7 +135,7 @@ def _scaled(interval: Interval, factor: float) -> Interval:
 
 
 def _each(interval: Interval, change: Callable[[float], float]) -> Interval:
-    """The interval with value and bounds changed alike."""
+    """Return the interval with value and bounds changed alike."""
     return Interval(change(interval.value), change(interval.low), change(interval.high), interval.num)
 
 
@@ -146,7 +146,7 @@ def _sum(one: Interval, other: Interval) -> Interval:
 
 
 def _bound(interval: Interval, side: int) -> float:
-    """Its low (1) or high (2) end, its value where it has none."""
+    """Return the low (1) or high (2) end of the interval, its value where it has none."""
     bound = float(interval[side])
     return bound if math.isfinite(bound) else interval.value
 

@@ -1,4 +1,4 @@
-"""What is to be done: documents to read, tokens to write, sentences to embed."""
+"""Cost job: documents to read, tokens to generate, sentences to embed."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ MOST_TOKENS = 1e15
 
 @dataclass(frozen=True, kw_only=True)
 class CostJob(Spec):
-    """A job; the defaults are the example of note A: 100 documents of 5,000 words, 1.5 tokens a word.
+    """A job; the defaults are the example of note A: 100 documents of 5,000 words, 1.5 tokens per word.
 
-    tokens_per_document: of the prompt; 0: its words times tokens_per_word. output_tokens: generated for each document.
-    embedding_sentences: to embed in all. concurrency: documents worked on together; 0: as many as the speeds were
+    tokens_per_document: prompt tokens; 0: its words times tokens_per_word. output_tokens: generated for each document.
+    embedding_sentences: total to embed. concurrency: documents processed together; 0: as many as the speeds were
     measured with. utilisation: share of the paid time that is work. startup_s: seconds before the work begins, paid
     once.
     """
@@ -49,15 +49,15 @@ class CostJob(Spec):
 
     @property
     def num_prompt(self) -> float:
-        """Prompt tokens in all."""
+        """Total prompt tokens."""
         return self.documents * (self.tokens_per_document or self.words_per_document * self.tokens_per_word)
 
     @property
     def num_output(self) -> float:
-        """Generated tokens in all."""
+        """Total generated tokens."""
         return self.documents * self.output_tokens
 
     @property
     def num_tokens(self) -> float:
-        """Prompt and generated tokens in all."""
+        """Total prompt and generated tokens."""
         return self.num_prompt + self.num_output

@@ -1,4 +1,4 @@
-"""What an hour of a machine costs: rented at a price, or one's own by power and purchase; as CSV in and out."""
+"""Machine prices per hour: rented, or owned by power and purchase; read from and written to CSV."""
 
 import csv
 import io
@@ -24,10 +24,10 @@ _DATE = re.compile(r"[0-9]{4}(-[0-9]{2}(-[0-9]{2})?)?")
 
 @dataclass(frozen=True, kw_only=True)
 class Price(Spec):
-    """What a machine costs by the hour.
+    """Hourly price of a machine.
 
-    A rented one: usd_per_h. One's own: power_w × usd_per_kwh while it works, and purchase_usd spread over lifetime_h
-    hours of work. dated: the day, month or year (2024-05-31, 2024-05, 2024) that the price is of.
+    Rented: usd_per_h. Own: power_w × usd_per_kwh while it works, and purchase_usd spread over lifetime_h hours of work.
+    dated: day, month or year (2024-05-31, 2024-05, 2024) of the price.
     """
 
     machine: str
@@ -87,7 +87,7 @@ class Price(Spec):
 
     @property
     def hourly_usd(self) -> float:
-        """Dollars an hour, however they come about."""
+        """Dollars per hour, rented or own."""
         if self.usd_per_h is not None:
             return self.usd_per_h
         power = (self.power_w or 0) / 1000 * (self.usd_per_kwh or 0)
@@ -101,16 +101,16 @@ _NUMBERS = ("usd_per_h", *_OWN)
 
 
 def prices_for(machine: str, prices: Iterable[Price]) -> list[Price]:
-    """The prices of a machine, one for each region that has one, the cheapest first."""
+    """Return the prices of a machine, one for each region that has one, the cheapest first."""
     name = machine.strip().casefold()
     return sorted((price for price in prices if price.machine.casefold() == name), key=lambda price: price.hourly_usd)
 
 
 def read_prices(text: str) -> tuple[Price, ...]:
-    """The prices in a CSV whose first line names PRICE_FIELDS or some of them; an empty field is not given.
+    """Read prices from a CSV whose first line names PRICE_FIELDS or some of them; an empty field is not set.
 
-    Raises ConfigError with the line for absent, negative and absurd prices, unknown columns, and a machine and region
-    that come twice.
+    Raises ConfigError, with the line for absent, negative and absurd prices and unknown columns, and without it for a
+    machine and region that occur twice.
     """
     if len(text) > MOST_BYTES:
         raise ConfigError(f"the table of prices has {len(text):,} characters; up to {MOST_BYTES:,} are read")
@@ -129,7 +129,7 @@ def read_prices(text: str) -> tuple[Price, ...]:
 
 
 def write_prices(prices: Iterable[Price]) -> str:
-    """The CSV that `read_prices` reads."""
+    """Return the CSV that `read_prices` reads."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(PRICE_FIELDS)
@@ -138,7 +138,7 @@ def write_prices(prices: Iterable[Price]) -> str:
 
 
 def price_from_row(row: Mapping[str, Any]) -> Price:
-    """The price of a row of a table, by column: None, NaN and empty texts are not given, numbers may be texts.
+    """Return the price of a table row, given by column: None, NaN and empty texts are not set, numbers may be texts.
 
     Raises ConfigError.
     """
@@ -150,7 +150,7 @@ def price_from_row(row: Mapping[str, Any]) -> Price:
 
 
 def check_unique(prices: Iterable[Price]) -> None:
-    """Raises ConfigError where a machine has two prices in one region."""
+    """Raise ConfigError where a machine has two prices in one region."""
     seen: set[tuple[str, str]] = set()
     for price in prices:
         key = price.machine.casefold(), price.region.casefold()

@@ -1,4 +1,4 @@
-"""How fast a configuration works, each figure with where it comes from."""
+"""Speeds of a configuration, each with its provenance."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from engine.stats import Interval
 
 Provenance = Literal["measured here", "imported", "noted", "assumed"]
 PROVENANCES: tuple[Provenance, ...] = ("measured here", "imported", "noted", "assumed")
-"""measured here: a run of this history; imported: a run that came as a file; noted: written down by hand or in the
-notes; assumed: taken over from something else, which the remark of the figure names."""
+"""measured here: a run of this history; imported: a run imported from a file; noted: noted by a user or in the notes;
+assumed: taken over from another figure, which the figure's remark names."""
 
 
 class Speed(NamedTuple):
-    """Tokens or sentences a second with the 95 % interval, NaN bounds where there is none."""
+    """Tokens or sentences per second with the 95 % interval, NaN bounds where there is none."""
 
     per_s: Interval
     provenance: Provenance
@@ -22,13 +22,14 @@ class Speed(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """One configuration of one machine: a cell of a run, or what is assumed from one.
+    """Speeds of one configuration on one machine: measured in a run, or assumed from one.
 
-    generation: tokens generated a second by all streams together; prefill: prompt tokens a second; decode: tokens a
-    second of one stream; embedding: sentences a second of the machine. None where not known. num_streams: requests
-    answered together while this was measured, None where not known. divergence: KL of the answers from those of the
-    run's baseline, nats a token, None where not measured. noted_ktokens_per_usd: what the notes say of this machine,
-    shown beside what follows from its speed and price. run_id, cell: where to look it up, empty and 0 where assumed.
+    generation: tokens generated per second by all streams together; prefill: prompt tokens per second; decode: tokens
+    per second of one stream; embedding: sentences per second of the machine. None where unknown. num_streams: requests
+    answered together during the measurement, None where unknown. divergence: KL divergence of the answers from those of
+    the run's baseline, nats per token, None where not measured. noted_ktokens_per_usd: the notes' figure for this
+    machine, shown next to the one that follows from its speed and price. run_id, cell: where to look it up, empty and 0
+    where assumed.
     """
 
     label: str
@@ -47,7 +48,7 @@ class Rate:
 
 
 def best_by_machine(rates: Iterable[Rate]) -> list[Rate]:
-    """Of each machine and model the rate that generates fastest, in the order in which machines appear."""
+    """Return the rate with the fastest generation of each machine and model, in the order in which machines appear."""
     best: dict[tuple[str, str], Rate] = {}
     for rate in rates:
         key = rate.machine, rate.model

@@ -1,1 +1,1 @@
-"""Texts as vectors: workers that share one model, and the pool in front of them."""
+"""Text embedding: workers that share one model, and the pool in front of them."""

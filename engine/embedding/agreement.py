@@ -1,4 +1,4 @@
-"""How near vectors are to those of a reference, text by text and as an order of what is like what."""
+"""Agreement of vectors with a reference: cosines text by text, and rank correlation of the similarities."""
 
 import math
 from typing import NamedTuple
@@ -9,14 +9,14 @@ import numpy.typing as npt
 from engine.errors import ConfigError
 
 MOST_RANKED = 1_000
-"""Texts whose similarities are ranked: half a million pairs, a tenth of a second."""
+"""Maximum number of texts whose similarities are ranked: half a million pairs, a tenth of a second."""
 
 
 class Agreement(NamedTuple):
-    """worst_cosine, mean_cosine: between each vector and its reference, 1 for the same direction.
+    """Agreement figures. worst_cosine, mean_cosine: between each vector and its reference, 1 for the same direction.
 
-    rank_correlation: Spearman's, between the similarities of all pairs of texts as these vectors and as the reference
-    have them, 1 for the same order; of the first 1,000 texts, NaN for fewer than three.
+    rank_correlation: Spearman's, between the pairwise similarities of all texts by these vectors and by the reference,
+    1 for the same order; over the first 1,000 texts, NaN for fewer than three.
     """
 
     worst_cosine: float
@@ -28,10 +28,10 @@ SAME, NOT_COMPARED = Agreement(1.0, 1.0, 1.0), Agreement(math.nan, math.nan, mat
 
 
 def agreement(vectors: npt.NDArray[np.floating], reference: npt.NDArray[np.floating]) -> Agreement:
-    """Compare vectors (n, dim) with a reference (n, any dim); lengths do not matter.
+    """Compare vectors (n, dim) with a reference (n, any dim); norms do not matter.
 
-    Where the dimensions differ there are no cosines (NaN), as spaces of two models have nothing to do with each other.
-    Raises ConfigError for no vectors or another number of them.
+    Where the dimensions differ the cosines are NaN, as the vector spaces of two models are unrelated. Raises
+    ConfigError where there are no vectors, or the numbers of vectors differ.
     """
     if len(vectors) != len(reference) or not len(vectors):
         raise ConfigError(
@@ -53,12 +53,12 @@ def _unit(vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
 
 
 def _rank_correlation(ours: npt.NDArray[np.float64], theirs: npt.NDArray[np.float64]) -> float:
-    """Pearson's correlation of the ranks, ties sharing their mean: Spearman's by definition."""
-    from scipy.stats import rankdata  # 40 MB, and every worker that imports the engine would have them
+    """Return Pearson's correlation of the ranks, ties sharing their mean rank: Spearman's by definition."""
+    from scipy.stats import rankdata  # takes 40 MB, which every worker that imports the engine would pay
 
     if len(ours) < 3:
         return math.nan
     pairs = np.triu_indices(len(ours), 1)
     ranks = [rankdata((rows @ rows.T)[pairs]) for rows in (ours, theirs)]
-    with np.errstate(invalid="ignore"):  # no order at all has no correlation
+    with np.errstate(invalid="ignore"):  # with all ranks tied there is no correlation
         return float(np.corrcoef(ranks)[0, 1])

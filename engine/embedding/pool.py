@@ -1,4 +1,4 @@
-"""Texts to vectors by several workers that share one model: order kept, progress, cancel, bounded queue, recovery."""
+"""Embedding pool: workers sharing one model; stable order, progress, cancellation, bounded queue, recovery."""
 
 import weakref
 from collections.abc import Callable, Iterable
@@ -8,13 +8,14 @@ from engine.embedding import messages as m
 from engine.embedding.backends import check_usable, kind_named
 from engine.embedding.batching import chunks
 from engine.embedding.choice import chosen_backend
-from engine.embedding.crew import Crew, CrewFigures
 from engine.embedding.job import EmbedJob, EmbedResult, Piece
 from engine.embedding.models import find_model
 from engine.embedding.program import OnOpening
 from engine.embedding.specs import AUTO, EmbedSpec
 from engine.embedding.text_queue import TextQueue
+from engine.embedding.worker_group import EmbeddingWorkers, WorkerFigures
 from engine.errors import ConfigError, JobTimeout
+from engine.process.owner import OwnerProcess
 from engine.results import Floats
 
 _BATCHES_PER_PIECE = 8
@@ -23,12 +24,12 @@ _BYTES_PER_TOKEN = 4
 
 
 class EmbeddingPool:
-    """One embedding model in several processes; EmbedSpec has the meaning of each parameter.
+    """Pool for one embedding model in several processes; EmbedSpec documents the parameters.
 
-    The constructor returns when the model is loaded, after seconds, most of them for its libraries. Raises ModelError
-    or ConfigError. Use as a context manager or close() it. All methods may be called from any thread. backend: the one
-    in use; dim: numbers of a vector; max_tokens: the most of a text that counts; load_s: seconds the model and its
-    libraries took. on_opening: gets a function that ends the load from any thread.
+    The constructor returns when the model is loaded, after some seconds, most of them for its libraries. Raises
+    ModelError or ConfigError. Use as a context manager or close() it. All methods may be called from any thread.
+    backend: the one in use; dim: vector dimension; max_tokens: length to which texts are truncated; load_s: load
+    seconds of the model and its libraries. on_opening: called with a function that cancels the load from any thread.
     """
 
     def __init__(self, spec: EmbedSpec | None = None, *, on_opening: OnOpening | None = None) -> None:
@@ -38,7 +39,7 @@ class EmbeddingPool:
         self.model = find_model(self.spec.model)
         self.backend = chosen_backend(self.model) if self.spec.backend == AUTO else self.spec.backend
         check_usable(self.backend, self.model)
-        load = m.Load(
+        load = m.LoadEmbeddingModel(
             protocol=m.PROTOCOL,
             path=str(self.model.path),
             exports=str(self.model.kept_in()) if kind_named(self.backend).is_exported else "",
@@ -47,11 +48,11 @@ class EmbeddingPool:
             tokens_per_batch=self.spec.resolved_tokens_per_batch,
             normalise=self.spec.normalise,
         )
-        self._queue = TextQueue()
-        self._crew = Crew(load, self.spec.workers, self._queue, on_opening)
-        self.dim, self.max_tokens = self._crew.loaded.dim, self._crew.loaded.max_tokens
-        self.load_s = self._crew.loaded.load_s
-        self._close = weakref.finalize(self, self._crew.close)
+        self._queue, self._process = TextQueue(), OwnerProcess()
+        self._group = EmbeddingWorkers(load, self.spec.workers, self._queue, on_opening)
+        self.dim, self.max_tokens = self._group.loaded.dim, self._group.loaded.max_tokens
+        self.load_s = self._group.loaded.load_s
+        self._close = weakref.finalize(self, self._group.close)
 
     def embed(
         self,
@@ -61,7 +62,7 @@ class EmbeddingPool:
         on_progress: Callable[[float], object] | None = None,
         timeout: float | None = None,
     ) -> Floats:
-        """Vectors in the order of the texts, float32 (n, dim), as `compute` gives them beside the rest."""
+        """Return vectors in the order of the texts, float32 (n, dim): the `vectors` of `compute`."""
         return self.compute(texts, is_query=is_query, on_progress=on_progress, timeout=timeout).vectors
 
     def compute(
@@ -72,10 +73,10 @@ class EmbeddingPool:
         on_progress: Callable[[float], object] | None = None,
         timeout: float | None = None,
     ) -> EmbedResult:
-        """Vectors, and which texts were cut. Waits where submit would raise QueueFull.
+        """Embed texts; the result also has which texts were truncated. Waits where submit would raise QueueFull.
 
-        is_query None: as the spec says. on_progress gets 0 to 1, from a thread of the pool. Raises JobTimeout after
-        `timeout` seconds of computing, and what submit and EmbedJob.result raise.
+        is_query None: as in the spec. on_progress is called with 0 to 1, from a thread of the pool. Raises JobTimeout
+        after `timeout` seconds of computing, and what submit and EmbedJob.result raise.
         """
         job, pieces = self._prepare(texts, is_query, on_progress)
         self._queue.put(job, pieces, is_patient=True)
@@ -94,7 +95,7 @@ class EmbeddingPool:
         is_query: bool | None = None,
         on_progress: Callable[[float], object] | None = None,
     ) -> EmbedJob:
-        """Start a job. Raises ConfigError for what is no list of texts, QueueFull when too many wait, PoolClosed."""
+        """Start a job. Raises ConfigError unless given a list of texts, QueueFull when too many wait, PoolClosed."""
         job, pieces = self._prepare(texts, is_query, on_progress)
         self._queue.put(job, pieces, is_patient=False)
         return job
@@ -102,7 +103,8 @@ class EmbeddingPool:
     def _prepare(
         self, texts: Iterable[str], is_query: bool | None, on_progress: Callable[[float], object] | None
     ) -> tuple[EmbedJob, list[Piece]]:
-        """A job and its pieces, the longest texts first, so that all workers end at about the same time."""
+        """Return a job and its pieces, longest texts first, so that all workers finish at about the same time."""
+        self._process.check_pool()
         encoded = _encoded(texts)
         prefix = self.model.prefix(self.spec.is_query if is_query is None else is_query)
         sizes = [len(text) // _BYTES_PER_TOKEN + 2 for text in encoded]
@@ -115,12 +117,12 @@ class EmbeddingPool:
         ]
         return job, pieces
 
-    def measure(self) -> CrewFigures:
-        """Memory, processor time and work of each process; the program holds what its workers share."""
-        return self._crew.measure()
+    def measure(self) -> WorkerFigures:
+        """Return memory, processor time and work of each process; the fork server holds what its workers share."""
+        return self._group.measure()
 
     def close(self) -> None:
-        """End all workers; jobs still open fail with PoolClosed. Safe to call twice."""
+        """End all workers; unfinished jobs fail with PoolClosed. Safe to call twice."""
         self._close()
 
     def __enter__(self) -> Self:
@@ -131,7 +133,7 @@ class EmbeddingPool:
 
 
 def _encoded(texts: Iterable[str]) -> list[bytes]:
-    """Texts in UTF-8; half of a surrogate pair, which has no bytes, becomes a question mark."""
+    """Encode texts as UTF-8; half of a surrogate pair, which has no encoding, becomes a question mark."""
     if isinstance(texts, str | bytes):
         raise ConfigError("texts: must be a list of texts, here is a single one")
     if not isinstance(texts, Iterable):

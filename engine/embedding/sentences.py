@@ -1,4 +1,4 @@
-"""The sentences that ship, on which backends are compared."""
+"""Shipped sentences, on which backends are compared."""
 
 import json
 
@@ -8,12 +8,12 @@ _JOINED = (1, 2, 4, 8, 16)
 
 
 def shipped_sentences() -> list[str]:
-    """Sentences of a dozen words, in several languages."""
+    """Return the shipped sentences, of a dozen words each, in several languages."""
     lines = shipped("prompts", "sentences.jsonl").read_text("utf-8").splitlines()
     return [json.loads(line)["text"] for line in lines]
 
 
 def passages() -> list[str]:
-    """The shipped sentences one by one, in twos, fours, eights and sixteens: texts of 10 to some 250 tokens."""
+    """Return the shipped sentences singly and joined by 2, 4, 8 and 16: texts of 10 to some 250 tokens."""
     ones = shipped_sentences()
     return [" ".join(ones[start : start + num]) for num in _JOINED for start in range(0, len(ones), num)]

@@ -1,4 +1,4 @@
-"""How texts are made into vectors: model, backend, workers; frozen and checked once."""
+"""Parameters of an embedding pool: model, backend, workers; frozen and validated on construction."""
 
 from dataclasses import dataclass
 
@@ -12,22 +12,22 @@ BACKENDS = (AUTO, *(kind.name for kind in KINDS))
 MAX_WORKERS = 256
 
 TOKENS_PER_BATCH = 512
-"""Tokens that each thread computes at a time unless told: their activations stay in its cache.
+"""Default tokens per batch and thread, chosen so that the activations stay in its cache.
 
-MiniLM on one core of the reference machine: 256, 512, 1,024, 2,048, 4,096 tokens at 3.1, 3.3, 3.1, 2.9, 2.5 thousand a
-second in float32; in bfloat16 the best is 512 too.
+MiniLM on one core of the reference machine: 256, 512, 1,024, 2,048, 4,096 tokens at 3.1, 3.3, 3.1, 2.9, 2.5 thousand
+tokens per second in float32; in bfloat16 the best is 512 too.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedSpec(Spec):
-    """One embedding model in `workers` processes.
+    """Parameters of a pool: one embedding model in `workers` processes.
 
     model: folder, name or GGUF file; empty for the all-MiniLM-L6-v2 that is installed with the workbench. backend
-    "auto": the fastest of those that were measured here and found to give the vectors of float32 (see `choice`), torch
-    where none was, llama for a GGUF file. threads: of each worker; None: the cores this process may use over workers.
-    tokens_per_batch: padding included, None: 512 a thread; a longer text makes a batch of its own. is_query: texts are
-    questions, of which some models want to be told; else they are documents. normalise: vectors of length 1.
+    "auto": the fastest of those measured on this machine whose vectors match float32 (see `choice`), torch where none
+    was measured, llama for a GGUF file. threads: per worker; None: the usable cores divided by workers.
+    tokens_per_batch: padding included, None: 512 per thread; a longer text is a batch of its own. is_query: texts are
+    queries, which some models mark by a prefix; else they are documents. normalise: vectors of length 1.
     """
 
     model: str = ""
@@ -58,5 +58,5 @@ class EmbedSpec(Spec):
 
     @property
     def resolved_tokens_per_batch(self) -> int:
-        """Tokens of one batch of one worker, padding included."""
+        """Tokens per batch of one worker, padding included."""
         return self.tokens_per_batch or TOKENS_PER_BATCH * self.resolved_threads

@@ -1,4 +1,4 @@
-"""What waits for a worker: a bounded number of tokens, jobs taken in turn, so that a question need not wait long."""
+"""Queue of texts for the workers: bounded in tokens, jobs served round-robin so that short queries are not delayed."""
 
 import threading
 from collections import deque
@@ -7,11 +7,11 @@ from engine.embedding.job import EmbedJob, Piece
 from engine.errors import PoolClosed, QueueFull
 
 MOST_TOKENS = 4_000_000
-"""Tokens that may wait, as estimated from the length of the texts: some 16 MB of text, minutes to hours of work."""
+"""Maximum tokens in the queue, estimated from text lengths: some 16 MB of text, minutes to hours of work."""
 
 
 class TextQueue:
-    """Pieces of jobs. All methods may be called from any thread."""
+    """Queue of the pieces of jobs. All methods may be called from any thread."""
 
     def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
         self._most = most_tokens
@@ -21,14 +21,14 @@ class TextQueue:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that wait, estimated."""
+        """Estimated tokens in the queue."""
         with self._changed:
             return sum(piece.size for _job, pieces in self._jobs for piece in pieces)
 
     def put(self, job: EmbedJob, pieces: list[Piece], *, is_patient: bool) -> None:
-        """Add a job. Where there is no room, wait if `is_patient`; an empty queue takes a job of any size.
+        """Add a job. Where there is no room, wait if `is_patient`; an empty queue accepts a job of any size.
 
-        Raises QueueFull, and the error that close() was given.
+        Raises QueueFull, and the error passed to close().
         """
         size = sum(piece.size for piece in pieces)
         with self._changed:
@@ -46,7 +46,7 @@ class TextQueue:
                 self._changed.notify_all()
 
     def put_back(self, piece: Piece) -> None:
-        """Have a piece done first that its worker left behind; in a closed queue it fails its job."""
+        """Requeue at the front a piece whose worker ended; in a closed queue its job fails."""
         with self._changed:
             error = self._closed_by
             if error is None:
@@ -56,7 +56,7 @@ class TextQueue:
             piece.job.fail(error)
 
     def take(self) -> Piece | None:
-        """Wait for the next piece; None once the queue is closed."""
+        """Wait for the next piece; return None once the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._closed_by is not None)
             if self._closed_by is not None:
@@ -69,13 +69,13 @@ class TextQueue:
             return piece
 
     def remove(self, job: EmbedJob) -> None:
-        """Forget what waits of a job."""
+        """Remove the queued pieces of a job."""
         with self._changed:
             self._jobs = deque(entry for entry in self._jobs if entry[0] is not job)
             self._changed.notify_all()
 
     def close(self, error: PoolClosed) -> None:
-        """Take nothing more; what waits fails with `error`."""
+        """Accept no more jobs; queued jobs fail with `error`."""
         with self._changed:
             if self._closed_by is not None:
                 return

@@ -1,4 +1,4 @@
-"""Texts to ids as a folder of sentence-transformers says, by the fast form of its tokenizer, without PyTorch."""
+"""Tokenisation for sentence-transformers folders, by their fast tokenizer, without PyTorch."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class TextReader:
-    """A tokenizer and how much of a text the model takes. Not for use from several threads at once."""
+    """Tokenizer with truncation to the model's maximum length. Not thread-safe."""
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
         self._tokenizer, self.max_tokens = tokenizer, max_tokens
@@ -20,7 +20,7 @@ class TextReader:
         tokenizer.no_truncation()
 
     def read(self, texts: Sequence[str]) -> Tokens:
-        """Ids of each text; one that is too long is read again, so that its special tokens stand where they belong."""
+        """Return the ids of each text; one that is too long is tokenised again, so that it keeps its special tokens."""
         ids = [found.ids for found in self._tokenizer.encode_batch_fast(list(texts))]
         long = [place for place, row in enumerate(ids) if len(row) > self.max_tokens]
         if long:
@@ -32,7 +32,7 @@ class TextReader:
 
 
 def padded(ids: Sequence[Sequence[int]], pad: int) -> tuple[Ids, Ids]:
-    """Ids of several texts in one array, `pad` after the shorter ones, and the mask, 1 where there is a token."""
+    """Return the ids of several texts as one array, right-padded with `pad`, and its mask, 1 where there is a token."""
     lengths = np.array([len(row) for row in ids])
     mask = np.arange(lengths.max()) < lengths[:, None]
     rows = np.full(mask.shape, pad, np.int64)

@@ -1,4 +1,4 @@
-"""Vectors by PyTorch and sentence-transformers; with `trace`, the only place that imports them."""
+"""Backend PyTorch with sentence-transformers; with `trace`, the only module that imports them."""
 
 import logging
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ MOST_TOKENS = 1 << 20
 
 
 class TorchModel:
-    """A folder of sentence-transformers on the processor, as its modules. Raises ModelError.
+    """Model loaded from a sentence-transformers folder on the CPU. Raises ModelError.
 
-    tokenizer: in its fast form; pad: the id that shorter texts are filled up with.
+    tokenizer: the fast tokenizer; pad: the padding token id.
     """
 
     def __init__(self, folder: str, **options: Any) -> None:
-        torch.set_num_threads(1)  # the threads of OpenMP would not live through the fork
+        torch.set_num_threads(1)  # OpenMP threads do not survive a fork
         transformers.logging.disable_progress_bar()
         logging.getLogger("sentence_transformers").setLevel(logging.ERROR)
         try:
@@ -39,13 +39,13 @@ class TorchModel:
             raise ModelError(f"{folder} cannot be loaded as an embedding model: {reason[0][:300]}") from error
 
     def __call__(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Vectors (n, dim) of ids (n, tokens), where mask is 1."""
+        """Return vectors (n, dim) of ids (n, tokens), where mask is 1."""
         found: torch.Tensor = self.modules({"input_ids": ids, "attention_mask": mask})["sentence_embedding"]
         return found
 
 
 class TorchBackend:
-    """Weights in float32 are mapped, so that workers share them; is_bf16: weights and arithmetic in bfloat16."""
+    """Backend PyTorch. Float32 weights are mapped, so workers share them; is_bf16: weights, arithmetic in bfloat16."""
 
     def __init__(self, folder: str, *, is_bf16: bool) -> None:
         self._model = TorchModel(folder, dtype=torch.bfloat16 if is_bf16 else torch.float32)
@@ -53,15 +53,15 @@ class TorchBackend:
         self.dim, self.max_tokens = self._model.dim, self._model.max_tokens
 
     def begin(self, threads: int) -> None:
-        """Called once in each worker, before its first texts."""
+        """Set the number of threads; called once in each worker, before its first texts."""
         torch.set_num_threads(threads)
 
     def tokens(self, texts: Sequence[str]) -> Tokens:
-        """Texts as ids, at most max_tokens of each."""
+        """Tokenise texts, truncating each to max_tokens ids."""
         return self._reader.read(texts)
 
     def embed(self, ids: Sequence[Sequence[int]]) -> Floats:
-        """Vectors of texts that are padded to the longest of them, float32 (n, dim)."""
+        """Return vectors of a batch padded to its longest text, float32 (n, dim)."""
         with torch.inference_mode():
             rows, mask = padded(ids, self._model.pad)
             found = self._model(torch.from_numpy(rows), torch.from_numpy(mask))

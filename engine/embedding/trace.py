@@ -1,4 +1,4 @@
-"""A model of PyTorch traced to ONNX."""
+"""Export of a PyTorch model to ONNX by tracing."""
 
 import json
 import warnings
@@ -10,11 +10,11 @@ from engine.embedding.exports import ABOUT, FILES, TOKENIZER
 from engine.embedding.torch_backend import TorchModel
 
 OPSET = 17
-"""The first with LayerNormalization as one operator."""
+"""The first opset with LayerNormalization as a single operator."""
 
 
 class _Graph(torch.nn.Module):  # type: ignore[misc]
-    """All modules of a model, from ids and mask to vectors."""
+    """Module to trace: all modules of a model, from ids and mask to vectors."""
 
     def __init__(self, model: TorchModel) -> None:
         super().__init__()
@@ -25,9 +25,9 @@ class _Graph(torch.nn.Module):  # type: ignore[misc]
 
 
 def write_onnx(folder: str, into: Path) -> None:
-    """Write the model in `folder`, its tokenizer and what to know of it into a folder that is there.
+    """Write the model in `folder`, its tokenizer and its ABOUT file into an existing folder.
 
-    With plain attention: the fused one branches on what is in the mask, which a trace cannot. Raises ModelError.
+    Uses plain attention: the fused one branches on the contents of the mask, which a trace cannot. Raises ModelError.
     """
     model = TorchModel(folder, dtype=torch.float32, attn_implementation="eager")
     ids = torch.tensor([[5, 6, 7, 8], [5, 6, model.pad, model.pad]])

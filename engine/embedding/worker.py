@@ -1,8 +1,8 @@
-"""A child program with one embedding model, which forks workers that share it.
+"""Fork server: a child program that loads one embedding model and forks workers that share it.
 
-Then, for each socket that is handed to it, it parts into a worker that serves this socket: workers share weights,
-libraries and everything imported, and one that died is replaced within milliseconds. Program and workers end when the
-other end of their socket is gone.
+For each socket that it receives, it forks a worker that serves this socket: workers share weights, libraries and all
+imports, and a dead one is replaced within milliseconds. Fork server and workers end when the other end of their socket
+is closed.
 """
 
 import ctypes
@@ -19,9 +19,12 @@ import numpy as np
 
 from engine.embedding import messages as m
 from engine.embedding.backends import Backend, open_backend
-from engine.embedding.batching import batches
+from engine.embedding.batching import batches, beginnings
 from engine.errors import ConfigError, EngineError
+from engine.llama.phase import IDLE, LOADING
 from engine.process.channel import Channel
+from engine.process.limits import allow_deep_recursion
+from engine.process.pulse import Pulse
 
 _SMALLEST_NORM = 1e-12
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
@@ -29,11 +32,16 @@ _LOAD: Any = m.ToProgram
 
 
 def main(end: socket.socket) -> None:
-    """Load the model that the first message names, then fork a worker for each socket that comes."""
+    """Load the model named in the first message, then fork a worker for each socket received."""
+    allow_deep_recursion()
     channel = Channel(end, _LOAD)
     try:
+        pulse = Pulse.received_from(end)
+        pulse.stamp(LOADING)
+        pulse.keep_beating()
         load = channel.receive_one()
         backend = _load(channel, load)
+        pulse.stamp(IDLE)
     except EngineError as error:
         channel.send(m.Failed(type(error).__name__, str(error)))
         return
@@ -42,19 +50,19 @@ def main(end: socket.socket) -> None:
     _part(channel, lambda end: Worker(Channel(end, m.Embed), backend, load).serve())
 
 
-def _load(channel: Channel, load: m.Load) -> Backend:
+def _load(channel: Channel, load: m.LoadEmbeddingModel) -> Backend:
     if load.protocol != m.PROTOCOL:
         raise ConfigError(f"pool speaks protocol {load.protocol}, this worker {m.PROTOCOL}")
     began = time.monotonic()
     backend = open_backend(load)
     gc.collect()
-    gc.freeze()  # a collection in a worker would copy every page that it looks at
+    gc.freeze()  # garbage collection in a worker would copy every page it visits
     channel.send(m.Loaded(m.PROTOCOL, os.getpid(), backend.dim, backend.max_tokens, time.monotonic() - began))
     return backend
 
 
 def _part(channel: Channel, serve: Callable[[socket.socket], None]) -> None:
-    """Fork a worker for each socket that comes, tell how one ended when asked, end them all when nothing can come."""
+    """Fork a worker per socket received, report on request how one ended, and kill all when the pool disconnects."""
     running: set[int] = set()
     ended: dict[int, int] = {}
 
@@ -83,14 +91,16 @@ def _part(channel: Channel, serve: Callable[[socket.socket], None]) -> None:
             pid = int.from_bytes(asked, "little")
             if pid in running:
                 collect(pid, 0)
-            channel.send(m.Ended(pid, ended.pop(pid)))
+            channel.send(m.Ended(pid, ended[pid]))
     for pid in running:
         os.kill(pid, signal.SIGKILL)
 
 
 def _end_with_program(pid: int) -> None:
-    """Have the kernel kill this worker when the program that it was forked from ends; elsewhere than on Linux it ends
-    when the pool hangs up."""
+    """Have the kernel kill this worker when the fork server `pid` ends.
+
+    On systems other than Linux it ends when the pool disconnects.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != pid:
@@ -98,14 +108,15 @@ def _end_with_program(pid: int) -> None:
 
 
 class Worker:
-    """Answers each message of texts with their vectors, until its socket closes."""
+    """Worker: answers each request with the vectors of its texts, until its socket closes."""
 
-    def __init__(self, channel: Channel, backend: Backend, load: m.Load) -> None:
+    def __init__(self, channel: Channel, backend: Backend, load: m.LoadEmbeddingModel) -> None:
         self._channel, self._backend, self._load = channel, backend, load
 
     def serve(self) -> None:
-        """Begin, then answer one message after the other."""
+        """Initialise, then answer requests sequentially."""
         try:
+            Pulse.received_from(self._channel.socket).keep_beating()
             self._backend.begin(self._load.threads)
             self._channel.send(m.Begun(os.getpid()))
             while True:
@@ -119,11 +130,11 @@ class Worker:
         backend = self._backend
         texts = [message.prefix + text.decode("utf-8") for text in message.texts]
         try:
-            ids, cut = backend.tokens(texts)
+            ids, cut = beginnings(backend.tokens, texts, backend.max_tokens)
             lengths = [len(row) for row in ids]
             rows = np.zeros((len(texts), backend.dim), np.float32)
             for places in batches(lengths, self._load.tokens_per_batch):
-                filled = [place for place in places if ids[place]]  # an empty text may have no token: its vector is 0
+                filled = [place for place in places if ids[place]]  # an empty text may have no tokens: its vector is 0
                 if filled:
                     rows[filled] = backend.embed([ids[place] for place in filled])
         except Exception as error:

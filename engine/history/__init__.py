@@ -1,7 +1,7 @@
-"""The history of trials and benchmark runs in DuckDB: store, migrations, inbox, files. The only package with duckdb."""
+"""History of trials and benchmark runs in DuckDB: store, migrations, inbox, files. The only package to use duckdb."""
 
 from engine.history.archive import Imported, export_history, import_archive
-from engine.history.inbox import INBOX, refusals, take_inbox, write_inbox
+from engine.history.inbox import INBOX, Inbox, refusals, stage_kept, write_inbox
 from engine.history.reading import open_to_read, write_snapshot
 from engine.history.run_file import read_run, run_bytes, run_from_bytes, write_run
 from engine.history.runs import Profile, Runs
@@ -12,6 +12,7 @@ __all__ = [
     "INBOX",
     "History",
     "Imported",
+    "Inbox",
     "ModelIdentity",
     "Profile",
     "Runs",
@@ -24,7 +25,7 @@ __all__ = [
     "refusals",
     "run_bytes",
     "run_from_bytes",
-    "take_inbox",
+    "stage_kept",
     "write_inbox",
     "write_run",
     "write_snapshot",

@@ -1,4 +1,4 @@
-"""Runs and trials as one archive: a zip of JSON lines and Parquet, written in pieces; docs/formats.md describes it."""
+"""Archive export: runs and trials as a zip of JSON lines and Parquet, written in pieces (format: docs/formats.md)."""
 
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import msgspec
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow.parquet as pq
 
 from engine.errors import HistoryError
+from engine.files import writing_whole
 from engine.history import columns, run_columns
 from engine.history.archive_intake import Imported, import_archive
 from engine.history.archive_parts import (
@@ -32,17 +33,17 @@ from engine.history.archive_parts import (
     no_steps,
     stem,
 )
-from engine.history.owned_file import Cursor, fetch
+from engine.history.database_writer import fetch
+from engine.history.read_cursor import ReadCursor
 from engine.history.run_file import run_to_json
 from engine.history.store import History
 from engine.history.trial_file import TokenizerPart
 from engine.history.trials import as_uuid
-from engine.history.whole_file import writing_whole
 from engine.samples import no_samples
 
 __all__ = ["Imported", "export_history", "import_archive"]
 
-SAMPLES_AT_ONCE, STEPS_AT_ONCE = 50_000, 8_192  # rows of one row group: some 15 MB each
+SAMPLES_AT_ONCE, STEPS_AT_ONCE = 50_000, 8_192  # rows per row group: about 15 MB each
 
 
 def export_history(
@@ -52,10 +53,9 @@ def export_history(
     run_ids: Iterable[str] | None = None,
     trial_ids: Iterable[str] | None = None,
 ) -> Manifest:
-    """Write an archive of these runs and trials, of everything where neither is given; gives what it holds.
+    """Write an archive of these runs and trials, or of everything where neither is given; return its manifest.
 
-    A path is written whole or not at all. Raises HistoryError for an id that is not there, and where `target` cannot be
-    written.
+    A path is written whole or not at all. Raises HistoryError for an unknown id, and where `target` cannot be written.
     """
     is_whole = run_ids is None and trial_ids is None
     with history.file.reading(is_large=True) as cursor:
@@ -71,12 +71,15 @@ def export_history(
 
 
 def _in_pieces(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The ids, IDS_AT_ONCE at a time."""
+    """Yield the ids in pieces of IDS_AT_ONCE."""
     return (ids[start : start + IDS_AT_ONCE] for start in range(0, len(ids), IDS_AT_ONCE))
 
 
-def _existing(cursor: Cursor, kind: Literal["run", "trial"], ids: Iterable[str] | None) -> list[str]:
-    """The ids of one kind, oldest first: all, or those wanted."""
+def _existing(cursor: ReadCursor, kind: Literal["run", "trial"], ids: Iterable[str] | None) -> list[str]:
+    """Return the ids of one kind, oldest first: all where `ids` is None, else those given.
+
+    Raises HistoryError for an id that does not exist or is deleted.
+    """
     found = cursor.execute(f"SELECT id FROM {kind}s WHERE deleted_at IS NULL ORDER BY created_at, id").fetchall()
     here = [str(id) for (id,) in found]
     if ids is None:
@@ -88,7 +91,7 @@ def _existing(cursor: Cursor, kind: Literal["run", "trial"], ids: Iterable[str] 
     return [id for id in here if id in wanted]
 
 
-def _write(cursor: Cursor, file: BinaryIO, runs: list[str], trials: list[str], *, is_whole: bool) -> Manifest:
+def _write(cursor: ReadCursor, file: BinaryIO, runs: list[str], trials: list[str], *, is_whole: bool) -> Manifest:
     lines = {
         RUNS: _run_lines(cursor, runs),
         TRIALS: _trial_lines(cursor, trials),
@@ -119,22 +122,25 @@ def _write_lines(archive: zipfile.ZipFile, name: str, lines: Iterable[bytes]) ->
 
 
 def _write_table(
-    archive: zipfile.ZipFile, name: str, cursor: Cursor, query: str, ids: list[str], rows_at_once: int
+    archive: zipfile.ZipFile, name: str, cursor: ReadCursor, query: str, ids: list[str], rows_at_once: int
 ) -> int:
-    """Parquet is compressed within, and stored as it is in the zip so that others can read it in place."""
-    reader = cursor.sql(query, params=[ids]).to_arrow_reader(rows_at_once)
+    """Write rows as a Parquet member and return their number.
+
+    Parquet compresses internally; in the zip it is stored uncompressed, so that other programs can read it in place.
+    """
     num_rows = 0
     with (
+        cursor.batches(query, [ids], rows_at_once) as (schema, batches),
         archive.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member,
-        pq.ParquetWriter(member, reader.schema, compression="zstd") as writer,
+        pq.ParquetWriter(member, schema, compression="zstd") as writer,
     ):
-        for batch in reader:
+        for batch in batches:
             writer.write_batch(batch)
             num_rows += len(batch)
     return num_rows
 
 
-def _run_lines(cursor: Cursor, ids: Sequence[str]) -> Iterator[bytes]:
+def _run_lines(cursor: ReadCursor, ids: Sequence[str]) -> Iterator[bytes]:
     for piece in _in_pieces(ids):
         cells: dict[Any, list[dict[str, Any]]] = {}
         for cell in _rows_of(cursor, "SELECT * FROM cells WHERE run_id IN", piece, "ORDER BY number"):
@@ -144,7 +150,7 @@ def _run_lines(cursor: Cursor, ids: Sequence[str]) -> Iterator[bytes]:
             yield run_to_json(run_columns.run_of(row, mine, no_samples())).encode()
 
 
-def _trial_lines(cursor: Cursor, ids: Sequence[str]) -> Iterator[bytes]:
+def _trial_lines(cursor: ReadCursor, ids: Sequence[str]) -> Iterator[bytes]:
     for piece in _in_pieces(ids):
         for row in _rows_of(cursor, "SELECT * FROM trials WHERE id IN", piece, "ORDER BY created_at, id"):
             trial = columns.trial_of(row, no_steps(), no_steps())
@@ -152,21 +158,21 @@ def _trial_lines(cursor: Cursor, ids: Sequence[str]) -> Iterator[bytes]:
             yield msgspec.json.encode(ArchivedTrial.of(trial, **further))
 
 
-def _tokenizer_lines(cursor: Cursor, trials: Sequence[str]) -> Iterator[bytes]:
+def _tokenizer_lines(cursor: ReadCursor, trials: Sequence[str]) -> Iterator[bytes]:
     query = "SELECT DISTINCT tokenizer FROM trials WHERE id IN (SELECT unnest(?::UUID[])) ORDER BY tokenizer"
     for (hash,) in cursor.execute(query, [trials]).fetchall():
         (row,) = fetch(cursor.execute("SELECT * FROM tokenizers WHERE hash = ?", [hash]))
         yield msgspec.json.encode(TokenizerPart.of(columns.vocabulary_of(row)))
 
 
-def _mark_lines(cursor: Cursor, ids: list[str] | None) -> Iterator[bytes]:
+def _mark_lines(cursor: ReadCursor, ids: list[str] | None) -> Iterator[bytes]:
     query = "SELECT * FROM marks WHERE ? OR id IN (SELECT unnest(?::UUID[])) ORDER BY kind, id"
     for row in fetch(cursor.execute(query, [ids is None, ids or []])):
         yield msgspec.json.encode(Mark(**{**row, "tags": tuple(row["tags"])}))
 
 
-def _comparison_lines(cursor: Cursor, *, is_whole: bool) -> Iterator[bytes]:
-    """Comparisons go out only with the whole history, where all their trials are."""
+def _comparison_lines(cursor: ReadCursor, *, is_whole: bool) -> Iterator[bytes]:
+    """Yield the comparisons, which are exported only with the whole history, as only that has all their trials."""
     query = "SELECT * FROM comparisons WHERE ? AND deleted_at IS NULL ORDER BY created_at, id"
     for row in fetch(cursor.execute(query, [is_whole])):
         moment = row["created_at"].replace(tzinfo=UTC)
@@ -175,5 +181,5 @@ def _comparison_lines(cursor: Cursor, *, is_whole: bool) -> Iterator[bytes]:
         yield msgspec.json.encode(ArchivedComparison(row["id"], moment, row["name"], spec, answers))
 
 
-def _rows_of(cursor: Cursor, query: str, ids: Sequence[str], order: str) -> list[dict[str, Any]]:
+def _rows_of(cursor: ReadCursor, query: str, ids: Sequence[str], order: str) -> list[dict[str, Any]]:
     return fetch(cursor.execute(f"{query} (SELECT unnest(?::UUID[])) {order}", [list(ids)]))

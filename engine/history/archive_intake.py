@@ -1,6 +1,7 @@
-"""Taking in what lies in a staging folder: all of it or nothing, nothing twice, nothing in place of what is here.
+"""Import of a staging folder into the history: atomic, without duplicates, never overwriting existing entries.
 
-It was written anywhere: figures, and what its parts say of each other, are checked before anything of it is kept.
+The content may come from any source: its figures, and the references between its parts, are checked before anything
+is stored.
 """
 
 import tempfile
@@ -11,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.history import columns, run_columns
 from engine.history.archive_members import telling
@@ -32,7 +33,7 @@ from engine.history.archive_parts import (
 )
 from engine.history.archive_reading import stage_archive
 from engine.history.arriving_rows import Arriving
-from engine.history.owned_file import Cursor, insert_rows
+from engine.history.database_writer import Cursor, insert_rows
 from engine.history.run_file import RunPart, checked_samples
 from engine.history.staging import Staging, StagingWriter
 from engine.history.step_checks import STEP_COLUMNS, checked_steps
@@ -43,10 +44,10 @@ from engine.runs import RunRecord
 from engine.samples import no_samples
 
 _OF_LINES, _OF_READING = 0.1, 0.6
-"""Shares of the time that are gone when runs and trials, and when samples are in."""
+"""Progress, as a share of the whole time: after the lines (runs and trials), and after the samples."""
 
 _FAULTS = {
-    "a sample belongs to a cell that its run does not have": """
+    "a sample belongs to a configuration that its run does not have": """
         SELECT 1 FROM samples ANTI JOIN cells ON cells.run_id = samples.run_id AND cells.number = samples.cell
         WHERE samples.run_id IN (SELECT id::UUID FROM arrived WHERE size IS NULL)""",
     "two samples of one run have the same position": """
@@ -62,7 +63,7 @@ _FAULTS = {
 
 
 class Imported(NamedTuple):
-    """What came in: ids of the runs and trials that are new here, and how many were known, which stay as they are."""
+    """Result of an import: ids of the new or restored runs and trials, and the number of known ones, left unchanged."""
 
     run_ids: tuple[str, ...]
     trial_ids: tuple[str, ...]
@@ -70,12 +71,12 @@ class Imported(NamedTuple):
 
     @property
     def num_runs(self) -> int:
-        """Runs that are new here."""
+        """Number of runs that are new in this history, or restored."""
         return len(self.run_ids)
 
     @property
     def num_trials(self) -> int:
-        """Trials that are new here."""
+        """Number of trials that are new in this history, or restored."""
         return len(self.trial_ids)
 
 
@@ -85,11 +86,11 @@ def import_archive(
     name: str = "",
     on_progress: Callable[[float], object] = lambda _share: None,
 ) -> Imported:
-    """Keep what an archive of `export_history` holds and is not here yet; what was deleted here is restored.
+    """Import the entries of an `export_history` archive that this history lacks; deleted ones are restored.
 
-    A run that was measured elsewhere has `name` as its origin here; without one, that of the file. Raises HistoryError
-    that says what is wrong with the archive, or what `on_progress` raises, which gets 0 to 1 in another thread; nothing
-    of it is kept then.
+    The origin of a run measured elsewhere becomes `name`, or the file's name where `name` is empty. `on_progress` is
+    called with 0 to 1, also from another thread. Raises HistoryError that says what is wrong with the archive, or
+    whatever `on_progress` raises; nothing is stored then.
     """
     name = name or ("archive.zip" if isinstance(source, bytes) else Path(source).name)
     with tempfile.TemporaryDirectory(prefix="logitbench-import-") as folder, telling(name):
@@ -100,24 +101,32 @@ def import_archive(
 
 
 def take_in_staged(
-    history: History, folder: Path, name: str, on_progress: Callable[[float], object] = lambda _share: None
+    history: History,
+    folder: Path,
+    name: str,
+    on_progress: Callable[[float], object] = lambda _share: None,
+    *,
+    is_from_here: bool = False,
 ) -> Imported:
-    """Keep what lies in a staging folder and is not here yet, as `import_archive` does."""
+    """Import the entries of a staging folder that this history lacks, as `import_archive` does.
+
+    is_from_here: measured runs were measured on this machine.
+    """
 
     def take_in(cursor: Cursor) -> Imported:
         with telling(name):
-            return _Intake(cursor, Staging(folder), name, on_progress).take_in()
+            return _Intake(cursor, Staging(folder), "measured" if is_from_here else name, on_progress).take_in()
 
     return history.file.write(take_in).result()
 
 
 class _Intake:
-    """One archive on its way into one transaction."""
+    """Import of one archive in one transaction."""
 
-    def __init__(self, cursor: Cursor, staging: Staging, name: str, on_progress: Callable[[float], object]) -> None:
-        self._cursor, self._staging, self._name, self._on_progress = cursor, staging, name, on_progress
-        self._sizes: dict[str, int] = {}  # tokens of each tokenizer, by hash
-        self._new: dict[str, dict[str, int | None]] = {"runs": {}, "trials": {}}  # ids, of a trial with that size
+    def __init__(self, cursor: Cursor, staging: Staging, origin: str, on_progress: Callable[[float], object]) -> None:
+        self._cursor, self._staging, self._origin, self._on_progress = cursor, staging, origin, on_progress
+        self._sizes: dict[str, int] = {}  # number of tokens of each tokenizer, by hash
+        self._new: dict[str, dict[str, int | None]] = {"runs": {}, "trials": {}}  # ids; of trials with this size
         self._known: dict[str, set[str]] = {"runs": set(), "trials": set()}
         self._restored: dict[str, list[str]] = {"runs": [], "trials": []}
 
@@ -150,7 +159,7 @@ class _Intake:
         for parts in self._staging.pieces(RUNS, RunPart, IDS_AT_ONCE):
             runs = [part.read(no_samples()) for part in parts]
             wanted = self._unknown("runs", [(run.id, None) for run in runs])
-            new = [_from_elsewhere(run, self._name) for run in runs if run.id in wanted]
+            new = [_arrived(run, self._origin) for run in runs if run.id in wanted]
             self._insert("runs", map(run_columns.run_row, new))
             cells = [run_columns.cell_rows(run.id, run.cells) for run in new]
             if cells:
@@ -202,17 +211,17 @@ class _Intake:
         Arriving(schema, arriving).insert(self._cursor, "steps")
 
     def _is_new(self, kind: str, ids: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-        """For each row whether it is to be kept; raises ValueError for one that belongs to nothing in the archive."""
+        """Return for each row whether to store it; raises ValueError if its run or trial is not in the archive."""
         is_new = pc.is_in(ids, pa.array(self._new[kind], pa.string()))
         is_known = pc.is_in(ids, pa.array(self._known[kind], pa.string()))
         if not pc.all(pc.or_(is_new, is_known), min_count=0).as_py():
             raise ValueError(f"{name} has a row that belongs to none of its {kind}")
         return is_new
 
-    # what is here already
+    # entries that exist already
 
     def _unknown(self, table: str, arriving: list[tuple[str, int | None]]) -> set[str]:
-        """Which of these ids are new here; one that was deleted here is restored."""
+        """Return those of the ids that are new to this history; entries that were deleted are restored."""
         ids = [id for id, _ in arriving]
         if len(set(ids)) < len(ids) or set(ids) & (self._new[table].keys() | self._known[table]):
             raise ValueError(f"one of its {table} is there twice")
@@ -233,7 +242,7 @@ class _Intake:
             insert_rows(self._cursor, table, pa.Table.from_pylist(arriving))
 
     def _keep_unless_there(self, table: str, rows: Iterable[dict[str, Any]]) -> None:
-        """Insert rows, each unless one with its key is there."""
+        """Insert the rows whose key does not exist yet."""
         for row in rows:
             places = ", ".join("?" * len(row))
             self._cursor.execute(
@@ -241,7 +250,7 @@ class _Intake:
             )
 
     def _check(self) -> None:
-        """What only all members together can tell."""
+        """Check the references between the members of the archive. Raises ValueError for the first fault."""
         arrived = {id: size for ids in self._new.values() for id, size in ids.items()}
         self._cursor.register(
             "arrived", pa.table({"id": pa.array(arrived, pa.string()), "size": pa.array(arrived.values(), pa.int64())})
@@ -252,9 +261,9 @@ class _Intake:
         self._cursor.unregister("arrived")
 
 
-def _from_elsewhere(run: RunRecord, name: str) -> RunRecord:
-    """A run that was measured is not one measured here, and one that was being measured then no longer is."""
-    origin = name if run.origin == "measured" else run.origin
+def _arrived(run: RunRecord, origin: str) -> RunRecord:
+    """Return the run as imported: a measured one gets `origin`, and the status "running" becomes "interrupted"."""
+    origin = origin if run.origin == "measured" else run.origin
     return replace(run, origin=origin, status="interrupted" if run.status == "running" else run.status)
 
 

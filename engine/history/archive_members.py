@@ -1,4 +1,4 @@
-"""The members of an archive that was written anywhere, read in pieces and within bounds."""
+"""Members of an archive from an untrusted source, read in pieces and within bounds."""
 
 import errno
 import tempfile
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import IO, TypeVar
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from engine.errors import HistoryError
 from engine.history.archive_parts import MANIFEST, MEMBERS, SAMPLES, STEPS, VERSION, Manifest
@@ -29,7 +29,7 @@ _UNREADABLE = (
     TypeError,
     OverflowError,
     EOFError,
-    OSError,  # Parquet that is cut off or garbled, too
+    OSError,  # also truncated or corrupt Parquet
     RuntimeError,  # a zip that is encrypted, JSON that is nested too deep
     zipfile.BadZipFile,
     zlib.error,
@@ -43,7 +43,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def telling(name: str) -> Iterator[None]:
-    """Makes whatever is wrong with an archive a HistoryError that says so."""
+    """Turn any failure to read an archive into a HistoryError that gives the reason."""
     try:
         yield
     except FileNotFoundError as error:
@@ -60,7 +60,7 @@ def telling(name: str) -> Iterator[None]:
 
 
 def manifest_of(content: zipfile.ZipFile) -> Manifest:
-    """What the archive says of itself; raises ValueError where it is none, or a later one."""
+    """Return the manifest; raises ValueError for something other than an archive, and for another version of it."""
     names = sorted(member.filename for member in content.infolist())
     if names != sorted(MEMBERS):
         raise ValueError(f"it should hold {', '.join(MEMBERS)}, and holds {', '.join(names[:9]) or 'nothing'}")
@@ -75,7 +75,7 @@ def manifest_of(content: zipfile.ZipFile) -> Manifest:
 
 
 def lines_of(content: zipfile.ZipFile, name: str, read: Callable[[bytes], T]) -> Iterator[T]:
-    """What the lines of a member hold; raises ValueError with the line for what cannot be read."""
+    """Yield each line of a member as parsed by `read`; raises ValueError with the line number for an unreadable one."""
     with content.open(name) as member:
         num_bytes = number = 0
         while line := member.readline(MOST_LINE_BYTES + 1):
@@ -92,13 +92,16 @@ def lines_of(content: zipfile.ZipFile, name: str, read: Callable[[bytes], T]) ->
 def tables_of(
     content: zipfile.ZipFile, name: str, types: Mapping[str, pa.DataType], needed: Iterable[str]
 ) -> Iterator[pa.Table]:
-    """The rows of a Parquet member in pieces, in these types; raises ValueError for other columns, and without those
-    needed."""
-    with tempfile.TemporaryFile() as copy:
+    """Yield the rows of a Parquet member in pieces, cast to `types`.
+
+    Raises ValueError for unknown columns, and where a needed one is missing.
+    """
+    with tempfile.NamedTemporaryFile() as copy:
         with content.open(name) as member:
             _copy(member, copy, MOST_BYTES[name], name)
+        copy.flush()
         try:
-            table = ParquetTable(copy, most_rows=MOST_ROWS, longest_list=MAX_RECORDED)
+            table = ParquetTable(copy.name, most_rows=MOST_ROWS, longest_list=MAX_RECORDED)
             check_columns(table.names, types, needed)
             yield from table.pieces({each: types[each] for each in table.names})
         except ValueError as error:

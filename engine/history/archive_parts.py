@@ -1,4 +1,4 @@
-"""What an archive is made of: the names of its members and the forms of their lines; docs/formats.md describes it."""
+"""Archive format: the names of the members and the types of their lines (described in docs/formats.md)."""
 
 import uuid
 from datetime import datetime
@@ -26,7 +26,7 @@ _NO_VOCABULARY = Vocabulary((), b"", {}, None, False, False)
 
 
 class Manifest(Part, frozen=True):
-    """What an archive says of itself: lines and rows of its members, by their names without endings."""
+    """Manifest of an archive. counts: number of lines or rows of each member, by its name without extension."""
 
     format: Literal["logitbench-archive"]
     version: int
@@ -35,14 +35,14 @@ class Manifest(Part, frozen=True):
 
 
 class ArchivedTrial(TrialPart, frozen=True):
-    """A trial whose steps and tokenizer lie in members of their own. tokenizer: the hash of its Vocabulary."""
+    """A trial whose steps and tokenizer are in separate members. tokenizer: the hash of its Vocabulary."""
 
     tokenizer: str
     mean_surprise_bits: float | None
 
 
 class Mark(Part, frozen=True):
-    """What a person said of a run, a trial or a comparison."""
+    """A person's marks on a run, a trial or a comparison: star, archive, note and tags."""
 
     kind: marks.Kind
     id: uuid.UUID
@@ -56,7 +56,7 @@ class Mark(Part, frozen=True):
 
 
 class ArmPart(Part, frozen=True):
-    """An arm of a comparison, without what has its default."""
+    """A variant of a comparison; fields with their default value are omitted."""
 
     label: str = ""
     model: str = ""
@@ -67,7 +67,7 @@ class ArmPart(Part, frozen=True):
 
 
 class ComparisonPart(Part, frozen=True):
-    """The plan of a comparison, without what has its default."""
+    """The plan of a comparison; fields with their default value are omitted."""
 
     prompt: str
     arms: tuple[ArmPart, ...]
@@ -79,7 +79,7 @@ class ComparisonPart(Part, frozen=True):
 
 
 class AnswerPart(Part, frozen=True):
-    """One answer of a comparison: the places of arm, row and repeat, and the trial."""
+    """One answer of a comparison: the indices of variant, row and repeat, and the id of the trial."""
 
     arm: Annotated[int, msgspec.Meta(ge=0, lt=MAX_ARMS)]
     row: Annotated[int, msgspec.Meta(ge=0, lt=MAX_ROWS)]
@@ -90,7 +90,7 @@ class AnswerPart(Part, frozen=True):
 
 
 class ArchivedComparison(Part, frozen=True):
-    """A comparison: `spec` what was compared, a ComparisonPart, as its table has it."""
+    """A comparison in an archive. spec: its plan, a ComparisonPart, as JSON in the form that the table stores."""
 
     id: uuid.UUID
     created_at: datetime
@@ -100,7 +100,7 @@ class ArchivedComparison(Part, frozen=True):
 
 
 class StagedComparison(Part, frozen=True):
-    """A comparison on its way in: both as JSON of this version."""
+    """A comparison in a staging folder: `spec` and `trials` are JSON of this version."""
 
     id: uuid.UUID
     created_at: datetime
@@ -110,10 +110,10 @@ class StagedComparison(Part, frozen=True):
 
 
 def no_steps() -> StepTable:
-    """A table without steps: those of an archived trial lie elsewhere."""
+    """Return an empty step table, as the steps of an archived trial are in a separate member."""
     return StepTable(_NO_VOCABULARY, 0)
 
 
 def stem(name: str) -> str:
-    """The name of a member without its ending, under which the manifest counts it."""
+    """Return a member's name without its extension, the key of its count in the manifest."""
     return name.partition(".")[0]

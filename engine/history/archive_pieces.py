@@ -1,4 +1,4 @@
-"""An archive piece by piece while it is written, for a download: it never lies whole in memory, nor on this disk."""
+"""Streaming archive export for downloads: the archive is never whole in memory, nor on this disk."""
 
 import io
 import logging
@@ -22,11 +22,11 @@ _POLL_S = 0.1
 
 
 class ArchivePieces:
-    """The bytes of `export_history`, which runs in a thread of its own; an iterator, for one thread.
+    """Iterator over the bytes of `export_history`, which runs in a thread of its own; to be read by one thread.
 
-    The thread waits where the reader is behind, and ends with `close`, with the history, or after a reader that took
-    nothing for ABSENT_S seconds. Raises HistoryError as `export_history` does, where the writing fails in the middle
-    too.
+    The export thread waits while the reader is behind. It ends on `close`, when the history closes, or when the reader
+    has taken nothing for ABSENT_S seconds. Raises HistoryError as `export_history` does, also where writing fails
+    midway.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ArchivePieces:
         raise StopIteration
 
     def close(self) -> None:
-        """End the writing, which is over a moment later. Any thread may call it, more than once."""
+        """Stop the export, which ends shortly afterwards. May be called from any thread, and repeatedly."""
         self._is_closed.set()
 
     def _write(self, run_ids: Iterable[str] | None, trial_ids: Iterable[str] | None) -> None:
@@ -62,7 +62,7 @@ class ArchivePieces:
             export_history(self._history, cast(BinaryIO, sink), run_ids=run_ids, trial_ids=trial_ids)
             sink.hand_on()
         except HistoryError as error:
-            self._failure = str(error)  # the error itself would hold what was read, and with it the database
+            self._failure = str(error)  # the error itself would keep references to the rows read, and to the database
         except Exception as defect:
             log.exception("an archive could not be written")
             self._failure = f"The archive could not be written, through a defect of this program: {defect!r}"
@@ -76,7 +76,7 @@ class ArchivePieces:
 
 
 class _Sink(io.RawIOBase):
-    """A file that hands on what is written to it, in pieces of PIECE_BYTES."""
+    """Writable file object that passes on the data in pieces of PIECE_BYTES."""
 
     def __init__(self, put: Callable[[bytes], None]) -> None:
         self._put, self._begun = put, bytearray()
@@ -95,6 +95,6 @@ class _Sink(io.RawIOBase):
         return len(whole)
 
     def hand_on(self) -> None:
-        """Hand on the piece that has begun."""
+        """Pass on the current, possibly incomplete piece."""
         piece, self._begun = bytes(self._begun), bytearray()
         self._put(piece)

@@ -1,4 +1,4 @@
-"""An archive that was written anywhere, read into a staging folder: lines in their types, tables in their columns."""
+"""Archive reader: stages an archive from an untrusted source as typed lines and tables of known columns."""
 
 import io
 import zipfile
@@ -43,9 +43,9 @@ _plan = msgspec.json.Decoder(ComparisonPart).decode
 
 
 def stage_archive(source: bytes | str | Path, writer: StagingWriter) -> Iterator[float]:
-    """Read an archive piece by piece into a staging folder; gives the share that is done, 0 to 1.
+    """Read an archive piece by piece into a staging folder; yields the share that is done, 0 to 1.
 
-    Raises what `archive_members.telling` makes a HistoryError of.
+    Raises errors that `archive_members.telling` turns into a HistoryError.
     """
     with zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as content:
         told = manifest_of(content).counts

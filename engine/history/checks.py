@@ -1,4 +1,4 @@
-"""What text must be like to be kept or looked for."""
+"""Validation of text that is stored or searched for."""
 
 from typing import Any
 
@@ -6,11 +6,14 @@ from engine.errors import ConfigError
 
 
 def checked_text(name: str, text: Any, most: int) -> str:
-    """The text itself; raises ConfigError naming `name` where it is longer than `most`, or cannot become UTF-8."""
+    """Return the text unchanged.
+
+    Raises ConfigError naming `name` where it is longer than `most` characters, or cannot be encoded as UTF-8.
+    """
     if not isinstance(text, str) or len(text) > most:
         raise ConfigError(f"{name} = {str(text)[:40]!r}: must be text of up to {most:,} characters")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"{name} = {text[:40]!a}: has characters that no text has") from None
+        raise ConfigError(f"{name} = {text[:40]!a}: cannot be encoded as UTF-8") from None
     return text

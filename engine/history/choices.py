@@ -1,4 +1,4 @@
-"""What a filter can choose from: the values that the runs or trials of this history have."""
+"""Filter choices: the values that occur among the runs or trials of this history."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,16 +10,16 @@ from engine.errors import ConfigError
 from engine.history.conditions import RUNS, TRIAL_FIGURES, TRIALS, model_names
 from engine.history.found_rows import plain_settings
 from engine.history.marks import Kind
-from engine.history.owned_file import Cursor
+from engine.history.read_cursor import ReadCursor
 from engine.runs import machine_label, quantisation_in
 
 HASH_CHARACTERS = 6
 
 
 class Choices(NamedTuple):
-    """Values of each field of a Filter that at least one run (trial) has, in alphabetical order.
+    """Values of each Filter field that occur in at least one run (trial), in alphabetical order.
 
-    machines: label by hash. ranges: lowest and highest number by name, of settings, or of sampling and figures.
+    machines: label by hash. ranges: minimum and maximum by name, of settings, or of sampling parameters and figures.
     """
 
     models: list[str]
@@ -31,8 +31,8 @@ class Choices(NamedTuple):
     ranges: dict[str, tuple[float, float]]
 
 
-def choices_of(cursor: Cursor, kind: Kind) -> Choices:
-    """Choices among runs with their cells, or among trials; raises ConfigError for another kind."""
+def choices_of(cursor: ReadCursor, kind: Kind) -> Choices:
+    """Return the choices for runs with their configurations, or for trials; raises ConfigError for another kind."""
     if kind == "run":
         return _of_runs(cursor)
     if kind == "trial":
@@ -40,7 +40,7 @@ def choices_of(cursor: Cursor, kind: Kind) -> Choices:
     raise ConfigError(f"kind = {kind!r}: must be run or trial")
 
 
-def _of_runs(cursor: Cursor) -> Choices:
+def _of_runs(cursor: ReadCursor) -> Choices:
     models = model_names(cursor)
     return Choices(
         models=models,
@@ -53,7 +53,7 @@ def _of_runs(cursor: Cursor) -> Choices:
     )
 
 
-def _of_trials(cursor: Cursor) -> Choices:
+def _of_trials(cursor: ReadCursor) -> Choices:
     sampling = map(msgspec.json.decode, _distinct(cursor, "trials", "sampling"))
     return Choices(
         models=_distinct(cursor, "trials", "model_name"),
@@ -66,18 +66,18 @@ def _of_trials(cursor: Cursor) -> Choices:
     )
 
 
-def _distinct(cursor: Cursor, source: str, column: str) -> list[str]:
+def _distinct(cursor: ReadCursor, source: str, column: str) -> list[str]:
     rows = cursor.execute(f"SELECT DISTINCT {column} AS it FROM {source} WHERE deleted_at IS NULL ORDER BY it")
     return [value for (value,) in rows.fetchall() if value]
 
 
-def _tags(cursor: Cursor, source: str) -> list[str]:
+def _tags(cursor: ReadCursor, source: str) -> list[str]:
     rows = cursor.execute(f"SELECT DISTINCT unnest(tags) AS tag FROM {source} WHERE deleted_at IS NULL ORDER BY tag")
     return [tag for (tag,) in rows.fetchall()]
 
 
-def _machines(cursor: Cursor) -> dict[str, str]:
-    """Labels of machines with a fingerprint, told apart by the start of its hash where they read the same."""
+def _machines(cursor: ReadCursor) -> dict[str, str]:
+    """Return the labels of machines with a fingerprint, by hash; equal labels get the start of the hash appended."""
     rows = cursor.execute(
         "SELECT machine_hash, any_value(machine) FROM runs WHERE deleted_at IS NULL AND machine_hash <> '' GROUP BY ALL"
     ).fetchall()
@@ -99,8 +99,8 @@ def _ranges(values: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, float
     return dict(sorted(found.items()))
 
 
-def _figures(cursor: Cursor) -> dict[str, tuple[float, float]]:
-    """Ranges of what trials measured."""
+def _figures(cursor: ReadCursor) -> dict[str, tuple[float, float]]:
+    """Return minimum and maximum of each figure of the trials, by name."""
     ends = ", ".join(f"min({name}), max({name})" for name in TRIAL_FIGURES)
     columns = ", ".join(f"{expression} AS {name}" for name, expression in TRIAL_FIGURES.items())
     row = cursor.execute(f"SELECT {ends} FROM (SELECT {columns} FROM {TRIALS} WHERE deleted_at IS NULL)").fetchone()

@@ -1,4 +1,4 @@
-"""Comparisons of trials in the history: the plan and the ids of its trials, which are kept like any other trial."""
+"""Comparisons of trials in the history: the plan and the ids of its trials, which are stored like any other trial."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ import msgspec
 from engine.comparing.arms import Answer, ComparisonPlan, ComparisonRecord, ComparisonSummary, Outcome
 from engine.errors import ConfigError
 from engine.history.checks import checked_text
-from engine.history.owned_file import Cursor, OwnedFile, fetch, insert_row, is_changed
+from engine.history.database_writer import Cursor, DatabaseWriter, fetch, insert_row, is_changed
 from engine.history.trials import as_uuid
 
 NAME_CHARACTERS = 200
@@ -20,13 +20,13 @@ _SET_DELETED = "UPDATE comparisons SET deleted_at = ? WHERE id = ?"
 class Comparisons:
     """The comparisons of a history file. All methods may be called from any thread and wait for the disk."""
 
-    def __init__(self, file: OwnedFile) -> None:
+    def __init__(self, file: DatabaseWriter) -> None:
         self._file = file
 
     def save(self, record: ComparisonRecord) -> None:
-        """Keep a comparison; of one that is kept only the answers change.
+        """Store a comparison; of one that is already stored, only the answers are updated.
 
-        Raises ConfigError unless its id is a UUID and its name fits.
+        Raises ConfigError unless its id is a UUID and its name is not too long.
         """
         if as_uuid(record.id) is None:
             raise ConfigError(f"id = {record.id!r}: must be a UUID as text")
@@ -46,19 +46,19 @@ class Comparisons:
         self._file.write(save).result()
 
     def comparison(self, id: str) -> ComparisonRecord | None:
-        """A comparison; None when there is none, or it is deleted."""
+        """Return a comparison; None where it does not exist or is deleted."""
         rows = self._fetch("SELECT * FROM comparisons WHERE id = ? AND deleted_at IS NULL", as_uuid(id))
         return record_of(rows[0]) if rows else None
 
     def recent(self, limit: int = 20) -> list[ComparisonSummary]:
-        """The latest comparisons, newest first."""
+        """Return the latest comparisons, newest first."""
         rows = self._fetch(
             "SELECT * FROM comparisons WHERE deleted_at IS NULL ORDER BY created_at DESC, id DESC LIMIT ?", limit
         )
         return [_summary_of(record_of(row)) for row in rows]
 
     def outcomes(self, trial_ids: Sequence[str]) -> list[Outcome]:
-        """What came of these trials, without their steps; of one that is deleted or was never kept, nothing."""
+        """Return the outcomes of these trials, without their steps; deleted or unknown trials are left out."""
         rows = self._fetch(
             "SELECT id AS trial_id, text, model_name, model_quantisation AS quantisation, seed, num_generated, ttft_s, "
             "CASE WHEN decode_s > 0 AND num_generated > 1 THEN (num_generated - 1) / decode_s END AS decode_per_s, "
@@ -68,7 +68,7 @@ class Comparisons:
         return [Outcome(**{**row, "trial_id": str(row["trial_id"])}) for row in rows]
 
     def rename(self, id: str, name: str) -> bool:
-        """Give a comparison another name, or none; False when there is no such one.
+        """Rename a comparison (the name may be empty); return False where it does not exist.
 
         Raises ConfigError where the name is too long.
         """
@@ -76,11 +76,11 @@ class Comparisons:
         return self._changes("UPDATE comparisons SET name = ? WHERE id = ?", checked, as_uuid(id))
 
     def delete(self, id: str) -> bool:
-        """Hide a comparison, not its trials, until `restore`, or until the history is next opened."""
+        """Hide a comparison, not its trials, until `restore`, or until the next open purges it."""
         return self._changes(_SET_DELETED, datetime.now(UTC).replace(tzinfo=None), as_uuid(id))
 
     def restore(self, id: str) -> bool:
-        """Undo `delete`; False when there is no such comparison any more."""
+        """Undo `delete`; return False where the comparison no longer exists."""
         return self._changes(_SET_DELETED, None, as_uuid(id))
 
     def _fetch(self, query: str, *values: object) -> list[dict[str, Any]]:
@@ -92,12 +92,12 @@ class Comparisons:
 
 
 def purge(cursor: Cursor) -> int:
-    """Remove deleted comparisons; gives their number."""
+    """Remove deleted comparisons; return their number."""
     return len(cursor.execute("DELETE FROM comparisons WHERE deleted_at IS NOT NULL RETURNING id").fetchall())
 
 
 def record_of(row: Mapping[str, Any]) -> ComparisonRecord:
-    """The comparison of a row of `comparisons`; raises ConfigError where its plan is none."""
+    """Return the comparison of a row of `comparisons`; raises ConfigError where its plan is invalid."""
     return ComparisonRecord(
         id=str(row["id"]),
         created_at=row["created_at"].replace(tzinfo=UTC),

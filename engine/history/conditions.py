@@ -1,11 +1,11 @@
-"""A filter as the condition of a query, with the values that stand for its question marks."""
+"""Filter conditions: a Filter as the WHERE clause of a query, with the values of its placeholders."""
 
 from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from engine.history.filters import Filter, Range
-from engine.history.owned_file import Cursor
+from engine.history.read_cursor import ReadCursor
 from engine.runs import quantisation_in
 
 RUNS = "runs LEFT JOIN marks ON marks.kind = 'run' AND marks.id = runs.id"
@@ -21,7 +21,7 @@ _TRIAL_TEXT = """concat_ws(chr(10), trials.prompt, trials.text, marks.note, arra
 
 TEMPERATURE = "TRY_CAST(trials.sampling ->> '/temperature' AS DOUBLE)"
 NUM_TOKENS = "(SELECT count(*) FROM steps WHERE trial_id = trials.id AND NOT is_prompt)"
-"""Tokens of a trial's answer: those of the trial that it goes on from among them, which `num_generated` leaves out."""
+"""Number of tokens of a trial's answer, with those of the trial that it continues, which `num_generated` leaves out."""
 
 TRIAL_FIGURES = {
     "seed": "trials.seed",
@@ -38,12 +38,12 @@ TRIAL_FIGURES = {
     "lowest_p": "(SELECT exp(min(logprob)) FROM steps WHERE trial_id = trials.id AND NOT is_prompt)",
     "slowest_s": "(SELECT max(elapsed_s) FROM steps WHERE trial_id = trials.id AND NOT is_prompt AND position > 0)",
 }
-"""Figures of a trial by name: the rates as in engine.results.Timings; the lowest probability that the model gave to a
-token it generated, and the longest wait for one after the first."""
+"""Figures of a trial by name, as SQL expressions. The rates are those of engine.results.Timings; lowest_p is the lowest
+probability that the model gave to a generated token, slowest_s the longest time for a token after the first."""
 
 
 class Condition:
-    """Parts joined by AND, and their values in order."""
+    """SQL condition: parts joined by AND, and the values of their placeholders in order."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -53,24 +53,24 @@ class Condition:
         return " AND ".join(self._parts)
 
     def add(self, part: str, *values: Any) -> None:
-        """One more that must hold."""
+        """Add a part that must hold too."""
         self._parts.append(part)
         self.values += values
 
     def one_of(self, column: str, allowed: Collection[str]) -> None:
-        """The column is one of these; anything where there are none."""
+        """Require the column to be one of `allowed`; no condition where that is empty."""
         if allowed:
             self.add(f"list_contains(?::VARCHAR[], {column})", list(allowed))
 
     def within(self, number: str, ends: Range, *values: Any) -> None:
-        """A number, given by an expression with these values, between the ends, both included."""
+        """Require a number, given as an expression with these values, to be between the ends, both included."""
         for comparison, end in zip((">=", "<="), ends, strict=True):
             if end is not None:
                 self.add(f"{number} {comparison} ?", *values, end)
 
 
-def of_runs(wanted: Filter, cursor: Cursor) -> Condition:
-    """For RUNS: the run, and one of its cells."""
+def of_runs(wanted: Filter, cursor: ReadCursor) -> Condition:
+    """Return the condition for RUNS: on the run itself, and on one of its configurations for the ranges."""
     condition = _of_runs(wanted)
     if wanted.models:
         condition.add(f"list_has_any({MODEL_NAMES}, ?::VARCHAR[])", list(wanted.models))
@@ -83,8 +83,8 @@ def of_runs(wanted: Filter, cursor: Cursor) -> Condition:
     return condition
 
 
-def of_cells(wanted: Filter, cursor: Cursor) -> Condition:
-    """For CELLS: the cell itself, and its run."""
+def of_cells(wanted: Filter, cursor: ReadCursor) -> Condition:
+    """Return the condition for CELLS: on the configuration itself, and on its run."""
     condition = _of_runs(wanted)
     condition.one_of(CELL_MODEL, wanted.models)
     if wanted.quantisations:
@@ -94,7 +94,7 @@ def of_cells(wanted: Filter, cursor: Cursor) -> Condition:
 
 
 def of_trials(wanted: Filter) -> Condition:
-    """For TRIALS."""
+    """Return the condition for TRIALS."""
     condition = _of_all(wanted, "trials", _TRIAL_TEXT)
     condition.one_of("trials.model_name", wanted.models)
     condition.one_of("trials.model_quantisation", wanted.quantisations)
@@ -109,19 +109,19 @@ def of_trials(wanted: Filter) -> Condition:
 
 
 def pointer(name: str) -> str:
-    """The JSON pointer (RFC 6901) to the member of that name."""
+    """Return the JSON pointer (RFC 6901) to the member of that name."""
     return "/" + name.replace("~", "~0").replace("/", "~1")
 
 
-def model_names(cursor: Cursor) -> list[str]:
-    """Names of all models that runs speak of."""
+def model_names(cursor: ReadCursor) -> list[str]:
+    """Return the names of all models in runs, in alphabetical order."""
     rows = cursor.execute(
         f"SELECT DISTINCT unnest({MODEL_NAMES}) AS name FROM runs WHERE deleted_at IS NULL ORDER BY name"
     ).fetchall()
     return [name for (name,) in rows if name]
 
 
-def _names_of(quantisations: Collection[str], cursor: Cursor) -> list[str]:
+def _names_of(quantisations: Collection[str], cursor: ReadCursor) -> list[str]:
     return [name for name in model_names(cursor) if quantisation_in(name) in quantisations]
 
 
@@ -160,5 +160,5 @@ def _settings(condition: Condition, ranges: Mapping[str, Range]) -> None:
 
 
 def _midnight(day: date) -> datetime:
-    """When the day begins here, in UTC."""
+    """Return the local start of the day, in UTC."""
     return datetime.combine(day, time.min).astimezone(UTC).replace(tzinfo=None)

@@ -1,4 +1,4 @@
-"""SQL for people: one statement that only reads, run by a child program on a copy of the history."""
+"""SQL console: runs one read-only statement of a person in a child process, on a copy of the history."""
 
 import shutil
 import threading
@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from engine.errors import ConfigError, HistoryError, LimitExceeded
 from engine.history.checks import checked_text
 from engine.history.console_child import Answer, Ask, Copy, Open
 from engine.history.console_help import COMMENTS, READY
-from engine.history.owned_file import OwnedFile
+from engine.history.database_writer import DatabaseWriter
 from engine.history.references import views
 from engine.process.limits import Limits
 from engine.process.program import Service
@@ -28,11 +28,11 @@ MOST_CHARACTERS = 100_000
 SHORT_S, MOST_S = 2.0, 60.0
 _MEMORY_BYTES = 2 << 30
 _COPY_S = 30.0
-"""Time for a copy, and for the question before this one; nobody can write while a copy is taken."""
+"""Timeout for a copy, and for waiting for the previous query; the history cannot be written during a copy."""
 
 
 class Column(NamedTuple):
-    """One column of a table: its name, DuckDB's type, what it means (may be empty)."""
+    """One column of a table: its name, its DuckDB type, its meaning (may be empty)."""
 
     name: str
     type: str
@@ -40,10 +40,10 @@ class Column(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Result of a statement: names and DuckDB's types of the columns, and the rows as Arrow.
+    """Result of a statement: names and DuckDB types of the columns, and the rows as Arrow.
 
-    why_truncated says which bound the rows met, empty where all are there. elapsed_s: seconds from start to last row.
-    as_of: UTC, when the history was as the statement saw it.
+    why_truncated: the limit that cut the rows, empty where they are complete. elapsed_s: seconds from start to last
+    row. as_of: time (UTC) of the state of the history that the statement saw.
     """
 
     columns: tuple[str, ...]
@@ -57,13 +57,13 @@ class Result(NamedTuple):
 
 
 class Console:
-    """Runs a person's SQL where it can change nothing, read nothing else and hold nothing up. Safe for any thread.
+    """SQL console: runs a statement where it can change nothing, read nothing else and block nothing. Thread-safe.
 
-    The child program is started by the first question. The copy lies beside the history, readable by its owner only,
-    and is taken again when the history has changed.
+    The child process is started by the first query. The copy is in a folder next to the history, readable by its owner
+    only, and is refreshed when the history has changed.
     """
 
-    def __init__(self, file: OwnedFile) -> None:
+    def __init__(self, file: DatabaseWriter) -> None:
         self._file = file
         self._folder = Path(f"{file.path}.console")
         self._copied_version = -1
@@ -74,11 +74,11 @@ class Console:
         self._remove_copy()
 
     def run(self, sql: str, *, limit: int = MOST_ROWS, timeout_s: float = SHORT_S) -> Result:
-        """The rows of one SELECT, PIVOT, EXPLAIN or DESCRIBE: up to `limit` of them, and up to 20 MB.
+        """Run one SELECT, PIVOT, EXPLAIN or DESCRIBE; return up to `limit` rows, and up to 20 MB.
 
-        Raises ConfigError with the reason for a statement that is wrong, that writes or reads files, and for several of
-        them; LimitExceeded for one that takes longer than `timeout_s` seconds, or too much memory; HistoryError where
-        the history cannot be copied.
+        Raises ConfigError with the reason for a statement that is invalid, writes, or reads files, and for more than
+        one statement; LimitExceeded for one that takes longer than `timeout_s` seconds, or too much memory;
+        HistoryError where the history cannot be copied.
         """
         _check(sql, limit, timeout_s)
         with self._exclusive() as service:
@@ -89,7 +89,7 @@ class Console:
         return Result(answer.columns, answer.types, table, len(table), bool(why), why, answer.elapsed_s, as_of)
 
     def schema(self) -> dict[str, list[Column]]:
-        """Every table with its columns, in their order; the views of the reference timings come last."""
+        """Return every table with its columns in order; the views of the reference timings come last."""
         with self._file.reading() as cursor:
             rows = cursor.execute(
                 "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal "
@@ -105,13 +105,13 @@ class Console:
         return tables
 
     def copy_to(self, target: Path) -> None:
-        """Copy the file as it is now, its log beside it. Raises HistoryError where that fails."""
+        """Copy the file in its current state, with its log next to it. Raises HistoryError where that fails."""
         with self._exclusive() as service:
             request = Copy(str(self._file.path), str(target))
             _result_of(self._file.while_still(lambda: service.ask(request, _COPY_S)))
 
     def close(self) -> None:
-        """End the child program, and with it a question that waits; remove the copy. Safe to call twice."""
+        """End the child process, and with it any pending query; remove the copy. Safe to call twice."""
         with self._starting:
             self._is_closed = True
         if self._service is not None:
@@ -121,7 +121,7 @@ class Console:
 
     @contextmanager
     def _exclusive(self) -> Iterator[Service]:
-        """The child program, for one question at a time."""
+        """Reserve the child process for one query; raises LimitExceeded where it stays busy."""
         if not self._asking.acquire(timeout=_COPY_S):
             raise LimitExceeded("The console is busy with the questions of other pages. Ask again in a moment.")
         try:
@@ -143,7 +143,7 @@ class Console:
             return self._service
 
     def _refresh(self, service: Service) -> datetime:
-        """Have the child open a copy of the history as it is now."""
+        """Have the child open a copy of the current state of the history; return the time of that state."""
         as_of = datetime.now(UTC)
         copy = str(self._folder / "history.duckdb")
         if self._copied_version != self._file.version:
@@ -152,7 +152,7 @@ class Console:
         return as_of
 
     def _copy(self, service: Service, copy: str) -> datetime:
-        """Have the child copy the history, on the thread that would else write it; gives when."""
+        """Have the child copy the history, while this blocks the writer thread; return the time of the copy."""
         self._copied_version = -1
         service.ask(Copy(str(self._file.path), copy), _COPY_S)
         self._copied_version = self._file.version

@@ -1,8 +1,9 @@
-"""The console's child program: it copies the history, and answers people's SQL from that copy.
+"""Child process of the SQL console: copies the history, and runs people's SQL on that copy.
 
-The copy is opened read-only, and nothing outside of it can be reached; the parent ends this process at its deadline.
+The copy is opened read-only, and nothing outside of it can be accessed; the parent ends this process at its deadline.
 """
 
+import re
 import resource
 import socket
 import time
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from engine.errors import ConfigError, HistoryError, LimitExceeded
 from engine.history.console_copy import copy_database
@@ -37,29 +38,29 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 
 
 class Copy(Message, frozen=True):
-    """Copy the database at `source` to `target`; nobody writes it meanwhile."""
+    """Request to copy the database at `source`, which must not be written meanwhile, to `target`."""
 
     source: str
     target: str
 
 
 class Open(Message, frozen=True):
-    """Open the copy, where it is not open."""
+    """Request to open the copy, unless it is open already."""
 
     path: str
 
 
 class Ask(Message, frozen=True):
-    """One statement, and how many rows of its result at most."""
+    """Request to run one statement. limit: the maximum number of rows to return."""
 
     sql: str
     limit: int
 
 
 class Answer(Message, frozen=True):
-    """Result of a statement: names and DuckDB's types of the columns, and the rows as a stream of Arrow IPC.
+    """Result of a statement: names and DuckDB types of the columns, and the rows as an Arrow IPC stream.
 
-    why_truncated: the bound that the rows met, empty where all are there. elapsed_s: from start to last row.
+    why_truncated: the limit that cut the rows, empty where they are complete. elapsed_s: from start to last row.
     """
 
     columns: tuple[str, ...] = ()
@@ -70,14 +71,18 @@ class Answer(Message, frozen=True):
 
 
 class CopiedHistory:
-    """The copy and the connection to it, which is open between questions."""
+    """The copy and the connection to it, which stays open between queries."""
 
     def __init__(self) -> None:
         self._connection: duckdb.DuckDBPyConnection | None = None
         _allow_writing(False)
 
     def answer(self, request: Copy | Open | Ask) -> Answer:
-        """Do what is asked. Raises ConfigError for a statement, HistoryError for a copy that cannot be used."""
+        """Handle a request.
+
+        Raises ConfigError for an invalid statement, LimitExceeded where it needs too much memory or DuckDB fails
+        internally, HistoryError for a copy that cannot be made or opened.
+        """
         match request:
             case Copy():
                 self._copy(Path(request.source), Path(request.target))
@@ -116,18 +121,18 @@ class CopiedHistory:
         assert self._connection is not None
         try:
             with _explained(), self._connection.cursor() as cursor:
-                for view in views():  # of this connection alone: the copy itself stays as the history is
+                for view in views():  # temporary views of this cursor: the copy itself stays identical to the history
                     cursor.execute(view.sql)
                 statement = _only_statement(cursor, request.sql)
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
                 return _result(cursor, statement, request.limit)
         except (duckdb.FatalException, duckdb.InternalException) as error:
-            self._close()  # DuckDB refuses all further work on this connection
+            self._close()  # DuckDB refuses all further work on it
             raise LimitExceeded(f"DuckDB gave up by a defect of its own ({_first_line(error)})") from error
 
 
 def _allow_writing(is_allowed: bool) -> None:
-    """While people's SQL runs, the kernel refuses to write to any file too."""
+    """Allow or forbid writing to files, by the kernel's file size limit: forbidden while people's SQL runs."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard if is_allowed else 0, hard))
 
@@ -152,7 +157,7 @@ def _only_statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.State
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Failures of the statement as ConfigError with their reason, those of memory as LimitExceeded."""
+    """Turn failures of the statement into ConfigError with the reason, lack of memory into LimitExceeded."""
     try:
         yield
     except (duckdb.FatalException, duckdb.InternalException):
@@ -174,11 +179,11 @@ def _first_line(error: Exception) -> str:
 
 
 def _result(cursor: duckdb.DuckDBPyConnection, statement: duckdb.Statement, limit: int) -> Answer:
-    """Run the statement, and take its rows until one of the bounds is met."""
+    """Run the statement, and fetch its rows until a limit is reached."""
     began = time.monotonic()
     rows = cursor.sql(statement)
     names, types = tuple(rows.columns), tuple(str(kind) for kind in rows.types)
-    as_text = {place for place, kind in enumerate(types) if "INTERVAL" in kind or "UNION" in kind}
+    as_text = {place for place, kind in enumerate(types) if _ONLY_TEXT.search(kind)}
     while True:
         dated = [place for place, kind in enumerate(types) if _has_dates(kind) and place not in as_text]
         try:
@@ -190,9 +195,9 @@ def _result(cursor: duckdb.DuckDBPyConnection, statement: duckdb.Statement, limi
 
 
 def _taken(rows: duckdb.DuckDBPyRelation, dated: list[int], limit: int) -> tuple[bytes, str]:
-    """The rows within the bounds as an Arrow stream, and why there are no more, or "".
+    """Return the rows within the limits as an Arrow stream, and why the rest is missing ("" where it is complete).
 
-    Raises _DatesOutOfRange for a column of `dated` with a date that Python lacks.
+    Raises _DatesOutOfRange for a column of `dated` with a date that Python cannot represent.
     """
     reader = rows.to_arrow_reader(_BATCH)
     sink = pa.BufferOutputStream()
@@ -211,12 +216,16 @@ def _taken(rows: duckdb.DuckDBPyRelation, dated: list[int], limit: int) -> tuple
     return sink.getvalue().to_pybytes(), f"Only the first {num_rows:,} rows: {why}." if why else ""
 
 
+_ONLY_TEXT = re.compile(r'\b(INTERVAL|UNION|TIMETZ|TIME_NS|(?<!WITH )TIME)\b|"NULL"')
+"""Types without a counterpart in Python or Parquet: a time may be 24:00:00, and an empty map has no element types."""
+
+
 def _has_dates(kind: str) -> bool:
     return "DATE" in kind or "TIMESTAMP" in kind
 
 
 def _with_text(rows: duckdb.DuckDBPyRelation, names: tuple[str, ...], places: set[int]) -> duckdb.DuckDBPyRelation:
-    """The rows with the columns at `places` as text: pandas and Parquet have no such values."""
+    """Return the rows with the columns at `places` cast to text: pandas and Parquet cannot represent their values."""
     if not places:
         return rows
     quoted = ['"' + name.replace('"', '""') + '"' for name in names]
@@ -226,7 +235,7 @@ def _with_text(rows: duckdb.DuckDBPyRelation, names: tuple[str, ...], places: se
 
 
 class _DatesOutOfRange(Exception):
-    """A column, by its place, has dates that are infinite or of a year that Python's dates lack."""
+    """A column, given by its index, has infinite dates, or dates in years that Python cannot represent."""
 
     def __init__(self, place: int) -> None:
         super().__init__(place)
@@ -242,5 +251,5 @@ def _check_dates(batch: pa.RecordBatch, places: list[int]) -> None:
 
 
 def main(end: socket.socket) -> None:
-    """Answer until the parent hangs up."""
+    """Serve requests until the parent closes the connection."""
     serve(end, Copy | Open | Ask, CopiedHistory().answer)

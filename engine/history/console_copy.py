@@ -1,4 +1,4 @@
-"""A copy of the database for the console, taken by a process that does not own the file."""
+"""Database copy for the console, made by a process that does not own the file."""
 
 import os
 import shutil
@@ -7,14 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 _SETTLED_NS = 1_000_000_000
-"""A file changed this long ago would show another time of change if it were written again."""
+"""Age of a modification time beyond which another write would certainly change it."""
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """Copy a database and its write-ahead log, which must lie still, to a private folder. Raises OSError.
+    """Copy a database and its write-ahead log, neither being written meanwhile, to a private folder. Raises OSError.
 
-    What `target` holds of the database file already is kept where the source did not change since; only the log,
-    which is small, is copied with every change then.
+    If `target` exists and the database file has not changed since, that copy is reused, and only the log, which is
+    small, is copied.
     """
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _is_unchanged(source, target):
@@ -26,7 +26,7 @@ def copy_database(source: Path, target: Path) -> None:
 
 
 def _is_unchanged(source: Path, target: Path) -> bool:
-    """Whether size and time of change are equal, as rsync judges by default."""
+    """Return whether size and modification time are equal, rsync's default criterion."""
     if not target.exists():
         return False
     ours, theirs = source.stat(), target.stat()
@@ -36,7 +36,7 @@ def _is_unchanged(source: Path, target: Path) -> bool:
 def _copy(source: Path, target: Path) -> None:
     target.unlink(missing_ok=True)
     with source.open("rb", buffering=0) as read, open(target, "xb", buffering=0, opener=_private) as written:
-        # Shares the blocks where the file system can (Btrfs, XFS); what it cannot do at all is copied below.
+        # Shares the blocks where the file system supports it (Btrfs, XFS); where this call fails, copied below.
         with suppress(OSError, AttributeError):
             while os.copy_file_range(read.fileno(), written.fileno(), 1 << 30):
                 pass

@@ -1,4 +1,4 @@
-"""What the tables of the history hold, in words, and queries ready to be run."""
+"""Help for the SQL console: descriptions of the history's columns, and ready-made queries."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from engine.samples import METRICS
 
 
 class Ready(NamedTuple):
-    """A query with the name under which it is offered."""
+    """A ready-made query and its display name."""
 
     name: str
     sql: str

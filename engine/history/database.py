@@ -1,5 +1,6 @@
-"""The one connection to the file: what is checked before it opens, how it is locked down, what its failures mean."""
+"""DuckDB connection: checks before opening the file, hardening of the connection, and error messages."""
 
+import errno
 import os
 import re
 import shutil
@@ -7,25 +8,26 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from engine.errors import EngineError, HistoryError, HistoryLocked, HistoryNewer
 from engine.history import schema
 from engine.private_files import tighten
 
-# Files of this storage version can also be read by DuckDB 1.5, which is supported beside 2.0.
+# Files of this storage version can also be read by DuckDB 1.5, which is supported besides 2.0.
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "storage_compatibility_version": "v1.5.0",
-    # Measured at 256 candidates a step: with blocks of 64 KiB 1.6 KB a step from the first trials on, with DuckDB's
-    # 256 KiB 2.4 KB in a small file, with 16 KiB 2.3 KB in a large one.
+    # Measured at 256 candidates per step: 1.6 KB per step with blocks of 64 KiB, from the first trials on; 2.4 KB in a
+    # small file with DuckDB's default of 256 KiB; 2.3 KB in a large file with 16 KiB.
     "default_block_size": "65536",
     "memory_limit": "1GiB",
-    # Nothing moves out of memory into files beside the database: on a disk that fails it could not be read again, and
-    # `release_memory` would move all that is not in the file yet. Whatever is asked here is bounded.
+    # No spilling to temporary files: on a failing disk the data could not be read back, and `release_memory` would
+    # spill everything that is not in the file yet. All queries of this package are bounded.
     "temp_directory": "",
     "threads": "2",
     "allowed_configs": ["memory_limit"],  # for `release_memory`
-    # The store checkpoints by itself: one that starts inside a commit and fails leaves open whether that was kept.
+    # Checkpoints are made by DatabaseWriter: one that starts inside a commit and fails leaves the outcome of the commit
+    # unknown.
     "checkpoint_threshold": "1TiB",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -36,13 +38,15 @@ _HEADERS = 3 * 4096  # bytes before the first block of a DuckDB file
 
 
 def connect(path: Path) -> duckdb.DuckDBPyConnection:
-    """Open `path` for this process alone, made and migrated if need be; a backup lies beside it before a migration.
+    """Open `path` exclusively for this process; create or migrate it if needed, with a backup before a migration.
 
-    Raises HistoryLocked, HistoryNewer or HistoryError; the file is then as it was.
+    Raises HistoryLocked, HistoryNewer or HistoryError; the file is unchanged then.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for file in (path, Path(f"{path}.wal")):
+            if file.exists() and not file.is_file():  # opening a pipe would block forever
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
             tighten(file)
         pending = _pending(path)
         if pending:
@@ -55,11 +59,11 @@ def connect(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def release_memory(connection: duckdb.DuckDBPyConnection) -> None:
-    """Drop blocks of the file that are kept in memory, notes of DuckDB about buffers of queries that are over, and what
-    pyarrow's allocator keeps of tables that are gone.
+    """Release cached blocks of the file, DuckDB's records of buffers of finished queries, and pyarrow's unused memory.
 
-    It looks through its notes only where memory is short, or where they are 32,768; a page leaves some hundred. A limit
-    that cannot be kept makes it look. Nothing else may use the database meanwhile: it would find no memory.
+    DuckDB purges these records only where memory is short, or where there are 32,768 of them; a page view leaves about
+    a hundred. Setting a memory limit that cannot be met triggers the purge. Nothing else may use the database
+    meanwhile: it would run out of memory.
     """
     with connection.cursor() as cursor:
         try:
@@ -71,7 +75,7 @@ def release_memory(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def explain(error: Exception, path: Path) -> HistoryError:
-    """The failure of the database or its folder in words, mapped to the most specific class."""
+    """Return the error for a failure of the database or its folder: a plain message, and the most specific class."""
     text = str(error).strip()
     first = text.splitlines()[0] if text else type(error).__name__
     if "Could not set lock" in text:
@@ -126,7 +130,7 @@ _MEANINGS = (
 
 
 def locked(path: Path, pid: int | str) -> HistoryLocked:
-    """The error for a file that process `pid` owns."""
+    """Return the error for a file that process `pid` owns."""
     return HistoryLocked(
         f"The history {path} is in use by process {pid}. Only one process can own it; nothing was changed. "
         "Close that workbench, or go on without keeping trials here."
@@ -146,7 +150,10 @@ def _open(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _pending(path: Path) -> list[str]:
-    """Migrations that an existing file still needs, seen through a connection that cannot change it."""
+    """Return the migrations that an existing file still needs, read through a read-only connection.
+
+    Raises HistoryError for another database, HistoryNewer for a file with unknown migrations.
+    """
     if not path.exists():
         return []
     with closing(duckdb.connect(path, read_only=True, config=_CONFIG)) as connection:
@@ -170,7 +177,7 @@ def _pending(path: Path) -> list[str]:
 
 
 def _check_length(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Refuse a file that was cut off: DuckDB opens it as long as its catalogue is there, and would write on."""
+    """Raise duckdb.IOException for a truncated file, which DuckDB opens and writes if its catalogue is intact."""
     (block_size,) = connection.execute("SELECT block_size FROM pragma_database_size()").fetchone() or (0,)
     last = -1
     for (table,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall():
@@ -181,7 +188,7 @@ def _check_length(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
 
 
 def _back_up(path: Path, suffix: str) -> None:
-    """Copy the file and its write-ahead log, whole or not at all."""
+    """Copy the file and its write-ahead log, each whole or not at all."""
     for source, ending in ((Path(f"{path}.wal"), ".wal"), (path, "")):
         if source.exists():
             unfinished = Path(f"{path}.{suffix}.unfinished{ending}")

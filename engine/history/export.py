@@ -1,4 +1,4 @@
-"""A trial as a file that other programs read."""
+"""Trial export: JSON and CSV for other programs."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ CSV_COLUMNS = (
 
 
 def to_json(trial: TrialRecord) -> bytes:
-    """Everything that is kept of the trial, the candidates of each step included, as indented JSON."""
+    """Return all stored data of the trial, including the candidates of each step, as indented JSON."""
     values = {
         "id": trial.id,
         "created_at": trial.created_at.isoformat(),
@@ -50,10 +50,10 @@ def to_json(trial: TrialRecord) -> bytes:
 
 
 def to_csv(trial: TrialRecord) -> bytes:
-    """A row for each prompt step and each generated step, in UTF-8; candidates are only in the JSON.
+    """Return CSV in UTF-8, a row per prompt step and generated step; candidates are only in the JSON.
 
-    An empty cell is a figure that was not taken. `bytes_hex` is exact where `text` waits for a whole
-    character, or is escaped as `csv_cells` does.
+    An empty field is a figure that was not recorded. `bytes_hex` is exact, also where `text` is withheld until a
+    character is complete, or is escaped by `csv_cells`.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text)

@@ -1,21 +1,24 @@
-"""Medians of samples as queries: the figures of a cell as engine.bench.findings.summary has them, without reading a
-sample into Python."""
+"""SQL queries for the medians of samples.
+
+They compute the figures of a configuration as engine.bench.analysis.summary does, without reading samples into Python.
+"""
 
 from collections.abc import Collection, Iterable
 
 from engine.samples import FEWEST_CLEAN, MAIN_METRICS
 
 CHOSEN = "chosen AS (SELECT unnest($ids::UUID[]) AS run_id, unnest($numbers::INTEGER[]) AS cell)"
-"""A part of WITH: cells by their runs and numbers."""
+"""WITH clause for a selection of configurations, by run and number."""
 
 IN_CHOSEN = "samples.rowid IN (SELECT samples.rowid FROM samples SEMI JOIN chosen USING (run_id, cell))"
-"""Samples of these cells; by rowid, so that figures of no others are read: 80 ms instead of 140 for 200 cells."""
+"""Condition for the samples of `chosen`; by rowid, so that only their figures are read: 80 ms instead of 140 ms for 200
+configurations."""
 
 
 def by_round(metrics: Iterable[str], condition: str = "true") -> str:
-    """run_id, cell, round, num_counted, and the median of each metric over the counted samples of that round.
+    """Return a query for run_id, cell, round, num_counted, and each metric's median over the round's counted samples.
 
-    condition: which `samples` to read, whole cells at least.
+    condition: on `samples`; it must select whole configurations at least.
     """
     return f"""
         SELECT run_id, cell, round, count(*) AS num_counted, {_medians(metrics)}
@@ -23,16 +26,16 @@ def by_round(metrics: Iterable[str], condition: str = "true") -> str:
 
 
 def by_cell(metrics: Collection[str], condition: str = "true") -> str:
-    """run_id, cell, num_counted, and for each metric the median over rounds of the medians of `by_round`."""
+    """Return a query for run_id, cell, num_counted, and for each metric the median of the rounds' medians."""
     return f"""
         SELECT run_id, cell, sum(num_counted)::BIGINT AS num_counted, {_medians(metrics)}
         FROM ({by_round(metrics, condition)}) GROUP BY run_id, cell"""
 
 
 def best_of_runs(condition: str = "true") -> str:
-    """run_id, best_metric, best: the highest median of a run's cells, by the first of MAIN_METRICS that it has.
+    """Return a query for run_id, best_metric, best: the highest median among a run's configurations.
 
-    condition: which `samples` to read, whole runs at least.
+    best_metric: the first of MAIN_METRICS that the run has. condition: on `samples`; it must select whole runs.
     """
     first = " ".join(f"WHEN count({name}) > 0 THEN '{name}'" for name in MAIN_METRICS)
     value = " ".join(f"WHEN '{name}' THEN {name}" for name in MAIN_METRICS)
@@ -50,14 +53,14 @@ def best_of_runs(condition: str = "true") -> str:
 
 
 def _counted(condition: str) -> str:
-    """The samples that count, as by engine.samples.is_counted."""
+    """Return a query for the samples that count, as in engine.samples.is_counted."""
     return f"""
         SELECT * FROM samples WHERE NOT is_replaced AND {condition}
         AND (flag = 'clean' OR run_id NOT IN ({_quiet_runs(condition)}))"""
 
 
 def _quiet_runs(condition: str) -> str:
-    """The runs of which only clean samples count."""
+    """Return a query for the runs with disturbed samples of which only the clean samples count."""
     by_round = f"""
         SELECT run_id, cell, round, bool_or(flag = 'clean') AS is_clean FROM samples
         WHERE NOT is_replaced AND run_id IN (SELECT DISTINCT run_id FROM samples WHERE {condition} AND flag != 'clean')

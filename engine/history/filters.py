@@ -1,4 +1,4 @@
-"""What to look for in the history: a filter that is checked once, and its form in an address."""
+"""Search filter for the history: validated on construction, with conversion to and from a URL query."""
 
 import sys
 from collections.abc import Mapping
@@ -22,14 +22,14 @@ FIRST_YEAR, LAST_YEAR = 1970, 9000
 
 @dataclass(frozen=True, kw_only=True)
 class Filter(Spec):
-    """Which runs, cells or trials to find: every field narrows. Raises ConfigError naming the field that is wrong.
+    """Filter for runs, configurations or trials: all fields must match. Raises ConfigError naming the invalid field.
 
-    text: each of its words occurs in the name, sentence, note or tags of a run, or in the prompt, messages, output,
-    note or tags of a trial. models, quantisations, machines (hashes of fingerprints), questions, origins, statuses: one
-    of these; a trial has no machine and no question, its origin is its label and its status why it ended. tags: all of
-    these. since, until: first and last day, in local time. ranges: name -> (low, high), None for an open end, of
-    numbers among the settings of a cell (all of one cell), or among the sampling and the figures of a trial.
-    is_starred: only those with a star. has_archived: archived ones as well; only_archived: nothing else.
+    text: each of its words must occur in the name, sentence, note or tags of a run, or in the prompt, messages, output,
+    note or tags of a trial. models, quantisations, machines (hashes of fingerprints), questions, origins, statuses: any
+    of these; a trial has no machine and no question, its origin is its label and its status the finish reason. tags:
+    all of these. since, until: first and last day, in local time. ranges: name -> (low, high), None for an open end, of
+    numbers among the settings of a configuration (all of the same one), or among a trial's sampling parameters and
+    figures. is_starred: only those with a star. has_archived: archived ones as well; only_archived: nothing else.
     """
 
     text: str = ""
@@ -61,14 +61,14 @@ class Filter(Spec):
 
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> Self:
-        """The filter that `to_query` wrote; names that are not its own are left to others.
+        """Return the filter that `to_query` wrote; other names in the query are ignored.
 
-        Raises ConfigError naming the field.
+        Raises ConfigError naming the invalid field.
         """
         return cls(**{name: _read(name, query[name]) for name in cls.__dataclass_fields__ if query.get(name)})
 
     def to_query(self) -> dict[str, str]:
-        """The filter as words of an address, only what is set: lists with commas, ranges as n_ctx:512..4096."""
+        """Return the filter as URL query parameters, set fields only: lists with commas, ranges as n_ctx:512..4096."""
         return {name: _written(value) for name, value in self.to_dict().items() if value}
 
     def _list(self, name: str) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def _is_finite(value: Any) -> bool:
     return is_number and abs(value) <= sys.float_info.max
 
 
-# An address: words by field
+# URL query: values by field
 
 _SAFE = {"%": "%25", ",": "%2C", ":": "%3A"}
 

@@ -1,4 +1,4 @@
-"""Rows of what was found, by column: for the keys of one page, in their order."""
+"""Search result rows, by column, for the keys of one page and in their order."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC
@@ -9,7 +9,8 @@ import msgspec
 
 from engine.history import figures
 from engine.history.conditions import CELL_MODEL, CELLS, RUNS, TEMPERATURE, TRIAL_FIGURES, TRIALS
-from engine.history.owned_file import Cursor, fetch
+from engine.history.database_writer import fetch
+from engine.history.read_cursor import ReadCursor
 from engine.history.trials import OUTPUT_CHARACTERS
 from engine.runs import machine_label, quantisation_in
 from engine.samples import METRICS_BY_NAME
@@ -43,32 +44,32 @@ _TRIALS = f"""
     FROM {TRIALS} WHERE trials.id IN {_IDS}"""
 
 
-def run_rows(cursor: Cursor, keys: Sequence[tuple[UUID]]) -> list[Row]:
-    """A row for each run; best: median of its best cell by best_metric, both None where there is none."""
+def run_rows(cursor: ReadCursor, keys: Sequence[tuple[UUID]]) -> list[Row]:
+    """Return a row per run. best: the median of its best configuration by best_metric; both None without samples."""
     ids = [id for (id,) in keys]
     rows = {row["id"]: _of_run(row) for row in fetch(cursor.execute(_RUNS, {"ids": ids}))}
     return [rows[id] for id in ids]
 
 
-def cell_rows(cursor: Cursor, keys: Sequence[tuple[UUID, int]]) -> list[Row]:
-    """A row for each cell: its settings by name and the medians of its metrics.
+def cell_rows(cursor: ReadCursor, keys: Sequence[tuple[UUID, int]]) -> list[Row]:
+    """Return a row per configuration: its settings by name and the medians of its metrics.
 
-    A setting that is no plain value is left out, and one that has the name of another column.
+    A setting that is not a plain value, or has the name of another column, is left out.
     """
     values = {"ids": [id for id, _ in keys], "numbers": [number for _, number in keys]}
     rows = {(row["run_id"], row["cell"]): _of_cell(row) for row in fetch(cursor.execute(_CELLS, values))}
     return [rows[key] for key in keys]
 
 
-def trial_rows(cursor: Cursor, keys: Sequence[tuple[UUID]]) -> list[Row]:
-    """A row for each trial."""
+def trial_rows(cursor: ReadCursor, keys: Sequence[tuple[UUID]]) -> list[Row]:
+    """Return a row per trial."""
     ids = [id for (id,) in keys]
     rows = {row["id"]: _plain(row) for row in fetch(cursor.execute(_TRIALS, {"ids": ids}))}
     return [rows[id] for id in ids]
 
 
 def plain_settings(settings: str) -> dict[str, Any]:
-    """The settings of a cell that are plain values, from their JSON."""
+    """Return the settings of a configuration that are plain values, from their JSON."""
     values: Mapping[str, Any] = msgspec.json.decode(settings)
     return {name: value for name, value in values.items() if not isinstance(value, dict | list)}
 
@@ -86,7 +87,7 @@ def _of_cell(row: Row) -> Row:
 
 
 def _with_machine(row: Row, quantisation: str) -> Row:
-    """The row with the machine in words, and beside its model's name the quantisation."""
+    """Return the row with the machine's label instead of its JSON, and the quantisation after the model's name."""
     shown: Row = {}
     for name, value in _plain(row).items():
         shown[name] = machine_label(msgspec.json.decode(value)) if name == "machine" else value
@@ -96,6 +97,6 @@ def _with_machine(row: Row, quantisation: str) -> Row:
 
 
 def _plain(row: Row) -> Row:
-    """Ids as text, the time with its zone."""
+    """Return the row with ids as text and an aware time (UTC)."""
     ids: Row = {name: str(row[name]) for name in ("id", "run_id") if name in row}
     return {**row, **ids, "created_at": row["created_at"].replace(tzinfo=UTC)}

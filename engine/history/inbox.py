@@ -1,37 +1,57 @@
-"""Trials and runs handed over as files: a command-line run leaves them, the workbench that owns the history takes them
-in."""
+"""Inbox: trials and runs handed over as files, written by command-line runs, imported by the owner of the history."""
 
+import logging
 import os
-from contextlib import suppress
+import shutil
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import duckdb
+import msgspec
+import pyarrow as pa
 
-from engine.errors import HistoryError
+from engine.errors import ConfigError, EngineError, HistoryError, LimitExceeded
+from engine.files import write_whole
+from engine.history.archive_intake import take_in_staged
 from engine.history.run_file import read_run, run_bytes
+from engine.history.staging import StagingWriter
 from engine.history.store import History
 from engine.history.trial_file import read_trial, trial_bytes
 from engine.history.trials import TrialRecord
-from engine.history.whole_file import write_whole
 from engine.runs import RunRecord
 
 INBOX = "inbox"
-"""The folder, in the home folder."""
+"""Name of the inbox folder inside the home folder."""
 
 TRIAL = ".trial"
 RUN = ".run.zip"
 REFUSED = "refused"
 REASON = ".reason.txt"
 LONGEST_REASON = 1_000
+LONGEST_NAME = 200  # bytes of a file's name that its reason's file name includes; the limit for the latter is 255
 
-_OF_VALUES = (duckdb.DataError, duckdb.IntegrityError, duckdb.ProgrammingError)
-"""What DuckDB says of a row that it does not take; anything else is about the database."""
+TRIES = 3
+"""Attempts to read a file that takes too much time or memory, or whose reader dies, before it is set aside."""
+
+_STAGING = ".staging"
+_OF_VALUES = (
+    duckdb.DataError, duckdb.IntegrityError, duckdb.ProgrammingError, TypeError, ValueError, OverflowError,
+    msgspec.MsgspecError, pa.ArrowException,
+)  # fmt: skip
+"""Errors caused by the data of a row that is rejected; all others concern the database."""
+
+_log = logging.getLogger(__name__)
+
+Stage = Callable[[Path, Path], object]
 
 
 def write_inbox(folder: Path, kept: TrialRecord | RunRecord) -> Path:
-    """Leave a trial or a run for the owner of the history; the file appears whole or not at all.
+    """Write a trial or a run to the inbox, for the owner of the history; the file appears whole or not at all.
 
-    Raises HistoryError when the folder cannot be written.
+    Returns its path. Raises HistoryError when the folder cannot be written.
     """
     is_trial = isinstance(kept, TrialRecord)
     path = folder / f"{kept.id}{TRIAL if is_trial else RUN}"
@@ -46,61 +66,135 @@ def write_inbox(folder: Path, kept: TrialRecord | RunRecord) -> Path:
     return path
 
 
-def take_inbox(history: History, folder: Path) -> list[str]:
-    """Keep every trial and run that lies in `folder` and remove its file; gives their ids, trials first, oldest first.
+def stage_kept(path: Path, folder: Path) -> None:
+    """Read the trial or run in an inbox file into a staging folder.
 
-    A file that cannot be read is moved to `refused/` beside a text that says why; `refusals` gives both. What is
-    already kept is not kept again. Raises HistoryError when the history takes no more; the files left then stay.
+    Raises ConfigError where the file has other content, HistoryError where the folder cannot be written.
     """
-    taken = []
-    for path in (*sorted(folder.glob(f"*{TRIAL}")), *sorted(folder.glob(f"*{RUN}"))):
+    try:
         kept = _read(path)
-        if kept is None:
-            continue
+    except Exception as error:
+        raise ConfigError(f"{type(error).__name__}: {error}") from error
+    try:
+        with StagingWriter(folder) as writer:
+            writer.add_trial(kept) if isinstance(kept, TrialRecord) else writer.add_run(kept)
+    except OSError as error:
+        raise HistoryError(f"{path.name} could not be taken in, it stays where it is: {error}") from error
+
+
+class Inbox:
+    """Import of the files in `folder` into the history; to be used by one thread.
+
+    stage: reads a file into a staging folder, and raises errors, as `stage_kept` does; also LimitExceeded where the
+    reading process fails.
+    """
+
+    def __init__(self, folder: Path, stage: Stage = stage_kept) -> None:
+        self._folder, self._stage = folder, stage
+        self._num_tries: Counter[str] = Counter()
+
+    def take(self, history: History) -> list[str]:
+        """Import every trial and run and remove its file; return their ids, trials first, oldest first.
+
+        Entries that are already stored are not stored again. A file that cannot be read is moved to `refused/`, with
+        the reason in a text file next to it; `refusals` returns both. Raises HistoryError when the history cannot be
+        written; the remaining files stay. If a file can be neither imported nor set aside, HistoryError is raised once
+        the others are imported.
+        """
+        taken: list[str] = []
+        stuck: list[_Stuck] = []
+        for path in (*sorted(self._folder.glob(f"*{TRIAL}")), *sorted(self._folder.glob(f"*{RUN}"))):
+            try:
+                if self._take(history, path):
+                    taken.append(path.name.partition(".")[0])
+            except _Stuck as error:
+                stuck.append(error)
+        if stuck:
+            raise stuck[0]
+        return taken
+
+    def _take(self, history: History, path: Path) -> bool:
+        """Import one file; return False where it has disappeared, was set aside, or is to be read again later."""
+        with self._staging() as folder:
+            try:
+                self._stage(path, folder)
+            except EngineError as error:
+                self._refuse(path, error)
+                return False
+            try:
+                take_in_staged(history, folder, path.name, is_from_here=True)
+            except HistoryError as error:
+                if not isinstance(error.__cause__, _OF_VALUES):
+                    raise
+                self._set_aside(path, str(error))
+                return False
+        with suppress(FileNotFoundError):
+            path.unlink()
+        return True
+
+    def _refuse(self, path: Path, error: EngineError) -> None:
+        """Set aside an unreadable file, unless it has disappeared, or its reader may have failed by chance.
+
+        Raises _Stuck for a HistoryError, and where the file cannot be moved.
+        """
+        if isinstance(error, HistoryError):
+            raise _Stuck(str(error)) from error
+        if isinstance(error, LimitExceeded):
+            self._num_tries[path.name] += 1
+        if isinstance(error, ConfigError) or self._num_tries[path.name] >= TRIES:
+            if os.path.lexists(path):
+                self._set_aside(path, str(error))
+        else:
+            _log.warning("%s is read again later: %s", path.name, error)
+
+    def _set_aside(self, path: Path, reason: str) -> None:
+        refused = self._folder / REFUSED
+        self._num_tries.pop(path.name, None)
         try:
-            if isinstance(kept, TrialRecord):
-                history.record(kept).result()
-            else:
-                history.runs.keep(kept)
-        except HistoryError as error:
-            if not isinstance(error.__cause__, _OF_VALUES):
-                raise
-            _set_aside(path, str(error))
-            continue
-        path.unlink(missing_ok=True)
-        taken.append(kept.id)
-    return taken
+            refused.mkdir(exist_ok=True)
+            name = os.fsencode(path.name)[:LONGEST_NAME].decode("utf-8", "replace")
+            (refused / f"{name}{REASON}").write_text(f"{reason[:LONGEST_REASON]}\n", encoding="utf-8", errors="replace")
+            os.replace(path, refused / path.name)
+        except OSError as error:
+            raise _Stuck(f"{path} cannot be taken in ({reason}), nor set aside: {error}") from error
+
+    @contextmanager
+    def _staging(self) -> Iterator[Path]:
+        """Provide an empty staging folder for one file; it is removed afterwards."""
+        folder = self._folder / _STAGING
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise _Stuck(f"Nothing can be taken in from {self._folder}: {error}") from error
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def refusals(folder: Path) -> dict[str, str]:
-    """Files of the inbox that were set aside, each with the reason; the latest first."""
+    """Return the names of the inbox files that were set aside, each with its reason; the latest first."""
     reasons = sorted((folder / REFUSED).glob(f"*{REASON}"), key=lambda path: path.name, reverse=True)
-    with suppress(OSError):
-        return {path.name.removesuffix(REASON): path.read_text("utf-8", "replace").strip() for path in reasons}
-    return {}
+    return {path.name.removesuffix(REASON): _reason(path) for path in reasons}
 
 
-def _read(path: Path) -> TrialRecord | RunRecord | None:
-    """What a file holds; None where it is gone meanwhile, or set aside."""
-    is_trial = path.name.endswith(TRIAL)
+def _reason(path: Path) -> str:
     try:
-        kept = read_trial(path) if is_trial else read_run(path)
-        if path.name != f"{kept.id}{TRIAL if is_trial else RUN}":
-            raise ValueError(f"what is in it has the id {kept.id}")
-    except Exception as error:  # whatever one file does, the others are taken in
-        if path.exists():
-            _set_aside(path, f"{type(error).__name__}: {error}")
-        return None
-    return kept
-
-
-def _set_aside(path: Path, reason: str) -> None:
-    refused = path.parent / REFUSED
-    try:
-        refused.mkdir(exist_ok=True)
-        (refused / f"{path.name}{REASON}").write_text(
-            f"{reason[:LONGEST_REASON]}\n", encoding="utf-8", errors="replace"
-        )
-        os.replace(path, refused / path.name)
+        return path.read_text("utf-8", "replace").strip()
     except OSError as error:
-        raise HistoryError(f"{path} cannot be taken in ({reason}), nor set aside: {error}") from error
+        return f"the reason cannot be read ({error.strerror})"
+
+
+class _Stuck(HistoryError):
+    """A file can be neither imported nor set aside."""
+
+
+def _read(path: Path) -> TrialRecord | RunRecord:
+    is_trial = path.name.endswith(TRIAL)
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise ValueError("it is not a regular file")
+    kept = read_trial(path) if is_trial else read_run(path)
+    if path.name != f"{kept.id}{TRIAL if is_trial else RUN}":
+        raise ValueError(f"what is in it has the id {kept.id}")
+    return kept

@@ -1,7 +1,7 @@
-"""Copies of the history for other processes of this user, taken while its owner writes nothing.
+"""History lending: lets other processes of this user copy the history while its owner pauses writing.
 
-The owner listens on a socket beside the file. It only promises to write nothing for a while: the other process copies,
-so that no path and no data of a stranger reaches the owner.
+The owner listens on a socket next to the file. It only promises to write nothing for a while; the other process makes
+the copy, so that the owner receives no paths and no data from other processes.
 """
 
 import logging
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from engine.errors import HistoryError
 from engine.history.console_copy import copy_database
-from engine.history.owned_file import OwnedFile
+from engine.history.database_writer import DatabaseWriter
 
 ANSWER_S = 5.0
-"""Time for the owner to end what it writes."""
+"""Time for the owner to finish its current writes."""
 
 COPY_S, COPY_BYTES_PER_S = 5.0, 50_000_000
-"""What a copy may take, by the size of the file: of slow disks, so that no reader keeps the owner from writing."""
+"""Time limit of a copy: a constant plus the file size at a slow disk's rate, so that no reader blocks writing."""
 
 _STILL, _DONE, _WAS_STILL = b"s", b"d", b"w"
 _LONGEST_ADDRESS = 100  # bytes: sun_path has 108 on Linux and 104 on macOS
@@ -30,16 +30,16 @@ log = logging.getLogger(__name__)
 
 
 class Lender:
-    """The owner's side: one thread that lets one process at a time copy the file. Safe to close twice."""
+    """Owner's side of lending: a thread that lets one process at a time copy the file. Safe to close twice."""
 
-    def __init__(self, file: OwnedFile) -> None:
+    def __init__(self, file: DatabaseWriter) -> None:
         self._file = file
         self._path = _socket_of(file.path)
         self._is_closed = False
         self._peer: socket.socket | None = None
         self._listener = socket.socket(socket.AF_UNIX)
         try:
-            self._path.unlink(missing_ok=True)  # of an owner that was killed: this process holds the file's lock
+            self._path.unlink(missing_ok=True)  # left by a killed owner: this process holds the file's lock now
             with _address(self._path) as address:
                 self._listener.bind(address)
             self._path.chmod(0o600)  # nobody connects before listen()
@@ -51,13 +51,13 @@ class Lender:
         threading.Thread(target=self._serve, name="history-lender", daemon=True).start()
 
     def close(self) -> None:
-        """Let nobody copy any more; a copy that is being taken is told so, and not used."""
+        """Stop lending; a process that is copying notices the closed connection and discards its copy."""
         if self._is_closed:
             return
         self._is_closed = True
         for end in (self._listener, self._peer):
             if end is not None:
-                with suppress(OSError):  # not connected any more
+                with suppress(OSError):  # no longer connected
                     end.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with suppress(OSError):
@@ -79,7 +79,7 @@ class Lender:
             self._file.while_still(lambda: self._stand_still(peer)).result()
 
     def _stand_still(self, peer: socket.socket) -> None:
-        """Write nothing until the peer has its copy, is gone, or its time is over."""
+        """Block the writer until the peer has its copy, disconnects, or exceeds its time limit."""
         if self._is_closed:
             return
         with suppress(OSError):
@@ -90,11 +90,11 @@ class Lender:
 
 
 def copy_from_owner(path: Path, target: Path) -> None:
-    """Copy the history that another process owns to `target`, in a private folder, with its log beside it.
+    """Copy the history that another process owns to `target`, in a private folder, with its log next to it.
 
     Raises ConnectionError where no owner listens or it closes meanwhile, TimeoutError where it does not answer within
-    ANSWER_S, OSError where the disk does not take the copy. Never to be used for a file that this process owns: to
-    read it here would drop DuckDB's lock.
+    ANSWER_S, OSError where the copy cannot be written. Must never be used for a file that this process owns: reading it
+    in this process would drop DuckDB's lock.
     """
     with socket.socket(socket.AF_UNIX) as owner:
         owner.settimeout(ANSWER_S)
@@ -117,7 +117,7 @@ def _socket_of(path: Path) -> Path:
 
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """The address of a socket; on Linux one that is too long is shortened by way of its open folder."""
+    """Provide the address of a socket; on Linux, one that is too long is shortened through its opened folder."""
     if len(os.fsencode(path)) <= _LONGEST_ADDRESS or sys.platform != "linux":
         yield str(path)
         return
@@ -129,7 +129,7 @@ def _address(path: Path) -> Iterator[str]:
 
 
 def _is_same_user(peer: socket.socket) -> bool:
-    """Whether the other end is a process of this user; where the system does not say, the file's mode 0600 does."""
+    """Return whether the peer is a process of this user; where that is unknown, the socket's mode 0600 ensures it."""
     if sys.platform != "linux":
         return True
     _pid, user, _group = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))

@@ -1,11 +1,11 @@
-"""What people say about runs, trials and comparisons: star, archive, note and tags."""
+"""Marks that people put on runs, trials and comparisons: star, archive, note and tags."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args
 
 from engine.errors import ConfigError
 from engine.history.checks import checked_text
-from engine.history.owned_file import Cursor, OwnedFile
+from engine.history.database_writer import Cursor, DatabaseWriter
 from engine.history.trials import as_uuid
 
 Kind = Literal["run", "trial", "comparison"]
@@ -22,29 +22,29 @@ _OWNERS = {"run": "runs", "trial": "trials", "comparison": "comparisons"}
 class Marks:
     """Marks by kind and id; each method is one change, on disk when it returns. May be called from any thread.
 
-    All raise ConfigError for an unknown kind, an id that is no UUID, and text that is too long. An id need not be in
+    All raise ConfigError for an unknown kind, an id that is not a UUID, and text that is too long. An id need not be in
     this history: reference timings can be marked too.
     """
 
-    def __init__(self, file: OwnedFile) -> None:
+    def __init__(self, file: DatabaseWriter) -> None:
         self._file = file
 
     def star(self, kind: Kind, ids: Iterable[str], is_starred: bool) -> None:
-        """Give stars, or take them away."""
+        """Add stars, or remove them."""
         self._set(kind, ids, "is_starred", is_starred)
 
     def archive(self, kind: Kind, ids: Iterable[str], is_archived: bool) -> None:
-        """Put away what lists then leave out unless asked, or bring it back."""
+        """Archive entries, which lists then hide by default, or unarchive them."""
         self._set(kind, ids, "is_archived", is_archived)
 
     def note(self, kind: Kind, id: str, text: str) -> None:
-        """Write a note in place of the one before; an empty one removes it."""
+        """Replace the note; an empty text removes it."""
         self._set(kind, [id], "note", checked_text("note", text, NOTE_CHARACTERS))
 
     def tag(self, kind: Kind, ids: Iterable[str], *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
-        """Add tags and take others away; each is kept once, in alphabetical order.
+        """Add tags and remove others; each is stored once, in alphabetical order.
 
-        Raises ConfigError for an empty tag, one with a comma, and where something would have more than 50.
+        Raises ConfigError for an empty tag, one with a comma, and where an entry would have more than 50.
         """
         chosen, added, removed = _ids(kind, ids), set(map(_tag, add)), set(map(_tag, remove))
 
@@ -59,7 +59,7 @@ class Marks:
         self._write(change)
 
     def tags(self) -> list[str]:
-        """Every tag in use, in alphabetical order."""
+        """Return every tag in use, in alphabetical order."""
         with self._file.reading() as cursor:
             rows = cursor.execute("SELECT DISTINCT unnest(tags) AS tag FROM marks ORDER BY tag").fetchall()
         return [tag for (tag,) in rows]
@@ -73,7 +73,7 @@ class Marks:
 
 
 def purge(cursor: Cursor, kind: Kind) -> None:
-    """Remove the marks of what is about to be purged."""
+    """Remove the marks of entries that are about to be purged."""
     cursor.execute(
         f"DELETE FROM marks WHERE kind = ? AND id IN (SELECT id FROM {_OWNERS[kind]} WHERE deleted_at IS NOT NULL)",
         [kind],

@@ -1,72 +1,84 @@
-"""Parquet that was written anywhere, read in pieces and within bounds.
+"""Parquet reader for untrusted files, in pieces and within bounds.
 
-A few bytes of it may stand for gigabytes: a dictionary with one long text, a run of one number in a list. So what a
-column unpacks to is reckoned from the metadata, and texts are read as dictionaries, whose entries are measured before
-any row has its own.
+A few bytes of a file may expand to gigabytes: a dictionary with one long text, a run of one number in a list. The
+uncompressed size of a column is therefore computed from the metadata, and texts are read as dictionaries, whose entries
+are measured before they are expanded into rows. Column metadata is read by DuckDB: pyarrow terminates the process on
+damaged metadata, through an uncaught C++ exception.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 MOST_COLUMNS = 1_000
-MOST_GROUP_BYTES = 512 << 20  # what one row group may be when it is unpacked
+MOST_GROUP_BYTES = 512 << 20  # maximum uncompressed size of one row group
 LONGEST_TEXT = 4_096
 ROWS_AT_ONCE = 8_192
-"""Of a table: 8,192 steps with 256 candidates are some 20 MB."""
+"""Rows per piece of a table: 8,192 steps with 256 candidates are about 20 MB."""
+
+_GROUPS = """
+    SELECT row_group_id, sum(total_uncompressed_size), max(num_values), max(row_group_num_rows)
+    FROM parquet_metadata(?) GROUP BY row_group_id ORDER BY row_group_id
+"""
 
 CODED = pa.dictionary(pa.int32(), pa.string())
-"""Texts each kept once, of which a row has the number."""
+"""Dictionary-encoded text: each text is stored once, and rows have its index."""
 
 
 class ParquetTable:
-    """One Parquet file; raises ValueError or pyarrow's errors for one that cannot be read, or has more than may be.
+    """One Parquet file; raises ValueError or pyarrow's errors for one that cannot be read or exceeds the limits.
 
-    longest_list: values that a list may have, on average over a row group.
+    longest_list: maximum number of values in a list, on average over a row group.
     """
 
-    def __init__(self, source: Any, *, most_rows: int, longest_list: int = 1) -> None:
-        file = pq.ParquetFile(source)
-        _check_size(file.metadata, most_rows, longest_list)
-        self.names: list[str] = file.schema_arrow.names
-        self.num_rows: int = file.metadata.num_rows
-        texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
-        file.close()
-        self._file = pq.ParquetFile(source, read_dictionary=texts)
+    def __init__(self, path: str, *, most_rows: int, longest_list: int = 1) -> None:
+        with pq.ParquetFile(path) as file:
+            self.names: list[str] = file.schema_arrow.names
+            self.num_rows: int = file.metadata.num_rows
+            texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
+            _check_size(file.metadata, most_rows)
+        _check_groups(path, longest_list)
+        self._file = pq.ParquetFile(path, read_dictionary=texts)
 
     def pieces(self, types: Mapping[str, pa.DataType | None]) -> Iterator[pa.Table]:
-        """The rows of these columns in pieces, each column in its type; None: numbers, texts, or lists of numbers."""
+        """Yield the rows of these columns in pieces, cast to `types`; None: numbers, texts or lists of numbers."""
         for batch in self._file.iter_batches(ROWS_AT_ONCE, columns=list(types)):
             yield pa.table({name: _column(name, batch[name], types[name]) for name in batch.schema.names})
 
 
 def check_columns(names: list[str], known: Iterable[str], needed: Iterable[str]) -> None:
-    """Raise ValueError where a column is unknown, missing, or there twice."""
+    """Raise ValueError where a column is unknown, missing or duplicated."""
     unknown, missing = set(names).difference(known), set(needed).difference(names)
     if unknown or missing or len(set(names)) != len(names):
         told = f"unknown: {', '.join(sorted(unknown)[:5]) or 'none'}; missing: {', '.join(sorted(missing)) or 'none'}"
         raise ValueError(f"it has other columns than it should ({told}), or one twice")
 
 
-def _check_size(about: pq.FileMetaData, most_rows: int, longest_list: int) -> None:
+def _check_size(about: pq.FileMetaData, most_rows: int) -> None:
     if about.num_rows > most_rows:
         raise ValueError(f"it has {about.num_rows:,} rows; up to {most_rows:,} are read")
     if about.num_columns > MOST_COLUMNS:
         raise ValueError(f"it has {about.num_columns:,} columns; up to {MOST_COLUMNS:,} are read")
-    for number in range(about.num_row_groups):
-        group = about.row_group(number)
-        columns = [group.column(place) for place in range(group.num_columns)]
-        if sum(column.total_uncompressed_size for column in columns) > MOST_GROUP_BYTES:
+
+
+def _check_groups(path: str, longest_list: int) -> None:
+    try:
+        with duckdb.connect(config={"threads": 1}) as connection:
+            groups = connection.execute(_GROUPS, [path]).fetchall()
+    except duckdb.Error as error:
+        raise ValueError(str(error)) from error
+    for number, num_bytes, num_values, num_rows in groups:
+        if num_bytes > MOST_GROUP_BYTES:
             raise ValueError(f"row group {number} unpacks to more than {MOST_GROUP_BYTES:,} bytes")
-        if any(column.num_values > (group.num_rows + 1) * longest_list for column in columns):
+        if num_values > (num_rows + 1) * longest_list:
             raise ValueError(f"row group {number} has lists of more than {longest_list:,} values")
 
 
 def _column(name: str, values: pa.Array, type: pa.DataType | None) -> pa.Array:
-    """One column in its type; texts leave their dictionary only where none of its entries is too long."""
+    """Return one column cast to its type; texts are expanded from their dictionary only if no entry is too long."""
     texts = values.dictionary if pa.types.is_dictionary(values.type) else values
     if _is_text(texts.type):
         longest = pc.max(pc.binary_length(texts)).as_py() or 0

@@ -1,4 +1,4 @@
-"""The history opened only to be read, also while another process owns it, and a copy of it as one file."""
+"""Read access to the history, also while another process owns it, and snapshots of it as one file."""
 
 import glob
 import os
@@ -10,21 +10,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from engine.errors import ConfigError, HistoryError, HistoryLocked
+from engine.files import writing_whole
 from engine.history import database
+from engine.history.database_writer import DatabaseWriter, is_owned_here
 from engine.history.lending import copy_from_owner
-from engine.history.owned_file import OwnedFile, is_owned_here
 from engine.history.store import History
-from engine.history.whole_file import writing_whole
 
 _GIVEN_UP_S = 3.0
-"""From the first attempt on: an owner that was about to close, or to open, is through by then."""
+"""Time from the first attempt on, in which an owner that is closing or opening the file finishes."""
 
 
 @contextmanager
 def open_to_read(path: str | Path) -> Iterator[History]:
-    """The history at `path`; where another process owns it, a copy of its state now, removed at the end.
+    """Open the history at `path`, or a copy of its current state where another process owns it, removed at the end.
 
-    Raises HistoryLocked where the owner lends no copy, else as `History.open`.
+    Raises HistoryLocked where the owner lends no copy, else errors as `History.open` does.
     """
     path = Path(path).resolve()
     ends = time.monotonic() + _GIVEN_UP_S
@@ -36,7 +36,7 @@ def open_to_read(path: str | Path) -> Iterator[History]:
                 raise
             with _scratch(path.parent, path.name) as folder:
                 if _is_lent(path, folder / path.name, locked, is_last=time.monotonic() > ends):
-                    with History(OwnedFile.open(folder / path.name)) as copy:
+                    with History(DatabaseWriter.open(folder / path.name)) as copy:
                         yield copy
                     return
             time.sleep(0.1)
@@ -47,7 +47,7 @@ def open_to_read(path: str | Path) -> Iterator[History]:
 
 
 def _is_lent(path: Path, target: Path, locked: HistoryLocked, *, is_last: bool) -> bool:
-    """Copy the history of another process; False where that may go better in a moment. Raises HistoryError."""
+    """Copy the history of another process; return False where a retry may succeed. Raises HistoryError."""
     try:
         copy_from_owner(path, target)
     except ConnectionError as error:
@@ -66,9 +66,9 @@ def _is_lent(path: Path, target: Path, locked: HistoryLocked, *, is_last: bool) 
 
 
 def write_snapshot(history: History, target: Path) -> int:
-    """Write the history as one DuckDB file, whole or not at all; gives its size in bytes.
+    """Write the history as one DuckDB file, whole or not at all; return its size in bytes.
 
-    Raises ConfigError where something is at `target` already, HistoryError where it cannot be written.
+    Raises ConfigError where `target` exists already, HistoryError where it cannot be written.
     """
     if os.path.lexists(target):
         raise ConfigError(f"{target} is there already. Name another file, or remove it first.")
@@ -87,7 +87,7 @@ def write_snapshot(history: History, target: Path) -> int:
 
 @contextmanager
 def _scratch(parent: Path, name: str) -> Iterator[Path]:
-    """A private folder for a copy, named after this process; those of processes that were killed are removed."""
+    """Provide a private folder for a copy, named after this process; folders of killed processes are removed."""
     for left in parent.glob(f".{glob.escape(name)}.read-*"):
         if not _is_running(left.suffix.removeprefix(".read-").partition("-")[0]):
             shutil.rmtree(left, ignore_errors=True)

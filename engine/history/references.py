@@ -1,4 +1,4 @@
-"""Reference timings beside the history: as rows of its lists, and as views of its SQL console, marked as reference."""
+"""Reference timings in addition to the history: as rows of its lists and views of its SQL console, marked as such."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -12,7 +12,7 @@ _SQL_TYPES = {str: "VARCHAR", int: "INTEGER", float: "DOUBLE", bool: "BOOLEAN"}
 
 
 class View(NamedTuple):
-    """A view of the console: its columns with DuckDB's types, and what it means."""
+    """A view of the console: its columns with DuckDB types, its rows and its meaning."""
 
     name: str
     columns: dict[str, str]
@@ -21,7 +21,7 @@ class View(NamedTuple):
 
     @property
     def sql(self) -> str:
-        """The statement that creates it for one connection."""
+        """The statement that creates the view for one connection."""
         values = ", ".join(f"({', '.join(map(_literal, row))})" for row in self.rows)
         typed = ", ".join(f"{name}::{kind} AS {name}" for name, kind in self.columns.items())
         named = f"rows({', '.join(self.columns)})"
@@ -30,7 +30,7 @@ class View(NamedTuple):
 
 @cache
 def views() -> tuple[View, ...]:
-    """The tables of the notes that tell of speed; `origin` is that of the runs made of them."""
+    """Return the views of the notes' speed tables; `origin` is that of the runs made from them."""
     return (
         _view("reference_timings", reference_timings, "generation as noted elsewhere, not measured here"),
         _view("reference_loads", load_timings, "loading as noted elsewhere, not measured here"),
@@ -38,7 +38,10 @@ def views() -> tuple[View, ...]:
 
 
 def reference_rows(wanted: Filter) -> list[dict[str, Any]]:
-    """A row for each machine of the notes that a filter of runs finds, with its source; nobody stars or tags them."""
+    """Return a row, with its source, for each machine in the notes that matches a filter of runs.
+
+    Filters by star, tags, archived only, ranges or machines match none of them.
+    """
     if wanted.tags or wanted.is_starred or wanted.only_archived or wanted.ranges or wanted.machines:
         return []
     return [_row(run) for run in reference_runs() if _is_wanted(run, wanted)]
@@ -94,7 +97,7 @@ def _view(name: str, read: Callable[[], Sequence[Any]], comment: str) -> View:
 
 
 def _sql_type(kind: Any) -> str:
-    """DuckDB's type of a field; one that may be None is nullable as all columns are."""
+    """Return the DuckDB type of a field; one that may be None needs no other type, as all columns are nullable."""
     return next(name for python, name in _SQL_TYPES.items() if python in (kind, *getattr(kind, "__args__", ())))
 
 

@@ -1,4 +1,7 @@
-"""Runs, their cells and samples as database rows and back; samples go through Arrow, never through Python rows."""
+"""Conversion of runs, configurations and samples to database rows and back.
+
+Samples go through Arrow, never through Python rows.
+"""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC
@@ -7,8 +10,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.errors import ConfigError
 from engine.history import run_schema
@@ -18,13 +21,13 @@ from engine.samples import FLAGS, SAMPLE, Samples
 
 MODEL_CHARACTERS = 200
 SENTENCE = "sentence"
-"""Key of the outcome under which a run's first line stands."""
+"""Key of the outcome for a run's first line."""
 
 
 def run_row(run: RunRecord) -> dict[str, Any]:
-    """The run's row of `runs`, by column.
+    """Return the run's row of `runs`, by column.
 
-    Raises ConfigError where its id is no UUID, its time has no zone, or a value is not of its type in `run_schema`.
+    Raises ConfigError where its id is not a UUID, its time has no zone, or a value is not of its type in `run_schema`.
     """
     if as_uuid(run.id) is None:
         raise ConfigError(f"id = {run.id!r}: must be a UUID as text")
@@ -47,12 +50,12 @@ def run_row(run: RunRecord) -> dict[str, Any]:
 
 
 def outcome_columns(outcome: Mapping[str, Any]) -> dict[str, str]:
-    """The columns of `runs` that an outcome fills."""
+    """Return the columns of `runs` that an outcome fills. Raises ConfigError as `run_row` does."""
     return {"outcome": _checked_json("outcome", outcome), "sentence": str(outcome.get(SENTENCE, ""))}
 
 
 def run_of(row: dict[str, Any], cells: tuple[CellRecord, ...], samples: Samples) -> RunRecord:
-    """The run of a row of `runs`; what an earlier version kept there without being of its type is left out."""
+    """Return the run of a row of `runs`; values of a wrong type, stored by earlier versions, are left out."""
     decoded: dict[str, Any] = {
         name: run_schema.sound(name, msgspec.json.decode(row[name])) for name in run_schema.OF_RUN
     }
@@ -62,12 +65,12 @@ def run_of(row: dict[str, Any], cells: tuple[CellRecord, ...], samples: Samples)
 
 
 def summary_of(row: dict[str, Any]) -> RunSummary:
-    """The short form of a run, from a row that has its fields as columns."""
+    """Return a run's summary, from a row with its fields as columns."""
     return RunSummary(**{**row, "id": str(row["id"]), "created_at": row["created_at"].replace(tzinfo=UTC)})
 
 
 def cell_rows(run_id: str, cells: Iterable[CellRecord]) -> pa.Table:
-    """The cells' rows of `cells`; raises ConfigError as `run_row`."""
+    """Return the configurations' rows of `cells`. Raises ConfigError as `run_row` does."""
     rows = [
         {
             **vars(cell),
@@ -82,7 +85,7 @@ def cell_rows(run_id: str, cells: Iterable[CellRecord]) -> pa.Table:
 
 
 def cell_of(row: dict[str, Any]) -> CellRecord:
-    """The cell of a row of `cells`, as `run_of` reads; a fact that was no finite number is NaN."""
+    """Return the configuration of a row of `cells`, read as in `run_of`; a fact that was not a finite number is NaN."""
     return CellRecord(
         number=row["number"],
         label=row["label"],
@@ -94,24 +97,24 @@ def cell_of(row: dict[str, Any]) -> CellRecord:
 
 
 def facts_of(facts: Mapping[str, float | None]) -> dict[str, float]:
-    """Facts as JSON gave them, null as NaN."""
+    """Return decoded facts with NaN for null."""
     return {name: np.nan if value is None else value for name, value in facts.items()}
 
 
 def sample_rows(run_id: str, samples: Samples) -> pa.Table:
-    """The samples' rows of `samples`."""
+    """Return the samples' rows of `samples`."""
     ids = pa.array([run_id]).take(pa.array(np.zeros(len(samples), np.int32)))
     return sample_table(samples).append_column("run_id", ids)
 
 
 def sample_table(samples: Samples) -> pa.Table:
-    """Samples with a column for each field of SAMPLE: the flag as its word, null for NaN."""
+    """Return samples as a table with a column per field of SAMPLE: the flag as its word, null for NaN."""
     columns = {name: pa.array(np.ascontiguousarray(samples[name]), from_pandas=True) for name in SAMPLE.names or ()}
     return pa.table({**columns, "flag": pa.array(FLAGS).take(columns["flag"])})
 
 
 def samples_of(table: pa.Table) -> Samples:
-    """The samples that `sample_table` wrote; a metric or a surrounding that has no column is NaN."""
+    """Return the samples that `sample_table` wrote; metrics and system noise without a column are NaN."""
     samples = np.zeros(len(table), SAMPLE)
     for name in SAMPLE.names or ():
         if name == "flag":
@@ -122,12 +125,12 @@ def samples_of(table: pa.Table) -> Samples:
 
 
 def to_json(value: Any) -> str:
-    """The value as JSON, numbers and arrays of numpy included; a number that is not finite is null."""
+    """Return a value as JSON, including NumPy scalars and arrays; a number that is not finite becomes null."""
     return msgspec.json.encode(value, enc_hook=_plain).decode()
 
 
 def _checked_json(part: run_schema.Part, values: Mapping[str, Any]) -> str:
-    """A part of a run as JSON; raises ConfigError naming the value that is not of its type."""
+    """Return a part of a run as JSON; raises ConfigError naming a value that is not of its type."""
     written = to_json(values)
     try:
         run_schema.check(part, msgspec.json.decode(written))
@@ -147,7 +150,7 @@ def _plain(value: Any) -> Any:
 
 
 def _model_name(run: RunRecord) -> str:
-    """Names of the model files that the cells, or else the plan, speak of."""
+    """Return the names of the model files in the configurations, or else in the plan."""
     paths = [cell.settings["model"] for cell in run.cells if cell.settings.get("model")] or [run.plan.get("model", "")]
     names = (Path(str(path)).name.removesuffix(".gguf") for path in paths)
     return ", ".join(dict.fromkeys(names))[:MODEL_CHARACTERS]

@@ -1,6 +1,6 @@
-"""A run as one file that people can open too: a zip of run.json and samples.csv.
+"""Run file: a run as a zip of run.json and samples.csv, which people can open too.
 
-What is read was written anywhere: sizes, names and types are checked before anything of it is used.
+Files may come from any source: sizes, names and types are checked before any content is used.
 """
 
 import io
@@ -15,16 +15,16 @@ from typing import Annotated, Any, Self
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from engine.errors import HistoryError
+from engine.files import write_whole
 from engine.history import run_schema
 from engine.history.run_columns import facts_of, sample_table, samples_of, to_json
-from engine.history.whole_file import write_whole
 from engine.runs import CellRecord, CellStatus, RunRecord, RunStatus
-from engine.samples import FLAGS, METRICS_BY_NAME, SAMPLE, SURROUNDINGS, Samples
+from engine.samples import FLAGS, METRICS_BY_NAME, SAMPLE, SYSTEM_NOISE, Samples
 
 FORMAT = 1
 RUN, SAMPLES = "run.json", "samples.csv"
@@ -37,7 +37,7 @@ LATEST_S = datetime.max.replace(tzinfo=UTC).timestamp()
 _TYPES = {"i4": pa.int32(), "f8": pa.float64(), "i1": pa.string(), "b1": pa.bool_()}
 COLUMNS = {name: _TYPES[SAMPLE[name].str[1:]] for name in SAMPLE.names or ()}
 RUN_SAMPLES = {**COLUMNS, "run_id": pa.string()}
-ALWAYS = [name for name in COLUMNS if name not in METRICS_BY_NAME and name not in SURROUNDINGS]
+ALWAYS = [name for name in COLUMNS if name not in METRICS_BY_NAME and name not in SYSTEM_NOISE]
 
 _UNREADABLE = (
     ValueError,
@@ -56,7 +56,7 @@ Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of the parts of run.json."""
+    """Base class of the parts of run.json."""
 
 
 class _Cell(_Part, frozen=True):
@@ -74,7 +74,7 @@ class _Cell(_Part, frozen=True):
 
 
 class RunPart(_Part, frozen=True):
-    """A run without its samples."""
+    """Run without its samples, the content of run.json."""
 
     format: int
     id: uuid.UUID
@@ -91,21 +91,21 @@ class RunPart(_Part, frozen=True):
 
     @classmethod
     def of(cls, run: RunRecord) -> Self:
-        """The part of a run, whose values have the types of `run_schema`."""
+        """Return the part of a run, whose values must have the types of `run_schema`."""
         return msgspec.json.decode(run_to_json(run), type=cls)
 
     def read(self, samples: Samples) -> RunRecord:
-        """The run with these samples; raises ValueError for what no run can be."""
+        """Return the run with these samples; raises ValueError for another format and for invalid values."""
         if self.format != FORMAT:
             raise ValueError(f"it has format {self.format}; this version reads format {FORMAT}")
         for part in run_schema.OF_RUN:
             run_schema.check(part, getattr(self, part))
         numbers = [cell.number for cell in self.cells]
         if len(set(numbers)) != len(numbers):
-            raise ValueError("two cells have the same number")
+            raise ValueError("two configurations have the same number")
         is_lost = ~np.isin(samples["cell"], numbers)
         if is_lost.any():
-            raise ValueError(f"{_line(int(is_lost.argmax()))}: there is no such cell")
+            raise ValueError(f"{_line(int(is_lost.argmax()))}: there is no such configuration")
         values = {name: getattr(self, name) for name in self.__struct_fields__ if name != "format"}
         cells = tuple(cell.read() for cell in self.cells)
         changed = {"id": str(self.id), "created_at": self.created_at.astimezone(UTC), "cells": cells}
@@ -113,18 +113,18 @@ class RunPart(_Part, frozen=True):
 
 
 def run_to_json(run: RunRecord) -> str:
-    """All of a run but its samples, as JSON on one line."""
+    """Return a run without its samples as JSON on one line."""
     values = {name: value for name, value in vars(run).items() if name != "samples"}
     return to_json({"format": FORMAT, **values, "cells": [vars(cell) for cell in run.cells]})
 
 
 def run_from_json(content: bytes, samples: Samples) -> RunRecord:
-    """The run that `run_to_json` wrote, with these samples; raises ValueError or msgspec.MsgspecError."""
+    """Return the run that `run_to_json` wrote, with these samples; raises ValueError or msgspec.MsgspecError."""
     return msgspec.json.decode(content, type=RunPart).read(samples)
 
 
 def run_bytes(run: RunRecord) -> bytes:
-    """The content of a run's file."""
+    """Return the content of a run file."""
     plain = run_to_json(run)
     table = io.BytesIO()
     csv.write_csv(sample_table(run.samples), table)
@@ -136,7 +136,7 @@ def run_bytes(run: RunRecord) -> bytes:
 
 
 def run_from_bytes(content: bytes, name: str = "The file") -> RunRecord:
-    """The run that `run_bytes` wrote; raises HistoryError that says what is wrong with it."""
+    """Return the run that `run_bytes` wrote; raises HistoryError with the reason where it cannot be read."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             plain, table = _members(archive)
@@ -149,7 +149,7 @@ def run_from_bytes(content: bytes, name: str = "The file") -> RunRecord:
 
 
 def write_run(path: Path, run: RunRecord) -> None:
-    """Write a run's file, whole or not at all; raises HistoryError where `path` cannot be written."""
+    """Write a run file, whole or not at all; raises HistoryError where `path` cannot be written."""
     try:
         write_whole(path, run_bytes(run))
     except OSError as error:
@@ -157,7 +157,7 @@ def write_run(path: Path, run: RunRecord) -> None:
 
 
 def read_run(path: Path) -> RunRecord:
-    """The run in a file of `write_run`; raises HistoryError that says what is wrong with it."""
+    """Read a file of `write_run`; raises HistoryError with the reason where it cannot be read."""
     try:
         if path.stat().st_size > sum(MOST_BYTES.values()):
             raise HistoryError(f"{path} is larger than any file of a run. Nothing of it was taken in.")
@@ -168,7 +168,7 @@ def read_run(path: Path) -> RunRecord:
 
 
 def _members(archive: zipfile.ZipFile) -> tuple[bytes, bytes]:
-    """run.json and samples.csv, if these two are what the archive holds."""
+    """Return run.json and samples.csv; raises ValueError where the archive does not hold exactly these two."""
     names = sorted(member.filename for member in archive.infolist())
     if names != [RUN, SAMPLES]:
         raise ValueError(f"it should hold {RUN} and {SAMPLES}, and holds {', '.join(names[:5]) or 'nothing'}")
@@ -186,13 +186,13 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def _samples(content: bytes) -> Samples:
-    """Samples of a CSV table; a metric that its writer did not know yet has no column and becomes NaN."""
+    """Return the samples of a CSV table; a metric unknown to its writer has no column and becomes NaN."""
     if content.count(b"\n") > MOST_SAMPLES + 1:
         raise ValueError(f"{SAMPLES} has more than {MOST_SAMPLES:,} lines")
     _check_columns(content[:HEADER_BYTES].split(b"\n", 1)[0].decode())
     table = csv.read_csv(
         pa.BufferReader(content),
-        csv.ReadOptions(use_threads=False),  # with more than one, errors name no line
+        csv.ReadOptions(use_threads=False),  # with several threads, errors do not give the line
         csv.ParseOptions(ignore_empty_lines=False),
         csv.ConvertOptions(column_types=COLUMNS, null_values=[""]),
     )
@@ -204,7 +204,7 @@ def _samples(content: bytes) -> Samples:
 
 
 def checked_samples(table: pa.Table, where: Callable[[int], str]) -> Samples:
-    """The samples of a table in the types of COLUMNS; raises ValueError with `where` of the first row that is wrong."""
+    """Return the samples of a table with the types of COLUMNS; raises ValueError with `where` of the first bad row."""
 
     def refuse(is_wrong: npt.NDArray[np.bool_], reason: str) -> None:
         if is_wrong.any():
@@ -224,7 +224,7 @@ def checked_samples(table: pa.Table, where: Callable[[int], str]) -> Samples:
 
 
 def _line(row: int) -> str:
-    """Where a sample stands in the CSV: the table has one line above the first."""
+    """Return the position of a sample in the CSV as text: lines count from 1, and the first one is the header."""
     return f"{SAMPLES}, line {row + 2}"
 
 

@@ -1,7 +1,7 @@
-"""The types of what a run keeps as JSON: its plan, machine, versions and outcome, and settings and facts of its cells.
+"""Schema of a run's JSON: plan, machine, versions and outcome of the run, settings and facts of its configurations.
 
-One table for what is written and what is read. A name that is not in it may have any plain value, so that a later
-version can add some; a name that is has its type, so that whoever reads a run need not look again.
+One table is used for writing and reading. A name that is not in it may have any plain value, so that later versions can
+add names; a name that is in it has its type, so that readers of a run need no further checks.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from engine.samples import METRICS_BY_NAME
 MOST_NAMES = 1_000
 LONGEST_TEXT = 1 << 20
 LARGEST = 1 << 53
-"""Up to it a 64-bit float, and JavaScript, have every whole number."""
+"""Largest integer up to which a 64-bit float, and thus JavaScript, represents every integer exactly."""
 
 Text = Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT)]
 Word = Annotated[str, msgspec.Meta(max_length=1_000)]
@@ -70,11 +70,11 @@ TYPES: Mapping[Part, Mapping[str, Any]] = {
     "facts": {},
 }
 _OTHER: Mapping[Part, Any] = {"versions": Text, "facts": float | None}
-"""Of names that are not in TYPES; anything plain where a part is not here."""
+"""Types of names that are not in TYPES, by part; parts not listed allow any plain value."""
 
 
 def check(part: Part, values: Mapping[str, Any]) -> None:
-    """Raise ValueError naming the first of these values, plain as JSON gives them, that is of another type."""
+    """Raise ValueError for too many names, or naming the first of these decoded JSON values that has a wrong type."""
     if len(values) > MOST_NAMES:
         raise ValueError(f"{part} has {len(values):,} names; up to {MOST_NAMES:,} are read")
     for name, value in values.items():
@@ -83,14 +83,14 @@ def check(part: Part, values: Mapping[str, Any]) -> None:
 
 
 def sound(part: Part, values: Any) -> dict[str, Any]:
-    """Of values that an earlier version took in without a look: those that have their types."""
+    """Return the values that have their types; earlier versions stored values without checking them."""
     if not isinstance(values, dict):
         return {}
     return {name: value for name, value in values.items() if not _fault(part, name, value)}
 
 
 def _fault(part: Part, name: str, value: Any) -> str:
-    """What is wrong with one value, empty for nothing."""
+    """Return what is wrong with one value, empty where it is valid."""
     try:
         msgspec.convert(value, TYPES[part].get(name, _OTHER.get(part, Plain | Named)))
     except (msgspec.ValidationError, RecursionError) as error:

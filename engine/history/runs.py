@@ -1,4 +1,4 @@
-"""Benchmark runs in the history, and what people keep for the next: plans, profiles, limits of a machine."""
+"""Benchmark runs in the history, and saved data for later runs: plans, profiles, limits of a machine."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -10,13 +10,14 @@ import msgspec
 
 from engine.errors import ConfigError, HistoryError
 from engine.history import marks, run_columns
-from engine.history.owned_file import Cursor, OwnedFile, fetch, insert_row, insert_rows, is_changed
+from engine.history.checks import checked_text
+from engine.history.database_writer import Cursor, DatabaseWriter, fetch, insert_row, insert_rows, is_changed
 from engine.history.trials import as_uuid
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
 from engine.samples import Samples
 
 NAME_CHARACTERS = 200
-CHUNK = 20_000  # samples of one insert: bounds the memory of a copy to some 8 MB
+CHUNK = 20_000  # samples per insert: limits the memory of a copy to about 8 MB
 
 _SUMMARY = """
     SELECT id, created_at, name, question, status, origin, model_name, machine_hash, sentence,
@@ -29,8 +30,10 @@ _SET_DELETED = "UPDATE runs SET deleted_at = ? WHERE id = ?"
 
 @dataclass(frozen=True)
 class Profile:
-    """Settings under a name, for the model with this hash. pool: a PoolSpec as plain values; source_run: the id of the
-    run that found them, or empty."""
+    """Named settings for the model with this hash.
+
+    pool: a PoolSpec as plain values. source_run: the id of the run that found them, or empty.
+    """
 
     name: str
     model_hash: str
@@ -40,25 +43,25 @@ class Profile:
 
 
 class Runs:
-    """Runs with every sample that was ever taken. All methods may be called from any thread.
+    """Runs with every sample ever taken. All methods may be called from any thread.
 
-    `add`, `save_cells` and `replace_flags` return at once, and what they were given is on disk when their future is
-    done; the others wait for the disk. Samples come back in the order of their positions. A run that is not there is a
-    HistoryError for methods that write into it, None or False for the others.
+    `add`, `save_cells` and `replace_flags` return at once, and their data is on disk when their future is done; the
+    others wait for the disk. Samples are returned in the order of their positions. For a run that does not exist,
+    methods that write into it raise HistoryError, the others return None or False.
     """
 
-    def __init__(self, file: OwnedFile) -> None:
+    def __init__(self, file: DatabaseWriter) -> None:
         self._file = file
 
     # A run while it is measured
 
     def begin(self, run: RunRecord) -> None:
-        """Keep a run with the cells and samples that it has so far; raises ConfigError unless its id is a UUID."""
+        """Store a run with its configurations and samples so far; raises ConfigError as `run_columns.run_row` does."""
         row = run_columns.run_row(run)
         self._file.write(lambda cursor: _insert(cursor, row, run)).result()
 
     def save_cells(self, run_id: str, cells: Iterable[CellRecord]) -> Future[None]:
-        """Keep cells of a run, in place of what was kept under their numbers."""
+        """Store configurations of a run, replacing any with the same numbers."""
         rows = run_columns.cell_rows(run_id, cells)
 
         def save(cursor: Cursor) -> None:
@@ -78,7 +81,7 @@ class Runs:
         return self._file.write(add)
 
     def replace_flags(self, run_id: str, positions: Sequence[int]) -> Future[None]:
-        """Mark the samples at these positions as replaced: kept, but no longer counted."""
+        """Mark the samples at these positions as replaced: still stored, but no longer counted."""
         chosen = [int(position) for position in positions]
 
         def mark(cursor: Cursor) -> None:
@@ -91,24 +94,24 @@ class Runs:
         return self._file.write(mark)
 
     def finish(self, run_id: str, status: RunStatus, outcome: Mapping[str, Any]) -> None:
-        """Say how a run ended and what it found; outcome["sentence"] is its first line."""
+        """Store the final status and the outcome of a run; outcome["sentence"] is its first line."""
         self._update(run_id, {"status": status, **run_columns.outcome_columns(outcome)})
 
     def resume(self, run_id: str, plan: Mapping[str, Any] | None = None) -> None:
-        """Mark a run as running again, by another plan where one is given (more rounds)."""
+        """Mark a run as running again; `plan`, where given, replaces its plan (more rounds)."""
         self._update(run_id, {"status": "running"} | ({} if plan is None else {"plan": run_columns.to_json(plan)}))
 
     def mark_interrupted(self) -> None:
-        """Mark the runs that are said to be running as interrupted: whoever ran them is gone."""
+        """Mark all runs with status running as interrupted: the processes that ran them are gone."""
         change = "UPDATE runs SET status = 'interrupted' WHERE status = 'running'"
         self._file.write(lambda cursor: cursor.execute(change)).result()
 
-    # Runs as they are kept
+    # Stored runs
 
     def keep(self, run: RunRecord) -> bool:
-        """Keep a whole run, such as an imported one; False where it is there already, as it then stays.
+        """Store a whole run, such as an imported one; return False where it exists already, and is left unchanged.
 
-        One that was deleted is restored. Raises ConfigError unless its id is a UUID.
+        A deleted run is restored. Raises ConfigError unless its id is a UUID.
         """
         row = run_columns.run_row(replace(run, status="interrupted") if run.status == "running" else run)
 
@@ -123,8 +126,7 @@ class Runs:
         return self._file.write(keep).result()
 
     def put(self, run: RunRecord) -> None:
-        """Keep a whole run in place of what is kept of it, which may be a part; raises ConfigError unless its id is a
-        UUID."""
+        """Store a whole run, replacing its stored, maybe partial data; raises ConfigError unless its id is a UUID."""
         row = run_columns.run_row(run)
 
         def put(cursor: Cursor) -> None:
@@ -135,65 +137,63 @@ class Runs:
         self._file.write(put).result()
 
     def run(self, id: str) -> RunRecord | None:
-        """A run with its cells and all its samples; None when there is none, or it is deleted."""
+        """Return a run with its configurations and all its samples; None where it does not exist or is deleted."""
         uuid = as_uuid(id)
         with self._file.reading() as cursor:
             rows = fetch(cursor.execute("SELECT * FROM runs WHERE id = ? AND deleted_at IS NULL", [uuid]))
             if not rows:
                 return None
             cells = fetch(cursor.execute("SELECT * FROM cells WHERE run_id = ? ORDER BY number", [uuid]))
-            samples = cursor.sql(
-                "SELECT * FROM samples WHERE run_id = ? ORDER BY position, rowid", params=[uuid]
-            ).to_arrow_table()
+            samples = cursor.table("SELECT * FROM samples WHERE run_id = ? ORDER BY position, rowid", [uuid])
         return run_columns.run_of(rows[0], tuple(map(run_columns.cell_of, cells)), run_columns.samples_of(samples))
 
     def recent(self, limit: int = 50) -> list[RunSummary]:
-        """The latest runs, newest first."""
+        """Return the latest runs, newest first."""
         return self._summaries(f"{_SUMMARY} {_NEWEST_FIRST} LIMIT ?", limit)
 
     def interrupted(self) -> list[RunSummary]:
-        """Runs measured here whose program ended before they did, newest first: these can be continued."""
+        """Return runs measured on this machine whose process ended early, newest first: these can be continued."""
         return self._summaries(f"{_SUMMARY} AND status = 'interrupted' AND origin = 'measured' {_NEWEST_FIRST}")
 
     def newest_id(self) -> str | None:
-        """Id of the latest run, None when there is none."""
+        """Return the id of the latest run, None where there is none."""
         return next((run.id for run in self.recent(1)), None)
 
     def rename(self, run_id: str, name: str) -> None:
-        """Give a run another name; raises ConfigError for an empty or endless one."""
+        """Rename a run; raises ConfigError for an empty or too long name."""
         self._update(run_id, {"name": _checked(name)})
 
     def delete(self, run_id: str) -> bool:
-        """Hide a run until `restore`, or until the history is next opened; False when there is no such run."""
+        """Hide a run until `restore`, or until the next open purges it; return False where it does not exist."""
         return self._changes(_SET_DELETED, _now(), as_uuid(run_id))
 
     def restore(self, run_id: str) -> bool:
-        """Undo `delete`; False when there is no such run any more."""
+        """Undo `delete`; return False where the run no longer exists."""
         return self._changes(_SET_DELETED, None, as_uuid(run_id))
 
     # Plans, profiles, limits
 
     def save_plan(self, name: str, plan: Mapping[str, Any]) -> None:
-        """Keep a plan under a name, in place of what was kept under it."""
+        """Save a plan under a name, replacing any with the same name."""
         row = {"name": _checked(name), "saved_at": _now(), "plan": run_columns.to_json(plan)}
         self._save("plans", row)
 
     def plans(self) -> dict[str, dict[str, Any]]:
-        """Plans by name, the latest first."""
+        """Return the plans by name, the latest first."""
         rows = self._fetch("SELECT name, plan FROM plans ORDER BY saved_at DESC, name")
         return {row["name"]: msgspec.json.decode(row["plan"]) for row in rows}
 
     def delete_plan(self, name: str) -> bool:
-        """Forget a plan; False when there is none of this name."""
+        """Delete a plan; return False where there is none of this name."""
         return self._changes("DELETE FROM plans WHERE name = ?", name)
 
     def save_profile(self, name: str, model_hash: str, pool: Mapping[str, Any], source_run: str = "") -> None:
-        """Keep settings for a model under a name, in place of what was kept under it for the same model."""
+        """Save settings for a model under a name, replacing any with the same name for the same model."""
         row = {"model_hash": model_hash, "name": _checked(name), "saved_at": _now(), "source_run": source_run}
         self._save("profiles", {**row, "pool": run_columns.to_json(pool)})
 
     def profiles(self, model_hash: str | None = None) -> list[Profile]:
-        """Profiles of one model, or of all; the latest first."""
+        """Return the profiles of one model, or of all where it is None; the latest first."""
         rows = self._fetch(
             "SELECT * FROM profiles WHERE model_hash = ? OR ? IS NULL ORDER BY saved_at DESC, name",
             model_hash,
@@ -202,16 +202,16 @@ class Runs:
         return [_profile_of(row) for row in rows]
 
     def delete_profile(self, name: str, model_hash: str) -> bool:
-        """Forget a profile; False when there is none of this name for this model."""
+        """Delete a profile; return False where there is none of this name for this model."""
         return self._changes("DELETE FROM profiles WHERE name = ? AND model_hash = ?", name, model_hash)
 
     def save_limits(self, machine_hash: str, limits: Mapping[str, Any]) -> None:
-        """Keep what was measured of a machine, in place of what was kept."""
+        """Save the measured limits of a machine, replacing earlier ones."""
         row = {"machine_hash": machine_hash, "measured_at": _now(), "limits": run_columns.to_json(limits)}
         self._save("limits", row)
 
     def limits(self, machine_hash: str) -> dict[str, Any] | None:
-        """What was measured of a machine; None when nothing was."""
+        """Return the measured limits of a machine; None where there are none."""
         rows = self._fetch("SELECT limits FROM limits WHERE machine_hash = ?", machine_hash)
         return msgspec.json.decode(rows[0]["limits"], type=dict[str, Any]) if rows else None
 
@@ -245,7 +245,7 @@ def _profile_of(row: dict[str, Any]) -> Profile:
 
 
 def purge(cursor: Cursor) -> int:
-    """Remove deleted runs with their cells and samples; gives their number."""
+    """Remove deleted runs with their configurations, samples and marks; return their number."""
     doomed = [id for (id,) in cursor.execute("SELECT id FROM runs WHERE deleted_at IS NOT NULL").fetchall()]
     marks.purge(cursor, "run")
     for table, column in (("samples", "run_id"), ("cells", "run_id"), ("runs", "id")) if doomed else ():
@@ -270,7 +270,8 @@ def _require(cursor: Cursor, run_id: str) -> None:
 
 
 def _checked(name: str) -> str:
-    if not 0 < len(name.strip()) <= NAME_CHARACTERS:
+    checked_text("name", name, NAME_CHARACTERS)
+    if not name.strip():
         raise ConfigError(f"name = {name[:NAME_CHARACTERS]!r}: must have 1 to {NAME_CHARACTERS} characters")
     return name.strip()
 

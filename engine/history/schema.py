@@ -1,4 +1,4 @@
-"""The tables, as an ordered list of migrations. A migration that has shipped is never edited: append another."""
+"""Database schema: an ordered list of migrations. A migration that has shipped is never edited: append another."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,11 @@ Migration = Callable[[duckdb.DuckDBPyConnection], object]
 
 
 def trials(connection: duckdb.DuckDBPyConnection) -> None:
-    """Trials, their steps and the tokenizers that read them.
+    """Create tables for trials, their steps and their tokenizers.
 
     Times are UTC. Specs, messages, versions and names are JSON. One row of `steps` is one token: list columns hold its
     candidates, most probable first, `top_p_final` only up to the last one that was not cut (0 beyond), NULL where
-    nothing was drawn. NULL elsewhere stands for a figure that was not taken.
+    nothing was drawn. NULL elsewhere is a figure that was not recorded.
     """
     connection.execute("""
         CREATE TABLE tokenizers (
@@ -80,11 +80,11 @@ def trials(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def runs(connection: duckdb.DuckDBPyConnection) -> None:
-    """Benchmark runs, their cells and samples; plans and profiles that were given a name; limits of machines.
+    """Create tables for benchmark runs, configurations and samples; named plans and profiles; limits of machines.
 
     Times are UTC; plan, pool, machine, versions, settings, facts, outcome and limits are JSON. One row of `samples` is
-    one measurement, never changed but for `is_replaced`; NULL is a figure that was not taken. Each column of it is a
-    field of engine.samples.SAMPLE, `flag` by its word.
+    one measurement, never changed except for `is_replaced`; NULL is a figure that was not measured. Its columns are the
+    fields of engine.samples.SAMPLE, with `flag` as its word.
     """
     _runs_and_cells(connection)
     _samples(connection)
@@ -189,10 +189,10 @@ def _kept_for_the_next_run(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def library(connection: duckdb.DuckDBPyConnection) -> None:
-    """What people say about runs, trials and comparisons, and comparisons of trials under one name.
+    """Create tables for marks of runs, trials and comparisons, and for named comparisons of trials.
 
-    A row of `marks` stands for the run, trial or comparison (`kind`) with this id; without a row nothing was said.
-    Times are UTC; `spec` (what was compared) and `trials` (their ids) are JSON.
+    A row of `marks` belongs to the run, trial or comparison (`kind`) with this id; without a row it has no marks.
+    Times are UTC; `spec` (the plan) and `trials` (the answers with their trials' ids) are JSON.
     """
     connection.execute("""
         CREATE TABLE marks (
@@ -216,16 +216,16 @@ def library(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def embedding_samples(connection: duckdb.DuckDBPyConnection) -> None:
-    """What samples of embedding have to tell; NULL in all others."""
+    """Add metrics of embedding samples; NULL in all other samples."""
     for name in ("sentences_per_s", "embedded_per_s", "compute_share"):
         connection.execute(f"ALTER TABLE samples ADD COLUMN {name} DOUBLE")
 
 
 def vectors(connection: duckdb.DuckDBPyConnection) -> None:
-    """Vectors of what trials were asked (`part` prompt) and said (output), and the embedding models they are kept of.
+    """Create tables for vectors of trials' prompts and outputs (`part`), and for the embedding models that made them.
 
-    `model_hash` is of the model's files; a model has a row while a person wants its vectors. NULL: there was no text.
-    `is_cut`: the text was longer than the model reads.
+    `model_hash` is of the model's files; a model has a row while its vectors are enabled. A NULL vector: there was no
+    text. `is_cut`: the text was longer than the model reads.
     """
     connection.execute("""
         CREATE TABLE vector_models (
@@ -244,7 +244,7 @@ def vectors(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def thread_numbers(connection: duckdb.DuckDBPyConnection) -> None:
-    """Threads that computed most of a trial's steps and of its prompt; NULL where it is not known."""
+    """Add the numbers of threads that computed most of a trial's steps and of its prompt; NULL where unknown."""
     for name in ("threads", "threads_batch"):
         connection.execute(f"ALTER TABLE trials ADD COLUMN {name} INTEGER")
 
@@ -253,12 +253,15 @@ MIGRATIONS: list[Migration] = [trials, runs, library, embedding_samples, vectors
 
 
 def names() -> list[str]:
-    """Names of all migrations, in order."""
+    """Return the names of all migrations, in order."""
     return [migration.__name__ for migration in MIGRATIONS]
 
 
 def applied(connection: duckdb.DuckDBPyConnection) -> list[str] | None:
-    """Names of the migrations that this database has seen, in order; None when it is not a history of ours."""
+    """Return the names of the migrations applied to this database, in order.
+
+    Empty for a database without tables; None where it is not a history of this workbench.
+    """
     tables = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     if "migrations" not in tables:
         return None if tables else []
@@ -266,7 +269,7 @@ def applied(connection: duckdb.DuckDBPyConnection) -> list[str] | None:
 
 
 def migrate(connection: duckdb.DuckDBPyConnection) -> None:
-    """Apply what is missing, all of it or, when one fails, nothing."""
+    """Apply all missing migrations in one transaction; if one fails, none is applied."""
     connection.begin()
     try:
         connection.execute(

@@ -1,7 +1,7 @@
-"""A staging folder: what was read of a foreign file, typed and bounded, ready to be inserted.
+"""Staging folder: the content of an untrusted file, typed and bounded, ready to be inserted.
 
-The process that reads foreign files writes it; the one that owns the history reads it back as msgpack frames of known
-types, and as Arrow batches of known columns, and never sees the file itself.
+The process that reads untrusted files writes it. The process that owns the history reads it back, as msgpack frames of
+known types and Arrow batches of known columns, and never reads the file itself.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from engine.history import columns, run_columns
 from engine.history.archive_parts import (
@@ -36,7 +36,7 @@ _LENGTH = 4
 
 
 class StagingWriter:
-    """Writes a staging folder: parts, by the name of the archive's member that they belong to, and tables."""
+    """Writer of a staging folder: stores parts and tables under the names of the archive members they belong to."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._open = folder, ExitStack()
@@ -59,7 +59,7 @@ class StagingWriter:
         self._files[member].write(len(frame).to_bytes(_LENGTH, "little") + frame)
 
     def add_rows(self, member: str, rows: pa.Table) -> None:
-        """Append rows of samples or of steps, which have their columns; those that are missing are null."""
+        """Append rows of samples or steps; missing columns are filled with null."""
         schema = pa.schema(COLUMNS[member])
         if member not in self._tables:
             self._tables[member] = self._open.enter_context(pa.ipc.new_stream(str(self._folder / member), schema))
@@ -87,13 +87,13 @@ class StagingWriter:
 
 
 class Staging:
-    """Reads a staging folder; raises ValueError or msgspec's and pyarrow's errors where one has other content."""
+    """Reader of a staging folder; raises ValueError, or msgspec's and pyarrow's errors, for invalid content."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def pieces(self, member: str, kind: type[T], most: int) -> Iterator[list[T]]:
-        """The parts of a member, at most so many, and so many bytes, at once."""
+        """Yield the parts of a member in lists of at most `most` parts, and of about MOST_BYTES_AT_ONCE bytes."""
         decode = msgspec.msgpack.Decoder(kind).decode
         piece: list[T] = []
         num_bytes = 0
@@ -107,7 +107,7 @@ class Staging:
             yield piece
 
     def tables(self, member: str) -> Iterator[pa.Table]:
-        """The rows of a member in pieces."""
+        """Yield the rows of a member in pieces."""
         path = self._folder / member
         if not path.exists():
             return

@@ -1,7 +1,7 @@
-"""Steps that come from elsewhere: the columns of their table, and what must be true of them."""
+"""Validation of imported steps: the columns of their table, and the constraints on their values."""
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.specs import MAX_RECORDED
 
@@ -17,13 +17,13 @@ STEP_COLUMNS = {
     **dict.fromkeys(_FIGURES, pa.float64()),
     **{name: pa.list_(kind) for name, kind in _LISTS.items()},
 }
-"""As in the table `steps` of the history, the id as text."""
+"""Columns as in the table `steps` of the history, with trial_id as text."""
 
 _ALWAYS = ("trial_id", "is_prompt", *_COUNTS, "top_ids", "top_logprobs")
 
 
 def checked_steps(table: pa.Table, where: str) -> pa.Table:
-    """The table, null where a figure was NaN; raises ValueError with `where` for what no step can be."""
+    """Return the table with null for NaN figures; raises ValueError with `where` for invalid steps."""
 
     def refuse(is_wrong: pa.ChunkedArray, reason: str) -> None:
         if pc.any(is_wrong, min_count=0).as_py():

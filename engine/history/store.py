@@ -1,4 +1,4 @@
-"""The history of trials and runs: what is kept, found again, hidden and purged."""
+"""History store: records, reads, hides and purges trials, and gives access to runs, comparisons, vectors and marks."""
 
 import logging
 from concurrent.futures import Future
@@ -10,28 +10,30 @@ from engine.errors import HistoryError
 from engine.history import columns, comparisons, export, marks, runs, vectors
 from engine.history.conditions import NUM_TOKENS
 from engine.history.console import Console
-from engine.history.finding import Finder
+from engine.history.database_writer import Cursor, DatabaseWriter, fetch, insert_row, insert_rows, is_changed
 from engine.history.lending import Lender
-from engine.history.owned_file import Cursor, OwnedFile, fetch, insert_row, insert_rows, is_changed
+from engine.history.read_cursor import ReadCursor
+from engine.history.search import Finder
 from engine.history.trials import OUTPUT_CHARACTERS, TrialRecord, TrialSummary, as_uuid
 from engine.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
 MOST_VOCABULARIES = 8
-"""Kept in memory for the next trial of the same tokenizer; one has tens of megabytes where it has 200,000 tokens."""
+"""Vocabularies cached for the next trial of the same tokenizer; one of 200,000 tokens takes tens of megabytes."""
 
 
 class History:
-    """Trials and benchmark runs kept in one DuckDB file, which this process owns until `close`; others may copy it.
+    """Trials and benchmark runs in one DuckDB file, which this process owns until `close`; others may copy it.
 
-    All methods may be called from any thread. `record` returns at once; what it was given is on disk when its future is
-    done, and is kept whole or not at all. A trial that is already kept is not kept again. `runs` has the benchmarks,
-    `comparisons` which trials belong together, `vectors` what is alike in them, `find` looks through all of it, `marks`
-    has what people say about it, `console` runs their SQL, `file` is what the rest of this package reads and writes by.
+    All methods may be called from any thread. `record` returns at once; the trial is on disk when its future is done,
+    and is stored whole or not at all. A trial that is already stored is not stored again. `runs` has the benchmarks,
+    `comparisons` the groups of compared trials, `vectors` the embeddings for similarity search, `find` searches runs
+    and trials, `marks` has people's stars, notes and tags, `console` runs their SQL, `file` gives the rest of this
+    package read and write access.
     """
 
-    def __init__(self, file: OwnedFile) -> None:
+    def __init__(self, file: DatabaseWriter) -> None:
         self.path = file.path
         self.file = file
         self.runs = runs.Runs(file)
@@ -45,13 +47,13 @@ class History:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Own the file at `path`, made with its folder if it is not there.
+        """Open and own the file at `path`, created with its folder if it does not exist.
 
-        What was deleted is purged now, and a run that nobody finished is marked interrupted. Raises HistoryLocked when
-        a process (this one included) has the file open, HistoryNewer when a newer version wrote it, HistoryError when
-        it is damaged or cannot be written. The file is never overwritten.
+        Deleted entries are purged now, and unfinished runs are marked as interrupted. Raises HistoryLocked when a
+        process (this one included) has the file open, HistoryNewer when a newer version wrote it, HistoryError when it
+        is damaged or cannot be written. An existing file is never overwritten.
         """
-        history = cls(OwnedFile.open(Path(path)))
+        history = cls(DatabaseWriter.open(Path(path)))
         try:
             history.gc()
             history.runs.mark_interrupted()
@@ -60,9 +62,10 @@ class History:
         return history
 
     def close(self, within_s: float | None = None) -> None:
-        """Write what is queued, end what reads, then let go of the file. Closing twice does nothing more.
+        """Finish queued writes, interrupt reads, then close the file. Closing it again has no effect.
 
-        within_s: how long the queued writes may take in all; what is then left of them is not kept.
+        within_s: time limit for all queued writes together; writes that are not finished by then are not waited for,
+        and may be lost.
         """
         self._lender.close()
         self.console.close()
@@ -75,23 +78,23 @@ class History:
         self.close()
 
     def record(self, trial: TrialRecord) -> Future[None]:
-        """Queue a trial to be kept; the future fails with HistoryError when the disk is full or the file unusable."""
+        """Queue a trial for storage; the future fails with HistoryError when the disk is full or the file unusable."""
         return self.file.write(lambda cursor: _insert(cursor, trial))
 
     def delete(self, id: str) -> bool:
-        """Hide a trial until `restore`, or until the next open purges it; False when there is no such trial."""
+        """Hide a trial until `restore`, or until the next open purges it; return False where it does not exist."""
         return self._set_deleted(id, datetime.now(UTC).replace(tzinfo=None))
 
     def restore(self, id: str) -> bool:
-        """Undo `delete`; False when there is no such trial any more."""
+        """Undo `delete`; return False where the trial no longer exists."""
         return self._set_deleted(id, None)
 
     def gc(self) -> int:
-        """Purge what was deleted, and tokenizers without a trial; gives how many trials, runs, comparisons it was."""
+        """Purge deleted entries, and tokenizers without a trial; return the number of trials, runs and comparisons."""
         return self.file.write(lambda cursor: _purge(cursor) + runs.purge(cursor) + comparisons.purge(cursor)).result()
 
     def recent(self, limit: int = 20, *, without_label: str | None = None) -> list[TrialSummary]:
-        """The latest trials, newest first; those with one label can be left out."""
+        """Return the latest trials, newest first, leaving out those with the label `without_label`."""
         with self.file.reading() as cursor:
             rows = fetch(
                 cursor.execute(
@@ -104,7 +107,7 @@ class History:
         return [columns.summary_of(row) for row in rows]
 
     def trial(self, id: str) -> TrialRecord | None:
-        """A trial with all its steps; None when there is none, or it is deleted."""
+        """Return a trial with all its steps; None where it does not exist or is deleted."""
         uuid = as_uuid(id)
         if uuid is None:
             return None
@@ -115,10 +118,9 @@ class History:
             vocabulary = self._vocabulary(cursor, rows[0]["tokenizer"])
             prompt_steps, steps = (
                 columns.step_table(
-                    cursor.sql(
-                        "SELECT * FROM steps WHERE trial_id = ? AND is_prompt = ? ORDER BY position",
-                        params=[uuid, is_prompt],
-                    ).to_arrow_table(),
+                    cursor.table(
+                        "SELECT * FROM steps WHERE trial_id = ? AND is_prompt = ? ORDER BY position", [uuid, is_prompt]
+                    ),
                     vocabulary,
                     is_prompt=is_prompt,
                 )
@@ -127,11 +129,11 @@ class History:
         return columns.trial_of(rows[0], prompt_steps, steps)
 
     def export_json(self, id: str) -> bytes:
-        """The whole trial as JSON, see `engine.jsonable`; raises HistoryError when there is none."""
+        """Return the whole trial as JSON, see `engine.jsonable`; raises HistoryError where it does not exist."""
         return export.to_json(self._existing(id))
 
     def export_csv(self, id: str) -> bytes:
-        """The trial's steps as CSV, a row a step; raises HistoryError when there is none."""
+        """Return the trial's steps as CSV, one row per step; raises HistoryError where the trial does not exist."""
         return export.to_csv(self._existing(id))
 
     def _existing(self, id: str) -> TrialRecord:
@@ -140,7 +142,7 @@ class History:
             raise HistoryError(f"There is no trial {id!r} in this history: it was deleted, or never kept.")
         return trial
 
-    def _vocabulary(self, cursor: Cursor, hash: str) -> Vocabulary:
+    def _vocabulary(self, cursor: ReadCursor, hash: str) -> Vocabulary:
         vocabulary = self._vocabularies.get(hash)
         if vocabulary is None:
             (row,) = fetch(cursor.execute("SELECT * FROM tokenizers WHERE hash = ?", [hash]))

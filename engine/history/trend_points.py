@@ -1,4 +1,4 @@
-"""One configuration over time: its figures in every run that measured it."""
+"""Trend of one configuration over time: its figures in every run that measured it."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC
@@ -11,8 +11,9 @@ import numpy as np
 from engine.errors import ConfigError, HistoryError
 from engine.history import figures
 from engine.history.conditions import CELL_MODEL
+from engine.history.database_writer import fetch
 from engine.history.found_rows import plain_settings
-from engine.history.owned_file import Cursor, fetch
+from engine.history.read_cursor import ReadCursor
 from engine.history.trials import as_uuid
 from engine.runs import TrendPoint
 from engine.samples import METRICS_BY_NAME
@@ -22,15 +23,15 @@ _CELLS = f"""
     SELECT run_id, number, {CELL_MODEL} AS model, settings, plan -> '/workload' AS workload
     FROM cells JOIN runs ON runs.id = run_id WHERE deleted_at IS NULL"""
 _WORKLOAD = ("asked", "prompts", "arrival", "duration_s", "texts", "spread")
-"""What a plan asks of every cell and no setting tells."""
+"""Fields of a plan's workload that apply to every configuration and are not among its settings."""
 
 
-def trend_points(cursor: Cursor, run_id: str, cell: int, metric: str) -> list[TrendPoint]:
-    """Every run with the configuration of this cell and a figure of the metric, in the order of time.
+def trend_points(cursor: ReadCursor, run_id: str, cell: int, metric: str) -> list[TrendPoint]:
+    """Return a point for every run with the same configuration and a figure of the metric, in order of time.
 
-    The same configuration: equal settings but for the model's folder, the same model by its name, which tells its
-    quantisation too, and the same requests. Raises HistoryError where there is no such cell, ConfigError for an unknown
-    metric.
+    The same configuration means equal settings apart from the model's folder, a model of the same name (which includes
+    its quantisation), and the same workload. Raises HistoryError where there is no such configuration, ConfigError for
+    an unknown metric.
     """
     if metric not in METRICS_BY_NAME:
         raise ConfigError(f"metric = {metric!r}: must be one of {', '.join(METRICS_BY_NAME)}")
@@ -49,8 +50,8 @@ def _configuration(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**plain_settings(row["settings"]), **asked, "model": row["model"]}
 
 
-def _points(cursor: Cursor, numbers: Mapping[UUID, int], metric: str) -> list[TrendPoint]:
-    """A point for each run that has a figure; numbers: the cell of each."""
+def _points(cursor: ReadCursor, numbers: Mapping[UUID, int], metric: str) -> list[TrendPoint]:
+    """Return a point for each run that has a figure. numbers: the configuration's number, by run."""
     query = f"""
         WITH {figures.CHOSEN}
         SELECT run_id, round, {metric} FROM ({figures.by_round([metric], figures.IN_CHOSEN)})
@@ -82,6 +83,6 @@ def _points(cursor: Cursor, numbers: Mapping[UUID, int], metric: str) -> list[Tr
 
 
 def _intervals(groups: Sequence[Mapping[int, float]]) -> list[Interval]:
-    """Of the values of each group."""
+    """Return the confidence interval of the median of each group's values."""
     values = np.array([value for group in groups for value in group.values()], np.float64)
     return group_median_intervals(values, np.repeat(np.arange(len(groups)), list(map(len, groups))), len(groups))

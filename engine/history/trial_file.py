@@ -1,6 +1,6 @@
-"""A trial as a file: msgpack, its figures as raw columns, its tokenizer included.
+"""Trial file: a trial as msgpack, with its figures as raw arrays and its tokenizer.
 
-Nothing in it is executed, every field is checked, unknown fields are refused.
+Nothing in it is executed, every field is checked, unknown fields are rejected.
 """
 
 from datetime import datetime
@@ -26,11 +26,11 @@ Seconds = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of what a file is made of; reading one raises ValueError, TypeError or OverflowError for what is wrong."""
+    """Base class of the parts of a file; reading one raises ValueError, TypeError or OverflowError where invalid."""
 
 
 class TokenizerPart(Part, frozen=True):
-    """A Vocabulary."""
+    """Serialised Vocabulary."""
 
     pieces: tuple[bytes, ...]
     kinds: bytes
@@ -41,18 +41,18 @@ class TokenizerPart(Part, frozen=True):
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Self:
-        """The part that says everything about a vocabulary."""
+        """Return the part for a vocabulary. Raises ConfigError for a partial vocabulary."""
         return cls(**{name: getattr(whole(vocabulary), name) for name in cls.__struct_fields__})
 
     def read(self) -> Vocabulary:
-        """The vocabulary."""
+        """Return the vocabulary."""
         if len(self.kinds) != len(self.pieces):
             raise ValueError(f"the tokenizer has {len(self.pieces):,} pieces and {len(self.kinds):,} kinds")
         return Vocabulary(**msgspec.structs.asdict(self))
 
 
 class _Steps(Part, frozen=True):
-    """A StepTable: RECORD rows, and (n, k) matrices of int32, float32, float32, all little-endian."""
+    """Serialised StepTable: RECORD rows, and (n, k) matrices of int32, float32, float32, all little-endian."""
 
     k: Annotated[int, msgspec.Meta(ge=0, le=MAX_RECORDED)]
     records: bytes
@@ -98,7 +98,7 @@ class _Timings(Part, frozen=True):
 
 
 class TrialPart(Part, frozen=True):
-    """All of a trial but its tokens and its tokenizer."""
+    """Trial without its steps and its tokenizer."""
 
     format: int
     id: str
@@ -120,7 +120,7 @@ class TrialPart(Part, frozen=True):
 
     @classmethod
     def of(cls, trial: TrialRecord, **further: Any) -> Self:
-        """The part of a trial; `further` are the fields that a subclass adds."""
+        """Return the part for a trial; `further` are the fields that a subclass adds."""
         completion = trial.completion
         return cls(
             format=FORMAT,
@@ -144,7 +144,7 @@ class TrialPart(Part, frozen=True):
         )
 
     def read(self, prompt_steps: StepTable, steps: StepTable) -> TrialRecord:
-        """The trial with these steps."""
+        """Return the trial with these steps."""
         if self.format != FORMAT:
             raise ValueError(f"format {self.format}; this version reads format {FORMAT}")
         request = spec_from_dict(Request, self.request)
@@ -193,7 +193,7 @@ class _File(TrialPart, frozen=True):
 
 
 def trial_bytes(trial: TrialRecord) -> bytes:
-    """The content of a trial's file."""
+    """Return the content of a trial file."""
     completion = trial.completion
     parts = _Steps.of(completion.prompt_steps), _Steps.of(completion.steps)
     tokenizer = TokenizerPart.of(completion.steps.vocabulary)
@@ -201,7 +201,7 @@ def trial_bytes(trial: TrialRecord) -> bytes:
 
 
 def trial_from_bytes(content: bytes) -> TrialRecord:
-    """The trial that `trial_bytes` wrote; raises ValueError, TypeError or OverflowError for anything else."""
+    """Return the trial that `trial_bytes` wrote; raises ValueError, TypeError or OverflowError for other content."""
     try:
         return msgspec.msgpack.decode(content, type=_File).trial()
     except RecursionError:
@@ -211,7 +211,7 @@ def trial_from_bytes(content: bytes) -> TrialRecord:
 
 
 def read_trial(path: Path) -> TrialRecord:
-    """The trial in a file; raises as `trial_from_bytes`, and OSError."""
+    """Read a trial from a file; raises as `trial_from_bytes`, and OSError."""
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
     return trial_from_bytes(path.read_bytes())

@@ -1,4 +1,4 @@
-"""What is kept of a trial, and the short form shown in lists."""
+"""Trial records, and their summaries for lists."""
 
 import math
 import uuid
@@ -13,12 +13,12 @@ from engine.specs import PoolSpec, Request, Sampling
 
 TITLE_CHARACTERS = 200
 _VERSIONS = ("llama-cpp-python", "logitbench", "numpy")
-OUTPUT_CHARACTERS = 200  # of the output's start, in lists
+OUTPUT_CHARACTERS = 200  # length of the output's start that lists show
 
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """Which model answered. `hash` is of the file's content; `path` is where it lay then."""
+    """Identity of the model that answered. `hash` is of the file's content; `path` is its location at that time."""
 
     name: str
     path: str
@@ -31,9 +31,9 @@ class ModelIdentity:
 class TrialRecord:
     """One trial with everything needed to show it, continue it and run it again.
 
-    id is a UUIDv7 as text, created_at aware. messages are empty in completion mode. parent: the trial that this one
-    continues or regenerates. label marks what is not the user's own, such as the recorded example that ships.
-    Raises ConfigError when id or parent is no UUID, or created_at has no time zone.
+    id is a UUIDv7 as text, created_at is aware. messages are empty in completion mode. parent: the trial that this one
+    continues or regenerates. label marks trials that are not the user's own, such as the recorded example that ships.
+    Raises ConfigError when id or parent is not a UUID, or created_at has no time zone.
     """
 
     id: str
@@ -59,12 +59,12 @@ class TrialRecord:
 
     @property
     def title(self) -> str:
-        """What it is called in lists."""
+        """The trial's title in lists."""
         return title_of(self.prompt, self.messages)
 
     @property
     def mean_surprise_bits(self) -> float | None:
-        """Mean of -log2 of the model's probabilities: of the generated tokens, or of a prompt that was only scored."""
+        """Mean surprise in bits, -log2 of the model's probability: of the generated tokens, or of a scored prompt."""
         steps = self.completion.steps if len(self.completion.steps) else self.completion.prompt_steps
         inspected = steps.records[steps.records["flags"] & INSPECTED != 0]
         return float(-inspected["logprob"].mean() / math.log(2)) if len(inspected) else None
@@ -72,7 +72,7 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class TrialSummary:
-    """One line of the list of recent trials; rates in tokens per second, surprise in bits per token."""
+    """Summary of a trial, one line of a list; rates in tokens per second, surprise in bits per token."""
 
     id: str
     created_at: datetime
@@ -86,19 +86,19 @@ class TrialSummary:
 
 
 def title_of(prompt: str, messages: Sequence[Mapping[str, str]]) -> str:
-    """First line with something in it: of the prompt, or in chat mode of the user's last message."""
+    """Return the first non-blank line of the prompt, or in chat mode of the user's last message."""
     asked = [message.get("content", "") for message in messages if message.get("role") == "user"]
     lines = (asked[-1] if asked else prompt).splitlines()
     return next((line.strip()[:TITLE_CHARACTERS] for line in lines if line.strip()), "")
 
 
 def versions() -> dict[str, str]:
-    """What a trial that runs now is kept with: the packages that its result depends on, by name."""
+    """Return the versions to record with a trial: of the packages that its result depends on, by name."""
     return {name: version(name) for name in _VERSIONS}
 
 
 def as_uuid(text: str) -> uuid.UUID | None:
-    """The UUID written as `text`, None where it is none."""
+    """Return the UUID written as `text`, None where it is not one."""
     try:
         return uuid.UUID(text)
     except (ValueError, AttributeError, TypeError):

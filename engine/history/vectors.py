@@ -1,6 +1,6 @@
-"""Vectors of what trials were asked and said, by which those are found that say something alike.
+"""Embedding vectors of trials' prompts and outputs, for similarity search.
 
-They are kept beside the trials while a person wants that, go with them, and can be computed again at any time.
+They are stored alongside the trials while enabled, are deleted with them, and can be recomputed at any time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,14 +8,14 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from engine.errors import ConfigError
 from engine.history.conditions import TRIALS, of_trials
+from engine.history.database_writer import Cursor, DatabaseWriter, insert_row, insert_rows
 from engine.history.filters import Filter
-from engine.history.finding import EVERYTHING, MOST_ROWS, Found
 from engine.history.found_rows import trial_rows
-from engine.history.owned_file import Cursor, OwnedFile, insert_row, insert_rows
+from engine.history.search import EVERYTHING, MOST_ROWS, Found
 from engine.history.trials import as_uuid
 from engine.results import Floats
 
@@ -24,7 +24,7 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 DIM = 384
 READ_CHARACTERS = 20_000
-"""Of a text that are read: many times what an embedding model of this size takes."""
+"""Characters of a text that are read: many times the input length of an embedding model of this size."""
 
 _SMALLEST_NORM = 1e-6
 _WRITTEN = r"[^\s\p{Z}]"
@@ -39,14 +39,14 @@ _IS_READ = "vector IS NOT NULL AND EXISTS (SELECT 1 FROM trials WHERE id = trial
 
 
 class Model(NamedTuple):
-    """The embedding model that vectors are kept of; hash: of its files."""
+    """The embedding model whose vectors are stored; hash: of its files."""
 
     hash: str
     name: str
 
 
 class Unread(NamedTuple):
-    """A text without a vector: what a trial was asked (in a chat the last message), or what it said.
+    """A text without a vector: a trial's prompt (in a chat the last message) or its output.
 
     text: its first 20,000 characters. is_longer: there are more.
     """
@@ -58,14 +58,14 @@ class Unread(NamedTuple):
 
 
 class Amount(NamedTuple):
-    """A number of texts, and their bytes in UTF-8, each counted up to a limit."""
+    """Number of texts, and their total bytes in UTF-8, each text counted up to a limit."""
 
     num_texts: int
     num_bytes: int
 
 
 class Read(NamedTuple):
-    """Texts that have a vector, and how many of them were cut."""
+    """Number of texts that have a vector, and number of those that were cut."""
 
     num_texts: int
     num_cut: int
@@ -74,19 +74,19 @@ class Read(NamedTuple):
 class Vectors:
     """The vectors of a history file. All methods may be called from any thread and wait for the disk."""
 
-    def __init__(self, file: OwnedFile) -> None:
+    def __init__(self, file: DatabaseWriter) -> None:
         self._file = file
 
-    # which model
+    # the model
 
     @property
     def model(self) -> Model | None:
-        """The model that vectors are kept of; None while nobody wants any."""
+        """The model whose vectors are stored; None while vectors are disabled."""
         rows = self._rows("SELECT hash, name FROM vector_models")
         return Model(*rows[0]) if rows else None
 
     def begin(self, model: Model) -> None:
-        """Keep vectors of this model from now on; those of any other are removed."""
+        """Enable vectors of this model; those of any other model are removed."""
 
         def change(cursor: Cursor) -> None:
             _forget(cursor, but=model.hash)
@@ -95,13 +95,13 @@ class Vectors:
         self._file.write(change).result()
 
     def forget(self) -> None:
-        """Remove all vectors, and keep no more."""
+        """Remove all vectors, and disable them."""
         self._file.write(lambda cursor: _forget(cursor, but="")).result()
 
     # reading texts
 
     def num_unread(self, model_hash: str, most_bytes: int) -> Amount:
-        """Texts that have no vector of this model, without blank ones; of each, up to `most_bytes` count."""
+        """Count the texts without a vector of this model, leaving out blank ones; each counts up to `most_bytes`."""
         (row,) = self._rows(
             f"SELECT count(*) FILTER (regexp_matches({_TEXT}, '{_WRITTEN}')), "
             f"coalesce(sum(least(strlen({_TEXT}), $most)), 0) "
@@ -111,7 +111,7 @@ class Vectors:
         return Amount(*row)
 
     def unread(self, model_hash: str, limit: int) -> list[Unread]:
-        """Texts that have no vector of this model, those of the newest trials first."""
+        """Return texts without a vector of this model, those of the newest trials first."""
         rows = self._rows(
             f"SELECT id, part, ({_TEXT})[1:{READ_CHARACTERS}], length({_TEXT}) > {READ_CHARACTERS} "
             f"FROM (SELECT * FROM ({_UNREAD}) ORDER BY id DESC, part LIMIT $limit) JOIN trials USING (id) "
@@ -121,9 +121,9 @@ class Vectors:
         return [Unread(str(id), part, text, is_longer) for id, part, text, is_longer in rows]
 
     def keep(self, model_hash: str, texts: Sequence[Unread], vectors: Floats, is_cut: npt.NDArray[np.bool_]) -> None:
-        """Keep the vector of each text, float32 (n, 384); a row of NaN where there was no text.
+        """Store the vector of each text, float32 (n, 384); a row of NaN where there was no text.
 
-        Nothing is kept of a model that was forgotten meanwhile. Raises ConfigError for vectors of another shape.
+        Nothing is stored for a model that was removed meanwhile. Raises ConfigError for vectors of another shape.
         """
         if vectors.shape != (len(texts), DIM):
             raise ConfigError(f"vectors of shape {vectors.shape}: must be {len(texts)} of {DIM} numbers")
@@ -144,7 +144,7 @@ class Vectors:
         self._file.write(change).result()
 
     def num_read(self, model_hash: str) -> Read:
-        """Texts that have a vector of this model, of trials that are not deleted."""
+        """Count the texts that have a vector of this model, in trials that are not deleted."""
         (row,) = self._rows(
             f"SELECT count(*), count(*) FILTER (is_cut) FROM vectors WHERE model_hash = $model AND {_IS_READ}",
             {"model": model_hash},
@@ -154,7 +154,7 @@ class Vectors:
     # finding
 
     def of_outputs(self, trial_ids: Sequence[str]) -> dict[str, Floats]:
-        """Vectors of what these trials said, by id; nothing for one that has none, or is not here."""
+        """Return the vectors of these trials' outputs, by id; trials that are unknown or have none are left out."""
         rows = self._rows(
             "SELECT trial_id, vector FROM vectors JOIN vector_models ON hash = model_hash "
             f"WHERE part = 'output' AND trial_id IN (SELECT unnest($ids::UUID[])) AND {_IS_READ}",
@@ -171,10 +171,11 @@ class Vectors:
         limit: int = 200,
         offset: int = 0,
     ) -> Found:
-        """Trials by how alike the vector is to those of prompt and output, or to those of one part; the nearest first.
+        """Return trials by the similarity of `vector` to their prompt and output, or to one part; most similar first.
 
-        The rows of `Finder.trials` with similarity (the cosine, from -1 to 1) and matched (the part that is nearest).
-        A trial without a vector is not among them. Raises ConfigError for what is no vector of 384 finite numbers.
+        Rows as of `Finder.trials`, with similarity (the cosine, from -1 to 1) and matched (the most similar part).
+        Trials without a vector are left out. Raises ConfigError unless `vector` is 384 finite numbers, not all of them
+        0.
         """
         condition = of_trials(wanted)
         chosen = list(PARTS if part is None else (part,))
@@ -223,7 +224,7 @@ def _checked(vector: Floats) -> list[float]:
 
 
 def _column(vectors: Floats) -> Any:
-    """Rows as one column, NULL for those with a NaN."""
+    """Return the rows as one column of fixed-size lists, NULL for rows with a NaN."""
     is_missing = pa.array(np.isnan(vectors).any(axis=1))
     values = pa.array(np.ascontiguousarray(vectors, np.float32).ravel())
     return pa.FixedSizeListArray.from_arrays(values, DIM, mask=is_missing)

@@ -1,1 +1,1 @@
-"""One process, one model: the only place that imports llama_cpp."""
+"""Binding to llama.cpp for one model per process; the only package that imports llama_cpp."""

@@ -1,11 +1,11 @@
-"""Grammars that read the same characters in ever more ways, found by following the characters that most ways can read.
+"""Ambiguity check for grammars: follows the characters that most parses accept, and counts how the parses multiply.
 
-llama.cpp follows each token along every way, so that an ambiguous loop takes time exponential in a token's length, in
-one call that nothing can interrupt.
+llama.cpp advances every parse with each token, so that an ambiguous loop takes time exponential in a token's length, in
+one call that cannot be interrupted.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,15 +13,15 @@ from engine.errors import ConfigError
 from engine.llama.gbnf import Alternatives, Item, Rules, Sequence, Terminal
 
 MAX_READINGS = 3_000_000
-"""Two choices at each of 16 characters, and a third at some, which careless grammars have, stay below it."""
+"""Two choices at each of 16 characters and a third at some of them, as in careless grammars, stay below this limit."""
 MAX_STACKS = 2000
 NUM_CHARACTERS = 16
-"""How far each place is followed: longer tokens are rare."""
+"""Characters for which each place is followed: longer tokens are rare."""
 MAX_STEPS = 30_000
-"""Places and characters looked at in a grammar, in about 0.1 s; the rest is not followed. The pool also ends a worker
-that stands still."""
+"""Places and characters examined per grammar, in about 0.1 s; the rest is not checked. The pool's watchdog also kills a
+worker that hangs."""
 MAX_UNFINISHED = 10_000
-"""Readings that may be reached when the steps are used up."""
+"""Readings allowed at the point where the steps are used up."""
 _PATIENCE = 3
 
 _CHARACTER = re.compile(r"\\x(?P<x>..)|\\u(?P<u>....)|\\U(?P<U>.{8})|\\(?P<escape>.)|(?P<plain>.)", re.DOTALL)
@@ -30,7 +30,7 @@ _END = -1
 
 
 class _Class(NamedTuple):
-    """A terminal of one character: the ranges of code points that it matches, or with `is_not` does not match."""
+    """Character class of a one-character terminal: code point ranges that it matches or, with `is_not`, excludes."""
 
     ranges: tuple[tuple[int, int], ...]
     is_not: bool = False
@@ -40,7 +40,7 @@ class _Class(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A stack of the parser: the item at `index` was read `times`, `parent` is the rest of the stack."""
+    """A parser stack: the item at `position` of `sequence` was read `times`; `parent` is the rest of the stack."""
 
     sequence: int
     position: int
@@ -49,16 +49,21 @@ class _Place(NamedTuple):
 
 
 Ways = dict[tuple[_Class, int], int]
-"""How many ways lead to each class of characters, with the place behind it."""
+"""Number of parses that lead to each character class and the place behind it."""
 
 
 def check(rules: Rules) -> None:
-    """Raise ConfigError where a rule reads the same NUM_CHARACTERS characters in too many ways."""
+    """Raise ConfigError if a rule can parse the same NUM_CHARACTERS characters in too many ways.
+
+    From each place it follows the characters that most parses accept, then those that leave most parses open, then each
+    first character whenever it can be read again. None of these finds a loop that another character leads out of.
+    """
     parser = _Parser(rules)
-    for name, alternatives in rules.items():
-        for start in (alternatives, *_loops(alternatives)):
+    places = [(name, one) for name, alternatives in rules.items() for one in (alternatives, *_loops(alternatives))]
+    for follow in (_follow_most_read, _follow_most_left, _follow_each_first):
+        for name, start in places:
             try:
-                _follow(parser, start)
+                follow(parser, start)
             except _TooMany as error:
                 raise ConfigError(
                     f"is ambiguous: rule {name} can read the same few characters in more than {error} ways, the most "
@@ -68,20 +73,37 @@ def check(rules: Rules) -> None:
                 return
 
 
-def _follow(parser: "_Parser", start: Alternatives) -> None:
+def _follow_most_read(parser: "_Parser", start: Alternatives) -> None:
+    _follow(parser, parser.begin(start), parser.most_read)
+
+
+def _follow_most_left(parser: "_Parser", start: Alternatives) -> None:
+    _follow(parser, parser.begin(start), parser.most_left)
+
+
+def _follow_each_first(parser: "_Parser", start: Alternatives) -> None:
     ways = parser.begin(start)
+    for point in _points(ways):
+        _follow(parser, ways, _preferring(point, parser))
+
+
+def _preferring(point: int, parser: "_Parser") -> Callable[["Ways"], int]:
+    return lambda ways: point if any(kind.matches(point) for kind, _ in ways) else parser.most_read(ways)
+
+
+def _follow(parser: "_Parser", ways: "Ways", choose: Callable[["Ways"], int]) -> None:
     most = last_growth = 0
     for num_read in range(1, NUM_CHARACTERS + 1):
         if not ways or num_read - last_growth > _PATIENCE:
             return
-        ways = parser.read(ways)
+        ways = parser.read(ways, choose(ways))
         num = sum(ways.values())
         if num > most:
             most, last_growth = num, num_read
 
 
 def _loops(alternatives: Alternatives) -> Iterator[Alternatives]:
-    """Everything repeated, as a rule of its own."""
+    """Yield every repeated item as a rule of its own."""
     for items in alternatives:
         for item in items:
             if item.high != 1:
@@ -91,15 +113,15 @@ def _loops(alternatives: Alternatives) -> Iterator[Alternatives]:
 
 
 class _TooMany(Exception):
-    """A limit, as text."""
+    """A limit on parses or stacks was exceeded; its argument is the limit, as text."""
 
 
 class _NoStepsLeft(Exception):
-    """MAX_STEPS places were looked at."""
+    """The MAX_STEPS places and characters are used up."""
 
 
 class _Parser:
-    """The stacks of llama.cpp's grammar parser, each known by a number; raises _TooMany and _NoStepsLeft."""
+    """Model of llama.cpp's grammar parser, with numbered stacks; raises _TooMany and _NoStepsLeft."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -109,22 +131,22 @@ class _Parser:
         self._places: list[_Place] = []
         self._of_place: dict[_Place, int] = {}
         self._reachable: dict[int, list[tuple[_Class, int]]] = {}
+        self._literals: dict[int, Alternatives] = {}
 
     def begin(self, alternatives: Alternatives) -> Ways:
-        """The ways into these."""
+        """Return the ways to begin the alternatives."""
         ways: Ways = {}
         for place in self._entered(alternatives, _END):
             for way in self._next(place):
                 ways[way] = ways.get(way, 0) + 1
         return ways
 
-    def read(self, ways: Ways) -> Ways:
-        """The ways behind the character that most of them can read."""
-        best = self._most_read(ways)
+    def read(self, ways: Ways, point: int) -> Ways:
+        """Return the ways that remain after reading a character."""
         following: Ways = {}
         self._num_readings = 0
         for (kind, behind), num in ways.items():
-            if kind.matches(best):
+            if kind.matches(point):
                 reached = self._next(behind)
                 for way in reached:
                     following[way] = following.get(way, 0) + num
@@ -135,16 +157,21 @@ class _Parser:
                     raise _TooMany(f"{MAX_STACKS:,}")
         return following
 
-    def _most_read(self, ways: Ways) -> int:
+    def most_read(self, ways: Ways) -> int:
+        """Return the character that most ways can read."""
         kinds: dict[_Class, int] = {}
         for (kind, _), num in ways.items():
             kinds[kind] = kinds.get(kind, 0) + num
-        points = {point for kind in kinds for point in _examples(kind)}
+        points = _points(ways)
         self._num_steps += len(points) * len(kinds)
         return max(points, key=lambda point: sum(num for kind, num in kinds.items() if kind.matches(point)), default=0)
 
+    def most_left(self, ways: Ways) -> int:
+        """Return the character after which most ways go on."""
+        return self.most_read({way: num * len(self._next(way[1])) for way, num in ways.items()})
+
     def _next(self, start: int) -> list[tuple[_Class, int]]:
-        """The classes of characters that can follow a place, each with the place behind it."""
+        """Return the character classes that can follow a place, each with the place behind it."""
         if start in self._reachable:
             return self._reachable[start]
         if self._num_steps > MAX_STEPS:
@@ -180,7 +207,9 @@ class _Parser:
 
     def _alternatives(self, item: Item) -> Alternatives:
         if isinstance(item.node, Terminal):
-            return _literal(item.node.text)
+            if id(item) not in self._literals:  # the same text elsewhere in the grammar is a different parse
+                self._literals[id(item)] = _literal(item.node.text)
+            return self._literals[id(item)]
         return self._rules.get(item.node, []) if isinstance(item.node, str) else item.node
 
     def _entered(self, alternatives: Alternatives, parent: int) -> list[int]:
@@ -193,7 +222,7 @@ class _Parser:
         return places
 
     def _number(self, place: _Place) -> int:
-        """The number of a place; behind the last item of a sequence that is where it goes on."""
+        """Return the number of a place; behind the last item of a sequence, that of its parent."""
         items = self._sequences[place.sequence]
         if place.position < len(items) and items[place.position].high == place.times:
             place = place._replace(position=place.position + 1, times=0)
@@ -205,14 +234,17 @@ class _Parser:
         return number
 
 
+def _points(ways: Ways) -> set[int]:
+    return {point for kind, _ in ways for point in _examples(kind)}
+
+
 def _examples(kind: _Class) -> list[int]:
-    """Code points among which is one that a class shares with another, if they share any."""
+    """Return sample code points of a class; if two classes overlap, the samples of both include a common one."""
     return [high + 1 for _, high in kind.ranges] + [0x20] if kind.is_not else [low for low, _ in kind.ranges]
 
 
-@lru_cache(maxsize=4096)
 def _literal(text: str) -> Alternatives:
-    """The characters of a longer literal as items; nothing for any other terminal."""
+    """Return the characters of a literal of more than one as items; nothing for any other terminal."""
     characters = _characters(text)
     return (
         [[Item(Terminal(f'"{found[0]}"'), 1) for found in _CHARACTER.finditer(text[1:-1])]]
@@ -223,7 +255,7 @@ def _literal(text: str) -> Alternatives:
 
 @lru_cache(maxsize=4096)
 def _characters(text: str) -> list[_Class]:
-    """What a terminal matches, character by character; nothing for a token, which is no text."""
+    """Return the character classes that a terminal matches in turn; nothing for a token, which is not text."""
     if text == ".":
         return [_Class((), is_not=True)]
     if text[0] in "!<":
@@ -236,7 +268,7 @@ def _characters(text: str) -> list[_Class]:
 
 
 def _ranges(points: list[tuple[int, str]]) -> Iterator[tuple[int, int]]:
-    """The ranges of a class: a character, or two with a written "-" between them."""
+    """Yield the ranges of a class: a single character, or two with a literal "-" between them."""
     at = 0
     while at < len(points):
         is_range = at + 2 < len(points) and points[at + 1][1] == "-"
@@ -247,5 +279,5 @@ def _ranges(points: list[tuple[int, str]]) -> Iterator[tuple[int, int]]:
 def _point(found: re.Match[str]) -> int:
     digits = found["x"] or found["u"] or found["U"]
     if digits:
-        return int(digits, 16) if re.fullmatch("[0-9a-fA-F]+", digits) else 0  # llama.cpp refuses these afterwards
+        return int(digits, 16) if re.fullmatch("[0-9a-fA-F]+", digits) else 0  # llama.cpp rejects these afterwards
     return ord(found["plain"] or _ESCAPES.get(found["escape"], found["escape"]))

@@ -1,4 +1,4 @@
-"""The request loop of the other arms' child programs: a `Load` first, then `Ask` after `Ask` on the loaded model."""
+"""Request loop of the other runtimes' child programs: one `LoadArm`, then any number of `Ask` on the loaded model."""
 
 import gc
 import os
@@ -16,8 +16,8 @@ from engine.specs import PoolSpec
 
 
 @dataclass(frozen=True)
-class Load:
-    """The model and how it is run; cpus: cores to keep to, empty for all."""
+class LoadArm:
+    """Load order: the model and how it is run. cpus: cores to pin to, empty for all."""
 
     model: str
     spec: PoolSpec
@@ -26,21 +26,21 @@ class Load:
     cpus: list[int]
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Load":
-        """Read what `to_dict` wrote."""
+    def from_dict(cls, values: dict[str, Any]) -> "LoadArm":
+        """Read the values that `to_dict` returned."""
         return cls(**values | {"spec": PoolSpec.from_dict(values["spec"])})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as a request."""
+        """Return plain values, to be sent as a request."""
         return {**asdict(self), "spec": self.spec.to_dict()}
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One request of each stream, all at once.
+    """Simultaneous requests, one per stream.
 
-    prompts: texts or ids; their first `depth` ids are computed before the clock starts. num_generated: tokens each, at
-    least one. ignores_end: go on behind an end of sequence.
+    prompts: texts or ids; their first `depth` ids are computed before the clock starts. num_generated: tokens for each,
+    at least one. ignores_end: continue after an end of sequence.
     """
 
     prompts: list[str | list[int]]
@@ -52,7 +52,7 @@ class Ask:
 
 @dataclass
 class Parts:
-    """Where the seconds of one answer went; what is left of wall_s is the program's own work."""
+    """Time breakdown of one answer, in seconds; the rest of wall_s is the program's own work."""
 
     tokenise_s: float = 0.0
     prefill_s: float = 0.0
@@ -62,9 +62,10 @@ class Parts:
 
 @dataclass
 class Answer:
-    """What one `Ask` took. token_times: moments of each stream's tokens, seconds on the monotonic clock.
+    """Measurements of one `Ask`. token_times: times of each stream's tokens, monotonic seconds.
 
-    num_prompt: tokens of each stream's prompt that the clock saw. wall_s: from `submitted` until all was done.
+    num_prompt: prompt tokens of each stream that were computed while the clock ran. wall_s: from `submitted` until all
+    streams were done.
     """
 
     submitted: float
@@ -76,9 +77,9 @@ class Answer:
 
 @dataclass
 class Ready:
-    """The model is loaded. began: when that began, on the monotonic clock; load_s: seconds that it took.
+    """Reply once the model is loaded. began: start of loading, monotonic seconds; load_s: its duration in seconds.
 
-    num_vocab: size of the vocabulary; controls: ids that are no words; bos: the id that begins a text, None for none.
+    num_vocab: size of the vocabulary; controls: ids without text of their own; bos: id that begins a text, or None.
     """
 
     began: float
@@ -89,7 +90,7 @@ class Ready:
 
 
 class Arm(Protocol):
-    """A way of running the model; `vocab` is llama.cpp's handle of its vocabulary."""
+    """A runtime for the model; `vocab` is llama.cpp's handle of its vocabulary."""
 
     vocab: Any
 
@@ -97,14 +98,14 @@ class Arm(Protocol):
     def close(self) -> None: ...
 
 
-def run(end: socket.socket, open_arm: Callable[[Load], Arm]) -> None:
-    """Load the model of the first request, then answer the others, until the parent hangs up."""
+def run(end: socket.socket, open_arm: Callable[[LoadArm], Arm]) -> None:
+    """Load the model named by the first request, then answer further requests until the parent hangs up."""
     arms: list[Arm] = []
 
     def answer(request: dict[str, Any]) -> Any:
         if arms:
             return arms[0].answer(Ask(**request))
-        arm, ready = _load(open_arm, Load.from_dict(request))
+        arm, ready = _load(open_arm, LoadArm.from_dict(request))
         arms.append(arm)
         return ready
 
@@ -113,7 +114,7 @@ def run(end: socket.socket, open_arm: Callable[[Load], Arm]) -> None:
         arm.close()
 
 
-def _load(open_arm: Callable[[Load], Arm], load: Load) -> tuple[Arm, Ready]:
+def _load(open_arm: Callable[[LoadArm], Arm], load: LoadArm) -> tuple[Arm, Ready]:
     if load.cpus:
         os.sched_setaffinity(0, load.cpus)
     began = time.monotonic()
@@ -127,7 +128,7 @@ def _load(open_arm: Callable[[Load], Arm], load: Load) -> tuple[Arm, Ready]:
 
 
 def _is_control(vocab: Any, token: int) -> bool:
-    """True for ids without text of their own; the same ids as in `Model.vocabulary`."""
+    """Return True for ids without text of their own; the same ids as in `Model.vocabulary`."""
     no_words = llama.LLAMA_TOKEN_ATTR_CONTROL | llama.LLAMA_TOKEN_ATTR_UNKNOWN
     return bool(llama.llama_vocab_get_attr(vocab, token) & no_words or llama.llama_vocab_is_eog(vocab, token))
 

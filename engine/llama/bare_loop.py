@@ -1,6 +1,6 @@
-"""The least that any program must do: llama_decode and llama.cpp's sampler chain.
+"""Bare loop: the minimum that any program must do, llama_decode and llama.cpp's sampler chain.
 
-No figures, no scheduler, no text: what our own loop is held against. `engine.llama.arm` says how it is spoken to.
+Without figures, scheduler or text, it is the reference for our own loop. `engine.llama.arm` defines its protocol.
 """
 
 import socket
@@ -11,14 +11,14 @@ from typing import Any
 
 import llama_cpp.llama_cpp as llama
 
-from engine.llama.arm import Answer, Ask, Load, Parts, check_code, run
+from engine.llama.arm import Answer, Ask, LoadArm, Parts, check_code, run
 from engine.llama.context import Context
 from engine.llama.model import Model
 
 
 @dataclass
 class Stream:
-    """One sequence: its prompt, its chain, the token to compute next and the moments of those it drew."""
+    """One sequence: its prompt, its sampler chain, the token to compute next and the times of its drawn tokens."""
 
     sequence: int
     ids: list[int]
@@ -28,9 +28,9 @@ class Stream:
 
 
 class BareLoop:
-    """Whole prompts, as many tokens a batch as it holds, then one token of every stream a step."""
+    """Runtime that computes whole prompts in full batches, then one token of every stream per step."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: LoadArm) -> None:
         self._model = Model(load.model, load.spec)
         self._context = Context(self._model, load.spec, load.threads, load.threads_batch)
         self._room = load.spec.resolved_n_batch
@@ -60,7 +60,7 @@ class BareLoop:
         return Answer(submitted, wall_s, num_prompt, [stream.times for stream in streams], self._parts)
 
     def close(self) -> None:
-        """Free everything."""
+        """Free batch, context and model."""
         llama.llama_batch_free(self._batch)
         self._context.close()
         self._model.close()
@@ -72,7 +72,7 @@ class BareLoop:
         return ids
 
     def _chain(self, ask: Ask, number: int) -> Any:
-        """llama.cpp's default stages in their order, end of sequence barred where it is to be ignored."""
+        """Return a chain of llama.cpp's default stages in order; bans the end of sequence if it is to be ignored."""
         barred = self._ends if ask.ignores_end else []
         bans = [llama.llama_logit_bias(token, float("-inf")) for token in barred]
         biases = (llama.llama_logit_bias * len(bans))(*bans)
@@ -90,7 +90,7 @@ class BareLoop:
         return chain
 
     def _prefill(self, streams: list[Stream], first: int, *, draws: bool) -> None:
-        """Compute the prompts from position `first` on, and draw each stream's first token."""
+        """Compute the prompts from position `first` on and, if `draws`, draw each stream's first token."""
         ready: list[tuple[Stream, int]] = []
         self._batch.n_tokens = 0
         for stream in streams:
@@ -110,7 +110,7 @@ class BareLoop:
         self._batch.n_tokens = 0
 
     def _generate(self, streams: list[Stream], ask: Ask) -> None:
-        """One token of every stream a step until each has its number, or has ended where that counts."""
+        """Draw one token of every stream per step until each has its number, or has ended if ends are not ignored."""
         ends = set() if ask.ignores_end else set(self._ends)
         going = [stream for stream in streams if stream.token not in ends]
         for number in range(ask.num_generated - 1):
@@ -132,7 +132,7 @@ class BareLoop:
         batch.n_tokens = here + 1
 
     def _run(self) -> float:
-        """Decode the batch; seconds that it took."""
+        """Decode the batch; return the seconds it took."""
         began = time.perf_counter()
         code = llama.llama_decode(self._context.handle, self._batch)
         took = time.perf_counter() - began
@@ -140,7 +140,7 @@ class BareLoop:
         return took
 
     def _draw(self, rows: Iterable[tuple[Stream, int]]) -> None:
-        """The next token of each stream from its row; llama.cpp accepts it itself."""
+        """Draw the next token of each stream from its row; llama_sampler_sample also accepts it."""
         began = time.perf_counter()
         for stream, row in rows:
             stream.token = llama.llama_sampler_sample(stream.chain, self._context.handle, row)
@@ -149,5 +149,5 @@ class BareLoop:
 
 
 def main(end: socket.socket) -> None:
-    """Answer requests by this arm."""
+    """Answer requests with this runtime."""
     run(end, BareLoop)

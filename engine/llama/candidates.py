@@ -1,4 +1,4 @@
-"""The array of candidates that llama.cpp's samplers work on, over memory of our own and made only once."""
+"""Candidate array for llama.cpp's samplers, over memory of our own that is allocated only once."""
 
 import ctypes
 from array import array
@@ -15,8 +15,8 @@ _NOTHING_SELECTED = -1
 class Candidates:
     """A llama_token_data_array with room for `size` rows of CANDIDATE, ids from 0 to size - 1.
 
-    Let the kernel fill what lies at `address`, fill it, or fill what `take` gives; hand `pointer` to samplers; then
-    read `kept`, and `token` where they drew one.
+    Have the kernel fill it at `address`, call `fill`, or write to the rows that `take` returns; pass `pointer` to
+    samplers; then read `kept`, and `token` if they drew one.
     """
 
     def __init__(self, size: int) -> None:
@@ -29,13 +29,13 @@ class Candidates:
         self._token_of = kernel().token_of
 
     def take(self, size: int) -> npt.NDArray[np.void]:
-        """The first `size` rows, to be filled; nothing selected, not sorted."""
+        """Reset to the first `size` rows, unsorted and with nothing selected, and return them to be filled."""
         words = self._words
         words[0], words[1], words[2], words[3] = self._start, size, _NOTHING_SELECTED, 0
         return self._rows[:size]
 
     def fill(self, ids: npt.NDArray[np.integer], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Take as many rows as there are ids and fill them; gives their logits, which may still be changed."""
+        """Fill as many rows as there are ids; return a view of their logits, which may still be changed."""
         rows = self.take(len(ids))
         rows["id"] = ids
         filled: npt.NDArray[np.float32] = rows["logit"]
@@ -44,11 +44,11 @@ class Candidates:
 
     @property
     def kept(self) -> npt.NDArray[np.void]:
-        """The rows that the samplers have left; some stages move the start of the array."""
+        """Rows that have survived the samplers; some stages move the start of the array."""
         first = (self._words[0] - self._start) // CANDIDATE.itemsize
         return self._rows[first : first + self._words[1]]
 
     @property
     def token(self) -> int:
-        """What a chain that ended in a draw has taken."""
+        """Token selected by a chain that ends in a draw."""
         return self._token_of(self.address)

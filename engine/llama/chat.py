@@ -1,4 +1,4 @@
-"""Chat templates, rendered in Jinja's sandbox. They are programs from outside: for a process of its own."""
+"""Chat template rendering in Jinja's sandbox. Templates are foreign programs: run this in a separate process."""
 
 import datetime
 import json
@@ -17,9 +17,9 @@ MAX_CHARACTERS = 1 << 20
 
 
 def render_chat(template: str, messages: Sequence[Mapping[str, str]], bos: str, eos: str) -> str:
-    """The prompt text of `messages` (role, content) with the opening of the assistant's turn.
+    """Render `messages` (role, content) to the prompt text, including the opening of the assistant's turn.
 
-    Raises ConfigError where the template refuses the messages, fails or writes too much.
+    Raises ConfigError if the template refuses the messages, fails or writes too much.
     """
     try:
         text = _compiled(template).render(

@@ -1,4 +1,4 @@
-"""KV cache and compute buffers of one model: batches in, rows of logits out, sequences copied and cut."""
+"""Inference context: KV cache and compute buffers of one model; decodes batches, copies and truncates sequences."""
 
 import ctypes
 from array import array
@@ -23,7 +23,8 @@ _get_logits = quick(llama.llama_get_logits, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Chunk(NamedTuple):
-    """Tokens of one sequence in a batch: ids (n,), the first position, how many of the last rows want logits."""
+    """Tokens of one sequence in a batch: ids (n,), the first position, and for how many of the last ones to compute
+    logits."""
 
     sequence: int
     ids: Sequence[int]
@@ -32,9 +33,10 @@ class Chunk(NamedTuple):
 
 
 class Batch:
-    """Room for `size` tokens of any sequences, over arrays of our own, so that filling it is an assignment.
+    """A llama_batch of up to `size` tokens of any sequences, over arrays of our own, so that filling it is an
+    assignment.
 
-    struct: as llama_decode takes it.
+    struct: the argument of llama_decode.
     """
 
     def __init__(self, size: int) -> None:
@@ -54,7 +56,7 @@ class Batch:
         )
 
     def fill(self, chunks: Sequence[Chunk]) -> int:
-        """Put the chunks in, instead of what was there; returns the number of rows that will have logits."""
+        """Replace the contents with the chunks; returns the number of rows that will have logits."""
         end = 0
         num_rows = 0
         for sequence, ids, position, rows in chunks:
@@ -73,9 +75,9 @@ class Batch:
 
 
 class Context:
-    """One llama_context with a KV stream for each sequence. Not for use from several threads at once.
+    """One llama_context with a KV stream for each sequence. Not thread-safe.
 
-    Raises ModelError when llama.cpp cannot make it, most often for want of memory.
+    Raises ModelError when llama.cpp cannot create it, most often for lack of memory.
     """
 
     def __init__(self, model: Model, spec: PoolSpec, threads: int, threads_batch: int) -> None:
@@ -106,20 +108,20 @@ class Context:
         self._rows_at = 0
 
     def fill(self, chunks: Sequence[Chunk]) -> int:
-        """Put the chunks into the batch; returns the number of rows that will have logits."""
+        """Fill the batch with the chunks; returns the number of rows that will have logits."""
         return self._batch.fill(chunks)
 
     def decode(self) -> int:
-        """Run the filled batch; returns llama_decode's code."""
+        """Run llama_decode on the filled batch; returns its code."""
         code: int = llama.llama_decode(self.handle, self._batch.struct)
         return code
 
     def set_threads(self, threads: int, threads_batch: int) -> None:
-        """From the next decode on: the threads of a batch of one token, and those of larger ones."""
+        """Set the thread counts for batches of one token and for larger ones, from the next decode on."""
         llama.llama_set_n_threads(self.handle, threads, threads_batch)
 
     def logits(self, num_rows: int) -> list[Row]:
-        """The rows of logits that were asked for, in batch order; gone at the next decode."""
+        """Return the requested rows of logits in batch order; valid until the next decode."""
         address = _get_logits(self.handle)
         if address != self._rows_at or num_rows > len(self._rows):
             self._rows_at = address
@@ -132,17 +134,17 @@ class Context:
         llama.llama_memory_seq_cp(self.memory, source, target, -1, -1)
 
     def cut(self, sequence: int, length: int) -> bool:
-        """Forget all but the first `length` positions; False (and all forgotten) where the model cannot do that."""
+        """Drop all but the first `length` positions; returns False, with all dropped, if the model cannot do that."""
         if llama.llama_memory_seq_rm(self.memory, sequence, length, -1):
             return True
         llama.llama_memory_seq_rm(self.memory, sequence, -1, -1)
         return False
 
     def close(self) -> None:
-        """Free cache and buffers."""
+        """Free the KV cache and buffers."""
         llama.llama_free(self.handle)
 
 
 def _pointer(values: "array[int]", kind: Any) -> Any:
-    """Where an array lies, as a pointer to `kind`; the array must outlive it and keep its size."""
+    """Return a pointer of type `kind` to an array's memory; the array must outlive it and keep its size."""
     return ctypes.cast(values.buffer_info()[0], ctypes.POINTER(kind))

@@ -1,6 +1,6 @@
 """Exact figures of one row of logits: normaliser, entropy, rank, the k most probable tokens, and the record of a step.
 
-kernel.c computes them; this gives it memory.
+kernel.c computes them; this module provides its memory.
 """
 
 import ctypes
@@ -20,19 +20,19 @@ Logits = npt.NDArray[np.float32]
 
 
 class Row(NamedTuple):
-    """Logits (vocab,) that follow one token, and where they lie in memory."""
+    """Logits (vocab,) that follow one token, and their memory address."""
 
     logits: Logits
     address: int
 
 
 def row_of(logits: Logits) -> Row:
-    """The row of a contiguous array, which must outlive it."""
+    """Return a Row over a contiguous array, which must outlive it."""
     return Row(logits, logits.ctypes.data)
 
 
 class Drawn(NamedTuple):
-    """How a token was taken: `draw` is the uniform that decided; NaN where there was none."""
+    """A chosen token: `draw` is the uniform number that decided, NaN if there was none."""
 
     token: int
     draw: float
@@ -40,10 +40,10 @@ class Drawn(NamedTuple):
 
 
 class Distribution:
-    """Looks at rows of one vocabulary size and writes down the steps that were taken on them.
+    """Analyses rows of one vocabulary size and records the steps taken on them.
 
     After look() the first k of `top`, rows of CANDIDATE, are the most probable tokens, largest logit first, ties by id.
-    address: where what is known of the row lies.
+    address: memory address of the row's results (a Look).
     """
 
     def __init__(self, num_vocab: int) -> None:
@@ -63,22 +63,23 @@ class Distribution:
         self._written = self._out.data
 
     def look(self, row: Row, k: int, *, is_measured: bool) -> None:
-        """Find the min(k, vocab) most probable tokens of a row, at least one, and its figures where asked for.
+        """Find the min(k, vocab) most probable tokens of a row, at least one, and its figures if `is_measured`.
 
-        Raises ModelError for a row that holds NaN or nothing finite.
+        Raises ModelError for a row that holds NaN, +inf or nothing finite.
         """
         if not self._look_at(self.address, row.address, min(max(k, 1), self._num_vocab), is_measured):
             raise ModelError("the logits hold NaN or nothing finite: the weights are damaged or the model overflowed")
 
     def use_threads(self, num_threads: int) -> None:
-        """How many threads look at the next rows: those that llama.cpp computed them with, where they are shared."""
+        """Set the thread count for the next rows: the one that llama.cpp decodes with, or 1 if OpenMP's threads are not
+        shared with it."""
         self._seen.num_threads = num_threads if self._shares_threads else 1
 
     def record(self, row: Row, drawn: Drawn, elapsed_s: float, k: int, left: Candidates | None = None) -> bytes:
-        """The step that took a token on the row last looked at, as a row of results.step_dtype with k candidates: 0
-        where that was not measured.
+        """Return the step that chose a token on the row last looked at, as a row of results.step_dtype with k
+        candidates; k must be 0 if that row was not measured.
 
-        left: what the samplers have left of the row; None where nobody knows.
+        left: candidates that survived the samplers, None if unknown.
         """
         token, draw, flags = drawn
         if self._seen.is_measured:

@@ -1,4 +1,4 @@
-"""Texts to vectors by a model with pooling: many sequences in one batch, one vector of each."""
+"""Text embedder: turns texts into vectors with a pooling model, many sequences per batch, one vector for each."""
 
 import ctypes
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from engine.llama.library import view
 from engine.llama.model import Model
 
 POOLINGS = {llama.LLAMA_POOLING_TYPE_MEAN, llama.LLAMA_POOLING_TYPE_CLS, llama.LLAMA_POOLING_TYPE_LAST}
-"""Those that give a vector of a whole text; the one that ranks gives a score, and none gives a vector a token."""
+"""Pooling types that yield one vector per text; the one for ranking yields a score, and none a vector per token."""
 
 
 class Embedder:
-    """One context of `num_tokens` tokens a batch, pooled as the model's metadata says. For one thread at a time.
+    """Embedding context with batches of `num_tokens` tokens, pooled as the model's metadata specifies. Not thread-safe.
 
-    Raises ModelError where there is no such pooling, or no room.
+    Raises ModelError if the model has no such pooling, or if the context does not fit in memory.
     """
 
     def __init__(self, model: Model, threads: int, num_tokens: int) -> None:
         self.num_tokens = num_tokens
         self.num_texts = min(num_tokens, int(llama.llama_max_parallel_sequences()))
         params = llama.llama_context_default_params()
-        params.n_ctx = params.n_batch = params.n_ubatch = num_tokens  # what is pooled has to lie in one piece
+        params.n_ctx = params.n_batch = params.n_ubatch = num_tokens  # pooling needs a whole text in one micro-batch
         params.n_seq_max = self.num_texts
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = params.embeddings = params.no_perf = True
@@ -46,7 +46,10 @@ class Embedder:
         self._batch = Batch(num_tokens)
 
     def embed(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
-        """Vectors (n, dim) of ids of up to `num_texts` texts, none empty, with at most `num_tokens` tokens in all."""
+        """Return vectors (n, dim) of up to `num_texts` texts, given as ids, none empty, at most `num_tokens` in all.
+
+        Raises ModelError when llama_decode fails.
+        """
         self._batch.fill([Chunk(sequence, ids, 0, len(ids)) for sequence, ids in enumerate(texts)])
         if self._memory:
             llama.llama_memory_clear(self._memory, False)
@@ -60,5 +63,5 @@ class Embedder:
         return view(ctypes.addressof(found.contents), (self.dim,), np.float32).copy()
 
     def close(self) -> None:
-        """Free its buffers."""
+        """Free the context."""
         llama.llama_free(self._handle)

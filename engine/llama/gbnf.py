@@ -1,4 +1,4 @@
-"""GBNF text: its structure, counted and held to limits before llama.cpp's recursive parser expands it."""
+"""GBNF grammar reader: parses a grammar and enforces limits before llama.cpp's recursive parser expands it."""
 
 import re
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from engine.specs import MAX_GRAMMAR_CHARACTERS
 
 MAX_NESTING = 100
 MAX_REPETITIONS = 2000
-"""llama.cpp's MAX_REPETITION_THRESHOLD (llama-grammar.cpp); an upper bound beyond it silently means no bound there."""
+"""llama.cpp's MAX_REPETITION_THRESHOLD (llama-grammar.cpp); it silently treats a larger upper bound as unbounded."""
 MAX_RULES = 20_000
 MAX_ELEMENTS = 200_000
 MAX_WAYS = 1000
-"""Ways in which a rule can begin: llama.cpp keeps a stack for each, and compares every token with every stack."""
+"""Ways in which a rule can begin: llama.cpp stores a stack for each, and compares every token with every stack."""
 
 _TOKEN = re.compile(
     r"""(?P<space> (?:[ \t\r\n]|\#[^\r\n]*+)++ )
@@ -25,20 +25,20 @@ _TOKEN = re.compile(
       | (?P<mark> ::= | [|()] )""",
     re.VERBOSE | re.DOTALL,
 )
-# What is not closed goes on to the end, so that its characters are read once.
+# An unclosed literal, class or token name extends to the end of the text, so that its characters are scanned only once.
 _NAMED_TOKEN = re.compile(
     r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z)|\[(?:[^\]\\]|\\.)*+(?:\]|\\?\Z)|\#[^\r\n]*+)|<(?!\[)[^>]*+(?:>|\Z)', re.DOTALL
 )
 
 
 class Terminal(NamedTuple):
-    """A literal, a class of characters or a token, as it is written."""
+    """A literal, a character class or a token, as written in the grammar."""
 
     text: str
 
 
 class Item(NamedTuple):
-    """One place of a sequence: the name of a rule, the alternatives of a group, or a terminal; repeated.
+    """One item of a sequence: a rule name, the alternatives of a group, or a terminal, repeated `low` to `high` times.
 
     size: elements that it takes in llama.cpp; high None: no upper bound.
     """
@@ -55,7 +55,8 @@ Rules = dict[str, Alternatives]
 
 
 def read(text: str) -> Rules:
-    """The rules of a grammar within all limits. Raises ConfigError, which names the limit that it is beyond."""
+    """Parse a grammar and return its rules. Raises ConfigError for a syntax error or an exceeded limit, which it
+    names."""
     if len(text) > MAX_GRAMMAR_CHARACTERS:
         raise ConfigError(f"has {len(text):,} characters; at most {MAX_GRAMMAR_CHARACTERS:,} are allowed")
     reader = _Reader(text)
@@ -70,12 +71,12 @@ def read(text: str) -> Rules:
 
 
 def without_token_names(text: str) -> str:
-    """The grammar with token 0 in place of every token given by name, which only a vocabulary can resolve."""
+    """Return the grammar with token 0 in place of every token given by name, which only a vocabulary can resolve."""
     return _NAMED_TOKEN.sub(lambda found: found[1] or "<[0]>", text)
 
 
 class _Reader:
-    """Recursive descent over the tokens of a grammar, counting what llama.cpp would make of it."""
+    """Recursive-descent parser that also counts the rules and elements to which llama.cpp would expand a grammar."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -84,7 +85,7 @@ class _Reader:
         self.num_rules = self.num_elements = 0
 
     def rules(self) -> Rules:
-        """Alternatives of each rule by its name."""
+        """Parse all rules; return the alternatives of each rule by its name."""
         found = {}
         while self._token is not None:
             if self._token.lastgroup != "rule":
@@ -114,7 +115,7 @@ class _Reader:
         return ConfigError(f"cannot be read from line {line:,} on, at {self._text[at : at + 30]!r}")
 
     def _mark(self) -> str:
-        """The mark at this place; empty for anything else."""
+        """Return the mark at the current token; empty for any other token."""
         return self._token[0] if self._token and self._token.lastgroup == "mark" else ""
 
     def _alternatives(self, depth: int) -> Alternatives:
@@ -159,7 +160,8 @@ class _Reader:
         return items
 
     def _repeated(self, item: Item, times: re.Match[str]) -> Item:
-        """The item repeated; llama.cpp copies its elements for the lower bound and makes a rule of each beyond it."""
+        """Return the item repeated; llama.cpp copies its elements up to the lower bound, and adds a rule for each
+        further repetition."""
         low, high = _bounds(times)
         num_optional = 1 if high is None else high - low
         self.num_rules += num_optional
@@ -183,7 +185,7 @@ def _bounds(times: re.Match[str]) -> tuple[int, int | None]:
 
 
 class _Beginnings:
-    """What stands first in each rule, and next where that may be empty: llama.cpp follows all of it at once."""
+    """First items of each rule, including those behind items that may be empty: llama.cpp follows them all at once."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -200,7 +202,7 @@ class _Beginnings:
                 undecided.extend(users.get(name, ()))
 
     def check(self) -> None:
-        """Raise ConfigError for left recursion, and for rules that begin in more than MAX_WAYS ways."""
+        """Raise ConfigError for left recursion, and for a rule that can begin in more than MAX_WAYS ways."""
         firsts = {name: set(self._first_rules(alternatives)) for name, alternatives in self._rules.items()}
         ways: dict[str, int] = {}
         try:
@@ -247,12 +249,12 @@ class _Beginnings:
             num, is_empty = ways[item.node], item.node in self._may_be_empty
         else:
             num, is_empty = self._num_ways(item.node, ways), any(map(self._is_empty_sequence, item.node))
-        # llama.cpp makes a rule of each further time, and where one may be empty, each goes on with every later one
+        # llama.cpp makes each further repetition a rule; if the item may be empty, each continues with all later ones
         return num * max(item.high or item.low + 1, 1) ** 2 if is_empty else num
 
 
 def _names(alternatives: Alternatives) -> Iterator[str]:
-    """Rules that are named anywhere in these."""
+    """Yield the names of all rules referenced in the alternatives."""
     for items in alternatives:
         for item in items:
             if isinstance(item.node, str):

@@ -1,4 +1,4 @@
-"""One job on one sequence: its ids, its sampler, its text, and the records of its steps."""
+"""Running job on one sequence: its ids, sampler, generated text, and the records of its steps."""
 
 import math
 import time
@@ -14,7 +14,7 @@ from engine.vocabulary import Vocabulary
 
 
 class Scratch:
-    """Buffers of one vocabulary size that all jobs of a worker share, and where the time over a row went.
+    """Buffers of one vocabulary size that all jobs of a worker share, and totals of the time spent on rows.
 
     distribution_s: seconds spent on the model's own figures and candidates; sample_s: on the sampler chain.
     """
@@ -27,17 +27,17 @@ class Scratch:
 
 
 class Clock(NamedTuple):
-    """Monotonic seconds: submitted by the caller, taken from the queue."""
+    """Monotonic seconds: when the caller submitted the job, and when it left the queue."""
 
     submitted: float
     started: float
 
 
 class Generation:
-    """State of a running job: its prompt `ids`, and `pending`, the drawn token that is not in the cache yet.
+    """State of a running job: its prompt `ids`, and `pending`, the drawn token that is not in the KV cache yet.
 
-    threads, threads_batch: which computed most steps and most chunks of prompts while it ran, once it ended.
-    decodes_before: Threads.num_decodes when it began.
+    threads, threads_batch: thread counts that computed most steps and most chunks of prompts while it ran, set once it
+    ended. decodes_before: Threads.num_decodes when it began.
     """
 
     def __init__(
@@ -60,13 +60,16 @@ class Generation:
         self._previous = clock.submitted
 
     def replay(self, row: Row, token: int, scratch: Scratch) -> None:
-        """Draw as when `token` was generated, so that every generator stands where it stood, and take `token`."""
+        """Repeat the draw made when `token` was generated, to restore the state of every generator; accept `token`."""
         scratch.distribution.look(row, self.sampler.num_presorted, is_measured=False)
         self.sampler.choose(row, scratch.distribution, scratch.room)
         self.sampler.accept(token)
 
     def step(self, row: Row, now: float, scratch: Scratch) -> bytes:
-        """Draw the next token from a row of logits; raises ModelError naming the step for a row that is not finite."""
+        """Draw the next token from a row of logits and return the step's record.
+
+        Raises ModelError, which names the token, for a row that is not finite.
+        """
         k, seen, room = self.request.top_k, scratch.distribution, scratch.room
         began = time.perf_counter()
         self._look(row, seen, max(k, self.sampler.num_presorted), is_measured=k > 0)
@@ -86,7 +89,10 @@ class Generation:
             raise ModelError(f"generated token {self.num_generated + 1}: {error}") from error
 
     def score(self, row: Row, token: int, now: float, scratch: Scratch) -> bytes:
-        """Figures of a prompt token under the row before it."""
+        """Return the record of a prompt token, scored under the row before it.
+
+        Raises ModelError for a row that is not finite.
+        """
         k, seen = self.request.top_k, scratch.distribution
         try:
             seen.look(row, k, is_measured=True)
@@ -99,7 +105,7 @@ class Generation:
         return elapsed
 
     def _take(self, token: int, now: float) -> None:
-        """Count the drawn token and see whether it ends the job."""
+        """Append the drawn token and determine whether it ends the job."""
         self.num_generated += 1
         self.first_at = now if self.num_generated == 1 else self.first_at
         self.last_at = now
@@ -118,7 +124,7 @@ class Generation:
             self.finish_reason = "length"
 
     def finish_scored(self, now: float) -> None:
-        """The prompt is computed and nothing is to be generated."""
+        """Finish a job that generates nothing, once its prompt is computed."""
         self.finish_reason = "length"
         self.first_at = self.last_at = now
 

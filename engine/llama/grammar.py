@@ -1,4 +1,4 @@
-"""A GBNF grammar as a llama.cpp sampler that is never given a token it would abort on."""
+"""Grammar sampler: llama.cpp's GBNF sampler, guarded against tokens on which it would abort."""
 
 import time
 from typing import Any
@@ -11,14 +11,15 @@ from engine.llama.candidates import Candidates
 from engine.llama.library import not_null
 
 MAX_CALL_S = 0.5
-"""Processor time of one call into the parser, while all streams of the worker wait."""
+"""CPU seconds for one call into the parser, while all streams of the worker wait."""
 
 
 class Grammar:
-    """One grammar's state along one sequence; the text was checked before it came to this process.
+    """State of one grammar along one sequence; the text was checked before it reached this process.
 
-    Raises ConfigError for a text that is no grammar with a root rule, as one may be that names tokens this vocabulary
-    has not; and where a call takes longer than MAX_CALL_S, before the next ones take still longer.
+    Raises ConfigError for a text that llama.cpp cannot parse or that has no root rule, which includes one that names
+    tokens missing from this vocabulary; and when a call takes longer than MAX_CALL_S, as later ones may take even
+    longer.
     """
 
     def __init__(self, vocab: Any, text: str) -> None:
@@ -30,7 +31,7 @@ class Grammar:
         self._alone = Candidates(1)
 
     def allows(self, token: int) -> bool:
-        """True if the grammar can go on with `token`; asked on an array of one."""
+        """Return True if the grammar can continue with `token`; tested on an array of one candidate."""
         row = self._alone.take(1)
         row[0] = (token, 1.0, 0.0)
         self.restrict(self._alone)
@@ -43,7 +44,7 @@ class Grammar:
         self._check_time(began)
 
     def accept(self, token: int) -> None:
-        """Go on with `token`; raises ConfigError where the grammar forbids it (llama.cpp itself would abort)."""
+        """Advance by `token`; raises ConfigError if the grammar forbids it (llama.cpp itself would abort)."""
         if not self.allows(token):
             raise ConfigError(f"the grammar does not allow token {token} at this place")
         began = time.thread_time()

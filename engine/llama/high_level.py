@@ -1,7 +1,7 @@
-"""llama-cpp-python as most programs use it: `Llama.create_completion`.
+"""High-level runtime: llama-cpp-python as most programs use it, `Llama.create_completion`.
 
-The four functions of llama.cpp that it calls are timed by wrapping them, at less than a microsecond a call; the rest of
-the time is its own. `engine.llama.arm` says how the program is spoken to.
+The four functions of llama.cpp that it calls are timed by wrapping them, at less than a microsecond per call; the rest
+of the time is its own. `engine.llama.arm` defines the protocol.
 """
 
 import socket
@@ -13,14 +13,14 @@ import llama_cpp.llama_cpp as llama
 from llama_cpp import Llama
 
 from engine.errors import ModelError
-from engine.llama.arm import Answer, Ask, Load, Parts, run
+from engine.llama.arm import Answer, Ask, LoadArm, Parts, run
 from engine.llama.library import GGML_TYPES
 
 
 class HighLevel:
-    """One `Llama` object; one stream."""
+    """Runtime with one `Llama` object and one stream."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: LoadArm) -> None:
         spec = load.spec
         try:
             self._llama: Any = Llama(
@@ -33,7 +33,7 @@ class HighLevel:
                 n_ubatch=spec.resolved_n_ubatch,
                 n_threads=load.threads,
                 n_threads_batch=load.threads_batch,
-                # it has no "auto", which takes flash attention wherever the backend has it
+                # it has no "auto", which would use flash attention wherever the backend supports it
                 flash_attn=spec.flash_attn is not False,
                 type_k=GGML_TYPES[spec.type_k],
                 type_v=GGML_TYPES[spec.type_v],
@@ -52,10 +52,10 @@ class HighLevel:
         llama.llama_decode = lambda context, batch: (decoding if self._times else computing)(context, batch)
 
     def answer(self, ask: Ask) -> Answer:
-        """Complete the one prompt; nothing but its first `depth` ids is reused from before.
+        """Complete the one prompt; no cached tokens are reused except its first `depth` ids.
 
-        A bias against the end of sequence would be a Python callback over the whole vocabulary here, so where it is to
-        be ignored the question whether a token is one is answered with no.
+        A bias against the end of sequence would be a Python callback over the whole vocabulary, so to ignore it,
+        llama_vocab_is_eog is replaced by a function that returns False. Raises ModelError if create_completion fails.
         """
         (prompt,) = ask.prompts
         llama.llama_vocab_is_eog = (lambda _vocab, _token: False) if ask.ignores_end else self._is_end
@@ -73,7 +73,7 @@ class HighLevel:
         return Answer(submitted, wall_s, [num_prompt], [self._times], self._parts)
 
     def close(self) -> None:
-        """Free everything."""
+        """Free the model and its context."""
         self._llama.close()
 
     def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,5 +95,5 @@ class HighLevel:
 
 
 def main(end: socket.socket) -> None:
-    """Answer requests by this arm."""
+    """Answer requests with this runtime."""
     run(end, HighLevel)

@@ -1,4 +1,4 @@
-"""JSON schemas as GBNF grammars, by llama-cpp-python's converter. For a process of its own: some patterns never end."""
+"""JSON schema to GBNF conversion by llama-cpp-python. Run it in a separate process: it never ends on some patterns."""
 
 import json
 from typing import Any
@@ -9,11 +9,11 @@ from engine.errors import ConfigError
 from engine.llama.gbnf import MAX_REPETITIONS
 
 MAX_DEPTH = 128
-"""Levels of JSON; each object within an object takes two."""
+"""Levels of JSON; each nested object takes two."""
 MAX_MEMBERS = 1000
-"""Values of an enum, alternatives, items of a tuple."""
+"""Maximum number of values of an enum, of alternatives, and of items of a tuple."""
 MAX_PROPERTIES = 256
-"""The converter makes a rule for each optional property after each other one."""
+"""The converter creates a rule for each pair of optional properties that may follow each other."""
 
 _BOUNDS = (("minLength", "maxLength"), ("minItems", "maxItems"))
 _MEMBERS = ("enum", "anyOf", "oneOf", "allOf", "items", "prefixItems")
@@ -21,7 +21,7 @@ _VALUES = ("const", "enum", "default", "examples")
 
 
 def gbnf_of_schema(text: str) -> str:
-    """The grammar of a schema. Raises ConfigError for what is no schema, has no grammar, or is beyond a limit."""
+    """Convert a schema to a grammar. Raises ConfigError if it is not a schema, has no grammar, or exceeds a limit."""
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -34,14 +34,14 @@ def gbnf_of_schema(text: str) -> str:
         grammar: str = llama_grammar.json_schema_to_gbnf(text)
     except MemoryError:
         raise
-    except Exception as error:  # the converter asserts, and takes for granted what a schema need not have
+    except Exception as error:  # the converter uses assertions, and presumes keys that a schema need not have
         said = str(error) if isinstance(error, AssertionError | ValueError) else repr(error)
         raise ConfigError(f"cannot be turned into a grammar: {said[:300]}") from error
     return grammar
 
 
 def _check(schema: Any, path: str, depth: int) -> None:
-    """Hold a schema, and all within it, to the limits."""
+    """Check a schema, and everything nested in it, against the limits; raises ConfigError."""
     if depth > MAX_DEPTH:
         raise ConfigError(f"has more than {MAX_DEPTH} levels, the most allowed, at {path[:60]}…")
     if isinstance(schema, list):
@@ -64,7 +64,7 @@ def _check(schema: Any, path: str, depth: int) -> None:
 
 
 def _check_bounds(schema: dict[str, Any], low: str, high: str, path: str) -> None:
-    """Raise for a repetition that llama.cpp refuses, or takes for one without an upper bound."""
+    """Raise ConfigError for a repetition that llama.cpp rejects or would treat as unbounded."""
     for name in (low, high):
         num = schema.get(name)
         if isinstance(num, dict):  # a property of that name
@@ -81,10 +81,10 @@ def _check_bounds(schema: dict[str, Any], low: str, high: str, path: str) -> Non
 def _repetition(
     item: str, low: int, high: int | None, separator_rule: str | None = None, item_rule_is_literal: bool = False
 ) -> str:
-    """`item` repeated, in place of the converter's own function.
+    """Return the grammar text of `item` repeated; replaces the converter's own function.
 
-    That one writes repetitions out: a maxLength of 2,000 is 2,000 groups inside each other. An empty alternative stands
-    where "?" would do, because llama.cpp counts what is behind a "?" as repeated.
+    The original writes repetitions out: a maxLength of 2,000 becomes 2,000 nested groups. An empty alternative is used
+    instead of "?", because llama.cpp counts a group with "?" as repeated.
     """
     del item_rule_is_literal
     if not separator_rule:

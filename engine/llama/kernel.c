@@ -1,9 +1,9 @@
-/* What a step asks of a row of logits: its best tokens, exact figures, and the record of what was drawn.
+/* Analysis of a row of logits for one step: its best tokens, exact figures, and the record of the drawn token.
 
-   Between two decodes nothing of a program is left in the caches, so that a step in Python costs more in fetching the
-   program than in arithmetic; here it is one short stretch of code over memory that lies together. kernel.py describes
-   the same structures to Python. Vectors are those of GCC and Clang, which every processor can be compiled for, and as
-   wide as most have them: the parts of a wider one would be compared one by one. */
+   After a decode none of the program is left in the CPU caches, so that a step in Python would spend more time fetching
+   the program than on arithmetic; this is one short stretch of code over contiguous memory. kernel.py describes the
+   same structures to Python. Vectors use the extensions of GCC and Clang, which compile for every processor, and are as
+   wide as most processors support: the parts of a wider one would be compared one by one. */
 
 #include <math.h>
 #include <stdbool.h>
@@ -36,7 +36,7 @@ typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 typedef double doubles __attribute__((vector_size(8 * LANES)));
 
-/* llama_token_data and llama_token_data_array of llama.h, and behind that the memory that `data` starts in */
+/* llama_token_data and llama_token_data_array of llama.h, the latter followed by the start of the memory of `data` */
 typedef struct {
     int32_t id;
     float logit, p;
@@ -57,22 +57,22 @@ typedef struct {
     int32_t flags, num_kept;
 } record;
 
-/* What is known of CHUNK tokens of a row: their largest logit, and the sums of e^x and x e^x over x = logit - highest. */
+/* Partial results for CHUNK tokens of a row: the largest logit, and the sums of e^x and x e^x, x = logit - highest. */
 typedef struct {
     double total, weighted, highest;
 } part;
 
-/* The best tokens that one thread has found, as a heap of at most k keys. None below `least` can be among the k best of
-   the row: as many better ones are known, here or to another thread. */
+/* The best tokens that one thread has found, as a heap of at most k keys. No key below `least` can be among the k best
+   of the row: k better ones are known to this thread or to another. */
 typedef struct {
     uint64_t *keys;
     uint64_t least;
     int32_t num, k;
 } finds;
 
-/* What is known of one row: its best `num_top` tokens, largest logit first and ties by id, and where it `is_measured`
-   the log of the summed exponentials and the entropy in nats. `top`, `heap` and `p_by_id` have room for the
-   vocabulary, `parts` for its chunks. `num_threads` look at a row; they change nothing of what is found. */
+/* Results for one row: its best `num_top` tokens, largest logit first and ties by id, and if it `is_measured` the log
+   of the summed exponentials and the entropy in nats. `top`, `heap` and `p_by_id` have room for the vocabulary, `parts`
+   for its chunks. `num_threads` threads analyse a row; their number does not affect the results. */
 typedef struct {
     candidate *top;
     uint64_t *heap;
@@ -83,7 +83,7 @@ typedef struct {
     bool is_measured;
 } look;
 
-/* A number that is larger for a better token: one of a larger logit, or of the same and a smaller id. */
+/* Return a key that is larger for a better token: one with a larger logit, or with the same logit and a smaller id. */
 static inline uint64_t key_of(int32_t id, float logit) {
     union {
         float real;
@@ -97,7 +97,7 @@ static inline int32_t id_of(uint64_t key) {
     return (int32_t)~(uint32_t)key;
 }
 
-/* Put `moved` into the heap's place `at` or below; the worst stands at the top. */
+/* Put `moved` into the heap at index `at` or below; it is a min-heap, with the worst key at the top. */
 static void sift(uint64_t *heap, int32_t size, int32_t at, uint64_t moved) {
     for (int32_t child; (child = 2 * at + 1) < size; at = child) {
         child += child + 1 < size && heap[child + 1] < heap[child];
@@ -119,7 +119,7 @@ static void sort_best_first(uint64_t *heap, int32_t size) {
     }
 }
 
-/* True where one of GROUP logits is no smaller than the limit, or it or the limit is NaN. */
+/* Return true if one of GROUP logits is not smaller than the limit, or if it or the limit is NaN. */
 ALWAYS_INLINE bool reaches(const float *logits, float limit) {
     quad_ints found = {0};
     for (int32_t i = 0; i < GROUP; i += 4) found |= ~(*(const quad *)(logits + i) < limit);
@@ -127,8 +127,8 @@ ALWAYS_INLINE bool reaches(const float *logits, float limit) {
     return both[0] | both[1];
 }
 
-/* Add the tokens first to last of a row that are better than `least`; GROUP logits of which none can be are passed over.
-   False where a logit is NaN. */
+/* Add the tokens of a row from `first` to before `last` that are better than `least`; GROUP logits of which none can be
+   are skipped. Returns false if a logit is NaN. */
 static bool find_best(finds *mine, const float *row, int32_t first, int32_t last) {
     uint64_t *keys = mine->keys, least = mine->least;
     float limit = least ? row[id_of(least)] : NAN;
@@ -155,7 +155,7 @@ static bool find_best(finds *mine, const float *row, int32_t first, int32_t last
     return true;
 }
 
-/* Put the k best of the keys at the heap's beginning into `top`. */
+/* Put the k best of the first `num_keys` keys of the heap into `top`, best first. */
 static void list_top(look *seen, const float *row, int32_t num_keys, int32_t k) {
     uint64_t *heap = seen->heap;
     make_heap(heap, k);
@@ -165,10 +165,10 @@ static void list_top(look *seen, const float *row, int32_t num_keys, int32_t k) 
     for (int32_t i = 0; i < k; i++) seen->top[i] = (candidate){id_of(heap[i]), row[id_of(heap[i])], 0};
 }
 
-/* What is smaller counts as this: its exponential, 1e-38, is a normal number and nothing beside the 1 of the largest. */
+/* Lower bound for x: its exponential, 1e-38, is a normal number and negligible beside the 1 of the largest logit. */
 static const float SMALLEST = -87;
 
-/* Added to a number, it leaves the nearest whole one in the last bits, with the bias of a float's exponent. */
+/* Adding this rounds a number to the nearest integer in the low bits, plus the bias of a float's exponent. */
 static const float TO_EXPONENT = 0x1.8p23f + 127;
 
 /* e^x for SMALLEST <= x <= 0, to a unit in the last place: x = n ln 2 + r, and the polynomial of Cephes' expf in r. */
@@ -189,7 +189,7 @@ ALWAYS_INLINE floats choose(ints is_first, floats first, floats second) {
     return (floats)((is_first & (ints)first) | (~is_first & (ints)second));
 }
 
-/* Add e^x and x e^x of a block's x = logit - highest. */
+/* Add the sums of e^x and x e^x over a block, with x = logit - highest. */
 ALWAYS_INLINE void add_block(const float *block, float highest, doubles *total, doubles *weighted) {
     floats sum = {0}, weighted_sum = {0};
     for (int32_t i = 0; i < BLOCK; i += LANES) {
@@ -224,7 +224,7 @@ ALWAYS_INLINE float highest_of(const float *row, int32_t num) {
     return highest;
 }
 
-/* Sum up `num` logits, the whole chunk or what is left of the row; one of nothing finite adds nothing. */
+/* Compute the partial results of `num` logits, a whole chunk or the rest of the row; zero sums if none is finite. */
 FOR_EACH_PROCESSOR static void measure(part *found, const float *row, int32_t num) {
     float highest = highest_of(row, num);
     *found = (part){0, 0, highest};
@@ -243,8 +243,9 @@ FOR_EACH_PROCESSOR static void measure(part *found, const float *row, int32_t nu
     }
 }
 
-/* With x = logit - highest over the whole row: normaliser = highest + log(sum e^x), entropy = log(sum e^x) -
-   sum(x e^x) / sum e^x. A chunk's own x is larger by how much its highest is below that of the row. */
+/* Combine the chunks' partial results. With x = logit - highest over the whole row: normaliser = highest +
+   log(sum e^x), entropy = log(sum e^x) - sum(x e^x) / sum e^x. A chunk's own x is larger than that by the difference
+   between the row's highest logit and the chunk's. */
 static void sum_up(look *seen, double highest) {
     double total = 0, weighted = 0;
     for (int32_t i = 0; i * CHUNK < seen->num_vocab; i++) {
@@ -266,11 +267,11 @@ static void raise_to(uint64_t *shared, uint64_t least) {
     }
 }
 
-/* Find the k <= num_vocab best tokens of a row, and its figures where that is asked for. False for a row that holds
+/* Find the k <= num_vocab best tokens of a row, and its figures if `is_measured`. Returns false for a row that holds
    NaN, +inf, or nothing finite.
 
-   With OpenMP the chunks of a row are shared by the threads that llama.cpp has just computed it with, which wait for the
-   next decode in a loop. Each puts what it finds into its own part of the heap. */
+   With OpenMP the chunks of a row are shared among the threads with which llama.cpp has just computed it, which spin
+   until the next decode. Each thread puts its finds into its own part of the heap. */
 bool look_at(look *seen, const float *row, int32_t k, bool is_measured) {
     int32_t num_vocab = seen->num_vocab, num_keys = 0;
     bool is_shared = num_vocab > CHUNK && seen->num_threads > 1 && (int64_t)k * seen->num_threads <= num_vocab;
@@ -304,7 +305,7 @@ bool look_at(look *seen, const float *row, int32_t k, bool is_measured) {
     return true;
 }
 
-/* 1 + the number of larger logits. */
+/* Return the rank of a logit: 1 + the number of larger logits. */
 static int32_t rank_of(const look *seen, const float *row, float logit) {
     int32_t num_larger = 0;
     if (logit >= seen->top[seen->num_top - 1].logit)
@@ -314,8 +315,8 @@ static int32_t rank_of(const look *seen, const float *row, float logit) {
     return 1 + num_larger;
 }
 
-/* Write k candidates as three columns: ids, logprobs, and probabilities just before the draw, which are NaN where
-   nothing was drawn. A vocabulary of less than k leaves rows of -1, 0 and 0. */
+/* Write k candidates as three columns: ids, logprobs, and probabilities just before the draw, which are NaN if nothing
+   was drawn. If the vocabulary is smaller than k, the remaining rows are -1, 0 and 0. */
 static void write_candidates(const look *seen, const candidates *drawn, int32_t k, int32_t *ids) {
     float *logprobs = (float *)(ids + k), *p_finals = logprobs + k;
     int32_t num_ids = k < seen->num_top ? k : seen->num_top;
@@ -332,8 +333,8 @@ static void write_candidates(const look *seen, const candidates *drawn, int32_t 
     }
 }
 
-/* Write the step that took `token` on a row: a record, and where the row was measured k candidates behind it. `drawn` is
-   what the samplers have left, or NULL. */
+/* Write the step that chose `token` on a row: a record, and k candidates after it if the row was measured. `drawn`: the
+   candidates that survived the samplers, or NULL. */
 void write_step(const look *seen, const float *row, const candidates *drawn, int32_t token, int32_t k, double draw,
                 double elapsed_s, int32_t flags, record *out) {
     *out = (record){token, 0, NAN, NAN, NAN, NAN, draw, elapsed_s, flags, 0};
@@ -352,14 +353,14 @@ static candidate *emptied(candidates *out, bool is_sorted) {
     return out->room;
 }
 
-/* Every token of a row as a candidate, in the order of ids. */
+/* List every token of a row as a candidate, in the order of ids. */
 void list_all(const float *row, int32_t num_vocab, candidates *out) {
     candidate *listed = emptied(out, false);
     for (int32_t id = 0; id < num_vocab; id++) listed[id] = (candidate){id, row[id], 0};
     out->size = num_vocab;
 }
 
-/* Those of the `num_best` best tokens that are not banned, best first. False where nothing finite is left. */
+/* List those of the `num_best` best tokens that are not banned, best first. Returns false if none finite is left. */
 bool list_best(const look *seen, int32_t num_best, const int32_t *banned, int32_t num_banned, candidates *out) {
     candidate *listed = emptied(out, true);
     for (int32_t i = 0; i < num_best; i++) {
@@ -371,7 +372,7 @@ bool list_best(const look *seen, int32_t num_best, const int32_t *banned, int32_
     return out->size && isfinite(listed[0].logit);
 }
 
-/* What the samplers have drawn. */
+/* Return the token that the samplers have drawn. */
 int32_t token_of(const candidates *drawn) {
     return drawn->data[drawn->selected].id;
 }

@@ -1,4 +1,4 @@
-"""The compiled kernel.c: its structures and functions. `pip install` compiles it, through hatch_build.py."""
+"""Binding of the compiled kernel.c: its structures and functions. `pip install` compiles it, via hatch_build.py."""
 
 import ctypes
 from functools import cache
@@ -16,9 +16,9 @@ LIBRARY = Path(__file__).with_name("_kernel.so")
 
 
 class Look(ctypes.Structure):
-    """What is known of one row: `num_top` best tokens at `top`, and its figures where it `is_measured`.
+    """Results for one row of logits: the `num_top` best tokens at `top`, and its figures if it `is_measured`.
 
-    num_threads: how many look at it; parts: PART for each CHUNK tokens of the vocabulary.
+    num_threads: threads that analyse the row; parts: one PART for each CHUNK tokens of the vocabulary.
     """
 
     _fields_ = (
@@ -36,13 +36,14 @@ class Look(ctypes.Structure):
 
 
 class LookAt(Protocol):
-    """Addresses of a Look and a row of float32, k, is_measured; False for a row that is no distribution."""
+    """Signature of look_at: addresses of a Look and a float32 row, k, is_measured; returns False for a row that is not
+    a distribution."""
 
     def __call__(self, seen: int, row: int, k: int, is_measured: bool, /) -> bool: ...
 
 
 class WriteStep(Protocol):
-    """Addresses of a Look, its row, and Candidates or None; then the step; the address to write at."""
+    """Signature of write_step: addresses of a Look, its row, and Candidates or None; the step; the output address."""
 
     def __call__(
         self,
@@ -60,26 +61,26 @@ class WriteStep(Protocol):
 
 
 class ListAll(Protocol):
-    """Address of a row, how many logits it has, and the address of Candidates."""
+    """Signature of list_all: address of a row, its number of logits, address of Candidates."""
 
     def __call__(self, row: int, num_vocab: int, out: int, /) -> None: ...
 
 
 class ListBest(Protocol):
-    """Address of a Look, how many of its best; address of banned ids, int32, how many; address of Candidates; False
-    where nothing is left."""
+    """Signature of list_best: address of a Look and how many of its best tokens to list; address and number of banned
+    ids (int32); address of Candidates. Returns False if nothing is left."""
 
     def __call__(self, seen: int, num_best: int, banned: int, num_banned: int, out: int, /) -> bool: ...
 
 
 class TokenOf(Protocol):
-    """Address of Candidates of which one was drawn."""
+    """Signature of token_of: address of Candidates of which one was drawn."""
 
     def __call__(self, drawn: int, /) -> int: ...
 
 
 class Kernel(NamedTuple):
-    """The functions of kernel.c, where it is said what they do."""
+    """The functions of kernel.c, which documents them."""
 
     look_at: LookAt
     write_step: WriteStep
@@ -90,7 +91,7 @@ class Kernel(NamedTuple):
 
 @cache
 def kernel() -> Kernel:
-    """The functions, ready to be called; they return at once and keep Python's lock. Raises ConfigError."""
+    """Load the functions; they return quickly and hold the GIL. Raises ConfigError if the library cannot be loaded."""
     try:
         library = ctypes.PyDLL(str(LIBRARY))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The loaded llama.cpp library: quiet logging, pointers as numpy arrays, NULL turned into errors."""
+"""Helpers for the loaded llama.cpp library: logging, numpy views of its memory, fast calls, errors for NULL."""
 
 import ctypes
 import math
@@ -35,14 +35,14 @@ def _log(level: int, text: bytes, _user_data: Any) -> None:
 
 
 def start_backend() -> None:
-    """Make llama.cpp ready in this process; its warnings and errors go to standard error."""
+    """Initialise llama.cpp in this process; its warnings and errors go to standard error."""
     llama.llama_log_set(_log, ctypes.c_void_p(0))
     llama.llama_backend_init()
 
 
 def has_one_openmp() -> bool:
-    """Whether llama.cpp computes with OpenMP's threads and no second runtime of OpenMP is loaded, so that whoever asks
-    for threads of OpenMP gets those of llama.cpp. False where the system does not tell."""
+    """Return whether llama.cpp uses OpenMP and only one OpenMP runtime is loaded, so that other OpenMP code shares
+    llama.cpp's threads. False if the system does not report loaded libraries."""
     if b"OPENMP = 1" not in llama.llama_print_system_info():
         return False
     try:
@@ -53,19 +53,19 @@ def has_one_openmp() -> bool:
 
 
 def view(address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """A numpy array over memory that llama.cpp owns; valid only as long as llama.cpp leaves it there."""
+    """Return a numpy view of memory owned by llama.cpp; valid only as long as llama.cpp keeps it allocated."""
     kind = np.dtype(dtype)
     memory = memoryview((ctypes.c_byte * (math.prod(shape) * kind.itemsize)).from_address(address))
     return np.frombuffer(memory, kind).reshape(shape)
 
 
 def quick(function: Any, result: Any, *arguments: Any) -> Any:
-    """A function of llama.cpp that returns at once, called without letting go of Python's lock meanwhile."""
+    """Wrap a fast llama.cpp function so that calls do not release the GIL."""
     return ctypes.PYFUNCTYPE(result, *arguments)(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
 def not_null(sampler: Any, name: str, reason: str) -> Any:
-    """The sampler itself; raises ConfigError where llama.cpp returned NULL, which it would crash on later."""
+    """Return the sampler; raises ConfigError if llama.cpp returned NULL, on which it would crash later."""
     if not sampler:
         raise ConfigError(f"{name}: {reason}")
     return sampler

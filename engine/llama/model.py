@@ -1,4 +1,4 @@
-"""One model in memory: load, vocabulary, text to ids and back."""
+"""Loaded model: weights, vocabulary, metadata, tokenising and detokenising."""
 
 import ctypes
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _KIND_OF_ATTRIBUTE = {
 class Model:
     """Weights and vocabulary of one GGUF file.
 
-    `on_progress` gets 0 to 1 while the weights come in. Raises ModelError when llama.cpp refuses the file.
+    `on_progress` is called with 0 to 1 while the weights load. Raises ModelError when llama.cpp rejects the file.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Model:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The table of ids, bytes and kinds."""
+        """The vocabulary: bytes and kind of each id, BOS and its settings."""
         pieces, kinds, names = [], bytearray(self.num_vocab), {}
         for token in range(self.num_vocab):
             attribute = llama.llama_vocab_get_attr(self.vocab, token)
@@ -98,7 +98,7 @@ class Model:
         return buffer.raw[: max(length, 0)]
 
     def metadata(self, key: str) -> str:
-        """A metadata value as text; empty when the file does not have it."""
+        """Return a metadata value as text; empty if the file does not have it."""
         buffer = ctypes.create_string_buffer(256)
         length = llama.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
         return buffer.value.decode("utf-8", "replace") if length >= 0 else ""
@@ -117,7 +117,8 @@ class Model:
         return buffer.value.decode("utf-8", "replace")
 
     def tokenize(self, text: str, *, add_bos: bool = True, special: bool = False) -> list[int]:
-        """Ids of `text`; `add_bos` puts BOS first where the GGUF says so, `special` parses written control tokens."""
+        """Return the ids of `text`; `add_bos` prepends BOS if the GGUF specifies it, `special` parses written control
+        tokens. Raises ModelError if llama.cpp cannot tokenise it."""
         raw = text.encode("utf-8", "surrogatepass")
         room = len(raw) + 8
         for _attempt in range(2):
@@ -129,11 +130,11 @@ class Model:
         raise ModelError(f"{self.path}: this text cannot be tokenised")
 
     def is_control(self, token: int) -> bool:
-        """True for an id that stands for no text, such as the end of a sequence."""
+        """Return True for an id that represents no text, such as the end of a sequence."""
         return bool(llama.llama_vocab_is_control(self.vocab, token))
 
     def detokenize(self, ids: list[int]) -> bytes:
-        """llama.cpp's own text of `ids`, control tokens left out."""
+        """Return llama.cpp's own text of `ids`, without control tokens; raises ModelError on failure."""
         tokens = np.array(ids, dtype=np.int32)
         room = 64 + 64 * len(ids)
         pointer = tokens.ctypes.data_as(ctypes.POINTER(llama.llama_token))
@@ -146,7 +147,7 @@ class Model:
         raise ModelError(f"{self.path}: these ids cannot be turned into text")
 
     def check_ids(self, ids: list[int]) -> npt.NDArray[np.int32]:
-        """The ids as an array; raises ConfigError for an id outside the vocabulary."""
+        """Return the ids as an array; raises ConfigError for an id outside the vocabulary."""
         array = np.array(ids, dtype=np.int64)
         if len(array) and not (array.min() >= 0 and array.max() < self.num_vocab):
             raise ConfigError(

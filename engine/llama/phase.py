@@ -1,11 +1,11 @@
-"""Phases of a worker's loop, and which of them may take how long."""
+"""Phases of a worker's loop, and their time limits."""
 
 from enum import IntEnum
 from typing import Protocol
 
 
 class Phase(IntEnum):
-    """What the loop is at. DECODING is llama_decode and copies of the cache; PREPARING makes grammar and samplers."""
+    """Phase of a worker's loop. DECODING: llama_decode and copies of the KV cache; PREPARING: grammar and samplers."""
 
     IDLE = 0
     LOADING = 1
@@ -17,12 +17,12 @@ class Phase(IntEnum):
 
     @property
     def words(self) -> str:
-        """The phase as the start of a sentence about what happened meanwhile; empty where nothing was computed."""
+        """Description of the phase, to follow "while" in a message; empty if nothing is computed in it."""
         return _WORDS[self]
 
 
 IDLE, LOADING, SENDING, DECODING, TOKENISING, PREPARING, SAMPLING = map(int, Phase)
-"""As plain numbers: arithmetic with members of an enumeration takes twice as long, and each token is stamped."""
+"""As plain integers: arithmetic with enum members takes twice as long, and every token is stamped."""
 
 _WORDS = {
     Phase.IDLE: "",
@@ -34,11 +34,11 @@ _WORDS = {
     Phase.SAMPLING: "sampling",
 }
 LONGEST_S = {Phase.TOKENISING: 2.0, Phase.PREPARING: 2.0, Phase.SAMPLING: 2.0}
-"""Seconds that a phase may stand; others may for ever: llama_decode takes as long as the batch is large, and a worker
-that sends waits for its parent."""
+"""Time limits of phases, seconds. The others are unlimited: llama_decode takes as long as the batch is large, and a
+worker that sends waits for its parent."""
 
 
 class Stamp(Protocol):
-    """Notes that a phase begins, for a job or for none."""
+    """Callback that records the beginning of a phase, for a job or for none (0)."""
 
     def __call__(self, phase: int, job: int = 0) -> None: ...

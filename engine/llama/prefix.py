@@ -1,10 +1,10 @@
-"""Which sequence a new prompt should take, so that the cache already holds as much of it as possible, and which ones
-should change places, so that those with a job follow each other: only then does llama.cpp compute them in one pass.
+"""Prefix reuse: assigns new prompts to sequences so that as much as possible of them is in the KV cache already.
 
-A prompt waits for one that shares its beginning and is being computed: of a crowd with one system prompt, the first
+It also moves sequences together, so that those with a job are contiguous: only then does llama.cpp compute them in one
+pass. A prompt waits for one that shares its prefix and is being computed: of a burst with one system prompt, the first
 computes it and the others copy it.
 
-Knows token ids and nothing of llama.cpp: `held` says what each sequence's cache contains.
+Works on token ids alone, without llama.cpp: `held` lists the ids in each sequence's KV cache.
 """
 
 from array import array
@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 WORTHWHILE = 32
-"""Tokens below which a shared prefix is computed again: that costs a step and keeps the logits exactly the same."""
+"""Tokens. A shorter shared prefix is computed again, which costs one step and keeps the logits exactly the same."""
 
 
 class Placement(NamedTuple):
-    """Run on `sequence`; keep its first `num_cached` tokens, copied from `source` when that is another sequence."""
+    """Placement of a prompt on `sequence`; its first `num_cached` tokens are reused, copied from `source` if that
+    differs."""
 
     sequence: int
     source: int
@@ -27,16 +28,16 @@ class Placement(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What `source` holds is copied to `target`, where its job goes on."""
+    """Copy of the contents of `source` to `target`, where its job goes on."""
 
     source: int
     target: int
 
 
 class PrefixCache:
-    """The ids that each sequence's cache holds, which sequences are taken, and what the prompts of their jobs will add.
+    """State of all sequences: the cached ids, the free sequences, and the prompt ids that running jobs will add.
 
-    `can_cut` False (recurrent and hybrid models): only a sequence whose whole content is a prefix is reused.
+    `can_cut` False (recurrent and hybrid models): a sequence is reused only if its whole content is a prefix.
     """
 
     def __init__(self, num_sequences: int, *, can_cut: bool) -> None:
@@ -47,14 +48,14 @@ class PrefixCache:
 
     @property
     def free(self) -> list[int]:
-        """Sequences without a job, the longest unused first."""
+        """Sequences without a job, least recently used first."""
         return list(self._free)
 
     def place(self, prompt: Sequence[int], *, most: int, num_coming: int = 0) -> Placement:
-        """Take a free sequence for `prompt`; there must be one.
+        """Assign a free sequence to `prompt`; there must be one.
 
-        At most `most` of its tokens are reused, and the last is always left to compute. num_coming: first tokens that
-        will be computed many at a time, so that others may wait for them.
+        At most `most` of its tokens are reused, and the last one is always left to compute. num_coming: number of first
+        tokens that will be computed many at a time, so that other prompts may wait for them.
         """
         oldest = min(self._free, key=lambda sequence: 2 if self.held[sequence] else 1 - self._is_beside(sequence))
         best = Placement(oldest, oldest, 0)
@@ -73,9 +74,9 @@ class PrefixCache:
         return best
 
     def is_coming(self, prompt: Sequence[int], *, most: int) -> bool:
-        """Whether a job that runs is about to compute WORTHWHILE more of `prompt` than any sequence holds now.
+        """Return whether a running job is about to compute WORTHWHILE more tokens of `prompt` than any sequence holds.
 
-        It ends by itself: with the prompt of that job, or with the job.
+        The wait ends by itself: when the prompt of that job is computed, or with the job.
         """
         most = min(most, len(prompt) - 1)
         if most < WORTHWHILE or not self._can_cut:
@@ -88,10 +89,11 @@ class PrefixCache:
         )
 
     def close_gaps(self) -> list[Move]:
-        """Bring the sequences with a job together; returns the moves that the model's cache has to follow.
+        """Make the sequences with a job contiguous; returns the moves that the model's KV cache has to follow.
 
-        As few as can be, and of these the ones that overwrite what has been unused the longest. What was moved stays at
-        its old place too, which is free then. None where the model `can_cut` nothing: its state is no list of tokens.
+        The moves are as few as possible, and among those the ones that overwrite the least recently used contents. The
+        moved contents also stay at their old place, which is then free. No moves where `can_cut` is False: the model's
+        state is not a list of tokens.
         """
         taken = [sequence for sequence in range(len(self.held)) if sequence not in self._free]
         if not self._can_cut or not taken or taken[-1] - taken[0] < len(taken):
@@ -115,7 +117,7 @@ class PrefixCache:
         return moves
 
     def _is_beside(self, sequence: int) -> bool:
-        """True where the sequence before or after this one has a job."""
+        """Return True if the sequence before or after this one has a job."""
         return any(0 <= one < len(self.held) and one not in self._free for one in (sequence - 1, sequence + 1))
 
     def _reusable(self, source: int, prompt: npt.NDArray[np.int32], most: int) -> int:
@@ -128,28 +130,28 @@ class PrefixCache:
         return num_shared if self._can_cut and num_shared >= WORTHWHILE else 0
 
     def _from(self, source: int, num_shared: int, oldest: int) -> Placement:
-        """In place where the source is free and loses little by it, else as a copy."""
+        """Place a prompt on its source sequence if that is free and loses little by it, else on a copy."""
         loses_little = len(self.held[source]) - num_shared < WORTHWHILE or oldest == source
         if source in self._free and (loses_little or not self._can_cut):
             return Placement(source, source, num_shared)
         return Placement(oldest if oldest != source else source, source, num_shared)
 
     def extend(self, sequence: int, ids: Sequence[int]) -> None:
-        """The cache of `sequence` now holds `ids` too."""
+        """Add `ids` to the contents of `sequence`."""
         self.held[sequence].extend(ids)
 
     def forget(self, sequence: int) -> None:
-        """The cache of `sequence` is empty."""
+        """Mark the cache of `sequence` as empty."""
         self.held[sequence] = array("i")
 
     def release(self, sequence: int) -> None:
-        """The job on `sequence` is over; what it held stays until another job takes its place."""
+        """Free `sequence` after its job; its contents stay cached until another job overwrites them."""
         self._free[sequence] = None
         self._coming.pop(sequence, None)
 
 
 def shared_prefix(left: npt.NDArray[np.int32], right: npt.NDArray[np.int32]) -> int:
-    """How many first ids two arrays have in common."""
+    """Return the length of the common prefix of two id arrays."""
     size = min(len(left), len(right))
     different = np.flatnonzero(left[:size] != right[:size])
     return int(different[0]) if len(different) else size

@@ -1,6 +1,6 @@
-"""A child program that quantises models, a `Job` a request.
+"""Child program that quantises models, one `Job` per request.
 
-Without a target it reads no weights and only says which type each tensor would get.
+A job without a target is a dry run: it reads no weights and only reports which type each tensor would get.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _FAILED = "failed to quantize: "
 _WITHOUT_IMATRIX = "will require an imatrix"
 
 _SLAB_BYTES = 64 << 20
-"""Weights in memory at once, and by how much the target grows."""
+"""Bytes of weights in memory at once, and the increments by which the target file grows."""
 
 _LONGEST_TOLD = 127
 _HANG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)
@@ -37,11 +37,11 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Job:
-    """A model file, and what shall become of it: file_type is a number of enum llama_ftype.
+    """Quantisation job for one model file; file_type is a number of enum llama_ftype.
 
-    target: file to write, empty for none. imatrix: file of an importance matrix, empty for none; importances: what it
-    has of each tensor: name, position in bytes, number of values, and the counts that equal parts of them are sums
-    over.
+    target: file to write, empty for a dry run. imatrix: file of an importance matrix, empty for none. importances: for
+    each tensor in it the name, position in bytes, number of values, and counts: the values divide into as many equal
+    parts, each of sums over that many samples.
     """
 
     source: str
@@ -54,7 +54,7 @@ class Job:
 
 
 class Quantiser:
-    """Does one job after the other. `writing`: the target of the one being done, empty where nothing is written."""
+    """Runs jobs sequentially. `writing`: the target file of the current job, empty if nothing is being written."""
 
     def __init__(self) -> None:
         self.writing = ""
@@ -64,8 +64,11 @@ class Quantiser:
         llama.llama_log_set(self._log, ctypes.c_void_p(0))
 
     def answer(self, job: Job) -> dict[str, Any]:
-        """`types`: new type of each tensor that changes it, by name, told only where nothing is written; and whether
-        it cannot be done without an importance matrix. Or `failure`: llama.cpp's reason."""
+        """Run a job and return its result.
+
+        `types`: new type of each tensor whose type changes, by name, reported only in a dry run; `needs_imatrix`:
+        whether it requires an importance matrix. On failure only `failure`: llama.cpp's reason.
+        """
         self._said.clear()
         params = llama.llama_model_quantize_default_params()
         params.ftype = job.file_type
@@ -90,7 +93,7 @@ class Quantiser:
 
 
 def _importances(job: Job) -> Iterator[tuple[str, Floats]]:
-    """Mean square of what each column of a tensor is multiplied with; 1 for all columns where nothing was counted."""
+    """Yield for each tensor the mean square of the activations that multiply each column; 1 where the count is 0."""
     for name, position, num_values, counts in job.importances:
         sums = np.fromfile(job.imatrix, "<f4", num_values, offset=position).reshape(len(counts), -1)
         over = np.array(counts, np.float32)[:, np.newaxis]
@@ -98,7 +101,7 @@ def _importances(job: Job) -> Iterator[tuple[str, Floats]]:
 
 
 def _table(importances: list[tuple[bytes, Floats]]) -> Any:
-    """The importances as llama.cpp takes them, ended by an empty entry; valid as long as they are."""
+    """Return the importances as llama.cpp's array, terminated by an empty entry; valid as long as `importances` is."""
     table = (llama.llama_model_imatrix_data * (len(importances) + 1))()
     for entry, (name, values) in zip(table, importances, strict=False):
         entry.name = name
@@ -108,8 +111,8 @@ def _table(importances: list[tuple[bytes, Floats]]) -> Any:
 
 
 def _told(job: Job) -> Any:
-    """What the target says of its importance matrix, under the keys of llama.cpp's own program (quantize.cpp)."""
-    told: Any = (llama.llama_model_kv_override * 3)()  # the last one, empty, ends them
+    """Return the target's metadata about its importance matrix, with the keys of llama.cpp's own quantize.cpp."""
+    told: Any = (llama.llama_model_kv_override * 3)()  # the last one, empty, terminates the array
     told[0].key, told[1].key = b"quantize.imatrix.file", b"quantize.imatrix.entries_count"
     told[0].tag, told[1].tag = llama.LLAMA_KV_OVERRIDE_TYPE_STR, llama.LLAMA_KV_OVERRIDE_TYPE_INT
     name = os.path.basename(job.imatrix).encode("utf-8", "replace")[:_LONGEST_TOLD]
@@ -119,8 +122,8 @@ def _told(job: Job) -> Any:
 
 
 def main(end: socket.socket) -> None:
-    """Do one job after the other; end at once when the parent hangs up, and leave no target behind."""
-    signal.signal(signal.SIGIO, signal.SIG_IGN)  # the parent's death is seen below
+    """Run jobs sequentially; exit as soon as the parent hangs up, deleting an unfinished target."""
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # _end_with_parent detects the parent's death instead
     quantiser = Quantiser()
     threading.Thread(target=_end_with_parent, args=(end, quantiser), daemon=True).start()
     serve(end, Job, quantiser.answer)

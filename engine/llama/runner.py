@@ -1,4 +1,4 @@
-"""One worker's decode loop: admits jobs, runs the scheduler's plan through llama.cpp, draws, records, reports."""
+"""Decode loop of a worker: admits jobs, runs the scheduler's plan through llama.cpp, samples, records, reports."""
 
 import random
 import time
@@ -18,29 +18,29 @@ from engine.llama.threads import Threads
 from engine.specs import PoolSpec, Request, Sampling
 
 _ADVANCED_AT_ONCE = 256
-"""Tokens that a sampler is told between two stamps: a long text with a grammar takes its time and does not hang."""
+"""Tokens that a sampler accepts between two stamps: a long text with a grammar takes time without being hung."""
 
 
 class Reporter(Protocol):
-    """Who hears of what happens, in order, from the runner's own thread."""
+    """Receiver of the runner's events, called in order from the runner's own thread."""
 
     def started(self, job: int, prompt_ids: list[int], num_cached: int, seed: int, queue_s: float) -> None:
-        """The job left the queue."""
+        """Report that the job left the queue."""
 
     def steps(self, job: int, steps: Sequence[bytes], *, is_prompt: bool) -> None:
-        """New steps of the job, rows of results.step_dtype."""
+        """Report new steps of the job, rows of results.step_dtype."""
 
     def ended(self, generation: Generation) -> None:
-        """The job is over; `finish_reason` says why."""
+        """Report that the job is over; `finish_reason` is the reason."""
 
     def cancelled(self, job: int) -> None:
-        """The job is over before it left the queue."""
+        """Report that the job was cancelled before it left the queue."""
 
     def failed(self, job: int, error: EngineError) -> None:
-        """The job is over without a result."""
+        """Report that the job ended with an error."""
 
 
-class Order(Protocol):
+class ArrivingRequest(Protocol):
     """A job as it arrives."""
 
     @property
@@ -56,10 +56,11 @@ class Order(Protocol):
 
 
 class Runner:
-    """Owns one context. submit() and cancel() between steps; step() runs one decode.
+    """Decode loop over one context. Call submit() and cancel() between steps; step() runs one decode.
 
-    Figures so far: decode_s: seconds inside llama_decode; prefill_s: those of them with chunks of prompts;
-    decode_cpu_s: processor seconds of this thread in there; tokenise_s: of text to ids; num_decodes, num_tokens.
+    Totals so far: decode_s: seconds inside llama_decode; prefill_s: the part of them for batches with chunks of
+    prompts; decode_cpu_s: CPU seconds of this thread inside llama_decode; tokenise_s: seconds of tokenising;
+    num_decodes, num_tokens.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Runner:
         )
         self._cache = PrefixCache(spec.parallel, can_cut=not model.is_recurrent)
         self.scratch = Scratch(model.num_vocab)
-        self._waiting: dict[int, Order] = {}
+        self._waiting: dict[int, ArrivingRequest] = {}
         self._ids: dict[int, list[int]] = {}
         self._running: dict[int, Generation] = {}
         self._num_exact = 0
@@ -94,13 +95,13 @@ class Runner:
         """True when nothing runs and nothing waits."""
         return self.scheduler.is_idle
 
-    def submit(self, order: Order) -> None:
+    def submit(self, order: ArrivingRequest) -> None:
         """Queue a job."""
         self._waiting[order.job] = order
         self.scheduler.enqueue(order.job)
 
     def cancel(self, job: int) -> None:
-        """End a waiting or running job with the steps it has; unknown jobs are over already."""
+        """Cancel a waiting or running job, keeping the steps it has; ignores unknown jobs, which are over already."""
         if self.scheduler.drop(job):
             self._forget(job)
             self._reporter.cancelled(job)
@@ -112,7 +113,7 @@ class Runner:
                 return
 
     def step(self) -> None:
-        """Admit what can start, then run one batch and report what it gave."""
+        """Admit jobs that can start, then run one batch and report its results."""
         while (job := self.scheduler.next_job()) is not None:
             order, taken = self._waiting[job], time.monotonic()
             try:
@@ -130,24 +131,24 @@ class Runner:
             self._run(plan)
 
     def _forget(self, job: int) -> None:
-        """The job waits no more."""
+        """Remove the job from the waiting ones."""
         del self._waiting[job]
         self._ids.pop(job, None)
 
-    def _awaits_prefix(self, order: Order) -> bool:
-        """Whether a running job computes the beginning of this one's prompt, which can be copied then."""
+    def _awaits_prefix(self, order: ArrivingRequest) -> bool:
+        """Return whether a running job is computing the prefix of this prompt, so that it can be copied afterwards."""
         request = order.request
         if not self._running or not request.reuse_prefix or request.prompt_logprobs:
             return False
         ids = self._prompt_ids(order)
         return self._cache.is_coming(ids, most=len(ids) - 1 - request.generated)
 
-    def _admit(self, order: Order, started: float) -> None:
+    def _admit(self, order: ArrivingRequest, started: float) -> None:
         ids = self._prompt_ids(order)
         self._stamp(PREPARING, order.job)
         request = order.request
         seed = random.getrandbits(31) if order.sampling.seed is None else order.sampling.seed
-        sampler = Sampler(order.sampling, seed, self.model.vocab, self.model.num_vocab, self.context.n_ctx)
+        sampler = Sampler(order.sampling, seed, self.model, self.context.n_ctx)
         generation = Generation(
             order.job, ids, request, sampler, self.model.vocabulary, Clock(order.submitted, started)
         )
@@ -164,7 +165,7 @@ class Runner:
                 generation.close()
                 raise
         self._stamp(DECODING, order.job)
-        # The first token that is drawn again is drawn from the row of the token before it.
+        # The first replayed token is drawn from the row of the token before it, which must be computed.
         most = num_given - 1 if is_replayed else len(ids) - 1
         num_coming = 0 if request.prompt_logprobs else num_given if is_replayed else len(ids)
         sequence, num_cached = self._place(ids, most=most if is_reused else 0, num_coming=num_coming)
@@ -180,19 +181,19 @@ class Runner:
         )
         self._reporter.started(order.job, ids, num_cached, seed, started - order.submitted)
 
-    def _prompt_ids(self, order: Order) -> list[int]:
-        """The checked ids of a job's prompt, made once."""
+    def _prompt_ids(self, order: ArrivingRequest) -> list[int]:
+        """Return the checked ids of a job's prompt, tokenised only once."""
         if order.job not in self._ids:
             self._stamp(TOKENISING, order.job)
             self._ids[order.job] = self._checked_ids(order)
         return self._ids[order.job]
 
-    def _checked_ids(self, order: Order) -> list[int]:
-        # the last token of what is only scored is predicted and never computed: it may stand beyond the context
+    def _checked_ids(self, order: ArrivingRequest) -> list[int]:
+        # the last token of a prompt that is only scored is predicted, never computed: it may lie beyond the context
         is_only_scored = order.request.prompt_logprobs and order.request.max_tokens == 0
         most = self.context.n_ctx + int(is_only_scored)
         if isinstance(order.prompt, str):
-            # no text of so many bytes fits, whatever its tokens are: a tokenizer may take minutes to say so
+            # a text of this many bytes cannot fit, whatever its tokens are; a tokenizer may take minutes to find out
             fewest = self.model.vocabulary.fewest_tokens(order.prompt)
             if fewest > most:
                 raise _too_long(f"at least {fewest:,}", most)
@@ -253,7 +254,7 @@ class Runner:
 
     def _decode(self, num_tokens: int, *, is_prefill: bool) -> int:
         self._stamp(DECODING)
-        # single tokens over a long text come out differently with another number of threads (docs/decisions/0002)
+        # the logits of single tokens over a long text depend on the thread count (docs/decisions/0002)
         num_threads = self.threads.choose(num_tokens, is_prompt=is_prefill, is_exact=self._num_exact > 0)
         self.scratch.distribution.use_threads(num_threads)
         began, cpu_began = time.perf_counter(), time.thread_time()
@@ -268,7 +269,7 @@ class Runner:
         return code
 
     def _chunk(self, sequence: int, num_tokens: int) -> Chunk:
-        """The next tokens of a sequence; the last of a prompt and those scored or replayed want their logits."""
+        """Return the next tokens of a sequence; the last of a prompt and scored or replayed ones need logits."""
         generation, track = self._running[sequence], self.scheduler.tracks[sequence]
         if track.is_generating:
             position = generation.num_prompt + generation.num_generated - 1
@@ -290,7 +291,7 @@ class Runner:
                     self._fail(chunk.sequence, error)
 
     def _read_chunk(self, chunk: Chunk, rows: list[Row]) -> None:
-        """Score or replay the prompt tokens that its rows predict, then draw where the prompt is complete."""
+        """Score or replay the prompt tokens that the rows predict, then draw a token if the prompt is complete."""
         generation = self._running[chunk.sequence]
         self._stamp(SAMPLING, generation.job)
         end = chunk.position + len(chunk.ids)
@@ -346,9 +347,9 @@ class Runner:
         self.scheduler.release(sequence)
 
     def _isolate(self, plan: Plan, code: int) -> None:
-        """llama.cpp refused the batch for another reason than room: find whose part it is, one sequence at a time.
+        """Find the job at fault when llama.cpp rejects a batch for a reason other than space, one sequence at a time.
 
-        A code below -1 leaves the context unusable; that is raised, and the worker ends and is replaced.
+        A code below -1 leaves the context unusable: this raises ModelError, and the worker ends and is replaced.
         """
         if code < -1:
             raise ModelError(f"llama_decode returned {code}: the context cannot be used any more")

@@ -1,15 +1,17 @@
-"""From a row of logits to the next token: bias, llama.cpp's sampler chain, the grammar, and the draw that decided."""
+"""Sampler: draws the next token from a row of logits, by logit bias, llama.cpp's sampler chain and the grammar."""
 
 import ctypes
 import math
 import random
+import weakref
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import llama_cpp.llama_cpp as llama
 import numpy as np
 import numpy.typing as npt
-from numpy.random import RandomState  # loaded here, not with the first job
+from numpy.random import RandomState  # imported at start-up, not with the first job
 
 from engine.errors import ConfigError
 from engine.llama.candidates import Candidates
@@ -17,6 +19,7 @@ from engine.llama.distribution import Distribution, Drawn, Logits, Row
 from engine.llama.grammar import Grammar
 from engine.llama.kernel import kernel
 from engine.llama.library import not_null, quick
+from engine.llama.model import Model
 from engine.results import RESAMPLED
 from engine.specs import Sampling
 
@@ -26,14 +29,19 @@ _accept = quick(llama.llama_sampler_accept, None, ctypes.c_void_p, ctypes.c_int3
 NOTHING_LEFT = "logit_bias leaves no token to choose"
 _PRESORTED_MOST = 1024
 _DRAWN_AHEAD = 64
+_MOST_COMPARED, _FEWEST_BREAKER_BYTES = 1 << 21, 8
+"""Every byte of DRY's sequence breakers is compared with each token of the vocabulary, in some 0.2 us per byte and
+token, while all streams of the worker wait."""
+_SMALLEST_TEMPERATURE = 1e-30
+"""As greedy as 0; logits divided by anything smaller overflow to infinity in float32."""
 Ids = npt.NDArray[np.int32]
 
 
 class Draws:
-    """The uniforms of llama.cpp's `dist`: std::mt19937 and std::uniform_real_distribution<double>, mirrored.
+    """Uniform numbers of llama.cpp's `dist`: mirrors std::mt19937 and std::uniform_real_distribution<double>.
 
     Two outputs lo, hi of the generator give (lo + hi * 2**32) / 2**64 (libstdc++, std::generate_canonical). numpy
-    seeds as C++ does; Python's own generator, put in that state, draws many at once.
+    seeds as C++ does; Python's own generator, set to that state, draws many numbers at once.
     """
 
     def __init__(self, seed: int) -> None:
@@ -43,31 +51,32 @@ class Draws:
         self._ahead: list[float] = []
 
     def next(self) -> float:
-        """The next uniform in [0, 1)."""
+        """Return the next uniform number in [0, 1)."""
         if not self._ahead:
             self._ahead = [self._generator.getrandbits(64) / 2**64 for _ in range(_DRAWN_AHEAD)][::-1]
         return self._ahead.pop()
 
 
 class Sampler:
-    """One request's chain: call choose(), then accept().
+    """Sampler chain of one request: call choose(), then accept().
 
-    needs_rows: tokens alone do not say where it stood after them, as a grammar may have had a token drawn again, XTC
-    draws only for some rows, and mirostat keeps an estimate of the surprise; their rows must be sampled again.
+    needs_rows: tokens alone do not determine the sampler's state after them, because a grammar may have caused a
+    second draw, XTC draws only for some rows, and mirostat maintains an estimate of the surprise; to restore the state,
+    their rows must be sampled again.
 
-    Raises ConfigError for a grammar, bias or stage that llama.cpp refuses.
+    Raises ConfigError for a grammar, bias or stage that llama.cpp rejects.
     """
 
-    def __init__(self, sampling: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx: int) -> None:
-        self._num_vocab = num_vocab
+    def __init__(self, sampling: Sampling, seed: int, model: Model, n_ctx: int) -> None:
+        self._num_vocab = num_vocab = model.num_vocab
         self._is_mirostat = sampling.mirostat > 0
         self._draws = Draws(seed)
         self._bias_ids, self._bias = _bias(sampling, num_vocab)
         self._only_bans = bool((self._bias == -math.inf).all())
         self._bans: tuple[int, int] = (self._bias_ids.ctypes.data, len(self._bias_ids))
         assert not sampling.json_schema, "a schema is compiled before it comes to a worker"
-        self._grammar = Grammar(vocab, sampling.grammar) if sampling.grammar else None
-        stages = _stages(sampling, seed, vocab, num_vocab, n_ctx)
+        self._grammar = Grammar(model.vocab, sampling.grammar) if sampling.grammar else None
+        stages = _stages(sampling, seed, model, n_ctx)
         self._chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
         for _name, stage in stages:
             llama.llama_sampler_chain_add(self._chain, stage)
@@ -79,9 +88,10 @@ class Sampler:
         self._two = Candidates(2)
 
     def choose(self, row: Row, seen: Distribution, room: Candidates) -> Drawn:
-        """Run the chain on a row of logits (vocab,); `room` has as many rows.
+        """Run the chain on a row of logits (vocab,) and draw a token; `room` has as many rows as the vocabulary.
 
-        `seen` has found at least `num_presorted` of its best.
+        `seen` has found at least the `num_presorted` best tokens of the row. Raises ConfigError if logit_bias or the
+        grammar leaves no token.
         """
         if self.num_presorted:
             self._presorted(row, seen, room)
@@ -100,7 +110,7 @@ class Sampler:
         return math.nan if self._is_mirostat else self._draws.next()
 
     def _presorted(self, row: Row, seen: Distribution, room: Candidates) -> None:
-        """All that a first stage of top_k can leave: the top_k best beside the biased ids, and these."""
+        """List all tokens that can survive a first stage of top_k: the best unbiased tokens and the biased ones."""
         if self._only_bans:
             if not self._list_best(seen.address, self.num_presorted, *self._bans, room.address):
                 raise ConfigError(NOTHING_LEFT)
@@ -125,14 +135,14 @@ class Sampler:
         return Drawn(room.token, self._next_draw(), flags)
 
     def accept(self, token: int) -> None:
-        """Tell the chain and the grammar the token that was taken."""
+        """Advance the chain and the grammar by the chosen token."""
         if self._grammar:
             self._grammar.accept(token)
         _accept(self._chain, token)
 
     def advance(self, tokens: Sequence[int]) -> None:
-        """Count `tokens` as generated without their logits: penalties and DRY see them, the generator draws once for
-        each. Only where not `needs_rows`."""
+        """Advance as if `tokens` had been generated, without their logits: penalties and DRY see them, and the
+        generator draws once for each. Only valid if not `needs_rows`."""
         for token in tokens:
             self.accept(token)
             if self._dist is not None:
@@ -154,33 +164,33 @@ def _bias(sampling: Sampling, num_vocab: int) -> tuple[Ids, Logits]:
     return ids.astype(np.int32), np.array([bias for _, bias in sampling.logit_bias], np.float32)
 
 
-def _stages(sampling: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx: int) -> list[tuple[str, Any]]:
-    """The stages that do something, in order; the last one draws."""
+def _stages(sampling: Sampling, seed: int, model: Model, n_ctx: int) -> list[tuple[str, Any]]:
+    """Create the stages that are enabled, in order; the last one draws."""
     if sampling.mirostat:
-        # llama.cpp runs mirostat on the tempered distribution and nothing else (common/sampling.cpp)
-        stages = [("temperature", llama.llama_sampler_init_temp(sampling.temperature))]
+        # llama.cpp runs mirostat on the distribution after temperature, without other stages (common/sampling.cpp)
+        stages = [("temperature", llama.llama_sampler_init_temp(_temperature(sampling.temperature)))]
         tau, eta = sampling.mirostat_tau, sampling.mirostat_eta
         if sampling.mirostat == 1:
-            stages.append(("mirostat", llama.llama_sampler_init_mirostat(num_vocab, seed, tau, eta, 100)))
+            stages.append(("mirostat", llama.llama_sampler_init_mirostat(model.num_vocab, seed, tau, eta, 100)))
         else:
             stages.append(("mirostat", llama.llama_sampler_init_mirostat_v2(seed, tau, eta)))
     else:
-        made = ((name, _stage(name, sampling, seed, vocab, num_vocab, n_ctx)) for name in sampling.samplers)
+        made = ((name, _stage(name, sampling, seed, model, n_ctx)) for name in sampling.samplers)
         stages = [(name, stage) for name, stage in made if stage is not None]
         stages.append(("dist", llama.llama_sampler_init_dist(seed)))
     return [(name, not_null(stage, name, "llama.cpp refuses these values")) for name, stage in stages]
 
 
-def _stage(name: str, s: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx: int) -> Any | None:
-    """One stage, or None where its values switch it off."""
+def _stage(name: str, s: Sampling, seed: int, model: Model, n_ctx: int) -> Any | None:
+    """Create one stage; return None if its values disable it."""
     match name:
         case "penalties":
             is_on = s.penalty_last_n and (s.repeat_penalty != 1 or s.frequency_penalty or s.presence_penalty)
-            last_n = n_ctx if s.penalty_last_n < 0 else s.penalty_last_n
+            last_n = _last_n(s.penalty_last_n, n_ctx)
             penalties = (last_n, s.repeat_penalty, s.frequency_penalty, s.presence_penalty)
-            return llama.llama_sampler_init_penalties(num_vocab, *penalties) if is_on else None
+            return llama.llama_sampler_init_penalties(model.num_vocab, *penalties) if is_on else None
         case "dry":
-            return _dry(s, vocab, n_ctx) if s.dry_multiplier > 0 and s.dry_penalty_last_n else None
+            return _dry(s, model, n_ctx) if s.dry_multiplier > 0 and s.dry_penalty_last_n else None
         case "top_n_sigma":
             return llama.llama_sampler_init_top_n_sigma(s.top_n_sigma) if s.top_n_sigma > 0 else None
         case "top_k":
@@ -195,12 +205,41 @@ def _stage(name: str, s: Sampling, seed: int, vocab: Any, num_vocab: int, n_ctx:
             is_on = s.xtc_probability > 0
             return llama.llama_sampler_init_xtc(s.xtc_probability, s.xtc_threshold, 1, seed) if is_on else None
         case _:
-            return llama.llama_sampler_init_temp(s.temperature)
+            return llama.llama_sampler_init_temp(_temperature(s.temperature))
 
 
-def _dry(s: Sampling, vocab: Any, n_ctx: int) -> Any:
-    breakers = [breaker.encode() for breaker in s.dry_sequence_breakers]
-    array = (ctypes.c_char_p * max(len(breakers), 1))(*breakers)
-    last_n = n_ctx if s.dry_penalty_last_n < 0 else s.dry_penalty_last_n
+def _last_n(asked: int, n_ctx: int) -> int:
+    """Return how many tokens back a stage looks, at most the context length, as each takes memory."""
+    return n_ctx if asked < 0 else min(asked, n_ctx)
+
+
+def _temperature(asked: float) -> float:
+    return max(asked, _SMALLEST_TEMPERATURE) if asked > 0 else asked
+
+
+def _dry(s: Sampling, model: Model, n_ctx: int) -> Any:
+    breakers = tuple(breaker.encode() for breaker in s.dry_sequence_breakers)
+    num_bytes, most = sum(map(len, breakers)), max(_MOST_COMPARED // model.num_vocab, _FEWEST_BREAKER_BYTES)
+    if num_bytes > most:
+        raise ConfigError(
+            f"dry_sequence_breakers: {num_bytes} bytes in all; with a vocabulary of {model.num_vocab:,} tokens at "
+            f"most {most} are allowed: leave some out, or shorten them"
+        )
+    last_n = _last_n(s.dry_penalty_last_n, n_ctx)
     shape = (s.dry_multiplier, s.dry_base, s.dry_allowed_length, last_n)
-    return llama.llama_sampler_init_dry(vocab, *shape, array, len(breakers))
+    return llama.llama_sampler_clone(_prepared_dry(model, breakers, *shape).pointer)
+
+
+class _PreparedDry:
+    """DRY sampler that has looked up its sequence breakers in the vocabulary; freed with this object."""
+
+    def __init__(self, model: Model, breakers: tuple[bytes, ...], shape: tuple[float, float, int, int]) -> None:
+        array = (ctypes.c_char_p * max(len(breakers), 1))(*breakers)
+        made = llama.llama_sampler_init_dry(model.vocab, *shape, array, len(breakers))
+        self.pointer = not_null(made, "dry", "llama.cpp refuses these values")
+        weakref.finalize(self, llama.llama_sampler_free, made)
+
+
+@lru_cache(maxsize=16)
+def _prepared_dry(model: Model, breakers: tuple[bytes, ...], *shape: Any) -> _PreparedDry:
+    return _PreparedDry(model, breakers, shape)

@@ -1,4 +1,4 @@
-"""Chat templates, JSON schemas and grammars: evaluated in a child process under limits, away from the workers."""
+"""Sandbox: evaluates chat templates, JSON schemas and grammars in a child process under limits, outside the workers."""
 
 import hashlib
 import threading
@@ -15,14 +15,14 @@ from engine.specs import Sampling
 from engine.vocabulary import Vocabulary
 
 DEADLINE_S = 2.0
-"""Seconds for one request, its wait for others before it included."""
+"""Seconds for one request, including its wait for earlier ones."""
 LIMITS = Limits(memory_bytes=1 << 29, cpu_s=2, file_bytes=1 << 20)
 _MOST_KEPT = 64
 _CLOSED = "this pool is closed: open another"
 
 
 class RenderChat(Message, frozen=True):
-    """Render messages (role, content) by a Jinja template; the answer is the text."""
+    """Render messages (role, content) with a Jinja template; the answer is the text."""
 
     template: str
     messages: list[dict[str, str]]
@@ -31,7 +31,7 @@ class RenderChat(Message, frozen=True):
 
 
 class ConvertSchema(Message, frozen=True):
-    """Convert a JSON schema; the answer is its grammar, which has been checked."""
+    """Convert a JSON schema; the answer is its grammar, already checked."""
 
     schema: str
 
@@ -43,9 +43,9 @@ class CheckGrammar(Message, frozen=True):
 
 
 class Sandbox:
-    """One warm process with a spare one, started by the first call; any thread may call it.
+    """Sandbox of one warm process and a spare one, started by the first call; may be called from any thread.
 
-    A call takes at most DEADLINE_S seconds, and what a text makes the process do ends with it.
+    A call takes at most DEADLINE_S seconds; a process that exceeds them is terminated.
     """
 
     def __init__(self) -> None:
@@ -57,9 +57,9 @@ class Sandbox:
     def render_chat(
         self, template: str, messages: Sequence[Mapping[str, str]], vocabulary: Vocabulary
     ) -> tuple[str, bool]:
-        """The text that a model's template makes of messages (role, content), and whether BOS is still to be added.
+        """Render messages (role, content) with a model's chat template; return the text, and whether to add BOS to it.
 
-        Raises ConfigError when there is no template, and when it refuses the messages, fails or goes beyond a limit.
+        Raises ConfigError if there is no template, or if it refuses the messages, fails or exceeds a limit.
         """
         if not template:
             raise ConfigError("this model has no chat template: write the whole prompt in completion mode")
@@ -69,9 +69,9 @@ class Sandbox:
         return text, not (bos and text.startswith(bos))
 
     def compile(self, sampling: Sampling) -> Sampling:
-        """The sampling as workers take it: its schema as a grammar, and the grammar within the limits.
+        """Prepare the sampling for workers: convert its schema to a grammar, or check its grammar against the limits.
 
-        Raises ConfigError, which names what is beyond a limit. Outcomes are kept by their text.
+        Raises ConfigError, which names the exceeded limit. Outcomes are cached by the text.
         """
         if sampling.json_schema:
             grammar = self._outcome(ConvertSchema(sampling.json_schema), sampling.json_schema, "json_schema")
@@ -81,7 +81,7 @@ class Sandbox:
         return sampling
 
     def _outcome(self, request: ConvertSchema | CheckGrammar, text: str, name: str) -> str:
-        """What the process answered to the same text before, or answers now."""
+        """Return the cached answer for the text, or request it from the process; raises ConfigError."""
         key = hashlib.sha256(f"{name} {text}".encode()).digest()
         with self._lock:
             known = self._outcomes.get(key)
@@ -91,7 +91,7 @@ class Sandbox:
             try:
                 known = self._ask(request, name)
             except ConfigError as error:
-                if isinstance(error.__cause__, LimitExceeded):  # perhaps only this machine was busy
+                if isinstance(error.__cause__, LimitExceeded):  # not cached: the machine may only have been busy
                     raise
                 known = error
             with self._lock:
@@ -129,7 +129,7 @@ class Sandbox:
             return self._service
 
     def close(self) -> None:
-        """End the processes. Safe to call twice."""
+        """Terminate the processes. Safe to call twice."""
         with self._lock:
             self._is_closed = True
             service = self._service

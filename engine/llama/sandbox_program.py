@@ -1,4 +1,4 @@
-"""The child program of a Sandbox: runs chat templates, schema converter and grammar parser on foreign text."""
+"""Child program of a Sandbox: runs chat templates, the schema converter and the grammar parser on foreign text."""
 
 import contextlib
 import os
@@ -18,13 +18,13 @@ from engine.llama.sandbox import CheckGrammar, ConvertSchema, RenderChat
 from engine.process.serving import serve
 
 MAX_PARSE_S = 0.1
-"""Processor time for llama.cpp's parser, which a worker spends again while all its streams wait."""
+"""CPU seconds for llama.cpp's parser; a worker spends them again while all its streams wait."""
 
 _SAYS = ("error parsing grammar: ", "unsupported grammar, ", "grammar does not contain")
 
 
 def main(end: socket.socket) -> None:
-    """Answer until the parent hangs up."""
+    """Warm up, then answer requests until the parent hangs up."""
     render_chat("{{ bos_token }}", [], "", "")
     check_grammar('root ::= "a"')
     serve(end, RenderChat | ConvertSchema | CheckGrammar, _answer)
@@ -44,9 +44,10 @@ def _answer(request: RenderChat | ConvertSchema | CheckGrammar) -> str:
 
 
 def check_grammar(text: str) -> None:
-    """Have llama.cpp parse a grammar that is within the limits. Raises ConfigError, with its reason where it refuses.
+    """Check a grammar against the limits, then have llama.cpp parse it.
 
-    Tokens given by name are not resolved: that takes a vocabulary, which this process has not.
+    Raises ConfigError for an exceeded limit, or with llama.cpp's reason if it rejects the grammar. Tokens given by name
+    are not resolved: that takes a vocabulary, which this process does not have.
     """
     ambiguity.check(gbnf.read(text))
     with tempfile.TemporaryFile() as said:
@@ -63,7 +64,7 @@ def check_grammar(text: str) -> None:
 
 
 def _reason(said: str) -> str:
-    """The line of llama.cpp's log that says what is wrong."""
+    """Return the line of llama.cpp's log that names the error."""
     for line in said.splitlines():
         for words in _SAYS:
             if words in line:
@@ -73,7 +74,7 @@ def _reason(said: str) -> str:
 
 @contextlib.contextmanager
 def _stderr_into(file: IO[bytes]) -> Iterator[None]:
-    """Let this process write its standard error, C's and Python's, into `file` meanwhile."""
+    """Redirect this process's standard error, C's and Python's, to `file` inside the block."""
     kept = os.dup(2)
     os.dup2(file.fileno(), 2)
     try:

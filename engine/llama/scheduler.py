@@ -1,13 +1,15 @@
-"""Who computes how many tokens in the next decode. Integers in, a plan out: no model, no clock.
+"""Batch scheduler: decides how many tokens of each sequence go into the next decode. Pure: no model, no clock.
 
-Each step the scheduler says for every sequence that takes part how many of its tokens go into the batch: one for a
-sequence that generates, a chunk of its prompt for one that does not yet. While any sequence generates, each prompt
-brings at most `prefill_share` tokens to a step, so that a long one cannot stall the streams, while a crowd of them is
-not kept waiting for a few; alone, and at most, prompts get `n_ubatch`. The oldest prompt is served first. New jobs join
-whenever a sequence is free. A plan is in the order of its sequences: llama.cpp computes those together of which each is
-the one after the last, and the others in passes of their own; and of those together it takes equally many tokens in a
-pass, so that each other length is a pass more (llama-batch.cpp, split_equal). So the room that the oldest prompt leaves
-is only filled where that gives more tokens for each pass; else it goes to chunks as long as the first, or to none.
+At each step the plan gives the number of tokens of every participating sequence: one for a sequence that generates, a
+chunk of its prompt for one that does not yet. While any sequence generates, the prompts together get at most
+`prefill_share` tokens per step for each of them, so that a long prompt cannot stall the streams and a burst of prompts
+does not have to wait for a few streams; prompts never get more than `n_ubatch`, which is also their limit when nothing
+generates. The oldest prompt is served first. New jobs join whenever a sequence is free.
+
+A plan is ordered by sequence: llama.cpp computes contiguous sequences together and the others in separate passes, and
+it takes equally many tokens of each sequence in a pass, so that every further chunk length costs another pass
+(llama-batch.cpp, split_equal). The room left by the oldest prompt is therefore filled only if that gives more tokens
+per pass; otherwise it goes to chunks as long as the first, or stays empty.
 """
 
 from collections import deque
@@ -19,7 +21,7 @@ Plan = dict[int, int]
 
 @dataclass
 class Track:
-    """One sequence's progress: prompt tokens in all and computed so far, one at a time from `single_from` on."""
+    """Progress of one sequence: prompt tokens in total and computed so far; from `single_from` on one per step."""
 
     num_prompt: int
     num_computed: int
@@ -32,7 +34,7 @@ class Track:
         return self.num_computed >= self.num_prompt
 
     def chunk(self, budget: int) -> int:
-        """Prompt tokens to take out of `budget`."""
+        """Return how many prompt tokens to compute out of `budget`."""
         if self.num_computed >= self.single_from:
             return min(1, budget)
         return min(self.single_from - self.num_computed, budget)
@@ -40,7 +42,7 @@ class Track:
 
 @dataclass
 class Scheduler:
-    """State of one worker: `waiting` jobs in order of arrival, `tracks` by sequence in order of admission."""
+    """Scheduler of one worker: `waiting` jobs in order of arrival, `tracks` by sequence in order of admission."""
 
     num_sequences: int
     n_batch: int
@@ -58,24 +60,24 @@ class Scheduler:
         return not self.waiting and not self.tracks
 
     def enqueue(self, job: int) -> None:
-        """Put a job at the end of the queue."""
+        """Append a job to the queue."""
         self.waiting.append(job)
 
     def drop(self, job: int) -> bool:
-        """Take a waiting job out of the queue; False if it does not wait."""
+        """Remove a waiting job from the queue; returns False if it is not waiting."""
         if job not in self.waiting:
             return False
         self.waiting.remove(job)
         return True
 
     def next_job(self) -> int | None:
-        """The job that a free sequence may take now, removed from the queue."""
+        """Remove and return the next job if a sequence is free, else None."""
         if self.waiting and len(self.tracks) < self.num_sequences:
             return self.waiting.popleft()
         return None
 
     def postpone(self, job: int) -> None:
-        """Put a job back to the head of the queue; those behind it wait with it, as the oldest is served first."""
+        """Put a job back at the head of the queue; those behind it wait too, as the oldest is served first."""
         self.waiting.appendleft(job)
 
     def admit(
@@ -87,33 +89,34 @@ class Scheduler:
         single_from: int | None = None,
         scored: bool = False,
     ) -> None:
-        """Give a sequence its prompt, of which `num_cached` tokens are in the cache already.
+        """Start a prompt on a sequence, with `num_cached` of its tokens already in the KV cache.
 
-        `scored`: every token wants its logits; all scored prompts together get `scored_rows` tokens of a step.
+        `single_from`: position from which tokens are computed one per step. `scored`: every token needs logits; all
+        scored prompts together get at most `scored_rows` tokens per step.
         """
         self._steady = None
         single_from = num_prompt if single_from is None else single_from
         self.tracks[sequence] = Track(num_prompt, num_cached, single_from, scored)
 
     def release(self, sequence: int) -> None:
-        """The sequence's job is over."""
+        """Remove a sequence whose job is over."""
         self._steady = None
         del self.tracks[sequence]
 
     def move(self, source: int, target: int) -> None:
-        """The job on sequence `source` goes on as it is on `target`."""
+        """Move the job on sequence `source` to `target` with its progress."""
         self._steady = None
         self.tracks = {target if sequence == source else sequence: track for sequence, track in self.tracks.items()}
 
     @property
     def is_steady(self) -> bool:
-        """True where all sequences generate and no job has come or gone since the last plan."""
+        """True if all sequences generate and no job has come or gone since the last plan."""
         return self._steady is not None
 
     def plan(self) -> Plan:
-        """The next batch, not to be changed; empty when no sequence has anything to compute.
+        """Return the next batch, which must not be modified; empty when no sequence has anything to compute.
 
-        Where all sequences generate it is the one before, until a job comes or goes.
+        While all sequences generate the same plan is returned, until a job comes or goes.
         """
         if self._steady is not None:
             return self._steady
@@ -134,7 +137,7 @@ class Scheduler:
         return dict(sorted((even if _tokens_a_pass(even) > _tokens_a_pass(filled) else filled).items()))
 
     def _chunks(self, room: int, *, is_even: bool) -> Plan:
-        """Chunks of prompts for `room` tokens, the oldest first; even: only those as long as the first one."""
+        """Return prompt chunks of up to `room` tokens, oldest first; is_even: only chunks as long as the first."""
         rows = self.scored_rows
         chunks: Plan = {}
         for sequence, track in self.tracks.items():
@@ -147,9 +150,9 @@ class Scheduler:
         return chunks
 
     def computed(self, plan: Plan) -> None:
-        """The batch of `plan` was computed: count it, and lift the limit that a full cache had set.
+        """Count a computed batch, and lift the limit that a full KV cache had set.
 
-        After a limited batch its sequences go to the end of the order, so that the others get their turn.
+        After a limited batch its sequences move to the end of the order, so that the others get their turn.
         """
         if plan is self._steady:
             return
@@ -162,7 +165,7 @@ class Scheduler:
         self._limit = None
 
     def refused(self, plan: Plan) -> int | None:
-        """The cache had no slot for `plan`: halve the next batch. A sequence is returned when it cannot run at all."""
+        """Halve the next batch, as the KV cache had no slot for `plan`; returns a sequence that cannot run at all."""
         self._steady = None
         size = sum(plan.values())
         if size == 1:
@@ -173,5 +176,5 @@ class Scheduler:
 
 
 def _tokens_a_pass(plan: Plan) -> float:
-    """Tokens of a plan for each pass over the weights: llama.cpp takes equally many of all sequences at a time."""
+    """Return a plan's tokens per pass over the weights: in a pass llama.cpp takes equally many of each sequence."""
     return sum(plan.values()) / max(len(set(plan.values())), 1)

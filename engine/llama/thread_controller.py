@@ -1,19 +1,22 @@
-"""How many threads compute the next decode. Pure: figures of past decodes in, a number out; no clock, no llama.cpp.
+"""Thread controller: chooses the thread count of the next decode from measurements of past ones. Pure: no clock, no
+llama.cpp.
 
-The threads of llama.cpp wait for each other several hundred times a decode, and spin meanwhile. Where one of them loses
-its core to another program all wait for it: a decode takes 4 to 8 times as long, and one thread fewer is then faster
-than all. So the number is measured: a trial computes a few decodes with the next number of a ladder and compares them
-with their neighbours, each over what its size takes (seconds by number of tokens), as batches differ and texts grow.
+The threads of llama.cpp synchronise several hundred times per decode, by spinning. When one of them loses its core to
+another program, all wait for it: a decode takes 4 to 8 times as long, and one thread fewer is then faster than all. So
+the count is found by measurement: a trial computes a few decodes with the next count of a ladder and compares them with
+the decodes before, each relative to the expected time of its size (seconds by number of tokens), as batches differ and
+texts grow.
 
-What decides is always a trial. The other figures only say when one is worth it:
+The decision is always based on a trial. The other figures only determine when one is worthwhile:
 
-- fewer, at once: decodes stretch, while threads were preempted or got less processor time than they ran;
-- fewer, seldom: to see whether the last thread gains anything; one that gains under 2 % is given up;
-- more: cores stood idle. Where they did not, a trial costs several decodes, so it waits until its price is below 0.5 %
-  of the time. Where the system does not tell, its price may be 5 %, for at most 2 s without one.
+- fewer threads, immediately: decodes take longer than expected while threads were preempted or got less CPU time than
+  they ran;
+- fewer threads, rarely: to see whether the last thread gains anything; one that gains under 2 % is given up;
+- more threads: cores were idle. If they were not, a trial costs several decodes, so it waits until its cost is below
+  0.5 % of the time. If the system does not report idle cores, its cost may be 5 %, with at most 2 s between trials.
 
-Trials begin at random times around their due one, so that two programs that share a machine do not try together.
-Prompts and steps of 1, 2-3, 4-7 ... tokens are decided apart: a prompt is bound by arithmetic, one token by memory.
+Trials begin at random times around the due time, so that two programs that share a machine do not try simultaneously.
+Prompts and steps of 1, 2-3, 4-7 ... tokens are decided separately: a prompt is compute-bound, one token memory-bound.
 """
 
 import math
@@ -23,28 +26,30 @@ from typing import NamedTuple
 
 from engine.llama.thread_trial import AS_FAST, FASTER, HOPELESS, LONGEST_TRIAL, TRIAL_DECODES, Trial, middle
 
-# What a trial costs, as a share of the time of all decodes.
+# Cost of trials, as a share of the time of all decodes.
 _FREE_S, _CALM_SHARE = 0.06, 0.005
-"""Trials of fewer threads that nothing calls for: seconds, and so much of the time besides."""
+"""Budget of routine trials of fewer threads: initial seconds, plus this share of the time."""
 _BLIND_SHARE = 0.05
-"""Trials of more threads where the system does not say whether cores are idle."""
+"""Budget of trials of more threads if the system does not report idle cores."""
 
-# When one is worth it.
+# Conditions for a trial.
 _STRETCHED, _FAR_STRETCHED = 1.3, 2.0
-"""Times what a decode should take: with and without another sign that a thread lost its core."""
+"""Thresholds for measured over expected decode time: with and without other evidence that a thread lost its core."""
 _LOST = 0.85
-"""Processor time over what the threads should have got; below it one of them lost its core."""
+"""CPU time over that of all threads running throughout; below it one of them lost its core."""
 _KNOWN_S, _GOT_MORE = 0.03, 0.3
-"""Seconds after which that is known, and the cores that may be missing to the number that is tried first."""
+"""Seconds of decoding after which the cores used are known, and by how many cores the first thread count to be tried
+may exceed them."""
 _IDLE, _TAKEN = 0.7, 0.4
-"""Idle part of the cores that more threads would take: free from the first on, until it is below the second."""
+"""Hysteresis for the idle fraction of the cores that more threads would use: free from the first threshold upwards,
+until the fraction falls below the second."""
 _SLOW_S = 0.1
-"""Of such slow decodes two tell what three of the others do."""
+"""Seconds; of decodes slower than this two are enough evidence, of others three."""
 
 _SHORTEST_S = 1e-9
-"""What a coarse clock gives as 0."""
+"""Substitute for a duration that a coarse clock reports as 0."""
 
-# Seconds of decoding until the next one: at first, and at most where it is in vain again and again.
+# Seconds of decoding until the next trial: initially, and at most, after repeated trials without a gain.
 _ALARM_PAUSE_S = (0.6, 16.0)
 _CALM_PAUSE_S = (3.0, 128.0)
 _EDGE_PAUSE_S = (0.05, 0.2)
@@ -52,15 +57,15 @@ _QUIET_PAUSE_S = (0.5, 16.0)
 _BUSY_PAUSE_S = (4.0, 64.0)
 _BLIND_PAUSE_S = (0.4, 1.6)
 _REVERTED_S = 3.0
-"""More threads that are given up again so soon count as in vain."""
+"""More threads that are given up again within these seconds count as a trial without a gain."""
 
 
 class Decoded(NamedTuple):
-    """What a decode took.
+    """Measurements of one decode.
 
-    cores_used: processor seconds of the process per second of decoding, NaN where not read. num_switches: involuntary
-    context switches of its threads since the last reading. idle_cores: cores' worth that lately stood idle, of those
-    that this process may use; NaN where the system does not tell.
+    cores_used: CPU seconds of the process per second of decoding, NaN if not read. num_switches: involuntary context
+    switches of its threads since the last reading. idle_cores: recently idle CPU time in cores, of those that this
+    process may use; NaN if the system does not report it.
     """
 
     elapsed_s: float
@@ -70,14 +75,14 @@ class Decoded(NamedTuple):
 
 
 def ladder(most: int) -> tuple[int, ...]:
-    """Numbers of threads worth trying, fewest first: 1, a quarter, half, three quarters, all but one, all."""
+    """Return the thread counts worth trying, ascending: 1, a quarter, half, three quarters, all but one, all."""
     return tuple(sorted({1, max(1, most // 4), max(1, most // 2), max(1, 3 * most // 4), max(1, most - 1), most}))
 
 
 class ThreadController:
-    """One worker's numbers of threads. Ask choose() before a decode and tell observe() what it took.
+    """Controller of one worker's thread counts. Call choose() before a decode and observe() with its measurements.
 
-    most: the highest number for either kind. random: gives [0, 1).
+    most: the maximum count for prompts and for steps. random: returns a number in [0, 1).
     """
 
     def __init__(self, most: int, random: Callable[[], float]) -> None:
@@ -92,7 +97,7 @@ class ThreadController:
         self.has_tried = False
 
     def choose(self, num_tokens: int, *, is_prompt: bool) -> int:
-        """Threads for the next decode, of a batch of so many tokens."""
+        """Return the thread count for the next decode, of a batch of `num_tokens`."""
         key = is_prompt, num_tokens.bit_length()
         choice = self._choices.get(key)
         if choice is None:
@@ -102,29 +107,30 @@ class ThreadController:
         return choice.trial.threads if choice.trial else choice.threads
 
     def observe(self, decoded: Decoded) -> None:
-        """What the decode took that choose() was asked for last."""
+        """Record the measurements of the decode for which choose() was last called."""
         if self._current is not None:
             self.now += decoded.elapsed_s
             self._current.observe(self._num_tokens, decoded)
 
     def in_use(self, *, is_prompt: bool) -> int:
-        """The number decided on for the kind, that of a trial left out."""
+        """Return the count decided on for the kind, ignoring that of a trial."""
         choice = self._last.get(is_prompt)
         return choice.threads if choice else self._most
 
     def pause(self, seconds: float) -> float:
-        """A time in the future, around so many seconds of decoding from now."""
+        """Return a random time around `seconds` of decoding from now."""
         return self.now + seconds * (0.75 + 0.5 * self._random())
 
     def lowered(self, by: "_Choice") -> None:
-        """Company has come, seen at one size: the others take no more threads either."""
+        """Lower the other sizes to this size's count: it has shown that another program competes for the cores."""
         self._start = by.threads
         for choice in self._choices.values():
             if choice is not by and choice.threads > by.threads:
                 choice.follow(by.threads)
 
     def has_room(self, threads: int) -> None:
-        """So many threads have cores again, seen at one size: the others are as they were before company came."""
+        """Restore the other sizes' counts from before the competition, up to `threads`, for which one size has shown
+        that cores are available again."""
         self._start = max(self._start, threads)
         for choice in self._choices.values():
             if choice.threads < (number := min(choice.before_company, threads)):
@@ -132,7 +138,7 @@ class ThreadController:
 
 
 class _Choice:
-    """The number of threads for decodes of about one size, and what it rests on."""
+    """Thread count for decodes of about one size, and the evidence it is based on."""
 
     def __init__(self, owner: ThreadController, rungs: tuple[int, ...], start: int, *, is_prompt: bool) -> None:
         self._owner, self._rungs, self._is_prompt = owner, rungs, is_prompt
@@ -150,14 +156,14 @@ class _Choice:
         self._expected: dict[int, float] = {}
 
     def _begin(self) -> None:
-        """Forget what belonged to another number of threads."""
+        """Discard measurements made with another thread count."""
         self._recent: deque[float] = deque(maxlen=3)
         self._neighbours: deque[float] = deque(maxlen=LONGEST_TRIAL)
         self._switched_at, self._recent_s = -math.inf, 0.0
         self._used, self._used_s = 0.0, 0.0
 
     def observe(self, num_tokens: int, decoded: Decoded) -> None:
-        """One more decode, with the number that was in force."""
+        """Record one more decode, made with the current count or that of the trial."""
         size = 1 if self._is_prompt else num_tokens
         whole_s = max(decoded.elapsed_s, _SHORTEST_S)
         elapsed_s = whole_s / num_tokens if self._is_prompt else whole_s
@@ -182,14 +188,15 @@ class _Choice:
             self._look(decoded.elapsed_s)
 
     def _guess(self, size: int, elapsed_s: float) -> float:
-        """Seconds that a size not seen before should take: those of the nearest one, by the root of their ratio."""
+        """Return the expected seconds of a new size: those of the nearest known size, scaled by the square root of the
+        ratio of sizes."""
         if not self._expected:
             return elapsed_s
         nearest = min(self._expected, key=lambda known: abs(known - size))
         return self._expected[nearest] * math.sqrt(size / nearest)
 
     def _look(self, elapsed_s: float) -> None:
-        """See whether a trial is due."""
+        """Start a trial if one is due."""
         now, rung = self._owner.now, self._rungs.index(self.threads)
         stretch = middle(self._recent)
         if rung:
@@ -210,12 +217,13 @@ class _Choice:
                 self._try(more, middle(self._neighbours))
 
     def _rung_got(self, rung: int) -> int:
-        """The highest rung below `rung` for whose threads there was processor time."""
+        """Return the highest rung below `rung` for whose threads there was enough CPU time."""
         got = self._used if self._used_s > _KNOWN_S else math.inf
         return max((lower for lower in range(rung) if self._rungs[lower] <= got + _GOT_MORE), default=0)
 
     def _is_disturbed(self, stretch: float) -> bool:
-        """True where threads seem to have lost their cores: slower than it should be, with a reason."""
+        """Return True if threads seem to have lost their cores: slower than expected or short of CPU time, and settled
+        at that."""
         is_short = self._used_s > _KNOWN_S and self._used < _LOST * self.threads
         is_preempted = self._switched_at >= self._owner.now - self._recent_s
         is_stretched = stretch > _STRETCHED
@@ -234,7 +242,7 @@ class _Choice:
         self._owner.has_tried = True
 
     def _judge(self, trial: Trial) -> None:
-        """End the trial where it has a result: take its number, or stay and say when to look again."""
+        """End the trial if it has a result: adopt its count, or stay and schedule the next trial."""
         is_more = trial.threads > self.threads
         bar = FASTER if is_more else AS_FAST / self._given_up
         if not trial.is_over(bar):
@@ -259,7 +267,7 @@ class _Choice:
             self._next_calm = owner.pause(self._calm_s)
             owner.has_room(self.threads)
             return
-        # what shares the machine may be about to take fewer itself
+        # the program that shares the machine may be about to use fewer threads itself
         self._next_alarm, self._next_calm = owner.pause(self._alarm_s), owner.now
         if trial.result < _LOST:
             self._make_way(trial)
@@ -268,7 +276,7 @@ class _Choice:
             self._next_more, self._was_quiet = owner.pause(self._more_s), True
 
     def _make_way(self, trial: Trial) -> None:
-        """Fewer threads are faster, so there is company: as soon as cores are idle, more are tried again."""
+        """Yield to a competing program, as fewer threads are faster: more are tried again as soon as cores are idle."""
         owner = self._owner
         if trial.is_alarm:
             owner.lowered(self)
@@ -278,7 +286,7 @@ class _Choice:
         self._next_more = owner.pause(_BLIND_PAUSE_S[0] if math.isnan(self._idle_cores) else _BUSY_PAUSE_S[0])
 
     def follow(self, threads: int) -> None:
-        """Take the number that another size was found to do best with."""
+        """Adopt the count that was found best for another size."""
         self.before_company = max(self.before_company, self.threads) if threads < self.threads else 0
         self.threads, self.trial = threads, None
         self._expected.clear()
@@ -286,7 +294,10 @@ class _Choice:
         self._next_more = self._owner.pause(_BUSY_PAUSE_S[0])
 
     def _stay_above(self, trial: Trial) -> None:
-        """Fewer threads were slower: further down where company called for it, else not soon again."""
+        """Stay at the current count, as fewer threads were slower.
+
+        After an alarm, unless the result is hopeless, the next lower count is tried; else the next trial is postponed.
+        """
         owner = self._owner
         rung = self._rungs.index(trial.threads)
         if trial.is_alarm and rung and trial.result <= HOPELESS:
@@ -301,7 +312,7 @@ class _Choice:
         self._next_calm = owner.pause(self._calm_s)
 
     def _stay_below(self, trial: Trial) -> None:
-        """More threads gained nothing."""
+        """Stay at the current count, as more threads gained nothing; schedule the next trial of more."""
         owner, excess_s = self._owner, max(trial.excess_s, 0.0)
         if trial.result < _STRETCHED:
             owner.has_room(trial.threads)

@@ -1,4 +1,4 @@
-"""The threads that a worker computes with: set before each decode, and what it took measured for the controller."""
+"""Thread counts of a worker: sets them before each decode, and measures the decode for the controller."""
 
 import math
 import os
@@ -12,12 +12,13 @@ from engine.llama.thread_controller import Decoded, ThreadController
 from engine.specs import PoolSpec
 
 _READ_EVERY_S = 0.004
-"""A reading of processor time and switches is not worth more than one of these; shorter decodes share it."""
+"""Interval between readings of CPU time and context switches, which are too costly to take more often; shorter decodes
+share a reading."""
 _IDLE_EVERY_S = 0.2
 
 
 class IdleCores:
-    """How many of the cores that this process may use stood idle lately, in cores' worth; NaN where nobody tells."""
+    """Meter of recently idle CPU time on the cores that this process may use, in cores; NaN if not reported."""
 
     def __init__(self) -> None:
         self._file = -1
@@ -29,7 +30,7 @@ class IdleCores:
         self._idle = math.nan
 
     def lately(self, now: float) -> float:
-        """Cores' worth over the last time between two readings, 0.2 s at least."""
+        """Return the idle time in cores over the last interval between two readings, at least 0.2 s."""
         elapsed_s = now - self._read_at
         if elapsed_s >= _IDLE_EVERY_S:
             idle_s = self._idle_so_far()
@@ -38,7 +39,7 @@ class IdleCores:
         return self._idle
 
     def _idle_so_far(self) -> float:
-        """Seconds that the cores were idle or waited for a disk, all together (proc_stat(5)); NaN where unknown."""
+        """Return the total seconds for which the cores were idle or waiting for I/O (proc_stat(5)); NaN if unknown."""
         if self._file < 0 or not self._names:
             return math.nan
         lines = os.pread(self._file, 128 * (2 + (os.cpu_count() or 1)), 0).split(b"\n")
@@ -48,11 +49,11 @@ class IdleCores:
 
 
 class Threads:
-    """Numbers of threads of one context: adaptive where the pool was given none, else as given.
+    """Thread counts of one context: adaptive if the pool was given none, else fixed.
 
-    llama.cpp computes a batch of one token with the first number and larger ones with the second. `given`: both, which
-    is what an adaptive worker has for jobs that must be the same each time. `num_decodes`: by kind (is it with chunks
-    of prompts) and number.
+    llama.cpp computes a batch of one token with the first count and larger batches with the second. `given`: both
+    counts, which an adaptive worker also uses for jobs that must be reproducible. `num_decodes`: decodes by kind (True
+    with chunks of prompts) and thread count.
     """
 
     def __init__(self, context: Context, spec: PoolSpec, threads: int, threads_batch: int) -> None:
@@ -71,7 +72,7 @@ class Threads:
         self.num_decodes: dict[tuple[bool, int], int] = {}
 
     def choose(self, num_tokens: int, *, is_prompt: bool, is_exact: bool) -> int:
-        """Set the number for the next decode, and give it. is_exact: it must be the given one."""
+        """Set and return the thread count for the next decode. is_exact: it must be the given one."""
         chosen = self.given
         self._is_chosen = self._is_adaptive and not is_exact and not (num_tokens > 1 and self._is_batch_given)
         if self._is_chosen:
@@ -84,7 +85,7 @@ class Threads:
         return chosen[num_tokens > 1]
 
     def decoded(self, elapsed_s: float, ended_at: float) -> None:
-        """What the decode took that choose() was asked for; ended_at on the clock of time.perf_counter."""
+        """Record the duration of the decode prepared by the last choose(); ended_at on the clock of perf_counter."""
         self.num_decodes[self._key] = self.num_decodes.get(self._key, 0) + 1
         if not self._is_chosen:
             return
@@ -93,7 +94,7 @@ class Threads:
         passed_s = ended_at - self._read_at
         if passed_s >= _READ_EVERY_S:
             cpu_s, switches = _usage()
-            # between jobs threads sleep, which says nothing of a decode
+            # between jobs threads sleep, which is no evidence about a decode
             if self._decoded_s > 0.8 * passed_s:
                 cores_used = (cpu_s - self._used_cpu_s) / passed_s
                 num_switches = switches - self._num_switches
@@ -103,14 +104,14 @@ class Threads:
 
     @property
     def in_use(self) -> tuple[int, int]:
-        """Threads of single tokens (or steps of several streams), and those of prompts."""
+        """Current thread counts for generation (single tokens, or steps of several streams) and for prompts."""
         if not self._is_adaptive:
             return self.given
         batch = self.given[1] if self._is_batch_given else self._controller.in_use(is_prompt=True)
         return self._controller.in_use(is_prompt=False), batch
 
     def mostly_since(self, before: dict[tuple[bool, int], int], *, is_prompt: bool) -> int | None:
-        """The number that computed most decodes of a kind since `num_decodes` was `before`; None without any."""
+        """Return the thread count of most decodes of a kind since `num_decodes` was `before`; None without any."""
         found = {
             number: num - before.get((kind, number), 0)
             for (kind, number), num in self.num_decodes.items()
@@ -120,6 +121,6 @@ class Threads:
 
 
 def _usage() -> tuple[float, int]:
-    """Processor seconds and involuntary context switches of this process, all threads together."""
+    """Return CPU seconds and involuntary context switches of this process, summed over all threads."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime, used.ru_nivcsw

@@ -1,19 +1,20 @@
-"""A child program that knows the tokenizer of a model file and none of its weights.
+"""Child program that loads a model file's tokenizer without its weights.
 
-The answer to an empty request is the vocabulary, to one with `chat_template` that; each further one has a text.
+An empty request returns the vocabulary, one with `chat_template` the chat template, any other the ids of its text.
 """
 
 import socket
 from typing import Any
 
 from engine.llama.model import Model
+from engine.process.limits import allow_deep_recursion
 from engine.process.serving import serve
 from engine.specs import PoolSpec
 from engine.vocabulary import Vocabulary
 
 
 def answer(model: Model, request: dict[str, Any]) -> Vocabulary | str | list[int]:
-    """Vocabulary, chat template, or the ids of a text."""
+    """Return the vocabulary, the chat template, or the ids of a text."""
     if not request:
         return model.vocabulary
     if "chat_template" in request:
@@ -22,7 +23,8 @@ def answer(model: Model, request: dict[str, Any]) -> Vocabulary | str | list[int
 
 
 def main(end: socket.socket, path: str) -> None:
-    """Answer every request; a file that llama.cpp refuses is the answer to the first."""
+    """Answer requests; if llama.cpp rejects the file, the first answer is that error."""
+    allow_deep_recursion()
     models: list[Model] = []
 
     def reply(request: dict[str, Any]) -> Vocabulary | str | list[int]:

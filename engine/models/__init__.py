@@ -1,4 +1,4 @@
-"""Model files: what they say about themselves, what memory they will need, which there are."""
+"""Model files: their headers, memory estimates, and the library of models on this machine."""
 
 from engine.models.details import details
 from engine.models.gguf import ModelFile, read_model

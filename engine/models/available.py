@@ -1,4 +1,4 @@
-"""How much memory this process may still take: the machine's, or what its control group leaves it."""
+"""Available memory of this process: the machine's, or what its control groups leave."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,21 +8,21 @@ import psutil
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that can be taken without swapping, clean page cache counted as free.
+    """Return the bytes that can be allocated without swapping, counting clean page cache as free.
 
-    The least of what the system has and what is left of each memory limit (control groups, versions 1 and 2) above
-    this process. `root` is where /proc and /sys lie.
+    The minimum of what the system has and what is left of each memory limit (control groups, versions 1 and 2) above
+    this process. `root` is the folder that contains /proc and /sys.
     """
     return max(0, min([psutil.virtual_memory().available, *(left for _limit, left in _groups(root))]))
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:
-    """The least memory limit, in bytes, of the control groups above this process; None where none is set."""
+    """Return the lowest memory limit, in bytes, of the control groups above this process; None where none is set."""
     return min((limit for limit, _left in _groups(root)), default=None)
 
 
 def _groups(root: Path) -> Iterator[tuple[int, int]]:
-    """Limit, and what is left of it, of each group that has one."""
+    """Yield the limit and what is left of it, in bytes, for each group that has one."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -37,7 +37,7 @@ def _groups(root: Path) -> Iterator[tuple[int, int]]:
 
 
 def _limits(base: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[tuple[int, int]]:
-    """Each group from the process's own up to the root; inside a container the own path may not exist."""
+    """Yield as `_groups`, from the process's own group up to the root; in a container the own path may not exist."""
     group = base / path.lstrip("/")
     for folder in (group, *group.parents):
         with contextlib.suppress(OSError, ValueError):

@@ -1,8 +1,8 @@
-"""Random tensors made directly as the blocks a file holds, so that no float weights ever exist.
+"""Random tensors, generated directly as the quantised blocks of a file, without float weights.
 
 A block's bytes are random within its format's rules (ggml-common.h). Its one scale is computed from the spread of
-the integers that random bytes stand for, so that the decoded weights have mean 0 and the standard deviation asked
-for; the sub-block scales of K-quants are random as well.
+the integers that random bytes encode, so that the decoded weights have mean 0 and the requested standard deviation;
+the sub-block scales of K-quants are random as well.
 """
 
 import math
@@ -20,7 +20,7 @@ _Generator = np.random.Generator
 
 
 def _spread(count: int) -> float:
-    """Standard deviation of a uniform draw from `count` neighbouring integers."""
+    """Return the standard deviation of a uniform draw from `count` consecutive integers."""
     return math.sqrt((count * count - 1) / 12)
 
 
@@ -48,12 +48,12 @@ def _random_bytes(generator: _Generator, rows: int, columns: int) -> Bytes:
 
 
 def _put_half(blocks: Bytes, column: int, value: float) -> None:
-    """Write `value` as a half-precision number into every block."""
+    """Write `value` as a half-precision number into every block, at byte `column`."""
     blocks[:, column : column + 2] = np.array([value], np.float16).view(np.uint8)
 
 
 def _put_scales(blocks: Bytes, scale: float, middle: float) -> None:
-    """Make each 6-bit minimum equal to its scale, and dmin `middle` times d, so that the mean is 0."""
+    """Set each 6-bit minimum equal to its scale, and dmin to `middle` times d, so that the mean is 0."""
     _put_half(blocks, 0, scale)
     _put_half(blocks, 2, middle * scale)
     blocks[:, 8:12] = blocks[:, 4:8]
@@ -61,45 +61,45 @@ def _put_scales(blocks: Bytes, scale: float, middle: float) -> None:
 
 
 def _q4_k(generator: _Generator, num_blocks: int, std: float) -> Bytes:
-    """Two halves d and dmin, 12 bytes with eight scales and minima of 6 bits, 256 values of 4 bits, 0 to 15."""
+    """Generate Q4_K: halves d and dmin, 12 bytes of eight 6-bit scales and minima, 256 values of 4 bits, 0 to 15."""
     blocks = _random_bytes(generator, num_blocks, 144)
     _put_scales(blocks, std / (_RMS_OF_6_BITS * _spread(16)), 7.5)
     return blocks
 
 
 def _q5_k(generator: _Generator, num_blocks: int, std: float) -> Bytes:
-    """As Q4_K with 32 bytes of high bits: 256 values of 5 bits, whose middle is 15.5."""
+    """Generate Q5_K: as Q4_K with 32 bytes of high bits, so 256 values of 5 bits, whose middle is 15.5."""
     blocks = _random_bytes(generator, num_blocks, 176)
     _put_scales(blocks, std / (_RMS_OF_6_BITS * _spread(32)), 15.5)
     return blocks
 
 
 def _q6_k(generator: _Generator, num_blocks: int, std: float) -> Bytes:
-    """256 values of 6 bits in 192 bytes, 16 signed scales of 8 bits, a half d."""
+    """Generate Q6_K: 256 values of 6 bits in 192 bytes, 16 signed scales of 8 bits, a half d."""
     blocks = _random_bytes(generator, num_blocks, 210)
     _put_half(blocks, 208, std / (_spread(256) * _spread(64)))
     return blocks
 
 
 def _q8_0(generator: _Generator, num_blocks: int, std: float) -> Bytes:
-    """A half d, 32 signed values of 8 bits."""
+    """Generate Q8_0: a half d, 32 signed values of 8 bits."""
     blocks = _random_bytes(generator, num_blocks, 34)
     _put_half(blocks, 0, std / _spread(256))
     return blocks
 
 
 def _q4_0(generator: _Generator, num_blocks: int, std: float) -> Bytes:
-    """A half d, 32 values of 4 bits from -8 to 7."""
+    """Generate Q4_0: a half d, 32 values of 4 bits from -8 to 7."""
     return _signed(generator, num_blocks, 18, std / _spread(16))
 
 
 def _q5_0(generator: _Generator, num_blocks: int, std: float) -> Bytes:
-    """A half d, 32 values of 5 bits from -16 to 15."""
+    """Generate Q5_0: a half d, 32 values of 5 bits from -16 to 15."""
     return _signed(generator, num_blocks, 22, std / _spread(32))
 
 
 def _signed(generator: _Generator, num_blocks: int, num_bytes: int, scale: float) -> Bytes:
-    """Blocks whose values have the mean -1/2; the sign of d is random, so that the weights have mean 0 all the same."""
+    """Generate blocks whose values have mean -1/2; the sign of d is random, so that the weights still have mean 0."""
     blocks = _random_bytes(generator, num_blocks, num_bytes)
     sign = blocks[:, 1] & 0x80
     _put_half(blocks, 0, scale)
@@ -108,7 +108,7 @@ def _signed(generator: _Generator, num_blocks: int, num_bytes: int, scale: float
 
 
 def _q5_1(generator: _Generator, num_blocks: int, std: float) -> Bytes:
-    """Halves d and m, 32 values of 5 bits from 0 to 31; m is -15.5 d."""
+    """Generate Q5_1: halves d and m, 32 values of 5 bits from 0 to 31; m is -15.5 d."""
     blocks = _random_bytes(generator, num_blocks, 24)
     scale = std / _spread(32)
     _put_half(blocks, 0, scale)

@@ -1,4 +1,4 @@
-"""What may be read for one model, over all its files: bounds that no real model reaches and a crafted one must."""
+"""Read budget of one model, over all its files: limits that no real model reaches and that stop a crafted one."""
 
 LIMITS = {
     "keys": 1 << 14,
@@ -7,17 +7,17 @@ LIMITS = {
     "bytes of text": 1 << 22,
     "tensors": 1 << 15,
 }
-"""By what is counted. Together they keep a read under a second and 20 MB; vocabularies have up to 262,144 tokens, and
-two or three strings for each."""
+"""Limits by item counted. Together they keep a read under a second and 20 MB; vocabularies have up to 262,144 tokens,
+with two or three strings each."""
 
 
 class Budget:
-    """Counts what was read."""
+    """Counter of what was read, checked against LIMITS."""
 
     def __init__(self) -> None:
         self._spent = dict.fromkeys(LIMITS, 0)
 
     def spend(self, what: str, count: int) -> bool:
-        """Count more of it; False where that is too much."""
+        """Count `count` more of `what`; return False where that exceeds its limit."""
         self._spent[what] += count
         return self._spent[what] <= LIMITS[what]

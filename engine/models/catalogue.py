@@ -1,4 +1,4 @@
-"""Models worth getting, with what they need and how fast they should run here; and what a repository offers."""
+"""Model catalogue: recommended models with memory and speed estimates, and the downloadable choices of a repository."""
 
 import json
 import math
@@ -20,10 +20,10 @@ Kind = Literal["text", "embedding"]
 KINDS: tuple[Kind, ...] = ("text", "embedding")
 
 BUFFER_BYTES = 192 << 20
-"""Compute and output buffers of one sequence and batches of 512 tokens: the most that any model listed needs."""
+"""Compute and output buffers for one sequence and batches of 512 tokens: the maximum over all models listed."""
 
 TORCH_BYTES = 480 << 20
-"""A process with torch 2.13 and sentence-transformers, as measured: what the model of a folder needs beside it."""
+"""Memory of a process with torch 2.13 and sentence-transformers, measured; a folder's model needs it in addition."""
 
 _F16 = 2
 _QUANTISATION = re.compile(
@@ -36,11 +36,11 @@ _OF_EMBEDDERS = (".json", ".txt", ".model", ".safetensors")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Spec):
-    """One model of the catalogue.
+    """Catalogue entry of one model.
 
     quantisation: which of the repository's GGUF files; empty for a folder of safetensors. size_gb: 10^9 bytes.
-    n_layer, n_head_kv and head_size (values of a head's key) give the KV cache of a text model; num_computed: the
-    parameters that each token is multiplied with, all but the embeddings, of an embedding model.
+    n_layer, n_head_kv and head_size (values of a head's key) determine the KV cache of a text model; num_computed:
+    parameters of an embedding model used in the computation of each token, all but the embeddings.
     """
 
     name: str
@@ -71,14 +71,14 @@ class Entry(Spec):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes to fetch, to three digits."""
+        """Bytes to download, to three digits."""
         return round(self.size_gb * 1e9)
 
     def needed_bytes(self, n_ctx: int = 4096) -> int:
-        """Memory to run it with one sequence of `n_ctx` tokens, or as many as it was trained for: weights, f16 keys
-        and values of every layer at full length, buffers and process; of a folder, weights and a process with torch.
+        """Return the bytes of memory to run it with one sequence of `n_ctx` tokens, at most its trained context.
 
-        `engine.models.estimate` says it more exactly once the file is here.
+        Sum of weights, f16 keys and values of every layer at full length, buffers and process; for a folder, weights
+        and a process with torch. `engine.models.estimate` is more exact once the file is downloaded.
         """
         if not self.quantisation:
             return self.size_bytes + TORCH_BYTES
@@ -86,29 +86,29 @@ class Entry(Spec):
         return self.size_bytes + kv + BUFFER_BYTES + PROCESS_BYTES
 
     def tokens_per_s(self, bandwidth_bytes_per_s: float) -> float:
-        """What a text model should generate with one sequence where memory gives so much (engine.bench's limits).
+        """Return the expected decode speed of a text model with one sequence at this bandwidth (engine.bench's limits).
 
         The roofline of decoding: each token reads the whole file once. NaN for an embedding model.
         """
         return bandwidth_bytes_per_s / self.size_bytes if self.kind == "text" else math.nan
 
     def texts_per_s(self, flops: float, num_tokens: int = 100) -> float:
-        """Texts of `num_tokens` that an embedding model should do where matrices get so many operations per second.
+        """Return the expected texts of `num_tokens` per second of an embedding model, where matrices reach `flops`.
 
-        The roofline of a batch: two operations for each parameter and token. NaN for a text model.
+        The roofline of a batch: two operations per parameter and token. NaN for a text model.
         """
         return flops / (2 * self.num_computed * num_tokens) if self.kind == "embedding" else math.nan
 
 
 class Catalogue(NamedTuple):
-    """The list that ships. dated: year and month; source: where its figures are from."""
+    """Catalogue that ships. dated: year and month; source: origin of its figures."""
 
     dated: str
     source: str
     entries: tuple[Entry, ...]
 
     def named(self, name: str) -> Entry:
-        """The entry of that name; raises ConfigError listing the names."""
+        """Return the entry of that name; raises ConfigError listing the names."""
         for entry in self.entries:
             if entry.name == name.strip().casefold():
                 return entry
@@ -120,9 +120,9 @@ class Catalogue(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """One model of a repository: a GGUF file with all its parts, or a folder for sentence-transformers.
+    """Downloadable model of a repository: a GGUF file with all its parts, or a folder for sentence-transformers.
 
-    quantisation is read from the name, and empty where that does not say.
+    quantisation is read from the name, and empty where the name has none.
     """
 
     name: str
@@ -137,21 +137,21 @@ class Choice:
 
     @property
     def keys(self) -> set[str]:
-        """What it may be called, in small letters: by its name, its quantisation, or one of its files."""
+        """Accepted keys in lower case: its name, its quantisation, and its files."""
         return {text.casefold() for text in (self.name, self.quantisation, *(file.path for file in self.files))}
 
 
 def read_catalogue() -> Catalogue:
-    """The catalogue that ships."""
+    """Read the catalogue that ships."""
     data: dict[str, Any] = json.loads(shipped("catalogue", "catalogue.json").read_text("utf-8"))
     return Catalogue(data["dated"], data["source"], tuple(Entry.from_dict(values) for values in data["models"]))
 
 
 def look_up(name: str, wanted: str = "", endpoint: str = "") -> tuple[Repository, Choice]:
-    """Ask the hub for a model: a name of the catalogue, a repository, or the address of a page or a file of one.
+    """Look up a model on the hub by a catalogue name, a repository, or the URL of one of its pages or files.
 
-    wanted: file name or quantisation; empty: what the catalogue or the address names. Raises ConfigError, DownloadError
-    and NetworkError as `choose` and `read_repository` do.
+    wanted: file name or quantisation; empty: the one named by the catalogue or the URL. Raises ConfigError,
+    DownloadError and NetworkError as `choose` and `read_repository` do.
     """
     if "/" in name:
         repository = read_repository(name, endpoint)
@@ -162,9 +162,9 @@ def look_up(name: str, wanted: str = "", endpoint: str = "") -> tuple[Repository
 
 
 def choices(repository: Repository) -> tuple[Choice, ...]:
-    """What can be got from a repository, the smallest first; empty where it holds nothing that runs here.
+    """Return the downloadable models of a repository, smallest first; empty where it has none that the engine can run.
 
-    Weights as pickles are never offered: opening one runs whatever its author wrote.
+    Pickled weights are never offered: opening a pickle runs arbitrary code of its author.
     """
     files = {file.path: file for file in repository.files}
     ggufs = (_gguf(path, files) for path in files if path.endswith(".gguf") and not OTHER_PART_NAME.search(path))
@@ -174,9 +174,9 @@ def choices(repository: Repository) -> tuple[Choice, ...]:
 
 
 def choose(repository: Repository, wanted: str = "") -> Choice:
-    """One of the choices by file name or quantisation; nothing wanted: the only one there is, or the folder.
+    """Return the choice of that file name or quantisation; `wanted` empty: the only choice, or the folder.
 
-    Raises ConfigError listing the choices where none or several fit.
+    Raises ConfigError listing the choices where none or several match.
     """
     offered = choices(repository)
     if not offered:
@@ -196,7 +196,7 @@ def choose(repository: Repository, wanted: str = "") -> Choice:
 
 
 def _gguf(path: str, files: dict[str, RemoteFile]) -> Choice | None:
-    """The GGUF model that begins with this file; None where it is no model, or a part of it is missing."""
+    """Return the GGUF model whose first file this is; None where it is not a model, or a part of it is missing."""
     name = path.rsplit("/", 1)[-1]
     if name.startswith(_NOT_MODELS):
         return None
@@ -211,7 +211,7 @@ def _gguf(path: str, files: dict[str, RemoteFile]) -> Choice | None:
 
 
 def _embedder(repository: Repository) -> Choice | None:
-    """The files that sentence-transformers opens, where there are some with safetensors."""
+    """Return the files that sentence-transformers opens; None where there is no such model in safetensors."""
     files = tuple(file for file in repository.files if _is_of_embedder(file.path))
     if "modules.json" not in {file.path for file in files} or not any(
         file.path.endswith(".safetensors") for file in files

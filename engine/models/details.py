@@ -1,4 +1,4 @@
-"""A model file as plain values: the line of a list, and all that is known of one model."""
+"""Plain values of a model file: the row of a list, and all details of one model."""
 
 import os
 from pathlib import Path
@@ -10,12 +10,12 @@ from engine.models.tensors import by_size, by_type
 
 
 def readable(text: str | Path) -> str:
-    """A name as text that can be shown and sent: bytes of a file name that are no UTF-8 stand as \\xff."""
+    """Return a name as valid text for display and transfer: bytes of a file name that are not UTF-8 appear as \\xff."""
     return os.fsencode(text).decode("utf-8", "backslashreplace")
 
 
 def facts(file: ModelFile) -> dict[str, Any]:
-    """What a list says of a model; sizes in bytes."""
+    """Return the facts of a model shown in lists; sizes in bytes."""
     return {
         "path": readable(file.path),
         "architecture": file.architecture,
@@ -32,7 +32,7 @@ def facts(file: ModelFile) -> dict[str, Any]:
 
 
 def details(file: ModelFile) -> dict[str, Any]:
-    """All that the header says, the tensors in groups; what has no end in JSON, such as an infinite number, by name."""
+    """Return all header values, with the tensors in groups; values that JSON lacks, such as infinity, by name."""
     return {
         "name": readable(file.name),
         **facts(file),

@@ -1,4 +1,4 @@
-"""Downloads of a repository's files into a folder, as tasks: with progress, stopped and resumed."""
+"""Downloads of a repository's files into a folder, as tasks with progress, stop and resume."""
 
 import errno
 import shutil
@@ -23,23 +23,24 @@ _DOING: dict[State, str] = {
 }  # fmt: skip
 
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 8.0)
-"""Seconds before each new try after a broken connection; counted anew as soon as a try brings anything."""
+"""Seconds before each retry after a broken connection; the count restarts when a try receives any data."""
 
 SPARE_BYTES = 64 << 20
-"""Room that a download leaves on the disk."""
+"""Free bytes that a download leaves on the disk."""
 
 MOST_BYTES_OF_NAME = 200
-"""Of one part of a path; file systems hold 255, of which the name of an incomplete file takes some."""
+"""Maximum bytes of one path component; file systems allow 255, and the name of a partial file needs some extra."""
 
 _RATE_OVER_S = 5.0
 
 
 class Download(Task[tuple[Path, ...]]):
-    """Download of files of one repository into owner/name under `folder`: where they lie, in the order given.
+    """Download of files of one repository into owner/name under `folder`; its result is their paths, in given order.
 
-    They hold then what the hub's hashes say. Where it is stopped or fails, what has come is kept, and another
-    download of the same files goes on there. num_bytes: of all files, those that had come before included. Raises
-    DownloadError for names that would lead out of the folder, and for files larger than the hub sends.
+    The content of each file is verified by the hub's hash. Where the download is stopped or fails, the partial data is
+    stored, and another download of the same files resumes there. num_bytes: downloaded of all files, including earlier
+    downloads. Raises DownloadError for names that would lead out of the folder, and for files larger than the hub sends
+    over HTTP.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Download(Task[tuple[Path, ...]]):
             self.num_bytes = self._num_kept()
 
     def discard(self) -> None:
-        """Remove what had come of files that are not complete; only when it is not running."""
+        """Remove the partial data of incomplete files; only while the download is not running."""
         with _disk_failures_said(self.folder):
             for file, path in zip(self._files, self.paths, strict=True):
                 partial_path(path, file).unlink(missing_ok=True)
@@ -77,7 +78,7 @@ class Download(Task[tuple[Path, ...]]):
         return self.paths
 
     def _get(self, file: RemoteFile, path: Path, before: int) -> None:
-        """Bring one file to its place; `before`: bytes of the files before it."""
+        """Download one file to its path; `before`: bytes of the files before it."""
 
         def tell(state: State, num_bytes: int) -> None:
             self._tell(state, before + num_bytes)
@@ -115,7 +116,7 @@ class Download(Task[tuple[Path, ...]]):
                 self.sleep(self._waits_s[num_failed - 1])
 
     def check(self) -> None:
-        """Raise DownloadError where somebody wants it to end."""
+        """Raise DownloadError where a stop was requested."""
         if self.is_stopped:
             raise DownloadError(f"{self.repository.name}: stopped. What has come is kept; start it again to go on.")
 
@@ -133,12 +134,12 @@ class Download(Task[tuple[Path, ...]]):
         self.update(num_bytes / self.total_bytes if self.total_bytes else 0.0, doing, self._left_s())
 
     def _left_s(self) -> float | None:
-        """Seconds until all has come at the rate of the last seconds; None while nothing comes."""
+        """Return the seconds left at the rate of the last seconds; None while no data arrives."""
         (start, first), (end, last) = (self._came[0], self._came[-1]) if self._came else ((0.0, 0), (0.0, 0))
         return (self.total_bytes - last) * (end - start) / (last - first) if last > first else None
 
     def _num_kept(self) -> int:
-        """Bytes that need not be fetched any more."""
+        """Return the bytes that are already on the disk."""
         return sum(
             file.size if _size(path) == file.size else min(_size(partial_path(path, file)), file.size)
             for file, path in zip(self._files, self.paths, strict=True)
@@ -156,7 +157,7 @@ class Download(Task[tuple[Path, ...]]):
 
 
 def _place(folder: Path, repository: Repository, file: RemoteFile) -> Path:
-    """Where a file is kept. Its name comes from a stranger."""
+    """Return the path at which a file is stored, checked because its name is untrusted."""
     parts = (*repository.name.split("/"), *file.path.split("/"))
     path = folder.joinpath(*parts)
     if not all(_is_safe(part) for part in parts) or not path.resolve().is_relative_to(folder.resolve()):
@@ -170,7 +171,7 @@ def _place(folder: Path, repository: Repository, file: RemoteFile) -> Path:
 
 
 def _is_safe(part: str) -> bool:
-    """Whether one part of a path names one thing in its folder, and shows itself as what it is."""
+    """Return whether a path component names an entry of its folder and is printable and short enough."""
     return (
         part not in ("", ".", "..")
         and "\\" not in part

@@ -1,4 +1,4 @@
-"""Whether a model fits this machine, over context lengths and numbers of sequences, before anything is loaded."""
+"""Memory fit of a model on this machine, over context lengths and numbers of sequences, before anything is loaded."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,12 +19,14 @@ from engine.units import counted, quantity
 
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64)
 SHORTEST, LONGEST = 512, 1 << 20
-"""Contexts of the table begin and end here, in tokens, or earlier where the model was trained on fewer."""
+"""Range of the table's context lengths, in tokens; limited further by the context that the model was trained on."""
 
 
 class MachineMemory(NamedTuple):
-    """Bytes. limit: what the control group allows this process and its workers, None where that is all there is;
-    available: what can be taken now without swapping."""
+    """Memory of the machine, in bytes. limit: the control group's, None where it is not below the total.
+
+    available: what can be allocated now without swapping.
+    """
 
     total: int
     limit: int | None
@@ -33,10 +35,10 @@ class MachineMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class FitRow:
-    """What a pool takes, in bytes: one column of the stacked chart, whose parts are weights, kv, buffers and process.
+    """Memory of a pool, in bytes: one column of the stacked chart, whose parts are weights, kv, buffers and process.
 
-    n_ctx: tokens of one sequence; sequences: all of the pool's; kv_windowed: what kv would be if layers with a sliding
-    window kept no more than it; buffers: of the graph and of rows of logits.
+    n_ctx: tokens of one sequence; sequences: of the whole pool; kv_windowed: kv if layers with a sliding window stored
+    only the window; buffers: of the graph and of rows of logits.
     """
 
     n_ctx: int
@@ -52,13 +54,13 @@ class FitRow:
 
 
 def machine_memory() -> MachineMemory:
-    """What this machine has, and what this process may take of it."""
+    """Return the memory of this machine, and what of it this process may use."""
     total, limit = psutil.virtual_memory().total, memory_limit()
     return MachineMemory(total, limit if limit is not None and limit < total else None, available_memory())
 
 
 def contexts_for(model: ModelFile) -> list[int]:
-    """Doubling context lengths, up to the one the model was trained on."""
+    """Return context lengths in powers of two, up to the one the model was trained on."""
     most = min(model.n_ctx_train, LONGEST)
     found = [1 << power for power in range(SHORTEST.bit_length() - 1, LONGEST.bit_length()) if 1 << power < most]
     return [*found, most]
@@ -70,17 +72,17 @@ def grid(
     sequences: Sequence[int] = SEQUENCES,
     spec: PoolSpec | None = None,
 ) -> list[FitRow]:
-    """A row for each number of sequences and each context length in tokens (those of contexts_for unless told).
+    """Return a row for each number of sequences and each context length in tokens (default: those of contexts_for).
 
-    All else is as in `spec`, but for more instances where one would have more sequences than llama.cpp takes. Raises
-    ConfigError for numbers out of range.
+    All else is as in `spec`, except for more instances where one would have more sequences than llama.cpp allows.
+    Raises ConfigError for numbers out of range.
     """
     lengths = list(contexts) or contexts_for(model)
     return [fit_row(model, n_ctx, count, spec) for count in sequences for n_ctx in lengths]
 
 
 def fit_row(model: ModelFile, n_ctx: int, sequences: int, spec: PoolSpec | None = None) -> FitRow:
-    """One row of the grid; raises ConfigError for numbers out of range."""
+    """Return one row of the grid; raises ConfigError for numbers out of range."""
     chosen = _spec(n_ctx, sequences, spec or PoolSpec())
     needed = estimate(model, chosen)
     return FitRow(
@@ -105,7 +107,7 @@ def _spec(n_ctx: int, sequences: int, spec: PoolSpec) -> PoolSpec:
 
 
 def longest_context(model: ModelFile, sequences: int = 1, spec: PoolSpec | None = None) -> int:
-    """Tokens that each of `sequences` can have at most so that it fits now, no more than the model was trained on.
+    """Return the longest context, in tokens, that fits now with `sequences`; at most the one the model was trained on.
 
     A multiple of 256, or the trained length; 0 where nothing fits. Raises ConfigError as grid does.
     """
@@ -122,7 +124,7 @@ def longest_context(model: ModelFile, sequences: int = 1, spec: PoolSpec | None 
 
 
 def cache_arithmetic(model: ModelFile, row: FitRow, spec: PoolSpec | None = None) -> str:
-    """How the KV cache of a row comes about, in words, and how many times the weights it is."""
+    """Return the arithmetic of a row's KV cache in words, with its ratio to the weights where that is at least 1."""
     chosen = spec or PoolSpec()
     each = bytes_per_token(model, chosen)
     caches = layer_caches(model)
@@ -141,7 +143,7 @@ def cache_arithmetic(model: ModelFile, row: FitRow, spec: PoolSpec | None = None
 
 
 class Example(NamedTuple):
-    """A model that needs no file, with one row, and what the row teaches."""
+    """Example of a model without a file, with one row, and the explanation of the row."""
 
     model: ModelFile
     row: FitRow
@@ -149,7 +151,7 @@ class Example(NamedTuple):
 
 
 def notes_example() -> Example:
-    """A model of 540 billion parameters with 512 sequences of 2,048 tokens: the cache is three times the weights.
+    """Return the notes' example: 540 billion parameters, 512 sequences of 2,048 tokens, cache three times the weights.
 
     The arithmetic of the notes: 118 layers, 48 heads of 128 numbers with keys and values of their own, all in f16.
     """

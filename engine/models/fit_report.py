@@ -1,4 +1,4 @@
-"""What is said of one model and this machine: the estimate, and what other contexts and sequences would take."""
+"""Fit report of one model on this machine: the memory estimate, and a grid of contexts and sequences."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +18,7 @@ _ABOUT_WINDOWS = (
 
 @dataclass(frozen=True)
 class FitReport:
-    """Everything about one model and one machine. base: the estimate for the sequences and context of `spec`."""
+    """Fit report of one model on one machine. base: the estimate for the sequences and context of `spec`."""
 
     model: ModelFile
     spec: PoolSpec
@@ -28,7 +28,7 @@ class FitReport:
     machine: MachineMemory
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, in bytes and tokens, for JSON; `longest` by number of sequences."""
+        """Return plain values, in bytes and tokens, for JSON; the longest context by number of sequences."""
         return {
             "model": str(self.model.path),
             "name": self.model.name,
@@ -61,7 +61,7 @@ class FitReport:
 def fit_report(
     model: ModelFile, spec: PoolSpec | None = None, contexts: Iterable[int] = (), sequences: Sequence[int] = SEQUENCES
 ) -> FitReport:
-    """What `models fit` prints: the estimate of `spec`, and the grid around it. Raises ConfigError as grid does."""
+    """Return the report that `models fit` prints: estimate of `spec`, and the grid. Raises ConfigError as grid does."""
     chosen = spec or PoolSpec()
     return FitReport(
         model,
@@ -74,7 +74,7 @@ def fit_report(
 
 
 def _table(rows: Sequence[FitRow]) -> list[str]:
-    """Total bytes, a line for each number of sequences and a column for each context; what does not fit in brackets."""
+    """Return lines of total bytes, a row per number of sequences and a column per context; in brackets if too large."""
     contexts = list(dict.fromkeys(row.n_ctx for row in rows))
     cells = {(row.sequences, row.n_ctx): row for row in rows}
     lines = [["sequences", *(f"{n_ctx:,} tokens" for n_ctx in contexts)]]

@@ -1,4 +1,4 @@
-"""Tensor types of ggml: their numbers in a file, and how many bytes a block of how many values takes.
+"""Tensor types of ggml: their numbers in a file, values per block and bytes per block.
 
 Numbers from enum ggml_type in ggml.h, sizes from the block structs in ggml-common.h (llama.cpp of llama-cpp-python
 0.3.36); K-quants and IQ types share blocks of 256 values.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A way of storing numbers: `block` values take `num_bytes` bytes."""
+    """Tensor type: `block` values take `num_bytes` bytes."""
 
     number: int
     name: str
@@ -17,7 +17,7 @@ class TensorType:
     num_bytes: int
 
     def size_of(self, num_values: int) -> int:
-        """Bytes of `num_values`, a whole number of blocks."""
+        """Return the bytes of `num_values` values, a whole number of blocks."""
         return num_values // self.block * self.num_bytes
 
 

@@ -1,4 +1,4 @@
-"""What a GGUF model file says about itself, read in some ten milliseconds, without loading anything."""
+"""Metadata of a GGUF model file, read in some ten milliseconds, without loading the model."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ MAX_PARTS = 1 << 10
 
 @dataclass(frozen=True)
 class ModelFile:
-    """One model on disk; `size` in bytes, summed over `parts` (files) where the model is split.
+    """Model file on disk; `size` in bytes, summed over `parts` (files) where the model is split.
 
-    n_head_kv has the key and value heads of each layer (0 in a layer without attention); head_k and head_v are the
+    n_head_kv has the number of KV heads of each layer (0 in a layer without attention); head_k and head_v are the
     lengths of a head's key and value; sliding_window is 0 where the model attends to its whole context.
     `metadata` holds the scalars and short numeric arrays of the header. `chat_template` is empty where the file has
     none, or one too long to be read.
@@ -47,17 +47,17 @@ class ModelFile:
 
     @property
     def is_synthetic(self) -> bool:
-        """True for models of random weights, made to measure speed."""
+        """True for models of random weights, generated to measure speed."""
         return self.metadata.get("logitbench.synthetic") is True
 
     def whole(self, key: str, default: int = 0) -> int:
-        """A whole number that the header gives for this architecture, such as "expert_count"; else the default."""
+        """Return an integer of this architecture from the header, such as "expert_count"; else the default."""
         value = self.metadata.get(f"{self.architecture}.{key}")
         return value if isinstance(value, int) and 0 <= value < 1 << 31 else default
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """This file, and the other parts where the model is split."""
+        """Paths of this file, and of the other parts where the model is split."""
         return (self.path, *(_part(self.path, number, self.parts) for number in range(2, self.parts + 1)))
 
     @property
@@ -109,7 +109,7 @@ def read_model(path: str | Path) -> ModelFile:
 
 
 class _Facts:
-    """Checked access to the header's values."""
+    """Validated access to the header's values."""
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
@@ -129,14 +129,14 @@ class _Facts:
         return value if isinstance(value, str) else ""
 
     def whole(self, key: str, low: int, high: int, default: int | None = None) -> int:
-        """A whole number of the architecture; without a default it has to be there."""
+        """Return an integer of the architecture; without a default it must be present."""
         value = self.of_architecture(key)
         if value is None and default is not None:
             return default
         return self.checked(key, value, low, high)
 
     def per_layer(self, key: str, n_layer: int, default: tuple[int, ...]) -> tuple[int, ...]:
-        """One whole number per layer; the file may give one for all."""
+        """Return one integer per layer; the file may give one for all."""
         value = self.of_architecture(key)
         if value is None:
             return default
@@ -157,7 +157,7 @@ class _Facts:
 
 
 def _with_other_parts(path: Path, header: Header, budget: Budget) -> tuple[tuple[TensorInfo, ...], int, int]:
-    """Tensors, bytes and number of files of the whole model."""
+    """Return tensors, bytes and number of files of the whole model."""
     count, index = header.metadata.get("split.count", 0), header.metadata.get("split.no", 0)
     size = path.stat().st_size
     if type(count) is not int or count <= 1:
@@ -176,12 +176,12 @@ def _with_other_parts(path: Path, header: Header, budget: Budget) -> tuple[tuple
 
 
 def _part(path: Path, number: int, count: int) -> Path:
-    """File `number`, from 1, of a model in `count` files whose first is `path`."""
+    """Return the path of file `number`, from 1, of a model in `count` files whose first is `path`."""
     return path.with_name(FIRST_PART_NAME.sub("", path.name) + f"-{number:05}-of-{count:05}.gguf")
 
 
 def _quantisation(header: Header, tensors: tuple[TensorInfo, ...]) -> str:
-    """The declared file type, else the tensor type with most of the weights."""
+    """Return the declared file type, else the tensor type with most of the weights."""
     declared = header.metadata.get("general.file_type")
     if isinstance(declared, int) and declared in FILE_TYPES:
         return FILE_TYPES[declared]

@@ -1,7 +1,7 @@
-"""The bytes of a GGUF header, read from an untrusted file: bounded in time and memory, every fault a ModelError.
+"""GGUF header parser for untrusted files: bounded in time and memory, every fault a ModelError.
 
-Follows the rules by which llama.cpp refuses a file (gguf.cpp), so that a file that passes here is not refused there
-for its header. The file is read in pieces, never mapped: a mapped file that shrinks ends the process.
+Follows llama.cpp's rules for rejecting a file (gguf.cpp), so that llama.cpp does not reject the header of a file that
+passes this parser. The file is read in pieces, never mapped: a mapped file that shrinks ends the process.
 """
 
 import math
@@ -57,7 +57,7 @@ _KNOWN = KnownArrays()
 
 
 class TensorInfo(NamedTuple):
-    """One tensor of the file: `shape` with the row length first, as in the file; `offset` in bytes from its start."""
+    """Tensor of the file: `shape` has the row length first, as in the file; `offset` in bytes from the file's start."""
 
     name: str
     shape: tuple[int, ...]
@@ -66,21 +66,21 @@ class TensorInfo(NamedTuple):
 
     @property
     def num_values(self) -> int:
-        """Numbers in it."""
+        """Number of values."""
         return math.prod(self.shape)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes it takes in the file."""
+        """Bytes in the file."""
         return self.type.size_of(self.num_values)
 
 
 @dataclass(frozen=True)
 class Header:
-    """Everything before the tensor data.
+    """Header of a GGUF file: everything before the tensor data.
 
-    Numeric arrays of up to 1,024 elements are kept in `metadata` as tuples; of the others only the length, in
-    `array_lengths`, which has all arrays. Text is cut at 4,096 bytes, except the chat template.
+    Numeric arrays of up to 1,024 elements are stored in `metadata` as tuples; of the others only the length is stored,
+    in `array_lengths`, which has all arrays. Text is truncated to 4,096 bytes, except the chat template.
     """
 
     version: int
@@ -90,15 +90,15 @@ class Header:
 
 
 def read_header(path: Path, budget: Budget | None = None) -> Header:
-    """Read the header of `path` and check that all tensor data lies within the file.
+    """Read the header of `path` and check that all tensor data is within the file.
 
-    `budget`: what was read of the model's other files; None for the first. Raises ModelError naming the file and the
-    reason.
+    `budget`: the read budget shared with the model's other files; None for the first. Raises ModelError naming the file
+    and the reason.
     """
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
             raise ModelError(f"{path}: is {kind}; a GGUF file is needed")
         with path.open("rb", buffering=0) as file:
             return _Parser(path, file, status.st_size, budget or Budget()).header()
@@ -109,7 +109,7 @@ def read_header(path: Path, budget: Budget | None = None) -> Header:
 
 
 class _Parser(Pieces):
-    """The parts of a header, in their order."""
+    """Parser of the parts of a header, in file order."""
 
     def header(self) -> Header:
         version = self.magic_and_version()
@@ -159,7 +159,7 @@ class _Parser(Pieces):
         return metadata, lengths
 
     def scalar(self, kind: int, key: str) -> Scalar | None:
-        """A value; None for a chat template too long to keep, since a cut one would render something else."""
+        """Read a value; None for a chat template too long to store, since a truncated one would render differently."""
         if kind != _STRING:
             value: Scalar = self.layout(kind, key).unpack(self.take(self.layout(kind, key).size, key))[0]
             return value
@@ -178,7 +178,7 @@ class _Parser(Pieces):
         return _SCALARS[kind]
 
     def array(self, key: str) -> tuple[int, tuple[Scalar, ...] | None]:
-        """Length of an array, and its values where they are few numbers."""
+        """Read an array: its length, and its values where it is a short numeric array."""
         kind = self.number(U32, key)
         length = self.number(U64, key)
         if kind == _STRING:
@@ -205,7 +205,7 @@ class _Parser(Pieces):
         _KNOWN.remember(key, count, self.file, start, self.at - start)
 
     def skip_strings(self, count: int, key: str) -> None:
-        """Step over `count` strings; this loop is the time that reading a new vocabulary takes."""
+        """Skip `count` strings; this loop dominates the time to read a new vocabulary."""
         unpack: Callable[[bytes, int], tuple[int]] = U64.unpack_from
         while count:
             self.need(8, key)
@@ -241,7 +241,7 @@ class _Parser(Pieces):
         return tuple(found)
 
     def tensor(self, index: int) -> TensorInfo:
-        """One tensor, its offset still counted from the start of the data."""
+        """Read one tensor info, its offset still relative to the start of the data."""
         raw = self.ahead(_LONGEST_TENSOR)
         try:
             length = U64.unpack_from(raw)[0]

@@ -1,4 +1,4 @@
-"""What was read of each model file, kept by path, size and time of last change, so that a long list opens at once."""
+"""Header cache: parsed model files stored by path, size and modification time, so that long lists open at once."""
 
 import contextlib
 import os
@@ -10,21 +10,21 @@ from typing import Any
 
 import msgspec
 
+from engine.files import write_private
 from engine.models.gguf import ModelFile, read_model
 from engine.models.header import TensorInfo
-from engine.private_files import write_private
 from engine.settings import Settings
 
 MAX_KEPT = 2_000
 MAX_UNPACKED = 512
-"""Models held ready, of up to 0.1 MB each; the others take half a millisecond to unpack."""
+"""Unpacked models held in memory, of up to 0.1 MB each; the others take half a millisecond to unpack."""
 
 State = tuple[int, int]
-"""Size in bytes and time of last change in nanoseconds."""
+"""Size in bytes and modification time in nanoseconds."""
 
 
 class _Kept(msgspec.Struct, array_like=True):
-    """`model` is a ModelFile as MessagePack, a fifth of its size; unpacked when it is asked for."""
+    """Cache entry; `model` is a ModelFile as MessagePack, a fifth of its size, unpacked on access."""
 
     path: bytes
     states: list[State]
@@ -32,7 +32,7 @@ class _Kept(msgspec.Struct, array_like=True):
 
 
 class _Store(msgspec.Struct):
-    """`form` names the fields of what is kept; a file of another form counts as empty."""
+    """Cache file; `form` names the fields of the stored models, and a file of another form counts as empty."""
 
     form: list[str]
     files: list[_Kept]
@@ -42,8 +42,10 @@ _FORM = [*ModelFile.__dataclass_fields__, *TensorInfo._fields]
 
 
 class HeaderCache:
-    """Headers read before, also by an earlier process. Any thread may use it; a store that cannot be read or written
-    costs only time."""
+    """Cache of headers, also from earlier processes.
+
+    Any thread may use it; a store that cannot be read or written only costs time.
+    """
 
     def __init__(self, store: Path) -> None:
         self._store = store
@@ -52,7 +54,7 @@ class HeaderCache:
         self._is_changed = False
 
     def read(self, path: Path) -> ModelFile:
-        """The model file at an absolute path, as `read_model` gives it; raises ModelError as that does."""
+        """Return the model file at an absolute path, as `read_model` does; raises ModelError as that does."""
         kept = self._kept.get(os.fsencode(path))
         if kept is not None:
             with contextlib.suppress(msgspec.MsgspecError):
@@ -67,12 +69,12 @@ class HeaderCache:
         return model
 
     def _keep(self, path: Path, states: list[State], model: ModelFile) -> None:
-        with contextlib.suppress(UnicodeEncodeError), self._lock:  # of a file name that is no text
+        with contextlib.suppress(UnicodeEncodeError), self._lock:  # for file names that are not valid text
             self._kept[os.fsencode(path)] = _Kept(os.fsencode(path), states, _pack(model))
             self._is_changed = True
 
     def save(self) -> None:
-        """Write the store whole where something new was read; of two processes at once, the later one's stays."""
+        """Rewrite the store where something new was read; of two concurrent processes, the later one's remains."""
         with self._lock:
             if not self._is_changed:
                 return
@@ -83,7 +85,7 @@ class HeaderCache:
 
 
 def header_cache() -> HeaderCache:
-    """The one of this process, kept in models/headers.msgpack of the home folder."""
+    """Return the cache of this process, stored in models/headers.msgpack of the home folder."""
     return _opened(Settings.from_environment().home / "models" / "headers.msgpack")
 
 
@@ -101,7 +103,7 @@ def _load(store: Path) -> list[_Kept]:
 
 
 def _states(files: Iterable[Path]) -> list[State]:
-    """The state of each file; none where one of them cannot be asked."""
+    """Return the state of each file; an empty list where one of them has no status."""
     try:
         return [(status.st_size, status.st_mtime_ns) for status in map(os.stat, files)]
     except (OSError, ValueError):

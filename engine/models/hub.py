@@ -1,14 +1,18 @@
-"""What the Hugging Face hub says and sends: the only place that imports huggingface_hub.
+"""Hugging Face hub client: repository contents and file streams; the only module that imports huggingface_hub.
 
-Its own download throws away what had come when it is stopped, and checks no hash of what came by plain HTTP; so only
-its names, headers, login, mirror (HF_ENDPOINT) and session are used here, and engine.models.download keeps the files.
+The download of huggingface_hub discards partial data when it is stopped, and does not verify the hash of files sent by
+plain HTTP; so only its names, headers, login, mirror (HF_ENDPOINT) and session are used, and engine.models.download
+stores the files.
 """
 
 import hashlib
 import re
+import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
@@ -34,19 +38,23 @@ from engine.errors import ConfigError, DownloadError, NetworkError
 MOST_FILES = 10_000
 MOST_BYTES = 20_000_000
 ANSWERS_WITHIN_S = 30.0
-"""What an answer about a repository may have and take: 10,000 files are 3 MB."""
+"""Limits on a response about a repository: files, bytes and seconds; 10,000 files are 3 MB."""
+BEGINS_WITHIN_S = 15.0
+MOST_REFUSAL_BYTES, REFUSES_WITHIN_S = 100_000, 3.0
 LARGEST_FILE = constants.MAX_HTTP_DOWNLOAD_SIZE
 """Bytes of the largest file that the hub sends by plain HTTP."""
 
-# Else the library first asks the hub, once a day, for a list of coding agents, and puts what it finds of them and of
-# torch into every request (huggingface_hub.utils.build_hf_headers).
+# Otherwise the library fetches a list of coding agents from the hub once a day, and adds those it detects and the
+# version of torch to every request (huggingface_hub.utils.build_hf_headers).
 constants.HF_HUB_DISABLE_TELEMETRY = True
 
 _OF_THE_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")
 _BUSY = (408, 429, 500, 502, 503, 504)
 _LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN"
 _HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
-# A mirror has the repositories of this hub, so that addresses copied there are good for it too.
+_COMMIT = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
+_MOST_SIZE = 1 << 50
+# A mirror has the repositories of this hub, so addresses copied from the hub are valid for it too.
 _HUB = frozenset({"huggingface.co", "www.huggingface.co", "hf.co", "www.hf.co"})
 _ADDRESS = re.compile(
     r"(?:https?://(?P<host>[^/\s]+)/|hf://)?(?P<name>[^/\s@?]+/[^/\s@?]+)"
@@ -56,7 +64,7 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file of a repository; `size` in bytes. sha256 is empty for small files that lie in git itself, by git_id."""
+    """File of a repository; `size` in bytes. sha256 is empty for small files stored in git itself, known by git_id."""
 
     path: str
     size: int
@@ -65,11 +73,11 @@ class RemoteFile:
 
     @property
     def digest(self) -> str:
-        """What `hasher` has to come to, in hexadecimal digits."""
+        """Expected digest of `hasher`, in hexadecimal digits."""
         return self.sha256 or self.git_id
 
     def hasher(self) -> "hashlib._Hash":
-        """A hash to be fed with the bytes of the file: SHA-256, or git's SHA-1 of a blob, whose header it has seen."""
+        """Return a hash to update with the file's bytes: SHA-256, or git's blob SHA-1, its header already hashed."""
         if self.sha256:
             return hashlib.sha256()
         return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
@@ -77,9 +85,9 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository as it is at one commit.
+    """Repository at one commit.
 
-    is_gated: its owner lets in only those who asked. endpoint: empty, or a hub other than that of HF_ENDPOINT.
+    is_gated: access must be requested from its owner. endpoint: empty, or a hub other than that of HF_ENDPOINT.
     """
 
     name: str
@@ -91,7 +99,7 @@ class Repository:
 
 
 class Address(NamedTuple):
-    """What a person wrote; revision and file are empty where it does not name them."""
+    """Parsed repository address; revision and file are empty where it does not name them."""
 
     name: str
     revision: str
@@ -99,9 +107,9 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str, endpoint: str = "") -> Address:
-    """Read owner/name, owner/name@revision, or the address of a page of the hub; `endpoint` as in `Repository`.
+    """Parse owner/name, owner/name@revision, or the URL of a page of the hub; `endpoint` as in `Repository`.
 
-    Raises ConfigError for what can be neither, and for a page of a host other than huggingface.co and the hub asked.
+    Raises ConfigError for anything else, and for a page of a host other than huggingface.co and the configured hub.
     """
     parts = _ADDRESS.fullmatch(text.strip())
     if parts is None:
@@ -117,10 +125,10 @@ def parse_address(text: str, endpoint: str = "") -> Address:
 
 
 def read_repository(address: str, endpoint: str = "") -> Repository:
-    """Ask the hub what a repository holds; `address` as `parse_address` reads it.
+    """Fetch the contents of a repository from the hub; `address` as for `parse_address`.
 
-    Asks once, so that a missing network is said within seconds. Raises ConfigError for a name that none can have,
-    NetworkError, and DownloadError where the hub refuses or does not know it.
+    There is no retry, so that a missing network is reported within seconds. Raises ConfigError for an invalid name,
+    NetworkError, and DownloadError where the hub refuses access or does not know the repository.
     """
     name, revision, _file_named = parse_address(address, endpoint)
     _check_login()
@@ -137,52 +145,84 @@ def read_repository(address: str, endpoint: str = "") -> Repository:
 
 
 def _model_info(name: str, revision: str, endpoint: str) -> ModelInfo:
-    """As HfApi.model_info with files_metadata, which reads an answer of any size for as long as it comes."""
+    """Fetch as HfApi.model_info with files_metadata, but with limits on the response's size and time."""
     validate_repo_id(name)
     address = f"{endpoint or constants.ENDPOINT}/api/models/{name}"
     if revision:
         address += f"/revision/{quote(revision, safe='')}"
     timeout_s, ends = constants.HF_HUB_ETAG_TIMEOUT, time.monotonic() + ANSWERS_WITHIN_S
-    with get_session().stream(
+    request = get_session().stream(
         "GET", address, params={"blobs": True}, headers=build_hf_headers(), timeout=timeout_s, follow_redirects=True
-    ) as response:
-        content = bytearray()
-        for piece in response.iter_bytes():
-            content += piece
-            if len(content) > MOST_BYTES:
-                raise ValueError(f"the answer has more than {MOST_BYTES:,} bytes")
-            if time.monotonic() > ends:
-                raise httpx2.ReadTimeout(f"the answer had not come after {ANSWERS_WITHIN_S:g} s")
-        headers = [(key, value) for key, value in response.headers.multi_items() if key not in _OF_THE_TRANSFER]
-    answer = httpx2.Response(response.status_code, headers=headers, content=bytes(content), request=response.request)
+    )
+    with _response_to(request) as response:
+        answer = _with_body(response, MOST_BYTES, ends)
     hf_raise_for_status(answer)
     return ModelInfo(**answer.json())  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def opened(repository: Repository, file: RemoteFile, offset: int) -> Iterator[tuple[int, Iterator[bytes]]]:
-    """Open a file on the hub to be read from byte `offset`: where the answer begins (0 where the server cannot begin
-    in the middle), and its bytes as they come.
+def _response_to(request: AbstractContextManager[httpx2.Response]) -> Iterator[httpx2.Response]:
+    """Open the response to a request, whose headers must arrive within BEGINS_WITHIN_S.
 
-    Raises NetworkError when the connection fails or breaks, also while the bytes are read; DownloadError where the hub
-    refuses, or answers with something of another size.
+    Timeouts of httpx2 apply to single reads, and headers may arrive byte by byte; so a thread waits for them, and is
+    abandoned where they never end.
+    """
+    begun: Future[httpx2.Response] = Future()
+
+    def ask() -> None:
+        try:
+            response = request.__enter__()
+        except BaseException as error:
+            if begun.set_running_or_notify_cancel():
+                begun.set_exception(error)
+            return
+        if begun.set_running_or_notify_cancel():
+            begun.set_result(response)
+        else:
+            request.__exit__(None, None, None)
+
+    threading.Thread(target=ask, name="logitbench-hub", daemon=True).start()
+    wait([begun], BEGINS_WITHIN_S)
+    if begun.cancel():
+        raise httpx2.ReadTimeout(f"it had not begun to answer after {BEGINS_WITHIN_S:g} s")
+    response = begun.result()
+    try:
+        yield response
+    finally:
+        request.__exit__(*sys.exc_info())
+
+
+def _with_body(response: httpx2.Response, most_bytes: int, ends: float) -> httpx2.Response:
+    """Return the response with its body read. Raises ValueError beyond `most_bytes`, ReadTimeout after `ends`."""
+    content = bytearray()
+    for piece in response.iter_bytes():
+        content += piece
+        if len(content) > most_bytes:
+            raise ValueError(f"the answer has more than {most_bytes:,} bytes")
+        if time.monotonic() > ends:
+            raise httpx2.ReadTimeout("the answer had not come to its end in time")
+    headers = [(key, value) for key, value in response.headers.multi_items() if key not in _OF_THE_TRANSFER]
+    return httpx2.Response(response.status_code, headers=headers, content=bytes(content), request=response.request)
+
+
+@contextmanager
+def opened(repository: Repository, file: RemoteFile, offset: int) -> Iterator[tuple[int, Iterator[bytes]]]:
+    """Open a file on the hub for reading from byte `offset`; yields the start of the response and its byte stream.
+
+    The start is 0 where the server does not support ranges. Raises NetworkError when the connection fails or breaks,
+    also while the bytes are read; DownloadError where the hub refuses access, or the response has another size.
     """
     _check_login()
     endpoint = repository.endpoint or None
     headers = build_hf_headers() | {"Accept-Encoding": "identity"}
     if offset:
         headers["Range"] = f"bytes={offset}-"
-    with (
-        _failures_said(f"{repository.name}, {file.path}"),
-        get_session().stream(
-            "GET",
-            hf_hub_url(repository.name, file.path, revision=repository.commit, endpoint=endpoint),
-            headers=headers,
-            timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
-            follow_redirects=True,
-        ) as response,
-    ):
-        hf_raise_for_status(response)
+    address = hf_hub_url(repository.name, file.path, revision=repository.commit, endpoint=endpoint)
+    timeout_s = constants.HF_HUB_DOWNLOAD_TIMEOUT
+    request = get_session().stream("GET", address, headers=headers, timeout=timeout_s, follow_redirects=True)
+    with _failures_said(f"{repository.name}, {file.path}"), _response_to(request) as response:
+        if not response.is_success:
+            hf_raise_for_status(_with_short_body(response))
         begins = offset if response.status_code == httpx2.codes.PARTIAL_CONTENT else 0
         said = response.headers.get("Content-Range", f"bytes {begins}-")
         length = response.headers.get("Content-Length", "")
@@ -195,11 +235,19 @@ def opened(repository: Repository, file: RemoteFile, offset: int) -> Iterator[tu
         yield begins, response.iter_bytes()
 
 
+def _with_short_body(response: httpx2.Response) -> httpx2.Response:
+    """Return an error response with its body if that is short and arrives soon; huggingface_hub reads without limit."""
+    try:
+        return _with_body(response, MOST_REFUSAL_BYTES, time.monotonic() + REFUSES_WITHIN_S)
+    except (ValueError, httpx2.HTTPError):
+        return httpx2.Response(response.status_code, headers=response.headers, content=b"", request=response.request)
+
+
 def _repository(name: str, info: ModelInfo, endpoint: str) -> Repository:
     siblings = info.siblings or []
     if len(siblings) > MOST_FILES:
         raise DownloadError(f"{name} has {len(siblings):,} files; up to {MOST_FILES:,} are looked at")
-    if not info.sha:
+    if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha):
         raise ValueError("the answer names no commit")
     licence = info.card_data.get("license", "") if info.card_data else ""
     return Repository(
@@ -215,15 +263,17 @@ def _repository(name: str, info: ModelInfo, endpoint: str) -> Repository:
 def _file(sibling: RepoSibling) -> RemoteFile:
     size = sibling.lfs.size if sibling.lfs else sibling.size
     sha256 = sibling.lfs.sha256 if sibling.lfs else ""
+    str(sibling.rfilename).encode()  # half of a surrogate pair is a UnicodeError
     file = RemoteFile(str(sibling.rfilename), size or 0, sha256, sibling.blob_id or "")
-    if not isinstance(size, int) or size < 0 or not _HASH.fullmatch(file.digest):
+    is_size = isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= _MOST_SIZE
+    if not is_size or not _HASH.fullmatch(file.digest):
         raise ValueError(f"the answer gives no size or hash of {file.path!r}")
     return file
 
 
 @contextmanager
 def _failures_said(asked: str) -> Iterator[None]:
-    """Turns the failures of huggingface_hub and of the connection into ours, in words that say what to do next."""
+    """Convert exceptions of huggingface_hub and of the connection into the engine's, with advice on what to do next."""
     try:
         yield
     except OfflineModeIsEnabled as error:
@@ -237,7 +287,7 @@ def _failures_said(asked: str) -> Iterator[None]:
 
 
 def _check_login() -> None:
-    """Raises DownloadError where huggingface_hub's login is there but cannot be read; none at all is no failure."""
+    """Raise DownloadError where a login of huggingface_hub exists but cannot be read; having none is not an error."""
     try:
         get_token()
     except (OSError, ValueError, OIDCError) as error:
@@ -273,6 +323,6 @@ def _server_says(error: HfHubHTTPError) -> str:
 
 
 def _first_line(said: object) -> str:
-    """The first line of a message, no longer than is read."""
+    """Return the first line of a message, at most 200 characters; the type's name for an empty one."""
     lines = str(said).strip().splitlines()
     return lines[0][:200].rstrip(".") if lines else type(said).__name__

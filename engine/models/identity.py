@@ -1,4 +1,4 @@
-"""What a model file is, whatever it is called: the SHA-256 of its bytes, computed once for each state of the file."""
+"""Identity of model files, independent of their names: SHA-256 of the bytes, computed once per state of the file."""
 
 import contextlib
 import hashlib
@@ -7,19 +7,19 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from engine.errors import ModelError
-from engine.private_files import write_private
+from engine.files import write_private
 from engine.settings import Settings
 
 MAX_KEPT = 1_000
 
 
 def model_hash(path: str | Path, folder: str | Path | None = None) -> str:
-    """SHA-256 of the file as 64 hexadecimal digits.
+    """Return the SHA-256 of the file as 64 hexadecimal digits.
 
-    Kept in models/hashes.json under `folder` (None: the home folder of the settings) by path, size and time of last
-    change, so that only the first call for a file reads it: some seconds for each gigabyte, so call it away from a
-    thread that a person waits for. A folder that cannot be written costs only that memory. Raises ModelError when
-    the model file cannot be read.
+    Stored in models/hashes.json under `folder` (None: the home folder of the settings) by path, size and modification
+    time, so that only the first call for a file reads it: some seconds per gigabyte, so do not call it on a thread that
+    a person waits for. Where the folder cannot be written, the hash is not stored. Raises ModelError when the model
+    file cannot be read.
     """
     path = Path(path).resolve()
     store = _store(folder)
@@ -39,7 +39,7 @@ def model_hash(path: str | Path, folder: str | Path | None = None) -> str:
 
 
 def known_hashes(paths: Iterable[Path], folder: str | Path | None = None) -> dict[Path, str]:
-    """Hashes of those files that `model_hash` has read in their present state; nothing is read now."""
+    """Return the stored hashes of files that `model_hash` has read in their current state; reads no model file."""
     known = _load(_store(folder))
     found = {}
     for path in paths:
@@ -52,7 +52,7 @@ def known_hashes(paths: Iterable[Path], folder: str | Path | None = None) -> dic
 
 
 def keep_hash(path: Path, digest: str, folder: str | Path | None = None) -> None:
-    """Remember the SHA-256 that a file was just found to have, so that `model_hash` need not read it."""
+    """Store the SHA-256 that a file was just verified to have, so that `model_hash` need not read it."""
     store = _store(folder)
     with contextlib.suppress(OSError):
         _save(store, _load(store) | {str(path.resolve()): [*_state(path), digest]})
@@ -75,7 +75,7 @@ def _state(path: Path) -> list[int]:
 
 
 def _load(store: Path) -> dict[str, object]:
-    """What is kept; nothing where the file is missing or damaged, since it can be made again."""
+    """Return the stored hashes; empty where the file is missing or damaged, since it can be rebuilt."""
     try:
         kept = json.loads(store.read_bytes())
     except (OSError, ValueError):
@@ -84,6 +84,6 @@ def _load(store: Path) -> dict[str, object]:
 
 
 def _save(store: Path, known: dict[str, object]) -> None:
-    """Replace the file whole, keeping the latest entries; two writers at once lose one entry and nothing else."""
+    """Replace the file, retaining the latest entries; two concurrent writers lose at most one entry."""
     with contextlib.suppress(OSError):
         write_private(store, json.dumps(dict(list(known.items())[-MAX_KEPT:]), indent=1).encode())

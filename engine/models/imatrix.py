@@ -1,7 +1,7 @@
-"""Importance matrices: how much each column of a tensor matters, as llama.cpp's llama-imatrix writes them.
+"""Importance matrices: weights of the columns of each tensor, as llama.cpp's llama-imatrix writes them.
 
-Both of its formats are read (common/imatrix-loader.cpp): GGUF, and the older one of counted blocks. Only the places of
-the values are taken, so that a file of any size is read in milliseconds.
+Both of its formats are read (common/imatrix-loader.cpp): GGUF, and the older one of counted blocks. Only the positions
+of the values are read, so that a file of any size takes milliseconds.
 """
 
 import struct
@@ -11,6 +11,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from engine.errors import ModelError
+from engine.files import open_regular
 from engine.models.gguf import ModelFile
 from engine.models.header import MAX_KEY, MAX_TENSORS, TensorInfo, read_header
 
@@ -21,10 +22,9 @@ _MAX_PARTS = 1 << 12
 
 
 class Importance(NamedTuple):
-    """What the file has of one tensor: `num_values` 32-bit floats from byte `position` on.
+    """Importance values of one tensor: `num_values` 32-bit floats starting at byte `position` of the file.
 
-    They are sums of squares; each of `counts` says over how many tokens an equal part of them is: one part for each
-    expert.
+    They are sums of squares, in equal parts, one per expert; `counts` has the number of tokens summed in each part.
     """
 
     name: str
@@ -34,12 +34,12 @@ class Importance(NamedTuple):
 
 
 def read_imatrix(path: Path, model: ModelFile) -> tuple[Importance, ...]:
-    """The importances that `path` has for tensors of `model`.
+    """Read the importances that `path` has for tensors of `model`.
 
-    Raises ModelError where the file is no importance matrix, is damaged, or is one of another model.
+    Raises ModelError where the file is not an importance matrix, is damaged, or belongs to another model.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             found = _read_gguf(path, file) if file.read(4) == b"GGUF" else _read_counted(path, file)
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: cannot be read ({error})") from error
@@ -53,7 +53,7 @@ def read_imatrix(path: Path, model: ModelFile) -> tuple[Importance, ...]:
 
 
 def _num_columns(tensor: TensorInfo) -> int:
-    """Values that an importance of this tensor has: a row's, for each expert."""
+    """Return the number of importance values of this tensor: the length of a row, for each expert."""
     num_rows = tensor.shape[1] if len(tensor.shape) > 1 else 1
     return tensor.num_values // num_rows if num_rows else 0
 
@@ -78,7 +78,7 @@ def _read_gguf(path: Path, file: BinaryIO) -> list[Importance]:
 
 
 def _read_counted(path: Path, file: BinaryIO) -> list[Importance]:
-    """The older format: the number of entries, then of each the length of its name, the name, calls, and its values."""
+    """Read the older format: the number of entries, then for each name length, name, calls, value count and values."""
     size = path.stat().st_size
     file.seek(0)
 

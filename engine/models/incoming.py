@@ -1,7 +1,8 @@
-"""One file as it comes from the hub: written and hashed at once.
+"""Partial file of a download: written and hashed at the same time.
 
-It lies beside its place under a hidden name that ends in .partial and holds the start of its hash, and gets its own
-name only when all of it has come and the hash is right. What had come before is read again, not fetched again.
+It is stored next to its final path under a hidden name that ends in .partial and contains the start of its hash, and is
+renamed only when it is complete and the hash is correct. Data from an earlier download is read again for its hash, not
+downloaded again.
 """
 
 import fcntl
@@ -17,11 +18,11 @@ from engine.models.hub import RemoteFile
 _BLOCK = 1 << 20
 
 Tell = Callable[[int], None]
-"""Gets the bytes that have been read so far."""
+"""Callback with the bytes read so far."""
 
 
 class Incoming:
-    """A file of which some has come, perhaps nothing; `kept` is what `locked` gave. `tell` gets bytes read of it."""
+    """File being downloaded, possibly still empty; `kept` is the file from `locked`, `tell` a progress callback."""
 
     def __init__(self, file: RemoteFile, kept: BinaryIO, tell: Tell) -> None:
         self.num_bytes = 0
@@ -36,13 +37,13 @@ class Incoming:
             tell(self.num_bytes)
 
     def start_over(self) -> None:
-        """Forget what had come."""
+        """Discard all data received so far."""
         self._kept.seek(0)
         self._kept.truncate()
         self.num_bytes, self._hasher = 0, self._file.hasher()
 
     def take(self, block: bytes) -> None:
-        """Add what came; raises DownloadError, and forgets all, when that is more than the file has."""
+        """Append a block; raises DownloadError, and discards all data, when the file's size is exceeded."""
         if self.num_bytes + len(block) > self._file.size:
             self.start_over()
             raise DownloadError(
@@ -55,7 +56,7 @@ class Incoming:
         self.num_bytes += len(block)
 
     def finish(self, path: Path) -> None:
-        """Put the file in its place; raises DownloadError, and forgets all, when its hash is another."""
+        """Rename the file to its final path; raises DownloadError, and discards all data, when its hash is wrong."""
         came = self._hasher.hexdigest()
         if came != self._file.digest:
             self.start_over()
@@ -68,15 +69,15 @@ class Incoming:
 
 
 def partial_path(path: Path, file: RemoteFile) -> Path:
-    """Where a file lies until it is complete; `path` is its place."""
+    """Return the path of a file until it is complete; `path` is its final path."""
     return path.with_name(f".{path.name}.{file.digest[:12]}.partial")
 
 
 @contextmanager
 def locked(path: Path, file: RemoteFile) -> Iterator[BinaryIO]:
-    """What has come of a file, unbuffered, for this download alone; removed afterwards where it is empty.
+    """Open and lock the partial file, unbuffered, for this download alone; removed afterwards where it is empty.
 
-    Raises DownloadError while another download of the same file, of any program, has it.
+    Raises DownloadError while another download of the same file, in any process, holds the lock.
     """
     kept_at = partial_path(path, file)
     with open(os.open(kept_at, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0) as kept:
@@ -94,7 +95,7 @@ def locked(path: Path, file: RemoteFile) -> Iterator[BinaryIO]:
 
 
 def is_complete(path: Path, file: RemoteFile, tell: Tell) -> bool:
-    """True when the file lies in its place already, with the right hash."""
+    """Return True when the file exists at its final path with the correct hash."""
     if not path.is_file() or path.stat().st_size != file.size:
         return False
     hasher, num_bytes = file.hasher(), 0
@@ -107,7 +108,7 @@ def is_complete(path: Path, file: RemoteFile, tell: Tell) -> bool:
 
 
 def _blocks(file: BinaryIO, num_bytes: int) -> Iterator[bytes]:
-    """The next `num_bytes` of a file, or fewer where it ends before."""
+    """Yield the next `num_bytes` of a file, or fewer where it ends before."""
     while num_bytes and (block := file.read(min(_BLOCK, num_bytes))):
         yield block
         num_bytes -= len(block)

@@ -1,6 +1,6 @@
-"""What one sequence keeps of each token: the width of every layer's keys and values, and how far back a layer looks.
+"""KV cache size: the widths of every layer's keys and values per token, and each layer's attention window.
 
-Which layers have a sliding window, and which share the cache of an earlier one, is not in every file: where a key is
+Not every file specifies which layers have a sliding window or share the cache of an earlier layer: where a key is
 missing, llama.cpp's loader of that architecture decides (src/models/*.cpp, load_arch_hparams), and so does this module.
 """
 
@@ -13,14 +13,14 @@ from engine.specs import PoolSpec
 
 _FLOAT = 4
 CELLS = 256
-"""llama.cpp rounds the cells of a cache up to a multiple of this."""
+"""llama.cpp rounds the number of cells of a cache up to a multiple of this."""
 
 
 class _Loader(NamedTuple):
-    """What llama.cpp's loader knows of an architecture's windows.
+    """Default windows of an architecture in llama.cpp's loader.
 
-    period: the last layer of each `period` sees the whole context, the first where is_dense_first; 0: only a list in
-    the file tells. window: tokens where the file does not say.
+    period: the last layer of each `period` sees the whole context, the first where is_dense_first; 0: the pattern comes
+    only from the file. window: default in tokens where the file has none.
     """
 
     period: int
@@ -38,13 +38,13 @@ _LOADERS = {
     "olmo2": _Loader(4),
     "smallthinker": _Loader(4, is_dense_first=True),
 }
-"""Architectures with windows. llama.cpp does not use the window of phi3; of others not named here none is counted."""
+"""Architectures with windows. llama.cpp does not use the window of phi3; windows of unlisted ones are not counted."""
 
 _LAYERS_WITH_CACHE = {"gemma3n": 20}
 
 
 class LayerCache(NamedTuple):
-    """Numbers that one token adds to a layer's cache, and the tokens back that the layer sees; 0 for all."""
+    """Cache of one layer: values that one token adds to keys and values, and the window in tokens (0: unlimited)."""
 
     keys: int
     values: int
@@ -52,7 +52,7 @@ class LayerCache(NamedTuple):
 
 
 def layer_caches(model: ModelFile) -> list[LayerCache]:
-    """Every layer with a cache of its own; a layer without attention has none."""
+    """Return the cache of every layer that has its own; a layer without attention has none."""
     num_layers = _LAYERS_WITH_CACHE.get(model.architecture, model.n_layer - model.whole("attention.shared_kv_layers"))
     return [
         _layer(model, heads, window)
@@ -67,12 +67,12 @@ def _layer(model: ModelFile, heads: int, window: int) -> LayerCache:
         key = model.whole("attention.key_length_swa", key)
         value = model.whole("attention.value_length_swa", value)
     if model.whole("attention.key_length_mla"):
-        value = 0  # multi-head latent attention finds its values among the keys
+        value = 0  # multi-head latent attention derives its values from the cached keys
     return LayerCache(heads * key, heads * value, window)
 
 
 def _windows(model: ModelFile) -> Iterator[int]:
-    """The window of each layer, 0 where it sees everything."""
+    """Yield the window of each layer, 0 where it attends to the whole context."""
     loader = _LOADERS.get(model.architecture)
     window = loader and (model.sliding_window or loader.window)
     if not loader or not window:
@@ -89,15 +89,15 @@ def _windows(model: ModelFile) -> Iterator[int]:
 
 
 def bytes_per_token(model: ModelFile, spec: PoolSpec) -> int:
-    """Bytes of one token of a sequence: a row of keys and one of values in each layer."""
+    """Return the cache bytes of one token of a sequence: a row of keys and one of values in each layer."""
     return sum(_row_bytes(layer, spec) for layer in layer_caches(model))
 
 
 def cache_bytes(model: ModelFile, spec: PoolSpec, *, is_windowed: bool = False) -> int:
-    """Bytes of keys and values of all sequences of one instance, to the byte what llama.cpp allocates.
+    """Return the bytes of keys and values of all sequences of one instance, exactly as llama.cpp allocates them.
 
-    is_windowed: layers with a window keep no more than it and one physical batch, as llama.cpp's own programs do unless
-    told --swa-full (llama_kv_cache_iswa). The pool keeps everything, so that a prefix can be reused.
+    is_windowed: layers with a window store only the window and one physical batch, as llama.cpp's own programs do
+    without --swa-full (llama_kv_cache_iswa). The pool stores the whole context, so that a prefix can be reused.
     """
     cells = 0
     for layer in layer_caches(model):
@@ -116,7 +116,7 @@ def _row_bytes(layer: LayerCache, spec: PoolSpec) -> int:
 
 
 def state_bytes(model: ModelFile, spec: PoolSpec) -> int:
-    """Convolution and state-space memory of the layers without attention, in F32 for each sequence."""
+    """Return the bytes of convolution and state-space memory of layers without attention, in F32 for all sequences."""
     num_layers = sum(heads == 0 for heads in model.n_head_kv)
     inner, state = model.whole("ssm.inner_size"), model.whole("ssm.state_size")
     convolved = (model.whole("ssm.conv_kernel", 1) - 1) * (inner + 2 * model.whole("ssm.group_count") * state)

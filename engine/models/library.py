@@ -1,4 +1,4 @@
-"""The model files of this machine: those that ship, lie in a person's folders, or belong to other programs."""
+"""Model library: the model files of this machine, shipped, in the user's folders, or in caches of other programs."""
 
 import contextlib
 import difflib
@@ -19,7 +19,7 @@ from engine.settings import shipped_folder
 
 @dataclass(frozen=True)
 class BrokenFile:
-    """A file called .gguf that cannot be used; `reason` names file and reason."""
+    """GGUF file that cannot be used; `reason` names the file and the reason."""
 
     path: Path
     reason: str
@@ -27,9 +27,9 @@ class BrokenFile:
 
 @dataclass(frozen=True)
 class LibraryEntry:
-    """A model, or a file that cannot be used as one.
+    """Library entry: a model, or a file that cannot be used as one.
 
-    `labels` is what its place calls it: a path within the folder, owner/name in the hub's cache, name:tag in Ollama's.
+    `labels` are its names in its place: a path within the folder, owner/name in the hub's cache, name:tag in Ollama's.
     sha256: of its first file where `model_hash` has read it, else None.
     """
 
@@ -40,18 +40,18 @@ class LibraryEntry:
 
     @property
     def label(self) -> str:
-        """What its place calls it, all names in one line where one file has several."""
+        """Its name in its place, comma-separated where one file has several."""
         return ", ".join(self.labels)
 
     @property
     def name(self) -> str:
-        """What the header says; the label for a model of Ollama, which is known by that, and for a broken file."""
+        """Name in the header; the label for a model of Ollama, which is known by its label, and for a broken file."""
         if isinstance(self.file, BrokenFile) or self.place.layout == "ollama":
             return self.label
         return readable(self.file.name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; of a broken file only where it lies and the reason."""
+        """Return plain values, for JSON; for a broken file only its names, its path and the reason."""
         about = {"name": self.name, "place": self.place.name, "label": self.label}
         if isinstance(self.file, BrokenFile):
             return {**about, "path": readable(self.file.path), "reason": self.file.reason}
@@ -59,27 +59,27 @@ class LibraryEntry:
 
 
 def shipped(*parts: str) -> Path:
-    """Path of a file or folder of the data that ships, to be read only."""
+    """Return the path of a file or folder of the data that ships, read-only."""
     return shipped_folder().joinpath(*parts)
 
 
 def embedded_model() -> Path:
-    """The demonstration model that ships."""
+    """Return the path of the demonstration model that ships."""
     return shipped("demo", "story.gguf")
 
 
 def list_models(folder: str | Path) -> list[ModelFile | BrokenFile]:
-    """The GGUF files in `folder` and up to three levels below, folder by folder, as `read_library` lists them."""
+    """List the GGUF files in `folder` and up to three levels below, folder by folder, as `read_library` does."""
     return [entry.file for entry in read_library([Place("Folder", Path(folder).absolute())])]
 
 
 def read_library(
     places: Sequence[Place] | None = None, on_progress: Callable[[float], None] | None = None
 ) -> list[LibraryEntry]:
-    """Every model of these places (None: all of this machine), place by place, folder by folder.
+    """Read all models of these places (None: all of this machine), place by place, folder by folder.
 
-    A file is listed once, whatever the number of its names. Split models count as one. What cannot be used is listed
-    with the reason. `on_progress` gets 0 to 1: a header that was not read before takes 5 to 50 ms.
+    A file is listed once, whatever the number of its names. Split models count as one. Unusable files are listed with
+    the reason. `on_progress` is called with 0 to 1: a header that is not cached takes 5 to 50 ms.
     """
     offered = list(_offered(find_places() if places is None else places))
     cache = header_cache()
@@ -97,9 +97,9 @@ def read_library(
 
 
 def find_model(name: str, places: Sequence[Place] | None = None) -> ModelFile:
-    """The model at this path, or the one that the library lists under this name or label.
+    """Return the model at this path, or the one with this name or label in the library.
 
-    Raises ModelError for a file that cannot be used, ConfigError where no model or more than one is called so.
+    Raises ModelError for a file that cannot be used, ConfigError where no model or more than one matches.
     """
     if os.path.isfile(name):
         return header_cache().read(Path(name).absolute())
@@ -122,7 +122,7 @@ _Offered = tuple[Place, list[str], Candidate]
 
 
 def _offered(places: Sequence[Place]) -> Iterator[_Offered]:
-    """Candidates with what their place calls them; a file that is found again only adds its name there."""
+    """Yield candidates with their labels; a file found again in the same place only adds a label."""
     found: dict[object, _Offered] = {}
     for place in places:
         for candidate in candidates(place):
@@ -133,7 +133,7 @@ def _offered(places: Sequence[Place]) -> Iterator[_Offered]:
 
 
 def _identity(candidate: Candidate) -> object:
-    """The same for two names of one file."""
+    """Return a key that is equal for two names of one file."""
     if not candidate.refusal:
         with contextlib.suppress(OSError, ValueError):
             status = candidate.path.stat()

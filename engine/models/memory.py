@@ -1,8 +1,8 @@
-"""How much memory a model will take in a pool, reckoned from its header before anything is loaded.
+"""Memory estimate of a model in a pool, calculated from its header before anything is loaded.
 
-The KV cache is what llama.cpp allocates, to the byte; the output buffer what it grows to while prompts are scored. The
-compute buffer follows the largest moment of the graph: the feed-forward net, attention, or the logits. Over 60 contexts
-of llama, qwen2, phi2 and gemma3 models it lay between 4 % below and 20 % above the figure that llama.cpp printed, most
+The KV cache is exactly what llama.cpp allocates; the output buffer is the size it grows to while prompts are scored.
+The compute buffer follows the peak of the graph: the feed-forward net, attention, or the logits. Over 60 contexts of
+llama, qwen2, phi2 and gemma3 models it was between 4 % below and 20 % above the figure that llama.cpp printed, most
 within 1 %; the sum was within 3 % of the PSS of workers with models of 0.5 to 2.8 billion parameters.
 """
 
@@ -21,26 +21,26 @@ from engine.units import quantity
 __all__ = ["MemoryEstimate", "check_fits", "estimate", "kv_bytes_per_token"]
 
 SCORED_ROWS = 32
-"""Prompt rows with logits that a decode may have beside one for each sequence, as engine.llama.context asks for."""
+"""Prompt rows with logits that a decode may have besides one per sequence, as engine.llama.context requests."""
 
 PROCESS_BYTES = 42 << 20
-"""Interpreter, libraries and work buffers of one worker with a small vocabulary, measured,"""
+"""Interpreter, libraries and work buffers of one worker with a small vocabulary, measured."""
 TOKEN_BYTES = 250
-"""and what each token of the vocabulary adds: llama.cpp's tables, the worker's own, buffers over all logits;"""
+"""Additional bytes per token of the vocabulary: llama.cpp's tables, the worker's own, buffers over all logits."""
 MERGE_BYTES = 150
-"""with the merges of a byte-pair tokenizer, of which there are about as many as tokens."""
+"""Additional bytes per token for the merges of a byte-pair tokenizer, of which there are about as many as tokens."""
 
 _FLOAT, _HALF = 4, 2
 
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes that a pool will take in this machine's memory.
+    """Memory estimate of a pool, in bytes of this machine's memory.
 
-    mapped: weights that all instances use in the pages of the file; copied: those of each instance's own. idle: pages
-    of the file that were copied from and stay mapped; the system takes them back when memory is short, so they do not
-    count as needed. kv: keys and values of each instance (and the state of recurrent layers), of which kv_windowed
-    would do if layers with a sliding window kept no more than it; compute: the graph's buffer; output: rows of logits.
+    mapped: weights that all instances use in the pages of the file; copied: private copies of weights per instance.
+    idle: pages of the file that were copied from and stay mapped; the system reclaims them when memory is short, so
+    they do not count as needed. kv: keys and values per instance (and the state of recurrent layers); kv_windowed: the
+    same if layers with a sliding window stored only the window; compute: the graph's buffer; output: rows of logits.
     """
 
     instances: int
@@ -62,7 +62,7 @@ class MemoryEstimate:
 
     @property
     def each(self) -> int:
-        """Bytes of one instance beside the weights."""
+        """Bytes of one instance besides the weights."""
         return self.kv + self.compute + self.output + self.process
 
     @property
@@ -72,7 +72,7 @@ class MemoryEstimate:
 
     @property
     def resident(self) -> int:
-        """Bytes that the workers hold while memory is plentiful: what their PSS comes to."""
+        """Bytes that the workers hold while memory is plentiful: the sum of their PSS."""
         return self.total + self.idle
 
     @property
@@ -82,7 +82,7 @@ class MemoryEstimate:
 
     @property
     def arithmetic(self) -> str:
-        """The sum in words."""
+        """The sum, in words."""
         times = f"{self.instances} x " if self.instances > 1 else ""
         shared = " shared" if self.instances > 1 else ""
         parts = [f"{_told(self.mapped)}{shared}"] if self.mapped or not self.copied else []
@@ -95,10 +95,10 @@ class MemoryEstimate:
 
 
 def estimate(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
-    """Reckon what `model` takes in a pool of `spec`, and read what this machine has available.
+    """Estimate the memory of `model` in a pool of `spec`, and read the available memory of this machine.
 
-    Layers given to a GPU are left out: they lie in its memory. A sliding window saves nothing here, since the
-    cache keeps its full length for every layer so that a prefix can be reused.
+    Layers offloaded to a GPU are excluded: they are in its memory. A sliding window saves nothing, since the cache has
+    its full length for every layer so that a prefix can be reused.
     """
     on_host = _host_share(model, spec)
     mapped, copied, idle = (int(size * on_host) for size in _weights(model, spec))
@@ -120,7 +120,7 @@ def estimate(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
 
 
 def check_fits(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
-    """The estimate; raises MemoryRefused with the arithmetic when it is more than this machine has available."""
+    """Return the estimate; raises MemoryRefused with the arithmetic when it exceeds the available memory."""
     needed = estimate(model, spec)
     if not needed.fits:
         raise MemoryRefused(
@@ -131,14 +131,14 @@ def check_fits(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
 
 
 def _host_share(model: ModelFile, spec: PoolSpec) -> float:
-    """Part of the layers that this machine's own memory holds."""
+    """Return the share of the layers in host memory."""
     if spec.n_gpu_layers < 0:
         return 0.0
     return max(0.0, 1 - spec.n_gpu_layers / (model.n_layer + 1))
 
 
 def _weights(model: ModelFile, spec: PoolSpec) -> tuple[int, int, int]:
-    """Bytes used in the file's pages, copied into each instance, and mapped without being used."""
+    """Return the bytes used in the file's pages, copied into each instance, and mapped without being used."""
     if spec.share_weights:
         return (0, model.weights_bytes, 0) if spec.load == "none" else (model.weights_bytes, 0, 0)
     is_tied = not any(tensor.name == "output.weight" for tensor in model.tensors)
@@ -160,12 +160,12 @@ def _process_bytes(model: ModelFile) -> int:
 
 
 def _num_outputs(spec: PoolSpec) -> int:
-    """Rows of logits that one decode may have."""
+    """Return the maximum rows of logits of one decode."""
     return min(spec.resolved_n_batch, spec.parallel + SCORED_ROWS)
 
 
 def _compute_bytes(model: ModelFile, spec: PoolSpec) -> int:
-    """The largest of three moments of the graph: the feed-forward net or attention with its masks, or the logits."""
+    """Return the peak of the graph in bytes: the feed-forward net or attention with its masks, or the logits."""
     caches = layer_caches(model)
     tokens = min(spec.resolved_n_ubatch, spec.resolved_n_batch)
     width, queries = model.n_embd, model.n_head * model.head_k
@@ -180,7 +180,10 @@ def _compute_bytes(model: ModelFile, spec: PoolSpec) -> int:
 
 
 def _attention_bytes(model: ModelFile, spec: PoolSpec, caches: Sequence[LayerCache], tokens: int) -> int:
-    """Queries, keys and values of the widest layer; all scores without flash attention, with it F32 made into F16."""
+    """Return the bytes of queries, keys and values of the widest layer.
+
+    Plus all scores without flash attention; with it, F32 keys and values converted to F16.
+    """
     keys, values = (max((layer[column] for layer in caches), default=0) for column in (0, 1))
     queries = model.n_head * model.head_k
     is_fused = any(tensor.name.endswith("attn_qkv.weight") for tensor in model.tensors)
@@ -192,7 +195,7 @@ def _attention_bytes(model: ModelFile, spec: PoolSpec, caches: Sequence[LayerCac
 
 
 def _feed_forward_width(model: ModelFile) -> int:
-    """Numbers of the feed-forward net that live at once for a token: a gated one has gate, product and their factor."""
+    """Return the feed-forward values alive at once for a token: a gated net has gate, up projection and product."""
     experts = model.whole("expert_feed_forward_length") * model.whole("expert_used_count")
     has_gate = any(
         ".ffn_gate" in tensor.name or (tensor.name.endswith("ffn_up.weight") and tensor.shape[1] > model.n_ff)

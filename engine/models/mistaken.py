@@ -1,4 +1,4 @@
-"""Mistaken model paths: repositories, addresses, folders and other formats, each with the way to a GGUF file."""
+"""Checks for mistaken model paths: repositories, URLs, folders and other formats, with advice for each."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ _MOST_NAMES = 5
 
 
 def check_is_file(model: str | Path) -> None:
-    """Raise ModelError for what is no GGUF file by its name or kind, saying how to come by one."""
+    """Raise ModelError where the path cannot be a GGUF file by its name or kind, saying how to get one."""
     given, path = str(model), Path(model).expanduser()
     if _URL.match(given):
         address = _HUB.match(given)
@@ -39,7 +39,7 @@ _CONVERT = (
 
 
 def _inside(folder: Path) -> str:
-    """What a folder has for somebody who looks for a model."""
+    """Describe the model files in a folder, for the error message."""
     try:
         names = sorted(entry.name for entry in folder.iterdir())
     except OSError as error:

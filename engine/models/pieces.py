@@ -1,4 +1,4 @@
-"""An untrusted file read from its start in pieces: how far it may be read, and what is said where it ends too soon."""
+"""Sequential reader of an untrusted file in pieces: limits how far it is read, and reports truncation."""
 
 import struct
 from io import FileIO
@@ -14,7 +14,7 @@ U32, U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 
 class Pieces:
-    """A position in the file, with the piece of it that is in memory."""
+    """Reader with a position in the file and the piece of it that is in memory."""
 
     def __init__(self, path: Path, file: FileIO, size: int, budget: Budget) -> None:
         self.path = path
@@ -31,12 +31,12 @@ class Pieces:
         raise ModelError(f"{self.path}: {reason}")
 
     def spend(self, what: str, count: int) -> None:
-        """Count against the budget of the model."""
+        """Count against the model's budget; refuse the file where it is exceeded."""
         if not self.budget.spend(what, count):
             self.refuse(f"has more than {LIMITS[what]:,} {what} in its header, which no model needs")
 
     def take(self, count: int, what: str) -> bytes:
-        """The next `count` bytes; more than a piece only for the chat template."""
+        """Read the next `count` bytes; more than a piece only for the chat template."""
         self.need(count, what)
         first = self.at - self.start
         if first + count > len(self.piece):
@@ -48,7 +48,7 @@ class Pieces:
         return self.piece[first : first + count]
 
     def ahead(self, count: int) -> bytes:
-        """The next `count` bytes without stepping over them; fewer at the end of what is read."""
+        """Return the next `count` bytes without advancing; fewer at the end of the readable range."""
         first = self.at - self.start
         if first + count > len(self.piece):
             self.load(PIECE)
@@ -56,7 +56,7 @@ class Pieces:
         return self.piece[first : first + count]
 
     def need(self, count: int, what: str) -> None:
-        """Refuse the file unless `count` more bytes lie within what is read."""
+        """Refuse the file unless `count` more bytes are within the readable range."""
         if count <= self.end - self.at:
             return
         if self.size > MAX_HEADER:
@@ -66,18 +66,18 @@ class Pieces:
         )
 
     def load(self, count: int) -> None:
-        """Make the next `count` bytes the piece in memory."""
+        """Load the next `count` bytes as the piece in memory."""
         self.file.seek(self.at)
         self.piece = self.file.read(min(count, self.end - self.at))
         self.start = self.at
 
     def number(self, kind: struct.Struct, what: str) -> int:
-        """The next number."""
+        """Read the next number."""
         value: int = kind.unpack(self.take(kind.size, what))[0]
         return value
 
     def text(self, limit: int, what: str) -> str:
-        """A string of at most `limit` bytes."""
+        """Read a string of at most `limit` bytes."""
         length = self.number(U64, what)
         if length > limit:
             self.refuse(f"{what} is {length:,} bytes long; up to {limit:,} are read")

@@ -1,7 +1,8 @@
-"""Where model files lie on this machine: the folders of the settings, and what other programs keep. Nothing is written.
+"""Places of model files on this machine: folders of the settings and caches of other programs. Nothing is written.
 
-The hub's cache keeps files as links, models--owner--name/snapshots/commit/file to blobs (huggingface_hub, "Understand
-caching"); Ollama names each model in a manifest, manifests/host/namespace/name/tag, whose layers are files in blobs.
+The hub's cache stores files as links, models--owner--name/snapshots/commit/file to blobs (huggingface_hub, "Understand
+caching"); Ollama describes each model in a manifest, manifests/host/namespace/name/tag, whose layers are files in
+blobs.
 """
 
 import os
@@ -29,7 +30,7 @@ _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with model files, absolute. is_own: named in the settings; every other is left as it is."""
+    """Folder with model files, absolute. is_own: named in the settings; all other places are never modified."""
 
     name: str
     folder: Path
@@ -39,8 +40,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A file that a place offers as a model. `label` is what the place calls it; `refusal` why it is not opened, else
-    empty."""
+    """Possible model file of a place. `label` is its name there; `refusal` why it is not opened, else empty."""
 
     path: Path
     label: str
@@ -48,9 +48,9 @@ class Candidate:
 
 
 def find_places(settings: Settings | None = None, environment: Mapping[str, str] = os.environ) -> list[Place]:
-    """The model that ships, the folders of the settings, and those caches of other programs that are there.
+    """Return the folder of the shipped model, the folders of the settings, and the existing caches of other programs.
 
-    Their places follow HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and OLLAMA_MODELS as those programs do.
+    The caches are located by HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and OLLAMA_MODELS as those programs do.
     """
     own = (settings or Settings.from_environment()).model_folders
     home = Path(environment.get("HOME") or Path.home())
@@ -77,11 +77,10 @@ def _of_other_programs(home: Path, environment: Mapping[str, str]) -> Iterator[P
 
 
 def candidates(place: Place) -> Iterator[Candidate]:
-    """What a place offers, folder by folder; the later parts of a split model left out. A folder that is not there has
-    nothing.
+    """Yield the candidates of a place, folder by folder, without later parts of split models; none if it is missing.
 
-    A link that leads out of the place is refused, and so is what cannot be looked into; where bounds cut the search,
-    the last candidate says so. Nothing is opened but the manifests of Ollama.
+    A link that leads out of the place is refused, and so is a folder that cannot be read; where a limit ends the
+    search, the last candidate says so. Only the manifests of Ollama are opened.
     """
     for number, candidate in enumerate(_LAYOUTS[place.layout](place.folder)):
         if number == MAX_FILES:
@@ -95,13 +94,13 @@ def candidates(place: Place) -> Iterator[Candidate]:
 
 
 def leads_to(path: Path, folder: Path) -> Path | None:
-    """Where a path of a folder ends by way of links when that is outside of the folder, else None."""
+    """Return the link target of a path where it is outside of the folder, else None."""
     target = Path(os.path.realpath(path))
     return None if target.is_relative_to(os.path.realpath(folder)) else target
 
 
 def link_refusal(target: Path) -> str:
-    """Why a link that ends there is not followed."""
+    """Return the reason why a link to `target` is not followed."""
     return (
         f"is a link to {target}, outside of its folder, and is not followed. To use what lies there, add its folder to "
         "LOGITBENCH_MODELS"
@@ -109,7 +108,7 @@ def link_refusal(target: Path) -> str:
 
 
 def _in_folder(folder: Path) -> Iterator[Candidate]:
-    """GGUF files up to three levels below; hidden ones and links to folders are passed over."""
+    """Yield GGUF files up to three levels below; hidden files and folders are skipped, linked folders not followed."""
 
     def offered(path: Path, refusal: str = "") -> Candidate:
         return Candidate(path, path.relative_to(folder).as_posix(), refusal)
@@ -132,7 +131,7 @@ def _in_folder(folder: Path) -> Iterator[Candidate]:
 
 
 def _missing_parts(files: list[str]) -> Iterator[tuple[str, str]]:
-    """The first parts that are not there although later ones are, and what is said of them."""
+    """Yield the first parts that are missing although later ones exist, each with the refusal."""
     others = (name for name in files if OTHER_PART_NAME.search(name))
     firsts = {OTHER_PART_NAME.sub("", name) + f"-00001-of-{name[-10:-5]}.gguf": name for name in others}
     for first, other in firsts.items():
@@ -148,7 +147,7 @@ def _not_looked_into(errors: list[OSError]) -> Iterator[Candidate]:
 
 
 def _in_hub(folder: Path) -> Iterator[Candidate]:
-    """Every snapshot of every repository, labelled owner/name; two snapshots may share a file."""
+    """Yield the files of every snapshot of every repository, labelled owner/name; two snapshots may share a file."""
     unread: list[OSError] = []
     for repository in sorted(next(os.walk(folder, onerror=unread.append), ("", [], []))[1]):
         kind, *names = repository.split("--")
@@ -168,7 +167,7 @@ class _Manifest(msgspec.Struct):
 
 
 def _in_ollama(folder: Path) -> Iterator[Candidate]:
-    """The model of each manifest, labelled as Ollama lists it."""
+    """Yield the model of each manifest, labelled as Ollama lists it."""
     unread: list[OSError] = []
     for manifests in (folder / "manifests", folder / "manifests-v2"):
         for root, names, files in os.walk(manifests, onerror=unread.append):
@@ -198,7 +197,7 @@ def _of_manifest(path: Path, label: str, folder: Path) -> Iterator[Candidate]:
 
 def _small_file(path: Path) -> bytes:
     if not path.is_file():
-        raise ValueError("it is no regular file")
+        raise ValueError("it is not a regular file")
     with path.open("rb") as file:
         content = file.read(MAX_MANIFEST + 1)
     if len(content) > MAX_MANIFEST:
@@ -207,7 +206,7 @@ def _small_file(path: Path) -> bytes:
 
 
 def _ollama_name(parts: tuple[str, ...]) -> str:
-    """name:tag, with its host and owner where they are not Ollama's own."""
+    """Return name:tag, with its host and owner where they are not Ollama's own."""
     names = list(parts)
     if names[:1] == ["registry.ollama.ai"]:
         del names[: 2 if names[1:2] == ["library"] else 1]

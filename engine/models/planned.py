@@ -1,4 +1,4 @@
-"""Models that need no file to be reckoned with: known by their shape alone."""
+"""Planned models: models without a file, described by their shape alone."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from engine.models.synthetic import ALIGNMENT, tensors_of
 
 
 def planned_model(name: str, shape: Shape, quantisation: str) -> ModelFile:
-    """What a file of that shape would say about itself, without writing it. Raises ConfigError as tensors_of does."""
+    """Return the ModelFile of a file of that shape, without writing it. Raises ConfigError as tensors_of does."""
     infos, end = [], 0
     for tensor in tensors_of(shape, quantisation):
         dimensions = (tensor.columns, tensor.rows) if tensor.rows else (tensor.columns,)

@@ -1,4 +1,4 @@
-"""The quantisations of a model: which there may be, how large each would be, and which files are some of them."""
+"""Quantisations of a model: the possible types with their sizes, and which files hold the same model."""
 
 import contextlib
 import re
@@ -24,11 +24,11 @@ FLOATS = ("F32", "F16", "BF16")
 
 
 class Offer(NamedTuple):
-    """What quantising a model to one type would make, by llama.cpp's own choice of a type for each tensor.
+    """Result of quantising a model to one type, predicted with llama.cpp's own choice of a type for each tensor.
 
-    num_bytes: of the file, exact but for some bytes of its header; bits_per_weight: over all tensors, those that keep
-    their type included. refusal: why it will not be done, empty when it will. remark: what to know before. Sizes are 0
-    where llama.cpp cannot do it at all.
+    num_bytes: of the file, exact except for some bytes of its header; bits_per_weight: over all tensors, including
+    those that keep their type. refusal: why it is not possible, empty when it is. remark: a caution. Sizes are 0 where
+    llama.cpp cannot do it at all.
     """
 
     name: str
@@ -39,10 +39,10 @@ class Offer(NamedTuple):
 
 
 def offers(source: ModelFile, *, imatrix: str | Path | None = None, may_requantise: bool = False) -> tuple[Offer, ...]:
-    """Every type that this model may be quantised to, the largest first, those that cannot be done last.
+    """Return an offer for every type that this model may be quantised to, largest first; those without a size last.
 
     imatrix: file of an importance matrix. may_requantise: see QuantiseJob. Takes up to some seconds where the
-    vocabulary is large, since llama.cpp is asked for each type, in a process of its own. Raises ModelError for an
+    vocabulary is large, since llama.cpp is queried for each type, in its own process. Raises ModelError for an
     importance matrix that cannot be used, WorkerDied.
     """
     matrix = Path(imatrix) if imatrix else None
@@ -58,9 +58,9 @@ def offers(source: ModelFile, *, imatrix: str | Path | None = None, may_requanti
 
 
 def target_path(source: ModelFile, type_name: str, folder: str | Path | None = None) -> Path:
-    """Where a quantisation of a model is kept: named after it, in `folder` (None: beside it).
+    """Return the path for a quantisation of a model: named after it, in `folder` (None: the folder of the model).
 
-    The quantisation in its name gives way to the new one; a name without one gets it added.
+    The quantisation in its name is replaced by the new one; a name without one gets it appended.
     """
     name = FIRST_PART_NAME.sub("", source.path.name).removesuffix(".gguf")
     old = quantisation_in(name)
@@ -69,7 +69,7 @@ def target_path(source: ModelFile, type_name: str, folder: str | Path | None = N
 
 
 def offer_of(source: ModelFile, name: str, answer: Mapping[str, Any], may_requantise: bool) -> Offer:
-    """The offer that llama.cpp's answer for one type makes: an answer of QuantiseProgram without a target."""
+    """Return the offer for one type, from the answer of QuantiseProgram without a target."""
     if "failure" in answer:
         return Offer(name, 0, 0.0, answer["failure"])
     types: Mapping[str, str] = answer["types"]
@@ -99,16 +99,16 @@ def _refusal(source: ModelFile, answer: Mapping[str, Any], may_requantise: bool)
 
 
 def variants(source: ModelFile, files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
-    """`source`, and those of `files` that hold the same model otherwise quantised, the largest first."""
+    """Return `source`, followed by those of `files` that hold the same model in other quantisations, largest first."""
     mark = _mark(source)
     others = [file for file in files if file.path != source.path and _mark(file) == mark]
     return (source, *sorted(others, key=lambda file: -file.size))
 
 
 def _mark(file: ModelFile) -> tuple[object, ...]:
-    """What all quantisations of a model have in common: its dimensions, and a vector that quantising leaves alone.
+    """Return a key shared by all quantisations of a model: its dimensions, and a vector that quantisation leaves as is.
 
-    Where that cannot be read, the model's name stands for it.
+    Where the vector cannot be read, the model's name is used instead.
     """
     dimensions = (file.architecture, file.n_layer, file.n_embd, file.n_ff, file.n_head, file.n_head_kv, file.n_vocab)
     norm = next((tensor for tensor in file.tensors if tensor.name == _LAST_NORM), None)

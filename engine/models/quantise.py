@@ -1,4 +1,4 @@
-"""Quantisation of a model, as a task: by a process of its own, with progress, and stopped at once."""
+"""Quantisation of a model, as a task: in its own process, with progress and immediate stop."""
 
 import contextlib
 import fcntl
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError, ModelError
+from engine.files import check_utf8
 from engine.models.gguf import ModelFile, read_model
 from engine.models.imatrix import read_imatrix
 from engine.models.quantisations import TYPES, Offer, offer_of
@@ -19,19 +20,19 @@ from engine.tasks import Progress, Stopped, Task
 from engine.units import quantity
 
 SPARE_BYTES = 64 << 20
-"""Room that is left on the disk."""
+"""Free bytes to leave on the disk."""
 
 _UNWRITTEN = "iostream error"
-"""What the C++ library says when a file cannot be written on."""
+"""Message of the C++ library when writing a file fails."""
 
 
 class QuantiseJob(Task[Path]):
-    """Quantisation of `source`, written to `target`, which it gives.
+    """Quantisation task: quantises `source` to the file `target`, which is its result.
 
     threads: of llama.cpp. imatrix: file of an importance matrix, which the types below 3 bits need. may_requantise:
-    also where the source is quantised itself, from which the result is worse than from the original.
-    The target gets its name only when it is whole; no other file is touched. Raises ConfigError for an unknown type
-    and for a target that cannot be one: the source itself, a file that exists, a folder that does not.
+    allow a source that is itself quantised, from which the result is worse than from the original. The target gets its
+    name only when it is complete; no other file is touched. Raises ConfigError for an unknown type and for an invalid
+    target: the source itself, an existing file, a missing folder, a name that does not end in .gguf.
     """
 
     def __init__(
@@ -77,10 +78,10 @@ class QuantiseJob(Task[Path]):
         os.replace(self._partial, self.target)
 
     def _written(self, total_bytes: int, began: float) -> Progress:
-        """How much of the target is written, and about how long the rest takes at this pace."""
+        """Return the progress from the bytes written of the target, with the time left at this pace."""
         try:
             num_bytes = min(self._partial.stat().st_size, total_bytes)
-        except OSError:  # it has its name already
+        except OSError:  # it has been renamed already
             num_bytes = total_bytes
         left_s = (time.monotonic() - began) * (total_bytes / num_bytes - 1) if num_bytes else None
         doing = f"{quantity(num_bytes, 'B')} of {quantity(total_bytes, 'B')}"
@@ -95,7 +96,8 @@ class QuantiseJob(Task[Path]):
         }
 
     def _size(self, program: QuantiseProgram, options: Mapping[str, Any]) -> Offer:
-        """What will be made; raises ModelError where it cannot be, or the disk has no room for it."""
+        """Return the offer for the target; raises ModelError where it is refused, or the disk has too little room."""
+        check_utf8(self.source.path, ModelError)
         read_model(self.source.path)
         found = program.quantise(self.source.path, TYPES[self.type_name], **options)
         offer = offer_of(self.source, self.type_name, found, self._may_requantise)
@@ -110,7 +112,7 @@ class QuantiseJob(Task[Path]):
         return offer
 
     def _check(self, answer: Mapping[str, Any]) -> None:
-        """Raise ModelError unless the file is whole; then bring it to the disk."""
+        """Raise ModelError unless the file is complete; then flush it to the disk (fsync)."""
         reason = answer.get("failure", "")
         if not reason:
             try:
@@ -125,7 +127,7 @@ class QuantiseJob(Task[Path]):
 
 
 def _check_target(source: ModelFile, target: Path) -> None:
-    """Refuse targets that would touch what is there."""
+    """Raise ConfigError for a target that would touch an existing file or cannot be created."""
     if target.suffix.lower() != ".gguf":
         raise ConfigError(f"target = {str(target)!r}: must end in .gguf, so that it is found as a model")
     if not target.parent.is_dir():
@@ -139,7 +141,7 @@ def _check_target(source: ModelFile, target: Path) -> None:
 
 @contextmanager
 def _locked(partial: Path, target: Path) -> Iterator[None]:
-    """The half-written file, for this job alone; gone afterwards, unless it became the target."""
+    """Create and lock the partial file for this job alone; removed afterwards, unless it became the target."""
     try:
         with partial.open("ab") as file:
             try:

@@ -1,4 +1,4 @@
-"""The process in which llama.cpp quantises."""
+"""Client of the child process in which llama.cpp quantises."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,18 +9,18 @@ from engine.process.program import Program
 
 
 class QuantiseProgram(Program):
-    """The child program `engine.llama.quantise`."""
+    """Client of the child program `engine.llama.quantise`."""
 
     def __init__(self) -> None:
         super().__init__("engine.llama.quantise", does="quantised it, and wrote nothing,")
 
     def quantise(self, source: Path, file_type: int, **options: Any) -> dict[str, Any]:
-        """The answer to a job: options as in `engine.llama.quantise.Job`. Raises WorkerDied."""
+        """Run a job and return its answer; options as in `engine.llama.quantise.Job`. Raises WorkerDied."""
         request = {"source": str(source), "file_type": file_type, **options}
         answer: dict[str, Any] = self.ask(request, about=str(source))
         return answer
 
 
 def told_of(imatrix: Path | None, importances: Sequence[Importance]) -> dict[str, Any]:
-    """The options by which the program reads an importance matrix."""
+    """Return the options with which the program reads an importance matrix; none without a matrix."""
     return {"imatrix": str(imatrix), "importances": list(importances)} if imatrix else {}

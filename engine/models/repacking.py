@@ -1,7 +1,7 @@
-"""Which matrices llama.cpp copies into an order that this processor multiplies faster, and what the copies take.
+"""Weight repacking: which matrices llama.cpp copies into a layout faster on this processor, and the copies' sizes.
 
-With AMX it asks for its tiles first (ggml-cpu/amx); what those do not have, and all of it elsewhere, is repacked for
-AVX2, AVX-512 or NEON where there is a way (ggml-cpu/repack.cpp).
+With AMX, tiles are tried first (ggml-cpu/amx); matrices that tiles do not support, and all matrices on other
+processors, are repacked for AVX2, AVX-512 or NEON where supported (ggml-cpu/repack.cpp).
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.models.header import TensorInfo
 
 LOOKED_UP = ("token_embd.weight", "per_layer_token_embd.weight", "position_embd.weight", "token_types.weight")
-"""Tensors of which rows are taken, never a product: these stay as they are."""
+"""Tensors used only by row lookup, never in a product: these are not repacked."""
 
 _ROWS_REPACKED = 8
 _REPACKED_TYPES = {
@@ -22,11 +22,11 @@ _REPACKED_TYPES = {
 }
 _ROWS_OF_TILES = 32
 _BESIDE_TILES = {"Q4_0": 0, "Q4_1": 0, "Q8_0": 4, "Q4_K": 4, "Q5_K": 4, "Q6_K": 0, "IQ4_XS": 2, "F16": 0}
-"""Bytes that a block of each type that tiles have takes beside its own."""
+"""Types that tiles support, with the extra bytes per block in the tile layout."""
 
 
 def copied_bytes(tensor: TensorInfo, *, is_tied: bool) -> int:
-    """Bytes of the copy of a matrix, 0 where it is used as it lies in the file; is_tied: the first is also the last."""
+    """Return the bytes of a matrix's copy, 0 where it is used in place; is_tied: the embedding is the output matrix."""
     is_product = tensor.name not in LOOKED_UP or (is_tied and tensor.name == "token_embd.weight")
     if not is_product or len(tensor.shape) < 2:
         return 0
@@ -39,7 +39,7 @@ def copied_bytes(tensor: TensorInfo, *, is_tied: bool) -> int:
 
 @cache
 def has_amx() -> bool:
-    """True where llama.cpp multiplies tiles of integers: the processor has them, and it was compiled for them."""
+    """Return True where llama.cpp uses AMX int8 tiles: the processor has them, and llama.cpp was compiled for them."""
     folder = llama_cpp_libraries()
     if folder is None:
         return False
@@ -50,11 +50,11 @@ def has_amx() -> bool:
 
 
 def llama_cpp_libraries() -> Path | None:
-    """The folder of the compiled llama.cpp that the Python package brings; None where it is not installed."""
+    """Return the folder of the compiled llama.cpp in the Python package; None where it is not installed."""
     package = importlib.util.find_spec("llama_cpp")
     return None if package is None or package.origin is None else Path(package.origin).parent / "lib"
 
 
 def _fits_tiles(tensor: TensorInfo) -> bool:
-    """Experts of a mixture lie in three dimensions, which tiles do not have."""
+    """Return whether tiles support a tensor; the experts of a mixture have three dimensions, which tiles do not."""
     return tensor.type.name in _BESIDE_TILES and len(tensor.shape) == 2 and tensor.shape[1] % _ROWS_OF_TILES == 0

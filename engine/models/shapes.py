@@ -1,4 +1,4 @@
-"""Shapes of models: the dimensions that decide speed and memory, of known models and in free form."""
+"""Model shapes: the dimensions that determine speed and memory, of known models and in free form."""
 
 from dataclasses import dataclass, replace
 
@@ -8,7 +8,7 @@ from engine.specs import Spec
 
 ARCHITECTURES = ("llama", "qwen2", "phi2", "gemma3")
 _BLOCK = 32
-"""Rows of every matrix are a whole number of the blocks of the simplest quantisations."""
+"""Row lengths must be a multiple of the block size of the simplest quantisations."""
 _FEWEST_TOKENS = 512
 _LITTLE_VOCABULARY = 1024
 
@@ -19,11 +19,11 @@ class Shape(Spec):
 
     architecture: "llama" has RMS norms and a gated feed-forward net; "qwen2" adds biases to queries, keys and values;
     "phi2" has layer norms, biases everywhere, one matrix for queries, keys and values, and attention and feed-forward
-    net side by side; "gemma3" has norms of queries and keys and behind attention and feed-forward net, and five of six
-    layers see only `sliding_window` tokens back (0: all see everything). n_head_width: width of one head, 0 for
-    n_embd / n_head. n_rot: dimensions of a head that rotate, 0 for all. is_tied: the output matrix is the token
-    embedding. copies_of: (i, n) gives every layer the types of layer i of n.
-    Raises ConfigError for dimensions that llama.cpp or the blocks of a quantisation could not hold.
+    net in parallel; "gemma3" has norms of queries and keys and after attention and feed-forward net, and five of six
+    layers attend only to `sliding_window` tokens (0: all attend to the whole context). n_head_width: width of one head,
+    0 for n_embd / n_head. n_rot: dimensions of a head with rotary embedding, 0 for all. is_tied: the output matrix is
+    the token embedding. copies_of: (i, n) gives every layer the tensor types of layer i of n.
+    Raises ConfigError for dimensions that llama.cpp or the blocks of a quantisation do not support.
     """
 
     architecture: str
@@ -86,13 +86,13 @@ class Shape(Spec):
 
     @property
     def summary(self) -> str:
-        """The shape in a few words."""
+        """Short description of the shape."""
         layers = "1 layer" if self.n_layer == 1 else f"{self.n_layer} layers"
         return f"{self.architecture}, {layers} of {self.n_embd:,}"
 
 
 def shape_named(name: str) -> Shape:
-    """The shape of SHAPES with that name; raises ConfigError listing the names."""
+    """Return the shape of that name in SHAPES; raises ConfigError listing the names."""
     if name not in SHAPES:
         raise ConfigError(f"shape = {name!r}: must be one of {', '.join(SHAPES)}")
     return SHAPES[name]
@@ -108,10 +108,10 @@ def free_form(
     vocab: int = 32_000,
     context: int = 4096,
 ) -> Shape:
-    """A shape of the llama family from its numbers; raises ConfigError for those that do not go together.
+    """Return a shape of the llama family from its dimensions; raises ConfigError for incompatible ones.
 
     By default a head is 128 wide, or 64 in models narrower than 2,048 and where 128 does not divide the width; keys and
-    values have as many heads as queries; the feed-forward net is 8/3 of the width, rounded up to 256.
+    values have as many heads as queries; the feed-forward net is 8/3 of the width, rounded up to a multiple of 256.
     """
     head = 64 if width < 2048 or width % 128 else 128
     num_heads = heads or max(1, width // head)
@@ -128,7 +128,7 @@ def free_form(
 
 
 def layers_like(shape: Shape, layer: int, num_layers: int = 1) -> Shape:
-    """Only `num_layers` copies of that layer of a shape, with its types, and a vocabulary that hardly counts."""
+    """Return a shape of `num_layers` copies of one layer, with its tensor types, and a negligible vocabulary."""
     return replace(
         shape,
         n_layer=num_layers,
@@ -196,4 +196,4 @@ SHAPES = {
         n_head_kv=1, n_head_width=128, sliding_window=256, is_tied=True,
     ),
 }  # fmt: skip
-"""By name, with the dimensions of each model's own configuration: config.json on the Hugging Face hub."""
+"""Shapes by name, with the dimensions in each model's config.json on the Hugging Face hub."""

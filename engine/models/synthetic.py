@@ -1,8 +1,8 @@
-"""Models of random weights in the shape of real ones: as fast and as large as those, with nothing to say.
+"""Synthetic models: random weights in the shape of real models, with their speed and size but meaningless output.
 
 They measure speed and memory where no real model may be downloaded. The tensors get the types that llama.cpp's own
-quantiser would give them (llama-quant.cpp, llama_tensor_get_type_impl), the vocabulary is made of pronounceable
-pieces with byte tokens for everything else, and `logitbench.synthetic` in the metadata says what the file is.
+quantiser would give them (llama-quant.cpp, llama_tensor_get_type_impl), the vocabulary consists of pronounceable
+pieces with byte tokens for everything else, and `logitbench.synthetic` in the metadata marks the file.
 """
 
 import itertools
@@ -27,7 +27,7 @@ QUANTISATIONS = ("Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "Q4_0", "F16", "F32")
 
 
 class Tensor(NamedTuple):
-    """One tensor to write: rows x columns, or a vector where rows is 0, with the spread its weights shall have."""
+    """Tensor to write: rows x columns, or a vector where rows is 0, with mean and standard deviation of its weights."""
 
     name: str
     rows: int
@@ -52,11 +52,11 @@ def write_synthetic(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> None:
-    """Write a model of random weights to `path`, replacing it whole; some megabytes of memory whatever its size.
+    """Write a model of random weights to `path`, replacing it atomically; uses some megabytes of memory for any size.
 
-    `shape`: a name in SHAPES or dimensions; `progress` gets 0 to 1. The same arguments give the same bytes. Raises
-    ConfigError for an unknown shape or quantisation, ModelError when the file cannot be written or the disk has too
-    little room; nothing is left behind then.
+    `shape`: a name in SHAPES or dimensions; `progress` is called with 0 to 1. The same arguments give the same bytes.
+    Raises ConfigError for an unknown shape or quantisation, ModelError when the file cannot be written or the disk has
+    too little room; no partial file remains then.
     """
     chosen = shape_named(shape) if isinstance(shape, str) else shape
     tensors = tensors_of(chosen, quantisation)
@@ -74,7 +74,7 @@ def write_synthetic(
 
 
 def weights_bytes(shape: Shape, quantisation: str) -> int:
-    """Bytes of all tensors, to which a file adds its vocabulary. Raises ConfigError for an unknown quantisation."""
+    """Return the bytes of all tensors, without the vocabulary. Raises ConfigError for an unknown quantisation."""
     return sum(tensor.num_bytes for tensor in tensors_of(shape, quantisation))
 
 
@@ -88,13 +88,13 @@ def _check_room(path: Path, needed: int) -> None:
 
 
 def tensors_of(shape: Shape, quantisation: str) -> list[Tensor]:
-    """All tensors in the order of the file.
+    """Return all tensors in the order of the file.
 
-    Spreads are chosen so that activations keep their size through the layers, the logits spread by about 2.5 nats,
-    and the embedding weighs little in the residual stream: with tied weights a model would else repeat its input. In
-    phi2 it weighs as much as a layer, for all tokens share the mean that GELU adds; gemma3 multiplies it by the root of
-    its width, and the norms behind attention and feed-forward net are as large. Raises ConfigError for an unknown
-    quantisation.
+    Standard deviations are chosen so that activations keep their magnitude through the layers, the logits have a
+    standard deviation of about 2.5 nats, and the embedding has little weight in the residual stream: with tied weights
+    a model would otherwise repeat its input. In phi2 it has as much weight as a layer, because all tokens share the
+    mean that GELU adds; gemma3 multiplies it by the square root of its width, and the norms after attention and
+    feed-forward net are as large. Raises ConfigError for an unknown quantisation.
     """
     tensors = _Tensors(shape, quantisation)
     is_phi, is_gemma = shape.architecture == "phi2", shape.architecture == "gemma3"
@@ -114,7 +114,7 @@ def tensors_of(shape: Shape, quantisation: str) -> list[Tensor]:
 
 
 class _Tensors:
-    """Gathers the tensors of a shape."""
+    """Builder of the tensor list of a shape."""
 
     def __init__(self, shape: Shape, quantisation: str) -> None:
         self.found: list[Tensor] = []
@@ -169,7 +169,7 @@ class _Tensors:
 
 
 class _Mixture:
-    """Which type llama.cpp's quantiser gives a matrix."""
+    """Choice of tensor types as in llama.cpp's quantiser."""
 
     def __init__(self, shape: Shape, quantisation: str) -> None:
         if quantisation not in QUANTISATIONS:
@@ -195,15 +195,15 @@ class _Mixture:
 
 
 def has_more_bits(layer: int, n_layer: int) -> bool:
-    """Whether a mixed quantisation spends more on this layer: the first and last eighth, and every third between."""
+    """Return whether a mixed quantisation uses more bits in this layer: first and last eighth, every third between."""
     eighth = n_layer // 8
     return layer < eighth or layer >= 7 * n_layer // 8 or (layer - eighth) % 3 == 2
 
 
 def pieces(count: int) -> list[str]:
-    """`count` different pieces for a SentencePiece vocabulary: the printable ASCII characters, then words of syllables.
+    """Return `count` distinct pieces for a SentencePiece vocabulary: printable ASCII characters, then syllable words.
 
-    Each word stands with and without a space before it and is made of shorter ones, so that the tokenizer's merges
+    Each word occurs with and without a preceding space and consists of shorter pieces, so that the tokenizer's merges
     reach it.
     """
     syllables = [consonant + vowel for consonant in "bcdfghjklmnprstvwxyz" for vowel in "aeiou"]

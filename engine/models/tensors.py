@@ -1,4 +1,4 @@
-"""What a model's bytes are spent on: its tensors by the type they are stored in, and by what they do."""
+"""Tensor groups: a breakdown of a model's bytes by tensor type and by the tensors' role."""
 
 import re
 from collections import defaultdict
@@ -14,7 +14,7 @@ _LAYER = re.compile(r"(^|\.)blk\.\d+\.")
 
 @dataclass(frozen=True)
 class TensorGroup:
-    """Tensors that share `name`; `types` are the names of theirs, that with the most bytes first."""
+    """Group of tensors under one `name`; `types` are the names of their tensor types, the one with most bytes first."""
 
     name: str
     types: tuple[str, ...]
@@ -24,11 +24,11 @@ class TensorGroup:
 
     @property
     def bits_per_value(self) -> float:
-        """Bits that each of its numbers takes on average, scales included; 0 where it holds no numbers."""
+        """Average bits per value, scales included; 0 where the group has no values."""
         return 8 * self.num_bytes / self.num_values if self.num_values else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {
             "name": self.name,
             "types": list(self.types),
@@ -40,12 +40,12 @@ class TensorGroup:
 
 
 def by_type(file: ModelFile) -> list[TensorGroup]:
-    """A group for each tensor type, such as Q4_K, that with the most bytes first."""
+    """Return a group for each tensor type, such as Q4_K, the one with most bytes first."""
     return _grouped(file.tensors, lambda tensor: tensor.type.name)
 
 
 def by_size(file: ModelFile) -> list[TensorGroup]:
-    """A group for each tensor, such as ffn_down.weight, over all layers together; that with the most bytes first."""
+    """Return a group for each tensor name, such as ffn_down.weight, over all layers; the one with most bytes first."""
     return _grouped(file.tensors, lambda tensor: _LAYER.sub(r"\1", tensor.name))
 
 

@@ -1,10 +1,11 @@
-"""What a model file makes of text, asked of a program that has its vocabulary and none of its weights."""
+"""Tokenizer of a model file, in a child program that loads its vocabulary but not its weights."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.errors import EngineError
+from engine.errors import EngineError, ModelError
+from engine.files import check_utf8
 from engine.llama.sandbox import Sandbox
 from engine.process.program import Program
 from engine.vocabulary import Vocabulary
@@ -12,18 +13,19 @@ from engine.vocabulary import Vocabulary
 _ANSWERS: Any = Vocabulary | list[int] | str
 
 PATIENCE_S = 30.0
-"""A vocabulary of 152,000 tokens takes one; what is asked of it, milliseconds."""
+"""Timeout of a request: loading a vocabulary of 152,000 tokens takes one second, a request milliseconds."""
 
 
 class Tokenizer:
-    """The tokenizer and chat template of a file, with the same answers as a Pool's. Any thread may call it.
+    """Tokenizer and chat template of a file, with the same results as a Pool's. Any thread may call it.
 
-    Takes up to a second to open, and about 10 MB for each 10,000 tokens of the vocabulary. Raises ModelError where
-    llama.cpp refuses the file; then and later WorkerDied where the program ends, LimitExceeded where it takes longer
+    Takes up to a second to open, and about 10 MB per 10,000 tokens of the vocabulary. Raises ModelError where llama.cpp
+    rejects the file; then and in later calls WorkerDied where the program ends, LimitExceeded where it takes longer
     than `patience_s`.
     """
 
     def __init__(self, path: Path, patience_s: float = PATIENCE_S) -> None:
+        check_utf8(path, ModelError)
         self._path, self._patience_s = path, patience_s
         self._program = Program("engine.llama.tokenizer", str(path), does="reads its vocabulary", answers=_ANSWERS)
         self._sandbox = Sandbox()
@@ -40,16 +42,16 @@ class Tokenizer:
         return self._program.is_alive
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
-        """As Pool.tokenize."""
+        """Tokenise as Pool.tokenize does."""
         return self._tokenize(text, special=special)
 
     def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
-        """As Pool.render_chat."""
+        """Render a chat as Pool.render_chat does."""
         text, add_bos = self._sandbox.render_chat(self.chat_template, messages, self.vocabulary)
         return text, self._tokenize(text, special=True, add_bos=add_bos)
 
     def close(self) -> None:
-        """End the program, and with it what is being asked of it. Safe to call twice."""
+        """End the program and any request in progress. Safe to call twice."""
         self._program.close()
         self._sandbox.close()
 

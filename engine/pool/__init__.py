@@ -1,1 +1,1 @@
-"""Many processes behind one object: worker program, messages, placement, pool."""
+"""Pool of worker processes behind one object: pool, job queue, routing, CPU placement, messages, worker program."""

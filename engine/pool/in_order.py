@@ -1,4 +1,4 @@
-"""Completions of many prompts, in the order of the prompts, with no more jobs open than the queue has room for."""
+"""Ordered completions: runs many prompts, yields in prompt order, opens no more jobs than the queue has room for."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,9 +15,9 @@ Prompt = str | Sequence[int]
 def completions(
     prompts: Iterable[Prompt], make: Callable[[Prompt], Job], queue: JobQueue, *, is_failing: bool
 ) -> Iterator[Completion | EngineError]:
-    """Queue the job that `make` gives for each prompt, and give back what becomes of it.
+    """Queue the job that `make` creates for each prompt, and yield its completion or error.
 
-    is_failing: the first error is raised; else it stands in the place of its completion. Jobs not yet given back are
+    is_failing: raise the first error; otherwise yield errors in place of their completions. Jobs not yet yielded are
     cancelled when the iterator closes. Raises PoolClosed.
     """
     open_jobs: deque[Job | EngineError] = deque()
@@ -48,7 +48,7 @@ def completions(
 
 
 def _outcome(job: Job | EngineError, index: int, *, is_failing: bool) -> Completion | EngineError:
-    """What became of prompt `index`; its error names it, and is raised where a failure ends all."""
+    """Return the completion or error of prompt `index`; an error names the prompt, and is raised if `is_failing`."""
     error = job.exception() if isinstance(job, Job) else job
     if error is None:
         assert isinstance(job, Job)

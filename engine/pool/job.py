@@ -1,4 +1,4 @@
-"""One job as its caller sees it: a growing list of steps, then a Completion or an error."""
+"""Job handle for the caller: a growing list of steps, then a Completion or an error."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ import numpy as np
 from engine import errors
 from engine.errors import EngineError, JobTimeout
 from engine.pool import messages as m
-from engine.pool.listening import check_may_wait
+from engine.pool.delivery_guard import check_may_wait
 from engine.results import RECORD, Completion, FinishReason, StepTable, Timings, TokenStep, is_context_full
 from engine.specs import Request, Sampling
 from engine.vocabulary import Vocabulary
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 def new_id() -> str:
-    """A UUIDv7 (RFC 9562, 5.7): 48 bits of milliseconds, version, 74 random bits; sorts by time."""
+    """Return a new UUIDv7 (RFC 9562, 5.7): 48 bits of milliseconds, version, 74 random bits; sorts by time."""
     milliseconds = time.time_ns() // 1_000_000
     random = int.from_bytes(os.urandom(10), "big")
     value = milliseconds << 80 | 0x7 << 76 | (random >> 68 & 0xFFF) << 64 | 0b10 << 62 | random & (1 << 62) - 1
@@ -30,13 +30,14 @@ def new_id() -> str:
 
 
 class Job:
-    """What Pool.submit returns. Iterating gives each TokenStep as it is decoded, from the first, to any late reader.
+    """A submitted job, as returned by Pool.submit.
 
-    `steps` and `prompt_steps` grow while the job runs; `prompt_ids` is None until the job has left the queue.
-    `compiled` is the sampling as its worker gets it, a schema converted to a grammar; `sent` the prompt as its worker
-    gets it, a long text as ids.
-    `cancel` and `position` are the pool's: until the job is over they keep the pool, whoever else has let go of it.
-    `is_cancelled` and `is_retried` are its queue's: the caller wants no more of it; its first worker died.
+    Iterating yields each TokenStep as it is decoded; a late reader also starts from the first. `steps` and
+    `prompt_steps` grow while the job runs; `prompt_ids` is None until the job has left the queue.
+    `compiled` is the sampling as sent to the worker, with a schema converted to a grammar; `sent` is the prompt as sent
+    to the worker, a long text as ids.
+    `cancel` and `position` are methods of the pool: they keep the pool alive until the job is over, even if nothing
+    else refers to it. `is_cancelled` (by the caller) and `is_retried` (its first worker died) belong to the queue.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Job:
         self._callbacks: list[Callable[[Job], object]] = []
         self._listeners: dict[object, Callable[[], object]] = {}
 
-    # what a caller asks
+    # interface for the caller
 
     def __iter__(self) -> Iterator[TokenStep]:
         index = 0
@@ -96,7 +97,7 @@ class Job:
                 self._num_waiting -= 1
 
     def result(self, timeout: float | None = None) -> Completion:
-        """Wait for the end; after cancel() the partial Completion.
+        """Wait for the job to end and return its Completion, a partial one after cancel().
 
         Raises JobTimeout after `timeout` seconds (the job goes on), or the EngineError that ended the job.
         """
@@ -110,7 +111,7 @@ class Job:
         return self._completion
 
     def exception(self, timeout: float | None = None) -> EngineError | None:
-        """Wait for the end; the error that ended the job, or None. Raises JobTimeout as result() does."""
+        """Wait for the job to end; return the error that ended it, or None. Raises JobTimeout as result() does."""
         try:
             self.result(timeout)
         except JobTimeout as error:
@@ -122,19 +123,21 @@ class Job:
         return None
 
     def cancel(self) -> bool:
-        """Stop at the next decode step; False if the job is over already."""
+        """Stop the job at the next decode step; return False if it is over already."""
         if self.done():
             return False
         self._cancel(self)
         return True
 
     def done(self) -> bool:
-        """True once there is a Completion or an error."""
+        """Return True once there is a Completion or an error."""
         return self._over.is_set()
 
     def add_done_callback(self, callback: Callable[["Job"], object]) -> None:
-        """Call `callback(job)` when the job is over, at once if it is; else from a thread of the pool, which may not
-        wait for the pool. What it raises is logged."""
+        """Call `callback(job)` when the job is over, immediately if it already is.
+
+        Otherwise it runs in a thread of the pool, which may not wait for the pool. Exceptions it raises are logged.
+        """
         with self._changed:
             if not self.done():
                 self._callbacks.append(callback)
@@ -142,8 +145,11 @@ class Job:
         self._call(partial(callback, self))
 
     def add_listener(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Call `listener()` after each change, from a thread of the pool: it must be quick, and may not wait for the
-        pool. What it raises is logged. Returns the remover."""
+        """Call `listener()` after each change; returns a function that removes the listener.
+
+        It runs in a thread of the pool, so it must be quick and may not wait for the pool. Exceptions it raises are
+        logged.
+        """
         key = object()
         with self._changed:
             if not self.done():
@@ -161,12 +167,12 @@ class Job:
 
     @property
     def queue_position(self) -> int:
-        """Jobs that start before this one; 0 when it is next or has started."""
+        """Number of jobs that start before this one; 0 when it is next or has started."""
         return 0 if self.is_started or self.done() else self._position(self)
 
     @property
     def timings(self) -> Timings:
-        """Where the time went so far."""
+        """Timings so far; final once the job is over."""
         if self._completion is not None:
             return self._completion.timings
         num_generated = len(self.steps)
@@ -184,10 +190,10 @@ class Job:
             num_generated=num_generated,
         )
 
-    # what the pool tells; always from one thread
+    # events from the pool, always delivered by one thread
 
     def on_started(self, message: m.Started, load_s: float) -> None:
-        """The job left the queue of its worker; for the second time where the first worker died."""
+        """Handle the job leaving its worker's queue; this happens twice if the first worker died."""
         self.prompt_steps = StepTable(self.vocabulary, self.request.top_k, is_prompt=True)
         self.num_cached, self.seed = message.num_cached, message.seed
         self._queue_s, self._load_s = message.queue_s, load_s
@@ -201,11 +207,11 @@ class Job:
         self._notify()
 
     def wait_again(self) -> None:
-        """The worker died before the first token, and the job is in the queue as it was."""
+        """Return to the waiting state: the worker died before the first token, and the job is queued again."""
         self.is_retried, self.prompt_ids = True, None
 
     def on_steps(self, message: m.Steps) -> None:
-        """New steps came."""
+        """Append new steps."""
         table = self.prompt_steps if message.is_prompt else self.steps
         if not message.is_prompt:
             self._last_at = time.monotonic()
@@ -214,7 +220,7 @@ class Job:
         self._notify()
 
     def on_ended(self, message: m.Ended) -> None:
-        """The job is over in its worker."""
+        """Handle the end of the job in its worker."""
         if message.error:
             kind = getattr(errors, message.error, EngineError)
             self.fail(kind(message.text))
@@ -228,7 +234,7 @@ class Job:
                 self.fail(EngineError(f"a worker ended this job for an unknown reason: {unknown!r}"))
 
     def on_cancelled(self) -> None:
-        """The job was cancelled, and no worker has it."""
+        """Finish a cancelled job that no worker has."""
         self._finish(self._text(), "cancelled", 0.0, 0.0)
 
     def _text(self, num_bytes: int | None = None) -> str:
@@ -263,7 +269,7 @@ class Job:
         self._close(completion, None)
 
     def fail(self, error: EngineError) -> None:
-        """End the job with an error."""
+        """End the job with an error; does nothing if it is over already."""
         self._close(None, error)
 
     def _close(self, completion: Completion | None, error: EngineError | None) -> None:
@@ -272,7 +278,7 @@ class Job:
                 return
             self._completion, self._error = completion, error and error.bare()
             callbacks, self._callbacks = self._callbacks, []
-            # with the lock held: a callback added now is either among these or called by who adds it
+            # set with the lock held: a callback added now is either in `callbacks` or called by the thread adding it
             self._over.set()
         self._cancel = self._position = _nothing_left
         self._notify()
@@ -281,7 +287,7 @@ class Job:
             self._call(partial(callback, self))
 
     def _notify(self) -> None:
-        # a reader counts itself before it looks whether it must wait
+        # a reader increments _num_waiting before it checks whether it must wait
         if self._num_waiting:
             with self._changed:
                 self._changed.notify_all()

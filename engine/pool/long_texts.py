@@ -1,20 +1,20 @@
-"""Long texts tokenised outside the workers."""
+"""Tokeniser for long texts, which runs outside the workers."""
 
 import threading
 
 from engine.process.program import Program
 
 LONGEST_FOR_WORKER = 20_000
-"""Characters. A tokenizer may take quadratic time for text of which its vocabulary knows nothing: 0.25 s for this many
-and 25 s for ten times as many, with llama.cpp's SentencePiece tokenizer. In a worker every other job would wait."""
+"""Characters. A tokenizer may take quadratic time for text that its vocabulary does not cover: 0.25 s for this many and
+25 s for ten times as many, with llama.cpp's SentencePiece tokenizer. In a worker every other job would wait."""
 
 DEADLINE_S = 10.0
 
 
 class LongTexts:
-    """Tokenises in a child program that has the vocabulary alone; it starts with the first text and is kept.
+    """Tokeniser in a child process that loads only the vocabulary; it starts with the first text and then stays.
 
-    Any thread may call it; one text is tokenised at a time.
+    May be called from any thread; one text is tokenised at a time.
     """
 
     def __init__(self, model: str) -> None:
@@ -24,16 +24,16 @@ class LongTexts:
         self._is_closed = False
 
     def tokenize(self, text: str, *, special: bool, add_bos: bool = True) -> list[int]:
-        """Ids of a text, as a worker gives them.
+        """Return the ids of a text, the same that a worker would return.
 
-        Raises LimitExceeded after `DEADLINE_S` seconds, WorkerDied, ModelError where the file can no longer be read.
+        Raises LimitExceeded after `DEADLINE_S` seconds, WorkerDied, or ModelError if the file can no longer be read.
         """
         request = {"text": text, "special": special, "add_bos": add_bos}
         ids: list[int] = self._running().ask(request, DEADLINE_S, f"a text of {len(text):,} characters")
         return ids
 
     def close(self) -> None:
-        """End the program, and with it what is being tokenised. Safe to call twice."""
+        """Terminate the program, which also aborts a text being tokenised. Safe to call twice."""
         with self._lock:
             self._is_closed = True
             if self._program:

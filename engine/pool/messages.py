@@ -1,4 +1,4 @@
-"""Messages between a pool and its workers."""
+"""Wire protocol: messages between a pool and its workers."""
 
 import msgspec
 
@@ -11,8 +11,8 @@ PROTOCOL = 5
 # pool to worker
 
 
-class Load(Message, frozen=True):
-    """First message of a pool: the hello. cpus empty: no affinity."""
+class LoadModel(Message, frozen=True):
+    """Load a model: the first message from a pool. cpus: cores to pin to, empty for no affinity."""
 
     protocol: int
     model: str
@@ -23,8 +23,8 @@ class Load(Message, frozen=True):
     prefill_share: int
 
 
-class Start(Message, frozen=True):
-    """Run one job; `prompt` is text or ids, `submitted` the monotonic clock (seconds) when it was submitted."""
+class AddRequest(Message, frozen=True):
+    """Run one job; `prompt` is text or ids, `submitted` the time of submission (monotonic clock, seconds)."""
 
     job: int
     prompt: str | list[int]
@@ -40,13 +40,13 @@ class Cancel(Message, frozen=True):
 
 
 class Hold(Message, frozen=True):
-    """Take messages but compute nothing, until one with `is_held` False comes."""
+    """Accept messages but compute nothing until a Hold with `is_held` False arrives."""
 
     is_held: bool
 
 
 class Tokenize(Message, frozen=True):
-    """Text to ids; `special` parses written control tokens, `add_bos` puts BOS first where the GGUF says so."""
+    """Tokenise a text; `special` parses written control tokens, `add_bos` prepends BOS if the GGUF specifies it."""
 
     call: int
     text: str
@@ -55,7 +55,7 @@ class Tokenize(Message, frozen=True):
 
 
 class Measure(Message, frozen=True):
-    """Ask for the worker's own figures."""
+    """Request the worker's own counters."""
 
     call: int
 
@@ -64,15 +64,15 @@ class Measure(Message, frozen=True):
 
 
 class Loading(Message, frozen=True):
-    """Progress of loading, 0 to 1."""
+    """Load progress, 0 to 1."""
 
     progress: float
 
 
 class Ready(Message, frozen=True):
-    """The model is loaded: its vocabulary, tokens of one sequence, seconds of loading.
+    """The model is loaded: its vocabulary, context length of one sequence in tokens, load time in seconds.
 
-    began: when the loading began, the interpreter and its imports being ready (monotonic clock).
+    began: when loading began, after the interpreter and its imports were ready (monotonic clock, seconds).
     """
 
     protocol: int
@@ -91,14 +91,17 @@ class Ready(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """The worker could not load; it exits after this. `error` is a class name of engine.errors."""
+    """The worker failed, for example to load its model, and exits after this message.
+
+    `error` is a class name of engine.errors.
+    """
 
     error: str
     text: str
 
 
 class Started(Message, frozen=True):
-    """A job left the queue: its prompt ids, how many of them were cached, the seed in use, seconds it waited."""
+    """A job left the queue: its prompt ids, how many of them were cached, the seed in use, seconds in the queue."""
 
     job: int
     prompt_ids: list[int]
@@ -116,7 +119,7 @@ class Steps(Message, frozen=True):
 
 
 class Decoded(Message, frozen=True):
-    """Everything one decode step gave."""
+    """Steps of all jobs since the last such message: those of one decode, or of several quick ones."""
 
     steps: list[Steps]
 
@@ -124,7 +127,8 @@ class Decoded(Message, frozen=True):
 class Ended(Message, frozen=True):
     """A job is over: a finish reason, or an error (class name and text). text_bytes: length of the text in bytes.
 
-    threads, threads_batch: which computed most of its steps and of its prompt; None where none did.
+    threads, threads_batch: thread counts that computed most decodes of its steps and of its prompt; None if there were
+    none.
     """
 
     job: int
@@ -139,14 +143,14 @@ class Ended(Message, frozen=True):
 
 
 class InUse(Message, frozen=True):
-    """The worker computes with other numbers of threads from now on."""
+    """The worker's thread counts have changed to these."""
 
     threads: int
     threads_batch: int
 
 
 class Answer(Message, frozen=True):
-    """Reply to Tokenize (ids) or Measure (figures); with an error its class in `error` and its words in `text`."""
+    """Reply to Tokenize (ids) or Measure (figures); or an error, its class in `error` and its message in `text`."""
 
     call: int
     ids: list[int] = msgspec.field(default_factory=list)
@@ -155,5 +159,5 @@ class Answer(Message, frozen=True):
     error: str = ""
 
 
-ToWorker = Load | Start | Cancel | Hold | Tokenize | Measure
+ToWorker = LoadModel | AddRequest | Cancel | Hold | Tokenize | Measure
 ToPool = Loading | Ready | Failed | Started | Decoded | Ended | InUse | Answer

@@ -1,4 +1,4 @@
-"""What the processor is, how many of its cores this process may really use, and which of them each instance gets."""
+"""CPU placement: the processor's name, the cores that this process may really use, and the share of each instance."""
 
 import math
 import os
@@ -10,7 +10,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def cpu_name() -> str:
-    """As the processor calls itself; its architecture where the system does not tell."""
+    """Return the processor's model name, or its architecture if the system does not report one."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -19,14 +19,14 @@ def cpu_name() -> str:
 
 
 def allowed_cores() -> list[int]:
-    """Numbers of the cores that the affinity of this process allows; all of them where the system has no affinity."""
+    """Return the core numbers allowed by this process's CPU affinity; all cores if the system has no affinity."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def cpu_quota() -> float:
-    """Cores' worth of time that the cgroup grants (v2 cpu.max, v1 cfs quota over period); infinite without a limit."""
+    """Return the CPU limit of the cgroup in cores (v2 cpu.max, v1 cfs quota over period); infinite without one."""
     try:
         limit, period = (_CGROUP / "cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -35,20 +35,23 @@ def cpu_quota() -> float:
             period = (_CGROUP / "cpu/cpu.cfs_period_us").read_text().strip()
         except OSError:
             return math.inf
-    return math.inf if limit in ("max", "-1") else int(limit) / int(period)
+    try:
+        return math.inf if limit in ("max", "-1") else int(limit) / int(period)
+    except (ValueError, ZeroDivisionError):
+        return math.inf
 
 
 def num_cores() -> int:
-    """Whole cores that this process may use, at least one."""
+    """Return the number of whole cores that this process may use, at least one."""
     return max(1, math.floor(min(len(allowed_cores()), cpu_quota())))
 
 
 def threads_for(instances: int) -> int:
-    """Threads of each of `instances` processes that share this machine's cores."""
+    """Return the thread count of each of `instances` processes that share this machine's cores."""
     return max(1, num_cores() // instances)
 
 
 def cores_for(instance: int, threads: int) -> list[int]:
-    """`threads` cores of its own for an instance; they repeat once there are more threads than cores."""
+    """Return `threads` cores for an instance; instances share cores once there are more threads than cores in all."""
     cores = allowed_cores()
     return sorted({cores[(instance * threads + index) % len(cores)] for index in range(threads)})

@@ -1,4 +1,5 @@
-"""Many workers with one model behind one object: routing, a bounded queue, cancellation, recovery, clean shutdown."""
+"""Worker pool: several workers with one model behind one object, with routing, a bounded queue, cancellation, recovery
+and clean shutdown."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -7,19 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, overload
 
-from engine.errors import ConfigError, EngineError, PoolClosed
+from engine.errors import ConfigError, EngineError, ModelError, PoolClosed
+from engine.files import check_utf8
 from engine.llama.sandbox import Sandbox
 from engine.models.gguf import read_model
 from engine.models.memory import check_fits
 from engine.models.mistaken import check_is_file
 from engine.pool import messages as m
-from engine.pool.crew import Crew
 from engine.pool.in_order import completions
 from engine.pool.job import Job, new_id
 from engine.pool.job_queue import JobQueue
 from engine.pool.long_texts import LONGEST_FOR_WORKER, LongTexts
-from engine.pool.member import Member, Startup
 from engine.pool.placement import cores_for, threads_for
+from engine.pool.worker_group import WorkerGroup
+from engine.pool.worker_process import Startup, WorkerProcess
 from engine.results import Completion
 from engine.settings import Settings
 from engine.specs import (
@@ -37,14 +39,14 @@ from engine.specs import (
 _MESSAGES = '[{"role": "user", "content": "Hello"}]'
 _MOST_DEATHS = 3
 _MOST_CONTROL_TOKENS = 8192
-"""llama.cpp's time for a text grows with the square of them: 0.2 s for these."""
+"""llama.cpp's time for a text grows with the square of their number: 0.2 s for this many."""
 
 
 class WorkerInfo(NamedTuple):
-    """One worker at this moment; cpus empty: all that the process may use.
+    """Current state of one worker. cpus: cores it is pinned to, empty for all that the process may use.
 
-    phase: what its loop is at (engine.llama.phase.Phase, in lower case); phase_s: for how many seconds at least.
-    threads: that compute a step, threads_batch: that compute a prompt; both move where the pool was given no number.
+    phase: current phase of its loop (engine.llama.phase.Phase, in lower case); phase_s: seconds in it, at least.
+    threads: thread count for steps, threads_batch: for prompts; both vary if the pool was given no thread count.
     """
 
     pid: int
@@ -57,29 +59,29 @@ class WorkerInfo(NamedTuple):
     threads_batch: int
 
     @classmethod
-    def of(cls, member: Member, jobs: Sequence[Job]) -> Self:
-        """What a worker that has these jobs is at."""
+    def of(cls, worker: WorkerProcess, jobs: Sequence[Job]) -> Self:
+        """Return the state of a worker that has these jobs."""
         num_running = sum(job.is_started for job in jobs)
         return cls(
-            pid=member.ready.pid,
-            cpus=tuple(member.load.cpus),
+            pid=worker.ready.pid,
+            cpus=tuple(worker.load.cpus),
             num_running=num_running,
             num_waiting=len(jobs) - num_running,
-            phase=member.watch.phase.name.lower(),
-            phase_s=member.watch.phase_s,
-            threads=member.in_use.threads,
-            threads_batch=member.in_use.threads_batch,
+            phase=worker.watch.phase.name.lower(),
+            phase_s=worker.watch.phase_s,
+            threads=worker.in_use.threads,
+            threads_batch=worker.in_use.threads_batch,
         )
 
 
 class Pool(metaclass=Refusing):
-    """One model in several processes; n_ctx counts tokens of one sequence, PoolSpec has the meaning of each parameter.
+    """One model in several worker processes; PoolSpec documents each parameter. n_ctx counts tokens of one sequence.
 
     `build` is a folder of llama.cpp libraries, of the version that the Python package binds, to use instead of its own.
-    The constructor returns when every worker has loaded the model; `on_progress` meanwhile gets 0 to 1. `on_opening` is
-    given, before that, a function that ends the load from any thread: the constructor then raises PoolClosed. Raises
-    ModelError, MemoryRefused or ConfigError. Use as a context manager or close() it. All methods may be called from
-    any thread.
+    The constructor returns when every worker has loaded the model; meanwhile `on_progress` is called with 0 to 1.
+    Before loading, `on_opening` is called with a function that aborts the load from any thread: the constructor then
+    raises PoolClosed. Raises ModelError, MemoryRefused or ConfigError. Use it as a context manager or call close(). All
+    methods may be called from any thread.
     """
 
     def __init__(
@@ -121,32 +123,33 @@ class Pool(metaclass=Refusing):
             load=load,
         )
         self.model = str(_path(model))
+        check_utf8(Path(self.model), ModelError)
         self.file = read_model(Path(self.model))
         check_fits(self.file, self.spec)
         self.threads = threads or threads_for(instances)
         settings = Settings.from_environment()
         orders = partial(_load, self.model, self.spec, self.threads, settings.prefill_share)
-        self._crew = crew = Crew(instances, orders, self, on_progress or (lambda _fraction: None), build)
+        self._group = group = WorkerGroup(instances, orders, self, on_progress or (lambda _fraction: None), build)
         self._jobs = JobQueue(
-            lambda: crew.alive, num_workers=instances, parallel=parallel, most_waiting=settings.max_queue
+            lambda: group.alive, num_workers=instances, parallel=parallel, most_waiting=settings.max_queue
         )
         self._sandbox = Sandbox()
         self._long_texts = LongTexts(self.model)
-        on_opening(self._crew.abort)
-        self._crew.start_all()
-        member = self._crew.alive[0]
-        self.vocabulary = member.vocabulary()
-        self.n_ctx = member.ready.n_ctx
-        self.load_s = max(member.ready.load_s for member in self._crew.alive)
-        self.startup: Startup = max((member.startup for member in self._crew.alive), key=sum)
-        self.chat_template = member.ready.chat_template
-        self.description = member.ready.description
+        on_opening(self._group.abort)
+        self._group.start_all()
+        worker = self._group.alive[0]
+        self.vocabulary = worker.vocabulary()
+        self.n_ctx = worker.ready.n_ctx
+        self.load_s = max(worker.ready.load_s for worker in self._group.alive)
+        self.startup: Startup = max((worker.startup for worker in self._group.alive), key=sum)
+        self.chat_template = worker.ready.chat_template
+        self.description = worker.ready.description
 
     @classmethod
     def from_profile(cls, path: str | Path, model: str | Path = "") -> Self:
-        """Open the pool that a profile describes: JSON with "model" (a path, or given here) and "pool" (a PoolSpec).
+        """Open a pool from a profile: JSON with "model" (a path; the argument overrides it) and "pool" (a PoolSpec).
 
-        Raises ConfigError for a file that is no profile, and what the constructor raises.
+        Raises ConfigError if the file is not a profile, and the errors that the constructor raises.
         """
         try:
             values = json.loads(Path(path).expanduser().read_bytes())
@@ -172,11 +175,11 @@ class Pool(metaclass=Refusing):
         generated: int = 0,
         job_id: str | None = None,
     ) -> Job:
-        """Start a job; Request has the meaning of each parameter, `job_id` a UUIDv7 to use instead of a new one.
+        """Submit a job; Request documents each parameter. job_id: a UUIDv7 to use instead of a new one.
 
-        Raises ConfigError, QueueFull when too many jobs wait, PoolClosed. What is wrong with the prompt itself is
-        raised by the job. A new grammar or schema is checked first, for at most two seconds, and a text of more than
-        20,000 characters tokenised, for at most ten.
+        Raises ConfigError, QueueFull when too many jobs wait, PoolClosed. Errors in the prompt itself are raised by the
+        job. A new grammar or schema is first checked, for at most two seconds, and a text of more than 20,000
+        characters tokenised, for at most ten seconds.
         """
         request = Request(
             max_tokens=max_tokens,
@@ -186,6 +189,7 @@ class Pool(metaclass=Refusing):
             reuse_prefix=reuse_prefix,
             generated=generated,
         )
+        self._group.check_open()
         job = self._job(prompt, sampling, request, job_id)
         self._jobs.add(job)
         return job
@@ -193,7 +197,7 @@ class Pool(metaclass=Refusing):
     def _job(
         self, prompt: str | Sequence[int], sampling: Sampling | None, request: Request, job_id: str | None = None
     ) -> Job:
-        """A job of this pool that is in no queue yet; raises ConfigError."""
+        """Create a job without queueing it; raises ConfigError."""
         if not isinstance(sampling, Sampling | None):
             raise ConfigError(f"sampling = {sampling!r}: must be a Sampling; Sampling.from_dict makes one")
         given, sampling = given_prompt(prompt), sampling or Sampling()
@@ -211,7 +215,8 @@ class Pool(metaclass=Refusing):
         return job
 
     def _ids_if_long(self, prompt: str | list[int]) -> str | list[int]:
-        """A long text as ids, unless it has too many bytes for the context: that a worker says without tokenising."""
+        """Tokenise a long text; one with too many bytes for the context stays text, as a worker rejects it without
+        tokenising."""
         if not isinstance(prompt, str) or len(prompt) <= LONGEST_FOR_WORKER:
             return prompt
         if self.vocabulary.fewest_tokens(prompt) > self.n_ctx + 1:
@@ -257,11 +262,11 @@ class Pool(metaclass=Refusing):
         reuse_prefix: bool = True,
         return_exceptions: bool = False,
     ) -> Iterator[Completion | EngineError]:
-        """Completions in the order of the prompts; takes prompts only as fast as the queue has room.
+        """Yield completions in the order of the prompts; consumes prompts only as fast as the queue has room.
 
-        Raises ConfigError for a single text, and the error of the first job that fails, its text beginning with
-        prompts[INDEX]; with return_exceptions that error stands in the job's place and the others go on. Jobs not yet
-        given back are cancelled when the iterator closes.
+        Raises ConfigError for a single text, and the error of the first job that fails, its message prefixed with
+        prompts[INDEX]; with return_exceptions that error is yielded in the job's place and the others go on. Jobs not
+        yet yielded are cancelled when the iterator closes.
         """
         if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
             raise ConfigError(f"prompts = {prompts!r}: must be a list of prompts; for a single one use submit")
@@ -272,82 +277,83 @@ class Pool(metaclass=Refusing):
             prompt_logprobs=prompt_logprobs,
             reuse_prefix=reuse_prefix,
         )
+        self._group.check_open()
         return completions(
             prompts, lambda prompt: self._job(prompt, sampling, request), self._jobs, is_failing=not return_exceptions
         )
 
     def _cancel(self, job: Job) -> None:
-        """Cancel a job, which by this keeps its pool."""
+        """Cancel a job. Each job refers to this method, which keeps the pool alive."""
         self._jobs.cancel(job)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Inside the block the workers take jobs but compute nothing; at its end all of them go on at the same time."""
-        members = self._crew.alive
-        for member in members:
-            member.send(m.Hold(True))
+        """Hold all workers inside the block: they accept jobs but compute nothing, and continue together at its end."""
+        workers = self._group.alive
+        for worker in workers:
+            worker.send(m.Hold(True))
         try:
             yield
         finally:
-            for member in members:
-                member.send(m.Hold(False))
+            for worker in workers:
+                worker.send(m.Hold(False))
 
     def pause(self) -> None:
-        """Begin no job until resume(): those that run go on, and submit still takes new ones."""
+        """Start no jobs until resume(); running ones go on, and submit still accepts new ones."""
         self._jobs.pause()
 
     def resume(self) -> None:
-        """Begin what pause() kept waiting."""
+        """Start the jobs that pause() held back."""
         self._jobs.resume()
 
     @property
     def num_open(self) -> int:
-        """Jobs that wait or run."""
+        """Number of jobs that wait or run."""
         return self._jobs.num_open
 
-    # what the crew tells
+    # events from the worker group
 
-    def on_message(self, member: Member, message: m.ToPool) -> None:
-        """A worker said something (for the crew)."""
+    def on_message(self, worker: WorkerProcess, message: m.ToPool) -> None:
+        """Handle a message from a worker (called by the group)."""
         match message:
             case m.Decoded():
-                self._jobs.on_decoded(member, message)
+                self._jobs.on_decoded(worker, message)
             case m.Started():
-                self._jobs.on_started(member, message)
+                self._jobs.on_started(worker, message)
             case m.Ended():
-                self._jobs.on_ended(member, message)
+                self._jobs.on_ended(worker, message)
             case m.Answer():
-                member.answered(message)
+                worker.answered(message)
             case m.InUse():
-                member.in_use = message
+                worker.in_use = message
             case m.Failed():
-                member.failure = message.text
+                worker.failure = message.text
 
-    def on_death(self, member: Member, index: int) -> None:
-        """Fail or retry the jobs of a dead worker, then put another in its place (for the crew)."""
-        error = member.died()
-        blamed = self._jobs.blamed(member)
-        for job in self._jobs.take_back(member):
-            job.fail(member.blamed() if job is blamed else error)
+    def on_death(self, worker: WorkerProcess, index: int) -> None:
+        """Fail or retry the jobs of a dead worker, then start a replacement (called by the group)."""
+        error = worker.died()
+        blamed = self._jobs.blamed(worker)
+        for job in self._jobs.take_back(worker):
+            job.fail(worker.blamed() if job is blamed else error)
         self._jobs.dispatch()
-        if self._crew.is_closed:
+        if self._group.is_closed:
             return
         if self._jobs.num_deaths > _MOST_DEATHS:
             self._end(PoolClosed(f"{self._jobs.num_deaths} workers ended one after the other; the last {error}"))
             return
         try:
-            self._crew.start(index)
-        except Exception as failure:  # also what on_progress raises
+            self._group.start(index)
+        except Exception as failure:  # includes exceptions raised by on_progress
             self._end(PoolClosed(f"a worker ended and no other could be started: {failure}"))
             return
         self._jobs.dispatch()
 
-    # questions to the workers
+    # calls to the workers
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
-        """Ids of `text`, BOS as the GGUF says; `special` parses written control tokens.
+        """Return the ids of `text`, with BOS if the GGUF specifies it; `special` parses written control tokens.
 
-        Raises ConfigError for what is no text, or has too many control tokens; WorkerDied, PoolClosed.
+        Raises ConfigError if it is not a text or has too many control tokens; WorkerDied, PoolClosed.
         """
         given = plain_text("text", text, MAX_PROMPT_CHARACTERS)
         return self._tokenize(given, special=bool(special))
@@ -359,37 +365,41 @@ class Pool(metaclass=Refusing):
                 raise ConfigError(f"this text has {num:,} control tokens; at most {_MOST_CONTROL_TOKENS:,} are allowed")
         if len(text) > LONGEST_FOR_WORKER:
             return self._long_texts.tokenize(text, special=special, add_bos=add_bos)
-        return self._crew.ask(lambda call: m.Tokenize(call, text, special, add_bos)).ids
+        return self._group.ask(lambda call: m.Tokenize(call, text, special, add_bos)).ids
 
     def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
-        """Text and ids of `messages` (role, content) in the model's own template.
+        """Render `messages` (role, content) with the model's own chat template; return the text and its ids.
 
-        Raises ConfigError without one, for one that fails or goes beyond a limit, and for what is no list of messages.
+        Raises ConfigError if the model has no template, if it fails or exceeds a limit, or if `messages` is not a list
+        of messages.
         """
         text, add_bos = self._sandbox.render_chat(self.chat_template, _given_messages(messages), self.vocabulary)
         return text, self._tokenize(text, special=True, add_bos=add_bos)
 
     def measure(self, timeout: float | None = None) -> list[dict[str, float]]:
-        """Each worker's own totals: pid; decode_s inside llama_decode, prefill_s those of them with chunks of
-        prompts, loop_s around it; tokenise_s, distribution_s, sample_s outside; cpu_s of all threads, thread_s of the
-        deciding one but for measuring, decode_cpu_s of that inside llama_decode (seconds); num_decodes,
-        num_tokens; pss_bytes and private_bytes (NaN where the system does not tell).
+        """Return each worker's own totals by name; raises JobTimeout if a worker does not answer within `timeout` s.
+
+        Seconds: decode_s inside llama_decode, prefill_s the part of it with chunks of prompts, loop_s in the whole loop
+        except receiving; tokenise_s, distribution_s and sample_s outside llama_decode. CPU seconds: cpu_s of all
+        threads, thread_s of the loop's thread without the measuring itself, decode_cpu_s of that thread inside
+        llama_decode. Others: pid, num_decodes, num_tokens, private_bytes, and pss_bytes (NaN if not reported).
         """
-        return self._crew.measure(timeout)
+        return self._group.measure(timeout)
 
     def workers(self) -> list[WorkerInfo]:
-        """The workers that are alive."""
-        return [WorkerInfo.of(member, self._jobs.of(member)) for member in self._crew.alive]
+        """Return the state of each live worker."""
+        return [WorkerInfo.of(worker, self._jobs.of(worker)) for worker in self._group.alive]
 
-    # the end
+    # shutdown
 
     def close(self, reason: str = "the pool was closed while this job was open") -> None:
-        """End all workers; jobs still open fail with PoolClosed, which says the reason. Safe to call twice."""
+        """Shut all workers down; jobs still open fail with PoolClosed, with `reason` as its message. Safe to call
+        twice."""
         self._end(PoolClosed(reason))
 
     def _end(self, error: PoolClosed) -> None:
         jobs = self._jobs.close()
-        self._crew.close()
+        self._group.close()
         self._sandbox.close()
         self._long_texts.close()
         for job in jobs:
@@ -410,7 +420,7 @@ def _path(model: str | Path) -> Path:
 
 
 def _given_messages(messages: object) -> list[dict[str, str]]:
-    """Messages as plain texts; raises ConfigError for what is no list of them."""
+    """Return the messages as plain texts; raises ConfigError if they are not a list of messages."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise ConfigError(f"messages = {messages!r}: must be a list such as {_MESSAGES}")
     given = list(messages)
@@ -420,9 +430,9 @@ def _given_messages(messages: object) -> list[dict[str, str]]:
     return [{plain_text("name", name): plain_text(name, text) for name, text in one.items()} for one in given]
 
 
-def _load(model: str, spec: PoolSpec, threads: int, prefill_share: int, index: int) -> m.Load:
-    """What worker `index` is told; no method, so that the crew does not keep its pool alive."""
-    return m.Load(
+def _load(model: str, spec: PoolSpec, threads: int, prefill_share: int, index: int) -> m.LoadModel:
+    """Return the load order for worker `index`; a function, so that the group does not keep its pool alive."""
+    return m.LoadModel(
         protocol=m.PROTOCOL,
         model=model,
         spec=spec,

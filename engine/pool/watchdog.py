@@ -1,4 +1,4 @@
-"""Workers that stand still: noticed by a beat that stays away and by a phase that does not end, then ended."""
+"""Watchdog: detects hung workers by a missing heartbeat or a phase that takes too long, and kills them."""
 
 import threading
 import time
@@ -10,15 +10,15 @@ from engine.process.pulse import Reading
 
 TICK_S = 0.25
 SILENCE_S = 5.0
-"""A worker without a beat for so long is stopped: by a signal, a debugger, or a machine that has no memory left."""
+"""A worker without a heartbeat for this long is stopped: by a signal, a debugger, or a machine out of memory."""
 
-LOADING_SILENCE_S = 30.0
-"""While it loads: pages of the file come from the disk, on a full machine instead of pages of the program."""
+LOADING_SILENCE_S = 60.0
+"""Limit until the first heartbeat and while loading: libraries and pages of the file come from a possibly slow disk."""
 
 
 class Watch:
-    """How long one worker has been in its phase (`phase_s`) and without a beat (`silent_s`), in seconds that this
-    process saw pass."""
+    """Timer of one worker: seconds in its current phase (`phase_s`) and without a heartbeat (`silent_s`), as counted by
+    this process."""
 
     def __init__(self, read: Callable[[], Reading]) -> None:
         self._read = read
@@ -27,19 +27,19 @@ class Watch:
 
     @property
     def phase(self) -> Phase:
-        """What the worker was at when it was looked at last."""
+        """Phase of the worker at the last look."""
         return Phase(self.last.phase)
 
     def look(self, elapsed_s: float) -> str:
-        """Read again, `elapsed_s` after the last time; gives why the worker must be ended, or nothing.
+        """Read again, `elapsed_s` after the last time; return the reason to kill the worker, or an empty string.
 
-        The reason is the rest of a sentence that begins with the worker.
+        The reason is the predicate of a sentence whose subject is the worker.
         """
         before, self.last = self.last, self._read()
-        self.silent_s = self.silent_s + elapsed_s if self.last.num_beats == before.num_beats > 0 else 0.0
+        self.silent_s = self.silent_s + elapsed_s if self.last.num_beats == before.num_beats else 0.0
         self.phase_s = self.phase_s + elapsed_s if self.last.num_stamps == before.num_stamps else 0.0
         phase = self.phase
-        if self.silent_s > (LOADING_SILENCE_S if phase == Phase.LOADING else SILENCE_S):
+        if self.silent_s > self._longest_silence_s():
             return (
                 f"gave no sign of life for {self.silent_s:.0f} s and was ended: it was stopped from outside, or starved"
             )
@@ -47,19 +47,23 @@ class Watch:
             return f"stood still for {self.phase_s:.1f} s, where {LONGEST_S[phase]:g} s are allowed, and was ended"
         return ""
 
+    def _longest_silence_s(self) -> float:
+        is_loading = not self.last.num_beats or self.phase == Phase.LOADING
+        return LOADING_SILENCE_S if is_loading else SILENCE_S
+
 
 class Watched(Protocol):
-    """A worker as the watchdog knows it."""
+    """Interface of a worker as the watchdog sees it."""
 
     @property
     def watch(self) -> Watch: ...
 
     def stall(self, reason: str) -> None:
-        """End the worker, which stands still."""
+        """Kill the hung worker."""
 
 
 def keep_watch(workers: Callable[[], Iterable[Watched]], is_over: threading.Event) -> None:
-    """Look at the workers every TICK_S until it is over; from a thread of its own."""
+    """Check the workers every TICK_S until `is_over` is set; to be run in a thread of its own."""
     before = time.monotonic()
     while not is_over.wait(TICK_S):
         now = time.monotonic()
@@ -68,10 +72,10 @@ def keep_watch(workers: Callable[[], Iterable[Watched]], is_over: threading.Even
 
 
 def look_at_all(workers: Iterable[Watched], elapsed_s: float) -> None:
-    """Look once, `elapsed_s` after the last time, and end those that stand still.
+    """Check all workers once, `elapsed_s` after the last time, and kill those that hang.
 
-    Where that is longer than planned, this process did not run, suspended or starved, and the workers may not have
-    either: no more than two ticks of it count.
+    If more time has passed than planned, this process was suspended or starved, and the workers may have been too: at
+    most two ticks of it count.
     """
     for worker in workers:
         if reason := worker.watch.look(min(elapsed_s, 2 * TICK_S)):

@@ -1,7 +1,7 @@
-"""A worker: a child program with one model, which computes the jobs that its pool sends.
+"""Worker: a child program with one model, which computes the jobs that its pool sends.
 
-It sets its affinity before it loads, says when it is ready, answers between decode steps, and ends when the other
-end of the socket is gone. It never opens the history database.
+It sets its CPU affinity before loading, reports when it is ready, answers between decode steps, and exits when the
+other end of the socket is closed. It never opens the history database.
 """
 
 import gc
@@ -26,18 +26,18 @@ from engine.process.pulse import Pulse
 _TO_WORKER: Any = m.ToWorker
 
 GATHER_PROMPTS_S = 0.0005
-"""After a wait, how long to wait for the next prompt before the first decode: a crowd is computed together."""
+"""After an idle wait, how long to wait for further prompts before the first decode: a burst is computed together."""
 
 GATHER_MOST_S = 0.01
-"""How long messages are taken before the next decode, so that no flood of questions keeps a prompt waiting."""
+"""How long messages are received before the next decode, so that a flood of calls does not keep a prompt waiting."""
 
 GATHER_STEPS_S = 0.025
-"""Steps that come faster than this are sent together, the first of a job at once: a reader sees no difference, and
-each message takes processor time from the decode, here and in the process that asked."""
+"""Steps produced faster than this are sent together: a reader sees no difference, and each message takes CPU time from
+the decode, in the worker and in the pool's process."""
 
 
 class Outbox:
-    """The runner's Reporter: gathers what a decode step gave and sends it as one message."""
+    """The runner's Reporter: gathers the steps of all jobs and sends them as one message."""
 
     def __init__(self, channel: Channel, stamp: Stamp) -> None:
         self._channel, self._stamp = channel, stamp
@@ -75,7 +75,7 @@ class Outbox:
 
 
 class Worker:
-    """Loads the model, then serves until the socket closes."""
+    """Worker process: loads the model, then serves requests until the socket closes."""
 
     def __init__(self, channel: Channel, stamp: Stamp) -> None:
         self._channel, self._stamp = channel, stamp
@@ -87,8 +87,8 @@ class Worker:
         self._inbox = select.poll()
         self._inbox.register(channel.socket, select.POLLIN)
 
-    def load(self, load: m.Load) -> None:
-        """Affinity, model, context, ready message; raises EngineError when one of them fails."""
+    def load(self, load: m.LoadModel) -> None:
+        """Set the affinity, load the model, create the context and send Ready; raises EngineError on failure."""
         if load.protocol != m.PROTOCOL:
             raise ConfigError(f"pool speaks protocol {load.protocol}, this worker {m.PROTOCOL}")
         if load.cpus:
@@ -135,7 +135,7 @@ class Worker:
         )
 
     def serve(self) -> None:
-        """Receive between decode steps, wait when there is nothing to decode; ends with EOFError."""
+        """Run the loop: receive between decode steps, wait when there is nothing to decode; ends with EOFError."""
         while True:
             self._listen()
             if self._is_held:
@@ -148,12 +148,13 @@ class Worker:
                 self._sent_at = now
             if self._in_use != self._runner.threads.in_use:
                 self._in_use = self._runner.threads.in_use
+                self._stamp(SENDING)
                 self._channel.send(m.InUse(*self._in_use))
             self._loop_s += time.perf_counter() - began
 
     def _listen(self) -> None:
-        """Wait for messages where there is nothing to decode, and then for the prompts that come with the first; else
-        look. Returns after GATHER_MOST_S of messages: what has come is computed, whatever else comes."""
+        """Receive messages: with nothing to decode, wait for one and for the prompts that arrive with it; otherwise
+        only poll. Returns after GATHER_MOST_S at most, so that further messages do not delay what has arrived."""
         waits = self._is_held or self._runner.is_idle
         if waits:
             self._stamp(IDLE)
@@ -170,7 +171,7 @@ class Worker:
 
     def _handle(self, message: m.ToWorker) -> None:
         match message:
-            case m.Start():
+            case m.AddRequest():
                 self._runner.submit(message)
             case m.Cancel():
                 self._runner.cancel(message.job)
@@ -182,7 +183,7 @@ class Worker:
                 answer = self._answer(message)
                 self._stamp(SENDING)
                 self._channel.send(answer)
-            case m.Load():
+            case m.LoadModel():
                 raise ConfigError("a worker loads only once")
 
     def _answer(self, call: m.Tokenize | m.Measure) -> m.Answer:
@@ -222,7 +223,7 @@ class Worker:
 
 
 def main(end: socket.socket) -> None:
-    """Load what the first message says, then serve."""
+    """Load the model named in the first message, then serve."""
     channel = Channel(end, _TO_WORKER)
     try:
         pulse = Pulse.received_from(end)

@@ -1,1 +1,1 @@
-"""Child programs: started, limited, logged and ended in one way, with typed messages over a socket pair."""
+"""Child processes: start-up, resource limits, logging, shutdown, and typed messages over a socket pair."""

@@ -1,7 +1,7 @@
-"""The first lines of a child program: `python -m engine.process MODULE SOCKET LIFELINE LIMITS WORDS…`.
+"""Entry point of a child program: `python -m engine.process MODULE SOCKET LIFELINE LIMITS WORDS…`.
 
-Limits itself, then calls `MODULE.main(socket, *words)`. Where the kernel can tell it (Linux), it ends with its parent
-at once, also from within a C function that never returns: the parent holds the other end of the pipe LIFELINE.
+Applies its limits, then calls `MODULE.main(socket, *words)`. On Linux the kernel terminates it as soon as its parent
+ends, even inside a C function that never returns: the parent holds the other end of the pipe LIFELINE.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def _end_with_parent(lifeline: int) -> None:
-    """Have the kernel send SIGIO, which ends a process by default, when the pipe's other end is closed."""
+    """Have the kernel send SIGIO, which terminates a process by default, when the pipe's other end is closed."""
     if sys.platform == "linux":
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)

@@ -1,4 +1,4 @@
-"""Typed messages in length-framed msgpack over one end of a socket pair."""
+"""Message channel: typed messages as length-prefixed msgpack frames over one end of a socket pair."""
 
 import socket
 import time
@@ -11,11 +11,11 @@ _LARGEST = 1 << 30
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=True):
-    """Base of all messages."""
+    """Base class of all messages."""
 
 
 class Channel:
-    """One end of the socket between a program and its parent. One thread receives; sends must not overlap.
+    """One end of the socket between a program and its parent. Only one thread may receive; sends must not overlap.
 
     receives: the type, or union of types, that the other end sends.
     """
@@ -29,14 +29,14 @@ class Channel:
         self._received: list[Any] = []
 
     def send(self, message: Any) -> None:
-        """Send one message; raises OSError when the other end is gone, TimeoutError after the socket's timeout."""
+        """Send one message; raises OSError when the other end is closed, TimeoutError after the socket's timeout."""
         frame = bytearray(_LENGTH)
         self._encoder.encode_into(message, frame, _LENGTH)
         frame[:_LENGTH] = (len(frame) - _LENGTH).to_bytes(_LENGTH, "little")
         self.socket.sendall(frame)
 
     def receive(self) -> list[Any]:
-        """Wait for data and give every message that is whole by then; raises EOFError when the other end is gone."""
+        """Wait for data and return every complete message; raises EOFError when the other end is closed."""
         try:
             size = self.socket.recv_into(self._room)
         except ConnectionError:
@@ -63,9 +63,9 @@ class Channel:
         return messages
 
     def receive_one(self, deadline: float | None = None) -> Any:
-        """Wait for one message, until the monotonic second `deadline` if one is given.
+        """Wait for one message, at most until `deadline` (monotonic seconds) if one is given.
 
-        Raises EOFError or OSError when the other end is gone, TimeoutError at the deadline.
+        Raises EOFError or OSError when the other end is closed, TimeoutError at the deadline.
         """
         while not self._received:
             self.set_deadline(deadline)
@@ -73,6 +73,6 @@ class Channel:
         return self._received.pop(0)
 
     def set_deadline(self, deadline: float | None) -> None:
-        """Have sends and receives raise TimeoutError from the monotonic second `deadline` on; None: never."""
+        """Make sends and receives raise TimeoutError after `deadline` (monotonic seconds); None for no deadline."""
         left = None if deadline is None else max(deadline - time.monotonic(), 1e-6)
         self.socket.settimeout(left)

@@ -1,4 +1,4 @@
-"""One child program from its parent's side: start, log, end, and how it ended in words."""
+"""Child process as seen by its parent: start, log, shutdown, and a description of how it ended."""
 
 import contextlib
 import os
@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from engine.process.limits import Limits
+from engine.process.owner import OwnerProcess
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LOG_TAIL = 2000
 
 
 class Child:
-    """`MODULE.main(socket, *words)` in a process of its own; `socket` is this end of the pair between the two.
+    """Child process running `MODULE.main(socket, *words)`; `socket` is the parent's end of the socket pair.
 
-    It ends with this process, on Linux even where it is stuck. `build` is the folder of llama.cpp libraries that it
-    loads, empty for those of the Python package. started_at: monotonic seconds.
+    It ends with this process, on Linux even when it hangs. `build` is the folder of llama.cpp libraries that it loads,
+    empty for those of the Python package. started_at: monotonic seconds. parent: the process that started it.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Child:
     ) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the child writes to it as long as it lives
         self._last_words = ""
+        self.parent = OwnerProcess()
         self._closing = threading.Lock()
         self._num_oom = num_oom_kills()
         self.socket, theirs = socket.socketpair()
@@ -62,25 +64,30 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Number of the process."""
+        """Process id."""
         return self.process.pid
 
     @property
     def is_alive(self) -> bool:
-        """False once it has ended."""
+        """False once the process has ended."""
         return self.process.poll() is None
 
     def hang_up(self) -> None:
-        """Have it see the end of its input, at which it ends, without waiting."""
+        """Shut the socket down, which makes the child exit; does not wait. Does nothing in a fork of the parent."""
+        if not self.parent.is_this:
+            return
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
     def kill(self) -> None:
-        """End it at once (SIGKILL), without waiting; any thread may."""
-        self.process.kill()
+        """Kill the process (SIGKILL) without waiting for it; may be called from any thread."""
+        if self.parent.is_this:
+            self.process.kill()
 
     def close(self, patience_s: float = 3.0) -> None:
-        """Hang up and wait for its end; kill it after `patience_s` seconds. Safe to call twice."""
+        """Hang up and wait for the process to exit; kill it after `patience_s` seconds. Safe to call twice."""
+        if not self.parent.is_this:
+            return
         self.hang_up()
         self.socket.close()
         try:
@@ -95,21 +102,21 @@ class Child:
                 self._lifeline.close()
 
     def log_tail(self) -> str:
-        """The end of its log, as the end of a sentence."""
+        """Return the tail of the log, worded as the end of a sentence."""
         with self._closing:
             return self._last_words if self._log.closed else log_tail(self._log)
 
     def ending(self) -> str:
-        """How it ended, as the rest of a sentence that begins with it; call `close` before."""
+        """Describe how the process ended, as a predicate ("crashed (SIGSEGV)"); call `close` first."""
         return ending(self.process.returncode, self._num_oom, self._last_words)
 
     def ending_of(self, status: int) -> str:
-        """The same of a process that this child forked, by its status."""
+        """Describe how a process that this child forked ended, given its exit status."""
         return ending(status, self._num_oom, self.log_tail())
 
 
 def environment_for(build: str = "") -> dict[str, str]:
-    """Environment of a child: this process's, with the package on the path, and crashes that end at once.
+    """Return the environment of a child: this process's, with the package on PYTHONPATH and no backtrace on a crash.
 
     build: folder of the llama.cpp libraries to load, empty for those of the Python package.
     """
@@ -122,14 +129,14 @@ def environment_for(build: str = "") -> dict[str, str]:
 
 
 def log_tail(log: IO[Any]) -> str:
-    """The end of an open log, as the end of a sentence; empty where nothing was written."""
+    """Return the tail of an open log, worded as the end of a sentence; empty if nothing was written."""
     size = os.fstat(log.fileno()).st_size
     words = os.pread(log.fileno(), _LOG_TAIL, max(0, size - _LOG_TAIL)).decode("utf-8", "replace").strip()
     return f"; the end of its log:\n{words}" if words else ""
 
 
 def num_oom_kills() -> int:
-    """Processes that this system has killed for want of memory since it started; 0 where it does not say."""
+    """Return the number of processes that the OOM killer has ended since boot; 0 if the system does not report it."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
@@ -138,10 +145,10 @@ def num_oom_kills() -> int:
 
 
 def ending(status: int, num_oom_before: int, tail: str) -> str:
-    """How a process ended, as the rest of a sentence that begins with it.
+    """Describe how a process ended, as the predicate of a sentence whose subject is the process.
 
-    status: as subprocess gives it, negative for a signal. num_oom_before: num_oom_kills() when it was started.
-    tail: its log_tail, left out where it was killed, when it could not say why.
+    status: as subprocess reports it, negative for a signal. num_oom_before: num_oom_kills() when it was started.
+    tail: its log_tail, omitted if the process was killed (SIGKILL), as it could not log the reason.
     """
     if status == -signal.SIGKILL:
         is_oom = num_oom_kills() > num_oom_before

@@ -1,4 +1,4 @@
-"""Resource limits: of a child program, set by itself before it imports anything, and of a server's memory."""
+"""Resource limits: a child program applies its own before it imports anything; settings for a server's memory."""
 
 import contextlib
 import ctypes
@@ -9,12 +9,15 @@ from typing import NamedTuple, Self
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 
+DEEP_STACK = 120 << 20
+"""Bytes; Linux keeps at least 128 MiB of address space free below a stack."""
+
 
 class Limits(NamedTuple):
-    """Resources that a child may use, None for no limit.
+    """Resource limits of a child process; None for no limit.
 
-    memory_bytes: address space (RLIMIT_AS); Linux alone holds it. cpu_s: processor seconds of one request
-    (RLIMIT_CPU). file_bytes: size of each file it writes, its log among them (RLIMIT_FSIZE).
+    memory_bytes: address space (RLIMIT_AS), enforced on Linux only. cpu_s: CPU seconds per request (RLIMIT_CPU).
+    file_bytes: size of each file that it writes, including its log (RLIMIT_FSIZE).
     """
 
     memory_bytes: int | None = None
@@ -22,12 +25,12 @@ class Limits(NamedTuple):
     file_bytes: int | None = None
 
     def word(self) -> str:
-        """The limits as one word of a command line, which `parse` reads."""
+        """Return the limits as one command-line word, to be read by `parse`."""
         return ",".join("" if value is None else str(value) for value in self)
 
     @classmethod
     def parse(cls, word: str) -> Self:
-        """Read what `word` wrote."""
+        """Parse the output of `word`."""
         return cls(*(int(value) if value else None for value in word.split(",")))
 
 
@@ -35,7 +38,7 @@ _applied = Limits()
 
 
 def apply(limits: Limits) -> None:
-    """Limit this process for good; a crash leaves no core file then."""
+    """Apply the limits to this process permanently; with any limit, core dumps are disabled too."""
     global _applied
     _applied = limits
     if limits != Limits():
@@ -47,21 +50,31 @@ def apply(limits: Limits) -> None:
 
 
 def applied() -> Limits:
-    """The limits of this process; none where it is no child program."""
+    """Return the limits of this process; without any if it is not a child program."""
     return _applied
 
 
 def begin_request() -> None:
-    """Grant the processor time of one more request; the kernel ends this process (SIGXCPU) when it is used up."""
+    """Grant the CPU time of one more request; the kernel terminates this process (SIGXCPU) once it is used up."""
     if _applied.cpu_s is not None:
         used = resource.getrusage(resource.RUSAGE_SELF)
         soft = math.ceil(used.ru_utime + used.ru_stime) + _applied.cpu_s
         resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
+def allow_deep_recursion() -> None:
+    """Let the main thread's stack grow to DEEP_STACK: std::regex, with which llama.cpp splits texts, recurses once per
+    character of a run."""
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    with contextlib.suppress(OSError, ValueError):  # macOS sets it when the program starts
+        resource.setrlimit(resource.RLIMIT_STACK, (DEEP_STACK if hard < 0 else min(hard, DEEP_STACK), hard))
+
+
 def return_freed_memory(num_arenas: int = 2) -> None:
-    """Have glibc return what is freed to the system: an arena for each thread keeps what was freed in it, and blocks
-    under 32 MB stay in the heap once one of their size was freed. Does nothing where the C library is another.
+    """Make glibc return freed memory to the system; does nothing with another C library.
+
+    By default each thread's arena retains the memory freed in it, and blocks under 32 MB stay in the heap once a block
+    of their size has been freed.
     """
     with contextlib.suppress(AttributeError):
         mallopt = ctypes.CDLL(None).mallopt

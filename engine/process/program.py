@@ -1,4 +1,4 @@
-"""A child program that answers requests, and one that is kept warm for hostile input."""
+"""Child programs that answer requests: a single one, and a service that is kept warm for hostile input."""
 
 import threading
 import time
@@ -15,14 +15,13 @@ from engine.process.limits import Limits
 from engine.process.serving import Reply
 
 _START_S = 60.0
-"""Time for the interpreter and the imports of a program, on a machine with much else to do."""
+"""Time allowed for a program's interpreter and imports to load, on a busy machine."""
 
 
 class Program:
-    """A child that runs `serving.serve`: one request at a time, from any thread; stop() ends a wait for an answer.
+    """Child process that runs `serving.serve`: one request at a time, from any thread; stop() aborts a pending request.
 
-    answers: type of what it answers. does: what its process does, after "the process that", for the message when it
-    ends too early.
+    answers: type of its answers. does: completes "the process that ..." in error messages.
     """
 
     def __init__(
@@ -37,24 +36,25 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Number of the process."""
+        """Process id."""
         return self._child.pid
 
     @property
     def started_at(self) -> float:
-        """Monotonic second of its start."""
+        """Start time, monotonic seconds."""
         return self._child.started_at
 
     @property
     def is_alive(self) -> bool:
-        """False once it has ended."""
+        """False once the process has ended."""
         return self._child.is_alive
 
     def ask(self, request: Any, deadline_s: float | None = None, about: str = "") -> Any:
-        """The answer to a request. about: file that a failure names first.
+        """Send a request and return its answer. about: file or text named at the start of an error message.
 
-        Raises LimitExceeded after `deadline_s` seconds, when the program is ended; WorkerDied where it ended by itself
-        or was stopped; or the EngineError that it reports.
+        Raises LimitExceeded after `deadline_s` seconds; the program is then terminated if it was computing this
+        request, and left running if another request kept it busy. Raises WorkerDied if the program ended by itself or
+        was stopped, or the EngineError that it reports.
         """
         prefix = f"{about}: " if about else ""
         began = time.monotonic()
@@ -76,7 +76,7 @@ class Program:
         return self._decode(reply.answer)
 
     def _exchange(self, request: Any, deadline: float | None) -> Reply:
-        if not self._is_ready:  # its start does not count, but must end
+        if not self._is_ready:  # the start-up does not count towards the deadline, but has its own
             started = time.monotonic()
             self._channel.receive_one(started + _START_S)
             self._is_ready = True
@@ -87,21 +87,21 @@ class Program:
         return reply
 
     def stop(self) -> None:
-        """End the program at once, and with it a wait for an answer."""
+        """Kill the program, which also aborts a pending request."""
         self._is_stopped = True
         self._child.kill()
 
     def close(self) -> None:
-        """End the program and let go of it; safe to call twice, and while another thread waits for an answer."""
+        """Kill the program and free its resources; safe to call twice, and while another thread waits for an answer."""
         self.stop()
         with self._lock:
             self._child.close()
 
 
 class Service:
-    """A Program that is always there: replaced when it ends, with a second one already started where `has_spare`.
+    """A Program that is always available: replaced when it ends, with a second one already running if `has_spare`.
 
-    For input that may be hostile: whatever becomes of the process is the input's fault, and an EngineError.
+    For input that may be hostile: if the process ends, that is attributed to the input and raised as an EngineError.
     """
 
     def __init__(
@@ -123,8 +123,11 @@ class Service:
         self._fill()
 
     def ask(self, request: Any, deadline_s: float, about: str = "") -> Any:
-        """The answer to a request. Raises LimitExceeded where it takes longer than `deadline_s` seconds, or more memory
-        than the limit, or ends the process; or the EngineError that the program reports."""
+        """Send a request and return its answer.
+
+        Raises LimitExceeded if it takes longer than `deadline_s` seconds, needs more memory than the limit, or ends
+        the process; WorkerDied after close(); or the EngineError that the program reports.
+        """
         deadline = time.monotonic() + deadline_s
         program = self._take(deadline)
         try:
@@ -135,14 +138,14 @@ class Service:
             self._give_back(program)
 
     def stop(self) -> None:
-        """End the requests that are being answered: whoever asked gets LimitExceeded."""
+        """Abort the requests in progress; their callers get LimitExceeded."""
         with self._lock:
             programs = list(self._busy)
         for program in programs:
             program.stop()
 
     def close(self) -> None:
-        """End all processes; requests that wait fail. Safe to call twice."""
+        """Terminate all processes; pending requests fail. Safe to call twice."""
         with self._lock:
             self._is_closed = True
             programs, self._programs = self._programs, []
@@ -154,13 +157,13 @@ class Service:
         if self._is_closed:
             raise WorkerDied(f"the process that {self._does} was ended with everything else")
         for program in [one for one in self._programs if one not in self._busy and not one.is_alive]:
-            self._programs.remove(program)  # it ended, or was killed, while nobody asked it
+            self._programs.remove(program)  # it ended, or was killed, while idle
             program.close()
         while len(self._programs) < self._num_kept:
             self._programs.append(self._start())
 
     def _take(self, deadline: float) -> Program:
-        """A program that nobody else is asking: one that waited for another's request might end with it."""
+        """Claim an idle program: a request queued behind another one might fail together with it."""
         with self._lock:
             while True:
                 self._fill()

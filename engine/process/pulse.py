@@ -1,7 +1,8 @@
-"""A page of memory in which a child says that it lives and what it is at, and that its parent reads at any time.
+"""Heartbeat page: shared memory in which a child reports that it is alive and its current phase to its parent.
 
-The child never waits to write it, and what it wrote last can be read after it was killed. No clock is in it: the parent
-sees whether a count has changed and measures by its own clock for how long it has not.
+The child never blocks on writing it, the parent may read it at any time, and the last values can still be read after
+the child was killed. It holds no timestamps: the parent sees whether a counter has changed, and measures with its own
+clock for how long it has not.
 """
 
 import mmap
@@ -19,7 +20,7 @@ _BEATS, _STAMPS, _WHAT = range(3)
 
 
 class Reading(NamedTuple):
-    """Beats and stamps so far; the number of the phase that was stamped last, and of the job it was for (0: none)."""
+    """Beats and stamps so far, the number of the phase stamped last, and of the job it was for (0: none)."""
 
     num_beats: int
     num_stamps: int
@@ -28,7 +29,7 @@ class Reading(NamedTuple):
 
 
 class Pulse:
-    """The page, in both processes. One thread stamps, another beats; anybody reads."""
+    """The heartbeat page, mapped in both processes. One thread stamps, another beats; any thread may read."""
 
     def __init__(self, file: int) -> None:
         self._words = memoryview(mmap.mmap(file, mmap.PAGESIZE)).cast("Q")
@@ -36,7 +37,7 @@ class Pulse:
 
     @classmethod
     def shared_over(cls, end: socket.socket) -> Self:
-        """A new page, and the first message on `end`: the page, for the child to receive."""
+        """Create a page and send it to the child as the first message on `end`."""
         with tempfile.TemporaryFile() if sys.platform != "linux" else open(os.memfd_create("pulse"), "wb") as file:
             file.truncate(mmap.PAGESIZE)
             socket.send_fds(end, [b"p"], [file.fileno()])
@@ -44,7 +45,7 @@ class Pulse:
 
     @classmethod
     def received_from(cls, end: socket.socket) -> Self:
-        """The parent's page, which must be the first message on `end`. Raises EOFError when the parent is gone."""
+        """Receive the parent's page, the first message on `end`. Raises EOFError when the parent has closed it."""
         _message, files, _flags, _address = socket.recv_fds(end, 1, 1)
         if not files:
             raise EOFError("the other end of the channel is closed")
@@ -54,13 +55,13 @@ class Pulse:
             os.close(files[0])
 
     def stamp(self, phase: int, job: int = 0) -> None:
-        """Say what begins now: a phase below 16, and the job that it is for."""
+        """Record the phase that begins now (a number below 16), and the job that it is for."""
         self._words[_WHAT] = job << _PHASE_BITS | phase
         self._num_stamps += 1
         self._words[_STAMPS] = self._num_stamps
 
     def keep_beating(self) -> None:
-        """Beat every BEAT_S seconds from a thread of its own, as long as the process lives and is not stopped."""
+        """Start a thread that beats every BEAT_S seconds, as long as the process is alive and not stopped."""
         threading.Thread(target=self._beat, daemon=True).start()
 
     def _beat(self) -> None:
@@ -69,6 +70,6 @@ class Pulse:
             time.sleep(BEAT_S)
 
     def read(self) -> Reading:
-        """What is there now."""
+        """Return the current values."""
         num_beats, num_stamps, what = self._words[:3]
         return Reading(num_beats, num_stamps, what & (1 << _PHASE_BITS) - 1, what >> _PHASE_BITS)

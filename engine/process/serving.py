@@ -1,4 +1,4 @@
-"""The loop of a child program that answers one request after the other."""
+"""Request loop of a child program, which answers requests sequentially."""
 
 import contextlib
 import socket
@@ -13,7 +13,8 @@ from engine.process.limits import applied, begin_request
 
 
 class Reply(Message, frozen=True):
-    """Answer to one request, or the class and text of an EngineError. The first reply of a program has neither."""
+    """Answer to one request, or the class and text of an EngineError. A program's first reply, sent once it is ready,
+    has neither."""
 
     answer: msgspec.Raw = msgspec.Raw(b"\xc0")
     error: str = ""
@@ -21,10 +22,11 @@ class Reply(Message, frozen=True):
 
 
 def serve(end: socket.socket, receives: Any, answer: Callable[[Any], Any]) -> None:
-    """Say that this program is ready, then answer every request until the parent hangs up.
+    """Report that this program is ready, then answer every request until the parent hangs up.
 
-    receives: type of a request. What `answer` gives must be what msgspec can write. An EngineError it raises goes to
-    the parent; MemoryError and RecursionError go as LimitExceeded. Any other exception ends the program.
+    receives: type of a request. msgspec must be able to encode the value that `answer` returns. An EngineError that it
+    raises is sent to the parent; MemoryError and RecursionError are sent as LimitExceeded. Any other exception ends
+    the program.
     """
     channel = Channel(end, receives)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionError):

@@ -1,4 +1,4 @@
-"""Timings of other machines: those of the notes that ship, and lines that people noted by hand."""
+"""Reference timings of other machines: those of the bundled notes, and lines noted by users."""
 
 from engine.reference.lines import NotedTiming, read_lines
 from engine.reference.machines import NOTED_BY_HAND, REFERENCE, noted_run, reference_run, reference_runs

@@ -1,4 +1,4 @@
-"""Timings of other machines as runs, so that what compares runs compares them too; marked by their origin."""
+"""Timings of other machines as runs, so that they can be compared like runs; marked by their origin."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,16 +17,16 @@ from engine.samples import Samples, make_sample
 from engine.units import counted, digits
 
 REFERENCE = "reference"
-"""Origin of the runs that ship."""
+"""Origin of the bundled runs."""
 
 NOTED_BY_HAND = "noted by hand"
-"""Origin of the runs that people noted."""
+"""Origin of the runs noted by users."""
 
 NAME_CHARACTERS = 200
 
 
 class _Timing(NamedTuple):
-    """One sample to be: a configuration, its tokens over total seconds, and what else was noted of it."""
+    """Source of one sample: a configuration, its tokens over total seconds, and its other noted facts."""
 
     settings: dict[str, Any]
     tokens_per_s: float
@@ -35,10 +35,10 @@ class _Timing(NamedTuple):
 
 
 def reference_runs() -> tuple[RunRecord, ...]:
-    """The machines of the notes, a run each, with an id that stays the same.
+    """Return the machines of the notes, one run each, with stable ids.
 
-    A cell is a configuration; where it was noted twice it has two samples. Samples have end_to_end_per_s alone, tokens
-    over total seconds, and duration_s where the seconds are known. facts: noted_per_s, the speed as the note rounds it;
+    A configuration that was noted twice has two samples. Samples have end_to_end_per_s alone, tokens over total
+    seconds, and duration_s where the seconds are known. facts: noted_per_s, the speed as the note rounds it;
     noted_memory_gb, by a method that was not noted, so never a figure of PSS; num_tokens; load_cold_s and load_warm_s.
     machine: name, cores, usd_per_day, noted, source. outcome: a sentence, and no winner: notes give no verdict.
     """
@@ -46,15 +46,15 @@ def reference_runs() -> tuple[RunRecord, ...]:
 
 
 def reference_run(run_id: str) -> RunRecord | None:
-    """The run with this id; None where no machine of the notes has it."""
+    """Return the run with this id; None where no machine of the notes has it."""
     return _reference_runs().get(run_id)
 
 
 def noted_run(timings: Sequence[NotedTiming], *, machine: str, model: str = "", name: str = "") -> RunRecord:
-    """A run of lines noted by hand on `machine` with `model`, shaped as `reference_runs`.
+    """Return a run of lines noted on `machine` with `model`, in the form of `reference_runs`.
 
-    Its id is made of all that it says, so that the same notes kept twice are one run. Raises ConfigError where there is
-    no timing or no name of the machine.
+    Its id is derived from its content, so that the same notes saved twice are one run. Raises ConfigError where there
+    is no timing or no name of the machine.
     """
     machine, model, name = (_checked(*pair) for pair in (("machine", machine), ("model", model), ("name", name)))
     if not timings or not machine:
@@ -155,7 +155,7 @@ def _run(
 
 
 def _sentence(cells: Sequence[Sequence[_Timing]], labels: Sequence[str]) -> str:
-    """The fastest as noted, which is no verdict."""
+    """Return a sentence on the fastest as noted, which is no verdict."""
     speeds = [float(np.median([timing.tokens_per_s for timing in cell])) for cell in cells]
     best = int(np.argmax(speeds))
     rest = f" is the fastest of {len(cells)}" if len(cells) > 1 else ""
@@ -178,7 +178,7 @@ def _cell(number: int, label: str, timings: Sequence[_Timing]) -> CellRecord:
 
 
 def _labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """For each cell the values of those settings in which the cells differ; the layout where they differ in nothing."""
+    """Return for each configuration its values of the settings that differ; the layout where none differs."""
     names = dict.fromkeys(name for each in settings for name in each)
     differing = [name for name in names if len({each.get(name) for each in settings}) > 1] or ["layout", "instances"]
     return [" · ".join(filter(None, (_shown(name, each.get(name)) for name in differing))) for each in settings]

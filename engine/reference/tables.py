@@ -1,4 +1,4 @@
-"""The tables of reference timings that ship, read into rows."""
+"""Tables of the bundled reference timings, read into rows."""
 
 import csv
 import types
@@ -16,8 +16,11 @@ Row = TypeVar("Row")
 
 
 class ReferenceTiming(NamedTuple):
-    """Generation on one machine: tokens of all instances over total seconds, prompt included; memory in GB by a method
-    that was not noted. tokens_per_s is the note's own, rounded; noted: the year, or the month, that it is of."""
+    """Generation on one machine: tokens of all instances over total seconds, prompt included.
+
+    memory_gb: by a method that was not noted. tokens_per_s: the note's own figure, rounded. noted: year or month of the
+    timing.
+    """
 
     machine: str
     cores: int | None
@@ -37,9 +40,10 @@ class ReferenceTiming(NamedTuple):
 
 
 class NotedThroughput(NamedTuple):
-    """What a note reckoned of a machine's best figure; where as_machine is another one, the speed is an assumption.
+    """Throughput by price that a note calculated from a machine's best figure.
 
-    as_layout: instances x threads of the timing that was taken, empty where the note does not say.
+    as_machine: where it is another machine, the speed is an assumption. as_layout: instances x threads of the timing
+    used, empty where the note does not give it.
     """
 
     machine: str
@@ -72,7 +76,7 @@ class LoadTiming(NamedTuple):
 
 
 class EmbeddingTiming(NamedTuple):
-    """Sentences embedded a second by all processes of one machine; None where the note does not say."""
+    """Sentences embedded per second by all processes of one machine; None where the note gives no value."""
 
     machine: str
     model: str
@@ -86,42 +90,42 @@ class EmbeddingTiming(NamedTuple):
 
 @cache
 def reference_timings() -> tuple[ReferenceTiming, ...]:
-    """Generation on rented and home machines, in the notes' order."""
+    """Return the generation timings of rented and home machines, in the notes' order."""
     return _rows("generation", ReferenceTiming)
 
 
 @cache
 def noted_throughputs() -> tuple[NotedThroughput, ...]:
-    """Throughput by price, as the notes reckoned it."""
+    """Return throughput by price, as the notes calculated it."""
     return _rows("throughput", NotedThroughput)
 
 
 @cache
 def load_timings() -> tuple[LoadTiming, ...]:
-    """Load, inference and script time."""
+    """Return load, inference and script times."""
     return _rows("loads", LoadTiming)
 
 
 @cache
 def embedding_timings() -> tuple[EmbeddingTiming, ...]:
-    """Sentences embedded a second."""
+    """Return sentences embedded per second."""
     return _rows("embeddings", EmbeddingTiming)
 
 
 def table(name: str) -> list[dict[str, str]]:
-    """One of TABLES as it stands in its file, a dictionary a line."""
+    """Return one of TABLES as in its file, one dictionary per line."""
     with shipped_folder().joinpath("reference", f"{name}.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, strict=True))
 
 
 def _rows(name: str, make: Callable[..., Row]) -> tuple[Row, ...]:
-    """The table's lines as `make`, a class, has its fields."""
+    """Return the table's lines as instances of the class `make`, with its fields."""
     kinds = typing.get_type_hints(make)
     return tuple(make(**{key: _value(row[key], kind) for key, kind in kinds.items()}) for row in table(name))
 
 
 def _value(text: str, kind: Any) -> Any:
-    """The text as its column says; an empty field is None where the column allows it."""
+    """Return the text as its column's type; an empty field is None where the column allows it."""
     if isinstance(kind, types.UnionType):
         return _value(text, typing.get_args(kind)[0]) if text else None
     return text == "yes" if kind is bool else kind(text)

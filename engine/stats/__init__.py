@@ -1,4 +1,4 @@
-"""Intervals of medians, verdicts by rounds, and how many rounds a verdict needs. Only numpy and scipy."""
+"""Statistics: intervals of medians, verdicts by rounds, and numbers of rounds needed. Uses only numpy and scipy."""
 
 from engine.stats.evidence import holm
 from engine.stats.intervals import Interval, group_median_intervals, group_medians, median_interval

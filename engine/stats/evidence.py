@@ -17,15 +17,17 @@ ByRound = Mapping[int, float]
 Pair = tuple[ByRound, ByRound]
 
 FEWEST_IN_FAMILY = 6
-"""Rounds below which a configuration is not tested, nor counted among those that are."""
+"""Rounds below which a configuration is neither tested nor counted in the family."""
 
 
 class Evidence(NamedTuple):
-    """One comparison: ours / theirs over all rounds, and its p-value.
+    """Evidence of one comparison: ours / theirs over all rounds, and its p-value.
 
-    centre, sd: mean and standard deviation of the difference that one round shows, in logarithms or near them; sd is
-    NaN for fewer than two rounds. p_value: smallest of the looks so far, each divided by its share of alpha and
-    corrected for the number of comparisons; NaN before the first. sign: of the difference at that look, else 0.
+    centre, sd: mean and standard deviation of the difference of a single round, in logarithms or approximately so; sd
+    is NaN for fewer than two rounds. p_value: for `paired`, the smallest of the looks so far, replaced by that of a
+    later look which decides at alpha after the difference was reversed; otherwise that of the last look. Each is
+    divided by the look's share of alpha and corrected for the number of comparisons; NaN before the first look. sign:
+    of the difference at that look, else 0.
     """
 
     ratio: Interval
@@ -36,7 +38,7 @@ class Evidence(NamedTuple):
 
     @property
     def is_one_way(self) -> bool:
-        """True where all rounds together differ in the direction of that look."""
+        """True where all rounds together differ in the same direction as at that look."""
         return self.sign * (self.ratio.value - 1) > 0
 
 
@@ -44,10 +46,11 @@ UNTOLD = Evidence(NOTHING, math.nan, math.nan)
 
 
 def paired(pairs: Sequence[Pair], alpha: float, num_families: int = 1) -> list[Evidence]:
-    """Of pairs measured in the same rounds, one family: log-ratios by `max_t`, at every look so far.
+    """Return evidence on pairs measured in the same rounds, as one family: log-ratios by `max_t`, at every look so far.
 
-    What one look has decided at `alpha` is no member of the family at later ones (Maurer and Bretz 2013), unless later
-    rounds have reversed it. `alpha` is also that of the intervals; it is shared with so many other families.
+    A comparison that one look has decided at `alpha` is no member of the family at later ones (Maurer and Bretz 2013),
+    unless later rounds have reversed it. `alpha` is also that of the intervals; the tests of `num_families` families,
+    this one included, share it.
     """
     table = _table(pairs)
     found = _ratios([column[~np.isnan(column)] for column in table.T], alpha)
@@ -66,9 +69,9 @@ def paired(pairs: Sequence[Pair], alpha: float, num_families: int = 1) -> list[E
 
 
 def apart(pairs: Sequence[Pair], alpha: float, num_families: int = 1) -> list[Evidence]:
-    """Of pairs measured apart: permutation tests at the last look of each, with Holm's correction.
+    """Return evidence on pairs measured separately: permutation tests at the last look of each, with Holm's correction.
 
-    `alpha` is that of the intervals; that of the tests is shared with so many families.
+    `alpha` is that of the intervals; the tests of `num_families` families, this one included, share it.
     """
     logs = [(_logs(ours), _logs(theirs)) for ours, theirs in pairs]
     found = _ratios_apart(logs, alpha)
@@ -77,14 +80,17 @@ def apart(pairs: Sequence[Pair], alpha: float, num_families: int = 1) -> list[Ev
     early = [tuple(side[: rounds_at(look)] for side, look in zip(logs[n], looks[n], strict=True)) for n in tested]
     p_values, signs = _shuffled(early)
     for number, p_value, sign in zip(tested, holm(p_values), signs, strict=True):
-        # Either side's looks only grow, so no two of a pair have the same sum.
+        # Look numbers only grow on either side, so successive looks of a pair have distinct sums.
         corrected = min(1.0, p_value * num_families / share_of(sum(looks[number])))
         found[number] = found[number]._replace(p_value=corrected, sign=sign)
     return found
 
 
 def spread(ours: ByRound, theirs: ByRound, alpha: float) -> Evidence:
-    """On how far the logarithms of each lie from their own median, by sign flips; ratio: of the mean deviations."""
+    """Return evidence on the absolute deviations of the logarithms from their own median, by sign flips.
+
+    The ratio is that of the mean deviations.
+    """
     a, b = _deviations(ours, theirs)
     if not b.any():
         return UNTOLD._replace(ratio=NOTHING._replace(num=len(a)))
@@ -100,7 +106,7 @@ def spread(ours: ByRound, theirs: ByRound, alpha: float) -> Evidence:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values corrected for their number (Holm 1979): the i-th smallest of m times m − i + 1, never falling.
+    """Return p-values corrected for their number (Holm 1979): the i-th smallest of m times m − i + 1, never falling.
 
     NaN, a comparison that was not tested, stays NaN and is not counted.
     """
@@ -114,7 +120,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _common(pair: Pair) -> tuple[list[int], Floats, Floats]:
-    """Rounds in which both figures are positive and finite, in order, and the figures."""
+    """Return the rounds in which both figures are positive and finite, in order, and the figures."""
     ours, theirs = pair
     rounds = np.array(sorted(ours.keys() & theirs.keys()), np.int64)
     a, b = (np.array([given[number] for number in rounds.tolist()], np.float64) for given in (ours, theirs))
@@ -123,7 +129,7 @@ def _common(pair: Pair) -> tuple[list[int], Floats, Floats]:
 
 
 def _table(pairs: Sequence[Pair]) -> Floats:
-    """Log-ratios by round and pair, shape (rounds that any pair has, pairs), NaN where a pair lacks the round."""
+    """Return log-ratios, shape (rounds that any pair has, pairs), NaN where a pair lacks the round."""
     columns = [_common(pair) for pair in pairs]
     place = {number: row for row, number in enumerate(sorted({one for rounds, _a, _b in columns for one in rounds}))}
     table = np.full((len(place), len(pairs)), math.nan)
@@ -133,7 +139,7 @@ def _table(pairs: Sequence[Pair]) -> Floats:
 
 
 def _deviations(ours: ByRound, theirs: ByRound) -> tuple[Floats, Floats]:
-    """Of the rounds in which either lies off its median."""
+    """Return the absolute deviations of both, for the rounds in which either differs from its median."""
     _rounds, *figures = _common((ours, theirs))
     logs = [np.log(given) for given in figures]
     a, b = (np.abs(given - np.median(given)) if len(given) else given for given in logs)
@@ -147,12 +153,15 @@ def _logs(figures: ByRound) -> Floats:
 
 
 def _centre(differences: Floats) -> tuple[float, float]:
-    """Mean and standard deviation; the latter NaN for fewer than two."""
+    """Return mean and standard deviation; the latter NaN for fewer than two."""
     return float(differences.mean()), float(differences.std(ddof=1)) if len(differences) > 1 else math.nan
 
 
 def _ratios(logs: Sequence[Floats], alpha: float) -> list[Evidence]:
-    """Of each pair over all its rounds: those of one length together, and together all that get random flips."""
+    """Return evidence without p-value for each pair over all its rounds.
+
+    Pairs with the same number of rounds are computed together, as are all pairs with enough rounds for random flips.
+    """
     alike = defaultdict(list)
     for number, log in enumerate(logs):
         alike[min(len(log), MOST_EXACT + 1)].append(number)
@@ -173,7 +182,10 @@ def _ratios(logs: Sequence[Floats], alpha: float) -> list[Evidence]:
 
 
 def _ratios_apart(logs: Sequence[tuple[Floats, Floats]], alpha: float) -> list[Evidence]:
-    """Of each pair over all its rounds, those of the same sizes together; of fewer than eight only their range."""
+    """Return evidence without p-value for each pair over all its rounds, pairs of the same two sizes computed together.
+
+    Pairs with fewer than eight rounds on either side get only their range.
+    """
     found = [_range(ours, theirs) for ours, theirs in logs]
     for numbers in _alike(logs):
         ours, theirs = (np.stack([logs[number][side] for number in numbers], axis=1) for side in (0, 1))
@@ -187,7 +199,7 @@ def _ratios_apart(logs: Sequence[tuple[Floats, Floats]], alpha: float) -> list[E
 
 
 def _shuffled(logs: Sequence[tuple[Floats, ...]]) -> tuple[list[float], list[float]]:
-    """p-value and sign of each pair of samples, each of eight values at least."""
+    """Return p-value and sign of each pair of samples, each of at least eight values."""
     p_values, signs = [math.nan] * len(logs), [0.0] * len(logs)
     for numbers in _alike(logs):
         shuffles = shuffle(*(np.stack([logs[number][side] for number in numbers], axis=1) for side in (0, 1)))
@@ -198,7 +210,7 @@ def _shuffled(logs: Sequence[tuple[Floats, ...]]) -> tuple[list[float], list[flo
 
 
 def _alike(logs: Sequence[tuple[Floats, ...]]) -> list[list[int]]:
-    """Numbers of the pairs that have enough rounds, those of the same two sizes together."""
+    """Group the numbers of the pairs that have enough rounds by the sizes of their two sides."""
     alike = defaultdict(list)
     for number, (ours, theirs) in enumerate(logs):
         if min(len(ours), len(theirs)) >= FIRST_LOOK:
@@ -207,7 +219,7 @@ def _alike(logs: Sequence[tuple[Floats, ...]]) -> list[list[int]]:
 
 
 def _range(ours: Floats, theirs: Floats) -> Evidence:
-    """The ratio, from the smallest that any two values have to the largest."""
+    """Return the ratio, with the smallest and the largest ratio of any two values as its interval."""
     num = min(len(ours), len(theirs))
     if not num:
         return UNTOLD

@@ -1,4 +1,4 @@
-"""Medians with an interval that assumes nothing of the distribution; the values of one round count as one."""
+"""Distribution-free intervals of medians; the values of one round count as one."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ Whole = npt.NDArray[np.integer]
 
 
 class Interval(NamedTuple):
-    """A figure with the bounds of its interval, NaN where there is too little; num: rounds that it rests on."""
+    """A figure with the bounds of its interval, NaN for too few rounds; num: number of rounds that it is based on."""
 
     value: float
     low: float
@@ -28,9 +28,9 @@ NOTHING = Interval(math.nan, math.nan, math.nan, 0)
 def median_interval(
     values: Sequence[float] | Floats, rounds: Sequence[int] | Whole | None = None, *, level: float = 0.95
 ) -> Interval:
-    """Median over rounds of each round's median, with its interval, see `group_median_intervals`.
+    """Return the median over rounds of each round's median, with its interval, see `group_median_intervals`.
 
-    values: shape (n,); what is not finite is left out. rounds: the round of each value; None: each is a round.
+    values: shape (n,); non-finite ones are left out. rounds: the round of each value; None: each value is a round.
     """
     given = np.asarray(values, np.float64)
     if rounds is not None:
@@ -41,17 +41,21 @@ def median_interval(
 
 
 def group_medians(values: Floats, groups: Whole, num_groups: int) -> Floats:
-    """Median of each group's finite values, shape (num_groups,), NaN for an empty group. groups: 0 … num_groups − 1."""
+    """Return the median of each group's finite values, NaN for an empty group.
+
+    Shape (num_groups,). groups: 0 … num_groups − 1, for each value.
+    """
     ordered = _Ordered(values, groups, num_groups)
     return ordered.medians()
 
 
 def group_median_intervals(values: Floats, groups: Whole, num_groups: int, *, level: float = 0.95) -> list[Interval]:
-    """Median of each group's finite values with its interval at `level`; each value is one round.
+    """Return the median of each group's finite values with its interval at `level`; each value is one round.
 
-    Bounds lie between order statistics, interpolated as by Hettmansperger and Sheather (1986): they hold the median at
-    `level` whatever the distribution. Where so few rounds cannot reach `level` (five or fewer for 95 %) they are the
-    smallest and largest value, which hold it with probability 1 − 2^(1 − n); NaN below two rounds.
+    Bounds lie between order statistics, interpolated by the method of Hettmansperger and Sheather (1986): they contain
+    the median at `level` whatever the distribution. Where there are too few rounds to reach `level` (five or fewer for
+    95 %) they are the smallest and largest value, which contain it with probability 1 − 2^(1 − n); NaN below two
+    rounds.
     """
     ordered = _Ordered(values, groups, num_groups)
     lows, highs = ordered.bounds(level)
@@ -60,7 +64,7 @@ def group_median_intervals(values: Floats, groups: Whole, num_groups: int, *, le
 
 
 class _Ordered:
-    """The finite values of every group in ascending order; `at` reads one rank of all groups together."""
+    """Finite values of every group in ascending order; `at` reads one rank of all groups together."""
 
     def __init__(self, values: Floats, groups: Whole, num_groups: int) -> None:
         is_finite = np.isfinite(values)
@@ -84,7 +88,7 @@ class _Ordered:
         self._values[places] = rows[is_filled]
 
     def at(self, ranks: Whole, is_there: npt.NDArray[np.bool_]) -> Floats:
-        """Value of each group at its rank from 0, NaN where there is none."""
+        """Return the value of each group at its rank from 0, NaN where there is none."""
         return self._values[np.where(is_there, self._starts + ranks, -1)]
 
     def medians(self) -> Floats:
@@ -104,7 +108,10 @@ class _Ordered:
 
 @lru_cache(maxsize=4096)
 def _depth(num: int, level: float) -> tuple[int, float]:
-    """Which order statistic from either end bounds the median of `num` values, and how far on to the next one."""
+    """Return the rank of the order statistic bounding the median of `num` values, and the fraction towards the next.
+
+    Ranks count from 1 at either end.
+    """
 
     def confidence(depth: int) -> float:
         return 1 - 2 * float(bdtr(depth - 1, num, 0.5))

@@ -8,7 +8,8 @@ import numpy.typing as npt
 from engine.stats.intervals import Floats
 
 MOST_EXACT = 13
-"""With so many rounds all 2^(n - 1) flips are tried, a flip and its opposite being one; with more, random ones."""
+"""Number of rounds up to which all 2^(n - 1) flips are tried, a flip and its opposite being one; beyond it, random
+ones."""
 NUM_FLIPS = 19_999
 _AT_ONCE = 4_096
 _TIE = 1e-5
@@ -16,14 +17,14 @@ Signs = npt.NDArray[np.float32]
 
 
 def max_t(differences: Floats, *, seed: int = 0, num_flips: int = NUM_FLIPS) -> Floats:
-    """p-values, shape (m,), of "the column is symmetric about 0", corrected for the number of columns.
+    """Return p-values, shape (m,), of "the column is symmetric about 0", corrected for the number of columns.
 
-    differences: shape (n rounds, m columns), NaN where a column has no such round. The statistic of a column is
-    |sum of d| / sqrt(sum of d^2) over its own rounds, so that a noisy column does not hide a steady one. One sign flips
-    a round in all columns at once, which keeps what they have in common, such as the control. The p-value of a column
-    is the share of flips in which the largest statistic among it and all columns with smaller ones reaches its own
-    (Westfall and Young 1993, step-down max-T); it holds whichever of the columns differ. A column without a value other
-    than 0 gets 1.
+    differences: shape (n rounds, m columns), NaN where a column lacks the round. The statistic of a column is |sum of
+    d| / sqrt(sum of d^2) over its own rounds, so that a noisy column does not mask a steady one. One sign flips a round
+    in all columns at once, which preserves what they share, such as the control. The p-value of a column is the share
+    of flips in which the largest statistic among it and all columns with smaller ones reaches its own (Westfall and
+    Young 1993, step-down max-T); the correction is valid whichever of the columns differ. A column without a value
+    other than 0 gets 1.
     """
     given = np.nan_to_num(differences)
     lengths = np.sqrt((given**2).sum(0))
@@ -45,7 +46,7 @@ def max_t(differences: Floats, *, seed: int = 0, num_flips: int = NUM_FLIPS) -> 
 
 
 def _signs(num_rounds: int, seed: int, num_flips: int) -> Iterator[Signs]:
-    """Flips as columns of signs, shape (rounds, flips) each time, the one that was seen among them."""
+    """Yield flips as columns of signs, shape (rounds, flips) each time; the observed signs are among them."""
     if num_rounds <= MOST_EXACT:
         numbers = np.arange(1 << max(num_rounds - 1, 0))
         yield (1 - 2 * (numbers >> np.arange(num_rounds)[:, None] & 1)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""How many rounds a verdict needs, and the smallest difference that so many rounds find, by simulation of the test."""
+"""Power: rounds needed for a verdict, and the smallest detectable difference, by simulation of the test."""
 
 import math
 from bisect import bisect_left
@@ -14,16 +14,17 @@ from engine.stats.looks import look_after, rounds_at, share_of
 
 _NUM_SIMULATED = 8_000
 _MOST_SIMULATED = 48
-"""Rounds beyond which the statistic is taken as normal."""
+"""Rounds beyond which the statistic is assumed to be normal."""
 _LAST_LOOK = 40
 _MARGIN = 1.04
-"""Sign flips of few rounds find a little less than the statistic's own distribution says."""
+"""Factor on the effect: sign flips of few rounds have slightly less power than the statistic's distribution implies."""
 
 
 def noise_of(values: Sequence[float] | Floats) -> float:
-    """Noise of one paired ratio: root mean square of the log-ratios of neighbours, in the order they were measured.
+    """Return the noise of one paired ratio: root mean square of the log-ratios of successive values.
 
-    values: one cell again and again, such as the anchor. NaN for fewer than two usable values.
+    values: repeated measurements of one configuration in their order, such as the control. NaN for fewer than two
+    usable values.
     """
     given = np.asarray(values, np.float64)
     given = given[np.isfinite(given) & (given > 0)]
@@ -35,9 +36,10 @@ def noise_of(values: Sequence[float] | Floats) -> float:
 def smallest_ratio(
     noise_sd: float, num_rounds: int, *, power: float = 0.8, alpha: float = 0.05, num_comparisons: int = 1
 ) -> float:
-    """Ratio, above 1, that is found after so many rounds with probability `power`; 1.05 means 5 %. inf: none, ever.
+    """Return the ratio, above 1, that is detected after so many rounds with probability `power`; 1.05 means 5 %.
 
-    noise_sd: standard deviation of the log-ratio of one round, see `noise_of`, taken as normal.
+    inf before the first look, and beyond the range of a float. noise_sd: standard deviation of the log-ratio of one
+    round, see `noise_of`, assumed to be normal.
     """
     look = look_after(num_rounds)
     if look < 0:
@@ -49,9 +51,9 @@ def smallest_ratio(
 def rounds_needed(
     noise_sd: float, ratio: float, *, power: float = 0.8, alpha: float = 0.05, num_comparisons: int = 1
 ) -> int:
-    """Rounds of the first look that finds `ratio` (above or below 1) with probability `power`.
+    """Return the number of rounds of the first look that detects `ratio` (above or below 1) with probability `power`.
 
-    Raises ValueError for a ratio of 1, which is no difference.
+    Raises ValueError for a ratio of 1, which is no difference, and for one that is not positive.
     """
     if ratio <= 0 or ratio == 1:
         raise ValueError(f"ratio = {ratio}: no number of rounds finds it")
@@ -62,13 +64,13 @@ def rounds_needed(
 
 
 def _rounded(num_comparisons: int) -> int:
-    """The next power of two: simulations are kept for few numbers of comparisons."""
+    """Return the next power of two, so that simulations are cached for few numbers of comparisons."""
     return 1 << max(0, num_comparisons - 1).bit_length()
 
 
 @lru_cache(maxsize=4096)
 def _smallest_effect(look: int, num_comparisons: int, alpha: float, power: float) -> float:
-    """Mean over standard deviation of the log-ratios of one round that the look finds with this power."""
+    """Return the mean over the standard deviation of one round's log-ratios that the look detects with this power."""
     num_rounds = rounds_at(look)
     critical = _critical(num_rounds, num_comparisons, alpha * share_of(look))
     if num_rounds > _MOST_SIMULATED:
@@ -88,10 +90,11 @@ def _smallest_effect(look: int, num_comparisons: int, alpha: float, power: float
 
 @lru_cache(maxsize=4096)
 def _critical(num_rounds: int, num_comparisons: int, level: float) -> float:
-    """What the largest statistic of so many columns without a difference exceeds with probability `level`, nearly.
+    """Return the critical value of the largest statistic of so many columns without a difference.
 
-    For normal columns of correlation 0.5 it is an integral over what they share (Dunnett 1955); a column's own level is
-    then read from the t distribution, whose t is sqrt((n - 1) / (n - T^2)) times the statistic T.
+    It is exceeded with probability `level`, approximately. For normal columns of correlation 0.5 it is an integral over
+    their shared part (Dunnett 1955); a column's own level is then read from the t distribution, whose t is sqrt((n - 1)
+    / (n - T^2)) times the statistic T.
     """
     shared = np.linspace(-8, 8, 801)
     weights = np.exp(-(shared**2) / 2)

@@ -1,4 +1,4 @@
-"""The two-sided permutation test on the difference of two means, for samples that were not measured in pairs."""
+"""Two-sided permutation test on the difference of two means, for samples that were not measured in pairs."""
 
 import math
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ import numpy.typing as npt
 from engine.stats.intervals import Floats
 
 MOST_EXACT = 20_000
-"""With no more ways than this to share out the values, all of them are tried; else NUM_SHUFFLES random ones, or fewer
-where there are very many values."""
+"""Number of ways to split the values up to which all are tried; beyond it, NUM_SHUFFLES random ones, or fewer where
+there are very many values."""
 NUM_SHUFFLES = 4_999
 _FEWEST_SHUFFLES = 999
 _MOST_DRAWN = 1 << 23
@@ -32,13 +32,13 @@ class Shuffles(NamedTuple):
 
 
 def shuffle(ours: Floats, theirs: Floats, *, alpha: float = 0.05, seed: int = 0) -> Shuffles:
-    """Test in each column that ours and theirs have one mean; shapes (n, m) and (k, m), n and k at least 2.
+    """Test in each column that ours and theirs have the same mean; shapes (n, m) and (k, m), n and k at least 2.
 
-    The p-value is the share of ways to share out all values into n and k whose difference of means, divided by its
-    standard error, is as far from 0 as the one seen, which is among them. Divided by the standard error the test also
-    holds, nearly, where one side scatters more than the other (Janssen 1997; Chung and Romano 2013). The interval is
-    the difference and as many of its standard errors either way as 1 − alpha of all ways stay within once both sides
-    have the same mean; so it may differ from the test by a hair.
+    The p-value is the share of ways to split all values into n and k whose difference of means, divided by its standard
+    error, is as far from 0 as the observed one, which is among them. Because of the division by the standard error the
+    test is also valid, approximately, where one side varies more than the other (Janssen 1997; Chung and Romano 2013).
+    The interval is the difference plus or minus the number of its standard errors within which 1 − alpha of all ways
+    stay once both sides have the same mean; so it may disagree slightly with the test.
     """
     starts = range(0, ours.shape[1], _AT_ONCE)
     parts = [_shuffle(ours[:, at : at + _AT_ONCE], theirs[:, at : at + _AT_ONCE], alpha, seed) for at in starts]
@@ -72,7 +72,7 @@ class _Columns:
         self._square: Floats = (values**2).sum(0)
 
     def squares(self, ways: Floats) -> Floats:
-        """The studentised difference squared, shape (ways, columns); 0 where no value differs from another."""
+        """Return the studentised difference squared, shape (ways, columns); 0 where all values are equal."""
         total, square = np.split(ways @ self._both, 2, axis=1)
         total **= 2
         ours, theirs = (1 / (num * (num - 1)) for num in (self._num, self._rest))
@@ -85,14 +85,14 @@ class _Columns:
         return found
 
     def standard_error(self) -> Floats:
-        """Of the difference as it is, shape (columns,)."""
+        """Return the standard error of the observed difference, shape (columns,)."""
         sides = self._values[: self._num], self._values[self._num :]
         found: Floats = np.sqrt(sum(side.var(0, ddof=1) / len(side) for side in sides))
         return found
 
 
 def _ways(num_ours: int, num_theirs: int, seed: int) -> Iterator[Floats]:
-    """Ways to share out the values as rows of 1 (ours) and 0, without the one that was seen."""
+    """Yield ways to split the values as rows of 1 (ours) and 0, without the observed one."""
     if math.comb(num_ours + num_theirs, num_ours) <= MOST_EXACT:
         yield _all_ways(num_ours, num_theirs)
         return
@@ -105,7 +105,7 @@ def _ways(num_ours: int, num_theirs: int, seed: int) -> Iterator[Floats]:
 
 @lru_cache(maxsize=16)
 def _random_ways(num_ours: int, num_theirs: int, num_ways: int, seed: int) -> npt.NDArray[np.bool_]:
-    """Kept for the next metric of the same cells: at most 2 MB each."""
+    """Draw random ways; cached for the next metric of the same configurations, at most 2 MB each."""
     drawn = np.random.default_rng(seed).random((num_ways, num_ours + num_theirs))
     chosen = np.argpartition(drawn, num_ours - 1, axis=1)[:, :num_ours]
     rows = np.zeros(drawn.shape, np.bool_)
@@ -115,11 +115,11 @@ def _random_ways(num_ours: int, num_theirs: int, num_ways: int, seed: int) -> np
 
 @lru_cache(maxsize=8)
 def _all_ways(num_ours: int, num_theirs: int) -> Floats:
-    """Of two sides of the same size only one of each two ways that are each other's mirror."""
+    """Return all ways but the observed one; for two sides of equal size only one of each pair of mirror images."""
     num_values = num_ours + num_theirs
     num_all = math.comb(num_values, num_ours)
     if num_ours == num_theirs:
-        num_all //= 2  # the first half of all combinations holds the first value
+        num_all //= 2  # the first half of all combinations contains the first value
     chosen = np.array(list(islice(combinations(range(num_values), num_ours), 1, num_all)), np.intp)
     rows = np.zeros((num_all - 1, num_values))
     np.put_along_axis(rows, chosen.reshape(-1, num_ours), 1.0, axis=1)

@@ -1,4 +1,4 @@
-"""The two-sided sign-flip permutation test, and the interval of all values that it does not refuse."""
+"""Two-sided sign-flip permutation test, and the interval of all values that it does not reject."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,7 +11,8 @@ from engine.stats.intervals import Floats
 Real = npt.NDArray[np.floating]
 
 MOST_EXACT = 14
-"""With so many rounds, all 2^n flips are tried; with more, NUM_FLIPS random ones, for which float32 is good enough."""
+"""Number of rounds up to which all 2^n flips are tried; beyond it, NUM_FLIPS random ones, for which float32 is precise
+enough."""
 NUM_FLIPS = 20_000
 _CHUNK = 1 << 21
 _TIE = 1e-12
@@ -26,7 +27,7 @@ class SignFlips(NamedTuple):
 
 
 def sign_flip_p(differences: Floats) -> float:
-    """p-value of "these differences, shape (n,), are symmetric about 0", by the absolute value of their sum."""
+    """Return the p-value of "these differences, shape (n,), are symmetric about 0", by the sum's absolute value."""
     column = np.asarray(differences, np.float64)[:, None]
     return float(flip_signs(column, np.ones_like(column), null=0.0).p_values[0])
 
@@ -34,11 +35,11 @@ def sign_flip_p(differences: Floats) -> float:
 def flip_signs(numerators: Real, denominators: Real, *, null: float, alpha: float = 0.05, seed: int = 0) -> SignFlips:
     """Test in each column that sum(numerators) / sum(denominators) is `null`; both of shape (n rounds, m columns).
 
-    The p-value is the share of sign flips of numerators − null · denominators whose sum is as far from 0 as the one
-    seen; the seen one is among them. The interval holds the ratios that this test would not refuse at `alpha`: the
-    ratios over all subsets of rounds, less the outermost (typical values, Hartigan 1969). Where the rounds are too few
-    to refuse anything, it runs from the smallest ratio to the largest; NaN below two rounds. With more than MOST_EXACT
-    rounds, a column that has fewer of them is filled up with zeros in both.
+    The p-value is the share of sign flips of numerators − null · denominators whose sum is as far from 0 as the
+    observed one, which is among them. The interval contains the ratios that this test would not reject at `alpha`: the
+    ratios over all subsets of rounds, without the outermost (typical values, Hartigan 1969). Where there are too few
+    rounds to reject anything, it runs from the smallest ratio to the largest; NaN below two rounds. With more than
+    MOST_EXACT rounds, a column that has fewer of them is padded with zeros in both.
     """
     num_rounds, kind = len(numerators), np.float64 if len(numerators) <= MOST_EXACT else np.float32
     numerators, denominators = numerators.astype(kind), denominators.astype(kind)
@@ -66,7 +67,7 @@ def flip_signs(numerators: Real, denominators: Real, *, null: float, alpha: floa
 
 
 def _subsets(num_rounds: int, seed: int) -> Iterator[Real]:
-    """Subsets of the rounds as rows of 0 and 1: all but the empty one where they are few, random ones otherwise."""
+    """Yield subsets of the rounds as rows of 0 and 1: all but the empty one where there are few, else random ones."""
     if num_rounds <= MOST_EXACT:
         numbers = np.arange(1, 1 << num_rounds)
         yield (numbers[:, None] >> np.arange(num_rounds) & 1).astype(np.float64)

@@ -1,4 +1,4 @@
-"""A verdict in words on two configurations, measured in the same rounds or apart."""
+"""Verdict in words on two configurations, measured in the same rounds or separately."""
 
 import math
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ _POWER = 0.8
 
 
 class Verdict(NamedTuple):
-    """What can be said of ours against theirs.
+    """Verdict on one figure of ours against theirs.
 
     ratio: ours / theirs, geometric mean over all common rounds, with the interval that a single test of these alone
-    would not refuse; of two measured apart the ratio of their geometric means. p_value: corrected for the number of
-    comparisons and for looking again, to be held against alpha; NaN before the first look. num_rounds:
-    those in common; of two measured apart, those of the one with fewer. more_rounds: how many more, of both, would
-    probably tell, from the noise seen; 0 when there is a verdict.
+    would not reject; of two measured separately the ratio of their geometric means. p_value: corrected for the number
+    of comparisons and for repeated looks, to be compared with alpha; NaN before the first look. num_rounds: common
+    rounds; of two measured separately, those of the one with fewer. more_rounds: number of further rounds, of both,
+    that would probably give a verdict, estimated from the observed noise; 0 where there is a verdict.
     """
 
     word: Word
@@ -43,7 +43,7 @@ def compare(
     alpha: float = 0.05,
     same_within: float = SAME_WITHIN,
 ) -> Verdict:
-    """Verdict on one figure, given by round; see `compare_many`."""
+    """Return the verdict on one figure, given by round; see `compare_many`."""
     (verdict,) = compare_many(
         [(ours, theirs)], is_more_better=is_more_better, words=words, alpha=alpha, same_within=same_within
     )
@@ -59,7 +59,7 @@ def compare_independent(
     alpha: float = 0.05,
     same_within: float = SAME_WITHIN,
 ) -> Verdict:
-    """Verdict on one figure whose rounds were not measured together; see `compare_many`."""
+    """Return the verdict on one figure whose rounds were measured separately; see `compare_many`."""
     pair = dict(enumerate(ours)), dict(enumerate(theirs))
     (verdict,) = compare_many(
         [pair], [False], is_more_better=is_more_better, words=words, alpha=alpha, same_within=same_within
@@ -76,18 +76,18 @@ def compare_many(
     alpha: float = 0.05,
     same_within: float = SAME_WITHIN,
 ) -> list[Verdict]:
-    """Verdicts on several pairs (ours, theirs), figures by round, corrected for their number and for looking again.
+    """Return verdicts on several pairs (ours, theirs) of figures by round.
 
-    is_paired: for each pair whether its rounds were measured together (None: all of them). Those are one family: sign
-    flips of the log-ratios of the rounds that both have, by `max_t`. The others are a second family: permutation tests
-    on the difference of the mean logarithms, which know nothing of what else differed between the two occasions, with
-    Holm's correction. Where there are both, each gets half of alpha. Tests are taken at `looks`, so that somebody who
-    adds rounds until there is a verdict is told of any false difference with probability alpha at most.
+    They are corrected for the number of comparisons and for repeated looks. is_paired: for each pair whether its rounds
+    were measured together (None: all of them). The paired ones form one family: sign flips of the log-ratios of the
+    common rounds, by `max_t`. The others form a second family: permutation tests on the difference of the mean
+    logarithms, which cannot account for other differences between the two occasions, with Holm's correction. Where
+    there are both, each gets half of alpha. Tests are run only at `looks`, so that adding rounds until there is a
+    verdict reports any false difference with probability alpha at most.
 
-    Figures that are not positive are left out. "same" comes first, where the whole interval lies within `same_within`
-    of 1: such a difference may be real and still does not matter. It is not corrected, neither for the number of
-    comparisons nor for looking again. words: said when ours is better and when it is worse; where is_more_better is
-    None, when it is more and when it is less.
+    Figures that are not positive are left out. "same" comes first, where the whole interval is within `same_within` of
+    1: such a difference may be real but does not matter. It is not corrected, neither for the number of comparisons nor
+    for repeated looks. words: for ours better and for ours worse; where is_more_better is None, for more and for less.
     """
     better, worse = words or (("more", "less") if is_more_better is None else ("faster", "slower"))
     larger_smaller = (worse, better) if is_more_better is False else (better, worse)
@@ -105,10 +105,10 @@ def compare_many(
 def compare_spread(
     ours: ByRound, theirs: ByRound, *, alpha: float = 0.05, same_within: float = SPREAD_SAME_WITHIN
 ) -> Verdict:
-    """Whether ours varies less from round to round ("steadier") or more ("less steady") than theirs.
+    """Return whether ours varies less from round to round ("steadier") or more ("less steady") than theirs.
 
-    A sign-flip test on the paired differences of how far the logarithms lie from their own median; ratio: mean
-    deviation of ours over that of theirs.
+    A sign-flip test on the paired differences of the absolute deviations of the logarithms from their own median;
+    ratio: mean deviation of ours over that of theirs.
     """
     return _judge(spread(ours, theirs, alpha), ("less steady", "steadier"), alpha, same_within, 1)
 
@@ -116,20 +116,20 @@ def compare_spread(
 def _judge(
     evidence: Evidence, words: tuple[Word, Word], alpha: float, same_within: float, num_comparisons: int
 ) -> Verdict:
-    """words: for a ratio above 1 and for one below."""
+    """Return the verdict that the evidence supports; words: for a ratio above 1 and for one below."""
     ratio, p_value = evidence.ratio, evidence.p_value
     is_looked_at = not math.isnan(p_value)
     word: Word = "not enough data"
     if is_looked_at and 1 / (1 + same_within) <= ratio.low and ratio.high <= 1 + same_within:
         word = "same"
-    elif p_value <= alpha and evidence.is_one_way:  # else later rounds have reversed the difference
+    elif p_value <= alpha and evidence.is_one_way:  # otherwise later rounds have reversed the difference
         word = words[0] if ratio.value > 1 else words[1]
     more = _more_rounds(evidence, alpha, num_comparisons, same_within) if word == "not enough data" else 0
     return Verdict(word, ratio, p_value, ratio.num, more)
 
 
 def _more_rounds(evidence: Evidence, alpha: float, num_comparisons: int, same_within: float) -> int:
-    """Rounds until the difference seen would be found, or be small enough to be called the same, whichever is fewer."""
+    """Return the rounds missing until the observed difference is detected or called the same, whichever are fewer."""
     num = evidence.ratio.num
     if math.isnan(evidence.sd):
         return FIRST_LOOK - num

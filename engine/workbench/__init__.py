@@ -1,4 +1,4 @@
-"""What pages and commands stand on: one object that owns model, trials, benchmark, comparison and history."""
+"""Workbench: the object behind pages and commands that owns model, trials, benchmark, comparison and history."""
 
 from engine.workbench.workbench import RECORDED, Workbench, current
 

@@ -1,4 +1,4 @@
-"""Where a benchmark's samples go while it runs: the history, or nowhere when that cannot be used."""
+"""Storage of a benchmark's samples while it runs: in the history, or not at all where the history is unusable."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,10 +10,10 @@ from engine.samples import Samples
 
 
 class HistoryKeeper:
-    """An engine.bench.running.session.Keeper that writes every sample to the disk before the next is taken.
+    """An engine.bench.running.session.Keeper that writes every sample to disk before the next one is measured.
 
-    A history that fails, as on a full disk, does not end the run: `on_error` hears of it once, the run goes on unkept,
-    and `keep_all` tries again at its end. failure: why it is not kept, or None.
+    A history that fails, as on a full disk, does not end the run: `on_error` is called once, the run continues unsaved,
+    and `keep_all` retries at its end. failure: why the run is not saved, or None.
     """
 
     def __init__(self, history: History | None, on_error: Callable[[HistoryError], object]) -> None:
@@ -23,16 +23,16 @@ class HistoryKeeper:
 
     @property
     def is_keeping(self) -> bool:
-        """False once the history has failed, or where there is none."""
+        """True while samples are saved: there is a history, and it has not failed."""
         return self._history is not None and self.failure is None
 
     def begin(self, run: RunRecord) -> None:
-        """Keep the run, or go on with one that is there; its plan may have more rounds now."""
+        """Store a new run, or resume a stored one, whose plan may have more rounds now."""
         self._run_id = run.id
         self._try(lambda history: _begin(history, run))
 
     def cell(self, record: CellRecord) -> None:
-        """Keep a cell in place of what was kept of it."""
+        """Store a configuration, replacing its stored record."""
         self._try(lambda history: history.runs.save_cells(self._run_id, [record]).result())
 
     def sample(self, sample: Samples) -> None:
@@ -40,15 +40,15 @@ class HistoryKeeper:
         self._try(lambda history: history.runs.add(self._run_id, sample).result())
 
     def replaced(self, positions: list[int]) -> None:
-        """Mark samples that count no longer."""
+        """Mark samples that no longer count."""
         self._try(lambda history: history.runs.replace_flags(self._run_id, positions).result())
 
     def finish(self, status: RunStatus, outcome: Mapping[str, Any]) -> None:
-        """Say how the run ended."""
+        """Store the final status and outcome of the run."""
         self._try(lambda history: history.runs.finish(self._run_id, status, outcome))
 
     def keep_all(self, run: RunRecord) -> bool:
-        """Keep the whole run that has ended, where the history failed before; gives whether it is kept now."""
+        """Store the whole finished run where the history failed before; return whether it is stored now."""
         if self._history is not None and self.failure is not None:
             self.failure = None
             self._try(lambda history: history.runs.put(run))
@@ -68,7 +68,7 @@ def _begin(history: History, run: RunRecord) -> None:
     kept = history.runs.run(run.id)
     if kept is None:
         history.runs.begin(run)
-    elif len(kept.samples) < len(run.samples):  # the rest was measured while the history failed
+    elif len(kept.samples) < len(run.samples):  # the others were measured while the history failed
         history.runs.put(run)
     else:
         history.runs.resume(run.id, run.plan)

@@ -1,4 +1,4 @@
-"""One benchmark while it is measured, as a task."""
+"""Running benchmark: the task that measures one session."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from engine.bench.planning.plan import Plan
 from engine.bench.running.progress import Progress
 from engine.bench.running.session import Session
 from engine.errors import HistoryError
-from engine.samples import SURROUNDINGS
+from engine.samples import SYSTEM_NOISE
 from engine.tasks import Progress as TaskProgress
 from engine.tasks import Task
 from engine.units import counted
@@ -15,18 +15,21 @@ from engine.workbench.bench_keeping import HistoryKeeper
 
 
 class Running(NamedTuple):
-    """The run that is being measured. lights: surroundings of its last sample, by name in SURROUNDINGS; failure: why
-    its samples are not kept for now, None where they are."""
+    """Snapshot of the run that is being measured.
+
+    noise: system noise during its last sample, by name in SYSTEM_NOISE. failure: why its samples are currently not
+    saved, None where they are.
+    """
 
     run_id: str
     plan: Plan
     progress: Progress
-    lights: Mapping[str, float]
+    noise: Mapping[str, float]
     failure: HistoryError | None
 
 
 class BenchRun(Task[None]):
-    """Measurement of a session, in a thread of its own."""
+    """Task that measures a session in a thread of its own."""
 
     def __init__(self, session: Session, keeper: HistoryKeeper, measure: Callable[[Task[None]], None]) -> None:
         super().__init__("A benchmark", measure)
@@ -36,11 +39,11 @@ class BenchRun(Task[None]):
 
     @property
     def now(self) -> Running:
-        """What is measured, how far it is and how quiet the machine was."""
+        """The run's plan, its progress, and the system noise of the last sample."""
         session = self.session
         samples = session.record.samples
-        lights = {name: float(samples[-1][name]) for name in SURROUNDINGS} if len(samples) else {}
-        return Running(session.id, session.plan, session.progress, lights, self._keeper.failure)
+        noise = {name: float(samples[-1][name]) for name in SYSTEM_NOISE} if len(samples) else {}
+        return Running(session.id, session.plan, session.progress, noise, self._keeper.failure)
 
     def _progress(self) -> TaskProgress:
         now = self.session.progress

@@ -1,4 +1,4 @@
-"""One comparison while it runs: model after model, arms on one model together, each answer entered as it ends."""
+"""Running comparison: one model at a time, the variants of a model together, answers entered as trials finish."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ from engine.specs import PoolSpec, Request
 from engine.tasks import Task
 from engine.units import counted
 from engine.workbench.machine_lease import Lease, MachineBusy, MachineLease
-from engine.workbench.model_slot import ModelSlot, ModelState, default_spec
+from engine.workbench.model_manager import ModelManager, ModelState, default_spec
 from engine.workbench.trials import Draft, LiveTrial
 
 COMPARED = "compared"
@@ -28,23 +28,23 @@ NAME, OTHERS = "A comparison", "The trials that run"
 
 
 class Begin(Protocol):
-    """Starts a trial of the loaded model; raises EngineError where it cannot."""
+    """Function that starts a trial of the loaded model; raises EngineError where it cannot."""
 
     def __call__(self, draft: Draft, label: str) -> LiveTrial: ...
 
 
 class CompareRun(Task[None]):
-    """Comparison that asks every arm and fills in its answers.
+    """Task that runs the trials of every variant and fills in their answers.
 
-    `keep` is given the record at the beginning, every other second while answers come, and at the end. An arm that
-    fails says why in its answers and the others go on. Trials compute their prompt anew, so that the time to the first
-    token does not depend on which arm came first.
+    `keep` is called with the record at the beginning, every other second while answers arrive, and at the end. A
+    variant that fails has the reason in its answers; the others continue. Trials do not reuse a prefix, so that the
+    time to the first token does not depend on the order of the variants.
     """
 
     def __init__(
         self,
         record: ComparisonRecord,
-        slot: ModelSlot,
+        model_manager: ModelManager,
         begin: Begin,
         keep: Callable[[ComparisonRecord], None],
         *,
@@ -55,12 +55,12 @@ class CompareRun(Task[None]):
         self._plan, self._blank = record.plan, record
         self._answers = list(record.answers)
         self._settled: set[int] = set()
-        self._slot, self._begin, self._keep, self._machine = slot, begin, keep, machine
+        self._model_manager, self._begin, self._keep, self._machine = model_manager, begin, keep, machine
         self._recorded_top_k = recorded_top_k
         self._open: dict[int, LiveTrial] = {}
         self._changed = threading.Event()
         self._kept_at = 0.0
-        self._before = slot.state
+        self._before = model_manager.state
         self._loaded: Path | None = None
         self._report()
         self.on_stop(self._cancel)
@@ -71,7 +71,7 @@ class CompareRun(Task[None]):
         return replace(self._blank, answers=tuple(self._answers))
 
     def _report(self, now: str = "") -> None:
-        """Say how many answers there are, and what is done `now` beside waiting for them."""
+        """Report how many answers are complete, and the current activity `now` besides waiting for them."""
         done, total = len(self._settled), len(self._answers)
         doing = f"{done:,} of {counted(total, 'trial')}"
         self.report(done / max(total, 1), f"{doing}, {now}" if now else doing)
@@ -82,7 +82,7 @@ class CompareRun(Task[None]):
         self._changed.set()
 
     def _compare(self) -> None:
-        """Ask all arms, model after model."""
+        """Run the trials of all variants, one model at a time."""
         self._keep(self.record)
         try:
             for path, numbers in self._by_model():
@@ -100,7 +100,7 @@ class CompareRun(Task[None]):
     # models
 
     def _by_model(self) -> Iterator[tuple[Path, list[int]]]:
-        """Positions of the answers by model file, the loaded one first; none once it is stopped."""
+        """Yield model files with the positions of their answers, the loaded model first; end once stopped."""
         loaded = self._before.path
         groups: dict[Path, list[int]] = {} if loaded is None else {loaded.resolve(): []}
         for number, answer in enumerate(self._answers):
@@ -111,7 +111,7 @@ class CompareRun(Task[None]):
                 yield path, numbers
 
     def _load(self, path: Path) -> None:
-        """Have this model loaded: once no benchmark measures and no trial runs. Raises EngineError where it fails."""
+        """Load this model once no benchmark and no trial is running. Raises EngineError where it fails."""
         if self._is_loaded(path):
             return
         spec = self._spec(path)
@@ -121,15 +121,15 @@ class CompareRun(Task[None]):
         with lease:
             self._loaded = path
             self._report(f"loading {path.name}")
-            self._slot.load(path, spec)
-            while self._slot.state.is_loading and self._holds(path) and not self.is_stopped:
+            self._model_manager.load(path, spec)
+            while self._model_manager.state.is_loading and self._holds(path) and not self.is_stopped:
                 self.sleep(POLL_S)
             self._report()
         if not self.is_stopped:
             self._check(path)
 
     def _undisturbed(self, path: Path) -> Lease | None:
-        """A lease for the load of a model, once nothing is measured and no trial runs; None where it is stopped."""
+        """Return a lease for loading a model once nothing is measured and no trial runs; None once stopped."""
         try:
             while not self.is_stopped:
                 try:
@@ -137,7 +137,7 @@ class CompareRun(Task[None]):
                 except MachineBusy as busy:
                     self.waits_for = busy.holder
                 else:
-                    if _num_open(self._slot.state) == 0:
+                    if _num_open(self._model_manager.state) == 0:
                         return lease
                     lease.release()
                     self.waits_for = OTHERS
@@ -147,7 +147,10 @@ class CompareRun(Task[None]):
             self.waits_for = ""
 
     def _spec(self, path: Path) -> PoolSpec:
-        """The parameters of the model that was loaded, so that speeds can be compared; context as far as trained."""
+        """Return the pool parameters of the model loaded before, so that speeds are comparable.
+
+        The context is at most the one that the model was trained with. Defaults apply where no model was loaded.
+        """
         file = read_model(path)
         if self._before.pool is None:
             return default_spec(file)
@@ -155,33 +158,34 @@ class CompareRun(Task[None]):
         return replace(usual, n_ctx=min(usual.n_ctx, max(file.n_ctx_train, 16)))
 
     def _put_back(self) -> None:
-        """Load the model that was there before, unless the person has chosen another meanwhile."""
+        """Reload the previous model, unless the user has chosen another in the meantime."""
         before = self._before
         is_ours = self._loaded is not None and self._holds(self._loaded)
         if is_ours and before.path is not None:
-            with suppress(PoolClosed):  # the workbench closes
-                self._slot.load(before.path, None if before.pool is None else before.spec)
+            with suppress(PoolClosed):  # the workbench is closing
+                self._model_manager.load(before.path, None if before.pool is None else before.spec)
 
     def _holds(self, path: Path) -> bool:
-        held = self._slot.state.path
+        held = self._model_manager.state.path
         return held is not None and held.resolve() == path
 
     def _is_loaded(self, path: Path) -> bool:
-        return self._slot.state.pool is not None and self._holds(path)
+        return self._model_manager.state.pool is not None and self._holds(path)
 
     def _check(self, path: Path) -> None:
         if not self._holds(path):
-            raise ModelError(
-                f"{path.name} was taken out of the model bar before this arm had answered. Run the comparison again."
-            )
-        self._slot.state.loaded()
+            raise ModelError(f"{path.name} was unloaded before this variant had answered. Run the comparison again.")
+        self._model_manager.state.loaded()
 
     # trials
 
     def _ask(self, path: Path, numbers: Sequence[int]) -> None:
-        """Run these answers' trials together, one sequence of the pool left to the person, or one by one."""
+        """Run these answers' trials: one by one where the plan requires it, else concurrently.
+
+        Concurrent trials leave one sequence of the pool free for the user where it has more than one.
+        """
         waiting = deque(numbers)
-        spec = self._slot.state.spec
+        spec = self._model_manager.state.spec
         room = 1 if self._plan.is_apart else max(1, spec.instances * spec.parallel - 1)
         while self._open or (waiting and not self.is_stopped):
             while waiting and len(self._open) < room and not self.is_stopped:
@@ -197,7 +201,7 @@ class CompareRun(Task[None]):
                 self._kept_at = time.monotonic()
 
     def _start(self, path: Path, number: int) -> None:
-        """Begin one trial; raises QueueFull, any other failure is entered as the answer."""
+        """Start one trial; any failure except QueueFull, which is raised, is entered as its answer."""
         try:
             self._check(path)
             trial = self._begin(self._draft(self._answers[number]), COMPARED)
@@ -222,7 +226,7 @@ class CompareRun(Task[None]):
         return Draft("" if messages else text, messages, arm.for_repeat(answer.repeat), request)
 
     def _settle(self) -> bool:
-        """Enter the trials that have ended; False where none has."""
+        """Enter the answers of finished trials; return False where there are none."""
         ended = [number for number, trial in self._open.items() if trial.done()]
         for number in ended:
             trial = self._open.pop(number)

@@ -1,4 +1,4 @@
-"""What the cost of a job is reckoned from: speeds of runs and of the notes, prices, real documents."""
+"""Inputs of a cost estimate: speeds of runs and of the reference notes, prices, and counts of real documents."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine.bench.analysis.disturbance import basis
+from engine.bench.analysis.rounds import Rounds
+from engine.bench.analysis.summary import CellSummary, medians_of
 from engine.bench.exchange.files import ROW
-from engine.bench.findings.disturbance import basis
-from engine.bench.findings.rounds import Rounds
-from engine.bench.findings.summary import CellSummary, medians_of
 from engine.bench.planning.layout import parse_layout
 from engine.cost import Counted, Price, Provenance, Rate, Speed, count_folder, count_texts, read_prices, write_prices
 from engine.cost.prices import check_unique
 from engine.errors import ConfigError
-from engine.history.whole_file import write_whole
+from engine.files import open_regular, write_whole
 from engine.pool.pool import Pool
 from engine.reference import NOTED_BY_HAND, REFERENCE, embedding_timings, noted_throughputs, reference_runs
 from engine.runs import RunRecord, machine_label, quantisation_in
@@ -24,10 +24,10 @@ from engine.stats import Interval
 from engine.workbench import Workbench
 
 PRICES, PRICES_BEFORE = "prices.csv", "prices-before.csv"
-"""The person's table, and the one that it took the place of."""
+"""File names of the user's price table and of the one it replaced."""
 
 NUM_RUNS = 20
-"""The latest runs whose speeds are offered."""
+"""Number of latest runs whose speeds are offered."""
 
 EMBEDDING = "sentences_per_s"
 END_TO_END = "tokens over total seconds, prompt included"
@@ -37,13 +37,13 @@ _WORKLOAD = ("num_prompt", "num_generated", "depth", ROW)
 
 
 def rates(bench: Workbench) -> list[Rate]:
-    """Speeds of the latest runs here, then those of the notes."""
+    """Return the rates of this workbench's latest runs, then those of the reference notes."""
     runs = (bench.bench.run(summary.id) for summary in bench.bench.recent()[:NUM_RUNS])
     return [*rates_of(run for run in runs if run is not None), *reference_rates()]
 
 
 def rates_of(runs: Iterable[RunRecord]) -> list[Rate]:
-    """A rate for each cell that generated anything, with the fastest embedding that was measured on its machine."""
+    """Return a rate for each configuration that generated tokens, with its machine's fastest measured embedding."""
     measured = [(run, medians_of(run, Rounds.of(run.samples))) for run in runs]
     found = [rate for run, cells in measured for cell in cells if (rate := _rate(run, cell, cells))]
     embedding = _fastest((_machine_of(run), _embedding_speed(run, cell)) for run, cells in measured for cell in cells)
@@ -51,10 +51,10 @@ def rates_of(runs: Iterable[RunRecord]) -> list[Rate]:
 
 
 def reference_rates() -> list[Rate]:
-    """The configurations of the notes, and the machines that the notes took to be as fast as another.
+    """Return the rates of the reference notes, including machines that the notes assume to be as fast as another.
 
-    What the notes say of a machine's throughput by price stands with its fastest configuration; its sentences a second
-    stand with all of them.
+    The noted throughput per dollar of a machine is attached to its fastest configuration; its sentences per second are
+    attached to all of them.
     """
     found = rates_of(reference_runs())
     embedding = _fastest(
@@ -74,7 +74,7 @@ def reference_rates() -> list[Rate]:
 
 
 def load_prices(home: Path) -> tuple[Price, ...]:
-    """The person's table of prices, else the one that ships. Raises ConfigError with file and line."""
+    """Load the user's price table, else the shipped one. Raises ConfigError with file and line."""
     path = home / PRICES
     if not path.exists():
         path = shipped_folder() / "prices" / PRICES
@@ -82,15 +82,16 @@ def load_prices(home: Path) -> tuple[Price, ...]:
 
 
 def read_price_file(path: Path) -> tuple[Price, ...]:
-    """The prices of a CSV file. Raises ConfigError with file and line."""
+    """Read the prices of a CSV file. Raises ConfigError with file and line."""
     try:
-        return read_prices(path.read_bytes().decode("utf-8-sig"))
+        with open_regular(path) as file:
+            return read_prices(file.read().decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError, ConfigError) as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
 def save_prices(home: Path, prices: Iterable[Price]) -> None:
-    """Keep the person's table of prices, whole. Raises ConfigError where it contradicts itself or cannot be written."""
+    """Save the user's whole price table. Raises ConfigError where it contradicts itself or cannot be written."""
     kept = list(prices)
     check_unique(kept)
     try:
@@ -101,7 +102,7 @@ def save_prices(home: Path, prices: Iterable[Price]) -> None:
 
 
 def replace_prices(home: Path, prices: Iterable[Price]) -> None:
-    """Keep another table; `restore_prices` brings the one before it back. Raises ConfigError as `save_prices` does."""
+    """Replace the user's price table; `restore_prices` undoes this. Raises ConfigError as `save_prices` does."""
     kept, own = list(prices), home / PRICES
     check_unique(kept)
     try:
@@ -115,21 +116,21 @@ def replace_prices(home: Path, prices: Iterable[Price]) -> None:
 
 
 def has_own_prices(home: Path) -> bool:
-    """Whether the person keeps a table, even one that cannot be read."""
+    """Return whether the user has a price table, even an unreadable one."""
     return (home / PRICES).exists()
 
 
 def forget_prices(home: Path) -> None:
-    """Go back to the prices that ship; `restore_prices` brings the person's table back, where there is one.
+    """Return to the shipped prices; `restore_prices` brings back the user's table, if there is one.
 
-    Raises ConfigError where it cannot be put aside.
+    Raises ConfigError where the user's table cannot be moved aside.
     """
     if has_own_prices(home):
         _move(home / PRICES, home / PRICES_BEFORE)
 
 
 def restore_prices(home: Path) -> None:
-    """Undo the last `replace_prices` or `forget_prices`. Raises ConfigError where the table cannot be put back."""
+    """Undo the last `replace_prices` or `forget_prices`. Raises ConfigError where the table cannot be moved back."""
     if (home / PRICES_BEFORE).exists():
         _move(home / PRICES_BEFORE, home / PRICES)
     else:
@@ -144,10 +145,10 @@ def _move(path: Path, to: Path) -> None:
 
 
 def count_with_model(bench: Workbench, documents: str | Path | Iterable[tuple[str, bytes]]) -> Counted:
-    """Words and tokens of a folder's documents, or of files as names and contents, by the loaded model's tokenizer.
+    """Count words and tokens of documents with the loaded model's tokenizer.
 
-    Raises ConfigError where the folder cannot be read or something is measured, ModelError without a
-    model, WorkerDied.
+    documents: a folder, or files as names and contents. Raises ConfigError where the folder cannot be read or a
+    measurement is running, ModelError where no model is loaded, WorkerDied.
     """
     with bench.machine.acquire("Counting tokens", "shared"):
         pool, _ = bench.model.loaded()
@@ -155,7 +156,7 @@ def count_with_model(bench: Workbench, documents: str | Path | Iterable[tuple[st
 
 
 def count_with(pool: Pool, documents: str | Path | Iterable[tuple[str, bytes]]) -> Counted:
-    """The same by the tokenizer of any pool."""
+    """Count words and tokens of documents with the tokenizer of any pool; see `count_with_model`."""
 
     def count(text: str) -> int:
         return len(pool.tokenize(text))
@@ -176,14 +177,14 @@ def _machine_of(run: RunRecord) -> str:
 
 
 def _embedding_speed(run: RunRecord, cell: CellSummary) -> Speed | None:
-    """Texts a second of a cell that embeds; None for any other."""
+    """Return texts per second of a configuration that embeds; None for any other."""
     found = cell.metrics.get(EMBEDDING)
     remark = " by ".join(filter(None, (_model_of(run, cell.settings)[0], str(cell.settings.get("backend", "")))))
     return Speed(found, _provenance(run), remark) if found and found.value > 0 else None
 
 
 def _fastest(speeds: Iterable[tuple[str, Speed | None]]) -> dict[str, Speed]:
-    """Of each machine the fastest."""
+    """Return the fastest speed of each machine."""
     best: dict[str, Speed] = {}
     for machine, speed in speeds:
         if speed and (machine not in best or speed.per_s.value > best[machine].per_s.value):
@@ -220,14 +221,20 @@ def _rate(run: RunRecord, cell: CellSummary, cells: Sequence[CellSummary]) -> Ra
 
 
 def _basis(run: RunRecord, cell: CellSummary) -> str:
-    """What the figures of a cell rest on where that is little; of another program's runs the samples tell nothing."""
+    """Return a remark where a configuration's figures rest on weak data; empty for runs not measured here.
+
+    The samples of other programs' runs do not show what was disturbed.
+    """
     if run.origin != "measured":
         return ""
     return basis(run, run.samples[run.samples["cell"] == cell.number], cell.num_counted)
 
 
 def _prefilling(cell: CellSummary, cells: Sequence[CellSummary]) -> CellSummary:
-    """The cell itself, or the one of the same settings that has the prefill, as llama-bench measures it by itself."""
+    """Return the configuration itself, or the one with equal settings that has the prefill speed.
+
+    llama-bench measures prefill separately.
+    """
     alike = (other for other in cells if _configuration(other) == _configuration(cell))
     return next((one for one in (cell, *alike) if "prefill_per_s" in one.metrics), cell)
 
@@ -237,7 +244,7 @@ def _configuration(cell: CellSummary) -> dict[str, Any]:
 
 
 def _taken_over(rate: Rate, machine: str, ktokens_per_usd: float) -> Rate:
-    """`rate` as that of another machine."""
+    """Return `rate` as the assumed rate of another machine."""
     remark = f"as {rate.machine}, {rate.label}"
     generation = Speed(rate.generation.per_s, "assumed", remark)
     return replace(
@@ -253,7 +260,7 @@ def _taken_over(rate: Rate, machine: str, ktokens_per_usd: float) -> Rate:
 
 
 def _model_of(run: RunRecord, settings: Mapping[str, Any]) -> tuple[str, str]:
-    """Name of the model without folder and quantisation, and the quantisation."""
+    """Return the model's name without folder and quantisation, and the quantisation."""
     path = str(settings.get("model") or run.plan.get("model", ""))
     name = path.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf")
     written = quantisation_in(name)
@@ -262,7 +269,7 @@ def _model_of(run: RunRecord, settings: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _num_streams(settings: Mapping[str, Any]) -> int | None:
-    """Requests answered together; None where the settings do not tell."""
+    """Return the number of requests answered concurrently; None where the settings do not include it."""
     if settings.get("users"):
         return int(settings["users"])
     with suppress(ConfigError, KeyError, TypeError, ValueError):
@@ -272,7 +279,7 @@ def _num_streams(settings: Mapping[str, Any]) -> int | None:
 
 
 def _exactly(value: float) -> Interval:
-    """A figure without an interval."""
+    """Return a value as an interval with unknown bounds."""
     return Interval(value, math.nan, math.nan, 1)
 
 

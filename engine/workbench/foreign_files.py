@@ -1,6 +1,7 @@
-"""Files and pasted text of other workbenches, programs and people: recognised by content, read, checked.
+"""Import formats: recognise files and pasted text by content, read and validate them.
 
-Only `import_program` calls it where a workbench serves pages: what it reads may be hostile.
+They come from other workbenches, programs and people and may be hostile: where a workbench serves pages, only
+`import_program` calls this module.
 """
 
 import re
@@ -11,9 +12,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from engine.bench.analysis.summary import summarise
 from engine.bench.exchange import files as exchange
 from engine.bench.exchange.logs import LoggedStep, is_timing_log, read_candidate_log
-from engine.bench.findings.summary import summarise
 from engine.content_ids import content_id
 from engine.errors import ConfigError, HistoryError
 from engine.history import TrialRecord, run_from_bytes
@@ -23,7 +24,7 @@ from engine.history.trial_file import trial_from_bytes
 from engine.reference.lines import read_lines
 from engine.reference.machines import noted_run
 from engine.runs import RunRecord
-from engine.workbench.candidate_trial import trial_of_log
+from engine.workbench.logprob_log import trial_of_log
 from engine.workbench.parquet_runs import runs_of_parquet
 
 Kind = Literal["run", "trial", "archive", "llama-bench", "timing log", "candidates", "parquet", "lines"]
@@ -51,7 +52,7 @@ _HINTS = {
 
 
 class Arrival(NamedTuple):
-    """What a file holds. Of an archive only `counts` is known before it is taken in; num: rows of any kind."""
+    """Contents of a file to import. num: rows of any kind. Of an archive, only counts are known before the import."""
 
     kind: Kind
     num: int
@@ -61,7 +62,7 @@ class Arrival(NamedTuple):
 
 
 def read_arrival(name: str, data: bytes | Path) -> Arrival:
-    """What a file holds, read and checked; raises ConfigError or HistoryError that says why it cannot be read."""
+    """Read and validate a file to import. Raises ConfigError or HistoryError with the reason where it is unreadable."""
     if is_archive(data):
         return _archive(name, data)
     content = _content(name, data)
@@ -69,7 +70,7 @@ def read_arrival(name: str, data: bytes | Path) -> Arrival:
         return _of_runs("run", [replace(run_from_bytes(content, name), origin=name)])
     if content.startswith(b"PAR1"):
         return _of_runs("parquet", runs_of_parquet(content, name))
-    if content.startswith(b"\xde\x00"):  # the map that a trial's file is, and no text
+    if content.startswith(b"\xde\x00"):  # header of the map in a trial's file; never the start of a text
         return _trial(name, content)
     return _of_text(name, content)
 
@@ -95,13 +96,12 @@ def _of_text(name: str, content: bytes) -> Arrival:
         rows = [timing._asdict() for timing in timings]
         return Arrival("lines", len(rows), rows, runs=(noted_run(timings, machine=Path(name).stem),))
     raise ConfigError(
-        f"{name} is nothing that is known here: it begins with {start[:SHOWN]!r}. Known are "
-        f"{', '.join(LABELS.values())}."
+        f"{name}: the format is not known; it begins with {start[:SHOWN]!r}. Known are {', '.join(LABELS.values())}."
     )
 
 
 def _hint(start: str) -> str:
-    """Why a file of a known kind cannot be taken in, and what can; empty for any other."""
+    """Return why a file of a known kind cannot be imported and what to import instead; empty for other files."""
     if start.startswith("{") and '"completion":' in start:
         return "it is a trial for other programs, without its tokenizer: export the trial as an archive"
     return next((told for beginning, told in _HINTS.items() if start.startswith(beginning)), "")
@@ -119,11 +119,11 @@ def _content(name: str, data: bytes | Path) -> bytes:
         raise ConfigError(f"{name} cannot be read: {error}. Check that it is there and may be read.") from error
 
 
-# what each kind holds
+# contents of each kind
 
 
 def is_archive(data: bytes | Path) -> bool:
-    """Whether a file is an archive, by the manifest in it."""
+    """Return whether a file is an archive: a ZIP file with a manifest."""
     try:
         with zipfile.ZipFile(BytesIO(data) if isinstance(data, bytes) else data) as content:
             return MANIFEST in content.namelist()
@@ -161,7 +161,7 @@ def _of_runs(kind: Kind, runs: Sequence[RunRecord]) -> Arrival:
 
 
 def _cell_rows(runs: Sequence[RunRecord]) -> Iterable[dict[str, Any]]:
-    """A row for each cell: its medians by metric."""
+    """Yield a row for each configuration: its medians by metric."""
     for run in runs:
         for cell in summarise(run).cells:
             medians = {name: interval.value for name, interval in cell.metrics.items()}

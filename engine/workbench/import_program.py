@@ -1,7 +1,7 @@
-"""The program that reads foreign files in a process of its own, within limits, and says what is in them.
+"""Import process: reads foreign files in a process of its own, within limits, and reports their contents.
 
-What is to be kept goes into a staging folder, a quarter of a second's work at a time, so that the parent hears how far
-it is. Memory that a hostile file would take is this process's alone.
+Data to be stored is written to a staging folder in steps of a quarter of a second, so that the parent receives progress
+reports. A hostile file can exhaust only this process's memory.
 """
 
 import logging
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.errors import EngineError, HistoryError
-from engine.history import TrialRecord, write_inbox
+from engine.history import TrialRecord, stage_kept, write_inbox
 from engine.history.archive_members import telling
 from engine.history.archive_reading import stage_archive
 from engine.history.staging import StagingWriter
@@ -28,14 +28,14 @@ _log = logging.getLogger(__name__)
 
 
 class Look(Message, frozen=True):
-    """Asks what a file is."""
+    """Request: recognise a file."""
 
     name: str
     path: str
 
 
 class Looked(Message, frozen=True):
-    """What a file is, how many rows it has, and the first of them."""
+    """Answer to Look: the kind of a file, its number of rows, and the first of them."""
 
     kind: Kind
     num: int
@@ -43,7 +43,7 @@ class Looked(Message, frozen=True):
 
 
 class Stage(Message, frozen=True):
-    """Asks for what a file holds in the staging folder; the next requests are GoOn until it is Staged."""
+    """Request: write a file's contents to the staging folder; GoOn requests follow until the answer is StagedFile."""
 
     name: str
     path: str
@@ -51,25 +51,36 @@ class Stage(Message, frozen=True):
 
 
 class GoOn(Message, frozen=True):
-    """Asks for more of what was begun."""
+    """Request: continue the staging in progress."""
 
 
 class Share(Message, frozen=True):
-    """How far it is, 0 to 1."""
+    """Answer: progress of the staging, 0 to 1."""
 
     share: float
 
 
 class StagedFile(Message, frozen=True):
-    """What lies in the staging folder now; of an archive without the ids."""
+    """Answer: contents of the finished staging folder; for an archive, without the ids."""
 
     kind: Kind
     run_ids: list[str]
     trial_ids: list[str]
 
 
+class StageKept(Message, frozen=True):
+    """Request: write the contents of an inbox file to the staging folder."""
+
+    path: str
+    folder: str
+
+
+class StagedKept(Message, frozen=True):
+    """Answer to StageKept: staging is finished."""
+
+
 class HandOver(Message, frozen=True):
-    """Asks for the runs and trials of a file as files of an inbox; an archive is left alone."""
+    """Request: write a file's runs and trials to an inbox; nothing is written for an archive."""
 
     name: str
     path: str
@@ -77,13 +88,13 @@ class HandOver(Message, frozen=True):
 
 
 class HandedOver(Message, frozen=True):
-    """What the file was."""
+    """Answer to HandOver: the kind of the file."""
 
     kind: Kind
 
 
 class ReadTexts(Message, frozen=True):
-    """Asks for the texts of a file, see `text_files.read_texts`."""
+    """Request: read the texts of a file, see `text_files.read_texts`."""
 
     name: str
     path: str
@@ -92,28 +103,28 @@ class ReadTexts(Message, frozen=True):
 
 
 class Texts(Message, frozen=True):
-    """The texts of a file."""
+    """Answer to ReadTexts: the texts of a file."""
 
     found: TextSet
 
 
-Request = Look | Stage | GoOn | HandOver | ReadTexts
-Answer = Looked | Share | StagedFile | HandedOver | Texts
+Request = Look | Stage | GoOn | StageKept | HandOver | ReadTexts
+Answer = Looked | Share | StagedFile | StagedKept | HandedOver | Texts
 
 
 def main(end: socket.socket) -> None:
-    """Serve the parent until it hangs up."""
+    """Serve requests of the parent process until it closes the connection."""
     serve(end, Request, _Reader().answer)
 
 
 class _Reader:
-    """Answers requests; of one that is being staged it keeps how far it is."""
+    """Handler of requests; holds the state of the staging in progress."""
 
     def __init__(self) -> None:
         self._staging: Iterator[Share | StagedFile] = iter(())
 
     def answer(self, request: Request) -> Answer:
-        """The answer to one request; raises EngineError where the file cannot be read."""
+        """Answer one request. Raises EngineError where the file cannot be read."""
         try:
             return self._answer(request)
         except (EngineError, MemoryError, RecursionError):
@@ -132,6 +143,9 @@ class _Reader:
                 return _looked(request)
             case Stage():
                 self._staging = _stage(request)
+            case StageKept():
+                stage_kept(Path(request.path), Path(request.folder))
+                return StagedKept()
             case HandOver():
                 return _hand_over(request)
             case ReadTexts():

@@ -1,4 +1,4 @@
-"""Import of foreign files: looked at and read in a child under limits, taken into the history from a staging folder."""
+"""Import: a child process under limits reads foreign files; the history imports them from a staging folder."""
 
 import shutil
 import tempfile
@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from engine.errors import ConfigError
+from engine.errors import ConfigError, WorkerDied
+from engine.files import check_utf8
 from engine.history import History
 from engine.history.archive_intake import take_in_staged
 from engine.process.limits import Limits
@@ -20,19 +21,19 @@ from engine.workbench.foreign_files import LABELS, Kind
 from engine.workbench.text_files import TextSet
 
 FOLDER = "imports"
-"""In the home folder: what is being imported, removed afterwards."""
+"""Subfolder of the home folder for files being imported; they are removed afterwards."""
 
 LIMITS = Limits(memory_bytes=3 << 30, cpu_s=120, file_bytes=32 << 30)
-"""The program itself has 0.5 GiB of address space, most of it untouched."""
+"""Limits of the child process; the program itself uses 0.5 GiB of address space, most of it untouched."""
 
 LOOK_S, READ_S = 60.0, 180.0
-"""Time for a preview, and for one piece of an import; a file of the largest size takes about a quarter of it."""
+"""Time limits of a preview and of one step of an import; the largest allowed file takes about a quarter of them."""
 
 _POLL_S = 0.1
 
 
 class Recognised(NamedTuple):
-    """What a file is, in words, how many rows it has, and the first of them as they are shown before it is kept."""
+    """Recognised file: its kind, with a label in words, its number of rows, and the first rows as a preview."""
 
     kind: Kind
     label: str
@@ -41,7 +42,7 @@ class Recognised(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What is kept now: ids of the runs and trials in the file (of an archive: those new here), and a sentence."""
+    """Result of an import: ids of the file's runs and trials (of an archive, only the new ones), and a sentence."""
 
     kind: Kind
     run_ids: tuple[str, ...]
@@ -50,18 +51,19 @@ class Taken(NamedTuple):
 
 
 class Importer:
-    """Reads files and pasted text in one child, which starts with the first of them. Any thread may call it.
+    """Importer of files and pasted text, read in one child process that starts on first use. Any thread may call it.
 
-    What cannot be read is a ConfigError or HistoryError that says why; what takes too much time or memory is
-    LimitExceeded.
+    Raises ConfigError or HistoryError, with the reason, for unreadable files, and LimitExceeded for those that take
+    too much time or memory.
     """
 
     def __init__(self, home: Path) -> None:
         self._folder = home / FOLDER
         self._lock = threading.Lock()
         self._service: Service | None = None
+        self._is_closed = False
         self._asking = ThreadPoolExecutor(1, "logitbench-import")
-        self._staging = threading.Lock()  # the child stages one file at a time
+        self._staging = threading.Lock()  # the child process stages one file at a time
 
     def __enter__(self) -> Self:
         return self
@@ -70,7 +72,7 @@ class Importer:
         self.close()
 
     def recognise(self, name: str, data: bytes | Path) -> Recognised:
-        """Look at a file, or at pasted text, without keeping anything."""
+        """Recognise and preview a file or pasted text without storing anything."""
         with self._file(data) as path:
             found: program.Looked = self._ask(program.Look(name, str(path)), LOOK_S, name)
         return Recognised(found.kind, LABELS[found.kind], found.num, found.rows)
@@ -82,11 +84,11 @@ class Importer:
         data: bytes | Path,
         on_progress: Callable[[float], object] = lambda _share: None,
     ) -> Taken:
-        """Keep what a file holds; what is here already stays as it is, and what was deleted is restored.
+        """Import a file: records already present stay unchanged, and deleted ones are restored.
 
-        What has no id of its own gets one made of its content, so that the same file twice is one run. `on_progress`
-        gets 0 to 1; what it raises ends the import with nothing kept. Raises HistoryError where the history takes no
-        more.
+        A record without an id gets one derived from its content, so that importing the same file twice gives one run.
+        `on_progress` gets 0 to 1; an exception from it ends the import with nothing stored. Raises HistoryError where
+        the history accepts no more.
         """
         with self._file(data) as path, tempfile.TemporaryDirectory(dir=self._folder) as folder:
             while not self._staging.acquire(timeout=_POLL_S):
@@ -105,31 +107,42 @@ class Importer:
         )
 
     def hand_over(self, name: str, path: Path, inbox: Path) -> Kind:
-        """Leave the runs and trials of a file in the inbox of the process that owns the history; not an archive's."""
-        found: program.HandedOver = self._ask(program.HandOver(name, str(path), str(inbox)), READ_S, name)
+        """Write a file's runs and trials to the inbox of the process that owns the history, except an archive's.
+
+        Returns the kind of the file.
+        """
+        with self._file(path) as file:
+            found: program.HandedOver = self._ask(program.HandOver(name, str(file), str(inbox)), READ_S, name)
         return found.kind
 
+    def stage_kept(self, path: Path, folder: Path) -> None:
+        """Write the trial or run of an inbox file to a staging folder, see `inbox.stage_kept`."""
+        self._ask(program.StageKept(str(path), str(folder)), LOOK_S, path.name)
+
     def read_texts(self, name: str, data: bytes, *, column: str | None = None, most: int | None = None) -> TextSet:
-        """The texts of a file, see `text_files.read_texts`."""
+        """Read the texts of a file, see `text_files.read_texts`."""
         with self._file(data) as path:
             answer: program.Texts = self._ask(program.ReadTexts(name, str(path), column, most), LOOK_S, name)
         return answer.found
 
     def warm(self) -> None:
-        """Start the child, so that the first file finds it there."""
+        """Start the child process in advance, so that the first file need not wait for it."""
         with self._lock:
             if self._service is None:
+                if self._is_closed:
+                    raise WorkerDied("files are not read any more: this workbench is being closed")
                 self._service = Service(program.__name__, does="reads files", answers=program.Answer, limits=LIMITS)
 
     def close(self) -> None:
-        """End the child. Safe to call twice."""
+        """End the child process. Safe to call twice."""
         with self._lock:
+            self._is_closed = True
             if self._service is not None:
                 self._service.close()
         self._asking.shutdown(wait=False)
 
     def _staged(self, request: program.Stage, on_progress: Callable[[float], object]) -> program.StagedFile:
-        """Have a file staged; what `on_progress` raises ends the child and is raised."""
+        """Stage a file in the child process; an exception from `on_progress` ends the child and is raised."""
         share = 0.0
         asked: program.Request = request
         while True:
@@ -158,11 +171,12 @@ class Importer:
 
     @contextmanager
     def _file(self, data: bytes | Path) -> Iterator[Path]:
-        """The path of what is to be read; what is in memory lies in a file meanwhile."""
+        """Yield the path of the data to read; data in memory is written to a temporary file."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if isinstance(data, Path):
                 path = data.absolute()
+                check_utf8(path, ConfigError)
             else:
                 handle, name = tempfile.mkstemp(dir=self._folder)
                 path = Path(name)
@@ -180,7 +194,7 @@ class Importer:
 
 
 def remove_leftovers(home: Path) -> None:
-    """Remove what an import left that was killed; only the process that owns the home folder may."""
+    """Remove the files of a killed import; only the process that owns the home folder may call this."""
     shutil.rmtree(home / FOLDER, ignore_errors=True)
 
 

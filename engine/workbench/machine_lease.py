@@ -1,4 +1,4 @@
-"""Leases of the machine: measurements have it alone, work somebody waits for shares it, background work yields."""
+"""Machine leases: measurements run exclusively, work that a caller waits for shares, background work yields."""
 
 import threading
 from types import TracebackType
@@ -7,11 +7,11 @@ from typing import Literal, Self
 from engine.errors import ConfigError, PoolClosed
 
 Kind = Literal["measurement", "benchmark", "shared", "interactive", "background"]
-"""What a lease is for.
+"""Purpose of a lease.
 
-measurement: nothing else runs beside it. benchmark: a measurement which lets interactive work run between its samples.
-shared: work that somebody waits for, such as a download. interactive: trials, comparisons of them and loads of the
-model that they run on. background: work that nobody waits for.
+measurement: nothing else runs at the same time. benchmark: a measurement that lets interactive work run between its
+samples. shared: work that a user waits for, such as a download. interactive: trials, comparisons of them and loads of
+the model that they run on. background: work that nobody waits for.
 """
 
 EXCLUSIVE: frozenset[Kind] = frozenset({"measurement", "benchmark"})
@@ -23,14 +23,14 @@ _BESIDE: dict[Kind, frozenset[Kind]] = {
     "interactive": frozenset({"background", "benchmark", "interactive", "shared"}),
     "background": frozenset(),
 }
-"""Kinds of leases beside which one of each kind is granted; an exclusive one then waits for background work to end."""
+"""For each kind, the held kinds with which it is granted; an exclusive lease then waits for background work to end."""
 
 YIELDS_WITHIN_S = 15.0
-"""Longest wait for background work to end: a model that it loads is loaded to its end."""
+"""Longest wait for background work to end: it finishes a model load in progress."""
 
 
 class MachineBusy(ConfigError):
-    """The machine cannot be had now. holder: who has it, in words."""
+    """Error: the machine is in use. holder: name of the lease that has it."""
 
     def __init__(self, text: str, holder: str) -> None:
         super().__init__(text)
@@ -38,7 +38,7 @@ class MachineBusy(ConfigError):
 
 
 class Lease:
-    """A share of the machine, or all of it, until `release`; also a context manager."""
+    """Shared or exclusive use of the machine until `release`; also a context manager."""
 
     def __init__(self, machine: "MachineLease", name: str, kind: Kind) -> None:
         self.name, self.kind = name, kind
@@ -47,7 +47,7 @@ class Lease:
         self._machine = machine
 
     def release(self) -> None:
-        """Give it back; safe to call twice."""
+        """Release the lease. Safe to call twice."""
         self._machine._release(self)
 
     def __enter__(self) -> Self:
@@ -69,18 +69,19 @@ class MachineLease:
 
     @property
     def is_measuring(self) -> bool:
-        """True while a measurement has the machine, or waits for background work to end."""
+        """True while a measurement holds the machine or waits for background work to end."""
         return any(lease.kind in EXCLUSIVE for lease in self._leases())
 
     @property
     def busy_with(self) -> str:
-        """What has the machine, in words, background work left out; empty where nothing does."""
+        """Name of the first lease held, background work excluded; empty if there is none."""
         return next((lease.name for lease in self._leases() if lease.kind != "background"), "")
 
     def acquire(self, name: str, kind: Kind) -> Lease:
-        """A lease for what `name` says, at the beginning of a sentence; a measurement waits for background work to end.
+        """Acquire a lease; a measurement first waits for background work to end.
 
-        Raises MachineBusy where somebody else holds what it cannot be beside, PoolClosed after close().
+        name: the work, worded to begin a sentence. Raises MachineBusy where a lease of an incompatible kind is held,
+        PoolClosed after close().
         """
         with self._changed:
             self._check(name, kind)
@@ -91,7 +92,7 @@ class MachineLease:
             return lease
 
     def close(self) -> None:
-        """Grant no more leases; who waits for one gets PoolClosed."""
+        """Grant no more leases; waiting callers get PoolClosed."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -108,7 +109,7 @@ class MachineLease:
             raise _refusal(holder, kind)
 
     def _await_background(self, lease: Lease) -> None:
-        """Wait until no background lease is held. The new one counts already, so that nothing else begins meanwhile."""
+        """Wait until no background lease is held; the new lease is already in force, so that nothing else begins."""
         try:
             for held in self._background():
                 held.is_unwanted = True

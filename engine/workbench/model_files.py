@@ -1,4 +1,4 @@
-"""Model files that are fetched or made, one at a time, beside whatever else a workbench does."""
+"""Model file tasks: download, quantise or synthesise models in the background, one at a time."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,9 +26,9 @@ Files = Download | Task[Path]
 
 
 class FileTask(Task[tuple[Path, ...]]):
-    """Download or making of one model: its files.
+    """Task that downloads or makes one model; its result is the model's files.
 
-    `prepare` gives the task that does it; in the background, as it may have to ask the hub what there is.
+    `prepare` returns the task that does the work; it is called in the background, as it may have to query the hub.
     """
 
     def __init__(self, kind: Kind, name: str, prepare: Callable[[], Files]) -> None:
@@ -39,15 +39,15 @@ class FileTask(Task[tuple[Path, ...]]):
 
     @property
     def can_discard(self) -> bool:
-        """True where a download ended early, so that part of it may lie on the disk."""
+        """True where a download ended early, so that a partial file may be on disk."""
         return isinstance(self._files, Download) and self.error is not None
 
     def anew(self) -> "FileTask":
-        """The same once more, not begun; a download goes on where it stopped."""
+        """Return the same task anew, not started; a download resumes where it stopped."""
         return FileTask(self.kind, self.name, self._prepare)
 
     def discard(self) -> None:
-        """Remove what had come of a download that ended early. Raises DownloadError where it cannot be removed."""
+        """Remove the partial files of a download that ended early. Raises DownloadError where that fails."""
         if self.can_discard and isinstance(self._files, Download):
             self._files.discard()
 
@@ -61,7 +61,7 @@ class FileTask(Task[tuple[Path, ...]]):
 
 
 class ModelFiles:
-    """Fetches or makes one model at a time, into the first folder of models. Any thread may call it."""
+    """Runner of model file tasks, one at a time, into the first model folder. Any thread may call it."""
 
     def __init__(self, settings: Settings, machine: MachineLease) -> None:
         self._settings, self._machine = settings, machine
@@ -69,12 +69,15 @@ class ModelFiles:
 
     @property
     def task(self) -> FileTask | None:
-        """What is being done, else what was done last, until `dismiss`."""
+        """The running task, else the last one until `dismiss`."""
         return self._tasks.last
 
     def get(self, name: str, wanted: str = "", endpoint: str = "") -> None:
-        """Fetch a model, named as `engine.models.catalogue.look_up` takes it. Raises ConfigError where one is being
-        fetched or made already, and while something is measured; what else goes wrong is the task's `error`."""
+        """Download a model, named as in `engine.models.catalogue.look_up`.
+
+        Raises ConfigError while another model is being downloaded or made, or a measurement is running; any other
+        failure is the task's `error`.
+        """
 
         def prepare() -> Download:
             repository, choice = look_up(name, wanted, endpoint)
@@ -85,8 +88,10 @@ class ModelFiles:
     def quantise(
         self, source: Path, type_name: str, *, imatrix: Path | None = None, may_requantise: bool = False
     ) -> None:
-        """Make a quantisation of the model at `source`, kept at `quantisation_path`; options as of QuantiseJob. Raises
-        as `get`, and ModelError."""
+        """Quantise the model at `source` into the file at `quantisation_path`; options as in QuantiseJob.
+
+        Raises as `get`, and ModelError.
+        """
         target = quantisation_path(read_model(source), type_name, self._settings)
 
         def prepare() -> QuantiseJob:
@@ -99,15 +104,17 @@ class ModelFiles:
         self._start(FileTask("quantise", target.name, prepare))
 
     def synthesise(self, shape: str, quantisation: str) -> None:
-        """Write a model of random weights in a shape of `engine.models.shapes`. Raises as `get`, and ConfigError where
-        it is there."""
+        """Write a model of random weights in a shape of `engine.models.shapes`.
+
+        Raises as `get`, and ConfigError where the file exists already.
+        """
         path = self._settings.models / f"{shape}-{quantisation}.gguf"
         if path.exists():
             raise ConfigError(f"{path} is here already; it would come out the same.")
         self._start(FileTask("synthesise", path.name, lambda: _synthesis(shape, quantisation, path)))
 
     def kept(self, entry: Entry) -> Path | None:
-        """Where a model of the catalogue lies that was fetched before; None where it was not."""
+        """Return the path of a downloaded model of the catalogue; None where it has not been downloaded."""
         folder = self._settings.models / entry.repository
         if not entry.quantisation:
             return folder if (folder / "modules.json").is_file() else None
@@ -115,24 +122,27 @@ class ModelFiles:
         return next((path for path in files if quantisation_in(path.name) == entry.quantisation), None)
 
     def again(self) -> None:
-        """Begin anew what was stopped or failed; a download goes on where it was. Raises as `get`."""
+        """Restart the task that was stopped or failed; a download resumes. Raises as `get`."""
         task = self.task
         if task is not None and not task.is_running:
             self._start(task.anew())
 
     def stop(self) -> None:
-        """End what is being done; nothing happens where nothing is."""
+        """Stop the running task, if there is one."""
         self._tasks.stop()
 
     def dismiss(self, *, discard: bool = False) -> None:
-        """Forget what was done last; `discard`: with what had come of it. Raises DownloadError where that stays."""
+        """Forget the last task.
+
+        discard: also remove its partial files. Raises DownloadError where they cannot be removed.
+        """
         task = self.task
         if task is not None and not task.is_running and discard:
             task.discard()
         self._tasks.dismiss()
 
     def close(self) -> None:
-        """End what is being done, and wait for that."""
+        """Stop the running task and wait for it to end."""
         self._tasks.close()
 
     def _start(self, task: FileTask) -> None:
@@ -140,15 +150,17 @@ class ModelFiles:
 
 
 def quantisation_path(source: ModelFile, type_name: str, settings: Settings) -> Path:
-    """Where a quantisation is kept: beside its model, but in the first folder of models where that belongs to another
-    program or ships, since such folders are left as they are."""
+    """Return the path of a quantisation: in its model's folder, or in the first model folder.
+
+    The latter where the model's folder belongs to another program or ships, since such folders are not modified.
+    """
     others = [place.folder for place in find_places(settings) if not place.is_own]
     is_foreign = any(source.path.absolute().is_relative_to(folder) for folder in others)
     return target_path(source, type_name, settings.models if is_foreign else None)
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that models are kept in, where it is not there. Raises ModelError."""
+    """Create a folder for models where it does not exist. Raises ModelError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -156,7 +168,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _synthesis(shape: str, quantisation: str, path: Path) -> Task[Path]:
-    """The writing of a model of random weights. Raises ConfigError for a shape or type that there is not."""
+    """Return the task that writes a model of random weights. Raises ConfigError for an unknown shape or type."""
     total_bytes = weights_bytes(shape_named(shape), quantisation)
 
     def write(task: Task[Path]) -> Path:

@@ -1,4 +1,4 @@
-"""The model files of this machine with what is known before one is loaded: memory, page cache, speed."""
+"""Model library: the model files of this machine with memory, page cache and speed figures before loading."""
 
 import contextlib
 from collections.abc import Iterable, Sequence
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from math import nan
 from typing import Literal, NamedTuple
 
-from engine.bench.findings.limits import Limits
-from engine.bench.measuring.machine import fingerprint, fingerprint_hash
-from engine.bench.measuring.page_cache import resident_share
+from engine.bench.analysis.limits import Limits
+from engine.bench.measurement.machine import fingerprint, fingerprint_hash
+from engine.bench.measurement.page_cache import resident_share
 from engine.history import History
 from engine.history.filters import Filter
 from engine.models import BrokenFile, LibraryEntry, MemoryEstimate, ModelFile, estimate
-from engine.workbench.model_slot import default_spec
+from engine.workbench.model_manager import default_spec
 
 METRIC = "decode_per_s"
 
@@ -20,7 +20,7 @@ Provenance = Literal["measured here", "estimated"]
 
 
 class Speed(NamedTuple):
-    """Tokens a second of one sequence: the best cell measured on this machine, or bandwidth over bytes of weights."""
+    """Tokens per second of one sequence: the best measured on this machine, or bandwidth over bytes of weights."""
 
     decode_per_s: float
     provenance: Provenance
@@ -28,10 +28,10 @@ class Speed(NamedTuple):
 
 @dataclass(frozen=True)
 class LibraryModel:
-    """A model that can be used. needed: for a pool as it is loaded where nobody chose parameters.
+    """A usable model. needed: memory estimate of a pool with default parameters.
 
-    resident: share of its files in the page cache, 0 to 1, NaN where the system does not tell. speed: None where
-    nothing was measured and the machine's limits are not known.
+    resident: share of its files in the page cache, 0 to 1, NaN where the system does not report it. speed: None where
+    nothing was measured and the machine's limits are unknown.
     """
 
     entry: LibraryEntry
@@ -44,7 +44,7 @@ class LibraryModel:
 def look_at(
     entries: Iterable[LibraryEntry], history: History | None = None, limits: Limits | None = None
 ) -> list[LibraryModel]:
-    """What is known of those entries that can be used. Raises HistoryError where the history cannot be read."""
+    """Return the usable entries with their figures. Raises HistoryError where the history is unreadable."""
     usable = [(entry, entry.file) for entry in entries if not isinstance(entry.file, BrokenFile)]
     measured = _measured([file for _entry, file in usable], history) if history else {}
     return [
@@ -54,7 +54,7 @@ def look_at(
 
 
 def in_memory(file: ModelFile) -> float:
-    """Share of a model's files that lies in the page cache; NaN where the system does not tell."""
+    """Return the share of a model's files in the page cache, 0 to 1; NaN where the system does not report it."""
     with contextlib.suppress(OSError):
         sizes = [path.stat().st_size for path in file.files]
         shares = [resident_share(path) for path in file.files]
@@ -63,7 +63,7 @@ def in_memory(file: ModelFile) -> float:
 
 
 def _speed(file: ModelFile, measured: dict[str, float], limits: Limits | None) -> Speed | None:
-    """What was measured goes before the roofline of decoding: each token reads all weights once."""
+    """Return the measured speed, else the roofline of decoding: each token reads all weights once."""
     if file.path.stem in measured:
         return Speed(measured[file.path.stem], "measured here")
     if limits is None or not file.weights_bytes:
@@ -72,7 +72,7 @@ def _speed(file: ModelFile, measured: dict[str, float], limits: Limits | None) -
 
 
 def _measured(files: Sequence[ModelFile], history: History) -> dict[str, float]:
-    """The best speed of a sequence that this machine reached, by the name of the file as cells have it."""
+    """Return the best decode speed of a sequence on this machine, by the file's name without its suffix."""
     machine = fingerprint_hash(fingerprint())
     known = set(history.find.choices("run").models)
     found = {}

@@ -1,6 +1,6 @@
-"""Parquet from elsewhere as runs: a table of samples, or rows of llama-bench."""
+"""Import of runs from Parquet: a table of samples, or rows of llama-bench."""
 
-import io
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from engine.bench.exchange.files import run_of
 from engine.bench.exchange.llama_bench_rows import checked_row
@@ -28,25 +28,32 @@ MOST_RUNS = 1_000
 
 
 def runs_of_parquet(content: bytes, name: str) -> list[RunRecord]:
-    """The runs in a table: one for all rows of llama-bench, one for each `run_id` of samples.
+    """Read the runs of a table: one for all rows of llama-bench, or one for each `run_id` of samples.
 
-    Samples have the columns of engine.samples.SAMPLE, `flag` as its word; `label` names the cell of a row. A run keeps
-    its id where that is a UUID. Raises ConfigError for another table and for what no sample can be.
+    Samples have the columns of engine.samples.SAMPLE, `flag` as a word; `label` names the configuration of a row. A run
+    keeps its id if that is a UUID. Raises ConfigError for any other table and for invalid samples.
     """
     try:
-        table = ParquetTable(io.BytesIO(content), most_rows=MOST_SAMPLES, longest_list=MOST_BENCH_SAMPLES)
-        if not table.num_rows:
-            raise ConfigError("it has no rows")
-        if "n_prompt" in table.names:
-            return [replace(run_of(_bench_rows(table), name), id=content_id(content))]
-        missing = [column for column in ALWAYS if column not in table.names]
-        if missing:
-            raise ConfigError(f"it has columns neither of samples ({missing[0]} is missing) nor of llama-bench")
-        return list(_runs(table, content, name))
+        with tempfile.NamedTemporaryFile() as copy:
+            copy.write(content)
+            copy.flush()
+            return _runs_in(copy.name, content, name)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ConfigError(f"{name} cannot be read as Parquet: {error}") from error
+
+
+def _runs_in(path: str, content: bytes, name: str) -> list[RunRecord]:
+    table = ParquetTable(path, most_rows=MOST_SAMPLES, longest_list=MOST_BENCH_SAMPLES)
+    if not table.num_rows:
+        raise ConfigError("it has no rows")
+    if "n_prompt" in table.names:
+        return [replace(run_of(_bench_rows(table), name), id=content_id(content))]
+    missing = [column for column in ALWAYS if column not in table.names]
+    if missing:
+        raise ConfigError(f"it has columns neither of samples ({missing[0]} is missing) nor of llama-bench")
+    return list(_runs(table, content, name))
 
 
 def _bench_rows(table: ParquetTable) -> list[dict[str, Any]]:
@@ -77,7 +84,7 @@ def _runs(table: ParquetTable, content: bytes, name: str) -> Iterator[RunRecord]
 
 
 def _coded(table: pa.Table, column: str) -> tuple[list[str | None], npt.NDArray[np.int64]]:
-    """The different values of a column of texts, and for each row the number of its own; None is the last of them."""
+    """Return the distinct values of a text column, None as the last of them, and each row's index into them."""
     if column not in table.column_names:
         return [None], np.zeros(len(table), np.int64)
     coded = table[column].unify_dictionaries().combine_chunks()
@@ -90,9 +97,9 @@ def _run(id: str | None, samples: Samples, labels: list[str | None], content: by
         raise ConfigError("two samples of one run have the same position")
     known = dict(zip(samples["cell"].tolist()[::-1], labels[::-1], strict=True))
     if len(known) > MOST_CELLS:
-        raise ConfigError(f"it has {len(known):,} cells; up to {MOST_CELLS:,} are read")
+        raise ConfigError(f"it has {len(known):,} configurations; up to {MOST_CELLS:,} are read")
     cells = tuple(
-        CellRecord(number=number, label=known[number] or f"cell {number}", settings={}, status="done")
+        CellRecord(number=number, label=known[number] or f"configuration {number}", settings={}, status="done")
         for number in sorted(known)
     )
     return RunRecord(

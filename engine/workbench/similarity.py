@@ -1,4 +1,4 @@
-"""How alike vectors of length 1 are, and where they lie beside each other. Pure; numbers in, numbers out."""
+"""Similarity of vectors of length 1: cosines, nearest neighbours, ordering and projection. Pure functions."""
 
 from typing import NamedTuple
 
@@ -10,9 +10,9 @@ from engine.results import Floats
 
 
 class Projection(NamedTuple):
-    """Points (n, 2) along the two directions in which vectors differ most; shares (2,): of the variance in each.
+    """Points (n, 2) along the two directions of largest variance; shares (2,): the share of the variance in each.
 
-    shares are 0 where all vectors are the same.
+    shares are 0 where all vectors are equal.
     """
 
     points: Floats
@@ -20,7 +20,7 @@ class Projection(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Numbers of two texts, from 0, and the cosine between them."""
+    """Indices of two texts, from 0, and the cosine between them."""
 
     first: int
     second: int
@@ -28,28 +28,28 @@ class Pair(NamedTuple):
 
 
 def cosines(vectors: Floats) -> Floats:
-    """Each vector with each: (n, n), 1 on the diagonal, from -1 to 1."""
+    """Return the cosines of all pairs of vectors: (n, n), from -1 to 1, 1 on the diagonal."""
     found: Floats = np.clip(vectors @ vectors.T, -1.0, 1.0)
     np.fill_diagonal(found, 1.0)
     return found
 
 
 def nearest(vectors: Floats, vector: Floats, count: int, *, without: int | None = None) -> list[tuple[int, float]]:
-    """Numbers of the vectors most like `vector`, with their cosines, the nearest first; `without` one of them."""
+    """Return the indices and cosines of the vectors nearest to `vector`, nearest first; `without` is excluded."""
     alike = np.clip(vectors @ vector, -1.0, 1.0)
     order = [number for number in np.argsort(-alike, kind="stable").tolist() if number != without]
     return [(number, float(alike[number])) for number in order[:count]]
 
 
 def most_alike(alike: Floats) -> Pair:
-    """The two, of two or more, with the largest cosine; of several the first."""
+    """Return the pair with the largest cosine, the first of equals, from the cosines of two or more texts."""
     above = np.where(np.triu(np.ones_like(alike), 1) > 0, alike, -np.inf)
     first, second = np.unravel_index(int(np.argmax(above)), above.shape)
     return Pair(int(first), int(second), float(above[first, second]))
 
 
 def like_beside_like(alike: Floats) -> list[int]:
-    """An order in which texts that are alike stand together: leaves of average linkage over 1 - cosine."""
+    """Return an order that places similar texts next to each other: leaves of average linkage over 1 - cosine."""
     if len(alike) < 3:
         return list(range(len(alike)))
     distances = squareform(1.0 - alike.astype(np.float64), checks=False)
@@ -58,9 +58,9 @@ def like_beside_like(alike: Floats) -> list[int]:
 
 
 def project(vectors: Floats) -> Projection:
-    """Principal components of one or more vectors, by singular values.
+    """Project one or more vectors onto their first two principal components, by singular value decomposition.
 
-    The sign, which is free, makes the point farthest out in each direction positive.
+    The sign, which is arbitrary, is chosen so that the point farthest out in each direction is positive.
     """
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     left, values, _right = np.linalg.svd(centred, full_matrices=False)

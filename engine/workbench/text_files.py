@@ -1,4 +1,4 @@
-"""Texts of a file that somebody brings: tables, JSON lines, plain lines; bounded, and read as what they are."""
+"""Text files: reads the texts of user-supplied tables, JSON lines and plain lines, within bounds."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ MOST_BYTES = 64 << 20
 TABLES, JSON_LINES = (".csv", ".tsv"), (".jsonl", ".ndjson")
 TEXT_NAMES = ("text", "sentence", "prompt", "content", "document", "question", "output")
 GROUP_NAMES = ("group", "label", "category", "topic", "language")
-"""Columns taken for the texts, and for what they are coloured by, unless told; of others, the one with most text."""
+"""Column names recognised as texts (else the column with the most text) and as the groups that set their colours."""
 
 _LOOKED_AT = 100
 _MAGIC = {
@@ -33,8 +33,8 @@ _MAGIC = {
 class TextSet:
     """Texts in the order of the file.
 
-    groups: one a text, empty where there are none. columns: those that could be read, `column` the one that was;
-    empty for plain lines. num_left_out: texts after the bound.
+    groups: one for each text, empty where there are none. columns: names of all columns with text; column: the one
+    that was read; both empty for plain lines. num_left_out: number of texts beyond the limit.
     """
 
     texts: tuple[str, ...]
@@ -45,16 +45,17 @@ class TextSet:
 
 
 def shipped_texts() -> TextSet:
-    """The sentences that ship, in several languages; each has its subject as group."""
+    """Return the shipped sentences in several languages; the group of each is its subject."""
     path = shipped("prompts", "sentences.jsonl")
     return read_texts(path.name, path.read_bytes())
 
 
 def read_texts(name: str, data: bytes, *, column: str | None = None, most: int | None = None) -> TextSet:
-    """The texts of a CSV or TSV table with a header, of JSON lines, or of plain lines, by the ending of `name`.
+    """Read the texts of a CSV or TSV table with a header, of JSON lines, or of plain lines, by the ending of `name`.
 
-    column: of a table or of JSON objects; None: chosen by its name, else the one with most text. Blank lines are passed
-    over, empty cells are texts. Raises ConfigError for what is not what its name says, and where there is no text.
+    column: of a table or of JSON objects; None: chosen by its name, else the one with the most text. most: limit on the
+    number of texts returned. Blank lines are skipped, empty cells are texts. Raises ConfigError for content that does
+    not match the name's ending, and where there is no text.
     """
     text = _decoded(name, data)
     ending = PurePath(name).suffix.lower()
@@ -93,7 +94,7 @@ def _decoded(name: str, data: bytes) -> str:
 
 
 def _table(name: str, text: str) -> Iterator[dict[str, Any]]:
-    """Rows under the names of the header; the first of two columns of one name counts."""
+    """Yield rows as mappings by column name; of two columns with the same name the first counts."""
     start = text.lstrip()[:1]
     if start and start in "{[<":
         told = "HTML or XML" if start == "<" else "JSON, which is read line by line from .jsonl"
@@ -153,6 +154,6 @@ def _of_rows(name: str, rows: Sequence[Mapping[str, Any]], column: str | None) -
 
 
 def _named(columns: Mapping[str, int], names: Sequence[str]) -> str:
-    """The first of these names among the columns, whatever its capitals; empty for none."""
+    """Return the column that matches the first of these names, ignoring case; empty for none."""
     by_name = {key.strip().lower(): key for key in columns}
     return next((by_name[name] for name in names if name in by_name), "")

@@ -1,4 +1,4 @@
-"""A trial of this workbench as the history keeps it, and as a line of the list of recent ones."""
+"""Trial records: a trial of this workbench as stored in the history and as listed among recent ones."""
 
 from engine.errors import ConfigError
 from engine.history import TrialRecord, TrialSummary
@@ -7,7 +7,7 @@ from engine.workbench.trials import Trial
 
 
 def summary_of(trial: Trial) -> TrialSummary:
-    """One line for the list of recent trials, of a trial that the history does not have yet."""
+    """Return the summary, for the list of recent trials, of a trial that is not in the history yet."""
     return TrialSummary(
         id=trial.id,
         created_at=trial.created_at,
@@ -22,14 +22,14 @@ def summary_of(trial: Trial) -> TrialSummary:
 
 
 def is_stepped_over(one: TrialSummary, newer: TrialSummary | None) -> bool:
-    """True where `newer` is the same text a step further, so that it holds all of `one`."""
+    """Return True where `newer` is a continuation of the step `one` and contains all of its text."""
     if newer is None or one.label != "step" or newer.label not in ("step", "continue"):
         return False
     return newer.title == one.title and newer.num_generated > one.num_generated
 
 
 def record_of(trial: Trial) -> TrialRecord:
-    """What the history keeps of a trial; raises ConfigError where it has no result."""
+    """Return the history's record of a trial. Raises ConfigError where it has no result."""
     completion = trial.completion
     if completion is None:
         raise ConfigError("This trial has no result to keep or to download: it still runs, or it failed.")

@@ -1,4 +1,4 @@
-"""A trial as the pages see it: what is to be run, what is running now, and what the history kept."""
+"""Trials as the pages see them: drafts, running trials and stored trials."""
 
 import math
 import threading
@@ -20,7 +20,7 @@ Message = dict[str, str]
 
 @dataclass(frozen=True)
 class Draft:
-    """What a person has written and chosen: everything a trial needs. `messages` empty: completion, not chat."""
+    """Draft of a trial: all of its inputs as the user set them. `messages` empty: completion, not chat."""
 
     prompt: str
     messages: tuple[Message, ...] = ()
@@ -30,10 +30,10 @@ class Draft:
 
 
 class Trial(ABC):
-    """What every trial can be asked, running or stored; counts are tokens, times seconds.
+    """Base of running and stored trials; counts are in tokens, times in seconds.
 
-    `draft` is what was asked for, `label` why it was made ("" for a run, else step, continue, regenerate, score or
-    recorded), `parent` the id of the trial it goes back to.
+    `draft` has its inputs, `label` its origin ("" for a plain run, else step, continue, regenerate, score, compared,
+    log or recorded), `parent` the id of the trial that it derives from.
     """
 
     id: str
@@ -48,61 +48,61 @@ class Trial(ABC):
     @property
     @abstractmethod
     def seed(self) -> int | None:
-        """The seed in use; None while the trial waits."""
+        """Seed in use; None while the trial waits."""
 
     @property
     @abstractmethod
     def prompt_ids(self) -> tuple[int, ...]:
-        """Prompt ids; empty while the trial waits."""
+        """Token ids of the prompt; empty while the trial waits."""
 
     @property
     @abstractmethod
     def prompt_steps(self) -> StepTable:
-        """The prompt's tokens."""
+        """Tokens of the prompt."""
 
     @property
     @abstractmethod
     def steps(self) -> StepTable:
-        """The generated tokens, growing while it runs."""
+        """Generated tokens, growing while it runs."""
 
     @property
     @abstractmethod
     def timings(self) -> Timings:
-        """Where its time went, up to now; of the last job where the trial was continued."""
+        """Time breakdown so far; of the last job where the trial was continued."""
 
     @property
     @abstractmethod
     def completion(self) -> Completion | None:
-        """All of it, once it ended well."""
+        """Complete result once it has ended without an error, else None."""
 
     @property
     def error(self) -> EngineError | None:
-        """What made it fail."""
+        """Error that made it fail, or None."""
         return None
 
     @property
     def queue_position(self) -> int | None:
-        """Its place among the jobs that wait, 1 for the next; None once it runs."""
+        """Position among the waiting jobs, 1 for the next; None once it runs."""
         return None
 
     @abstractmethod
     def done(self) -> bool:
-        """True once no further token comes."""
+        """Return True once no further tokens will come."""
 
     @abstractmethod
     def add_listener(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after any change, from another thread; returns the way to stop that."""
+        """Call `callback` after any change, from another thread; return a function that removes it."""
 
     @property
     def can_continue(self) -> bool:
-        """True where further tokens may follow: it ended well, not of its own accord, and the context has room."""
+        """True where it can be continued: it ended without an error or a stop, and the context has room."""
         completion = self.completion
         if completion is None or completion.finish_reason == "stop":
             return False
         return _num_context(len(completion.prompt_ids), len(completion.steps)) < self.pool.padded_n_ctx
 
     def status(self) -> dict[str, Any]:
-        """Live figures for the strip, ready for JSON."""
+        """Return live figures for the status strip, ready for JSON."""
         timings, position = self.timings, self.queue_position
         num_prompt, num_steps = len(self.prompt_ids), len(self.steps)
         state = "failed" if self.error else "done" if self.done() else "queued" if position else "running"
@@ -124,7 +124,7 @@ class Trial(ABC):
         }
 
     def ending(self) -> dict[str, Any]:
-        """How it ended, ready for JSON."""
+        """Return how it ended, ready for JSON."""
         completion = self.completion
         if completion is None:
             return {"error": str(self.error or "It ended without a result.")}
@@ -139,7 +139,7 @@ class Trial(ABC):
 
 
 class StoredTrial(Trial):
-    """A trial read from the history, or the recorded one that ships."""
+    """Trial read from the history, or the shipped recorded one."""
 
     def __init__(self, record: TrialRecord) -> None:
         self.record = record
@@ -150,45 +150,45 @@ class StoredTrial(Trial):
 
     @property
     def completion(self) -> Completion:
-        """What was stored."""
+        """Stored result."""
         return self.record.completion
 
     @property
     def seed(self) -> int:
-        """The seed that was used."""
+        """Seed that was used."""
         return self.completion.seed
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:
-        """The prompt's ids."""
+        """Token ids of the prompt."""
         return self.completion.prompt_ids
 
     @property
     def prompt_steps(self) -> StepTable:
-        """The prompt's tokens."""
+        """Tokens of the prompt."""
         return self.completion.prompt_steps
 
     @property
     def steps(self) -> StepTable:
-        """The generated tokens."""
+        """Generated tokens."""
         return self.completion.steps
 
     @property
     def timings(self) -> Timings:
-        """Where its time went."""
+        """Time breakdown."""
         return self.completion.timings
 
     def done(self) -> bool:
-        """True: what is stored has ended."""
+        """Return True: a stored trial has ended."""
         return True
 
     def add_listener(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Nothing comes any more: `callback` is not called."""
+        """Return a function that does nothing: a stored trial never changes, so `callback` is not called."""
         return lambda: None
 
 
 class LiveTrial(Trial):
-    """A trial of this process: a job of the pool, behind the tokens of the trial that it goes on from (`before`)."""
+    """Trial of this process: a job of the pool, preceded by the tokens of the trial that it continues (`before`)."""
 
     def __init__(
         self,
@@ -213,22 +213,22 @@ class LiveTrial(Trial):
 
     @property
     def seed(self) -> int | None:
-        """The seed in use; None while the trial waits."""
+        """Seed in use; None while the trial waits."""
         return self.job.seed
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:
-        """Prompt ids; empty while the trial waits."""
+        """Token ids of the prompt; empty while the trial waits."""
         return self._before.prompt_ids if self._before else tuple(self.job.prompt_ids or ())
 
     @property
     def prompt_steps(self) -> StepTable:
-        """The prompt's tokens."""
+        """Tokens of the prompt."""
         return self._before.prompt_steps if self._before else self.job.prompt_steps
 
     @property
     def steps(self) -> StepTable:
-        """The generated tokens, those of the trial before included."""
+        """Generated tokens, including those of the continued trial."""
         if self._all is None or self._before is None:
             return self.job.steps
         new = self.job.steps
@@ -242,27 +242,27 @@ class LiveTrial(Trial):
 
     @property
     def timings(self) -> Timings:
-        """Times of this job alone; what was decoded before counts as prompt."""
+        """Time breakdown of this job alone; earlier generated tokens count as prompt."""
         return self.job.timings
 
     @property
     def queue_position(self) -> int | None:
-        """Its place among the jobs that wait, 1 for the next; None once it runs."""
+        """Position among the waiting jobs, 1 for the next; None once it runs."""
         return None if self.job.is_started or self.job.done() else self.job.queue_position + 1
 
     def done(self) -> bool:
-        """True once no further token comes."""
+        """Return True once no further tokens will come."""
         return self.job.done()
 
     @property
     def error(self) -> EngineError | None:
-        """What made it fail; None while it runs."""
+        """Error that made it fail; None while it runs."""
         failure = self.job.exception() if self.job.done() else None
         return failure if isinstance(failure, EngineError) else None
 
     @property
     def completion(self) -> Completion | None:
-        """All of it, once it ended well; the text ends before the first stop string."""
+        """Complete result once it has ended without an error; its text ends before the first stop string."""
         if not self.job.done() or self.error:
             return None
         own = self.job.result()
@@ -281,16 +281,16 @@ class LiveTrial(Trial):
         )
 
     def add_listener(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after any change, from another thread; returns the way to stop that."""
+        """Call `callback` after any change, from another thread; return a function that removes it."""
         return self.job.add_listener(callback)
 
     def status(self) -> dict[str, Any]:
-        """Live figures for the strip, with the time of the last token (seconds since the epoch)."""
+        """Return live figures for the status strip, with the time of the last token (seconds since the epoch)."""
         elapsed = self.job.steps.records["elapsed_s"].sum()
         return {**super().status(), "decoded_at": self.created_at.timestamp() + float(elapsed)}
 
     def end(self) -> None:
-        """Note the moment at which it ended."""
+        """Record the current time as its end."""
         self._ended_at = time.monotonic()
 
     @property
@@ -300,13 +300,13 @@ class LiveTrial(Trial):
 
 
 def perplexity(steps: StepTable) -> float | None:
-    """exp of the mean surprise in nats over the tokens that carry figures; None where none does."""
+    """Return exp of the mean surprise in nats over the tokens with a logprob; None where there are none."""
     logprobs = [step.logprob for step in steps if step.logprob is not None]
     return math.exp(-sum(logprobs) / len(logprobs)) if logprobs else None
 
 
 def _num_context(num_prompt: int, num_steps: int) -> int:
-    """Tokens in the context; the one drawn last is not put into it, as nothing is predicted from it."""
+    """Return the number of tokens in the context; the last sampled token is never decoded, so it is not counted."""
     return num_prompt + max(num_steps - 1, 0)
 
 
@@ -316,12 +316,12 @@ def _copy(table: StepTable) -> StepTable:
 
 
 def _text_before(text: str, stops: tuple[str, ...]) -> str:
-    """`text` up to the first of the stop strings."""
+    """Return `text` up to the first stop string."""
     return text[: min((text.find(stop) for stop in stops if stop in text), default=len(text))]
 
 
 def _num_text_bytes(completion: Completion) -> int:
-    """Bytes of the steps that belong to the text: all of them, unless a stop string ended it."""
+    """Return the number of bytes of the steps that belong to the text: all of them, unless a stop string ended it."""
     if completion.finish_reason == "stop" and not _has_end(completion):
         return len(completion.text.encode())
     return len(completion.steps.vocabulary.join(completion.ids))
@@ -332,7 +332,7 @@ def _has_end(completion: Completion) -> bool:
 
 
 def _sentence(completion: Completion, n_ctx: int) -> str:
-    """Why it stopped, in words."""
+    """Return the reason why it stopped, in words."""
     if completion.finish_reason == "cancelled":
         return "You stopped it."
     if completion.finish_reason == "stop":

@@ -1,4 +1,4 @@
-"""The one object behind the pages: the pool and its model, the trials that run, and the history they are kept in."""
+"""Workbench: the object behind the pages, with the loaded model and its pool, running trials and the history."""
 
 import atexit
 import logging
@@ -23,20 +23,20 @@ from engine.pool.pool import Pool
 from engine.settings import Settings
 from engine.shutdown import close_all
 from engine.specs import Sampling
-from engine.workbench.backend_slot import BackendSlot
-from engine.workbench.bench_slot import BenchSlot
+from engine.workbench.backend_manager import BackendManager
+from engine.workbench.bench_manager import BenchManager
 from engine.workbench.compare_run import COMPARED
-from engine.workbench.compare_slot import CompareSlot
-from engine.workbench.embedding_slot import EmbeddingSlot
-from engine.workbench.history_slot import HistorySlot
-from engine.workbench.import_slot import ImportSlot
+from engine.workbench.comparison_manager import ComparisonManager
+from engine.workbench.embedding_manager import EmbeddingManager
+from engine.workbench.history_manager import HistoryManager
+from engine.workbench.import_manager import ImportManager
 from engine.workbench.importer import Importer, remove_leftovers
-from engine.workbench.load_order_slot import LoadOrderSlot
+from engine.workbench.load_order_manager import LoadOrderManager
 from engine.workbench.machine_lease import Lease, MachineLease
-from engine.workbench.meaning_slot import MeaningSlot
 from engine.workbench.model_files import ModelFiles
-from engine.workbench.model_slot import ModelSlot, ModelState
-from engine.workbench.tokenizer_slot import TokenizerSlot
+from engine.workbench.model_manager import ModelManager, ModelState
+from engine.workbench.semantic_index import SemanticIndex
+from engine.workbench.tokenizer_manager import TokenizerManager
 from engine.workbench.trial_records import is_stepped_over, record_of, summary_of
 from engine.workbench.trials import Draft, LiveTrial, StoredTrial, Trial
 
@@ -50,7 +50,7 @@ RECORDED = "recorded"
 
 
 class Shift(NamedTuple):
-    """By how much log-probabilities moved, in nats, when the same tokens were computed anew and alone."""
+    """Absolute change of log-probabilities, in nats, when the same tokens are recomputed without prefix reuse."""
 
     largest: float
     p99: float
@@ -58,56 +58,56 @@ class Shift(NamedTuple):
 
 
 class Workbench:
-    """Owns pool, running trials and history. Any thread may call it; `close` ends everything it started.
+    """Owner of the pool, running trials and history. Any thread may call it; `close` ends everything it started.
 
-    A history that cannot be used does not stop trials: they run unsaved, `history_error` says why, and they are kept
-    once it works again.
+    An unusable history does not stop trials: they run unsaved, `history_error` has the reason, and they are stored once
+    it works again.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.kept = HistorySlot(settings, on_opened=lambda: self.meaning.wake())
+        self.importer = Importer(settings.home)
+        self.kept = HistoryManager(settings, on_opened=lambda: self.meaning.wake(), stage=self.importer.stage_kept)
         if self.kept.history is not None:
             remove_leftovers(settings.home)
         self._lock, self._closing = threading.Lock(), threading.Lock()
         self._closed = threading.Event()
         self.machine = MachineLease()
-        self.slot = ModelSlot(self.machine)
-        self.importer = Importer(settings.home)
+        self.model_manager = ModelManager(self.machine)
         self.files = ModelFiles(settings, self.machine)
-        self.load_order = LoadOrderSlot(self.slot, self.machine)
-        self.tokenizer = TokenizerSlot(self.machine)
-        self.bench = BenchSlot(settings, self.slot, self.kept, self.machine, self.importer)
-        self.compare = CompareSlot(
-            settings, self.slot, self.kept, begin=self._begin, watch=self.watch, machine=self.machine
+        self.load_order = LoadOrderManager(self.model_manager, self.machine)
+        self.tokenizer = TokenizerManager(self.machine)
+        self.bench = BenchManager(settings, self.model_manager, self.kept, self.machine, self.importer)
+        self.compare = ComparisonManager(
+            settings, self.model_manager, self.kept, begin=self._begin, watch=self.watch, machine=self.machine
         )
-        self.importing = ImportSlot(self.importer, self.machine)
-        self.embedding = EmbeddingSlot(self.machine)
-        self.backends = BackendSlot(self.machine, self.embedding.release)
+        self.importing = ImportManager(self.importer, self.machine)
+        self.embedding = EmbeddingManager(self.machine)
+        self.backends = BackendManager(self.machine, self.embedding.release)
         self._trials: dict[str, LiveTrial] = {}
         self._read: dict[str, StoredTrial] = {}
         self._bin: dict[str, LiveTrial] = {}
         self._recorded: StoredTrial | None = None
-        self.meaning = MeaningSlot(lambda: self.history, self.embedding, self.machine)
+        self.meaning = SemanticIndex(lambda: self.history, self.embedding, self.machine)
 
     @property
     def history(self) -> History | None:
-        """The history; None where it cannot be opened."""
+        """History; None where it cannot be opened."""
         return self.kept.history
 
     @property
     def history_error(self) -> HistoryError | None:
-        """Why nothing is kept now, if that is so."""
+        """Reason why nothing can be stored at present, or None."""
         return self.kept.error
 
     @property
     def model(self) -> ModelState:
-        """A snapshot of the model that is loaded, or loading."""
-        return self.slot.state
+        """Snapshot of the loaded or loading model."""
+        return self.model_manager.state
 
     def load_default(self) -> None:
-        """Load the setting's model, else the one that ships, in the background."""
-        self.slot.load(self.settings.model or embedded_model())
+        """Load the model of the settings, else the shipped one, in the background."""
+        self.model_manager.load(self.settings.model or embedded_model())
 
     # trials
 
@@ -116,15 +116,15 @@ class Workbench:
         return self._begin(draft)
 
     def step(self, draft: Draft, trial: Trial | None) -> LiveTrial:
-        """One token more of `trial`, or the first of `draft`."""
+        """Generate one more token of `trial`, or the first token of `draft`."""
         if trial is not None:
             return self.continue_trial(trial, 1, label="step")
         return self._begin(replace(draft, request=replace(draft.request, max_tokens=1)), "step")
 
     def continue_trial(self, trial: Trial, num_tokens: int, label: str = "continue") -> LiveTrial:
-        """Go on from the ids of `trial` with its own parameters and seed, as if more had been asked for at once.
+        """Continue from the token ids of `trial` with its parameters and seed, as if it had a larger token limit.
 
-        Raises ConfigError where it still runs or ended of its own accord.
+        Raises ConfigError where it is still running, failed or ended by itself, or the context is full.
         """
         if not trial.can_continue:
             raise ConfigError("This trial cannot go on: it still runs, or it ended of its own accord. Run it again.")
@@ -134,23 +134,23 @@ class Workbench:
         return self._start(draft, [*trial.prompt_ids, *trial.steps.ids], before=trial, label=label)
 
     def regenerate(self, trial: Trial) -> LiveTrial:
-        """The same prompt ids and parameters with a new seed."""
+        """Run the same prompt ids and parameters with a new seed."""
         self._pool_of(trial)
         again = replace(trial.draft, sampling=replace(trial.draft.sampling, seed=random.getrandbits(31)))
         return self._start(again, list(trial.prompt_ids), label="regenerate", parent=trial.id)
 
     def score(self, draft: Draft) -> LiveTrial:
-        """The probabilities of the prompt's own tokens; nothing is generated."""
+        """Compute the log-probabilities of the prompt's tokens without generating any."""
         request = replace(draft.request, max_tokens=0, prompt_logprobs=True)
         return self._begin(replace(draft, request=request), "score")
 
     def stop(self, trial: Trial) -> None:
-        """End a trial at the next decode step; nothing happens where it has ended."""
+        """Stop a trial at the next decode step; no effect where it has ended."""
         if isinstance(trial, LiveTrial):
             trial.job.cancel()
 
     def measure_shift(self, trial: Trial) -> Shift:
-        """Compute the tokens of `trial` again without reuse and compare; waits for the result.
+        """Recompute the tokens of `trial` without prefix reuse and compare log-probabilities; waits for the result.
 
         Raises EngineError where that cannot run.
         """
@@ -163,7 +163,7 @@ class Workbench:
         return Shift(float(moved.max()), float(np.percentile(moved, 99)), len(moved))
 
     def _pool_of(self, trial: Trial) -> Pool:
-        """The pool, where its model is the trial's: ids mean nothing to another. Raises ConfigError."""
+        """Return the pool. Raises ConfigError where its model is not the trial's, as token ids are model-specific."""
         pool, identity = self.model.loaded()
         if identity.hash != trial.model.hash:
             raise ConfigError(
@@ -173,7 +173,7 @@ class Workbench:
         return pool
 
     def _begin(self, draft: Draft, label: str = "") -> LiveTrial:
-        """Start from the beginning; a conversation becomes the ids that the model's own template makes of it."""
+        """Start a new trial; a conversation is converted to token ids with the model's chat template."""
         if not draft.messages:
             return self._start(draft, draft.prompt, label=label)
         text, ids = self.model.loaded()[0].render_chat(list(draft.messages))
@@ -188,7 +188,10 @@ class Workbench:
         label: str = "",
         parent: str | None = None,
     ) -> LiveTrial:
-        """Submit a job and enter it as a trial; `prompt` ends with the tokens of `before`, which count as generated."""
+        """Submit a job and register it as a trial.
+
+        `prompt` ends with the tokens of `before`, which count as generated.
+        """
         pool, identity = self.model.loaded()
         num_before = len(before.steps) if before else 0
         submitted = datetime.now(UTC)
@@ -220,7 +223,7 @@ class Workbench:
         return trial
 
     def _ended(self, trial: LiveTrial, lease: Lease) -> None:
-        """Hand a trial that ended to the history; runs on the pool's thread and waits for nothing."""
+        """Submit a finished trial to the history; runs on the pool's thread and does not block."""
         lease.release()
         trial.end()
         if self.history is None or not trial.draft.is_kept or trial.completion is None:
@@ -250,17 +253,17 @@ class Workbench:
         self.kept.write_later(trial.id, keep)
 
     def _forget_old(self) -> None:
-        """Drop trials, deleted ones too, ten minutes after they ended, once they are stored or are not to be."""
+        """Drop trials, including deleted ones, ten minutes after their end, if stored, failed or not to be stored."""
         for trials in (self._trials, self._bin):
             for trial in list(trials.values()):
                 is_settled = trial.is_stored or not trial.draft.is_kept or trial.error is not None
                 if is_settled and trial.age_s > KEPT_S:
                     del trials[trial.id]
 
-    # what can be looked at
+    # look-up
 
     def watch(self, trial_id: str) -> Trial | None:
-        """A trial by its id: running, stored, or the one that ships; None where there is none.
+        """Return a trial by its id: running, stored, or the shipped one; None where there is none.
 
         Raises HistoryError where the history cannot be read.
         """
@@ -282,14 +285,14 @@ class Workbench:
         return trial
 
     def trial(self, trial_id: str) -> Trial:
-        """As `watch`, but raises ConfigError where there is no such trial."""
+        """Return a trial as `watch` does. Raises ConfigError where there is no such trial."""
         trial = self.watch(trial_id)
         if trial is None:
             raise ConfigError("The address names a trial that is not here: it was deleted, or not kept. Run it again.")
         return trial
 
     def recorded(self) -> StoredTrial | None:
-        """The trial that ships, for a first look before anything ran here."""
+        """Return the shipped trial, shown before the first trial has run; None where there is none."""
         with self._lock:
             if self._recorded is None:
                 for path in shipped("demo").glob("*.trial"):
@@ -297,9 +300,9 @@ class Workbench:
             return self._recorded
 
     def recent(self, limit: int) -> list[TrialSummary]:
-        """The newest trials, those that run or were not kept among them; of trials stepped one by one only the last.
+        """Return the newest trials, including running and unsaved ones; of a series of single steps only the last.
 
-        Arms of comparisons are left out: the comparison has them.
+        Trials of comparisons are left out, as they are listed with their comparison.
         """
         stored = self.history.recent(STEPS_PER_LINE * limit, without_label=COMPARED) if self.history else []
         with self._lock:
@@ -311,7 +314,7 @@ class Workbench:
         return lines[:limit]
 
     def newest_id(self) -> str | None:
-        """The trial that a page opens on: the newest here, else the one that ships."""
+        """Return the id of the trial that a page opens with: the newest, else the shipped one, or None."""
         newest = self.recent(1)
         if newest:
             return newest[0].id
@@ -319,7 +322,7 @@ class Workbench:
         return recorded.id if recorded else None
 
     def delete(self, trial_id: str) -> None:
-        """Delete a trial; `restore` takes that back."""
+        """Delete a trial; `restore` undoes this."""
         with self._lock:
             live = self._trials.pop(trial_id, None)
             self._read.pop(trial_id, None)
@@ -330,7 +333,7 @@ class Workbench:
             self.history.delete(trial_id)
 
     def restore(self, trial_id: str) -> None:
-        """Take the deletion of a trial back."""
+        """Undo the deletion of a trial."""
         with self._lock:
             live = self._bin.pop(trial_id, None)
             if live is not None:
@@ -341,15 +344,15 @@ class Workbench:
             self.history.restore(trial_id)
 
     def as_json(self, trial: Trial) -> bytes:
-        """All of an ended trial as JSON, kept or not. Raises ConfigError where it has no result."""
+        """Return a finished trial as JSON, stored or not. Raises ConfigError where it has no result."""
         return to_json(record_of(trial))
 
     def as_csv(self, trial: Trial) -> bytes:
-        """The steps of an ended trial as CSV, kept or not. Raises ConfigError where it has no result."""
+        """Return the steps of a finished trial as CSV, stored or not. Raises ConfigError where it has no result."""
         return to_csv(record_of(trial))
 
     def record_example(self, folder: Path, draft: Draft) -> Path:
-        """Run `draft` and write it to `folder` as the trial that ships; waits for the model and the result."""
+        """Run `draft` and write it to `folder` as the shipped trial; waits for the model and the result."""
         while self.model.is_loading:
             time.sleep(0.1)
         trial = self.submit(replace(draft, is_kept=False))
@@ -358,13 +361,13 @@ class Workbench:
         model = replace(record.model, path=Path(record.model.path).name)
         return write_inbox(folder, replace(record, label=RECORDED, model=model))
 
-    # the end
+    # shutdown
 
     def close(self) -> None:
-        """End every worker, store what waits to be stored, close the history, within seconds. Safe to call twice.
+        """End all workers, write queued records and close the history, within seconds. Safe to call twice.
 
-        What takes longer is left to the end of the process: child programs end with it, and no acknowledged row is
-        lost.
+        Parts that take longer are left to the end of the process: child processes end with it, and no acknowledged row
+        is lost.
         """
         with self._closing:
             if self._closed.is_set():
@@ -374,7 +377,7 @@ class Workbench:
             self.machine.close()
             parts = (
                 self.importing, self.importer, self.files, self.load_order, self.backends, self.bench, self.compare,
-                self.tokenizer, self.meaning, self.embedding, self.slot,
+                self.tokenizer, self.meaning, self.embedding, self.model_manager,
             )  # fmt: skip
             late = close_all([part.close for part in parts], PARTS_CLOSE_S)
             if late:
@@ -387,7 +390,7 @@ _opened: list[Workbench] = []
 
 
 def current() -> Workbench:
-    """The workbench of this process, made at the first call, when its model begins to load; closed at exit."""
+    """Return the workbench of this process; the first call creates it and starts loading its model. Closed at exit."""
     with _opening:
         if not _opened:
             bench = Workbench(Settings.from_environment())

@@ -1,4 +1,4 @@
-"""Widgets whose value stands in the address: a link, a reload and the browser's way back give the same view."""
+"""Widgets bound to URL query parameters: a link, a reload and the browser's Back button restore the same view."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ import streamlit as st
 
 
 def bound(name: str, key: str, shown: Any) -> dict[str, Any]:
-    """What ties a widget to the parameter `name`: it shows `shown`, and what is chosen goes into the address."""
+    """Return arguments that bind a widget to the query parameter `name`: show `shown`, write changes to the URL."""
     st.session_state[key] = shown
     return {"key": key, "on_change": _take, "args": (name, key)}
 
 
 def put(name: str, value: str) -> None:
-    """Set a parameter of the address; an empty value takes it out."""
+    """Set a query parameter of the URL; an empty value removes it."""
     if value:
         st.query_params[name] = value
     elif name in st.query_params:

@@ -1,4 +1,7 @@
-"""Tells Streamlit's page where its server is; else it asks below the page's own address first, and logs two 404s."""
+"""Middleware that writes the server's base URL into Streamlit's page.
+
+Without it, the page first requests paths below its own URL and logs two 404s.
+"""
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
@@ -9,17 +12,20 @@ HEAD = b"<title>Logitbench</title><script>window.__streamlit = { BACKEND_BASE_UR
 
 
 class BaseAddress:
-    """Puts it into the head of Streamlit's page, which is known by its title; the title becomes ours."""
+    """ASGI middleware that adds the base URL to the head of Streamlit's page and replaces the page's title.
+
+    The page is recognised by its title.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI asks."""
+        """Handle one ASGI connection."""
         if not _asks_for_a_page(scope):
             await self._app(scope, receive, send)
             return
-        del MutableHeaders(scope=scope)["accept-encoding"]  # a packed page could not be read here
+        del MutableHeaders(scope=scope)["accept-encoding"]  # a compressed page could not be edited
         start: Message | None = None
         body = b""
 
@@ -41,12 +47,12 @@ class BaseAddress:
 
 
 def middleware() -> list[Middleware]:
-    """For st.App."""
+    """Return the middleware for `st.App`."""
     return [Middleware(BaseAddress)]
 
 
 def _asks_for_a_page(scope: Scope) -> bool:
-    """True for what a browser opens; scripts, styles and data are asked for otherwise."""
+    """Return True for requests that a browser opens as a page; scripts, styles and data have other Accept headers."""
     return (
         scope["type"] == "http" and scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
     )

@@ -1,4 +1,4 @@
-"""The messages of a conversation, and what the model's template makes of them before anything runs."""
+"""Chat editor: the messages of a conversation, and a preview of them rendered by the model's template."""
 
 import html
 
@@ -22,7 +22,7 @@ STYLE = """
 
 
 def show(pool: Pool | None) -> None:
-    """Draw the messages with what adds and removes them, and the rendered template as tokens."""
+    """Draw the messages, the buttons that add and remove them, and the rendered template as tokens."""
     numbers = st.session_state.setdefault(KEY, [0])
     for position, number in enumerate(numbers):
         _message(number, is_only=len(numbers) == 1, is_last=position == len(numbers) - 1)
@@ -67,7 +67,7 @@ def _span(text: str, is_control: bool) -> str:
 
 
 def on_screen() -> tuple[Message, ...]:
-    """The messages on the screen, an empty one at the end left out."""
+    """Return the messages on the screen, without an empty one at the end."""
     state = st.session_state
     messages = [{"role": state[_role(n)], "content": state.get(_content(n), "")} for n in state.get(KEY, [])]
     if messages and not messages[-1]["content"].strip():
@@ -76,7 +76,7 @@ def on_screen() -> tuple[Message, ...]:
 
 
 def read() -> tuple[Message, ...]:
-    """The messages on the screen; raises ConfigError where none of them is to be answered."""
+    """Return the messages on the screen. Raises ConfigError if there is no message to answer."""
     messages = on_screen()
     if not messages or messages[-1]["role"] == "assistant":
         raise ConfigError("There is no message to answer yet: write the next one, then run.")
@@ -84,7 +84,7 @@ def read() -> tuple[Message, ...]:
 
 
 def fill(messages: tuple[Message, ...]) -> None:
-    """Put a conversation on the screen; only before the widgets are drawn, or in a callback."""
+    """Put a conversation on the screen; call only before the widgets are drawn, or in a callback."""
     state = st.session_state
     first = max(state.get(KEY, [0]), default=0) + 1
     state[KEY] = list(range(first, first + len(messages)))
@@ -93,7 +93,7 @@ def fill(messages: tuple[Message, ...]) -> None:
 
 
 def add_answer(text: str) -> None:
-    """Put the model's answer behind the messages, and an empty one for the next turn."""
+    """Append the model's answer to the messages, and an empty message for the next turn."""
     messages = (*on_screen(), {"role": "assistant", "content": text}, {"role": "user", "content": ""})
     fill(messages)
 

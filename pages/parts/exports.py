@@ -1,7 +1,7 @@
-"""The history as a download that streams: the links to it, and the route that answers them."""
+"""Streaming download of the history: the links to it, and the route that serves it."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from urllib.parse import urlencode
 
@@ -19,8 +19,8 @@ PATH, FILE = "/logitbench/export", "logitbench-history.zip"
 KINDS = {"runs": "run_ids", "trials": "trial_ids"}
 
 
-def link(label: str, help: str, *, is_quiet: bool = False, **ids: Iterable[str]) -> None:
-    """Draw the link to an archive of these `runs` and `trials`, of everything where neither is given."""
+def link(label: str, help: str, ids: Mapping[str, Iterable[str]], *, is_quiet: bool = False) -> None:
+    """Draw the link to an archive of these ids of "runs" and "trials", or of everything if neither is given."""
     asked = {kind: ",".join(ids[kind]) for kind in KINDS if kind in ids}
     st.link_button(
         label, f"{PATH}?{urlencode(asked)}" if asked else PATH, icon=":material/download:", help=help,
@@ -29,7 +29,7 @@ def link(label: str, help: str, *, is_quiet: bool = False, **ids: Iterable[str])
 
 
 class Download(StreamingResponse):
-    """An archive of which the `first` piece is there; its writing ends with this answer, however that ends."""
+    """Streaming response of an archive whose `first` piece is ready; closes the archive however the response ends."""
 
     def __init__(self, first: bytes, pieces: ArchivePieces) -> None:
         self._pieces = pieces
@@ -37,7 +37,7 @@ class Download(StreamingResponse):
         super().__init__(chain([first], pieces), media_type="application/zip", headers=named)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it. A reader that breaks off does not close what it read from, so that is done here."""
+        """Send the archive. A disconnected client does not close the iterator, so this closes it."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -45,7 +45,7 @@ class Download(StreamingResponse):
 
 
 def routes(workbench: Callable[[], Workbench]) -> list[BaseRoute]:
-    """The route for app.py."""
+    """Return the route for app.py."""
 
     async def export(request: Request) -> Response:
         asked = request.query_params

@@ -1,6 +1,6 @@
-"""Streamlit's own files and messages, sooner in the browser: a first visit asks for some 130 files, one after another.
+"""Faster delivery of Streamlit's own files and messages: a first visit requests some 130 files sequentially.
 
-Measured, with nothing in the browser's cache, until the table of a long history stands: 2.3 s without this, 1.7 with.
+Measured with an empty browser cache, until the table of a long history is visible: 2.3 s without this, 1.7 s with.
 """
 
 import json
@@ -22,11 +22,11 @@ FOR_EVER = "public, immutable, max-age=31536000"
 
 
 def answer_at_once() -> None:
-    """Send what is written at once, on all connections that are yet to come; for the start of app.py.
+    """Send written data at once on all future connections; call at the start of app.py.
 
-    Streamlit opens its socket without naming TCP, whereupon asyncio leaves TCP_NODELAY off: what is written in two
-    pieces, as every file and many messages are, then waits 40 ms for the browser to acknowledge the first. Connections
-    inherit the option from the socket that listens.
+    Streamlit opens its socket without naming TCP, whereupon asyncio leaves TCP_NODELAY off: data written in two pieces,
+    as every file and many messages are, then waits 40 ms for the browser to acknowledge the first. Connections inherit
+    the option from the listening socket.
     """
     with suppress(OSError, psutil.Error):
         for connection in psutil.Process().net_connections("tcp"):
@@ -36,14 +36,15 @@ def answer_at_once() -> None:
 
 
 def middleware() -> list[Middleware]:
-    """The middleware for app.py."""
+    """Return the middleware for app.py."""
     return [Middleware(FromMemory)]
 
 
 class FromMemory:
-    """Answers for the files of Streamlit's manifest, whose names tell their content, from memory; passes on the rest.
+    """ASGI middleware that serves the files of Streamlit's manifest from memory and passes on all other requests.
 
-    Streamlit's own handler looks each up on the disk in another thread.
+    Their names identify their content, so they never change. Streamlit's own handler looks up each on disk in another
+    thread.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -57,7 +58,7 @@ class FromMemory:
 
 
 def _names() -> frozenset[str]:
-    """Files of the manifest; none where this Streamlit has no such manifest."""
+    """Return the files of the manifest; empty if this Streamlit version has no such manifest."""
     try:
         parts = json.loads((STATIC / "manifest.json").read_bytes())
         named = {

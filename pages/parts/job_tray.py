@@ -1,4 +1,4 @@
-"""The job tray under the model bar: what runs, how far it is, and Stop; nothing where nothing runs."""
+"""Job tray below the model bar: running tasks with progress and Stop; empty if nothing runs."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from pages.parts.plain import plain
 
 REFRESH_S, WHILE_MEASURING_S = 1.0, 5.0
 BENCHMARK, COMPARE, HISTORY, MODELS, EMBEDDINGS = "benchmark", "compare", "history", "models", "embeddings"
-"""Pages where what runs can be watched."""
+"""Pages on which running tasks can be watched."""
 
 SWEEPS = {
     "speed": "Sweep", "settings": "Tuning", "python": "Cost of Python", "users": "Users", "embedding": "Embeddings"
@@ -24,7 +24,7 @@ UNKNOWN = "estimating time left…"
 
 
 class Job(NamedTuple):
-    """A task that runs: its title, what it is about, the page where it is watched and that page's query."""
+    """A running task: its title, its subject, the page where it is watched and that page's query parameters."""
 
     title: str
     about: str
@@ -34,12 +34,12 @@ class Job(NamedTuple):
 
     @property
     def line(self) -> str:
-        """What it is about, and what is being done."""
+        """The subject and the current step."""
         return " · ".join(part for part in (self.about, self.task.doing) if part) or self.task.name
 
 
 def show(pages: Mapping[str, Page]) -> None:
-    """Draw the tray; `pages` by BENCHMARK and the other names above."""
+    """Draw the tray; `pages` is indexed by BENCHMARK and the other names above."""
     begun = list(jobs(current()))
     if begun:
         every = WHILE_MEASURING_S if current().bench.running is not None else REFRESH_S
@@ -47,7 +47,7 @@ def show(pages: Mapping[str, Page]) -> None:
 
 
 def jobs(bench: Workbench) -> Iterator[Job]:
-    """Everything that runs now, one of each title."""
+    """Yield every running task, one for each title."""
     benchmark, comparison, file = bench.bench.running, bench.compare.running, bench.files.task
     loads, backends, meaning = bench.load_order.running, bench.backends.running, bench.meaning.reading
     prepared, imported = bench.bench.background.running, bench.importing.running
@@ -72,19 +72,19 @@ def jobs(bench: Workbench) -> Iterator[Job]:
 
 
 def left(task: Task[Any]) -> str:
-    """How long a task will still take, or what it waits for, in words."""
+    """Return the remaining time of a task, or what it waits for, in words."""
     if task.is_stopped:
         return "stopping"
     return f"waits: {task.waits_for}" if task.waits_for else time_left(task.left_s)
 
 
 def time_left(seconds: float | None) -> str:
-    """How long something will still take, in words; None: not known."""
+    """Return the remaining time in words; None means unknown."""
     return UNKNOWN if seconds is None else f"{duration(seconds)} left"
 
 
 def bar(task: Task[Any] | None, key: str) -> None:
-    """What is being done, how long it will still take, and Stop; nothing where nothing is."""
+    """Draw the current step, the remaining time, and Stop; nothing without a task."""
     if task is not None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.progress(task.share, plain(f"{task.name} · {left(task)}"))
@@ -92,7 +92,7 @@ def bar(task: Task[Any] | None, key: str) -> None:
 
 
 def _follow(pages: Mapping[str, Page], begun: list[Job]) -> None:
-    """What ran when the page was drawn, and what began since."""
+    """Draw the tasks that ran when the page was drawn, and those started since."""
     now = {job.title: job for job in jobs(current())}
     for job in begun:
         if job.title not in now:

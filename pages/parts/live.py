@@ -1,8 +1,8 @@
-"""The web socket that brings a trial's tokens to the page while they are decoded.
+"""WebSocket that streams a trial's tokens to the page while they are decoded.
 
-One socket serves every strip of a page. The page sends `{"jobs": {trial: next_index}}`, as often as it wants more
-trials; the server answers with batches of new steps, at most one in 16 ms for each trial, and with a last message that
-says how the trial ended. A token's text travels once for each socket, candidates are plain arrays.
+One socket serves every strip of a page. The page sends `{"jobs": {trial: next_index}}` whenever it needs more trials;
+the server answers with batches of new steps, at most one per 16 ms for each trial, and with a final message on how the
+trial ended. A token's text is sent once per socket; candidates are plain arrays.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ POLICY_VIOLATION = 1008
 
 
 class Watched(Protocol):
-    """A trial, running or over, as a strip sees it; `engine.workbench` gives it.
+    """Interface of a running or finished trial as a strip uses it; provided by `engine.workbench`.
 
     `status` has any of: state ("queued", "loading", "running", "done", "failed"), queue_position (1 is next),
     progress (of loading, 0 to 1), num_prompt, num_prefilled, num_cached, num_generated, max_tokens, num_context, n_ctx,
@@ -48,27 +48,30 @@ class Watched(Protocol):
         """Tokens decided so far; another thread appends."""
 
     def add_listener(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back, from another thread, after any change; gives the way to stop that."""
+        """Register a callback that another thread calls after any change; return a function that removes it."""
 
     def done(self) -> bool:
-        """True when no step will follow."""
+        """Return True if no step will follow."""
 
     def status(self) -> dict[str, Any]:
-        """Live figures, ready for JSON."""
+        """Return live figures, ready for JSON."""
 
     def ending(self) -> dict[str, Any]:
-        """How it ended, ready for JSON; only asked when done."""
+        """Return how the trial ended, ready for JSON; called only when done."""
 
 
 class Workbench(Protocol):
-    """What the socket needs of the workbench."""
+    """Interface of the workbench that the socket needs."""
 
     def watch(self, trial_id: str) -> Watched | None:
-        """The trial, or None where it is unknown; may read from the history."""
+        """Return the trial, or None if it is unknown; may read from the history."""
 
 
 class Ask(msgspec.Struct, forbid_unknown_fields=True):
-    """A page's message. `jobs`: trial id to the index of the first step wanted. `latency`: time stamps, please."""
+    """Message from a page.
+
+    `jobs` maps a trial's id to the index of the first step needed; `latency` requests time stamps.
+    """
 
     jobs: dict[Annotated[str, msgspec.Meta(max_length=64)], Annotated[int, msgspec.Meta(ge=0)]]
     latency: bool = False
@@ -80,7 +83,7 @@ _log = logging.getLogger(__name__)
 
 
 class Feed:
-    """What one page still has to hear of one trial."""
+    """Messages of one trial that one page has not received yet."""
 
     def __init__(self, trial: str, watched: Watched, words: Words, first: int, *, latency: bool) -> None:
         self.trial, self.watched, self.words = trial, watched, words
@@ -92,15 +95,18 @@ class Feed:
         self._greeting: dict[str, Any] = {"live": not watched.done()}
 
     def message(self) -> dict[str, Any] | None:
-        """The next message, None where nothing is new; sets is_over with the last one, has_more when it was full."""
+        """Return the next message, or None if nothing is new.
+
+        Sets `is_over` with the last message, and `has_more` if the message was full.
+        """
         is_done = self.watched.done()
         body, self._greeting = self._greeting, {}
         prompt, steps = self.watched.prompt_steps, self.watched.steps
-        # A retried job begins its prompt anew, with the same tokens: the page has the first of them already.
+        # A retried job begins its prompt again, with the same tokens: the page has the first of them already.
         if (batch := min(len(prompt) - self._next_prompt, MAX_BATCH)) > 0:
             body["prompt"] = self._columns(prompt, self._next_prompt, batch)
             self._next_prompt += batch
-        # The page numbers its tokens from the first of the prompt, so the prompt goes out whole before any step.
+        # The page numbers its tokens from the first of the prompt, so the whole prompt is sent before any step.
         is_prompt_sent = self._next_prompt >= len(prompt)
         if is_prompt_sent and (batch := min(len(steps) - self._next, MAX_BATCH)) > 0:
             body["steps"] = self._columns(steps, self._next, batch)
@@ -141,7 +147,7 @@ class Page:
         self._sending = asyncio.Lock()
 
     async def serve(self) -> None:
-        """Answer until the page goes, the server ends or the page breaks the protocol (closed with 1008)."""
+        """Answer until the page leaves, the server stops or the page violates the protocol (closed with 1008)."""
         try:
             message = await asyncio.wait_for(self._socket.receive_text(), GREETING_S)
             while True:
@@ -166,7 +172,7 @@ class Page:
             self._tasks[trial] = asyncio.create_task(self._feed(trial, first, latency=ask.latency))
 
     async def _send(self, make: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
-        """Send what `make` gives, and give it too; it is called in turn, so that no made message is ever left out."""
+        """Send and return the message that `make` returns; calls are serialised, so that no message is skipped."""
         async with self._sending:
             message = make()
             if message is not None:
@@ -185,7 +191,7 @@ class Page:
         except EngineError as error:
             await self._fail(trial, str(error))
         except (WebSocketDisconnect, RuntimeError):
-            # The page went while a message was on its way; `serve` hears of it too and ends the socket.
+            # The page left during a send; `serve` is notified too and closes the socket.
             return
         except Exception:
             _log.exception("The tokens of trial %s could not be sent", trial)
@@ -208,7 +214,7 @@ class Page:
         try:
             while not feed.is_over:
                 with contextlib.suppress(TimeoutError):
-                    # Without news the figures are looked at again: a queue moves and a rate is held back for a moment.
+                    # Without news the status is polled: queue positions change, and a rate is held back for a moment.
                     async with asyncio.timeout(STATUS_S):
                         await changed.wait()
                 changed.clear()
@@ -222,7 +228,7 @@ class Page:
 
 
 def routes(workbench: Callable[[], Workbench]) -> list[BaseRoute]:
-    """The routes for app.py; `workbench` is called for each new page."""
+    """Return the routes for app.py; `workbench` is called for each new page."""
 
     async def live(socket: WebSocket) -> None:
         await socket.accept()

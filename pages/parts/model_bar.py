@@ -1,4 +1,4 @@
-"""The model bar under the navigation: what is loaded, a picker that shows the memory before it loads, the machine."""
+"""Model bar below the navigation: the loaded model, a picker that estimates memory before loading, the machine."""
 
 import math
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from engine.bench.measuring.machine import fingerprint
+from engine.bench.measurement.machine import fingerprint
 from engine.errors import ConfigError, EngineError
 from engine.models import ModelFile, embedded_model, estimate, read_model
 from engine.models.details import readable
@@ -14,7 +14,7 @@ from engine.pool.pool import Pool, WorkerInfo
 from engine.specs import PoolSpec
 from engine.units import counted, quantity
 from engine.workbench import Workbench, current
-from engine.workbench.model_slot import ModelState, default_spec
+from engine.workbench.model_manager import ModelState, default_spec
 from pages.parts.benchmark.limits_view import machine_limits
 from pages.parts.labels import distinct, told_of
 from pages.parts.models import place
@@ -26,7 +26,7 @@ REFRESH_S, WHILE_MEASURING_S = 0.4, 2.0
 MEASURED_WITHIN_S = 2.0
 FOUND, PATH = "Found here", "Path"
 OPENED = "model_dialog"
-"""In the session: the dialog that is open, picker or machine."""
+"""Session state key of the open dialog, picker or machine."""
 ANOTHER = "Load another model, or the same with other parameters"
 FIELDS = {
     "n_ctx": "Context",
@@ -39,7 +39,7 @@ DEMONSTRATION = "A demonstration model, trained on old public-domain tales: it w
 
 
 def show() -> None:
-    """Draw the bar; while a model loads or makes room it refreshes itself, and the whole page once it is there."""
+    """Draw the bar; while a model loads or makes room it refreshes itself, and the whole page at the end."""
     bench = current()
     state = bench.model
     st.caption("Model")
@@ -59,7 +59,9 @@ def show() -> None:
         label, told = ("Change", ANOTHER) if state.pool is not None else ("Choose a model", None)
         st.button(label, key="model_change", help=told, on_click=_open, args=("picker",))
         if state.pool is not None:
-            st.button("Eject", key="model_eject", type="tertiary", on_click=bench.slot.eject, help="Free its memory")
+            st.button(
+                "Eject", key="model_eject", type="tertiary", on_click=bench.model_manager.eject, help="Free its memory"
+            )
             st.button(
                 "This machine", key="model_machine", type="tertiary", help="Processor, limits, workers",
                 on_click=_open, args=("machine",),
@@ -72,7 +74,7 @@ def show() -> None:
 
 
 def _open(dialog: str) -> None:
-    """Keep a dialog open while the page runs again, as at the end of a trial: the button alone opens it for one run."""
+    """Keep a dialog open across reruns, as at the end of a trial; a button alone opens it for one run."""
     st.session_state[OPENED] = dialog
 
 
@@ -88,7 +90,7 @@ def _loading(bench: Workbench) -> None:
     name = state.file.name if state.file else state.path.name if state.path else ""
     st.markdown(f"**{plain(readable(name))}**")
     st.progress(min(state.progress or 0.0, 1.0), text="Loading")
-    st.button("Cancel", key="model_cancel", type="tertiary", on_click=bench.slot.eject)
+    st.button("Cancel", key="model_cancel", type="tertiary", on_click=bench.model_manager.eject)
 
 
 @st.fragment(run_every=WHILE_MEASURING_S)
@@ -107,7 +109,7 @@ def _loaded(state: ModelState, file: ModelFile, pool: Pool) -> None:
 
 
 def threads_text(pool: Pool) -> str:
-    """Instances and threads of each, those in use where they are adaptive and fewer."""
+    """Return instances and threads of each, with the threads in use if they are adaptive and fewer."""
     text = f"{pool.spec.instances} × {counted(pool.threads, 'thread')}"
     in_use = {worker.threads for worker in pool.workers()}
     if pool.spec.threads is not None or in_use <= {pool.threads}:
@@ -117,7 +119,7 @@ def threads_text(pool: Pool) -> str:
 
 @st.dialog("Choose a model", width="medium", on_dismiss=_close)
 def _picker(bench: Workbench) -> None:
-    """Choose a file and a pool; the memory they take stands there before anything loads."""
+    """Draw the choice of a file and a pool, with their memory estimate before anything loads."""
     state = bench.model
     source = st.segmented_control(
         "Source", (FOUND, PATH), default=FOUND, required=True, key="pick_source", label_visibility="collapsed"
@@ -140,7 +142,7 @@ def _picker(bench: Workbench) -> None:
         notice("It does not fit, so it is not loaded. Fewer instances, fewer sequences or a shorter context need less.")
     if st.button("Load", type="primary", disabled=not needed.fits, key="pick_load"):
         try:
-            bench.slot.load(path, spec)
+            bench.model_manager.load(path, spec)
         except EngineError as error:
             notice(error)
         else:
@@ -149,7 +151,7 @@ def _picker(bench: Workbench) -> None:
 
 
 def _from_library(state: ModelState) -> Path | None:
-    """One of the models of all places, at first the one that is loaded."""
+    """Draw the models of all folders, the loaded one preselected; return the chosen path."""
     entries = place.library()
     usable = {entry.file.path: (entry, entry.file) for entry in entries if isinstance(entry.file, ModelFile)}
     labels = distinct(
@@ -170,7 +172,7 @@ def _from_path() -> Path | None:
 
 
 def _profile(bench: Workbench, path: Path) -> PoolSpec | None:
-    """Settings that a benchmark found for this file, where the person chooses them."""
+    """Return the settings that a benchmark found for this file, if the person selects them."""
     kept = bench.bench.profiles(path)
     if not kept:
         return None
@@ -182,7 +184,7 @@ def _profile(bench: Workbench, path: Path) -> PoolSpec | None:
 
 
 def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
-    """The pool's parameters; raises ConfigError for values out of range."""
+    """Draw and return the pool's parameters. Raises ConfigError for values out of range."""
     helps = {
         "n_ctx": f"Tokens of one sequence; trained with {file.n_ctx_train:,}",
         "parallel": "Trials that run side by side, each",
@@ -190,7 +192,7 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
         "threads": "Of each instance; empty: as many as are fastest just now, up to all cores",
         "n_gpu_layers": "Needs a build for the GPU; -1: all layers",
     }
-    # No field has bounds: Streamlit would show a value beyond them and hold the one before, which would then be loaded.
+    # No field has bounds: Streamlit would show a value beyond them but keep the previous one, which would be loaded.
     with st.grid(3, min_column_width=120, gap="small"):
         values = {
             name: st.number_input(
@@ -210,7 +212,7 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
 
 @st.dialog("This machine", width="medium", on_dismiss=_close)
 def _machine(bench: Workbench, pool: Pool) -> None:
-    """What the machine is, its measured limits, and the worker processes with their memory."""
+    """Draw the machine, its measured limits, and the worker processes with their memory."""
     try:
         machine, limits = fingerprint(), bench.bench.limits()
     except EngineError as error:
@@ -224,7 +226,7 @@ def _machine(bench: Workbench, pool: Pool) -> None:
     figures: dict[int, dict[str, float]] = {}
     try:
         figures = {int(one["pid"]): one for one in pool.measure(MEASURED_WITHIN_S)}
-    except EngineError as error:  # a worker that computes for long is what this dialog is opened for
+    except EngineError as error:  # such as a worker in a long computation, the very case this dialog is opened for
         notice(error)
     rows = [
         {
@@ -244,7 +246,7 @@ def _machine(bench: Workbench, pool: Pool) -> None:
 
 
 def phase_text(worker: WorkerInfo) -> str:
-    """What a worker is doing, and since when where that is for a second or more."""
+    """Return what a worker is doing, with its duration from one second on."""
     if worker.phase == "idle" or worker.phase_s < 1:
         return worker.phase
     return f"{worker.phase} for {quantity(worker.phase_s, 's')}"

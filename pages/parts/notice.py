@@ -1,4 +1,4 @@
-"""A failure, shown where the person is looking: what happened, what it means, what to do next."""
+"""Error messages on the page: what happened, what it means, what to do next."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -9,13 +9,13 @@ from engine.errors import EngineError
 from pages.parts.plain import plain, visible
 
 _ASKED = "_asked"
-"""Behind a failure's key in the session: what was asked for when it was first shown."""
+"""Suffix of an error's session state key: stores the input for which the error was first shown."""
 
 
 def notice(error: EngineError | str) -> None:
-    """Show the text of a failure; it is never read as Markdown.
+    """Show the text of an error; it is never read as Markdown.
 
-    Lines that are indented, as a caret under a word is, stay under the line before them as they were.
+    Indented lines, such as a caret below a word, keep their position below the preceding line.
     """
     lines = [line for line in str(error).splitlines() if line.strip()]
     indented = next((number for number, line in enumerate(lines) if line[:1].isspace()), len(lines) + 1)
@@ -26,16 +26,17 @@ def notice(error: EngineError | str) -> None:
 
 
 def _as_it_is(lines: Sequence[str]) -> str:
-    """Markdown of lines that keep their spaces, in a fence longer than any that they hold."""
+    """Return Markdown of lines that keep their spaces, in a fence longer than any in them."""
     text = "\n".join(map(visible, lines))
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
     return f"{fence}\n{text}\n{fence}"
 
 
 def of_this(key: str, asked: object) -> EngineError | None:
-    """The failure that `attempt` left under `key`, while what was asked for, any value that says so, is the same.
+    """Return the error that `attempt` stored under `key`, while the input `asked` is the same.
 
-    Once a person has changed it, the failure is of something else and is forgotten.
+    `asked` is any value that represents the input. Once a person has changed it, the error no longer applies and is
+    cleared.
     """
     state = st.session_state
     if state.get(key) is None:
@@ -47,7 +48,7 @@ def of_this(key: str, asked: object) -> EngineError | None:
 
 
 def attempt(key: str, action: Callable[[], object]) -> None:
-    """Run what a button does. Its failure, or None, stays in the session under `key`, for the page to show."""
+    """Run the action of a button; store its error, or None, in the session state under `key` for the page to show."""
     st.session_state[key] = None
     st.session_state.pop(key + _ASKED, None)
     try:

@@ -1,4 +1,4 @@
-"""Columns of numbers in tables: in the unit that reads best, with as many decimals as say something."""
+"""Numeric table columns: in the most readable unit, with as many decimals as are significant."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,11 @@ import streamlit as st
 from engine.units import scale_of
 
 FINE = (", cosine", ", rank correlation")
-"""Ends of headings whose figures differ only near 1."""
+"""Endings of headings whose figures differ only near 1."""
 
 
 def scaled(label: str, unit: str, values: Sequence[float | None]) -> dict[str, list[float]]:
-    """One column under its label with the unit behind it; nothing where no row has a value."""
+    """Return one column under its label and unit; empty if no row has a value."""
     numbers = [math.nan if value is None else float(value) for value in values]
     known = [abs(value) for value in numbers if math.isfinite(value)]
     if not known:
@@ -24,7 +24,7 @@ def scaled(label: str, unit: str, values: Sequence[float | None]) -> dict[str, l
 
 
 def formats(table: pd.DataFrame, helps: Mapping[str, str]) -> dict[str, Any]:
-    """How the columns of a table are shown; helps: what stands behind a heading, by label without unit."""
+    """Return the column configuration of a table; `helps` maps labels without unit to their headings' help."""
     config: dict[str, Any] = {}
     for column in table.columns:
         told = helps.get(column.rsplit(", ", 1)[0])

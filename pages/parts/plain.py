@@ -1,16 +1,16 @@
-"""Text of people and models, made safe for labels that Streamlit would read as Markdown."""
+"""Escaping of text from people and models for labels that Streamlit would read as Markdown."""
 
 import string
 import unicodedata
 
 _PUNCTUATION = frozenset(string.punctuation)
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-# Streamlit replaces :names: after Markdown was read, where a backslash no longer helps; a word joiner breaks the name.
+# Streamlit replaces :names: after parsing Markdown, when a backslash no longer helps; a word joiner breaks the name.
 _COLON = "\\:\u2060"
 
 
 def plain(text: str, limit: int | None = None) -> str:
-    """Markdown that shows `text` as it is, on one line; longer text is cut to `limit` characters with an ellipsis.
+    """Return Markdown that shows `text` verbatim on one line, cut to `limit` characters with an ellipsis.
 
     Line breaks become ↵, control and direction characters the replacement character.
     """
@@ -20,7 +20,7 @@ def plain(text: str, limit: int | None = None) -> str:
 
 
 def visible(text: str) -> str:
-    """One line of text for where Markdown is not read: as `plain`, with nothing escaped."""
+    """Return one line of text for places without Markdown: as `plain`, with nothing escaped."""
     return "".join(map(_seen, text))
 
 

@@ -1,4 +1,6 @@
-"""The strip of recent trials: opens any, deletes with undo, downloads the one on the screen."""
+"""Strip of recent trials: opens any of them, deletes with undo, downloads the one on the screen."""
+
+from functools import partial
 
 import streamlit as st
 
@@ -6,7 +8,7 @@ from engine.errors import EngineError
 from engine.history import TrialSummary
 from engine.workbench import RECORDED, Workbench
 from engine.workbench.trials import Trial
-from pages.parts import lab
+from pages.parts import prompt_state
 from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
 from pages.parts.units import moment
@@ -19,7 +21,7 @@ WHY = {"step": "stepped", "continue": "continued", "regenerate": "again", "score
 
 
 def show(bench: Workbench, trial: Trial | None) -> None:
-    """Draw the strip and, under it, what can be done with the trial on the screen."""
+    """Draw the strip and the Undo of the last deletion."""
     try:
         recent = bench.recent(SHOWN)
     except EngineError as error:
@@ -42,10 +44,10 @@ def show(bench: Workbench, trial: Trial | None) -> None:
 
 
 def actions(bench: Workbench, trial: Trial) -> None:
-    """Buttons that download and delete an ended trial; to be drawn inside a row."""
+    """Draw buttons that download and delete an ended trial; call inside a row."""
     for kind, mime, make in (("JSON", "application/json", bench.as_json), ("CSV", "text/csv", bench.as_csv)):
         st.download_button(
-            kind, lambda make=make: make(trial), f"trial-{trial.id}.{kind.lower()}", mime, key=f"lab_{kind}",
+            kind, partial(make, trial), f"trial-{trial.id}.{kind.lower()}", mime, key=f"lab_{kind}",
             icon=":material/download:", type="tertiary", on_click="ignore", help=f"Download this trial as {kind}",
         )  # fmt: skip
     if bench.history is not None and trial.label != RECORDED and trial.draft.is_kept and trial.steps.text.strip():
@@ -60,7 +62,7 @@ def actions(bench: Workbench, trial: Trial) -> None:
 
 
 def _label(one: TrialSummary) -> str:
-    """The prompt, and in grey how the answer began, its length, why it was made, and when."""
+    """Return the prompt and, in grey, the beginning of the answer, its length, its origin, and the time."""
     title = plain(one.title, TITLE_WIDTH) or "(empty)"
     facts = [f"{one.num_generated:,} tok" if one.num_generated else "", WHY.get(one.label, ""), moment(one.created_at)]
     grey = [plain(one.output_start.strip(), TITLE_WIDTH), *facts]
@@ -68,7 +70,7 @@ def _label(one: TrialSummary) -> str:
 
 
 def _open(bench: Workbench, trial_id: str) -> None:
-    attempt(lab.ERROR, lambda: lab.put_on_screen(bench.trial(trial_id)))
+    attempt(prompt_state.ERROR, lambda: prompt_state.put_on_screen(bench.trial(trial_id)))
 
 
 def _delete(bench: Workbench, trial_id: str) -> None:
@@ -76,15 +78,15 @@ def _delete(bench: Workbench, trial_id: str) -> None:
         bench.delete(trial_id)
         st.session_state[DELETED] = trial_id
         newest = bench.newest_id()
-        lab.show(bench.trial(newest) if newest else None)
+        prompt_state.show(bench.trial(newest) if newest else None)
 
-    attempt(lab.ERROR, delete)
+    attempt(prompt_state.ERROR, delete)
 
 
 def _undo(bench: Workbench) -> None:
     def restore() -> None:
         trial_id = st.session_state.pop(DELETED)
         bench.restore(trial_id)
-        lab.show(bench.trial(trial_id))
+        prompt_state.show(bench.trial(trial_id))
 
-    attempt(lab.ERROR, restore)
+    attempt(prompt_state.ERROR, restore)

@@ -1,4 +1,4 @@
-"""One row of parameters: three for everybody, and all others, grouped, behind More."""
+"""Parameter row: the three most used parameters, and all others, grouped, behind More."""
 
 from dataclasses import dataclass
 
@@ -67,14 +67,14 @@ GROUPS: tuple[tuple[str, tuple[Field, ...]], ...] = (
 )
 NUMBERS = ("temperature", *(field.name for _, group in GROUPS for field in group))
 UNSHOWN = ("grammar", "json_schema", "logit_bias")
-"""What has no place on the screen: it stays as a trial that was opened has it, until it is left out."""
+"""Parameters without a field: they keep the values of the opened trial until they are removed."""
 
 
 def parameter_row(recorded_top_k: int | None, prefix: str = PREFIX) -> None:
-    """Draw temperature, max tokens, seed and More; what is typed lies in the session under `prefix`.
+    """Draw temperature, max tokens, seed and More; typed values are in the session state under `prefix`.
 
-    No field has bounds: Streamlit would show a value beyond them and hold the one before, which would then be run.
-    recorded_top_k: how many candidates are recorded unless changed; None leaves out how a trial is recorded.
+    No field has bounds: Streamlit would show a value beyond them but keep the previous one, which would then be run.
+    `recorded_top_k` is the default number of recorded candidates; None omits the recording options.
     """
     st.number_input(
         "Temperature", step=0.1, key=prefix + "temperature", width=WIDTH, persist_state="session",
@@ -95,7 +95,7 @@ def parameter_row(recorded_top_k: int | None, prefix: str = PREFIX) -> None:
 
 
 def _more(prefix: str, *, has_recording: bool) -> None:
-    """Everything else, in tabs, so that nobody has to scroll for it."""
+    """Draw all other parameters, in tabs, so that none needs scrolling."""
     _unshown(prefix)
     first = "Stopping and recording" if has_recording else "Stopping"
     keeping, *sampling = st.tabs([first, *(title for title, _ in GROUPS)])
@@ -121,7 +121,7 @@ def _more(prefix: str, *, has_recording: bool) -> None:
 
 
 def _unshown(prefix: str) -> None:
-    """Says what is kept without being shown, and leaves it out when told to."""
+    """Show the parameters that are set but have no field, with a button that removes them."""
     kept = st.session_state[prefix + "unshown"]
     if kept:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -176,7 +176,7 @@ def _record(left: DeltaGenerator, right: DeltaGenerator, prefix: str) -> None:
 
 
 def fill(sampling: Sampling, request: Request, prefix: str = PREFIX) -> None:
-    """Put parameters on the screen; only before the widgets are drawn, or in a callback."""
+    """Put parameters on the screen; call only before the widgets are drawn, or in a callback."""
     state = st.session_state
     for name in NUMBERS:
         state[prefix + name] = type(getattr(Sampling, name))(getattr(sampling, name))
@@ -193,18 +193,18 @@ def fill(sampling: Sampling, request: Request, prefix: str = PREFIX) -> None:
 
 
 def on_screen(prefix: str = PREFIX) -> tuple[object, ...]:
-    """All that the fields hold, whether it can be run or not, to be compared."""
+    """Return the values of all fields, valid or not, for comparison."""
     names = (*NUMBERS, "unshown", "seed", "samplers", "breakers", "stop", "max_tokens", "scored", "repeatable")
     return tuple(repr(st.session_state.get(prefix + name)) for name in (*names, "recorded"))
 
 
 def length_and_scoring(prefix: str = PREFIX) -> dict[str, object]:
-    """What the session holds of how many tokens are asked for and whether the prompt is scored, by key."""
+    """Return the session state of max tokens and of scoring the prompt, by key."""
     return {key: st.session_state[key] for key in (prefix + "max_tokens", prefix + "scored")}
 
 
 def read_sampling(prefix: str = PREFIX) -> Sampling:
-    """The sampling on the screen; raises ConfigError for values out of range."""
+    """Return the sampling on the screen. Raises ConfigError for values out of range."""
     state = st.session_state
     for name in NUMBERS:
         if state[prefix + name] is None:
@@ -220,7 +220,7 @@ def read_sampling(prefix: str = PREFIX) -> Sampling:
 
 
 def read_request(prefix: str = PREFIX) -> Request:
-    """The request on the screen; raises ConfigError for values out of range."""
+    """Return the request on the screen. Raises ConfigError for values out of range."""
     state = st.session_state
     max_tokens, recorded = state[prefix + "max_tokens"], state[prefix + "recorded"]
     if max_tokens is None:
@@ -237,9 +237,9 @@ def read_request(prefix: str = PREFIX) -> Request:
 
 
 def _num_changed(recorded_top_k: int | None, prefix: str) -> int:
-    """How many parameters behind More differ from their defaults."""
+    """Return how many parameters behind More differ from their defaults."""
     state, defaults = st.session_state, Sampling()
-    changed = [state[prefix + name] != getattr(defaults, name) for name in NUMBERS[1:]]
+    changed: list[bool] = [state[prefix + name] != getattr(defaults, name) for name in NUMBERS[1:]]
     changed += [tuple(state[prefix + "samplers"]) != DEFAULT_SAMPLERS]
     changed += [_strings(state[prefix + "breakers"]) != defaults.dry_sequence_breakers]
     changed += [bool(state[prefix + name]) for name in ("stop", "scored", "repeatable", "unkept")]
@@ -248,14 +248,14 @@ def _num_changed(recorded_top_k: int | None, prefix: str) -> int:
 
 
 def _lines(strings: tuple[str, ...]) -> str:
-    """Strings one a line, as they are typed."""
+    """Return strings one per line, as they are typed."""
     return "\n".join(
         text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r") for text in strings
     )
 
 
 def _strings(lines: str) -> tuple[str, ...]:
-    """What `_lines` wrote, read back; empty lines count for nothing."""
+    """Parse the output of `_lines`; empty lines are ignored."""
     marks = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
     strings = []
     for line in lines.splitlines():

@@ -1,8 +1,9 @@
-"""A draft as a program: the same trial from Python and from a shell."""
+"""Code for a draft: the same trial from Python and from a shell."""
 
 import pprint
 import shlex
 from dataclasses import fields
+from typing import Any
 
 import streamlit as st
 
@@ -13,7 +14,7 @@ WIDTH = 100
 
 
 def copy_button(draft: Draft, model: str, spec: PoolSpec) -> None:
-    """A popover with both programs, each with its own copy button."""
+    """Draw a popover with both programs, each with its own copy button."""
     with st.popover("Copy as code", icon=":material/code:", key="lab_copy"):
         in_python, in_shell = st.tabs(["Python", "Shell"])
         in_python.code(as_python(draft, model, spec), language="python", wrap_lines=True)
@@ -24,7 +25,7 @@ def copy_button(draft: Draft, model: str, spec: PoolSpec) -> None:
 
 
 def as_python(draft: Draft, model: str, spec: PoolSpec) -> str:
-    """A program that runs `draft` through the engine's public surface."""
+    """Return a program that runs `draft` through the engine's public API."""
     sampling = ", ".join(f"{name}={value!r}" for name, value in draft.sampling.to_dict().items())
     options = [f"max_tokens={draft.request.max_tokens}"]
     options += [f"{k}={v!r}" for k, v in draft.request.to_dict().items() if k not in ("max_tokens", "generated")]
@@ -46,7 +47,7 @@ def as_python(draft: Draft, model: str, spec: PoolSpec) -> str:
 
 
 def as_shell(draft: Draft, model: str, spec: PoolSpec) -> str:
-    """A command line that runs `draft` and prints its text; fields at their defaults are left out."""
+    """Return a command line that runs `draft` and prints its text; fields at their defaults are left out."""
     request = draft.request
     options = [_option("--prompt", draft.prompt), _option("--model", model)]
     options += [_option("--max-tokens", request.max_tokens), _option("--top-k", request.top_k)]
@@ -62,7 +63,7 @@ def as_shell(draft: Draft, model: str, spec: PoolSpec) -> str:
     return " \\\n    ".join(["python -m engine generate", *options])
 
 
-def _flag(name: str, value: object) -> list[str]:
+def _flag(name: str, value: Any) -> list[str]:
     flag = "--" + ("sampler-top-k" if name == "top_k" else name.replace("_", "-"))
     if name == "logit_bias":
         return [_option(flag, f"{token}={bias}") for token, bias in value]
@@ -70,5 +71,5 @@ def _flag(name: str, value: object) -> list[str]:
 
 
 def _option(flag: str, value: object) -> str:
-    """A flag with its value, quoted for a shell; joined by = where the value could be taken for a flag."""
+    """Return a flag with its value quoted for a shell; joined by = if the value could be mistaken for a flag."""
     return f"{flag}{'=' if str(value).startswith('-') else ' '}{shlex.quote(str(value))}"

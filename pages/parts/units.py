@@ -1,4 +1,4 @@
-"""Numbers as they are read: with units, thousands separators and sensible digits."""
+"""Number formats for people: units, thousands separators and sensible digits."""
 
 from datetime import UTC, datetime
 
@@ -6,16 +6,16 @@ from engine.units import quantity
 
 
 def size(num_bytes: float) -> str:
-    """Bytes of files and memory: 8.47 MB, 23.5 GB."""
+    """Return bytes of files and memory as text: 8.47 MB, 23.5 GB."""
     return quantity(num_bytes, "B")
 
 
 def parameters(count: int) -> str:
-    """A model's number of parameters: 5.9 M, 1.1 B."""
+    """Return a model's number of parameters as text: 5.9 M, 1.1 B."""
     return f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.1f} M"
 
 
 def moment(at: datetime) -> str:
-    """A time of today as hours and minutes, an earlier one with its day; both in local time."""
+    """Return a time of today as hours and minutes, an earlier one with its day; both in local time."""
     local, now = at.astimezone(), datetime.now(UTC).astimezone()
     return f"{local:%H:%M}" if local.date() == now.date() else f"{local.day} {local:%b %H:%M}"

@@ -1,4 +1,4 @@
-"""Steps and token texts as they travel to the page: columns of plain numbers, no object for each candidate."""
+"""Wire format of steps and token texts: columns of plain numbers, without an object per candidate."""
 
 from typing import Any
 
@@ -13,16 +13,17 @@ _LEAST_P = 1e-7
 
 
 def _rounded_p(p: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Seven decimals; what was not cut stays above 0, because 0 means cut."""
-    rounded: npt.NDArray[np.float64] = np.round(p.astype(np.float64), 7)
-    return np.where((p > 0) & (rounded == 0), _LEAST_P, rounded)
+    """Round to seven decimals; values that were not cut stay above 0, because 0 means cut."""
+    exact: npt.NDArray[np.float64] = p.astype(np.float64)
+    rounded = exact.round(7)
+    return np.where((exact > 0) & (rounded == 0), _LEAST_P, rounded)
 
 
 def columns(table: StepTable, start: int, stop: int) -> dict[str, Any]:
-    """Steps start to stop as lists, None where nothing was recorded.
+    """Return steps `start` to `stop` as lists, None where nothing was recorded.
 
-    logprob and entropy in nats, ms since the step before. `top_*` hold a row for each step, at most MAX_CANDIDATES
-    long; a row of top_p ends with its last candidate that was not cut, and all further ones are 0.
+    logprob and entropy are in nats, ms is the time since the previous step. `top_*` hold a row for each step, at most
+    MAX_CANDIDATES long; a row of top_p ends with its last candidate that was not cut, and all further ones are 0.
     """
     records = table.records[start:stop]
     is_inspected = (records["flags"] & INSPECTED) != 0
@@ -51,7 +52,7 @@ def columns(table: StepTable, start: int, stop: int) -> dict[str, Any]:
 
 
 class Words:
-    """Which token texts a page already has. Vocabularies are numbered in the order in which the page meets them."""
+    """Token texts that a page already has; vocabularies are numbered in the order in which the page meets them."""
 
     def __init__(self) -> None:
         self._known: list[tuple[Vocabulary, npt.NDArray[np.bool_]]] = []
@@ -65,7 +66,7 @@ class Words:
         return len(self._known) - 1, is_sent
 
     def new_in(self, table: StepTable, start: int, stop: int) -> dict[str, Any]:
-        """Number of the vocabulary, its size, and [id, text, hex bytes, kind] of each token met for the first time."""
+        """Return number and size of the vocabulary, and [id, text, hex bytes, kind] of each token seen first."""
         vocabulary = table.vocabulary
         number, is_sent = self._entry(vocabulary)
         ids = table.records["id"][start:stop]

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from tests.docs import import_graph
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "structure.md").read_text("utf-8")
 
@@ -17,3 +19,13 @@ def test_every_part_of_the_engine_is_named() -> None:
     parts = [path.stem for path in (ROOT / "engine").glob("*.py") if path.stem != "__init__"]
     parts += [path.parent.name for path in (ROOT / "engine").glob("*/__init__.py")]
     assert [part for part in parts if not re.search(rf"\b{part}\b", PAGE)] == []
+
+
+def test_the_diagram_is_drawn_from_the_imports() -> None:
+    drawn = import_graph.DRAWING.search(PAGE)
+    assert drawn is not None and drawn[0] == import_graph.diagram()
+
+
+def test_arrows_that_others_imply_are_left_out() -> None:
+    imports = {"a": {"b", "c", "d"}, "b": {"c"}, "c": {"d"}, "d": set[str]()}
+    assert import_graph.reduced(imports) == {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set()}

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.conftest import Server
 
@@ -13,7 +13,7 @@ FITS = "() => (main => main.scrollWidth <= main.clientWidth)(document.querySelec
 NOTES = "c7i.4xlarge ends 18.2 h sooner than c7i.xlarge for $2.75 more."
 
 
-def answer(page: Page):  # type: ignore[no-untyped-def]
+def answer(page: Page) -> Locator:
     return page.get_by_role("heading", level=3).first
 
 

@@ -42,6 +42,7 @@ def page(context: BrowserContext) -> Iterator[Page]:
 def unreadable(page: Page, within_s: float = 20) -> list[dict[str, object]]:
     """The words whose contrast is too low, once the page has drawn itself; charts take on a new theme last."""
     end = time.monotonic() + within_s
+    found: list[dict[str, object]]
     page.wait_for_timeout(300)
     while (found := page.evaluate(READABLE)) and time.monotonic() < end:
         page.wait_for_timeout(100)

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from engine.history.archive_parts import MANIFEST, SAMPLES
 from engine.runs import RunRecord
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 ROWS = re.compile(r"^[\d,]+ rows? in ")
 
 
-def caption(page: Page, text: str):  # type: ignore[no-untyped-def]
+def caption(page: Page, text: str) -> Locator:
     return page.get_by_test_id("stCaptionContainer").filter(has_text=text).first
 
 

@@ -119,8 +119,8 @@ def test_the_model_bar_loads_what_is_here_or_a_path(stocked: Server, open_page: 
     expect(bar.get_by_text("A demonstration model")).to_be_visible()
 
 
-def test_a_dialog_stays_open_when_a_trial_ends_until_it_is_dismissed(stocked: Server, open_page: OpenPage) -> None:
-    page = open_page(stocked.url)
+def test_a_dialog_stays_open_when_a_trial_ends_until_it_is_dismissed(slow: Server, open_page: OpenPage) -> None:
+    page = open_page(slow.url)
     expect(page.get_by_test_id("stSidebar").get_by_text("parameters")).to_be_visible()
     dialog = page.get_by_role("dialog")
     page.get_by_role("spinbutton", name="Max tokens").fill("200")

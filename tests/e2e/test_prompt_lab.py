@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.conftest import Server, is_settled, running
 from tests.waiting import until
@@ -33,7 +33,7 @@ def run(page: Page) -> None:
     is_settled(page)
 
 
-def answer(page: Page):  # type: ignore[no-untyped-def]
+def answer(page: Page) -> Locator:
     return page.locator(".t.answer")
 
 
@@ -47,7 +47,7 @@ def fill(page: Page, label: str, value: str) -> None:
     expect(field).to_have_value(value)
 
 
-def prompt(page: Page):  # type: ignore[no-untyped-def]
+def prompt(page: Page) -> Locator:
     return page.get_by_role("textbox", name="Prompt")
 
 

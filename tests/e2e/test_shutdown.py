@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from engine.history import History
 from pages.parts import exports, live
@@ -85,7 +86,7 @@ def test_it_ends_while_tokens_stream(
 ) -> None:
     with busy(tmp_path, "stream", monkeypatch, slow_model) as (server, trial):
         address = f"ws://127.0.0.1:{server.port}{live.SOCKET_PATH}"
-        with connect(address, origin=server.url) as page:  # type: ignore[arg-type]
+        with connect(address, origin=Origin(server.url)) as page:
             page.send(json.dumps({"jobs": {trial: 0}}))
             while "steps" not in json.loads(page.recv(60)):
                 pass

@@ -13,7 +13,7 @@ from engine.bench.exchange.llama_bench_text import read_rows, write_rows
 from engine.cost.prices import Price, read_prices, write_prices
 from engine.csv_cells import escaped, unescaped
 from engine.history.export import CSV_COLUMNS, to_csv
-from engine.workbench.bench_slot import _samples_csv
+from engine.workbench.bench_manager import _samples_csv
 from pages.parts.history.sql_view import as_csv
 from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial

@@ -31,7 +31,7 @@ def test_a_bare_copy_is_the_same_failure_without_frames(kind: type[EngineError])
         bare = error.bare()
         assert error.__traceback__ is not None
     assert (type(bare), str(bare), bare.args) == (kind, "what to do", ("what to do",))
-    assert bare.__traceback__ is bare.__cause__ is bare.__context__ is None
+    assert (bare.__traceback__, bare.__cause__, bare.__context__) == (None, None, None)
 
 
 def test_a_bare_copy_keeps_what_else_a_failure_knows() -> None:

@@ -142,15 +142,3 @@ def test_without_a_private_umask_the_persons_is_the_process_own(umask: int, tmp_
     with private_files.persons_umask():
         (tmp_path / "x").write_bytes(b"")
     assert mode(tmp_path / "x") == 0o666 & ~umask
-
-
-def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    private_files.write_private(tmp_path / "x", b"old")
-
-    def full(self: Path, target: Path) -> Path:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OSError, match="No space"):
-        private_files.write_private(tmp_path / "x", b"new")
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x", b"old")]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engine.bench.findings.rounds import Rounds
+from engine.bench.analysis.rounds import Rounds
 from engine.samples import FEWEST_CLEAN, FLAGS, SAMPLE, Samples, is_counted
 from engine.stats import FIRST_LOOK
 

@@ -60,7 +60,12 @@ def test_once_all_is_closed_no_thread_holds_the_end_up(number: signal.Signals) -
 def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
     with started(600, "closing") as process:
         process.send_signal(signal.SIGINT)
-        until(lambda: process.send_signal(number) or process.poll() is not None, within_s=30)
+
+        def is_gone() -> bool:
+            process.send_signal(number)
+            return process.poll() is not None
+
+        until(is_gone, within_s=30)
     assert process.returncode == 128 + number
 
 

@@ -15,7 +15,7 @@ from engine.specs import given_prompt
 
 def test_numbers_of_other_libraries_become_plain_ones() -> None:
     made = Sampling(
-        temperature=np.float64(0.7),  # type: ignore[arg-type]
+        temperature=np.float64(0.7),
         top_p=Fraction(1, 2),  # type: ignore[arg-type]
         top_k=np.int64(5),  # type: ignore[arg-type]
         mirostat=np.int32(2),  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ def test_a_switch_is_true_or_false_and_nothing_like_it() -> None:
 LIMITED: dict[str, tuple[int, Callable[[int], object]]] = {
     "grammar": (262_144, lambda size: Sampling(grammar="#" * size)),
     "json_schema": (1_048_576, lambda size: Sampling(json_schema=" " * size)),
-    "logit_bias": (10_000, lambda size: Sampling(logit_bias=dict.fromkeys(range(size), 1.0))),
+    "logit_bias": (10_000, lambda size: Sampling(logit_bias=dict.fromkeys(range(size), 1.0))),  # type: ignore[arg-type]
     "pairs of logit_bias": (10_000, lambda size: Sampling(logit_bias=((token, 1.0) for token in range(size)))),  # type: ignore[arg-type]
     "dry_sequence_breakers": (32, lambda size: Sampling(dry_sequence_breakers=("a",) * size)),
     "a dry_sequence_breaker": (40, lambda size: Sampling(dry_sequence_breakers=("a" * size,))),

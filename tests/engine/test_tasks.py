@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,8 @@ from tests.waiting import until
 
 WITHIN_S = 30.0
 
+T = TypeVar("T")
+
 
 class Clock:
     def __init__(self) -> None:
@@ -29,14 +32,14 @@ class Clock:
         return self.now
 
 
-def fails(error: Exception) -> Callable[[Task[None]], None]:
-    def work(_task: Task[None]) -> None:
+def fails(error: Exception) -> Callable[[Task[Any]], Any]:
+    def work(_task: Task[Any]) -> Any:
         raise error
 
     return work
 
 
-def ended(task: Task[object]) -> Task[object]:
+def ended(task: Task[T]) -> Task[T]:
     task.start()
     assert task.wait(WITHIN_S)
     return task
@@ -97,8 +100,12 @@ def test_what_the_work_needed_is_let_go_of_at_the_end() -> None:
 
     large = Large()
     kept = weakref.ref(large)
-    task = ended(Task("Writing", lambda _task, _large=large: None))
-    del large
+
+    def work(_task: Task[None], _large: Large = large) -> None:
+        pass
+
+    task = ended(Task("Writing", work))
+    del large, work
     gc.collect()
     assert kept() is None and task.state == "done"
 
@@ -220,9 +227,12 @@ class Hold:
 @pytest.mark.parametrize("ending", ["done", "failed", "stopped", "stopped before it began"])
 def test_what_it_holds_is_left_before_it_is_over_in_whatever_way(ending: str) -> None:
     hold = Hold()
-    works: dict[str, Callable[[Task[None]], object]] = {
-        "failed": fails(IndexError("a defect")), "stopped": lambda task: (task.stop(), task.check())
-    }  # fmt: skip
+
+    def stops(task: Task[object]) -> None:
+        task.stop()
+        task.check()
+
+    works: dict[str, Callable[[Task[object]], object]] = {"failed": fails(IndexError("a defect")), "stopped": stops}
     hold.task = task = Task[object]("Writing", works.get(ending, lambda _task: None))
     if ending == "stopped before it began":
         task.stop()
@@ -378,7 +388,7 @@ def test_one_at_a_time_and_the_last_is_kept_until_it_is_dismissed() -> None:
 
 
 def test_what_cannot_be_acquired_begins_nothing() -> None:
-    def refuse() -> object:
+    def refuse() -> NoReturn:
         raise ConfigError("A benchmark has the machine to itself.")
 
     runner, done = TaskRunner[Task[None]](), list[str]()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.bench.findings.wording import figure
+from engine.bench.analysis.wording import figure
 from engine.samples import METRICS
 from engine.stats import Interval
 from engine.units import (

@@ -91,9 +91,10 @@ class App:
     def close(self) -> None:
         """End all of it by force, whatever state it is in."""
         if self.server is not None:
-            tree = [*self.children(), self.server.process]
-            for one in tree:
-                one.kill()
+            children = self.children()
+            self.server.process.kill()
+            for child in children:
+                child.kill()
             self.server.process.wait()
             self.server = None
         for one in self._orphans():

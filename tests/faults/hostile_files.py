@@ -5,6 +5,9 @@ import random
 from contextlib import suppress
 from urllib.parse import urlencode
 
+import msgspec
+
+from engine.history.trial_file import trial_bytes
 from tests.engine.history.trial_maker import uuid7
 from tests.faults import foreign
 from tests.faults.app import until
@@ -70,7 +73,7 @@ def inbox(world: World, draw: random.Random) -> None:
     good = foreign.trial()
     bad.write_bytes(TRIALS[name](draw))
     unfinished = folder / f"{good.id}.part"
-    unfinished.write_bytes(foreign.trial_bytes(good))
+    unfinished.write_bytes(trial_bytes(good))
     unfinished.rename(folder / f"{good.id}.trial")
     until(lambda: not (folder / f"{good.id}.trial").exists(), "a right trial stayed in the inbox", INBOX_WITHIN_S)
     world.ended.append(good.id)
@@ -138,7 +141,7 @@ TEXTS: dict[str, Maker] = {
 FILES: dict[str, Maker] = {
     "a damaged archive": lambda draw: foreign.damaged(draw, foreign.packed(foreign.archive_members())),
     "a damaged run": lambda draw: foreign.damaged(draw, foreign.run_file()),
-    "a damaged trial": lambda draw: foreign.damaged(draw, foreign.trial_bytes(foreign.trial())),
+    "a damaged trial": lambda draw: foreign.damaged(draw, trial_bytes(foreign.trial())),
     "a damaged table": lambda draw: foreign.damaged(draw, foreign.table({"label": ["a"], "tok_per_s": [1.0]})),
     "a label in every row": lambda _: foreign.label_bomb(),
     "a bomb": lambda draw: foreign.zip_bomb(draw.choice(("runs.jsonl", "steps.parquet", "manifest.json"))),
@@ -165,8 +168,7 @@ TRIALS: dict[str, Maker] = {
 
 
 def _changed_trial(draw: random.Random) -> bytes:
-    plain = foreign.msgspec.msgpack.decode(foreign.trial_bytes(foreign.trial()), strict=False)
-    plain = foreign.changed(draw, plain)
+    plain = foreign.changed(draw, msgspec.msgpack.decode(trial_bytes(foreign.trial()), strict=False))
     with suppress(OverflowError, TypeError, ValueError):
-        return foreign.msgspec.msgpack.encode(plain)
-    return foreign.msgspec.msgpack.encode(str(plain))
+        return msgspec.msgpack.encode(plain)
+    return msgspec.msgpack.encode(str(plain))

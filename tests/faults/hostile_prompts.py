@@ -4,12 +4,14 @@ import json
 import math
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.faults import foreign
 from tests.faults.app import until
 from tests.faults.failure import MOST_S, Failure
 from tests.faults.foreign import nasty
+from tests.faults.page import Page
 from tests.faults.world import LONG, World
 
 Sampling = dict[str, Any]
@@ -45,13 +47,18 @@ def hostile_grammar(world: World, draw: random.Random) -> None:
         raise Failure(f"another trial that streamed failed with it: {end['error']}")
 
 
+def _can_run(page: Page) -> bool:
+    page.rerun()
+    return page.find("do_run") is not None
+
+
 def hostile_prompt(world: World, draw: random.Random) -> None:
     """Prompts and numbers that nobody means; the page runs them or says why not."""
     page = world.tab()
     page.go_to("")
     if page.find("do_stop") is not None:
         page.press("do_stop")
-        until(lambda: page.rerun() or page.find("do_run"), "a stopped trial did not end")
+        until(partial(_can_run, page), "a stopped trial did not end")
     filled: dict[str, Any] = {"lab_max_tokens": draw.choice((8, 0))}
     for key in draw.sample(sorted(FIELDS), draw.randint(1, 3)):
         filled[key] = FIELDS[key](draw)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.errors import HistoryError
-from engine.history import History, owned_file
+from engine.history import History, database_writer
 from engine.samples import SAMPLE
 from tests.engine.history.run_maker import make_run, make_samples
 from tests.engine.history.trial_maker import make_trial
@@ -90,7 +90,7 @@ def _batches(seed: int) -> list[int]:
 
 def write(path: Path, seed: int) -> None:
     """Write samples and trials until killed; what is committed is said in a file beside it, a line each."""
-    owned_file.LOG_BYTES = LOG_BYTES
+    database_writer.LOG_BYTES = LOG_BYTES
     history = History.open(path)
     saying = os.open(path.with_name(f"said-{seed}"), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 

@@ -19,6 +19,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin, Subprotocol
 
 from tests.faults.failure import MOST_S, Failure
 
@@ -124,10 +125,11 @@ class Page:
         """
         changed = []
         for key, value in values.items():
-            kind = {bool: "bool_value", str: "string_value"}.get(type(value), "double_value")
             widget = self.widget(key)
             given = value[: getattr(widget, "max_chars", 0) or None] if isinstance(value, str) else value
-            state = WidgetState(id=widget.id, **{kind: given})
+            kind = {bool: "bool_value", str: "string_value"}.get(type(value), "double_value")
+            state = WidgetState(id=widget.id)
+            setattr(state, kind, given)
             self._states[state.id] = state
             changed.append(state)
         self._rerun(*changed)
@@ -185,7 +187,8 @@ class Page:
         address = f"ws://{urlsplit(self.url).netloc}/_stcore/stream"
         try:
             return connect(
-                address, origin=self._origin, subprotocols=["streamlit", self._xsrf], max_size=None,  # type: ignore[list-item, arg-type]
+                address, origin=Origin(self._origin), max_size=None,
+                subprotocols=[Subprotocol("streamlit"), Subprotocol(self._xsrf)],
                 additional_headers={"Cookie": f"{XSRF}={self._xsrf}"}, open_timeout=self.most_s, close_timeout=1,
             )  # fmt: skip
         except (OSError, WebSocketException) as error:
@@ -199,13 +202,13 @@ class Page:
 
     def _receive(self, end: float) -> ForwardMsg:
         try:
-            raw = self._socket.recv(timeout=max(end - time.monotonic(), 0.001))
+            raw = self._socket.recv(timeout=max(end - time.monotonic(), 0.001), decode=False)
         except TimeoutError:
             raise Failure(f"{self.place}: the script had not ended after {self.most_s:g} s") from None
         except (OSError, WebSocketException) as error:
             raise Failure(f"{self.place}: the page lost its server: {error!r}") from error
         message = ForwardMsg()
-        message.ParseFromString(raw)  # type: ignore[arg-type]
+        message.ParseFromString(raw)
         return message
 
     def _rerun(self, *changed: WidgetState) -> None:

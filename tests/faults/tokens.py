@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin
 
 from tests.faults.failure import MOST_S, Failure
 
@@ -17,7 +18,7 @@ PATH = "/logitbench/live"
 def open_socket(url: str, *, origin: str | None = None, most_s: float = MOST_S) -> ClientConnection:
     """A connection to the token socket, from this server's own page unless another origin is given."""
     address = f"ws://{urlsplit(url).netloc}{PATH}"
-    return connect(address, origin=origin or url, open_timeout=most_s, close_timeout=1)  # type: ignore[arg-type]
+    return connect(address, origin=Origin(origin or url), open_timeout=most_s, close_timeout=1)
 
 
 def ask(socket: ClientConnection, trials: Iterable[str]) -> None:

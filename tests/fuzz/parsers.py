@@ -12,8 +12,8 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 import httpx2
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 from huggingface_hub import set_client_factory
 from huggingface_hub.utils import close_session
 

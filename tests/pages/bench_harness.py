@@ -1,4 +1,4 @@
-"""Benchmark runs made up from a plan with known figures, and a slot that the page can drive without measuring."""
+"""Benchmark runs made up from a plan with known figures, and a manager that the page can drive without measuring."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.bench.findings.summary import summarise
-from engine.bench.measuring.quietness import Quietness
+from engine.bench.analysis.summary import summarise
+from engine.bench.measurement.quietness import Quietness
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import Preview, preview
@@ -19,7 +19,7 @@ from engine.reference import reference_run
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
 from engine.samples import FLAGS, Samples, make_sample
 from engine.tasks import Task, TaskRunner
-from engine.workbench.bench_slot import WAITING
+from engine.workbench.bench_manager import WAITING
 from engine.workbench.machine_lease import MachineLease
 from tests.engine.bench.embedding_runs import embedding_run
 from tests.scripted_task import ScriptedTask
@@ -32,7 +32,8 @@ def speed_of(settings: Mapping[str, Any]) -> float:
     instances, threads = map(int, settings["layout"].split("x"))
     cores = min(instances * threads, 2) ** 0.9
     together = instances * settings["parallel"]
-    return 400.0 * cores * together**0.55 * (1.08 if instances > 1 else 1)
+    speed: float = 400.0 * cores * together**0.55 * (1.08 if instances > 1 else 1)
+    return speed
 
 
 def make_run(
@@ -95,17 +96,17 @@ def _sample(
 
 @dataclass
 class ScriptedRunning:
-    """As the slot's Running."""
+    """As the manager's Running."""
 
     run_id: str
     plan: Plan
     progress: Progress
-    lights: dict[str, float] = field(default_factory=dict)
+    noise: dict[str, float] = field(default_factory=dict)
     failure: HistoryError | None = None
 
 
-class ScriptedSlot:
-    """The slot of benchmarks with the same methods; what was called is in `calls`. One that runs has `machine`."""
+class ScriptedManager:
+    """The manager of benchmarks with the same methods; what was called is in `calls`. One that runs has `machine`."""
 
     def __init__(self, *runs: RunRecord, machine: MachineLease | None = None) -> None:
         self.runs = {run.id: run for run in runs}
@@ -130,8 +131,8 @@ class ScriptedSlot:
         progress = Progress(
             done=done, total=total, cell=1, left_s=left_s, turn_left_s=4.0, status="running", message="measuring"
         )
-        lights = {"steal_share": 0.0, "pressure_share": 0.04, "throttled_s": 0.0, "other_cores": 0.3}
-        self._running = ScriptedRunning(run.id, plan, progress, lights)
+        noise = {"steal_share": 0.0, "pressure_share": 0.04, "throttled_s": 0.0, "other_cores": 0.3}
+        self._running = ScriptedRunning(run.id, plan, progress, noise)
         self.task = ScriptedTask("A benchmark", done / total, f"{done} of {total} samples", left_s)
         self.task.start(self._machine.acquire("A benchmark", "benchmark"))
 

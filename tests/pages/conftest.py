@@ -15,7 +15,7 @@ from engine.history import History
 from engine.models import embedded_model
 from engine.runs import RunRecord
 from engine.workbench import Workbench, workbench
-from tests.pages.bench_harness import ScriptedSlot, make_run
+from tests.pages.bench_harness import ScriptedManager, make_run
 from tests.pages.harness import ScriptedBench, Server, serving
 from tests.waiting import until
 
@@ -55,9 +55,9 @@ def plan() -> Plan:
 
 
 @pytest.fixture
-def slot(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedSlot]:
+def manager(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedManager]:
     """Benchmarks that the pages drive and nothing measures."""
-    scripted = ScriptedSlot(machine=bench.machine)
+    scripted = ScriptedManager(machine=bench.machine)
     monkeypatch.setattr(bench, "bench", scripted, raising=False)
     yield scripted
     scripted.close()

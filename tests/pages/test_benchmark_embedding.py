@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from engine.bench.findings.embeddings import embedding_sentence
-from engine.bench.findings.summary import summarise
+from engine.bench.analysis.embeddings import embedding_sentence
+from engine.bench.analysis.summary import summarise
 from engine.embedding.backends import KINDS
 from engine.embedding.models import EMBEDDED_NAME
 from engine.pool.job import new_id
@@ -15,7 +15,7 @@ from pages.parts.benchmark import embedding_view, run_charts, run_table
 from pages.parts.plain import plain
 from tests.engine.bench.embedding_runs import embedding_run
 from tests.pages.app import address, open_page, press, primary, said
-from tests.pages.bench_harness import ScriptedSlot
+from tests.pages.bench_harness import ScriptedManager
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def page(**query: str) -> AppTest:
     return open_page("benchmark.py", "Benchmark", **query)
 
 
-def test_the_question_opens_on_a_plan_with_its_own_axes(slot: ScriptedSlot) -> None:
+def test_the_question_opens_on_a_plan_with_its_own_axes(manager: ScriptedManager) -> None:
     at = page(question="embedding")
     assert at.session_state["axes_shown"] == ["layout", "backend"]
     assert at.selectbox(key="plan_model").value == EMBEDDED_NAME
@@ -41,7 +41,7 @@ def test_the_question_opens_on_a_plan_with_its_own_axes(slot: ScriptedSlot) -> N
     ]
 
 
-def test_run_starts_what_is_typed(slot: ScriptedSlot) -> None:
+def test_run_starts_what_is_typed(manager: ScriptedManager) -> None:
     at = page(question="embedding")
     at.text_input(key="axis_layout").set_value("1x1, 2x1").run()
     at.selectbox(key="axes_add").set_value("tokens_per_batch").run()
@@ -49,7 +49,7 @@ def test_run_starts_what_is_typed(slot: ScriptedSlot) -> None:
     at.text_input(key="axis_tokens_per_batch").set_value("256-1024*2").run()
     at.number_input(key="plan_num_texts").set_value(64).run()
     press(at, "plan_run")
-    ((_, started),) = slot.calls
+    ((_, started),) = manager.calls
     assert started.question == "embedding"
     assert started.axes["tokens_per_batch"] == (256, 512, 1024)
     assert started.axes["layout"] == ("1x1", "2x1")
@@ -58,17 +58,17 @@ def test_run_starts_what_is_typed(slot: ScriptedSlot) -> None:
     assert primary(at) == ["Stop"]
 
 
-def test_own_texts_take_the_place_of_made_ones(slot: ScriptedSlot) -> None:
+def test_own_texts_take_the_place_of_made_ones(manager: ScriptedManager) -> None:
     at = page(question="embedding")
     at.segmented_control(key="plan_asked").set_value("prompts").run()
     at.text_area(key="plan_prompts").set_value("One\nTwo").run()
     assert not at.exception
     press(at, "plan_run")
-    ((_, started),) = slot.calls
+    ((_, started),) = manager.calls
     assert started.workload["texts"] == ("One", "Two")
 
 
-def test_the_plan_of_another_question_stands_as_it_was(slot: ScriptedSlot) -> None:
+def test_the_plan_of_another_question_stands_as_it_was(manager: ScriptedManager) -> None:
     at = page(question="embedding")
     at.text_input(key="axis_layout").set_value("1x1").run()
     at.segmented_control(key="sweep_question").set_value("speed").run()
@@ -78,7 +78,7 @@ def test_the_plan_of_another_question_stands_as_it_was(slot: ScriptedSlot) -> No
     assert at.text_input(key="axis_layout").value == "1x1"
 
 
-def test_a_model_that_is_not_here_is_said_before_launch(slot: ScriptedSlot) -> None:
+def test_a_model_that_is_not_here_is_said_before_launch(manager: ScriptedManager) -> None:
     at = page(question="embedding")
     at.selectbox(key="axes_add").set_value("model").run()
     at.text_input(key="axis_model").set_value("no-such-model").run()
@@ -86,8 +86,8 @@ def test_a_model_that_is_not_here_is_said_before_launch(slot: ScriptedSlot) -> N
     assert at.button(key="plan_run").disabled
 
 
-def test_a_run_shows_speed_beside_agreement_and_the_notes(slot: ScriptedSlot, run: RunRecord) -> None:
-    slot.runs[run.id] = run
+def test_a_run_shows_speed_beside_agreement_and_the_notes(manager: ScriptedManager, run: RunRecord) -> None:
+    manager.runs[run.id] = run
     at = page(run=run.id)
     assert at.main.subheader[0].value == plain(run.outcome["sentence"])
     assert [metric.label for metric in at.main.metric] == [
@@ -104,7 +104,7 @@ def test_its_charts_begin_with_speed_and_agreement(run: RunRecord) -> None:
     summary = summarise(run)
     found = run_charts.available(run, summary, "sentences_per_s")
     assert next(iter(found)) == "Speed and agreement"
-    assert "Layouts" in found and "Memory" in found and "All cells" in found
+    assert "Layouts" in found and "Memory" in found and "All configurations" in found
     figure = embedding_view.speed_and_agreement(run, summary, "sentences_per_s")
     assert figure.layout.title.text.startswith("93")
     assert figure.layout.title.text.endswith("sent/s at a worst cosine of 0.9962: 2 × 1 · torch-bf16")
@@ -129,8 +129,8 @@ def test_the_table_has_the_worst_cosine_beside_the_speed_and_all_figures_of_agre
     assert "first token, ms" not in speed
 
 
-def test_the_rates_of_the_notes_are_those_that_ship(slot: ScriptedSlot, run: RunRecord) -> None:
-    slot.runs[run.id] = run
+def test_the_rates_of_the_notes_are_those_that_ship(manager: ScriptedManager, run: RunRecord) -> None:
+    manager.runs[run.id] = run
     at = page(run=run.id)
     (table,) = [frame.value for frame in at.dataframe if "sentences/s" in frame.value.columns]
     assert list(table["sentences/s"]) == ["4.75", "1.67", "2.05"]

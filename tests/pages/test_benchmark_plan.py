@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from engine.bench.measuring.quietness import Quietness
+from engine.bench.baselines.arms import Missing
+from engine.bench.measurement.quietness import Quietness
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.plan_file import plan_to_json
 from engine.errors import ProgramFailed
@@ -14,7 +15,7 @@ from engine.runs import RunRecord
 from pages.parts.benchmark import plan_editor, plan_preview
 from pages.parts.plain import plain
 from tests.pages.app import address, open_page, press, primary, said
-from tests.pages.bench_harness import ScriptedSlot, make_run
+from tests.pages.bench_harness import ScriptedManager, make_run
 from tests.scripted_task import ScriptedTask
 
 
@@ -22,12 +23,12 @@ def page(**query: str) -> AppTest:
     return open_page("benchmark.py", "Benchmark", **query)
 
 
-def opened(slot: ScriptedSlot, run: RunRecord) -> AppTest:
-    slot.runs[run.id] = run
+def opened(manager: ScriptedManager, run: RunRecord) -> AppTest:
+    manager.runs[run.id] = run
     return page(run=run.id)
 
 
-def test_the_page_opens_on_a_plan_with_its_cost_and_one_primary_button(slot: ScriptedSlot) -> None:
+def test_the_page_opens_on_a_plan_with_its_cost_and_one_primary_button(manager: ScriptedManager) -> None:
     at = page()
     assert [metric.label for metric in at.main.metric] == ["Time", "Samples", "Memory", "Detects from"]
     (label,) = primary(at)
@@ -36,7 +37,7 @@ def test_the_page_opens_on_a_plan_with_its_cost_and_one_primary_button(slot: Scr
     assert address(at) == {"question": "speed"}
 
 
-def test_a_plan_without_a_verdict_offers_the_rounds_that_give_one(slot: ScriptedSlot) -> None:
+def test_a_plan_without_a_verdict_offers_the_rounds_that_give_one(manager: ScriptedManager) -> None:
     at = page()
     at.number_input(key="plan_rounds").set_value(3).run()
     assert at.main.metric[3].value == "no verdict"
@@ -47,28 +48,28 @@ def test_a_plan_without_a_verdict_offers_the_rounds_that_give_one(slot: Scripted
     assert "No verdict" not in said(at) and at.main.metric[3].value.endswith(" %")
 
 
-def test_before_run_it_says_whether_the_machine_is_quiet(slot: ScriptedSlot) -> None:
+def test_before_run_it_says_whether_the_machine_is_quiet(manager: ScriptedManager) -> None:
     assert "Looking whether the machine is quiet" in said(page())
-    slot.quiet = Quietness(0.06, 2, 0.0, {})
+    manager.quiet = Quietness(0.06, 2, 0.0, {})
     assert f":material/check_circle: {plain('Quiet: other programs use 3 %')}" in said(page())
-    slot.quiet = Quietness(0.8, 2, 0.0, {"chromium": 0.8})
+    manager.quiet = Quietness(0.8, 2, 0.0, {"chromium": 0.8})
     assert f":material/warning: {plain('Not quiet: chromium uses 0.8 cores')}" in said(page())
 
 
-def test_run_starts_what_is_typed_and_watches_it(slot: ScriptedSlot) -> None:
+def test_run_starts_what_is_typed_and_watches_it(manager: ScriptedManager) -> None:
     at = page()
     at.text_input(key="axis_layout").set_value("1xauto, 2x1").run()
     at.text_input(key="axis_parallel").set_value("1-8*2").run()
     at.number_input(key="plan_rounds").set_value(7)
     press(at, "plan_run")
-    ((_, started),) = slot.calls
+    ((_, started),) = manager.calls
     assert started.axes == {"layout": ("1xauto", "2x1"), "parallel": (1, 2, 4, 8)}
     assert started.rounds == 7 and started.question == "speed"
-    assert slot.running is not None and address(at) == {"run": slot.running.run_id}
+    assert manager.running is not None and address(at) == {"run": manager.running.run_id}
     assert primary(at) == ["Stop"]
 
 
-def test_an_edited_plan_is_named_after_what_it_measures(slot: ScriptedSlot) -> None:
+def test_an_edited_plan_is_named_after_what_it_measures(manager: ScriptedManager) -> None:
     at = page()
     assert at.text_input(key="plan_name").placeholder == "Two minutes"
     at.text_input(key="axis_layout").set_value("1x2").run()
@@ -78,22 +79,22 @@ def test_an_edited_plan_is_named_after_what_it_measures(slot: ScriptedSlot) -> N
     assert at.text_input(key="plan_name").placeholder == "How many users?"
     at.segmented_control(key="sweep_question").set_value("speed").run()
     press(at, "plan_run")
-    assert slot.calls[0][1].name == "Sequences 1, 2; layout 1 × 2; 64 + 32 tokens"
+    assert manager.calls[0][1].name == "Sequences 1, 2; layout 1 × 2; 64 + 32 tokens"
 
 
-def test_a_plan_keeps_its_name_while_it_is_the_same_and_one_that_is_typed(slot: ScriptedSlot) -> None:
+def test_a_plan_keeps_its_name_while_it_is_the_same_and_one_that_is_typed(manager: ScriptedManager) -> None:
     at = page()
     at.number_input(key="plan_seed").set_value(7).run()
     press(at, "plan_run")
-    slot.end()
+    manager.end()
     other = page(question="speed")
     other.number_input(key="plan_rounds").set_value(3).run()
     other.text_input(key="plan_name").set_value("Short").run()
     press(other, "plan_run")
-    assert [plan.name for _, plan in slot.calls] == ["Two minutes", "Short"]
+    assert [plan.name for _, plan in manager.calls] == ["Two minutes", "Short"]
 
 
-def test_a_range_is_shown_as_what_it_becomes(slot: ScriptedSlot) -> None:
+def test_a_range_is_shown_as_what_it_becomes(manager: ScriptedManager) -> None:
     at = page()
     at.text_input(key="axis_parallel").set_value("1-8*2").run()
     assert plain("Here: 1, 2, 4, 8") in said(at)
@@ -108,7 +109,9 @@ def test_a_range_is_shown_as_what_it_becomes(slot: ScriptedSlot) -> None:
         ("axis_parallel", "1-300", "from 1 to 256"),
     ],
 )
-def test_what_cannot_be_read_is_said_in_place_and_not_run(slot: ScriptedSlot, key: str, text: str, told: str) -> None:
+def test_what_cannot_be_read_is_said_in_place_and_not_run(
+    manager: ScriptedManager, key: str, text: str, told: str
+) -> None:
     at = page()
     at.text_input(key=key).set_value(text).run()
     assert not at.exception
@@ -117,16 +120,16 @@ def test_what_cannot_be_read_is_said_in_place_and_not_run(slot: ScriptedSlot, ke
     assert at.button(key="plan_run").disabled
 
 
-def test_millions_of_cells_are_refused_with_their_number(slot: ScriptedSlot) -> None:
+def test_millions_of_cells_are_refused_with_their_number(manager: ScriptedManager) -> None:
     at = page()
     for name in ("n_ubatch", "num_prompt"):
         at.selectbox(key="axes_add").set_value(name).run()
         at.text_input(key=f"axis_{name}").set_value("1-2000").run()
-    assert "24,000,000 cells" in said(at).replace("\\", "")
+    assert "24,000,000 configurations" in said(at).replace("\\", "")
     assert at.button(key="plan_run").disabled
 
 
-def test_a_cell_that_cannot_run_says_why_and_the_rest_can(slot: ScriptedSlot) -> None:
+def test_a_cell_that_cannot_run_says_why_and_the_rest_can(manager: ScriptedManager) -> None:
     at = page()
     for name, text in (("n_batch", "32"), ("n_ubatch", "16, 64")):
         at.selectbox(key="axes_add").set_value(name).run()
@@ -138,7 +141,7 @@ def test_a_cell_that_cannot_run_says_why_and_the_rest_can(slot: ScriptedSlot) ->
     assert not at.button(key="plan_run").disabled
 
 
-def test_an_axis_is_added_with_its_usual_value_and_removed(slot: ScriptedSlot) -> None:
+def test_an_axis_is_added_with_its_usual_value_and_removed(manager: ScriptedManager) -> None:
     at = page()
     at.selectbox(key="axes_add").set_value("n_ctx").run()
     assert at.text_input(key="axis_n_ctx").value == "512"
@@ -148,10 +151,10 @@ def test_an_axis_is_added_with_its_usual_value_and_removed(slot: ScriptedSlot) -
     assert at.session_state["axis_type_k"] == ["f16"]
     press(at, "axes_remove_n_ctx")
     press(at, "plan_run")
-    assert dict(slot.calls[0][1].axes)["flash_attn"] == (None,) and "n_ctx" not in slot.calls[0][1].axes
+    assert dict(manager.calls[0][1].axes)["flash_attn"] == (None,) and "n_ctx" not in manager.calls[0][1].axes
 
 
-def test_each_question_has_its_plan_and_keeps_what_was_typed(slot: ScriptedSlot) -> None:
+def test_each_question_has_its_plan_and_keeps_what_was_typed(manager: ScriptedManager) -> None:
     at = page()
     at.text_input(key="axis_parallel").set_value("3").run()
     at.segmented_control(key="sweep_question").set_value("users").run()
@@ -164,63 +167,74 @@ def test_each_question_has_its_plan_and_keeps_what_was_typed(slot: ScriptedSlot)
     assert at.text_input(key="axis_parallel").value == "3"
 
 
-def test_a_way_of_calling_that_is_missing_can_be_built(slot: ScriptedSlot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_editor, "missing_arms", lambda: {"llama-bench": "Build llama-bench (about 9 min)"})
+def test_a_way_of_calling_that_is_missing_can_be_built(
+    manager: ScriptedManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_editor, "missing_arms", lambda: {"llama-bench": Missing("Build it", can_be_built=True)})
     at = page(question="python")
-    assert "llama-bench is not here, so it is left out." in said(at)
+    assert "llama-bench is not installed, so it is left out." in said(at)
     at = press(at, "plan_build_llama-bench")
-    assert slot.calls == [("build_llama_bench",)]
+    assert manager.calls == [("build_llama_bench",)]
     assert at.button(key="plan_build_llama-bench").disabled
     press(at, "bench_background_stop")
-    assert slot.background.wait(60)
+    assert manager.background.wait(60)
     at = page(question="python")
     assert "was stopped" in said(at) and not at.main.error
     failing = ScriptedTask("Building llama-bench")
-    slot.background.start(failing)
+    manager.background.start(failing)
     failing.fail(ProgramFailed("cmake was not found"))
     assert "cmake was not found" in page(question="python").main.error[0].value
 
 
-def test_the_layout_of_a_plan_that_fixes_it_can_be_varied(slot: ScriptedSlot) -> None:
+def test_a_way_of_calling_that_building_does_not_bring_has_no_button(
+    manager: ScriptedManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGITBENCH_LLAMA_BENCH", "/nowhere/[llama]-bench")
+    at = page(question="python")
+    assert "there is no such program" in said(at)
+    assert not [button for button in at.button if button.key == "plan_build_llama-bench"]
+
+
+def test_the_layout_of_a_plan_that_fixes_it_can_be_varied(manager: ScriptedManager) -> None:
     at = page(question="users")
     at.selectbox(key="axes_add").set_value("layout").run()
     at.text_input(key="axis_layout").set_value("1x1, 2x1").run()
     press(at, "plan_run")
-    started = slot.calls[0][1]
+    started = manager.calls[0][1]
     assert started.axes["layout"] == ("1x1", "2x1") and "instances" not in started.pool
 
 
-def test_the_goal_chooses_the_axes(slot: ScriptedSlot) -> None:
+def test_the_goal_chooses_the_axes(manager: ScriptedManager) -> None:
     at = page(question="settings")
     at.segmented_control(key="plan_goal").set_value("first-token").run()
     assert "n_ubatch" in at.session_state["axes_shown"]
     at.number_input(key="plan_budget_min").set_value(2.0).run()
     press(at, "plan_run")
-    assert slot.calls[0][1].goal == "first-token" and slot.calls[0][1].budget_s == 120
+    assert manager.calls[0][1].goal == "first-token" and manager.calls[0][1].budget_s == 120
 
 
-def test_texts_of_several_lines_survive_the_editor(slot: ScriptedSlot) -> None:
+def test_texts_of_several_lines_survive_the_editor(manager: ScriptedManager) -> None:
     prompts = ("one\ntwo", '{"odd"')
     asked = Plan(model=str(embedded_model()), workload={"asked": "prompts", "prompts": prompts})
     run = replace(make_run(replace(asked, workload={})), plan=asked.to_dict())
-    at = press(press(opened(slot, run), "run_edit"), "plan_run")
+    at = press(press(opened(manager, run), "run_edit"), "plan_run")
     assert not at.exception
-    assert slot.calls[0][1].workload["prompts"] == prompts
+    assert manager.calls[0][1].workload["prompts"] == prompts
 
 
-def test_a_plan_is_kept_opened_and_deleted(slot: ScriptedSlot) -> None:
+def test_a_plan_is_kept_opened_and_deleted(manager: ScriptedManager) -> None:
     at = page()
     at.text_input(key="plan_name").set_value("Nightly **x**").run()
     at.text_input(key="axis_parallel").set_value("5").run()
     press(at, "shelf_keep")
-    assert slot.kept["Nightly **x**"]["axes"]["parallel"] == [5]
+    assert manager.kept["Nightly **x**"]["axes"]["parallel"] == [5]
     other = press(page(), "shelf_open_Nightly **x**")
     assert other.text_input(key="axis_parallel").value == "5"
     press(other, "shelf_delete_Nightly **x**")
-    assert slot.kept == {}
+    assert manager.kept == {}
 
 
-def test_a_plan_is_read_from_a_file(slot: ScriptedSlot, plan: Plan) -> None:
+def test_a_plan_is_read_from_a_file(manager: ScriptedManager, plan: Plan) -> None:
     at = page()
     at.file_uploader(key="shelf_file").set_value(("mine.json", plan_to_json(plan).encode(), "application/json")).run()
     press(at, "shelf_read")

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from engine.bench.findings.limits import Limits
-from engine.bench.findings.summary import summarise
+from engine.bench.analysis.limits import Limits
+from engine.bench.analysis.summary import summarise
 from engine.bench.planning.plan import Plan
 from engine.reference import reference_runs
 from engine.runs import RunRecord
@@ -16,31 +16,31 @@ from pages.parts.benchmark import run_table
 from pages.parts.benchmark.run_facts import facts
 from pages.parts.plain import plain
 from tests.pages.app import HOSTILE, address, open_page, press, primary, said
-from tests.pages.bench_harness import ScriptedSlot, make_run
+from tests.pages.bench_harness import ScriptedManager, make_run
 
 
 def page(**query: str) -> AppTest:
     return open_page("benchmark.py", "Benchmark", **query)
 
 
-def opened(slot: ScriptedSlot, run: RunRecord) -> AppTest:
-    slot.runs[run.id] = run
+def opened(manager: ScriptedManager, run: RunRecord) -> AppTest:
+    manager.runs[run.id] = run
     return page(run=run.id)
 
 
-def test_a_run_opens_with_its_sentence_and_at_most_four_figures(slot: ScriptedSlot, plan: Plan) -> None:
+def test_a_run_opens_with_its_sentence_and_at_most_four_figures(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(plan)
-    at = opened(slot, run)
+    at = opened(manager, run)
     assert at.main.subheader[0].value == plain(summarise(run).sentence)
     assert 0 < len(at.main.metric) <= 4
     assert primary(at) == ["Use these settings"]
     press(at, "run_use_True")
-    assert slot.calls == [("use", run.id, summarise(run).best)]
+    assert manager.calls == [("use", run.id, summarise(run).best)]
 
 
-def test_the_newest_run_opens_and_each_question_its_own(slot: ScriptedSlot, plan: Plan) -> None:
+def test_the_newest_run_opens_and_each_question_its_own(manager: ScriptedManager, plan: Plan) -> None:
     older, newer = make_run(plan), make_run(replace(plan, question="users", axes={"users": (1, 2)}))
-    slot.runs = {older.id: older, newer.id: newer}
+    manager.runs = {older.id: older, newer.id: newer}
     at = page()
     assert address(at) == {"run": newer.id}
     at.segmented_control(key="sweep_question").set_value("speed").run()
@@ -51,32 +51,34 @@ def test_the_newest_run_opens_and_each_question_its_own(slot: ScriptedSlot, plan
     assert address(at) == {"run": newer.id}
 
 
-def test_another_metric_has_a_sentence_of_its_own(slot: ScriptedSlot, plan: Plan) -> None:
+def test_another_metric_has_a_sentence_of_its_own(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(plan, outcome={"sentence": "As it was."})
-    at = opened(slot, run)
+    at = opened(manager, run)
     assert at.main.subheader[0].value == plain("As it was.")
     at.selectbox(key=f"run_metric_{run.id}").set_value("ttft_s").run()
     assert at.main.subheader[0].value == plain(summarise(replace(run, outcome={}), main_metric="ttft_s").sentence)
 
 
-def test_an_interrupted_run_is_offered(slot: ScriptedSlot, plan: Plan) -> None:
+def test_an_interrupted_run_is_offered(manager: ScriptedManager, plan: Plan) -> None:
     old, newer = make_run(plan, status="interrupted"), make_run(plan)
-    slot.runs = {old.id: old, newer.id: newer}
+    manager.runs = {old.id: old, newer.id: newer}
     at = page()
     assert f"Mine was interrupted after {len(old.samples)} samples" in said(at)
     press(at, f"run_interrupted_{old.id}")
     assert primary(at) == ["Continue"] and "can be continued" not in said(at)
 
 
-def test_an_unknown_address_says_so(slot: ScriptedSlot) -> None:
+def test_an_unknown_address_says_so(manager: ScriptedManager) -> None:
     at = page(run="01a1fab9-91c7-7816-819a-8fcdffdfbaff")
     assert "not here" in at.main.error[0].value
 
 
-def test_cards_name_their_configuration_and_put_the_best_beside_the_control(slot: ScriptedSlot, plan: Plan) -> None:
+def test_cards_name_their_configuration_and_put_the_best_beside_the_control(
+    manager: ScriptedManager, plan: Plan
+) -> None:
     run = make_run(plan)
     summary = summarise(run)
-    at = opened(slot, run)
+    at = opened(manager, run)
     best, control = summary.cell(summary.best), summary.cell(summary.baseline)
     assert best is not None and control is not None and best is not control
     shown = [metric.value for metric in at.main.metric[:2]]
@@ -85,59 +87,61 @@ def test_cards_name_their_configuration_and_put_the_best_beside_the_control(slot
     assert under[0].startswith(plain(best.label)) and under[1].startswith(plain(f"{control.label} · control"))
 
 
-def test_without_a_verdict_the_card_is_that_of_the_sentence_and_not_the_slowest(slot: ScriptedSlot, plan: Plan) -> None:
+def test_without_a_verdict_the_card_is_that_of_the_sentence_and_not_the_slowest(
+    manager: ScriptedManager, plan: Plan
+) -> None:
     run = make_run(replace(plan, rounds=3))
     summary = summarise(run)
     fastest = max(summary.cells, key=lambda cell: cell.metrics["tokens_per_s"].value)
-    at = opened(slot, run)
+    at = opened(manager, run)
     assert at.main.metric[0].value == quantity(fastest.metrics["tokens_per_s"].value, "tok/s")
     assert at.main.subheader[0].value.startswith(plain(f"{fastest.label} looks "))
 
 
-def test_a_run_mostly_disturbed_says_by_what_and_is_run_again_when_quiet(slot: ScriptedSlot, plan: Plan) -> None:
+def test_a_run_mostly_disturbed_says_by_what_and_is_run_again_when_quiet(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(replace(plan, rounds=6, axes={"layout": ("1x2", "2x1")}), noise=0.1)
     run.samples["flag"], run.samples["other_cores"] = FLAGS.index("contended"), 0.8
     run = replace(run, outcome={"programs": {"chromium": 0.7}})
-    at = opened(slot, run)
+    at = opened(manager, run)
     words = "12 of 12 samples were disturbed: by other programs (0.8 cores, mostly chromium 0.7 cores)"
     assert plain(words) in said(at)
     assert primary(at) == ["Run again when the machine is quiet"]
     press(at, "run_when_quiet")
-    assert slot.calls == [("start_when_quiet", Plan.from_dict(run.plan))]
+    assert manager.calls == [("start_when_quiet", Plan.from_dict(run.plan))]
     assert at.button(key="bench_background_stop").label == "Stop"
 
 
-def test_too_little_data_asks_for_as_many_rounds_as_it_says(slot: ScriptedSlot, plan: Plan) -> None:
+def test_too_little_data_asks_for_as_many_rounds_as_it_says(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(replace(plan, rounds=6, axes={"layout": ("1x2", "2x1")}), noise=0.1)
     summary = summarise(run)
     (verdict,) = [cell.verdict for cell in summary.cells if cell.verdict]
     assert verdict.word == "not enough data"
-    at = opened(slot, run)
+    at = opened(manager, run)
     (label,) = primary(at)
     assert label.startswith(f"Run {counted(verdict.more_rounds, 'more round')} · about")
     press(at, "run_more")
-    assert slot.calls == [("add_rounds", run.id, verdict.more_rounds)]
+    assert manager.calls == [("add_rounds", run.id, verdict.more_rounds)]
 
 
-def test_a_search_says_what_is_as_good_and_uses_its_winner(slot: ScriptedSlot, plan: Plan) -> None:
+def test_a_search_says_what_is_as_good_and_uses_its_winner(manager: ScriptedManager, plan: Plan) -> None:
     outcome = {
         "winner": 3, "default": 0, "metric": "tokens_per_s", "flat": [1, 3], "word": "faster", "more_rounds": 0,
         "sentence": "Use two.",
     }  # fmt: skip
     run = make_run(replace(plan, question="settings"), outcome=outcome)
-    at = opened(slot, run)
+    at = opened(manager, run)
     assert at.main.subheader[0].value == plain("Use two.")
     flat = ", ".join(run.cells[number].label for number in (1, 3))
     assert plain(f"least memory first: {flat}.") in said(at)
     press(at, "run_use_True")
-    assert slot.calls == [("use", run.id, 3)]
+    assert manager.calls == [("use", run.id, 3)]
 
 
-def test_users_can_be_judged_by_another_objective(slot: ScriptedSlot, plan: Plan) -> None:
+def test_users_can_be_judged_by_another_objective(manager: ScriptedManager, plan: Plan) -> None:
     asked = replace(
         plan, question="users", axes={"users": (1, 2, 4, 8)}, pool={"instances": 1, "threads": 2, "parallel": 8}
     )
-    at = opened(slot, run := make_run(asked, objective_met_up_to=4))
+    at = opened(manager, run := make_run(asked, objective_met_up_to=4))
     assert at.main.metric[0].label == "Users served"
     before = at.main.subheader[0].value
     at.number_input(key=f"run_per_s_{run.id}").set_value(100_000.0).run()
@@ -145,18 +149,18 @@ def test_users_can_be_judged_by_another_objective(slot: ScriptedSlot, plan: Plan
     assert "not even one user" in at.main.subheader[0].value
 
 
-def test_the_plan_of_a_run_is_changed_or_run_again(slot: ScriptedSlot, plan: Plan) -> None:
+def test_the_plan_of_a_run_is_changed_or_run_again(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(plan)
-    at = press(opened(slot, run), "run_edit")
+    at = press(opened(manager, run), "run_edit")
     assert at.text_input(key="axis_layout").value == "1x1, 1x2, 2x1"
     assert at.text_input(key="plan_name").placeholder == "Mine"
-    press(opened(slot, run), "run_again")
-    assert slot.calls == [("start", plan)]
+    press(opened(manager, run), "run_again")
+    assert manager.calls == [("start", plan)]
 
 
-def test_cells_are_judged_by_another_metric_against_another_cell(slot: ScriptedSlot, plan: Plan) -> None:
+def test_cells_are_judged_by_another_metric_against_another_cell(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(plan)
-    at = opened(slot, run)
+    at = opened(manager, run)
     at.selectbox(key=f"run_metric_{run.id}").set_value("ttft_s").run()
     at.selectbox(key=f"run_baseline_{run.id}").set_value(5).run()
     assert not at.exception
@@ -181,41 +185,41 @@ def test_the_table_has_verdicts_in_words_intervals_and_reasons(plan: Plan) -> No
     assert loading["load, from disk, ms"][0] == pytest.approx(900)
 
 
-def test_a_run_is_copied_and_taken_away(slot: ScriptedSlot, plan: Plan) -> None:
+def test_a_run_is_copied_and_taken_away(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(plan)
-    at = opened(slot, run)
+    at = opened(manager, run)
     assert at.main.code[0].value == summarise(run).to_markdown().rstrip()
-    assert len(at.get("download_button")) == 4
+    assert len(at.download_button) == 4
 
 
-def test_a_run_is_renamed(slot: ScriptedSlot, plan: Plan) -> None:
+def test_a_run_is_renamed(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(plan)
-    at = opened(slot, run)
+    at = opened(manager, run)
     at.text_input(key=f"run_name_{run.id}").set_value("Quiet evening").run()
     press(at, "run_rename")
-    assert slot.runs[run.id].name == "Quiet evening"
+    assert manager.runs[run.id].name == "Quiet evening"
     assert "Quiet evening · " in said(at)
 
 
-def test_a_deleted_run_gives_way_to_the_newest_and_comes_back(slot: ScriptedSlot, plan: Plan) -> None:
+def test_a_deleted_run_gives_way_to_the_newest_and_comes_back(manager: ScriptedManager, plan: Plan) -> None:
     older, newer = make_run(plan), make_run(plan)
-    slot.runs = {older.id: older, newer.id: newer}
+    manager.runs = {older.id: older, newer.id: newer}
     at = press(page(run=newer.id), "run_delete")
-    assert set(slot.deleted) == {newer.id}
+    assert set(manager.deleted) == {newer.id}
     assert address(at) == {"run": older.id} and "The run was deleted." in said(at)
     press(at, "run_undo")
     assert address(at) == {"run": newer.id} and "The run was deleted." not in said(at)
 
 
-def test_the_last_run_deleted_leaves_the_plan_of_its_question(slot: ScriptedSlot, plan: Plan) -> None:
-    at = press(opened(slot, make_run(plan)), "run_delete")
+def test_the_last_run_deleted_leaves_the_plan_of_its_question(manager: ScriptedManager, plan: Plan) -> None:
+    at = press(opened(manager, make_run(plan)), "run_delete")
     assert address(at) == {"question": "speed"} and not at.main.error
     assert primary(at)[0].startswith("Run · about")
 
 
-def test_the_address_holds_chart_metric_and_baseline(slot: ScriptedSlot, plan: Plan) -> None:
+def test_the_address_holds_chart_metric_and_baseline(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(plan)
-    slot.runs[run.id] = run
+    manager.runs[run.id] = run
     at = page(run=run.id, metric="ttft_s", baseline="5", chart="Memory")
     assert at.selectbox(key=f"run_metric_{run.id}").value == "ttft_s"
     assert at.selectbox(key=f"run_baseline_{run.id}").value == 5
@@ -230,56 +234,56 @@ def test_the_address_holds_chart_metric_and_baseline(slot: ScriptedSlot, plan: P
     ("name", "value"), [("metric", "goodness"), ("baseline", "99"), ("baseline", "x"), ("chart", "?")]
 )
 def test_an_address_that_asks_for_what_is_not_there_shows_the_run(
-    slot: ScriptedSlot, plan: Plan, name: str, value: str
+    manager: ScriptedManager, plan: Plan, name: str, value: str
 ) -> None:
     run = make_run(plan)
-    slot.runs[run.id] = run
+    manager.runs[run.id] = run
     at = page(run=run.id, **{name: value})
     assert at.main.subheader[0].value == plain(summarise(run).sentence)
     assert at.session_state["run_chart"] == "By sequences"
 
 
-def test_what_a_search_never_tried_is_shown_on_request(slot: ScriptedSlot, plan: Plan) -> None:
+def test_what_a_search_never_tried_is_shown_on_request(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(plan)
     untried = replace(run, samples=run.samples[run.samples["cell"] < 4])
-    at = opened(slot, untried)
+    at = opened(manager, untried)
     assert len(at.main.dataframe[0].value) == 4
     (switch,) = at.main.toggle
-    assert switch.label == "Show 2 cells not measured"
+    assert switch.label == "Show 2 configurations not measured"
     switch.set_value(True).run()
     assert len(at.main.dataframe[0].value) == 6
-    assert not opened(slot, run).main.toggle
+    assert not opened(manager, run).main.toggle
 
 
-def test_the_settings_of_a_chosen_cell_are_used_or_taken_away(slot: ScriptedSlot, plan: Plan) -> None:
+def test_the_settings_of_a_chosen_cell_are_used_or_taken_away(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(plan)
-    at = opened(slot, run)
+    at = opened(manager, run)
     at.session_state[f"run_table_{run.id}"] = {"selection": {"rows": [2], "columns": [], "cells": []}}
     press(at.run(), "run_use_False")
-    assert slot.calls == [("use", run.id, 2)]
-    assert "Profile, JSON" in [button.label for button in at.get("download_button")]
+    assert manager.calls == [("use", run.id, 2)]
+    assert "Profile, JSON" in [button.label for button in at.download_button]
 
 
-def test_another_run_has_a_table_of_its_own(slot: ScriptedSlot, plan: Plan) -> None:
+def test_another_run_has_a_table_of_its_own(manager: ScriptedManager, plan: Plan) -> None:
     first, second = make_run(plan), make_run(plan, seed=1)
-    slot.runs[second.id] = second
-    at = opened(slot, first)
+    manager.runs[second.id] = second
+    at = opened(manager, first)
     at.session_state[f"run_table_{first.id}"] = {"selection": {"rows": [2], "columns": [], "cells": []}}
     at.run()
     before = at.main.dataframe[0].proto.id
-    assert "Profile, JSON" in [button.label for button in at.get("download_button")]
+    assert "Profile, JSON" in [button.label for button in at.download_button]
     press(at, f"run_open_{second.id}")
     assert at.main.dataframe[0].proto.id != before
-    assert "Profile, JSON" not in [button.label for button in at.get("download_button")]
+    assert "Profile, JSON" not in [button.label for button in at.download_button]
 
 
-def test_a_reference_machine_has_no_name_to_change(slot: ScriptedSlot) -> None:
+def test_a_reference_machine_has_no_name_to_change(manager: ScriptedManager) -> None:
     at = page(run=reference_runs()[0].id)
     keys = [button.key for button in at.main.button]
     assert at.main.subheader and "run_delete" not in keys and "run_rename" not in keys
 
 
-def test_the_machine_is_told_in_words(slot: ScriptedSlot, plan: Plan) -> None:
+def test_the_machine_is_told_in_words(manager: ScriptedManager, plan: Plan) -> None:
     machine = {
         "cpu": "Two cores",
         "memory_bytes": 16e9,
@@ -294,44 +298,44 @@ def test_the_machine_is_told_in_words(slot: ScriptedSlot, plan: Plan) -> None:
     }  # fmt: skip
 
 
-def test_limits_are_measured_and_a_cached_model_is_told_as_that(slot: ScriptedSlot, plan: Plan) -> None:
+def test_limits_are_measured_and_a_cached_model_is_told_as_that(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(plan)
-    press(opened(slot, run), "limits_measure")
-    assert slot.calls == [("measure_limits", "", 512)]
+    press(opened(manager, run), "limits_measure")
+    assert manager.calls == [("measure_limits", "", 512)]
     bandwidth = ((1, 9e9), (2, 17e9))
-    slot.machine = Limits(machine_hash="m", num_cores=2, cache_bytes=1 << 30, bandwidth=bandwidth, flops=1e11)
-    at = opened(slot, run)
+    manager.machine = Limits(machine_hash="m", num_cores=2, cache_bytes=1 << 30, bandwidth=bandwidth, flops=1e11)
+    at = opened(manager, run)
     assert "fit in the last\\-level cache" in said(at)
     assert "17.0 GB/s with 2 threads" in said(at).replace("\\", "")
     press(at, "limits_shape")
-    assert slot.calls[-1] == ("start_shape", "llama-1.1b-32k", run.id)
-    slot.machine = Limits(machine_hash="m", num_cores=2, cache_bytes=1 << 10, bandwidth=bandwidth, flops=1e11)
-    at = opened(slot, run)
+    assert manager.calls[-1] == ("start_shape", "llama-1.1b-32k", run.id)
+    manager.machine = Limits(machine_hash="m", num_cores=2, cache_bytes=1 << 10, bandwidth=bandwidth, flops=1e11)
+    at = opened(manager, run)
     assert "Decoding reads" in said(at)
     assert "limits_shape" not in [button.key for button in at.button]
 
 
-def test_an_imported_run_without_a_plan_is_shown(slot: ScriptedSlot, plan: Plan) -> None:
+def test_an_imported_run_without_a_plan_is_shown(manager: ScriptedManager, plan: Plan) -> None:
     run = replace(make_run(plan), origin="llama-bench", plan={}, question="")
-    at = opened(slot, run)
+    at = opened(manager, run)
     assert "from llama\\-bench" in said(at)
     assert primary(at) == []
     assert "run_again" not in [button.key for button in at.button]
 
 
-def test_a_file_is_taken_in(slot: ScriptedSlot, plan: Plan) -> None:
+def test_a_file_is_taken_in(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(plan)
-    at = opened(slot, run)
+    at = opened(manager, run)
     at.file_uploader(key="run_file").set_value(("rows.jsonl", b"{}", "application/json")).run()
     press(at, "run_take_in")
-    assert slot.calls == [("import_file", "rows.jsonl", b"{}")]
+    assert manager.calls == [("import_file", "rows.jsonl", b"{}")]
 
 
-def test_hostile_names_stay_text(slot: ScriptedSlot, plan: Plan) -> None:
+def test_hostile_names_stay_text(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(replace(plan, name=HOSTILE), status="stopped")
     labelled = tuple(replace(cell, label=HOSTILE + str(cell.number)) for cell in run.cells)
-    at = opened(slot, replace(run, cells=labelled, outcome={"sentence": HOSTILE}))
+    at = opened(manager, replace(run, cells=labelled, outcome={"sentence": HOSTILE}))
     shown = said(at) + "".join(button.label for button in at.main.button)
     assert "<script>" not in shown and "\u202e" not in shown and "**bold" not in shown
-    slot.begin(replace(run, cells=labelled), replace(plan, name=HOSTILE))
+    manager.begin(replace(run, cells=labelled), replace(plan, name=HOSTILE))
     assert "<script>" not in said(page(run=run.id))

@@ -8,7 +8,7 @@ from engine.bench.planning.plan import Plan
 from engine.errors import HistoryError
 from pages.parts.plain import plain
 from tests.pages.app import ROUTER, address, open_page, press, primary, said
-from tests.pages.bench_harness import ScriptedSlot, make_run
+from tests.pages.bench_harness import ScriptedManager, make_run
 from tests.waiting import until
 
 
@@ -16,9 +16,9 @@ def page(**query: str) -> AppTest:
     return open_page("benchmark.py", "Benchmark", **query)
 
 
-def test_a_running_benchmark_is_watched_and_stopped(slot: ScriptedSlot, plan: Plan) -> None:
+def test_a_running_benchmark_is_watched_and_stopped(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(replace(plan, rounds=2))
-    slot.begin(run, plan, done=14, total=36, left_s=372)
+    manager.begin(run, plan, done=14, total=36, left_s=372)
     at = page()
     assert address(at) == {"run": run.id}
     texts = said(at)
@@ -26,40 +26,40 @@ def test_a_running_benchmark_is_watched_and_stopped(slot: ScriptedSlot, plan: Pl
     assert plain(f"{run.cells[1].label} · measuring") in texts
     assert at.get("plotly_chart")
     press(at, "watch_stop")
-    assert slot.calls == [("stop",)]
+    assert manager.calls == [("stop",)]
     assert primary(at) == ["Continue"]
     press(at, "run_resume")
-    assert slot.calls[-1] == ("resume", run.id)
+    assert manager.calls[-1] == ("resume", run.id)
 
 
-def test_what_is_not_kept_is_said_while_it_runs_and_afterwards(slot: ScriptedSlot, plan: Plan) -> None:
+def test_what_is_not_kept_is_said_while_it_runs_and_afterwards(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(replace(plan, rounds=2))
-    slot.begin(run, plan)
+    manager.begin(run, plan)
     assert not page().error
-    assert slot._running is not None
-    slot._running.failure = HistoryError("the disk is full")
+    assert manager._running is not None
+    manager._running.failure = HistoryError("the disk is full")
     (told,) = page().error
     assert "the disk is full" in told.value and "stay in memory" in told.value
-    slot.end()
+    manager.end()
     assert not page(run=run.id).error
-    slot.unkept.add(run.id)
+    manager.unkept.add(run.id)
     (told,) = page(run=run.id).error
     assert "gone when the workbench closes" in told.value
 
 
-def test_the_tray_is_on_every_page(slot: ScriptedSlot, plan: Plan) -> None:
-    slot.begin(make_run(replace(plan, rounds=2)), plan, done=14, total=36, left_s=372)
+def test_the_tray_is_on_every_page(manager: ScriptedManager, plan: Plan) -> None:
+    manager.begin(make_run(replace(plan, rounds=2)), plan, done=14, total=36, left_s=372)
     at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
     assert [title.value for title in at.title] == ["Prompt lab"]
     assert "6 min left" in [caption.value for caption in at.sidebar.caption]
     press(at, "tray_stop_Benchmark")
-    assert slot.task is not None and slot.task.is_stopped
-    until(lambda: slot.running is None)
+    assert manager.task is not None and manager.task.is_stopped
+    until(lambda: manager.running is None)
     assert "6 min left" not in [caption.value for caption in at.run().sidebar.caption]
 
 
-def test_one_benchmark_at_a_time(slot: ScriptedSlot, plan: Plan) -> None:
-    slot.begin(make_run(replace(plan, rounds=2)), plan)
+def test_one_benchmark_at_a_time(manager: ScriptedManager, plan: Plan) -> None:
+    manager.begin(make_run(replace(plan, rounds=2)), plan)
     at = page(question="users")
     assert at.button(key="plan_run").disabled
     assert "Another benchmark is running" in said(at)

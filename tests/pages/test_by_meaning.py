@@ -26,7 +26,7 @@ SAID = ("A kitten dozes where it is warm.", "The rent goes up in spring.", f"Our
 def answers(bench: Workbench, history: History) -> Iterator[list[str]]:
     """Ids of three trials that said these sentences."""
     wait_for_model(bench)
-    ids = []
+    ids: list[str] = []
     for text in SAID:
         trial = make_trial(2, prompt=f"say {len(ids)}")
         trial = replace(trial, completion=replace(trial.completion, text=text))

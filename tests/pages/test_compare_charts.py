@@ -11,10 +11,10 @@ import plotly.graph_objects as go
 import pytest
 from playwright.sync_api import Browser
 
-from engine.bench.findings.comparison import Comparison, compare_runs
-from engine.bench.findings.front import pareto
+from engine.bench.analysis.comparison import Comparison, compare_runs
+from engine.bench.analysis.pareto import pareto
 from engine.bench.planning.plan import Plan
-from engine.history.thinning import MOST_POINTS
+from engine.history.downsampling import MOST_POINTS
 from engine.models import embedded_model
 from engine.reference import reference_runs
 from engine.runs import RunRecord
@@ -170,13 +170,13 @@ def test_the_file_opens_offline_in_light_and_dark(run: RunRecord, browser: Brows
     path = tmp_path / "comparison.html"
     path.write_bytes(comparison_html(comparison, list(figures(comparison))))
     backgrounds, colours = [], []
+    problems: list[str] = []
     for scheme in ("light", "dark"):
         context = browser.new_context(color_scheme=scheme, offline=True)
         page = context.new_page()
-        problems: list[str] = []
-        page.on("pageerror", lambda error, problems=problems: problems.append(str(error)))
-        page.on("console", lambda told, problems=problems: problems.append(told.text) if told.type == "error" else None)
-        page.on("request", lambda asked, problems=problems: asked.url.startswith("http") and problems.append(asked.url))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda told: problems.append(told.text) if told.type == "error" else None)
+        page.on("request", lambda asked: problems.append(asked.url) if asked.url.startswith("http") else None)
         page.goto(path.as_uri())
         page.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length >= 3")
         assert problems == []

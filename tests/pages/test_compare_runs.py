@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from engine.bench.findings.comparison import Comparison, compare_runs
-from engine.bench.findings.entries import key_of
+from engine.bench.analysis.comparison import Comparison, compare_runs
+from engine.bench.analysis.entries import key_of
 from engine.bench.planning.plan import Plan
 from engine.errors import HistoryError
 from engine.reference import reference_runs
@@ -18,7 +18,7 @@ from pages.parts.compare import run_entries
 from pages.parts.labels import distinct
 from pages.parts.plain import plain
 from tests.pages.app import HOSTILE, address, open_page, said
-from tests.pages.bench_harness import ScriptedSlot, make_run
+from tests.pages.bench_harness import ScriptedManager, make_run
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,8 @@ def runs(plan: Plan) -> tuple[RunRecord, RunRecord]:
 
 
 @pytest.fixture
-def slot(bench: Workbench, monkeypatch: pytest.MonkeyPatch, runs: tuple[RunRecord, RunRecord]) -> ScriptedSlot:
-    scripted = ScriptedSlot(*runs)
+def manager(bench: Workbench, monkeypatch: pytest.MonkeyPatch, runs: tuple[RunRecord, RunRecord]) -> ScriptedManager:
+    scripted = ScriptedManager(*runs)
     monkeypatch.setattr(bench, "bench", scripted, raising=False)
     return scripted
 
@@ -49,7 +49,9 @@ def table(at: AppTest) -> list[str]:
     return list(at.main.dataframe[0].value["configuration"])
 
 
-def test_two_runs_open_with_a_sentence_and_what_to_know(slot: ScriptedSlot, runs: tuple[RunRecord, RunRecord]) -> None:
+def test_two_runs_open_with_a_sentence_and_what_to_know(
+    manager: ScriptedManager, runs: tuple[RunRecord, RunRecord]
+) -> None:
     at = opened(*runs)
     expected = compare_runs(runs)
     assert at.main.subheader[0].value == plain(expected.sentence)
@@ -59,7 +61,7 @@ def test_two_runs_open_with_a_sentence_and_what_to_know(slot: ScriptedSlot, runs
 
 
 def test_chips_add_and_remove_runs_and_the_address_follows(
-    slot: ScriptedSlot, runs: tuple[RunRecord, RunRecord]
+    manager: ScriptedManager, runs: tuple[RunRecord, RunRecord]
 ) -> None:
     first, second = runs
     at = opened(first, baseline=key_of(second.id, 0))
@@ -75,7 +77,7 @@ def test_chips_add_and_remove_runs_and_the_address_follows(
 
 
 def test_cells_metric_and_baseline_are_chosen_and_kept_in_the_address(
-    slot: ScriptedSlot, runs: tuple[RunRecord, RunRecord]
+    manager: ScriptedManager, runs: tuple[RunRecord, RunRecord]
 ) -> None:
     first, second = runs
     keys = [key_of(first.id, 0), key_of(first.id, 5), key_of(second.id, 2)]
@@ -97,7 +99,7 @@ def test_cells_metric_and_baseline_are_chosen_and_kept_in_the_address(
 
 
 def test_a_chosen_entry_becomes_the_baseline_or_is_left_out(
-    slot: ScriptedSlot, runs: tuple[RunRecord, RunRecord]
+    manager: ScriptedManager, runs: tuple[RunRecord, RunRecord]
 ) -> None:
     at = opened(runs[0], cells="all", columns="Resources")
     assert any(name.startswith("memory (PSS)") for name in at.main.dataframe[0].value)
@@ -113,7 +115,7 @@ def test_a_chosen_entry_becomes_the_baseline_or_is_left_out(
 
 
 def test_the_axes_of_a_scatter_are_chosen_and_kept_in_the_address(
-    slot: ScriptedSlot, runs: tuple[RunRecord, RunRecord]
+    manager: ScriptedManager, runs: tuple[RunRecord, RunRecord]
 ) -> None:
     at = opened(runs[0], cells="all", chart="Scatter")
     assert [at.selectbox(key=f"compare_{name}").value for name in ("x", "colour", "panel")] == [
@@ -134,13 +136,13 @@ def test_the_axes_of_a_scatter_are_chosen_and_kept_in_the_address(
     assert len({trace["xaxis"] for trace in figure["data"]}) == 3
 
 
-def test_another_chart_is_open_after_a_reload(slot: ScriptedSlot, runs: tuple[RunRecord, RunRecord]) -> None:
+def test_another_chart_is_open_after_a_reload(manager: ScriptedManager, runs: tuple[RunRecord, RunRecord]) -> None:
     at = opened(runs[0], chart="Parallel coordinates")
     (figure,) = [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
     assert [trace["type"] for trace in figure["data"]] == ["parcoords"]
 
 
-def test_every_cell_has_a_short_address(slot: ScriptedSlot, runs: tuple[RunRecord, RunRecord]) -> None:
+def test_every_cell_has_a_short_address(manager: ScriptedManager, runs: tuple[RunRecord, RunRecord]) -> None:
     at = opened(runs[0])
     cells = at.multiselect(key="compare_cells")
     cells.set_value(cells.value[:2]).run()
@@ -150,17 +152,17 @@ def test_every_cell_has_a_short_address(slot: ScriptedSlot, runs: tuple[RunRecor
     assert address(at)["cells"] == "all" and len(table(at)) == 6
 
 
-def test_nothing_named_opens_the_newest_runs_and_nothing_measured_the_reference(slot: ScriptedSlot) -> None:
-    newest = [run.id for run in slot.recent()]
+def test_nothing_named_opens_the_newest_runs_and_nothing_measured_the_reference(manager: ScriptedManager) -> None:
+    newest = [run.id for run in manager.recent()]
     assert page(runs="").multiselect(key="compare_runs").value == newest
-    slot.runs.clear()
+    manager.runs.clear()
     at = page(runs="")
     assert at.multiselect(key="compare_runs").value == [run.id for run in reference_runs()[:2]]
     assert "From notes" in said(at)
     assert {"end to end, tok/s"} == {name for name in at.main.dataframe[0].value if name.endswith("tok/s")}
 
 
-def test_the_page_comes_back_as_it_was_left(slot: ScriptedSlot, runs: tuple[RunRecord, RunRecord]) -> None:
+def test_the_page_comes_back_as_it_was_left(manager: ScriptedManager, runs: tuple[RunRecord, RunRecord]) -> None:
     at = opened(runs[1], y="ttft_s")
     at.switch_page("benchmark.py").run()
     at.query_params.clear()
@@ -168,7 +170,9 @@ def test_the_page_comes_back_as_it_was_left(slot: ScriptedSlot, runs: tuple[RunR
     assert address(at) == {"runs": runs[1].id, "y": "ttft_s"}
 
 
-def test_what_is_gone_is_said_and_the_rest_is_compared(slot: ScriptedSlot, runs: tuple[RunRecord, RunRecord]) -> None:
+def test_what_is_gone_is_said_and_the_rest_is_compared(
+    manager: ScriptedManager, runs: tuple[RunRecord, RunRecord]
+) -> None:
     gone = "01a1fab9-91c7-7816-819a-8fcdffdfbaff"
     at = page(runs=f"{gone},{runs[0].id},<b>x</b>")
     assert "2 runs that cannot be compared" in at.main.error[0].value
@@ -178,19 +182,21 @@ def test_what_is_gone_is_said_and_the_rest_is_compared(slot: ScriptedSlot, runs:
     assert not at.main.subheader and "Nothing is measured here" in said(at)
 
 
-def test_a_cell_that_is_gone_is_said_in_the_warnings(slot: ScriptedSlot, runs: tuple[RunRecord, RunRecord]) -> None:
+def test_a_cell_that_is_gone_is_said_in_the_warnings(
+    manager: ScriptedManager, runs: tuple[RunRecord, RunRecord]
+) -> None:
     at = opened(runs[0], cells=f"{key_of(runs[0].id, 0)},{key_of('gone', 7)}", baseline="nobody", y="goodness", x="?")
     assert len(table(at)) == 1
     assert any("left out" in caption.value for caption in at.main.caption)
 
 
 def test_a_history_that_cannot_be_read_is_said_in_place(
-    slot: ScriptedSlot, monkeypatch: pytest.MonkeyPatch, runs: tuple[RunRecord, RunRecord]
+    manager: ScriptedManager, monkeypatch: pytest.MonkeyPatch, runs: tuple[RunRecord, RunRecord]
 ) -> None:
     def fail(_: str) -> RunRecord:
         raise HistoryError("The history is damaged.")
 
-    monkeypatch.setattr(slot, "run", fail)
+    monkeypatch.setattr(manager, "run", fail)
     at = opened(*runs)
     assert "damaged" in at.main.error[0].value
 
@@ -240,18 +246,20 @@ def test_labels_of_lists_are_told_apart() -> None:
     assert distinct({1: "a", 2: "a", 3: "a\n"}) == {1: "a", 2: "a (2)", 3: "a\ufffd"}
 
 
-def test_a_run_that_is_measured_again_is_compared_anew(slot: ScriptedSlot, runs: tuple[RunRecord, RunRecord]) -> None:
+def test_a_run_that_is_measured_again_is_compared_anew(
+    manager: ScriptedManager, runs: tuple[RunRecord, RunRecord]
+) -> None:
     first = runs[0]
     before = opened(first).main.dataframe[0].value
     half = first.samples[first.samples["round"] < 6]
-    slot.runs[first.id] = replace(first, samples=half)
+    manager.runs[first.id] = replace(first, samples=half)
     assert not before.equals(opened(first).main.dataframe[0].value)
 
 
-def test_hostile_names_stay_text(slot: ScriptedSlot, runs: tuple[RunRecord, RunRecord]) -> None:
+def test_hostile_names_stay_text(manager: ScriptedManager, runs: tuple[RunRecord, RunRecord]) -> None:
     cells = tuple(replace(cell, label=HOSTILE + str(cell.number)) for cell in runs[0].cells)
     run = replace(runs[0], name=HOSTILE, cells=cells)
-    slot.runs[run.id] = run
+    manager.runs[run.id] = run
     at = opened(run, runs[1])
     shown = said(at) + "".join(at.multiselect(key="compare_runs").options)
     assert "\u202e" not in shown

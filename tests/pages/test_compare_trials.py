@@ -35,13 +35,14 @@ def captions(at: AppTest) -> str:
     return "\n".join(caption.value for caption in at.main.caption)
 
 
-def temperatures(at: AppTest) -> list[float]:
+def temperatures(at: AppTest) -> list[float | None]:
     return [field.value for field in at.main.number_input if field.label == "Temperature"]
 
 
 def key(at: AppTest, name: str, position: int = 0) -> str:
     """The key of the field with this name in the arm at this position."""
-    keys = [field.key for kind in ("number_input", "text_input", "selectbox", "button") for field in getattr(at, kind)]
+    kinds = ("number_input", "text_input", "selectbox", "button")
+    keys: list[str | None] = [field.key for kind in kinds for field in getattr(at, kind)]
     return [one for one in keys if one and one.startswith("arm_") and one.endswith(f"_{name}")][position]
 
 
@@ -61,7 +62,8 @@ def compared(bench: Workbench, plan: ComparisonPlan) -> ComparisonRecord:
 
 def test_without_a_model_run_says_so_before_it_is_pressed(bench: Workbench) -> None:
     path = bench.model.path
-    bench.slot.eject()
+    assert path is not None
+    bench.model_manager.eject()
     try:
         at = page()
         assert at.button(key="arms_run").disabled
@@ -71,7 +73,7 @@ def test_without_a_model_run_says_so_before_it_is_pressed(bench: Workbench) -> N
         assert not at.button(key="arms_run").disabled
         assert "2 trials" in captions(at)
     finally:
-        bench.slot.load(path)
+        bench.model_manager.load(path)
         wait_for_model(bench)
 
 
@@ -137,8 +139,8 @@ def test_the_arms_of_all_answers_have_room_for_their_names(bench: Workbench) -> 
     plan = ComparisonPlan(prompt="Once", arms=(HOT, replace(HOT, max_tokens=5)))
     at = page(comparison=compared(bench, plan).id)
     table = at.main.dataframe[-1]
-    config = json.loads(table.proto.columns)["Arm"]
-    assert config["width"] >= 8 * max(map(len, table.value["Arm"]))
+    config = json.loads(table.proto.columns)["Variant"]
+    assert config["width"] >= 8 * max(map(len, table.value["Variant"]))
 
 
 def test_equal_repeats_are_folded_and_one_can_be_chosen(bench: Workbench) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -21,7 +22,7 @@ from engine.workbench import Workbench, costing
 from pages.parts.cost import price_table
 from pages.parts.plain import plain
 from tests.pages.app import HOSTILE, address, open_page
-from tests.pages.bench_harness import ScriptedSlot, make_run
+from tests.pages.bench_harness import ScriptedManager, make_run
 
 NOTES = "c7i.4xlarge ends 18.2 h sooner than c7i.xlarge for $2.75 more."
 HOME = "Two cores"
@@ -34,10 +35,10 @@ def shipped_prices(bench: Workbench) -> Iterator[None]:
 
 
 @pytest.fixture
-def run(slot: ScriptedSlot) -> RunRecord:
+def run(manager: ScriptedManager) -> RunRecord:
     """Measured here: two layouts of the model that ships."""
     run = make_run(Plan(name="Mine", model=str(embedded_model()), axes={"layout": ("1x1", "1x2")}, rounds=8))
-    slot.runs[run.id] = run
+    manager.runs[run.id] = run
     return run
 
 
@@ -54,14 +55,14 @@ def captions(at: AppTest) -> str:
     return "\n".join(caption.value for caption in at.main.caption)
 
 
-def table(at: AppTest):  # type: ignore[no-untyped-def]
+def table(at: AppTest) -> pd.DataFrame:
     return next(shown.value for shown in at.main.dataframe if "configuration" in shown.value)
 
 
 # the answer
 
 
-def test_it_opens_on_the_example_of_the_notes(slot: ScriptedSlot) -> None:
+def test_it_opens_on_the_example_of_the_notes(manager: ScriptedManager) -> None:
     at = page()
     assert sentence(at) == plain(NOTES)
     assert address(at) == {}
@@ -69,7 +70,7 @@ def test_it_opens_on_the_example_of_the_notes(slot: ScriptedSlot) -> None:
     assert [button.label for button in at.main.button if button.proto.type == "primary"] == []
 
 
-def test_the_table_has_the_figures_of_the_notes_beside_what_follows_from_their_inputs(slot: ScriptedSlot) -> None:
+def test_the_table_has_the_figures_of_the_notes_beside_what_follows_from_their_inputs(manager: ScriptedManager) -> None:
     shown = table(page()).set_index("machine")
     per_dollar = shown["ktokens for $1"].round(1).to_dict()
     expected = {
@@ -82,7 +83,7 @@ def test_the_table_has_the_figures_of_the_notes_beside_what_follows_from_their_i
         assert shown["as the notes, $"][machine] == pytest.approx(money, abs=0.006)
 
 
-def test_the_other_way_of_counting_stands_beside_it(slot: ScriptedSlot) -> None:
+def test_the_other_way_of_counting_stands_beside_it(manager: ScriptedManager) -> None:
     at = page(output_tokens="200")
     assert "With prefill apart\\:" in captions(at)
     assert "speed of prefill" in captions(at)
@@ -92,7 +93,7 @@ def test_the_other_way_of_counting_stands_beside_it(slot: ScriptedSlot) -> None:
     assert plain("prefill rate not in the notes") in captions(at)
 
 
-def test_what_is_noted_and_what_is_assumed_is_said(slot: ScriptedSlot) -> None:
+def test_what_is_noted_and_what_is_assumed_is_said(manager: ScriptedManager) -> None:
     lines = captions(page()).splitlines()
     (noted,) = [line for line in lines if line.startswith("**Noted:**")]
     (assumed,) = [line for line in lines if line.startswith("**Assumed:**")]
@@ -101,7 +102,7 @@ def test_what_is_noted_and_what_is_assumed_is_said(slot: ScriptedSlot) -> None:
     assert not [line for line in lines if line.startswith("**Measured here:**")]
 
 
-def test_a_deadline_and_a_budget_choose(slot: ScriptedSlot) -> None:
+def test_a_deadline_and_a_budget_choose(manager: ScriptedManager) -> None:
     at = page(deadline_h="20")
     assert sentence(at).startswith(plain("c7i.2xlarge takes 16.2 h and costs $5.78: the cheapest that ends within 20"))
     assert at.number_input(key="cost_deadline_h").value == 20
@@ -112,7 +113,7 @@ def test_a_deadline_and_a_budget_choose(slot: ScriptedSlot) -> None:
     assert address(at) == {"budget_usd": "6.0"}
 
 
-def test_what_is_typed_is_the_address_and_opens_again(slot: ScriptedSlot) -> None:
+def test_what_is_typed_is_the_address_and_opens_again(manager: ScriptedManager) -> None:
     at = page()
     at.number_input(key="cost_documents").set_value(200).run()
     at.slider(key="cost_utilisation").set_value(0.5).run()
@@ -122,7 +123,7 @@ def test_what_is_typed_is_the_address_and_opens_again(slot: ScriptedSlot) -> Non
     assert again.number_input(key="cost_documents").value == 200
 
 
-def test_the_page_comes_back_as_it_was_left_and_begins_anew(slot: ScriptedSlot) -> None:
+def test_the_page_comes_back_as_it_was_left_and_begins_anew(manager: ScriptedManager) -> None:
     at = page(documents="200")
     at.switch_page("benchmark.py").run()
     at.query_params.clear()
@@ -147,7 +148,7 @@ def test_the_page_comes_back_as_it_was_left_and_begins_anew(slot: ScriptedSlot) 
         ("deadline_h", "-1"),
     ],
 )
-def test_an_address_that_makes_no_job_is_said_and_can_be_mended(slot: ScriptedSlot, name: str, text: str) -> None:
+def test_an_address_that_makes_no_job_is_said_and_can_be_mended(manager: ScriptedManager, name: str, text: str) -> None:
     at = page(**{name: text})
     told = at.main.error[0].value.replace("\\", "")
     assert name in told or "the job is empty" in told
@@ -202,21 +203,21 @@ def test_a_price_that_cannot_be_kept_is_said_where_it_is_typed(run: RunRecord, m
     assert [error.value for error in popover.error] == ["the disk is full"]
 
 
-def test_hostile_names_stay_text(slot: ScriptedSlot, run: RunRecord) -> None:
-    slot.runs[run.id] = replace(run, name=HOSTILE, machine={"cpu": HOSTILE})
+def test_hostile_names_stay_text(manager: ScriptedManager, run: RunRecord) -> None:
+    manager.runs[run.id] = replace(run, name=HOSTILE, machine={"cpu": HOSTILE})
     at = page(model="story")
     said = sentence(at) + captions(at)
     assert "<script>" not in said and "\u202e" not in said and "**bold" not in said
 
 
-def test_times_of_the_table_have_three_digits_and_separators(slot: ScriptedSlot) -> None:
+def test_times_of_the_table_have_three_digits_and_separators(manager: ScriptedManager) -> None:
     for documents, form in (("100", "%,.1f"), ("1", "%,.3f"), ("10000", "%,.0f"), ("100000000", "%,.0f")):
         at = page(documents=documents)
         (shown,) = [one for one in at.main.dataframe if "configuration" in one.value]
         assert json.loads(shown.proto.columns)["as the notes, h"]["type_config"]["format"] == form
 
 
-def test_heads_of_the_price_table_have_their_units(slot: ScriptedSlot) -> None:
+def test_heads_of_the_price_table_have_their_units(manager: ScriptedManager) -> None:
     (shown,) = [one for one in page().main.dataframe if "usd_per_kwh" in one.value]
     heads = {name: column.get("label") for name, column in json.loads(shown.proto.columns).items()}
     assert heads["power_w"] == "power, W" and heads["usd_per_kwh"] == "$ a kWh"
@@ -225,7 +226,7 @@ def test_heads_of_the_price_table_have_their_units(slot: ScriptedSlot) -> None:
 # prices
 
 
-def test_prices_come_and_go_as_csv(bench: Workbench, slot: ScriptedSlot) -> None:
+def test_prices_come_and_go_as_csv(bench: Workbench, manager: ScriptedManager) -> None:
     at = page()
     csv = b"machine,usd_per_h,dated\nc7i.4xlarge,1.5,2026-11\nc7i.xlarge,0.2,2026-11\n"
     at.file_uploader(key="cost_price_file").set_value(("mine.csv", csv, "text/csv")).run()
@@ -238,7 +239,7 @@ def test_prices_come_and_go_as_csv(bench: Workbench, slot: ScriptedSlot) -> None
     assert at.button(key="cost_prices_shipped").disabled
 
 
-def test_prices_that_others_took_the_place_of_come_back(bench: Workbench, slot: ScriptedSlot) -> None:
+def test_prices_that_others_took_the_place_of_come_back(bench: Workbench, manager: ScriptedManager) -> None:
     home = bench.settings.home
     own, others, changed = (
         tuple(replace(price, usd_per_h=usd) for price in costing.load_prices(home)) for usd in (1.5, 2.5, 3.5)
@@ -264,7 +265,9 @@ def test_prices_that_others_took_the_place_of_come_back(bench: Workbench, slot: 
 @pytest.mark.parametrize(
     ("line", "told"), [("c7i.xlarge,-0.2", "line 2"), ("c7i.xlarge,", "absent"), ("c7i.xlarge,1e9", "100")]
 )
-def test_prices_that_cannot_be_are_refused_and_the_old_ones_stay(slot: ScriptedSlot, line: str, told: str) -> None:
+def test_prices_that_cannot_be_are_refused_and_the_old_ones_stay(
+    manager: ScriptedManager, line: str, told: str
+) -> None:
     at = page()
     csv = f"machine,usd_per_h\n{line}\n".encode()
     at.file_uploader(key="cost_price_file").set_value(("mine.csv", csv, "text/csv")).run()
@@ -275,7 +278,7 @@ def test_prices_that_cannot_be_are_refused_and_the_old_ones_stay(slot: ScriptedS
     assert sentence(at) == plain(NOTES)
 
 
-def test_a_broken_file_of_prices_is_said_and_the_page_goes_on(bench: Workbench, slot: ScriptedSlot) -> None:
+def test_a_broken_file_of_prices_is_said_and_the_page_goes_on(bench: Workbench, manager: ScriptedManager) -> None:
     (bench.settings.home / costing.PRICES).write_text("machine,usd_per_h\nc7i.xlarge,free\n")
     at = page()
     assert "line 2" in at.main.error[0].value
@@ -300,7 +303,7 @@ def test_an_edited_table_is_prices_again_or_says_which_row_is_wrong() -> None:
 # documents
 
 
-def test_a_folder_is_counted_and_becomes_the_job(bench: Workbench, slot: ScriptedSlot, tmp_path: Path) -> None:
+def test_a_folder_is_counted_and_becomes_the_job(bench: Workbench, manager: ScriptedManager, tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}.txt").write_text("Once upon a time there was a cat. " * (number + 1))
     (tmp_path / "picture.bin").write_bytes(b"\0\1\2")
@@ -318,7 +321,7 @@ def test_a_folder_is_counted_and_becomes_the_job(bench: Workbench, slot: Scripte
     assert plain("tokens of 3 documents, by") in captions(at)
 
 
-def test_files_are_counted_too_and_a_missing_folder_is_said(slot: ScriptedSlot, tmp_path: Path) -> None:
+def test_files_are_counted_too_and_a_missing_folder_is_said(manager: ScriptedManager, tmp_path: Path) -> None:
     at = page()
     assert at.button(key="cost_count").disabled
     at.text_input(key="cost_folder").set_value(str(tmp_path / "nowhere")).run()

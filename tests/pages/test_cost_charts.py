@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.cost import CostJob, answer, best_by_machine, count_texts, estimate, prices_for, read_prices
+from engine.cost import CostJob, Estimate, answer, best_by_machine, count_texts, estimate, prices_for, read_prices
 from engine.workbench import costing
 from pages.parts.cost import charts, name_places
 
 
-def figures_of_the_notes(job: CostJob):  # type: ignore[no-untyped-def]
+def figures_of_the_notes(job: CostJob) -> list[Estimate]:
     rates = best_by_machine(rate for rate in costing.reference_rates() if rate.machine.startswith(("c7i", "g4dn")))
     prices = read_prices((Path(__file__).parents[2] / "data" / "prices" / "prices.csv").read_text())
     return [estimate(job, rate, prices_for(rate.machine, prices)[0], counted_as="notes") for rate in rates]

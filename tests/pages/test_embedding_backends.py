@@ -10,8 +10,8 @@ from engine.embedding.choice import BackendSpeed, Measurement, keep_measurement
 from engine.embedding.models import find_model
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ModelError
-from engine.workbench import Workbench, backend_slot
-from engine.workbench.backend_slot import BackendSlot
+from engine.workbench import Workbench, backend_manager
+from engine.workbench.backend_manager import BackendManager
 from engine.workbench.machine_lease import MachineLease
 from engine.workbench.text_files import shipped_texts
 from tests.pages.app import HOSTILE, open_page, press, said
@@ -88,8 +88,8 @@ def test_a_measurement_shows_progress_and_stop_and_its_failure(
         if failure:
             raise failure[0]
 
-    monkeypatch.setattr(backend_slot, "measure_backends", measure)
-    monkeypatch.setattr(bench, "backends", BackendSlot(MachineLease(), lambda: None))
+    monkeypatch.setattr(backend_manager, "measure_backends", measure)
+    monkeypatch.setattr(bench, "backends", BackendManager(MachineLease(), lambda: None))
     bench.backends.start("")
     run = bench.backends.running
     at = page()

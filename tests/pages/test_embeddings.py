@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -34,17 +35,18 @@ def rerun(bench: Workbench, at: AppTest) -> AppTest:
     return at
 
 
-def tables(at: AppTest):  # type: ignore[no-untyped-def]
+def tables(at: AppTest) -> list[pd.DataFrame]:
     return [frame.value for frame in at.main.dataframe if "cosine" in frame.value]
 
 
-def table(at: AppTest):  # type: ignore[no-untyped-def]
+def table(at: AppTest) -> pd.DataFrame:
     return tables(at)[0]
 
 
 def title(at: AppTest) -> str:
     (chart,) = at.get("plotly_chart")
-    return json.loads(chart.proto.spec)["layout"]["title"]["text"]
+    text: str = json.loads(chart.proto.spec)["layout"]["title"]["text"]
+    return text
 
 
 def test_it_opens_on_the_shipped_sentences(bench: Workbench) -> None:
@@ -168,7 +170,8 @@ def test_while_a_benchmark_measures_nothing_new_is_embedded(bench: Workbench) ->
 @pytest.fixture(scope="module")
 def vectors() -> Floats:
     rows = np.random.default_rng(4).normal(size=(9, 16))
-    return (rows / np.linalg.norm(rows, axis=1)[:, None]).astype(np.float32)
+    made: Floats = (rows / np.linalg.norm(rows, axis=1)[:, None]).astype(np.float32)
+    return made
 
 
 def test_the_heat_map_has_a_row_a_text_even_where_texts_are_the_same(vectors: Floats) -> None:

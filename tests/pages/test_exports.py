@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
+from streamlit.testing.v1 import AppTest
 
 from engine.history import History
 from engine.history.archive import import_archive
@@ -34,5 +35,5 @@ def test_what_is_gone_is_said_instead(client: TestClient) -> None:
     assert answer.status_code == 409 and "There is no run 'gone'" in answer.text
 
 
-def page():  # type: ignore[no-untyped-def]
+def page() -> AppTest:
     return open_page("history.py", "History")

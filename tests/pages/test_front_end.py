@@ -2,6 +2,7 @@
 
 import json
 import socket
+from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
@@ -34,7 +35,7 @@ def test_everything_else_is_passed_on(client: TestClient, path: str) -> None:
     assert client.get(path).text == "beneath"
 
 
-def test_another_manifest_is_no_trouble(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_another_manifest_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(front_end, "STATIC", tmp_path)
     for content in (None, "[]", "{", '{"a": {}}'):
         if content is not None:

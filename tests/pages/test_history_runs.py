@@ -133,7 +133,7 @@ def test_several_runs_are_compared(runs: list[RunRecord]) -> None:
 def test_runs_are_starred_tagged_and_noted(runs: list[RunRecord], history: History) -> None:
     at = press(choose(page(), 0, 1), "history_do_is_starred")
     assert list(table(at)["★"]) == ["★", "★", ""]
-    tags = next(widget for widget in at.main.multiselect if widget.key.startswith("history_do_tags"))
+    tags = next(widget for widget in at.main.multiselect if widget.key and widget.key.startswith("history_do_tags"))
     tags.set_value(["kept"]).run()
     assert list(table(at)["tags"]) == ["kept", "kept", ""]
     assert history.marks.tags() == ["kept"]
@@ -141,7 +141,8 @@ def test_runs_are_starred_tagged_and_noted(runs: list[RunRecord], history: Histo
     at.text_area(key=f"history_do_note_{runs[0].id}").set_value("the first").run()
     assert list(table(at)["note"]) == ["", "", "the first"]
     at = choose(page(), 0)
-    next(widget for widget in at.main.multiselect if widget.key.startswith("history_do_tags")).set_value(["a,b"]).run()
+    tags = next(widget for widget in at.main.multiselect if widget.key and widget.key.startswith("history_do_tags"))
+    tags.set_value(["a,b"]).run()
     assert "comma" in at.main.error[0].value
 
 

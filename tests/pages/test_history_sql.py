@@ -40,7 +40,7 @@ def test_a_query_is_run_and_its_address_brings_it_back(runs: list[RunRecord]) ->
     press(again, "history_sql_run")
     again.toggle(key="history_sql_chart").set_value(True).run()
     assert again.get("plotly_chart") and address(again)["chart"] == "1"
-    assert {"CSV", "Parquet"} <= {button.label for button in again.get("download_button")}
+    assert {"CSV", "Parquet"} <= {button.label for button in again.download_button}
 
 
 def test_ready_made_questions_run_at_once(runs: list[RunRecord]) -> None:
@@ -87,7 +87,7 @@ def test_an_error_points_at_its_place(history: History) -> None:
 
 def test_what_was_found_is_taken_away(runs: list[RunRecord], history: History) -> None:
     table = history.console.run("SELECT id, name, created_at, [1, 2] AS pair FROM runs ORDER BY name").table
-    assert sql_view.as_csv(table).decode().splitlines()[1].startswith(f"{runs[0].id},Monday,2026-11-20 09:30:00")
+    assert sql_view.as_csv(table).decode().splitlines()[1].startswith(f"{runs[0].id},Monday,2026-11-20T09:30:00,")
     back = pq.read_table(io.BytesIO(sql_view.as_parquet(table)))
     assert back.column("name").to_pylist() == ["Monday", "Tuesday", "Wednesday"]
 

@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 from engine.history import History
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench
-from engine.workbench.trials import Draft
+from engine.workbench.trials import Draft, LiveTrial
 from tests.engine.history.trial_maker import make_trial
 from tests.pages.app import address, choose, open_page, press, said, table
 from tests.waiting import until
@@ -21,14 +21,13 @@ def page(**query: str) -> AppTest:
 @pytest.fixture
 def trials(bench: Workbench, history: History) -> list[str]:
     """Ids of three trials of the small model, the newest last."""
-    made = []
+    made: list[LiveTrial] = []
     for seed, prompt in enumerate(("Once upon a time", "The king said", "A little dog")):
         draft = Draft(prompt, (), Sampling(seed=seed), Request(max_tokens=6, top_k=5), True)
-        trial = bench.submit(draft)
-        trial.job.result(timeout=60)
-        until(lambda trial=trial: trial.is_stored, within_s=20)
-        made.append(trial.id)
-    return made
+        made.append(bench.submit(draft))
+        made[-1].job.result(timeout=60)
+        until(lambda: made[-1].is_stored, within_s=20)
+    return [trial.id for trial in made]
 
 
 def test_trials_are_found_by_their_text_and_opened(trials: list[str]) -> None:
@@ -42,9 +41,9 @@ def test_trials_are_found_by_their_text_and_opened(trials: list[str]) -> None:
     assert [title.value for title in at.title] == ["Prompt lab"] and address(at) == {"trial": trials[1]}
 
 
-def test_trials_are_deleted_and_restored_and_compared(trials: list[str], bench: Workbench) -> None:
+def test_trials_are_deleted_and_restored_and_compared(trials: list[str], history: History) -> None:
     at = press(choose(page(view="trials"), 0), "history_do_delete")
-    assert len(table(at)) == 2 and bench.history.trial(trials[2]) is None
+    assert len(table(at)) == 2 and history.trial(trials[2]) is None
     press(at, "history_undo")
     assert len(table(at)) == 3
     press(choose(at, 0, 1), "history_do_compare")

@@ -17,7 +17,7 @@ from engine.workbench import Workbench
 from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_files import FileTask, ModelFiles
 from pages.parts import job_tray
-from tests.pages.bench_harness import ScriptedSlot, make_run
+from tests.pages.bench_harness import ScriptedManager, make_run
 from tests.scripted_task import ScriptedTask
 from tests.waiting import until
 
@@ -26,10 +26,10 @@ WITHIN_S = 30.0
 
 
 @pytest.fixture(autouse=True)
-def slot(bench: Workbench, slot: ScriptedSlot, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedSlot]:
+def manager(bench: Workbench, manager: ScriptedManager, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedManager]:
     """Nothing runs at first, and nothing is left running."""
     monkeypatch.setattr(bench, "files", ModelFiles(Settings.from_environment(), MachineLease()))
-    yield slot
+    yield manager
     bench.files.close()
 
 
@@ -52,13 +52,13 @@ def hanging(bench: Workbench, name: str) -> FileTask:
     return task
 
 
-def put(monkeypatch: pytest.MonkeyPatch, bench: Workbench, slot: str, task: Task[Any], **facts: object) -> None:
-    """Have a slot of the workbench run this task."""
+def put(monkeypatch: pytest.MonkeyPatch, bench: Workbench, manager: str, task: Task[Any], **facts: object) -> None:
+    """Have a manager of the workbench run this task."""
     for name, fact in facts.items():
         setattr(task, name, fact)
     runner = TaskRunner[Any]()
     runner.start(task)
-    monkeypatch.setattr(bench, slot, SimpleNamespace(reading=task) if slot == "meaning" else runner)
+    monkeypatch.setattr(bench, manager, SimpleNamespace(reading=task) if manager == "meaning" else runner)
 
 
 def test_where_nothing_runs_there_is_no_tray(bench: Workbench) -> None:
@@ -76,10 +76,10 @@ def test_a_download_is_on_every_page_and_can_be_stopped(bench: Workbench) -> Non
 
 
 def test_all_that_runs_is_listed_and_can_be_stopped(
-    bench: Workbench, slot: ScriptedSlot, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, manager: ScriptedManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Plan(model=str(embedded_model()), axes={"parallel": (1, 2)}, rounds=2)
-    slot.begin(make_run(replace(plan, rounds=1)), plan, done=1, total=4, left_s=110)
+    manager.begin(make_run(replace(plan, rounds=1)), plan, done=1, total=4, left_s=110)
     hanging(bench, "someone/model")
     compared = ScriptedTask("A comparison", 0.25, "2 of 8 trials, loading b.gguf")
     put(monkeypatch, bench, "compare", compared, record=SimpleNamespace(id="an-id"))
@@ -88,7 +88,7 @@ def test_all_that_runs_is_listed_and_can_be_stopped(
     put(monkeypatch, bench, "backends", ScriptedTask("A measurement of embedding backends", 0.5, "onnx", 20.0))
     put(monkeypatch, bench, "meaning", ScriptedTask("Reading", 0.25, "30 of 120 texts", 9.0))
     put(monkeypatch, bench, "importing", ScriptedTask("Importing a.zip", 0.75, left_s=3.0))
-    slot.background.start(ScriptedTask("Measuring this machine", 0.5, left_s=120.0))
+    manager.background.start(ScriptedTask("Measuring this machine", 0.5, left_s=120.0))
     found = {job.title: job for job in job_tray.jobs(bench)}
     assert {title: (job.line, job.page, job_tray.left(job.task)) for title, job in found.items()} == {
         "Benchmark": ("Sweep · 1 of 4 samples", "benchmark", "2 min left"),

@@ -60,7 +60,8 @@ class GatedSocket:
 
 def page(server: Server, **options: Any) -> ClientConnection:
     address = f"ws://{server.host}{live.SOCKET_PATH}"
-    return connect(address, origin=Origin(f"http://{server.host}"), max_size=None, **options)
+    made: ClientConnection = connect(address, origin=Origin(f"http://{server.host}"), max_size=None, **options)
+    return made
 
 
 def ask(socket: ClientConnection, **jobs: int) -> None:

@@ -3,7 +3,7 @@
 from playwright.sync_api import Page, expect
 
 from engine.bench.exchange.logs import read_candidate_log
-from engine.workbench.candidate_trial import trial_of_log
+from engine.workbench.logprob_log import trial_of_log
 from engine.workbench.trials import StoredTrial
 from tests.engine.bench.test_logs import CANDIDATES
 from tests.engine.history.trial_maker import uuid7

@@ -70,13 +70,13 @@ def test_it_opens_on_the_loaded_model_among_all_that_are_here(bench: Workbench, 
     at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
     at.button(key="model_change").click().run()
     assert not at.exception, at.exception
-    box = at.selectbox(key="pick_file")
-    assert box.value == bench.model.path
+    box, path = at.selectbox(key="pick_file"), bench.model.path
+    assert path is not None and box.value == path
     assert len(box.options) == 2
     assert "1 file cannot be used: the Models page says why." in [caption.value for caption in at.caption]
     assert not at.button(key="pick_load").disabled
     told = " ".join(one.value for one in [*at.markdown, *at.caption])
-    assert plain(quantity(read_model(box.value).size, "B")) in told and "MiB" not in told
+    assert plain(quantity(read_model(path).size, "B")) in told and "MiB" not in told
 
 
 @pytest.mark.parametrize(

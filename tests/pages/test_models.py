@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -17,7 +18,7 @@ from pages.parts.models import fit_charts, fit_view, library_view, place, playgr
 from pages.parts.plain import plain
 from tests.engine.models import headers
 from tests.pages.app import HOSTILE, address, open_page, primary, said
-from tests.pages.bench_harness import ScriptedSlot, make_run
+from tests.pages.bench_harness import ScriptedManager, make_run
 
 
 class Machine:
@@ -38,14 +39,14 @@ def page(**query: str) -> AppTest:
     return open_page("models.py", "Models", **query)
 
 
-def table(at: AppTest, column: str):  # type: ignore[no-untyped-def]
+def table(at: AppTest, column: str) -> pd.DataFrame:
     return next(shown.value for shown in at.main.dataframe if column in shown.value)
 
 
 # library
 
 
-def test_it_opens_on_the_models_found_here(slot: ScriptedSlot, models_folder: Path) -> None:
+def test_it_opens_on_the_models_found_here(manager: ScriptedManager, models_folder: Path) -> None:
     shutil.copy(embedded_model(), models_folder / "other.gguf")
     at = page()
     shown = table(at, "quantisation")
@@ -58,7 +59,7 @@ def test_it_opens_on_the_models_found_here(slot: ScriptedSlot, models_folder: Pa
     assert primary(at) == []
 
 
-def test_broken_files_stand_there_with_their_reason(slot: ScriptedSlot, models_folder: Path) -> None:
+def test_broken_files_stand_there_with_their_reason(manager: ScriptedManager, models_folder: Path) -> None:
     (models_folder / "cut.gguf").write_bytes(b"GGUF\x03")
     at = page()
     (reason,) = table(at, "reason")["reason"]
@@ -66,15 +67,15 @@ def test_broken_files_stand_there_with_their_reason(slot: ScriptedSlot, models_f
     assert "1 file cannot be used" in said(at)
 
 
-def test_without_limits_no_speed_is_estimated(slot: ScriptedSlot, models_folder: Path) -> None:
+def test_without_limits_no_speed_is_estimated(manager: ScriptedManager, models_folder: Path) -> None:
     at = page()
     assert "speed is" not in table(at, "quantisation")
     at.button(key="models_limits").click().run()
-    assert slot.calls == [("measure_limits", "", 512)]
+    assert manager.calls == [("measure_limits", "", 512)]
 
 
-def test_speed_is_estimated_from_the_limits(slot: ScriptedSlot, models_folder: Path) -> None:
-    slot.machine = Machine()
+def test_speed_is_estimated_from_the_limits(manager: ScriptedManager, models_folder: Path) -> None:
+    manager.machine = Machine()
     shown = table(page(), "quantisation")
     assert list(shown["speed is"]) == ["estimated"]
     per_s = 10e9 / read_model(embedded_model()).weights_bytes
@@ -89,7 +90,7 @@ def test_how_much_lies_in_memory_is_a_share(models_folder: Path) -> None:
 # one model
 
 
-def test_a_model_has_a_page_with_what_its_header_says(slot: ScriptedSlot, models_folder: Path) -> None:
+def test_a_model_has_a_page_with_what_its_header_says(manager: ScriptedManager, models_folder: Path) -> None:
     at = page(model=str(embedded_model()))
     file = read_model(embedded_model())
     assert at.main.subheader[0].value == plain(file.name)
@@ -100,7 +101,9 @@ def test_a_model_has_a_page_with_what_its_header_says(slot: ScriptedSlot, models
     assert primary(at) == ["Load"]
 
 
-def test_the_tokenizer_answers_with_ids_and_bytes(bench: Workbench, slot: ScriptedSlot, models_folder: Path) -> None:
+def test_the_tokenizer_answers_with_ids_and_bytes(
+    bench: Workbench, manager: ScriptedManager, models_folder: Path
+) -> None:
     at = page(model=str(embedded_model()))
     at.text_area(key=playground.TEXT).set_value("Once upon a time\n🐈").run()
     shown = table(at, "bytes")
@@ -112,7 +115,7 @@ def test_the_tokenizer_answers_with_ids_and_bytes(bench: Workbench, slot: Script
 
 
 def test_the_tokenizer_answers_for_a_model_that_is_not_loaded(
-    bench: Workbench, slot: ScriptedSlot, models_folder: Path, gemma: Path
+    bench: Workbench, manager: ScriptedManager, models_folder: Path, gemma: Path
 ) -> None:
     at = page(model=str(gemma))
     at.text_area(key=playground.TEXT).set_value("One\ntwo").run()
@@ -123,17 +126,17 @@ def test_the_tokenizer_answers_for_a_model_that_is_not_loaded(
 
 
 def test_while_a_benchmark_measures_no_tokenizer_is_opened(
-    slot: ScriptedSlot, models_folder: Path, story_model: Path
+    manager: ScriptedManager, models_folder: Path, story_model: Path
 ) -> None:
     other = shutil.copy(story_model, models_folder / "other.gguf")
     plan = Plan(model=str(other))
-    slot.begin(make_run(plan), plan)
+    manager.begin(make_run(plan), plan)
     at = page(model=str(other))
     assert "A benchmark has the machine to itself" in at.error[0].value
     assert at.main.dataframe
 
 
-def test_from_a_model_to_whether_it_fits_and_back(slot: ScriptedSlot, models_folder: Path, gemma: Path) -> None:
+def test_from_a_model_to_whether_it_fits_and_back(manager: ScriptedManager, models_folder: Path, gemma: Path) -> None:
     at = page(model=str(gemma))
     at.button(key="model_fit").click().run()
     assert address(at) == {"view": "fit", "model": str(gemma)}
@@ -143,7 +146,7 @@ def test_from_a_model_to_whether_it_fits_and_back(slot: ScriptedSlot, models_fol
 
 
 @pytest.mark.parametrize("name", ["nowhere.gguf", HOSTILE, "/", ""])
-def test_a_model_that_is_not_there_is_said_in_place(name: str, slot: ScriptedSlot, models_folder: Path) -> None:
+def test_a_model_that_is_not_there_is_said_in_place(name: str, manager: ScriptedManager, models_folder: Path) -> None:
     at = page(model=name)
     if name:
         assert len(at.error) == 1
@@ -152,7 +155,7 @@ def test_a_model_that_is_not_there_is_said_in_place(name: str, slot: ScriptedSlo
         assert not at.error
 
 
-def test_names_and_templates_of_files_are_shown_as_they_are(slot: ScriptedSlot, models_folder: Path) -> None:
+def test_names_and_templates_of_files_are_shown_as_they_are(manager: ScriptedManager, models_folder: Path) -> None:
     named = headers.key("general.name", headers.TEXT, headers.text(HOSTILE))
     keys = [named if b"general.name" in one else one for one in headers.KEYS]
     path = headers.write(models_folder, headers.gguf(keys), "hostile.gguf")
@@ -177,7 +180,7 @@ def test_charts_of_tensors_account_for_all_bytes(gemma: Path) -> None:
 # whether it fits
 
 
-def test_fit_opens_on_the_loaded_model(bench: Workbench, slot: ScriptedSlot, models_folder: Path) -> None:
+def test_fit_opens_on_the_loaded_model(bench: Workbench, manager: ScriptedManager, models_folder: Path) -> None:
     at = page(view="fit")
     assert "fit here" in at.main.subheader[0].value
     file = read_model(embedded_model())
@@ -185,7 +188,7 @@ def test_fit_opens_on_the_loaded_model(bench: Workbench, slot: ScriptedSlot, mod
     assert primary(at) == []
 
 
-def test_what_is_asked_stands_in_the_address(slot: ScriptedSlot, models_folder: Path, gemma: Path) -> None:
+def test_what_is_asked_stands_in_the_address(manager: ScriptedManager, models_folder: Path, gemma: Path) -> None:
     at = page(view="fit", model=str(gemma), sequences="4", type_k="q8_0", n_ctx="512")
     assert "4 sequences of 512 tokens" in at.main.subheader[0].value
     assert "q8" in said(at)
@@ -197,14 +200,14 @@ def test_what_is_asked_stands_in_the_address(slot: ScriptedSlot, models_folder: 
 
 @pytest.mark.parametrize("query", [{"sequences": "0"}, {"n_ctx": "many"}, {"type_k": "f8"}, {"shared": "perhaps"}])
 def test_an_address_that_asks_for_nonsense_gives_the_usual(
-    query: dict[str, str], slot: ScriptedSlot, models_folder: Path
+    query: dict[str, str], manager: ScriptedManager, models_folder: Path
 ) -> None:
     at = page(view="fit", **query)
     assert not at.error
     assert at.main.subheader[0].value == page(view="fit").main.subheader[0].value
 
 
-def test_the_example_of_the_notes_explains_itself(slot: ScriptedSlot, models_folder: Path) -> None:
+def test_the_example_of_the_notes_explains_itself(manager: ScriptedManager, models_folder: Path) -> None:
     at = page(view="fit", model=place.EXAMPLE)
     assert "118 layers" in said(at)
     assert plain("3.04 TB") in said(at)
@@ -213,7 +216,7 @@ def test_the_example_of_the_notes_explains_itself(slot: ScriptedSlot, models_fol
 
 @pytest.mark.parametrize(("view", "shown"), [("library", {}), ("quantise", {"view": "quantise"})])
 def test_the_example_is_left_behind_in_the_other_views(
-    view: str, shown: dict[str, str], slot: ScriptedSlot, models_folder: Path
+    view: str, shown: dict[str, str], manager: ScriptedManager, models_folder: Path
 ) -> None:
     at = page(view="fit", model=place.EXAMPLE)
     at.segmented_control(key="models_view").set_value(view).run()

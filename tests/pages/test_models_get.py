@@ -4,11 +4,12 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from huggingface_hub import constants
 from streamlit.testing.v1 import AppTest
 
-from engine.bench.findings.limits import Limits
+from engine.bench.analysis.limits import Limits
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError
 from engine.models import read_model
@@ -22,7 +23,7 @@ from pages.parts.models import file_task, get_view
 from pages.parts.plain import plain
 from tests.engine.models.hub_server import BLOCK, Hub, by_default, serving, without_login
 from tests.pages.app import address, open_page
-from tests.pages.bench_harness import ScriptedSlot, make_run
+from tests.pages.bench_harness import ScriptedManager, make_run
 
 ENTRY = read_catalogue().entries[0]
 HOSTILE = "<b>x **y** $z$.Q8_0.gguf"
@@ -66,7 +67,7 @@ def texts(at: AppTest) -> str:
     return "\n".join(caption.value for caption in [*at.main.caption, *at.main.error])
 
 
-def table(at: AppTest):  # type: ignore[no-untyped-def]
+def table(at: AppTest) -> pd.DataFrame:
     return at.main.dataframe[0].value
 
 
@@ -108,7 +109,7 @@ def test_an_entry_is_fetched_by_one_button(hub: Hub, files: ModelFiles) -> None:
     assert not at.main.error and files.task is not None
     (kept,) = files.task.result()
     assert plain(f"{ENTRY.name} is here: {kept}") in texts(at)
-    assert [button.label for button in at.main.button if button.key.startswith("models_file")] == [
+    assert [button.label for button in at.main.button if button.key and button.key.startswith("models_file")] == [
         "Load it", "Open it", "Close",
     ]  # fmt: skip
     assert table(at)["here"][0] == "here"
@@ -246,11 +247,11 @@ def test_a_synthetic_model_is_made(files: ModelFiles, source: Path) -> None:
 
 
 def test_while_a_benchmark_measures_nothing_is_fetched_or_made(
-    slot: ScriptedSlot, files: ModelFiles, source: Path, monkeypatch: pytest.MonkeyPatch
+    manager: ScriptedManager, files: ModelFiles, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Plan(model=str(source))
-    slot.begin(make_run(plan), plan)
-    monkeypatch.setattr(slot, "limits", lambda: LIMITS, raising=False)
+    manager.begin(make_run(plan), plan)
+    monkeypatch.setattr(manager, "limits", lambda: LIMITS, raising=False)
     assert "A benchmark is measuring" in texts(page("quantise", model=str(source)))
     assert page("get", get=ENTRY.name).button(key="models_get").disabled
     with pytest.raises(ConfigError, match="A benchmark has the machine to itself"):

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from engine.bench.measuring.load_order import LoadOrder, LoadStep
-from engine.bench.measuring.opening import Opening
+from engine.bench.measurement.load_order import LoadOrder, LoadStep
+from engine.bench.measurement.load_timeout import LoadTimeout
 from engine.errors import ModelError
 from engine.models import read_model
-from engine.workbench import Workbench, load_order_slot
-from engine.workbench.load_order_slot import LoadOrderSlot
+from engine.workbench import Workbench, load_order_manager
+from engine.workbench.load_order_manager import LoadOrderManager
 from engine.workbench.machine_lease import MachineLease
-from engine.workbench.model_slot import ModelSlot
+from engine.workbench.model_manager import ModelManager
 from pages.parts.models import order_charts, order_view
 from pages.parts.plain import plain
 from tests.pages.app import address, open_page, press
@@ -25,11 +25,11 @@ HOSTILE = "<b>b **x** :red[y].gguf"
 WITHIN_S = 60.0
 
 
-class ScriptedOrders(LoadOrderSlot):
+class ScriptedOrders(LoadOrderManager):
     """Measures what a test says: half of it, then nothing until `end`."""
 
     def __init__(self) -> None:
-        super().__init__(ModelSlot(), MachineLease())
+        super().__init__(ModelManager(), MachineLease())
         self._half_done, self._go_on = threading.Event(), threading.Event()
         self._outcome: LoadOrder | Exception | None = None
 
@@ -45,7 +45,7 @@ class ScriptedOrders(LoadOrderSlot):
         assert self._runner.wait(WITHIN_S)
 
     def measure(self, a: Path, b: Path, **how: Callable[..., object]) -> LoadOrder:
-        how["on_opening"](Opening())
+        how["on_opening"](LoadTimeout())
         how["on_progress"](0.5)
         self._half_done.set()
         assert self._go_on.wait(WITHIN_S)
@@ -59,7 +59,7 @@ class ScriptedOrders(LoadOrderSlot):
 def orders(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> ScriptedOrders:
     scripted = ScriptedOrders()
     monkeypatch.setattr(bench, "load_order", scripted)
-    monkeypatch.setattr(load_order_slot, "measure_load_order", scripted.measure)
+    monkeypatch.setattr(load_order_manager, "measure_load_order", scripted.measure)
     return scripted
 
 

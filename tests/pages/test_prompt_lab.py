@@ -276,7 +276,7 @@ def chatting(bench: Workbench, tmp_path: Path) -> Iterator[Workbench]:
     path = tmp_path / "chat.gguf"
     program = [sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--chat-template", template]
     subprocess.run([*program, embedded_model(), path], check=True, capture_output=True, timeout=120)
-    bench.slot.load(path)
+    bench.model_manager.load(path)
     wait_for_model(bench)
     yield bench
     bench.load_default()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.findings.quantisations import quantisations
-from engine.bench.findings.summary import summarise
+from engine.bench.analysis.quantisations import quantisations
+from engine.bench.analysis.summary import summarise
 from engine.models.synthetic import write_synthetic
 from engine.runs import RunRecord
 from pages.parts.benchmark import quantisation_chart, run_charts

@@ -6,7 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.errors import HistoryError, ModelError
-from engine.history.owned_file import OwnedFile
+from engine.history.database_writer import DatabaseWriter
 from engine.workbench import Workbench
 from tests.pages.app import ROUTER, open_page
 from tests.pages.conftest import wait_for_model
@@ -36,7 +36,7 @@ def test_the_page_opens_with_its_title_and_the_model(bench: Workbench) -> None:
 
 
 def test_eject_frees_the_model_and_the_bar_says_so(bench: Workbench) -> None:
-    bench.slot.eject()
+    bench.model_manager.eject()
     at = page()
     assert "Nothing is loaded." in [caption.value for caption in at.sidebar.caption]
     assert at.button(key="model_change").label == "Choose a model"
@@ -53,7 +53,7 @@ def test_eject_frees_the_model_and_the_bar_says_so(bench: Workbench) -> None:
 def test_a_file_that_is_no_model_is_explained_in_the_bar(bench: Workbench, tmp_path: Path) -> None:
     broken = tmp_path / "broken_[x](y)_.gguf"
     broken.write_bytes(b"not a model")
-    bench.slot.load(broken)
+    bench.model_manager.load(broken)
     wait_for_model(bench)
     assert isinstance(bench.model.error, ModelError)
     at = page()
@@ -73,7 +73,7 @@ def test_a_history_that_fails_anywhere_is_an_error_on_the_page(
         raise HistoryError("the disk is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(OwnedFile, "reading", fail)
+        broken.setattr(DatabaseWriter, "reading", fail)
         at = AppTest.from_file(str(ROUTER), default_timeout=60).switch_page(f"{name}.py").run()
         assert not at.exception, at.exception
         assert "the disk is gone" in " ".join(error.value for error in at.error)

@@ -6,8 +6,8 @@ it is opened anew every few rounds too.
 
 from contextlib import closing
 
-from engine.bench.findings.summary import by_round
-from engine.bench.measuring.fleet import Fleet
+from engine.bench.analysis.summary import by_round
+from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Plan
 from engine.bench.running.runner import Runner
@@ -51,8 +51,8 @@ def samples_of_load(shape: str, seed: int, num_rounds: int) -> Samples:
         rounds=num_rounds,
         seed=seed,
     )
-    with closing(Fleet()) as fleet:
-        runner = Runner(plan, cells_of(plan), fleet, Told(f"agreement, rounds from {seed}"))
+    with closing(TargetPool()) as targets:
+        runner = Runner(plan, cells_of(plan), targets, Told(f"agreement, rounds from {seed}"))
         runner.run()
     return runner.samples
 

@@ -15,8 +15,7 @@ import numpy as np
 from scipy import stats
 
 from engine import Completion, Job, Pool, PoolSpec, Sampling
-from engine.bench.measuring.clients import Deadline
-from engine.bench.peers.arms import open_program
+from engine.bench.baselines.arms import open_program
 from engine.models.synthetic import write_synthetic
 from engine.runs import CellRecord
 from engine.samples import Samples
@@ -95,7 +94,7 @@ class Run(NamedTuple):
         if end <= start:
             raise SystemExit("The streams of this run never decoded all at once: nothing to compare.")
         num_tokens = sum(int(((times > start) & (times <= end)).sum()) for times in self.token_times)
-        return num_tokens / (end - start)
+        return float(num_tokens / (end - start))
 
 
 class Told:
@@ -195,19 +194,18 @@ def _gained(before: list[dict[str, float]], after: list[dict[str, float]], name:
     return sum(worker[name] for worker in after) - sum(worker[name] for worker in before)
 
 
-def bare(path: str, *, sequences: int, threads: int, is_repacked: bool) -> dict[str, float]:
+def bare(path: str, *, sequences: int, threads: int) -> dict[str, float]:
     """One run of the bare loop in a process of its own, after one prompt that is not counted.
 
     wall_s and decode_s (seconds, prompts included), decode_per_s of the tokens after the first. The share of wall time
     inside `llama_decode` is what our own loop is held against.
     """
-    size = {"n_ctx": N_CTX, "n_batch": BARE_BATCH, "n_ubatch": BARE_BATCH}
-    spec = PoolSpec(parallel=sequences, threads=threads, share_weights=not is_repacked, **size)
+    spec = PoolSpec(parallel=sequences, threads=threads, n_ctx=N_CTX, n_batch=BARE_BATCH, n_ubatch=BARE_BATCH)
     program, ready = open_program("loop", path, spec)
     given = prompts(sequences, most=ready["num_vocab"])
     with closing(program):
-        program.ask({"prompts": given[:1], "num_generated": 1}, Deadline(BARE_LIMIT_S))
-        found = program.ask({"prompts": given, "num_generated": NUM_TOKENS}, Deadline(BARE_LIMIT_S))
+        program.ask({"prompts": given[:1], "num_generated": 1}, BARE_LIMIT_S)
+        found = program.ask({"prompts": given, "num_generated": NUM_TOKENS}, BARE_LIMIT_S)
     first = max(times[0] for times in found["token_times"]) - found["submitted"]
     rate = sequences * (NUM_TOKENS - 1) / (found["wall_s"] - first)
     decode_s = found["parts"]["prefill_s"] + found["parts"]["decode_s"]

@@ -14,8 +14,10 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     """Milliseconds a generated token, top_k=10, with one stream and with 32."""
     rows = []
     for num_streams in (1, 32):
-        options = {"threads": num_threads(), "parallel": num_streams, "n_ctx": N_CTX, "share_weights": num_streams > 1}
-        with warm(Pool(model(shape), **options)) as pool:
+        asked = Pool(
+            model(shape), threads=num_threads(), parallel=num_streams, n_ctx=N_CTX, share_weights=num_streams > 1
+        )
+        with warm(asked) as pool:
             given = prompts(num_streams, most=len(pool.vocabulary))
             done = [run(pool, given, top_k=10) for _ in range(num_rounds)]
         figures = {

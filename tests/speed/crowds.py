@@ -9,7 +9,7 @@ from statistics import mean
 from time import perf_counter
 
 from engine import Pool
-from tests.speed.common import Row, at_least, interleaved, model, num_threads, prompts, ratio, run, warm
+from tests.speed.common import Row, at_least, interleaved, model, prompts, ratio, run, warm
 from tests.speed.many import SERVED, SHAPE, ask, server
 
 ROUNDS = 6
@@ -31,7 +31,7 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
 def against_server(path: str, about: str, num_shared: int, num_own: int, num_rounds: int) -> Row:
     """Tokens a second from first request to last answer, ten candidates each; the server at its better layout."""
     with (
-        warm(Pool(path, threads=num_threads(), parallel=SERVED, n_ctx=N_CTX)) as pool,
+        warm(Pool(path, parallel=SERVED, n_ctx=N_CTX)) as pool,
         ThreadPoolExecutor(SERVED) as clients,
     ):
         draw = crowds(num_shared, num_own, most=len(pool.vocabulary))

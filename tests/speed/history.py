@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.bench.findings.comparison import compare_runs
+from engine.bench.analysis.comparison import compare_runs
 from engine.history import History
+from engine.history.downsampling import extremes, ranks
 from engine.history.filters import Filter
-from engine.history.thinning import extremes, ranks
 from engine.runs import RunRecord
 from tests.speed.common import Row, at_most
 from tests.speed.long_history import long_history

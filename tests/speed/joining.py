@@ -1,12 +1,11 @@
 """How much eight streams feel it when prompts of 256 tokens join them: their gaps between tokens."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from engine import Pool
-from tests.speed.common import Row, at_most, model, num_threads, prompts, sampling, token_times, warm
+from tests.speed.common import Row, at_most, model, prompts, sampling, token_times, warm
 
 ROUNDS = 3
 SHAPE = "llama-1.1b-32k"
@@ -18,7 +17,7 @@ Times = list[np.ndarray[Any, np.dtype[np.float64]]]
 
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     """95th percentile of the gaps while prompts join, over that of the same streams undisturbed."""
-    with warm(Pool(model(shape), threads=num_threads(), parallel=NUM_STREAMS + 1, n_ctx=512)) as pool:
+    with warm(Pool(model(shape), parallel=NUM_STREAMS + 1, n_ctx=512)) as pool:
         found = np.array([disturb(pool, number) for number in range(num_rounds)])
     quiet, busy = np.median(found, axis=0)
     beside = f"p95 {1e3 * busy:.0f} ms against {1e3 * quiet:.0f} ms undisturbed"
@@ -54,5 +53,5 @@ def disturb(pool: Pool, seed: int) -> tuple[float, float]:
 
 def gaps(times: Times, start: float, end: float) -> float:
     """95th percentile of the gaps that end between two moments."""
-    inside: Sequence[float] = np.concatenate([np.diff(one)[(one[1:] > start) & (one[1:] <= end)] for one in times])
+    inside = np.concatenate([np.diff(one)[(one[1:] > start) & (one[1:] <= end)] for one in times])
     return float(np.percentile(inside, 95))

@@ -6,6 +6,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,11 +17,11 @@ from engine.bench.planning.axes import AXES
 from engine.bench.planning.plan import Plan
 from engine.history import History, run_columns
 from engine.history.columns import tokenizer_row
-from engine.history.owned_file import insert_row, insert_rows
+from engine.history.database_writer import insert_row, insert_rows
 from engine.jsonable import spec_to_dict
 from engine.results import INSPECTED
 from engine.runs import CellRecord
-from engine.samples import FLAGS, METRICS, SAMPLE, SURROUNDINGS, Samples
+from engine.samples import FLAGS, METRICS, SAMPLE, SYSTEM_NOISE, Samples
 from engine.specs import PoolSpec, Request, Sampling
 from engine.vocabulary import Vocabulary
 from tests.speed.common import MODELS
@@ -57,7 +58,7 @@ def long_history() -> Path:
 
     def fill(history: History) -> None:
         for table, rows in (*_all_runs(), *_all_trials()):
-            history.file.write(lambda cursor, table=table, rows=rows: insert_rows(cursor, table, rows)).result()
+            history.file.write(partial(insert_rows, table=table, rows=rows)).result()
 
     write_once(PATH, fill)
     return PATH
@@ -120,8 +121,9 @@ def _cells(run_id: str, model: str, random: np.random.Generator) -> pa.Table:
     pool = spec_to_dict(PoolSpec())
     cells = []
     for number in range(CELLS_A_RUN):
+        layout = f"{1 + number % 2}x{2 - number % 2}"
         chosen = {
-            "layout": f"{1 + number % 2}x{2 - number % 2}",
+            "layout": layout,
             "parallel": 1 << int(random.integers(7)),
             "n_ctx": 256 << int(random.integers(6)),
             "num_prompt": 32 << int(random.integers(4)),
@@ -129,7 +131,7 @@ def _cells(run_id: str, model: str, random: np.random.Generator) -> pa.Table:
             "model": f"/models/{model}.gguf",
         }
         settings = {axis.name: chosen.get(axis.name, pool.get(axis.name)) for axis in AXES}
-        cells.append(CellRecord(number=number, label=chosen["layout"], settings=settings, status="done"))
+        cells.append(CellRecord(number=number, label=layout, settings=settings, status="done"))
     return run_columns.cell_rows(run_id, cells)
 
 
@@ -142,7 +144,7 @@ def _samples(ids: list[str], random: np.random.Generator) -> pa.Table:
     samples["started_at"], samples["duration_s"] = 1_790_000_000.0 + position, 1.0
     samples["flag"] = np.where(random.random(len(samples)) < 0.125, FLAGS.index("contended"), FLAGS.index("clean"))
     samples["is_replaced"] = random.random(len(samples)) < 0.02
-    for name in (*(metric.name for metric in METRICS), *SURROUNDINGS):
+    for name in (*(metric.name for metric in METRICS), *SYSTEM_NOISE):
         samples[name] = np.repeat(random.lognormal(3, 1, len(ids) * CELLS_A_RUN), SAMPLES_A_CELL) * random.normal(
             1, 0.05, len(samples)
         )

@@ -15,7 +15,6 @@ import numpy as np
 
 from engine import Pool
 from engine.models import read_model
-from engine.models.repacking import has_amx
 from tests.speed.common import (
     MODELS,
     N_CTX,
@@ -42,8 +41,6 @@ SHAPE = "llama-1.1b-32k"
 MOST, SERVED = 64, 32
 PREFILL = 512
 SERVER_PORT = 18_432
-IS_REPACKED = has_amx()
-"""Weights as AMX's tiles have them where there are such; else many streams are faster on those of the file."""
 
 
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
@@ -56,16 +53,9 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     ]
 
 
-def open_pool(path: str, num_streams: int, n_ubatch: int = PREFILL) -> Pool:
-    """One worker on all cores."""
-    return Pool(
-        path,
-        threads=num_threads(),
-        parallel=num_streams,
-        n_ctx=N_CTX,
-        n_ubatch=n_ubatch,
-        share_weights=not IS_REPACKED,
-    )
+def open_pool(path: str, num_streams: int) -> Pool:
+    """A pool by its defaults, of so many streams."""
+    return Pool(path, parallel=num_streams, n_ctx=N_CTX)
 
 
 def against_batched_bench(path: str, num_rounds: int) -> list[Row]:
@@ -78,14 +68,14 @@ def against_batched_bench(path: str, num_rounds: int) -> list[Row]:
         return done.decode_per_s
 
     def bare_loop() -> float:
-        found = bare(path, sequences=MOST, threads=num_threads(), is_repacked=IS_REPACKED)
+        found = bare(path, sequences=MOST, threads=num_threads())
         shares["bare"].append(found["decode_s"] / found["wall_s"])
         return found["decode_per_s"]
 
     with warm(open_pool(path, MOST)) as pool:
         given = prompts(MOST, most=len(pool.vocabulary))
-        arms = {"ours": partial(ours, pool, given), "peer": partial(batched_bench, path), "bare": bare_loop}
-        found = interleaved(num_rounds, **arms)
+        peer = partial(batched_bench, path)
+        found = interleaved(num_rounds, ours=partial(ours, pool, given), peer=peer, bare=bare_loop)
     value = mean(shares["ours"]) / mean(shares["bare"])
     beside = f"end to end {ratio(found['ours'], found['peer'])}; {mean(found['ours']):.0f} tok/s"
     return [
@@ -96,8 +86,8 @@ def against_batched_bench(path: str, num_rounds: int) -> list[Row]:
 
 
 def against_python(path: str, num_rounds: int) -> list[Row]:
-    """The whole run of 64 streams, their prompts in one batch, beside two processes of create_completion."""
-    with warm(open_pool(path, MOST, n_ubatch=MOST * NUM_PROMPT)) as pool:
+    """The whole run of 64 streams beside two processes of create_completion."""
+    with warm(open_pool(path, MOST)) as pool:
         given = prompts(MOST, most=len(pool.vocabulary))
         found = interleaved(
             num_rounds, ours=lambda: run(pool, given, top_k=10).per_s, peer=partial(create_completion, path)
@@ -111,7 +101,6 @@ def batched_bench(path: str) -> float:
     """Tokens per second of the decode phase of llama-batched-bench with separate KV streams."""
     words = ["-m", path, "-c", str(MOST * N_CTX), "-b", "2048", "-ub", str(PREFILL), "-ngl", "0"]
     words += ["-npp", str(NUM_PROMPT), "-ntg", str(NUM_TOKENS), "-npl", str(MOST)]
-    words += [] if IS_REPACKED else ["--no-repack"]
     words += ["-t", str(num_threads()), "-tb", str(num_threads()), "--output-format", "jsonl"]
     lines = output_of([program("llama-batched-bench"), *words]).splitlines()
     (found,) = (json.loads(line) for line in lines if line.startswith("{"))

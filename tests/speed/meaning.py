@@ -2,15 +2,17 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from engine.history import History
+from engine.history.database_writer import insert_rows
 from engine.history.filters import Filter
-from engine.history.owned_file import insert_rows
 from engine.history.vectors import DIM, Model
 from engine.results import Floats
 from tests.speed.common import MODELS, Row, at_most
@@ -57,7 +59,7 @@ def _fill(history: History) -> float:
     for first in range(0, NUM_TRIALS, CHUNK):
         moments = [FIRST_DAY + timedelta(minutes=number) for number in range(first, first + CHUNK)]
         trials = pa.Table.from_pylist([trial_row(id_at(moment, random), moment, random) for moment in moments])
-        history.file.write(lambda cursor, trials=trials: insert_rows(cursor, "trials", trials)).result()
+        history.file.write(partial(insert_rows, table="trials", rows=trials)).result()
     history.vectors.begin(MODEL)
     seconds = 0.0
     while unread := history.vectors.unread(MODEL.hash, CHUNK):
@@ -70,10 +72,11 @@ def _fill(history: History) -> float:
 
 def _unit(random: np.random.Generator, num: int) -> Floats:
     vectors = random.standard_normal((num, DIM), dtype=np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    lengths: Floats = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / lengths
 
 
-def _ms(call: Callable[[Floats], object], vectors: Floats | list[None]) -> float:
+def _ms(call: Callable[[Any], object], vectors: Iterable[Any]) -> float:
     """Milliseconds of a call, the median over the vectors."""
     taken = []
     for vector in vectors:

@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from engine.bench.peers.llama_bench_program import build_programs, built_program
+from engine.bench.baselines.llama_bench_program import build_programs, built_program
 from engine.errors import ProgramFailed
 
 ROOT = Path(__file__).resolve().parents[2]

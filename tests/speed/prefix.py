@@ -3,7 +3,7 @@
 from functools import partial
 
 from engine import Pool
-from tests.speed.common import Row, at_least, interleaved, model, num_threads, prompts, ratio, sampling, warm
+from tests.speed.common import Row, at_least, interleaved, model, prompts, ratio, sampling, warm
 
 ROUNDS = 10
 SHAPE = "llama-1.1b-32k"
@@ -13,7 +13,7 @@ GOALS = {1: 40.0, 16: 8.0}
 
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     """Time to the first token, cold over cached, for one new token and for sixteen."""
-    with warm(Pool(model(shape), threads=num_threads(), parallel=4, n_ctx=512)) as pool:
+    with warm(Pool(model(shape), parallel=4, n_ctx=512)) as pool:
         most = len(pool.vocabulary)
         (prefix,) = prompts(1, NUM_PREFIX, most=most)
         endings = iter(prompts(10_000, max(GOALS), most=most, seed=1))

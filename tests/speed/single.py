@@ -41,11 +41,11 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
         return decode_per_s
 
     def bare_loop() -> float:
-        found = bare(path, sequences=1, threads=threads, is_repacked=True)
+        found = bare(path, sequences=1, threads=threads)
         shares["bare"].append(found["decode_s"] / found["wall_s"])
         return found["decode_per_s"]
 
-    with warm(Pool(path, threads=threads, parallel=1, n_ctx=N_CTX)) as pool:
+    with warm(Pool(path, parallel=1, n_ctx=N_CTX)) as pool:
         found = interleaved(
             num_rounds,
             bench=partial(llama_bench, path, threads),

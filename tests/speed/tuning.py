@@ -9,9 +9,9 @@ from contextlib import closing
 
 import numpy as np
 
-from engine.bench.findings.summary import by_round
-from engine.bench.findings.tuning import Tuning
-from engine.bench.measuring.fleet import Fleet
+from engine.bench.analysis.summary import by_round
+from engine.bench.analysis.tuning import Tuning
+from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.candidates import DEFAULT, candidates, settings_plan
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.planning.schedule import rounds_of
@@ -35,8 +35,8 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     cells = candidates(plan)
     tuning = Tuning(plan, cells)
     began = time.monotonic()
-    with closing(Fleet()) as fleet:
-        search = Runner(plan, cells, fleet, Told("search"), strategy=tuning.strategy())
+    with closing(TargetPool()) as targets:
+        search = Runner(plan, cells, targets, Told("search"), strategy=tuning.strategy())
         search.run()
     seconds = time.monotonic() - began
     outcome = tuning.outcome(search.samples)
@@ -61,7 +61,7 @@ def rounds(plan: Plan, cells: list[Cell], numbers: list[int], num_rounds: int, w
     """Interleaved rounds of some of the cells, with whole samples; the default is the anchor."""
     turns = rounds_of(len(numbers), num_rounds, plan.seed, numbers.index(DEFAULT))
     strategy = Rounds([turn._replace(cell=numbers[turn.cell]) for turn in turns], cells, no_samples())
-    with closing(Fleet()) as fleet:
-        runner = Runner(plan, cells, fleet, Told(what), strategy=strategy)
+    with closing(TargetPool()) as targets:
+        runner = Runner(plan, cells, targets, Told(what), strategy=strategy)
         runner.run()
     return runner.samples

@@ -4,7 +4,7 @@ from functools import partial
 from statistics import mean
 
 from engine import Pool
-from tests.speed.common import N_CTX, Row, at_least, interleaved, model, num_threads, prompts, ratio, run, warm
+from tests.speed.common import N_CTX, Row, at_least, interleaved, model, prompts, ratio, run, warm
 
 ROUNDS = 30
 SHAPE = "qwen2.5-0.5b"
@@ -21,7 +21,7 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
         assert decode_per_s is not None
         return decode_per_s
 
-    with warm(Pool(model(shape), threads=num_threads(), parallel=1, n_ctx=N_CTX)) as pool:
+    with warm(Pool(model(shape), parallel=1, n_ctx=N_CTX)) as pool:
         found = interleaved(num_rounds, ten=partial(ours, pool, 10), none=partial(ours, pool, 0))
     compared = ratio(found["ten"], found["none"])
     beside = f"{compared}; shares {mean(shares[10]):.4f} and {mean(shares[0]):.4f}; {mean(found['ten']):.1f} tok/s"

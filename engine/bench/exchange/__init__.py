@@ -1,1 +1,1 @@
-"""Runs of other programs in, and runs out for them."""
+"""Import and export of runs: llama-bench's formats and logs."""

@@ -1,4 +1,4 @@
-"""Runs of other programs in, and runs out for them: llama-bench's rows, and two kinds of log."""
+"""Import and export of runs: rows of llama-bench in both directions, and logs of timed blocks as import only."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.bench.exchange.llama_bench_rows import DEFAULTS, FIELDS, Row, with_samples
+from engine.bench.exchange.llama_bench_rows import DEFAULTS, FIELDS, Row, checked_row, with_samples
 from engine.bench.exchange.llama_bench_text import Format, read_rows, write_rows
 from engine.bench.exchange.logs import is_timing_log, read_timing_log
 from engine.bench.planning.plan import Plan
@@ -18,11 +18,11 @@ from engine.jsonable import figure
 from engine.models.gguf import read_model
 from engine.pool.job import new_id
 from engine.runs import CellRecord, RunRecord
-from engine.samples import METRICS_BY_NAME, SAMPLE, SURROUNDINGS, Samples, is_counted
+from engine.samples import METRICS_BY_NAME, SAMPLE, SYSTEM_NOISE, Samples, is_counted
 
 MOST_BYTES = 64 << 20
 ROW = "llama_bench"
-"""Setting of an imported cell: its row without samples, as llama-bench wrote it."""
+"""Setting of an imported configuration: its row without samples, as llama-bench wrote it."""
 
 _MEASURED = ("avg_ns", "stddev_ns", "avg_ts", "stddev_ts", "samples_ns", "samples_ts")
 _WORKLOAD = ("n_prompt", "n_gen", "n_depth", "test_time", *_MEASURED)
@@ -31,16 +31,16 @@ _LOAD_MODES = {"mlock": "mmap+mlock"}
 
 
 def read_run(data: bytes, name: str = "") -> RunRecord:
-    """The run that a file holds: rows of llama-bench (JSON, JSONL, CSV, SQL) or a log of timed blocks.
+    """Read a run from a file: rows of llama-bench (JSON, JSONL, CSV, SQL) or a log of timed blocks.
 
-    Raises ConfigError with line and reason for a file that holds neither, or only in parts.
+    Raises ConfigError with line and reason for a file that contains anything else.
     """
     text = text_of(data)
     return read_timing_log(text, name) if is_timing_log(text) else run_of(read_rows(text), name)
 
 
 def text_of(data: bytes) -> str:
-    """The text of a file; raises ConfigError with the line where it is none, and for a file that is too large."""
+    """Decode a file as UTF-8; raises ConfigError with the line of an invalid byte, and for a file that is too large."""
     if len(data) > MOST_BYTES:
         raise ConfigError(f"the file has {len(data):,} bytes; up to {MOST_BYTES:,} are read: split it")
     try:
@@ -51,7 +51,7 @@ def text_of(data: bytes) -> str:
 
 
 def run_of(rows: Sequence[Row], name: str = "") -> RunRecord:
-    """A run with a cell for each row; the rows are as `read_rows` gives them."""
+    """Return a run with a configuration for each row; the rows are those that `read_rows` returns."""
     labels = _labels(rows)
     cells = tuple(_cell(number, row, label) for number, (row, label) in enumerate(zip(rows, labels, strict=True)))
     commits = sorted({row["build_commit"] for row in rows})
@@ -71,21 +71,21 @@ def run_of(rows: Sequence[Row], name: str = "") -> RunRecord:
 
 
 def write_run(run: RunRecord, form: Format) -> str:
-    """The run as llama-bench prints its rows: one for the prompt and one for generation of each cell.
+    """Return the run in llama-bench's format: a row for the prompt and one for generation of each configuration.
 
-    Only cells of one process with one stream, the only ones that a row can tell of; `sidecar` has the others. Raises
-    ConfigError where none is left.
+    Only configurations of one process with one stream are exported, since a row cannot represent others; `sidecar`
+    contains all. Raises ConfigError where none can be exported.
     """
     rows = [row for cell in run.cells for row in _rows_of(run, cell)]
     if not rows:
         raise ConfigError(
-            "no cell of this run can be a row of llama-bench, which knows one process and one stream only"
+            "no configuration of this run can be a row of llama-bench, which runs one process and one stream only"
         )
     return write_rows(rows, form)
 
 
 def sidecar(run: RunRecord) -> str:
-    """What llama-bench's rows have no room for, as JSON: the plan, the machine, every cell with its facts."""
+    """Return a JSON of what llama-bench's rows cannot represent: plan, machine, and all configurations with facts."""
     values = {
         "id": run.id,
         "name": run.name,
@@ -111,7 +111,7 @@ def sidecar(run: RunRecord) -> str:
     return json.dumps(values, indent=2, ensure_ascii=False, default=str) + "\n"
 
 
-# in
+# import
 
 
 def _cell(number: int, row: Row, label: str) -> CellRecord:
@@ -143,7 +143,7 @@ def _num_samples(row: Row) -> int:
 
 
 def _labels(rows: Sequence[Row]) -> list[str]:
-    """pp512 or tg128 @ d1024, then what else differs between the rows."""
+    """Return labels: pp512 or tg128 @ d1024, then the other fields in which the rows differ."""
     differing = [name for name in FIELDS if name not in _WORKLOAD and len({row[name] for row in rows}) > 1]
     return [" · ".join([_test(row), *(_shown(name, row[name]) for name in differing)]) for row in rows]
 
@@ -170,10 +170,10 @@ def _moment(row: Row) -> datetime:
 
 
 def _samples(rows: Sequence[Row]) -> Samples:
-    """A sample for each of llama-bench's; a row that came without them counts as one, of its average."""
+    """Return one sample for each of llama-bench's; a row without samples counts as one, with its average."""
     seconds = [np.array(row.get("samples_ns") or [_average_ns(row)], np.float64) / 1e9 for row in rows]
     samples = np.zeros(sum(map(len, seconds)), SAMPLE)
-    for name in (*METRICS_BY_NAME, *SURROUNDINGS):
+    for name in (*METRICS_BY_NAME, *SYSTEM_NOISE):
         samples[name] = math.nan
     samples["position"] = np.arange(len(samples))
     start = 0
@@ -193,7 +193,7 @@ def _average_ns(row: Row) -> float:
 
 
 def _metrics(row: Row, took: np.ndarray[Any, np.dtype[np.float64]]) -> Mapping[str, Any]:
-    """llama-bench's figures by the formulas of METRICS; a row of both has no speed of either."""
+    """Return llama-bench's figures as in METRICS; a row with prompt and generation has no speed of either one."""
     num_prompt, num_generated = row["n_prompt"], row["n_gen"]
     if not num_generated:
         return {"prefill_per_s": num_prompt / took}
@@ -203,7 +203,7 @@ def _metrics(row: Row, took: np.ndarray[Any, np.dtype[np.float64]]) -> Mapping[s
     return {"end_to_end_per_s": num_generated / took, "e2e_s": took}
 
 
-# out
+# export
 
 
 def _rows_of(run: RunRecord, cell: CellRecord) -> list[Row]:
@@ -211,7 +211,9 @@ def _rows_of(run: RunRecord, cell: CellRecord) -> list[Row]:
     if not len(samples):
         return []
     if ROW in cell.settings:
-        return [_as_it_came(cell.settings[ROW], cell, samples)]
+        with suppress(ConfigError):  # an imported row that has since been found malformed
+            return [_as_it_came(cell.settings[ROW], cell, samples)]
+        return []
     settings = cell.settings
     is_single = str(settings.get("layout", "")).startswith("1x") and settings.get("parallel") == 1
     if not is_single or settings.get("users") or settings.get("rate_per_s"):
@@ -235,14 +237,15 @@ def _nanoseconds(num_tokens: int, rates: np.ndarray[Any, np.dtype[np.float64]]) 
 
 
 def _as_it_came(row: Mapping[str, Any], cell: CellRecord, samples: Samples) -> Row:
-    """An imported row; its spread is known only where its samples are."""
+    """Return an imported row; its spread is computed only where its samples are known."""
+    row = checked_row(f"configuration {cell.number}", {name: row[name] for name in FIELDS if name in row})
     if "stddev_per_s" in cell.facts:
-        return {name: row[name] for name in FIELDS}
-    return with_samples({name: row[name] for name in FIELDS}, np.rint(1e9 * samples["duration_s"]).astype(int).tolist())
+        return row
+    return with_samples(row, np.rint(1e9 * samples["duration_s"]).astype(int).tolist())
 
 
 def _settings_row(run: RunRecord, cell: CellRecord, samples: Samples) -> Row:
-    """The fields of a row that do not depend on the test, from what this run knows."""
+    """Return the fields of a row that do not depend on the test, from what the run records."""
     settings = cell.settings
     llama = run.machine.get("llama") or {}
     flash_attn = settings.get("flash_attn")
@@ -263,7 +266,7 @@ def _settings_row(run: RunRecord, cell: CellRecord, samples: Samples) -> Row:
 
 
 def _model_fields(path: str) -> Row:
-    """Type, size and parameters as far as the file is still there."""
+    """Return the model's type, size and number of parameters where its file still exists."""
     with suppress(ModelError, OSError):
         file = read_model(path)
         return {

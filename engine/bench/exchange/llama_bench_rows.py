@@ -1,4 +1,4 @@
-"""One row of llama-bench: its fields, what older versions called them, and its spread computed anew."""
+"""One row of llama-bench: its fields, their names in older versions, and recomputation of its spread."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -77,15 +77,16 @@ DEFAULTS: Mapping[str, Any] = {
     "lazy_mode": "auto",
     "repack": True,
 }
-"""What a row says of a field that its version of llama-bench did not have, or that nobody set."""
+"""Value of a field that the row's version of llama-bench did not have, or that was not set."""
 
 _BACKENDS = {"cuda": "CUDA", "vulkan": "Vulkan", "kompute": "Kompute", "metal": "Metal", "sycl": "SYCL", "rpc": "RPC"}
 
 
 def checked_row(where: str, given: Mapping[str, Any]) -> Row:
-    """The row in the types and names of the present version; what it lacks has its default.
+    """Return the row in the types and names of the current version; missing fields get their defaults.
 
-    Raises ConfigError with `where` and the reason for one that does not say what was measured, or not how fast.
+    Raises ConfigError with `where` and the reason for a row without a test or without a speed, and for an invalid
+    value.
     """
     given = _renamed(given)
     row: Row = {name: _as(kind, given.get(name, DEFAULTS[name]), where, name) for name, kind in FIELDS.items()}
@@ -102,9 +103,9 @@ def checked_row(where: str, given: Mapping[str, Any]) -> Row:
 
 
 def with_samples(row: Mapping[str, Any], nanoseconds: list[int]) -> Row:
-    """The row with these samples, and averages and spreads computed from them.
+    """Return the row with these samples, and averages and spreads computed from them.
 
-    llama-bench's own stddev_ns is wrong for long samples: the squares of nanoseconds pass 64 bits.
+    llama-bench's own stddev_ns is wrong for long samples: the squares of nanoseconds overflow 64 bits.
     """
     rates = [1e9 * (row["n_prompt"] + row["n_gen"]) / each for each in nanoseconds]
     (avg_ns, stddev_ns), (avg_ts, stddev_ts) = _mean_and_spread(nanoseconds), _mean_and_spread(rates)
@@ -113,7 +114,7 @@ def with_samples(row: Mapping[str, Any], nanoseconds: list[int]) -> Row:
 
 
 def _mean_and_spread(values: list[int] | list[float]) -> tuple[float, float]:
-    """Mean and standard deviation with n - 1; 0 for a single value, as llama-bench has it."""
+    """Return mean and standard deviation with n - 1; 0 for a single value, as in llama-bench."""
     mean = math.fsum(values) / len(values)
     squares = math.fsum((value - mean) ** 2 for value in values)
     return mean, math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0
@@ -125,7 +126,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _renamed(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Fields of older versions under the names of today."""
+    """Return the row with fields of older versions under their current names."""
     row = dict(given)
     if "load_mode" not in row and "use_mmap" in row:
         is_direct = _is_set(row.get("use_direct_io"))

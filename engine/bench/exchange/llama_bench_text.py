@@ -1,4 +1,4 @@
-"""llama-bench's rows as text: JSON, JSONL, CSV and SQL of any version in, those of the present version out."""
+"""Text formats of llama-bench's rows: reads JSON, JSONL, CSV and SQL of any version, writes the current version."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ TABLE = "llama_bench"
 MOST_ROWS = 10_000
 MOST_SAMPLES = 100_000
 
-# Possessive, and columns without brackets: each character is read once, whatever the text.
+# Possessive quantifiers, and columns without brackets: linear time on any text.
 _IS_SQL = re.compile(r"CREATE|INSERT|BEGIN|PRAGMA|--", re.IGNORECASE)
 _INSERT = re.compile(
     rf"INSERT\s++INTO\s++\"?{TABLE}\"?\s*+(?:\(([^()]*+)\)\s*+)?VALUES\s*+\(",
@@ -27,14 +27,14 @@ _CREATE = re.compile(
     rf"CREATE\s++TABLE\s++(?:IF\s++NOT\s++EXISTS\s++)?\"?{TABLE}\"?\s*+\(([^()]*+)\)\s*+;",
     re.IGNORECASE,
 )
-# llama-bench does not double the quotes inside a value, so a single one ends it only where a comma or the end follows.
+# llama-bench does not double quotes inside a value, so a single one ends it only if a comma or the end follows.
 _VALUE = re.compile(r"\s*+(?:'((?:[^']++|''|'(?!\s{0,9}[,)]))*+)'|([^\s,')]++))\s*+([,)])")
 
 
 def read_rows(text: str) -> list[Row]:
-    """Every row, checked and in the names of the present version; what is left out has its default.
+    """Read every row, checked and in the names of the current version; missing fields get their defaults.
 
-    Raises ConfigError with line and reason for anything that is not such a row: nothing is read by halves.
+    Raises ConfigError with line and reason for anything that is not such a row: no file is read partially.
     """
     start = text.lstrip()[:200]
     if start.startswith("["):
@@ -54,7 +54,7 @@ def read_rows(text: str) -> list[Row]:
 
 
 def write_rows(rows: Iterable[Mapping[str, Any]], form: Format) -> str:
-    """The rows with exactly the fields of llama-bench, as its option -o prints them."""
+    """Format the rows with exactly the fields of llama-bench, as its option -o prints them."""
     known = [{name: row[name] for name in (*FIELDS, *SAMPLES) if name in row} for row in rows]
     match form:
         case "json":
@@ -71,7 +71,7 @@ def write_rows(rows: Iterable[Mapping[str, Any]], form: Format) -> str:
             return _to_sql(known)
 
 
-# from text
+# parsing
 
 
 Found = Iterator[tuple[str, Mapping[str, Any]]]
@@ -146,7 +146,7 @@ def _from_sql(text: str) -> Found:
 
 
 def _values(text: str, at: int, where: str) -> tuple[list[str], int]:
-    """Values of an INSERT from behind its opening bracket, and where it ends."""
+    """Return the values of an INSERT from after its opening bracket, and the position of its end."""
     values: list[str] = []
     while match := _VALUE.match(text, at):
         values.append(match[2] if match[1] is None else match[1].replace("''", "'"))
@@ -156,7 +156,7 @@ def _values(text: str, at: int, where: str) -> tuple[list[str], int]:
     raise ConfigError(f"{where}: the values of this INSERT cannot be read")
 
 
-# to text
+# formatting
 
 
 def _as_text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Two kinds of log that timings and candidates were kept in before: timed blocks, and lines of a step's candidates."""
+"""Import of two log formats for timings and candidates: timed blocks, and lines with the candidates of a step."""
 
 import math
 import re
@@ -29,7 +29,7 @@ _SAMPLED = re.compile(r"\[(\d{1,12})\] sampled token: +(\d{1,9}): '((?:(?!\n\[).
 
 
 class LoggedCandidate(NamedTuple):
-    """One candidate as it was written: id, text, and its probability with the few digits that the log kept."""
+    """One candidate as logged: id, text, and its probability with the few digits that were written."""
 
     id: int
     text: str
@@ -37,7 +37,7 @@ class LoggedCandidate(NamedTuple):
 
 
 class LoggedStep(NamedTuple):
-    """One step: Unix seconds, its candidates most probable first, and the token that was taken (None: not told)."""
+    """One step: Unix seconds, its candidates most probable first, and the sampled token (None: not logged)."""
 
     at: int
     candidates: tuple[LoggedCandidate, ...]
@@ -48,7 +48,7 @@ class LoggedStep(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """One block: model and iteration of its head, its values by name, the line of its head."""
+    """One block: model and iteration from its heading, its values by name, the line number of its heading."""
 
     model: int
     iteration: int
@@ -56,7 +56,7 @@ class _Block(NamedTuple):
     line: int
 
     def number(self, name: str) -> float:
-        """A figure of the block; raises ConfigError where it is missing or none."""
+        """Return a figure of the block; raises ConfigError where it is missing or not a valid number."""
         try:
             value = float(_NUMBERS[name](self.values[name]))
         except KeyError:
@@ -69,15 +69,16 @@ class _Block(NamedTuple):
 
 
 def is_timing_log(text: str) -> bool:
-    """True where the first line that says something is the head of a timed block."""
+    """Return True if the first non-blank line is the heading of a timed block."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     return first.startswith("### MODEL_NUM")
 
 
 def read_timing_log(text: str, name: str = "") -> RunRecord:
-    """A run with a cell for each model and number of threads, and a sample for each block, in the order of the log.
+    """Read a run with a configuration for each model, token limit and number of threads, and a sample for each block.
 
-    The first load of a model is the cold one. Raises ConfigError with line and reason.
+    Samples are in the order of the log within a configuration, whose first load counts as the cold one. Raises
+    ConfigError with line and reason.
     """
     blocks = list(_blocks(text))
     if not blocks:
@@ -114,7 +115,7 @@ def read_timing_log(text: str, name: str = "") -> RunRecord:
 
 
 def _blocks(text: str) -> Iterator[_Block]:
-    """Values stand after a colon; the output, which comes last, may be of any lines."""
+    """Yield the blocks; values follow a colon, and the output, which comes last, may span any number of lines."""
     block: _Block | None = None
     for line, words in enumerate(text.splitlines(), 1):
         head = _HEAD.match(words)
@@ -166,11 +167,11 @@ def _sample(cell: int, index: int, block: _Block) -> Samples:
 
 
 def read_candidate_log(text: str) -> list[LoggedStep]:
-    """The steps of a log of lines `[seconds]  -  id: 'text' (probability)`, each closed by its `sampled token` line.
+    """Read the steps of a log of lines `[seconds] - id: 'text' (probability)`, each ended by its `sampled token` line.
 
-    Texts are padded to 12 with spaces in front, so that those a piece itself begins with are lost: one is kept, as the
-    pieces of most vocabularies begin with one; the sampled token's own line, which is not padded, corrects its
-    candidate. Raises ConfigError with line and reason.
+    Texts are left-padded with spaces to 12 characters, so the leading spaces of a piece itself are lost. One is
+    restored, since the pieces of most vocabularies begin with one; the sampled token's own line, which is not padded,
+    corrects its candidate. Raises ConfigError with line and reason.
     """
     steps: list[LoggedStep] = []
     found: list[LoggedCandidate] = []
@@ -195,7 +196,7 @@ def read_candidate_log(text: str) -> list[LoggedStep]:
 
 
 def _skip_blank(text: str, at: int) -> int:
-    """The end of a blank line; raises ConfigError for any other."""
+    """Return the end of a blank line; raises ConfigError for any other line."""
     end = text.find("\n", at)
     line = text[at : end if end >= 0 else len(text)]
     if line.strip():
@@ -215,7 +216,7 @@ def _candidate(match: re.Match[str], text: str) -> LoggedCandidate:
 
 
 def _step(at: int, found: list[LoggedCandidate], sampled: LoggedCandidate | None) -> LoggedStep:
-    """The step with the sampled token's exact text and its probability, where it is among the candidates."""
+    """Return the step with the sampled token's exact text and its probability, where it is among the candidates."""
     if sampled is None:
         return LoggedStep(at, tuple(found), None)
     exact = tuple(one._replace(text=sampled.text) if one.id == sampled.id else one for one in found)

@@ -1,1 +1,1 @@
-"""Plans: what varies, what is asked, the cells that come of it, and what they would take."""
+"""Plans: what varies, the requests, the resulting configurations, and what they will take."""

@@ -1,4 +1,4 @@
-"""The axes of plans: of generation, and of embedding."""
+"""Axes of plans, for generation and for embedding."""
 
 import difflib
 from dataclasses import replace
@@ -155,12 +155,12 @@ AXES_BY_NAME = {axis.name: axis for axis in (*EMBEDDING_AXES, *AXES)}
 
 
 def axes_of(question: Question) -> dict[str, Axis]:
-    """What a plan of that question may vary, by name, in the order to show it."""
+    """Return the axes that a plan of that question may vary, by name, in display order."""
     return {axis.name: axis for axis in (EMBEDDING_AXES if question == "embedding" else AXES)}
 
 
 def axis_of(name: str, question: Question = "speed") -> Axis:
-    """The axis of that name; raises ConfigError with the nearest known name."""
+    """Return the axis of that name; raises ConfigError with the nearest known name."""
     known = axes_of(question)
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
@@ -171,5 +171,5 @@ def axis_of(name: str, question: Question = "speed") -> Axis:
 
 
 def parse_values(name: str, text: str, question: Question = "speed") -> tuple[Any, ...]:
-    """The values that `text` names of the axis `name`, see `values_of`; raises ConfigError for an unknown one too."""
+    """Return the values that `text` names on axis `name`, see `values_of`; an unknown axis raises ConfigError too."""
     return values_of(axis_of(name, question), text)

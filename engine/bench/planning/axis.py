@@ -1,4 +1,4 @@
-"""One axis of a plan: which texts it reads, what it allows, how its values are shown."""
+"""Axis of a plan: parses texts into values, checks them, and formats them for display."""
 
 import math
 import re
@@ -15,6 +15,7 @@ from engine.specs import PoolSpec, Spec
 
 MAX_VALUES = 2_000
 LARGEST = 1 << 53
+LONGEST_QUOTED = 100
 _RANGE = re.compile(r"(?P<low>-?[\d.]+)\s*-\s*(?P<high>-?[\d.]+)\s*(?:(?P<sign>[+*])\s*(?P<by>[\d.]+))?")
 _SWITCH = {"on": True, "yes": True, "true": True, "1": True, "off": False, "no": False, "false": False, "0": False}
 
@@ -31,11 +32,12 @@ SPECS: dict[Where, type[Spec]] = {
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that a plan may vary.
+    """One parameter that a plan may vary.
 
-    shown: how a value reads in a label. where: the spec that its value goes into, "cell" for what is in neither.
-    choices: what a choice may be; of a switch the words for off and on. unset: the word for leaving it to llama.cpp,
-    kept as None. changes_answers: another value may answer differently by more than the order of additions.
+    shown: format of a value in a label. where: the spec that its value belongs to, "cell" where it is in neither.
+    choices: allowed values of a choice; for a switch the words for off and on. unset: the word for leaving it to
+    llama.cpp, stored as None. changes_answers: another value may change the answers by more than the order of
+    additions.
     """
 
     name: str
@@ -50,7 +52,7 @@ class Axis:
     changes_answers: bool = False
 
     def parse(self, text: str) -> Any:
-        """The value that `text` names; raises ConfigError naming the text and what is allowed."""
+        """Return the value that `text` names; raises ConfigError with the text and the allowed values."""
         text = text.strip()
         if self.unset and text == self.unset:
             return None
@@ -61,18 +63,22 @@ class Axis:
             elif self.kind == "switch":
                 value = _SWITCH[text.lower()]
         except (ValueError, KeyError):
-            raise ConfigError(f"{self.name}: {text!r} cannot be read; it takes {self.allowed}") from None
+            raise ConfigError(f"{self.name}: {_quoted(text)} cannot be read; it takes {self.allowed}") from None
         return self.checked(value)
 
     def number(self, text: str) -> float:
-        """A number of this axis' kind; raises ValueError for none, and beyond what a 64-bit float counts in ones."""
+        """Return a number of this axis' kind.
+
+        Raises ValueError for any other text, and beyond the range in which a 64-bit float represents every whole
+        number.
+        """
         value = float(text) if self.kind == "real" else int(text)
         if abs(value) > LARGEST:
             raise ValueError(f"{text[:40]} is too large")
         return value
 
     def checked(self, value: Any) -> Any:
-        """The value itself, a layout in its plainest spelling; raises ConfigError when this axis cannot have it."""
+        """Return the value, a layout in its plainest spelling; raises ConfigError where this axis does not allow it."""
         if self.kind == "layout":
             return parse_layout(value).text
         if value is None and self.unset:
@@ -85,7 +91,7 @@ class Axis:
         return value
 
     def show(self, value: Any) -> str:
-        """A value as a label has it, such as "8 sequences"."""
+        """Return a value as shown in a label, such as "8 sequences"."""
         if self.kind == "layout":
             return parse_layout(value).text.replace("x", " × ", 1)
         if self.kind == "switch" and value is not None:
@@ -95,7 +101,7 @@ class Axis:
 
     @property
     def allowed(self) -> str:
-        """What this axis takes, as the end of a sentence."""
+        """Allowed values, as the end of a sentence."""
         allowed = {
             "whole": "whole numbers, such as 1,2,4 or 1-8*2 or 1-7+2",
             "real": "numbers, such as 0.5,1 or 0.5-8*2",
@@ -108,40 +114,44 @@ class Axis:
 
 
 def values_of(axis: Axis, text: str) -> tuple[Any, ...]:
-    """Values from "1,2,4", with llama-bench's ranges "1-4", "1-7+2" and "1-8*2" between the commas.
+    """Return the values of "1,2,4", with llama-bench's ranges "1-4", "1-7+2" and "1-8*2" between the commas.
 
-    Each value once, in the order given. Raises ConfigError naming the text and what is allowed, or how many values
-    there would be when that is more than MAX_VALUES.
+    Each value once, in the order given. Raises ConfigError with the text and the allowed values, or with the number of
+    values when that is more than MAX_VALUES, repeated ones counted.
     """
-    values: dict[Any, None] = {}
+    values: list[Any] = []
     for part in map(str.strip, text.split(",")):
         span = _RANGE.fullmatch(part) if axis.kind in ("whole", "real") else None
-        values |= dict.fromkeys(_range(axis, span) if span else (axis.parse(part),))
+        values += _range(axis, span) if span else (axis.parse(part),)
         if len(values) > MAX_VALUES:
-            raise ConfigError(f"{axis.name}: {text!r} has more than {MAX_VALUES:,} values: name fewer")
-    return tuple(values)
+            raise ConfigError(f"{axis.name}: {_quoted(text)} has more than {MAX_VALUES:,} values: name fewer")
+    return tuple(dict.fromkeys(values))
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= LONGEST_QUOTED else f"{text[:LONGEST_QUOTED]}…")
 
 
 def _range(axis: Axis, span: re.Match[str]) -> Iterator[Any]:
-    """low, low + by, … or low, low × by, … up to high; counted before any is made."""
+    """Yield low, low + by, … or low, low × by, … up to high; the number is checked before any is made."""
     text = span[0]
     try:
         low, high, by = (axis.number(span[group] or "1") for group in ("low", "high", "by"))
     except ValueError:
-        raise ConfigError(f"{axis.name}: {text!r} cannot be read; it takes {axis.allowed}") from None
+        raise ConfigError(f"{axis.name}: {_quoted(text)} cannot be read; it takes {axis.allowed}") from None
     is_product = span["sign"] == "*"
     if high < low:
-        raise ConfigError(f"{axis.name}: {text!r} counts down: write the smaller number first")
+        raise ConfigError(f"{axis.name}: {_quoted(text)} counts down: write the smaller number first")
     if by <= is_product or (is_product and low <= 0):
         raise ConfigError(
-            f"{axis.name}: {text!r} has no end: a step must be above 0, a factor above 1, its start above 0"
+            f"{axis.name}: {_quoted(text)} has no end: a step must be above 0, a factor above 1, its start above 0"
         )
     # 1e-9: log(1000, 10) is a little less than 3, and 0.3 - 0.1 less than 0.2.
     steps = (math.log(high / low, by) if is_product else (high - low) / by) + 1e-9
-    if steps >= MAX_VALUES:
+    if not steps < MAX_VALUES:
+        num = f"{math.floor(steps) + 1:,}" if math.isfinite(steps) else "infinitely many"
         raise ConfigError(
-            f"{axis.name}: {text!r} has {math.floor(steps) + 1:,} values; up to {MAX_VALUES:,} are allowed: "
-            "take a larger step"
+            f"{axis.name}: {_quoted(text)} has {num} values; up to {MAX_VALUES:,} are allowed: take a larger step"
         )
     for index in range(math.floor(steps) + 1):
         value = low * by**index if is_product else low + by * index

@@ -1,4 +1,4 @@
-"""What the question "settings" chooses from: the plan for a goal, and its cells with llama.cpp's default among them."""
+"""Candidates of the question "settings": the plan for a goal, and its configurations including llama.cpp's default."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from engine.bench.planning.plan import Cell, Goal, Plan, PlannedCell
 from engine.pool.placement import num_cores
 
 DEFAULT = 0
-"""Number of the cell with llama.cpp's defaults."""
+"""Number of the configuration with llama.cpp's defaults."""
 
 DEFAULT_LABEL = "llama.cpp's default"
 
@@ -24,7 +24,7 @@ METRIC: dict[Goal, str] = {
     "first-token": "ttft_s",
     "memory": "tokens_per_s",
 }
-"""What decides for each goal; "memory" asks for the least memory at ENOUGH of the best."""
+"""Deciding metric of each goal; "memory" seeks the least memory at ENOUGH of the best."""
 
 MOST_FINALISTS = 4
 
@@ -49,10 +49,10 @@ def settings_plan(
     may_change_answers: bool = False,
     seed: int = 0,
 ) -> Plan:
-    """The plan that looks for the best settings of `model`, whose sequences hold n_ctx tokens each.
+    """Return the plan that searches for the best settings of `model`, whose sequences hold n_ctx tokens each.
 
-    cores: those it may use, all that this process may use unless told. The axes are those that matter for the goal;
-    one that changes the answers is among them only where allowed.
+    cores: number to use, by default all that this process may use. The axes are those that matter for the goal; one
+    that changes the answers is included only where allowed.
     """
     cores = cores or num_cores()
     axes: dict[str, tuple[Any, ...]] = {"layout": _layouts(goal, cores)}
@@ -79,17 +79,17 @@ def settings_plan(
 
 
 def planned_cells(plan: Plan, feasibility: Feasibility | None = None) -> Sequence[PlannedCell]:
-    """The cells of any plan, whatever its question. Raises ConfigError as cells_of does."""
+    """Return the configurations of any plan, whatever its question. Raises ConfigError as cells_of does."""
     if plan.is_embedding:
         return embedding_cells(plan, feasibility)
     return candidates(plan) if plan.question == "settings" else cells_of(plan, feasibility)
 
 
 def candidates(plan: Plan) -> list[Cell]:
-    """Cells of a plan of the question "settings": llama.cpp's default first, then the product of the axes.
+    """Return the configurations of a "settings" plan: llama.cpp's default first, then the product of the axes.
 
-    The default is one process with a thread for each physical core, one sequence and repacked weights; what else the
-    plan does not vary is as in the plan. Raises ConfigError as cells_of does.
+    The default is one process with a thread for each physical core, one sequence and repacked weights; everything else
+    that the plan does not vary is as in the plan. Raises ConfigError as cells_of does.
     """
     alone = {"layout": f"1x{default_threads()}", "parallel": 1, "share_weights": False}
     standard: dict[str, Any] = {
@@ -112,8 +112,10 @@ def candidates(plan: Plan) -> list[Cell]:
 
 
 def default_threads() -> int:
-    """Threads that llama.cpp's programs take unless told: one for each physical core, whether allowed to us or not
-    (common.cpp, common_cpu_get_num_math)."""
+    """Return the default number of threads of llama.cpp's programs: one for each physical core.
+
+    Cores that this process may not use count too (common.cpp, common_cpu_get_num_math).
+    """
     return psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
 
 
@@ -122,8 +124,11 @@ def _is_same(cell: Cell, other: Cell) -> bool:
 
 
 def _layouts(goal: Goal, cores: int) -> tuple[str, ...]:
-    """One process of few to all cores where one stream counts; else ways to share out all cores, or from four on half
-    of them: two threads on one physical core may be slower than one."""
+    """Return one process with few to all cores where one stream counts; else ways to divide all cores.
+
+    From four cores on, the latter include ways to divide half of them: two threads on one physical core may be slower
+    than one.
+    """
     if goal in ("stream", "first-token"):
         threads = {max(1, round(cores * part)) for part in (1 / 4, 1 / 2, 3 / 4, 1)}
         return tuple(f"1x{number}" for number in sorted(threads))

@@ -1,4 +1,4 @@
-"""The cells of a plan: the product of its axes, each resolved to what will run, with the reason where it cannot."""
+"""Configurations of a plan: the product of its axes, each resolved to what will run, or with the reason it cannot."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,36 +16,36 @@ from engine.specs import PoolSpec, Spec
 
 LENGTHS = ("num_prompt", "num_generated", "depth")
 ARRIVALS = {"users": "users", "rate_per_s": "poisson"}
-"""The way of arriving that an axis implies."""
+"""Arrival mode that an axis implies."""
 
 S = TypeVar("S", bound=Spec)
 
 
 def cells_of(plan: Plan, feasibility: Feasibility | None = None) -> list[Cell]:
-    """Every configuration that `plan` asks for, once, numbered in the order of its axes.
+    """Return every configuration of `plan` once, numbered in the order of its axes.
 
-    Where the plan has no n_ctx, the context holds the longest request of all cells, so that those which differ only
-    in their requests share workers; or of this cell alone where that takes more memory than there is. feasibility: to
-    be asked again about the same cells. Raises ConfigError for unknown axes, values out of range, an axis that is
-    fixed as well, and more than 10,000 cells.
+    Where the plan has no n_ctx, the context fits the longest request of all configurations, so that those which differ
+    only in their requests share workers; or of this configuration alone where that takes more memory than there is.
+    feasibility: one to reuse where the same configurations are checked again. Raises ConfigError for unknown axes,
+    values out of range, an axis that is fixed as well, and more than 10,000 configurations.
     """
     axes = checked_axes(plan)
     return product_of(axes, _Maker(plan, axes, feasibility or Feasibility()).cell)
 
 
 def anchor_of(plan: Plan, cells: Sequence[PlannedCell]) -> int:
-    """Number of the cell that tells drift: the plan's, or the first that can run where that one cannot.
+    """Return the number of the control: the plan's, or the first configuration that can run where that one cannot.
 
     Raises ConfigError with the first reason when none can run.
     """
     able = [cell.number for cell in cells if not cell.refusal]
     if not able:
-        raise ConfigError(f"none of the {len(cells):,} cells can run; the first one: {cells[0].refusal}")
+        raise ConfigError(f"none of the {len(cells):,} configurations can run; the first one: {cells[0].refusal}")
     return plan.anchor if plan.anchor in able else able[0]
 
 
 class _Maker:
-    """Makes single cells, as yet without number and label."""
+    """Builder of single configurations, as yet without number and label."""
 
     def __init__(self, plan: Plan, axes: Axes, feasibility: Feasibility) -> None:
         self._model = plan.model
@@ -61,7 +61,7 @@ class _Maker:
         self._feasibility = feasibility
 
     def cell(self, chosen: Settings) -> Cell:
-        """The cell of one value for each axis."""
+        """Return the configuration of one value for each axis."""
         pool_values, workload_values = self._pool | part(chosen, "pool"), self._workload | part(chosen, "workload")
         if "layout" in chosen:
             pool_values |= parse_layout(chosen["layout"]).resolved()._asdict()
@@ -81,7 +81,7 @@ class _Maker:
             objective=self._objective,
             settings={},
         )
-        # What is refused keeps what was asked for; the specs cannot hold it.
+        # A refused configuration keeps the requested values, which the specs cannot hold.
         refused = (LENGTHS if senseless else ()) + (("n_ubatch",) if contradiction else ())
         asked = {name: value for name, value in (pool_values | workload_values).items() if name in refused}
         return replace(
@@ -92,7 +92,7 @@ class _Maker:
         )
 
     def _with_context(self, model: str, pool: PoolSpec, workload: Workload) -> PoolSpec:
-        """`pool` with a context for the longest request of the plan, else for that of this cell."""
+        """Return `pool` with a context for the plan's longest request, else for that of this configuration."""
         spacious = replace(pool, n_ctx=max(pool.n_ctx, self._num_needed))
         if self._feasibility.fits(model, _resolved(spacious)):
             return spacious
@@ -100,7 +100,7 @@ class _Maker:
 
 
 def _made(kind: type[S], values: Settings, doubtful: tuple[str, ...]) -> tuple[S, str]:
-    """The spec and no reason; or the spec without its `doubtful` values, and the reason why they contradict."""
+    """Return the spec and no reason; or the spec without its `doubtful` values, and the reason why they contradict."""
     try:
         return kind.from_dict(values), ""
     except ConfigError as error:
@@ -108,7 +108,7 @@ def _made(kind: type[S], values: Settings, doubtful: tuple[str, ...]) -> tuple[S
 
 
 def _with_arrival(workload: Mapping[str, Any], axes: Axes) -> Settings:
-    """The plan's workload, with requests arriving as its axes imply; refuses axes that it gives no meaning."""
+    """Return the plan's workload with the arrival mode that its axes imply; refuse axes without meaning for it."""
     implied = [arrival for name, arrival in ARRIVALS.items() if name in axes]
     if len(implied) > 1 or (implied and workload.get("arrival", implied[0]) != implied[0]):
         raise ConfigError(
@@ -120,7 +120,7 @@ def _with_arrival(workload: Mapping[str, Any], axes: Axes) -> Settings:
 
 
 def _resolved(pool: PoolSpec) -> PoolSpec:
-    """The same pool with every number that llama.cpp and this machine make of it, so that equal ones compare equal."""
+    """Return the pool with every number as resolved by llama.cpp and this machine, so that equal ones compare equal."""
     threads = pool.threads or threads_for(pool.instances)
     return replace(
         pool,
@@ -133,7 +133,7 @@ def _resolved(pool: PoolSpec) -> PoolSpec:
 
 
 def _settings(cell: Cell) -> Settings:
-    """The values of a cell by axis, in the order of the table; only what its requests make use of."""
+    """Return the values of a configuration by axis, in the order of the table; only those that its requests use."""
     values: Settings = {
         "layout": Layout(cell.pool.instances, cell.pool.threads or 1).text,
         "model": cell.model,

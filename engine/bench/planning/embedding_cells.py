@@ -1,4 +1,4 @@
-"""The cells of a plan that embeds texts: the product of its axes, each with what its workers will be."""
+"""Configurations of an embedding plan: the product of its axes, each with its resolved workers."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,11 +13,11 @@ from engine.bench.planning.product import Settings, checked_axes, part, product_
 from engine.embedding.specs import EmbedSpec
 
 EXACT = "torch"
-"""The backend in float32, which the vectors of all others are compared with; the one of a plan that names none."""
+"""The float32 backend, the reference for the vectors of all others; default of a plan that names none."""
 
 
 def embedding_cells(plan: Plan, feasibility: Feasibility | None = None) -> list[EmbeddingCell]:
-    """Every configuration that a plan of the question "embedding" asks for, once, in the order of its axes.
+    """Return every configuration of a plan of the question "embedding" once, in the order of its axes.
 
     Raises ConfigError as `engine.bench.planning.cells.cells_of` does.
     """
@@ -25,7 +25,7 @@ def embedding_cells(plan: Plan, feasibility: Feasibility | None = None) -> list[
 
 
 def _cell(plan: Plan, feasibility: Feasibility, chosen: Settings) -> EmbeddingCell:
-    """The cell of one value for each axis, as yet without number and label."""
+    """Return the configuration of one value for each axis, as yet without number and label."""
     workers = {"backend": EXACT, **plan.pool, **part(chosen, "embedding")}
     if "layout" in chosen:
         layout = parse_layout(chosen["layout"]).resolved()
@@ -45,18 +45,18 @@ def _cell(plan: Plan, feasibility: Feasibility, chosen: Settings) -> EmbeddingCe
 
 
 def _whole_path(given: str) -> str:
-    """A folder or file as its whole path, since a run may be continued from elsewhere; a name as it is."""
+    """Return a folder or file as absolute path, since a run may be continued from another folder; a name unchanged."""
     path = Path(given).expanduser()
     return str(path.resolve()) if path.exists() else given
 
 
 def _resolved(spec: EmbedSpec) -> EmbedSpec:
-    """With every number that this machine makes of it, so that equal ones compare equal."""
+    """Return the spec with every number as resolved for this machine, so that equal ones compare equal."""
     return replace(spec, threads=spec.resolved_threads, tokens_per_batch=spec.resolved_tokens_per_batch)
 
 
 def _settings(spec: EmbedSpec, workload: TextWorkload) -> Settings:
-    """The values of a cell by axis, in the order of the table; only what its texts make use of."""
+    """Return the values of a configuration by axis, in the order of the table; only those that its texts use."""
     values: Settings = {"layout": Layout(spec.workers, spec.resolved_threads).text, "model": spec.model}
     for axis in EMBEDDING_AXES:
         if axis.where != "cell" and not (axis.name == "num_words" and workload.texts):
@@ -65,7 +65,7 @@ def _settings(spec: EmbedSpec, workload: TextWorkload) -> Settings:
 
 
 def _refusals(spec: EmbedSpec, feasibility: Feasibility) -> Iterator[str]:
-    """Why a cell cannot run: its model, its backend, the memory it takes."""
+    """Yield the reasons why a configuration cannot run: its model, its backend, its memory."""
     model = feasibility.embedding_model(spec.model)
     if isinstance(model, str):
         yield model

@@ -1,4 +1,4 @@
-"""First guesses of what embedding takes on a usual machine: memory, seconds of a sample, seconds of loading."""
+"""First guesses for embedding on a typical machine: memory, seconds of a sample, seconds of loading."""
 
 import math
 
@@ -8,8 +8,8 @@ from engine.embedding.specs import EmbedSpec
 
 TOKENS_PER_WORD = 1.5
 
-# A program with PyTorch, or with another library, what a worker has beside the shared weights, and activations of a
-# token in a layer of 4 x 384 numbers with attention over its neighbours, all as measured with MiniLM.
+# Memory of a program with PyTorch or another library, of a worker besides the shared weights, and of the activations of
+# a token in a layer of 4 x 384 numbers with attention over its neighbours, all as measured with MiniLM.
 _TORCH_BYTES, _OTHER_BYTES = 350_000_000, 60_000_000
 _MAY_BE_TORCH = ("torch", "auto")
 _WORKER_BYTES = 60_000_000
@@ -21,22 +21,22 @@ _OPERATIONS_PER_S_OF_CORE = 100e9
 
 
 def weights_bytes(model: EmbeddingModel) -> int:
-    """Bytes of the files that hold a model's weights; of a folder, those of safetensors."""
+    """Return the bytes of the files that hold a model's weights; for a folder, those of safetensors."""
     files = [model.path] if model.path.is_file() else list(model.path.glob("*.safetensors"))
     return sum(file.stat().st_size for file in files)
 
 
 def guessed_bytes(spec: EmbedSpec, model: EmbeddingModel) -> int:
-    """Memory of the program and its workers, which share the weights, in float32 as the largest form of them."""
+    """Return the memory of the program and its workers, which share the weights, in float32 as their largest form."""
     each = _WORKER_BYTES + _BYTES_PER_TOKEN * spec.resolved_tokens_per_batch
     program = _TORCH_BYTES if spec.backend.startswith(_MAY_BE_TORCH) and not model.is_gguf else _OTHER_BYTES
     return program + weights_bytes(model) + spec.workers * each
 
 
 def guessed_embedding_s(cell: EmbeddingCell, model: EmbeddingModel, cores: int, at_least_s: float) -> float:
-    """Seconds of one sample: its texts once, and again until it lasts `at_least_s`.
+    """Return the seconds of one sample: its texts once, and again until it lasts `at_least_s`.
 
-    Two operations for each weight and token.
+    Counts two operations for each weight and token.
     """
     asked = cell.workload
     words = asked.num_words
@@ -49,5 +49,5 @@ def guessed_embedding_s(cell: EmbeddingCell, model: EmbeddingModel, cores: int, 
 
 
 def guessed_embedding_load_s(spec: EmbedSpec) -> float:
-    """Seconds until the workers are ready: most of it the libraries, which are imported once."""
+    """Return the seconds until the workers are ready: mostly for the libraries, which are imported once."""
     return _LOAD_S + spec.workers * _PART_S

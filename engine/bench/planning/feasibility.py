@@ -1,4 +1,4 @@
-"""Whether a cell can run here: its file, its libraries, the memory it takes, and what its way of calling can do."""
+"""Feasibility check: whether a configuration can run, by its file, libraries, memory and way of calling."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,21 +17,21 @@ from engine.pool.placement import num_cores
 from engine.specs import PoolSpec
 
 BYTES_PER_TOKEN = 2
-"""Bytes of text that a token is reckoned to take before a tokenizer has seen it; most take three or four."""
+"""Assumed bytes of text per token before a tokenizer has seen it; most take three or four."""
 
 _FLOATS = ("f32", "f16", "bf16")
 _LIBRARIES = ("libllama.so", "libllama.dylib")
 
 
 class Need(NamedTuple):
-    """Bytes that the workers of a cell will take, and that there are."""
+    """Bytes that the workers of a configuration will use, and bytes available."""
 
     total: int
     available: int
 
 
 class Feasibility:
-    """Answers for the cells of one plan; each file is read and each estimate made once."""
+    """Feasibility of the configurations of one plan; each file is read and each estimate made once."""
 
     def __init__(self) -> None:
         self._files: dict[str, ModelFile | str] = {}
@@ -41,7 +41,7 @@ class Feasibility:
         self._embedding_needs: dict[EmbedSpec, Need | None] = {}
 
     def file(self, model: str) -> ModelFile | str:
-        """What the file says about itself, or why it cannot be read."""
+        """Return the file's metadata, or why it cannot be read."""
         if model not in self._files:
             try:
                 self._files[model] = read_model(model)
@@ -50,7 +50,7 @@ class Feasibility:
         return self._files[model]
 
     def memory(self, model: str, spec: PoolSpec) -> MemoryEstimate | None:
-        """What a pool of `spec` takes; None where the file cannot be read."""
+        """Return the memory estimate of a pool of `spec`; None where the file cannot be read."""
         key = model, spec
         if key not in self._estimates:
             file = self.file(model)
@@ -58,7 +58,7 @@ class Feasibility:
         return self._estimates[key]
 
     def embedding_model(self, model: str) -> EmbeddingModel | str:
-        """The embedding model of that name or folder, or why there is none."""
+        """Return the embedding model of that name or folder, or why there is none."""
         if model not in self._embedding_models:
             try:
                 self._embedding_models[model] = find_model(model)
@@ -67,21 +67,21 @@ class Feasibility:
         return self._embedding_models[model]
 
     def backends(self, model: EmbeddingModel) -> dict[str, str]:
-        """By name why a backend cannot compute that model here; empty where it can."""
+        """Return by name why a backend cannot compute that model on this machine; empty where it can."""
         path = str(model.path)
         if path not in self._backends:
             self._backends[path] = dict(available(model))
         return self._backends[path]
 
     def need(self, cell: PlannedCell) -> Need | None:
-        """What the workers of any cell take; None where its model cannot be read."""
+        """Return the memory need of any configuration's workers; None where its model cannot be read."""
         if isinstance(cell, EmbeddingCell):
             return self.need_of_embedding(cell.spec)
         memory = self.memory(cell.model, cell.pool)
         return None if memory is None else Need(memory.total, memory.available)
 
     def need_of_embedding(self, spec: EmbedSpec) -> Need | None:
-        """What workers that embed take, roughly."""
+        """Return the approximate memory need of embedding workers; None where their model cannot be read."""
         if spec not in self._embedding_needs:
             model = self.embedding_model(spec.model)
             self._embedding_needs[spec] = (
@@ -90,12 +90,12 @@ class Feasibility:
         return self._embedding_needs[spec]
 
     def fits(self, model: str, spec: PoolSpec) -> bool:
-        """True unless it is known to take more memory than there is."""
+        """Return True unless the pool is known to need more memory than there is."""
         memory = self.memory(model, spec)
         return memory is None or memory.fits
 
     def refusal(self, cell: Cell) -> str:
-        """The first reason why `cell` cannot run; empty when it can."""
+        """Return the first reason why `cell` cannot run; empty where it can."""
         return next(self._refusals(cell), "")
 
     def _refusals(self, cell: Cell) -> Iterator[str]:
@@ -107,7 +107,7 @@ class Feasibility:
         if cell.arm != "pool":
             yield from _refusals_of_arm(cell)
         if cell.pool.flash_attn is False and cell.pool.type_v not in _FLOATS:
-            yield f"values of type {cell.pool.type_v} need flash attention, which is off in this cell"
+            yield f"values of type {cell.pool.type_v} need flash attention, which is off in this configuration"
         if (needed := num_needed(cell.workload)) > cell.pool.n_ctx:
             yield f"a request takes {needed:,} tokens of context, but n_ctx is {cell.pool.n_ctx:,}"
         memory = self.memory(cell.model, cell.pool)
@@ -115,7 +115,7 @@ class Feasibility:
             yield f"needs more memory than there is: {memory.arithmetic}"
 
     def notes(self, cell: Cell) -> tuple[str, ...]:
-        """What is odd about `cell`, but allowed."""
+        """Return the unusual but allowed properties of `cell`."""
         found = [*crowded(cell.pool.instances * (cell.pool.threads or 1))]
         file = self.file(cell.model)
         if isinstance(file, ModelFile) and num_needed(cell.workload) > file.n_ctx_train:
@@ -127,14 +127,14 @@ class Feasibility:
 
 
 def crowded(num_threads: int) -> tuple[str, ...]:
-    """A note where a cell has more threads than cores."""
+    """Return a note where a configuration has more threads than cores."""
     if num_threads <= num_cores():
         return ()
     return (f"{num_threads:,} threads, but this process may use {num_cores():,} cores",)
 
 
 def num_needed(workload: Workload) -> int:
-    """Tokens of context that the longest request takes; texts reckoned at BYTES_PER_TOKEN."""
+    """Return the tokens of context that the longest request takes; texts are estimated at BYTES_PER_TOKEN."""
     if workload.asked == "prompts":
         longest = max(len(prompt.encode()) for prompt in workload.prompts)
         return longest // BYTES_PER_TOKEN + 1 + workload.num_generated
@@ -142,14 +142,14 @@ def num_needed(workload: Workload) -> int:
 
 
 def fit_together(cells: Iterable[PlannedCell], feasibility: Feasibility) -> bool:
-    """True when the workers of all these cells can stay loaded at once; shared weights are counted for each of them."""
+    """Return True where the workers of all configurations can stay loaded at once; shared weights count for each."""
     by_worker = {cell.worker_key: feasibility.need(cell) for cell in cells}
     needed = [need for need in by_worker.values() if need is not None]
     return sum(need.total for need in needed) <= min((need.available for need in needed), default=0)
 
 
 def _refusals_of_arm(cell: Cell) -> Iterator[str]:
-    """What only this workbench's own pool can do."""
+    """Yield the requirements of `cell` that only this workbench's own pool meets."""
     if cell.pool.instances > 1 or cell.pool.parallel > 1 or cell.workload.arrival != "together":
         yield f"{cell.arm} answers one request at a time: take one process, parallel = 1 and no users or arrivals"
     if cell.arm == "create_completion" and cell.pool.share_weights:

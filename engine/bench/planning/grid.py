@@ -1,4 +1,4 @@
-"""The cells of a plan as points of a grid: a coarse selection of them, and what lies next to each."""
+"""Configuration grid of a plan: selects a coarse subset and finds the neighbours of a configuration."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ Point = tuple[int, ...]
 
 
 class Grid:
-    """Points are places along the `axes` that were varied; numbers stand in their order, other values as they come."""
+    """Grid of points along the varied `axes`; numbers are sorted, other values keep their order of appearance."""
 
     def __init__(self, cells: Sequence[Cell], axes: Collection[str]) -> None:
         names = [name for name in cells[0].settings if name in axes]
@@ -25,9 +25,12 @@ class Grid:
         self._cells = {point: number for number, point in self._points.items()}
 
     def coarse(self, most: int, out: Collection[int] = ()) -> list[int]:
-        """Cells spread over the grid: all where there are at most `most`; else, of each axis of many numbers, one above
-        the middle, from which neighbours lead up or down, and of each other axis two values, or one of the last axes
-        where that makes too many. What is `out` is stood in for by its nearest neighbour."""
+        """Return configurations spread over the grid; all where there are at most `most`.
+
+        Else, of each axis of many numbers, one value above the middle, from which neighbours lead up or down, and of
+        each other axis two values, or one of the last axes where that makes too many. A point in `out` is replaced by
+        its nearest neighbour.
+        """
         able = [number for number in self._points if number not in out]
         if len(able) <= most:
             return able
@@ -39,7 +42,7 @@ class Grid:
         return list(dict.fromkeys(near))
 
     def neighbours(self, cell: int) -> list[int]:
-        """Cells one step away along one axis."""
+        """Return the configurations one step away along one axis."""
         point = self._points[cell]
         steps = [
             (*point[:axis], place + step, *point[axis + 1 :]) for axis, place in enumerate(point) for step in (1, -1)
@@ -51,7 +54,7 @@ class Grid:
 
 
 def _spread(values: Sequence[Any]) -> list[int]:
-    """Places to begin with."""
+    """Return the places along an axis to begin with."""
     above = 5 * len(values) // 8
     if len(values) < 3:
         return list(range(len(values)))

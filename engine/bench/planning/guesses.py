@@ -1,4 +1,4 @@
-"""First guesses of how long things take on a usual machine; measured seconds take their place once there are any."""
+"""First guesses of durations on a typical machine; measured seconds replace them once there are any."""
 
 import math
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ from engine.models.gguf import ModelFile
 from engine.pool.placement import num_cores
 
 SHORTEST_SAMPLE_S = 1.0
-"""A sample repeats its requests until it lasts at least this long."""
+"""Minimum seconds of a sample, which repeats its requests until then."""
 
-# Memory and arithmetic of a processor with two memory channels and 256-bit vectors; start of a worker with its imports.
+# Memory and arithmetic rates of a processor with two memory channels and 256-bit vectors; worker start with imports.
 _BYTES_PER_S = 30e9
 _BYTES_PER_S_OF_CORE = 15e9
 _OPERATIONS_PER_S_OF_CORE = 100e9
@@ -24,7 +24,7 @@ _READ_PER_S = {"warm": 1e9, "cold": 0.25e9}
 
 
 class Guess(NamedTuple):
-    """Seconds of one sample, and of loading the workers with the file in memory and not."""
+    """Seconds of one sample, and of loading the workers with the file in memory and not in memory."""
 
     sample_s: float
     load_s: float
@@ -32,18 +32,18 @@ class Guess(NamedTuple):
 
 
 TURN_S = 0.2
-"""What a sample takes beside its requests."""
+"""Seconds that a sample takes in addition to its requests."""
 
 
 def expected_turns(cells: Iterable[PlannedCell]) -> dict[int, float]:
-    """Seconds of a sample of each cell whose model can be read, by number, once its workers are loaded."""
+    """Return the seconds of a sample with loaded workers, by number of each configuration with a readable model."""
     feasibility = Feasibility()
     guesses = {cell.number: guess(cell, feasibility) for cell in cells if not cell.refusal}
     return {number: found.sample_s + TURN_S for number, found in guesses.items() if found is not None}
 
 
 def guess(cell: PlannedCell, feasibility: Feasibility) -> Guess | None:
-    """The guess for any cell; None where its model cannot be read."""
+    """Return the guess for any configuration; None where its model cannot be read."""
     if isinstance(cell, EmbeddingCell):
         model = feasibility.embedding_model(cell.model)
         if not isinstance(model, EmbeddingModel):
@@ -57,10 +57,10 @@ def guess(cell: PlannedCell, feasibility: Feasibility) -> Guess | None:
 
 
 def guessed_sample_s(cell: Cell, file: ModelFile) -> float:
-    """Seconds of one sample: its requests once, and again until it lasts long enough.
+    """Return the seconds of one sample: its requests once, and again until it lasts long enough.
 
-    A step of decoding takes as long as reading the weights once for each process, or as the arithmetic of all its
-    sequences, whichever is longer (the roofline); a prompt as long as its arithmetic.
+    A decode step takes as long as reading the weights once for each process, or as the arithmetic of all its sequences,
+    whichever is longer (the roofline); a prompt as long as its arithmetic.
     """
     workload, pool = cell.workload, cell.pool
     cores = min(pool.instances * (pool.threads or 1), num_cores())
@@ -78,7 +78,7 @@ def guessed_sample_s(cell: Cell, file: ModelFile) -> float:
 
 
 def guessed_load_s(cell: Cell, file: ModelFile, state: str = "warm") -> float:
-    """Seconds until the workers of a cell are ready; `state` of the page cache: "warm" or "cold"."""
+    """Return the seconds until a configuration's workers are ready; `state` of the page cache: "warm" or "cold"."""
     copies = 1 if cell.pool.share_weights else cell.pool.instances
     start_s = _START_S * max(1, cell.pool.instances / num_cores())
     return start_s + copies * file.weights_bytes / _READ_PER_S[state]

@@ -1,4 +1,4 @@
-"""Layouts: processes with the model × threads of each, as a person writes them and as this machine resolves them."""
+"""Layouts: processes with the model × threads of each, as written by a user and as resolved for this machine."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from engine.specs import PoolSpec
 
 AUTO = "auto"
 LIBRARY_DEFAULT = "llama-cpp-default"
-"""Threads that llama-cpp-python takes unless told: half the processors of the machine (Llama.__init__)."""
+"""Default threads of llama-cpp-python: half the processors of the machine (Llama.__init__)."""
 
 ALLOWED = f"instances x threads, such as 2x7, 2x{AUTO} or 1x{LIBRARY_DEFAULT}"
 _LAYOUT = re.compile(rf"([0-9]{{1,4}})\s*[x×]\s*([0-9]{{1,4}}|{AUTO}|{LIBRARY_DEFAULT})")
@@ -24,11 +24,11 @@ class Layout(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As a plan has it."""
+        """Text form, as in a plan."""
         return f"{self.instances}x{self.threads}"
 
     def resolved(self) -> "Layout":
-        """With the number of threads that this machine makes of it."""
+        """Return the layout with the number of threads resolved for this machine."""
         if self.threads == AUTO:
             return Layout(self.instances, threads_for(self.instances))
         if self.threads == LIBRARY_DEFAULT:

@@ -1,4 +1,4 @@
-"""What a benchmark shall measure: a question, the axes that vary, what is asked of each cell, and how often."""
+"""Benchmark plan: a question, the axes that vary, the requests to each configuration, and the number of rounds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ GOALS: tuple[Goal, ...] = ("stream", "throughput", "first-token", "memory")
 
 @dataclass(frozen=True, kw_only=True)
 class Workload(Spec):
-    """What one sample asks of a cell.
+    """Requests of one sample of a configuration.
 
-    asked "tokens": prompts of num_prompt random ids and num_generated tokens, end of sequence barred, after `depth`
-    ids that are not timed, as llama-bench does; "prompts": the texts of `prompts`, one after the other, at most
-    num_generated tokens each. arrival "together": one request for every sequence, submitted at once; "users": `users`
-    of them, each of whom asks again once answered; "poisson": rate_per_s requests a second, for duration_s seconds.
+    asked "tokens": prompts of num_prompt random ids and num_generated tokens, end of sequence barred, after `depth` ids
+    that are not timed, as in llama-bench; "prompts": the texts of `prompts` in sequence, at most num_generated tokens
+    each. arrival "together": one request per sequence, submitted at once; "users": `users` clients, each of which sends
+    its next request once answered; "poisson": rate_per_s requests per second; the latter two last duration_s seconds.
     """
 
     asked: Asked = "tokens"
@@ -56,10 +56,10 @@ class Workload(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class TextWorkload(Spec):
-    """What one sample of the question "embedding" asks of a cell: num_texts texts at once, again and again.
+    """Texts of one sample of the question "embedding": num_texts texts at once, repeatedly.
 
-    They are made of the words of the sentences that ship, num_words on average; their lengths are log-normal, `spread`
-    being the standard deviation of the logarithm (0: all alike). texts: these instead, one after the other.
+    They are made of the words of the bundled sentences, num_words on average; their lengths are log-normal, `spread`
+    being the standard deviation of the logarithm (0: all equal). texts: used instead of these, in sequence.
     """
 
     num_texts: int = 128
@@ -76,7 +76,7 @@ class TextWorkload(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Objective(Spec):
-    """What a person is content with: seconds to the first token, tokens per second of each stream, at this share."""
+    """Service objective: seconds to the first token, tokens per second of each stream, and share of requests."""
 
     ttft_s: float = 1.0
     per_s: float = 10.0
@@ -90,14 +90,16 @@ class Objective(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Spec):
-    """A question with everything needed to answer it; `engine.bench.planning.cells.cells_of` makes its cells.
+    """Benchmark plan: a question with everything needed to answer it.
 
-    model: GGUF file of every cell unless an axis `model` varies it. axes: name -> values, see `axes`; the cells
-    are their product. pool, workload: what no axis varies, as plain values: of PoolSpec and Workload, for the question
-    "embedding" of EmbedSpec and TextWorkload, whose `model` is a folder or name. rounds: samples of each cell.
-    timeout_s: the longest that one sample may take. anchor: number of the cell that is measured again and again.
-    measures_cold: load every cell once with its file out of the page cache. compares_answers: also ask a fixed prompt
-    set greedily and compare with the first cell. goal, budget_s, may_change_answers: of the question "settings".
+    `engine.bench.planning.cells.cells_of` makes its configurations. model: GGUF file of every configuration unless an
+    axis `model` varies it. axes: name -> values, see `axes`; the configurations are their product. pool, workload:
+    settings that no axis varies, as plain values: of PoolSpec and Workload, for the question "embedding" of EmbedSpec
+    and TextWorkload, whose `model` is a folder or name. rounds: samples of each configuration. timeout_s: time limit of
+    one sample. anchor: number of the control, the configuration that is measured repeatedly. measures_cold: load every
+    configuration once with its file evicted from the page cache. compares_answers: also have a fixed prompt set
+    answered greedily and compared with the first configuration. goal, budget_s, may_change_answers: for the question
+    "settings".
     """
 
     name: str = ""
@@ -140,17 +142,17 @@ class Plan(Spec):
         return self.question == "embedding"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; `Plan.from_dict` reads them back."""
+        """Return plain values for JSON; `Plan.from_dict` reads them back."""
         values = super().to_dict()
         return {**values, "axes": {name: list(chosen) for name, chosen in self.axes.items()}}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Configuration:
-    """What cells of every question have. label: what sets a cell apart from the others.
+    """Common fields of configurations of every question. label: what distinguishes it from the others.
 
-    settings: its values by axis. notes: what is odd but allowed, such as more threads than cores. refusal: why it will
-    not be measured, empty when it will.
+    settings: its values by axis. notes: unusual but allowed properties, such as more threads than cores. refusal: why
+    it will not be measured, empty where it will.
     """
 
     number: int
@@ -163,9 +165,9 @@ class _Configuration:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell(_Configuration):
-    """A configuration of a plan that generates, resolved: threads are a number here.
+    """Resolved configuration of a plan that generates: threads are a number.
 
-    build: folder of llama.cpp libraries, empty for those of the Python package. objective: what goodput counts.
+    build: folder of llama.cpp libraries, empty for those of the Python package. objective: defines goodput.
     """
 
     build: str
@@ -176,20 +178,20 @@ class Cell(_Configuration):
 
     @property
     def worker_key(self) -> tuple[object, ...]:
-        """Cells with the same key differ only in what is asked, and share their workers."""
+        """Worker identity: configurations with the same key differ only in their requests, and share their workers."""
         return self.model, self.build, self.arm, self.pool
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingCell(_Configuration):
-    """A configuration of a plan that embeds texts, resolved: threads are a number here, the model is that of `spec`."""
+    """Resolved configuration of a plan that embeds texts: threads are a number, the model is that of `spec`."""
 
     spec: EmbedSpec
     workload: TextWorkload
 
     @property
     def worker_key(self) -> tuple[object, ...]:
-        """As of a Cell."""
+        """Worker identity, as for a Cell."""
         return (self.spec,)
 
 

@@ -1,4 +1,4 @@
-"""Plans as JSON, for files and text fields: written to be read and changed by people."""
+"""Plans as JSON for files and text fields, in a form that people can read and edit."""
 
 import json
 from collections.abc import Iterable
@@ -10,21 +10,22 @@ from engine.bench.planning.plan import Plan, Question
 from engine.errors import ConfigError
 
 MOST_CHARACTERS, MOST_BRACKETS = 4 << 20, 100_000
-"""Of a plan as JSON: its texts may be long, its lists and objects are few."""
+"""Limits of a plan as JSON: its texts may be long, its lists and objects are few."""
 
 _TEXTS = ("name", "model")
 _OBJECTS = ("axes", "pool", "workload", "objective")
 
 
 def plan_to_json(plan: Plan) -> str:
-    """What `plan_from_json` reads back: everything that differs from the defaults."""
+    """Return the JSON that `plan_from_json` reads: everything that differs from the defaults."""
     return json.dumps(plan.to_dict(), indent=1, ensure_ascii=False)
 
 
 def plan_from_json(text: str, source: str = "the plan") -> Plan:
-    """Read a plan. The values of an axis may also be one value, or a text such as "1-8*2", see `parse_values`.
+    """Read a plan from JSON.
 
-    Raises ConfigError naming `source` and the reason: no JSON (with its line), unknown names, values out of range.
+    The values of an axis may also be one value, or a text such as "1-8*2", see `parse_values`. Raises ConfigError with
+    `source` and the reason: invalid JSON (with its line), unknown names, values out of range.
     """
     if len(text) > MOST_CHARACTERS or text.count("[") + text.count("{") > MOST_BRACKETS:
         raise ConfigError(
@@ -47,7 +48,7 @@ def plan_from_json(text: str, source: str = "the plan") -> Plan:
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in a file. Raises ConfigError as plan_from_json does, and where the file cannot be read."""
+    """Read the plan in a file. Raises ConfigError as plan_from_json does, and where the file cannot be read."""
     try:
         if path.stat().st_size > 4 * MOST_CHARACTERS:
             raise ConfigError(f"{path}: is larger than any plan")
@@ -58,7 +59,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def _check_kinds(values: dict[str, Any]) -> None:
-    """What the specs take for granted."""
+    """Check the types that the specs rely on."""
     _check(values, _TEXTS, str, "a text")
     _check(values, _OBJECTS, dict, "an object")
     for name in ("prompts", "texts"):

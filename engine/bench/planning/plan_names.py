@@ -1,4 +1,4 @@
-"""What a plan is called that nobody gave a name: after the plan it was made from, or after what it measures."""
+"""Default names of plans: after the plan they were made from, or after what they measure."""
 
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ MOST_VALUES, LONGEST = 4, 120
 
 
 def name_of(plan: Plan, given: Plan) -> str:
-    """The name of a plan made from `given`: the same while it measures the same, else the axes and what is asked."""
+    """Return the name of a plan made from `given`: the same while it measures the same, else its axes and requests."""
     return given.name if _measured(plan) == _measured(given) else by_axes(plan)
 
 
 def by_axes(plan: Plan) -> str:
-    """What a plan measures, such as "Sequences 1, 4; layout 1 × 2; 64 + 32 tokens": what varies stands first."""
+    """Return what a plan measures, such as "Sequences 1, 4; layout 1 × 2; 64 + 32 tokens": varied axes first."""
     known = [(axis, plan.axes[name]) for name, axis in axes_of(plan.question).items() if name in plan.axes]
     ordered = sorted(known, key=lambda one: len(one[1]) == 1)
     parts = [f"{axis.label[:1].lower()}{axis.label[1:]} {_values(axis, values)}" for axis, values in ordered]
@@ -27,7 +27,7 @@ def by_axes(plan: Plan) -> str:
 
 
 def _measured(plan: Plan) -> tuple[Any, ...]:
-    """All that says what is measured and how often; of the two ways to say the same, one."""
+    """Return all that determines what is measured and how often; equivalent settings give equal values."""
     return plan.question, plan.model, plan.axes, unvaried(plan.pool, plan.axes), _workload(plan), plan.rounds
 
 
@@ -49,7 +49,7 @@ def _value(axis: Axis, value: Any) -> str:
 
 
 def _asked(plan: Plan) -> list[str]:
-    """What each sample asks, as far as no axis varies it."""
+    """Return the requests of each sample, as far as no axis varies them."""
     asked = _workload(plan)
     if asked.texts if isinstance(asked, TextWorkload) else asked.prompts:
         return ["own texts"]
@@ -62,6 +62,6 @@ def _asked(plan: Plan) -> list[str]:
 
 
 def _workload(plan: Plan) -> Workload | TextWorkload:
-    """What is asked, without what an axis decides."""
+    """Return the workload without the values that an axis decides."""
     fixed = unvaried(plan.workload, plan.axes)
     return TextWorkload.from_dict(fixed) if plan.is_embedding else Workload.from_dict(fixed)

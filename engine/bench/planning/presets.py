@@ -1,4 +1,4 @@
-"""Plans made ready: one for each question, one of two minutes, one for comparing machines; and coarser ones."""
+"""Preset plans: one per question, one of two minutes, one for comparing machines; and coarser versions of a plan."""
 
 import math
 from collections.abc import Callable
@@ -21,10 +21,10 @@ from engine.pool.placement import num_cores
 from engine.stats import FIRST_LOOK
 
 QUICK_S = 120.0
-"""Seconds that the plan "quick" stays within where it can, reckoned beforehand."""
+"""Estimated seconds that the plan "quick" stays within where it can."""
 
 EMBEDDING_S = 240.0
-"""The same of the plan "embedding", which loads every backend there is."""
+"""The same for the plan "embedding", which loads every available backend."""
 
 MOST_USERS = 32
 _QUICK = (
@@ -35,7 +35,7 @@ _QUICK = (
     (1, (1, 4), 32, 16),
     (1, (1, 2), 16, 8),
 )
-"""Layouts at most, sequences, tokens of a prompt, tokens generated: the first that fits into the time is taken."""
+"""Maximum layouts, sequences, tokens of a prompt, tokens generated: the first row that fits into the time is used."""
 
 _USERS_S = 5.0, 60.0
 _TIMEOUT_SAMPLES = 5
@@ -43,12 +43,12 @@ _LONGEST_TIMEOUT_S = 86_400
 
 
 def preset(name: str, model: str | Path, cores: int | None = None) -> Plan:
-    """The plan of that name for a model file; `cores`: those it may use, None: all that this process may use.
+    """Return the plan of that name for a model file.
 
-    "quick" measures layouts × sequences, as many as two minutes are enough for. "speed", "settings", "python", "users"
-    and "embedding" ask the five questions, the last of an embedding model; "standard" is the same on every machine
-    except for its layouts. The longest sample may take five times what it is guessed to. Raises ConfigError for other
-    names.
+    cores: number to use, None: all that this process may use. "quick" measures layouts × sequences, as many as fit into
+    two minutes. "speed", "settings", "python", "users" and "embedding" correspond to the five questions, the last for
+    an embedding model; "standard" is the same on every machine except for its layouts. The longest sample may take five
+    times its guessed time. Raises ConfigError for other names.
     """
     if name not in PRESETS:
         raise ConfigError(f"there is no preset {name!r}; known: {', '.join(PRESETS)}")
@@ -56,15 +56,16 @@ def preset(name: str, model: str | Path, cores: int | None = None) -> Plan:
 
 
 def with_timeout(plan: Plan) -> Plan:
-    """The plan with as much time for a sample as five of its longest ones are guessed to take."""
+    """Return the plan with a sample timeout of at least five times the guess for its longest sample."""
     timeout_s = min(math.ceil(_TIMEOUT_SAMPLES * _longest_s(plan)), _LONGEST_TIMEOUT_S)
     return replace(plan, timeout_s=max(plan.timeout_s, timeout_s))
 
 
 def coarser(plan: Plan) -> Plan | None:
-    """A plan of fewer cells: every second value of its longest axis of sizes, the first one kept; None without one.
+    """Return a plan with fewer configurations; None where no axis can be thinned out.
 
-    Rounds are those that so many cells need for a verdict, no more than before; the anchor is the first cell.
+    Its longest axis of sizes has every second value, starting with the first. Rounds are reduced to FIRST_LOOK, those
+    of the first verdict, and never increased; the control is the first configuration.
     """
     sizes = [name for name in plan.axes if axis_of(name, plan.question).kind in ("layout", "whole", "real")]
     longest = max(sizes, key=lambda name: len(plan.axes[name]), default="")
@@ -75,7 +76,7 @@ def coarser(plan: Plan) -> Plan | None:
 
 
 def layouts(cores: int, most: int) -> tuple[str, ...]:
-    """At most `most` ways to share out `cores`: one process with all of them, then twice as many, and so on."""
+    """Return at most `most` ways to divide `cores`: one process with all of them, then two, four, and so on."""
     return tuple(f"{1 << power}x{cores >> power}" for power in range(min(most, cores.bit_length())))
 
 
@@ -128,7 +129,7 @@ def _users(model: str, cores: int) -> Plan:
         workload=workload,
         rounds=FIRST_LOOK,
     )
-    # Long enough for the slowest answers to come twice.
+    # Long enough for two of the slowest answers in sequence.
     answer_s = _longest_s(plan) - _USERS_S[0]
     duration_s = min(max(2.0 * math.ceil(answer_s), _USERS_S[0]), _USERS_S[1])
     return replace(plan, workload=workload | {"duration_s": duration_s})
@@ -153,7 +154,7 @@ def _embedding(model: str, cores: int) -> Plan:
 
 
 def _longest_s(plan: Plan) -> float:
-    """Guessed seconds of the plan's longest sample; 0 when no cell can run."""
+    """Return the guessed seconds of the plan's longest sample; 0 when no configuration can run."""
     feasibility = Feasibility()
     able = [cell for cell in planned_cells(plan, feasibility) if not cell.refusal]
     guesses = (guess(cell, feasibility) for cell in able)

@@ -1,4 +1,4 @@
-"""What a plan will take, told before it is launched: cells, samples, seconds, memory, and what it can find out."""
+"""Plan preview before the launch: configurations, samples, seconds, memory, and detectable differences."""
 
 import math
 from collections import Counter
@@ -16,16 +16,16 @@ from engine.stats import FIRST_LOOK, rounds_needed, smallest_ratio
 from engine.units import counted, duration
 
 USUAL_NOISE = 0.07
-"""Standard deviation of the log-ratio of one round between two runs of the same thing on a shared machine."""
+"""Standard deviation of the log-ratio of one round between two runs of the same configuration on a shared machine."""
 
 OFFERED_RATIO = 1.1
-"""Difference that the larger offer of rounds finds."""
+"""Difference that the larger of the offered numbers of rounds detects."""
 
 _NUM_WARM_UPS = 2
 
 
 class Offer(NamedTuple):
-    """Rounds that can give a verdict: the smallest ratio that four of five such runs find, and seconds in all."""
+    """Rounds that can give a verdict, the smallest ratio that four of five such runs detect, and seconds in all."""
 
     rounds: int
     smallest_ratio: float
@@ -34,13 +34,14 @@ class Offer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """A plan before its launch.
+    """Preview of a plan before its launch.
 
-    seconds: of the whole run with all loading; most_seconds: where the anchor drifts so often that everything is
-    measured as many times as it may be. seconds_by_cell, and memory_by_cell (bytes of all its processes), by number.
-    fits_together: the workers of all cells can stay loaded; else they are loaded anew each round. smallest_ratio: 1.05
-    means that a difference of 5 % from the first cell is found in four of five runs; inf: that no difference can be
-    told. offers: where that is so, numbers of rounds that can tell, the fewest first.
+    seconds: of the whole run with all loading; most_seconds: where the control drifts so often that everything is
+    measured as many times as allowed. seconds_by_cell, and memory_by_cell (bytes of all its processes), by number.
+    fits_together: the workers of all configurations can stay loaded; else they are loaded anew each round.
+    smallest_ratio: 1.05 means that a difference of 5 % from the first configuration is detected in four of five runs;
+    inf: that no difference can be detected. offers: in that case, numbers of rounds that can detect one, the fewest
+    first.
     """
 
     plan: Plan
@@ -56,16 +57,16 @@ class Preview:
 
     @property
     def refused(self) -> tuple[PlannedCell, ...]:
-        """Cells that will not be measured; each says why."""
+        """Configurations that will not be measured; each has its reason."""
         return tuple(cell for cell in self.cells if cell.refusal)
 
     @property
     def sentence(self) -> str:
-        """All of it in words, for the line above the button."""
+        """Whole preview in words, for the line above the button."""
         num_able = len(self.cells) - len(self.refused)
         said = [self._amount(num_able)] if num_able else []
         if self.refused:
-            cannot = f"{len(self.refused):,} cannot run" if num_able else "No cell can run"
+            cannot = f"{len(self.refused):,} cannot run" if num_able else "No configuration can run"
             said.append(f"{cannot}: {self.refused[0].label}: {self.refused[0].refusal}.")
         if self.plan.question != "settings" and not self.fits_together:
             said.append("The workers do not fit into memory together, so they are loaded anew each round.")
@@ -85,18 +86,18 @@ class Preview:
         if self.plan.question == "settings":
             return f"{counted(num_able, 'candidate')}, the better ones measured again, in {duration(self.seconds)}."
         return (
-            f"{counted(num_able, 'cell')} × {counted(self.plan.rounds, 'round')}: "
+            f"{counted(num_able, 'configuration')} × {counted(self.plan.rounds, 'round')}: "
             f"{counted(self.num_samples, 'sample')}, including the control, about {duration(self.seconds)}, "
             f"up to {duration(self.most_seconds)} if the machine is noisy."
         )
 
 
 def preview(plan: Plan, *, sample_s: Mapping[int, float] | None = None, noise_sd: float = USUAL_NOISE) -> Preview:
-    """Reckon what `plan` takes here.
+    """Estimate what `plan` takes on this machine.
 
-    sample_s: seconds of one sample, by cell, where measured; the guesses for other cells are corrected by them.
+    sample_s: measured seconds of one sample, by configuration; the guesses for the others are corrected by them.
     noise_sd: standard deviation of the log-ratio of one round, see engine.stats.noise_of. Raises ConfigError as
-    cells_of and rounds_of do; a plan of which no cell can run is told as that.
+    cells_of and rounds_of do; a plan of which no configuration can run is reported as such.
     """
     is_search = plan.question == "settings"
     feasibility = Feasibility()
@@ -125,12 +126,12 @@ def preview(plan: Plan, *, sample_s: Mapping[int, float] | None = None, noise_sd
 
 
 def share_of(ratio: float) -> str:
-    """How far a ratio is above 1, in whole percent, rounded up."""
+    """Return how far a ratio is above 1, in whole percent, rounded up."""
     return f"{math.ceil(100 * (ratio - 1) - 1e-9):,} %"
 
 
 def _offers(plan: Plan, noise_sd: float, num_comparisons: int, seconds: float) -> tuple[Offer, ...]:
-    """The fewest rounds of a verdict, and those that find OFFERED_RATIO; none where the plan's own are enough."""
+    """Return the fewest rounds of a verdict, and those that detect OFFERED_RATIO; none where the plan has enough."""
     if plan.rounds >= FIRST_LOOK:
         return ()
     needed = rounds_needed(noise_sd, OFFERED_RATIO, num_comparisons=num_comparisons)
@@ -145,7 +146,7 @@ def _offers(plan: Plan, noise_sd: float, num_comparisons: int, seconds: float) -
 
 
 def _num_comparisons(plan: Plan, num_cells: int) -> int:
-    """Cells that are compared with the first at once; of a search, those of its final."""
+    """Return how many configurations are compared with the first at once; for a search, those of its final."""
     return max(1, min(num_cells - 1, MOST_FINALISTS if plan.question == "settings" else num_cells))
 
 
@@ -157,7 +158,7 @@ def _seconds(
     sample_s: Mapping[int, float],
     num_loads: int,
 ) -> dict[int, float]:
-    """Seconds of each cell; the first cell of a group of workers has their loading."""
+    """Return the seconds of each configuration; the first of a group that shares workers includes their loading."""
     guesses = {cell.number: found for cell in able if (found := guess(cell, feasibility))}
     known = [sample_s[number] / found.sample_s for number, found in guesses.items() if number in sample_s]
     correction = median(known) if known else 1.0

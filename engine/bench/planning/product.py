@@ -1,4 +1,4 @@
-"""The product of a plan's axes: checked before it is made, numbered and labelled when its cells are."""
+"""Product of a plan's axes: checked before it is expanded, then numbered and labelled."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ from engine.errors import ConfigError
 MAX_CELLS = 10_000
 _OF_LAYOUT = ("instances", "workers", "threads")
 _PATHS = ("model", "build")
-"""Axes whose values are told apart by the ends of their paths."""
+"""Axes whose values are distinguished by the ends of their paths."""
 
 Axes = Mapping[str, tuple[Any, ...]]
 Settings = dict[str, Any]
@@ -23,10 +23,10 @@ C = TypeVar("C", Cell, EmbeddingCell)
 
 
 def checked_axes(plan: Plan) -> Axes:
-    """The plan's axes in the order of their table.
+    """Return the plan's axes with checked values, in the order of their table.
 
-    Raises ConfigError for unknown axes, values out of range, an axis that is fixed as well, more than 10,000 cells, and
-    where no model is named.
+    Raises ConfigError for unknown axes, axes without values, values out of range, an axis that is fixed as well, more
+    than 10,000 configurations, and where no model is named.
     """
     for name, values in plan.axes.items():
         axis_of(name, plan.question)
@@ -39,7 +39,9 @@ def checked_axes(plan: Plan) -> Axes:
         what = "folder or name of an embedding model" if plan.is_embedding else "path of a GGUF file"
         raise ConfigError(f"the plan names no model: give the {what}")
     if (count := math.prod(map(len, plan.axes.values()))) > MAX_CELLS:
-        raise ConfigError(f"the plan has {count:,} cells; up to {MAX_CELLS:,} are allowed: vary fewer things at once")
+        raise ConfigError(
+            f"the plan has {count:,} configurations; up to {MAX_CELLS:,} are allowed: vary fewer things at once"
+        )
     return {
         name: tuple(map(axis.checked, plan.axes[name]))
         for name, axis in axes_of(plan.question).items()
@@ -48,23 +50,23 @@ def checked_axes(plan: Plan) -> Axes:
 
 
 def decided_by(axes: Iterable[str]) -> list[str]:
-    """Names that a plan may not fix beside these axes: their own, and for a layout those of processes and threads."""
+    """Return the names that a plan with these axes may not fix: their own, and processes and threads for a layout."""
     return [field for name in axes for field in (name, *(_OF_LAYOUT if name == "layout" else ()))]
 
 
 def unvaried(fixed: Mapping[str, Any], axes: Iterable[str]) -> Settings:
-    """What a plan fixes, without what its axes decide."""
+    """Return a plan's fixed values without those that its axes decide."""
     decided = decided_by(axes)
     return {name: value for name, value in fixed.items() if name not in decided}
 
 
 def part(chosen: Settings, where: Where) -> Settings:
-    """The values that go into one of the specs."""
+    """Return the values that belong to one of the specs."""
     return {name: value for name, value in chosen.items() if AXES_BY_NAME[name].where == where}
 
 
 def product_of(axes: Axes, make: Callable[[Settings], C]) -> list[C]:
-    """A cell of every combination of values, those with the same settings once; numbered and labelled."""
+    """Return a configuration for every combination of values, numbered and labelled; equal settings only once."""
     made: dict[tuple[Any, ...], C] = {}
     for values in itertools.product(*axes.values()):
         cell = make(dict(zip(axes, values, strict=True)))
@@ -74,7 +76,7 @@ def product_of(axes: Axes, make: Callable[[Settings], C]) -> list[C]:
 
 
 def _labels(settings: Sequence[Mapping[str, Any]], axes: Axes) -> list[str]:
-    """For each cell the values of those axes in which the cells differ; the layout where they differ in nothing."""
+    """Return for each configuration its values on the axes that differ; the layout where none differs."""
     differing = [name for name in axes if len({each[name] for each in settings}) > 1] or ["layout"]
     short = short_paths(settings, axes)
     return [
@@ -84,13 +86,13 @@ def _labels(settings: Sequence[Mapping[str, Any]], axes: Axes) -> list[str]:
 
 
 def short_paths(settings: Sequence[Mapping[str, Any]], axes: Collection[str]) -> dict[str, dict[str, str]]:
-    """What each path among the settings of cells is called, by axis; of those in `axes` that have paths."""
+    """Return the short name of each path among the settings, by axis; for those of `axes` that have paths."""
     paths = {axis: {path for each in settings if (path := each.get(axis))} for axis in _PATHS if axis in axes}
     return {axis: _short_names(found) for axis, found in paths.items()}
 
 
 def _short_names(paths: Collection[str]) -> dict[str, str]:
-    """For each path the fewest of its last parts that no other one ends in, without .gguf."""
+    """Return for each path the fewest of its last parts that no other one ends in, without .gguf."""
     parts = {path: Path(path.removesuffix(".gguf")).parts for path in paths}
     names = {}
     for path, own in parts.items():

@@ -1,4 +1,4 @@
-"""Prompts to measure with, read from texts and files that people bring, and those that ship."""
+"""Benchmark prompts: read from a user's texts and files, or bundled."""
 
 import json
 from pathlib import Path
@@ -12,16 +12,16 @@ _KEYS = ("prompt", "text")
 
 
 def sample_prompts() -> tuple[str, ...]:
-    """The prompts that ship: thirty of varied length."""
+    """Return the bundled prompts: thirty of varied length."""
     return read_prompts(shipped("prompts", "samples.jsonl"))
 
 
 def read_prompts(source: str | Path) -> tuple[str, ...]:
-    """Prompts from a text, or from the file where `source` is a Path.
+    """Return the prompts of a text, or of a file where `source` is a Path.
 
-    One prompt a line, empty lines left out; or JSONL, recognised by its first character or by the file's name: objects
-    with "prompt" or "text", other keys ignored. Raises ConfigError naming source, line and reason; up to 10,000
-    prompts are read, and 64 MiB.
+    One prompt per line, empty lines skipped; or JSONL, recognised by its first character or by the file's name: objects
+    with "prompt" or "text", other keys ignored. Raises ConfigError with source, line and reason; up to 10,000 prompts
+    are read, and 64 MiB.
     """
     name = str(source) if isinstance(source, Path) else "the prompts"
     text = _text_of(source) if isinstance(source, Path) else source

@@ -1,4 +1,4 @@
-"""The plan that measures all quantisations of a model, at few and at many sequences, with what they answer."""
+"""Quantisation plan: measures all quantisations of a model at few and many sequences, and compares their answers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,14 +10,14 @@ from engine.pool.placement import num_cores
 from engine.stats import FIRST_LOOK
 
 SEQUENCES = (1, 2, 4, 8)
-"""Formats of few bits are said to gain most where few sequences share the reading of the weights."""
+"""Low-bit formats are said to gain most where few sequences share the reading of the weights."""
 
 
 def quantisations_plan(models: Sequence[str | Path], *, cores: int | None = None) -> Plan:
-    """Every file at every number of SEQUENCES, in one process with `cores` threads (None: all it may use).
+    """Return the plan of every file at every number of SEQUENCES, in one process with `cores` threads.
 
     models: the original first; the answers of all others are compared with its own, so all need the same vocabulary.
-    Raises ConfigError for fewer than two different files.
+    cores: None for all that the process may use. Raises ConfigError for fewer than two different files.
     """
     files = tuple(dict.fromkeys(str(Path(model).expanduser().resolve()) for model in models))
     if len(files) < 2:

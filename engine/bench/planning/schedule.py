@@ -1,4 +1,4 @@
-"""The order of measuring: rounds in which each cell comes once, shuffled and balanced, with the anchor between."""
+"""Schedule of a run: rounds with each configuration once, shuffled and balanced, with the control in between."""
 
 import random
 from collections.abc import Hashable, Mapping, Sequence
@@ -11,12 +11,12 @@ from engine.errors import ConfigError
 
 ANCHOR_EVERY = 6
 MOST_REPEATS = 2
-"""Times that what was measured since the last good anchor is measured again before the machine counts as changed."""
+"""How often samples since the last good control are measured again before the machine counts as changed."""
 MAX_SAMPLES = 1_000_000
 
 
 class Turn(NamedTuple):
-    """One sample to take. is_anchor: to tell drift, in addition to the cell's own sample of that round."""
+    """One sample to take. is_anchor: a control sample, in addition to the configuration's own sample of that round."""
 
     cell: int
     round: int
@@ -24,10 +24,10 @@ class Turn(NamedTuple):
 
 
 def turns_of(plan: Plan, cells: Sequence[PlannedCell], feasibility: Feasibility | None = None) -> list[Turn]:
-    """The whole schedule of a plan: its rounds over the cells that can run.
+    """Return the whole schedule of a plan: its rounds over the configurations that can run.
 
-    Where their workers cannot all stay loaded, cells of the same workers follow each other within a round, so that
-    each is loaded once a round. Raises ConfigError when no cell can run.
+    Where their workers cannot all stay loaded, configurations with the same workers follow each other within a round,
+    so that each is loaded once per round. Raises ConfigError when no configuration can run.
     """
     able = [cell for cell in cells if not cell.refusal]
     anchor = anchor_of(plan, cells)
@@ -49,17 +49,16 @@ def rounds_of(
     anchor_every: int = ANCHOR_EVERY,
     groups: Mapping[int, Hashable] | None = None,
 ) -> list[Turn]:
-    """`num_rounds` samples of each of the cells 0 … num_cells − 1, and the anchor at the start, at the end and after
-    every `anchor_every` samples.
+    """Return `num_rounds` samples of each of the configurations 0 … num_cells − 1, and the samples of the control.
 
-    Every other round is the one before it reversed, so that over each two of them all cells come equally early.
-    groups: cells of an equal value follow each other within a round. Raises ConfigError for more than 1,000,000
-    samples.
+    The control comes at the start, at the end and after every `anchor_every` samples. Every other round is the previous
+    one reversed, so that over each two of them all configurations come equally early. groups: configurations with an
+    equal value follow each other within a round. Raises ConfigError for more than 1,000,000 samples.
     """
     if num_cells * num_rounds > MAX_SAMPLES:
         raise ConfigError(
-            f"{num_cells:,} cells × {num_rounds:,} rounds are {num_cells * num_rounds:,} samples; "
-            f"up to {MAX_SAMPLES:,} are allowed: take fewer rounds or cells"
+            f"{num_cells:,} configurations × {num_rounds:,} rounds are {num_cells * num_rounds:,} samples; "
+            f"up to {MAX_SAMPLES:,} are allowed: take fewer rounds or configurations"
         )
     generator = random.Random(seed)
     turns = [Turn(anchor, 0, True)]
@@ -76,7 +75,7 @@ def rounds_of(
 
 
 def _shuffled(num_cells: int, groups: Mapping[int, Hashable], generator: random.Random) -> list[int]:
-    """All cells in a random order, those of a group next to each other."""
+    """Return all configurations in a random order, those of a group next to each other."""
     cells = list(range(num_cells))
     generator.shuffle(cells)
     first_seen: dict[Hashable, int] = {}

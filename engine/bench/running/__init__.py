@@ -1,1 +1,1 @@
-"""Turn after turn, until the plan is done: the schedule's rounds, the search for settings, progress."""
+"""Execution of a plan, turn by turn: the schedule's rounds, the search for settings, progress."""

@@ -1,11 +1,11 @@
-"""After a run: how far what its cells say is from what one of them says, as facts of each cell."""
+"""Comparison after a run: how far each configuration's answers or vectors are from a reference, stored as its facts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from engine.bench.findings.divergence import Answers, answers, divergence
-from engine.bench.measuring.embedding import EmbeddingTarget
-from engine.bench.measuring.target import PoolTarget, Target
+from engine.bench.analysis.divergence import Answers, answers, divergence
+from engine.bench.measurement.embedding import EmbeddingTarget
+from engine.bench.measurement.target import PoolTarget, Target
 from engine.bench.planning.embedding_cells import EXACT
 from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell
 from engine.bench.planning.prompts import sample_prompts
@@ -20,18 +20,18 @@ from engine.results import Floats
 from engine.runs import CellRecord
 
 NUM_COMPARED = 8
-"""Prompts that a cell answers."""
+"""Prompts that each configuration answers."""
 
 Measured = Sequence[tuple[PlannedCell, CellRecord]]
-"""Cells that were measured to the end."""
+"""Configurations that were measured to the end."""
 
 Find = Callable[[PlannedCell], Target]
 
 
 def compared_answers(measured: Measured, target_of: Find, timeout_s: float) -> Iterator[CellRecord]:
-    """Have the cells answer the same prompts, and note how far their answers are from the first cell's.
+    """Have the configurations answer the same prompts, and record how far their answers are from the first one's.
 
-    Of cells that compute alike one is asked, and its figures hold for the others.
+    Of configurations that compute alike only one runs, and its figures apply to the others.
     """
     prompts = sample_prompts()[:NUM_COMPARED]
     reference: Answers | None = None
@@ -55,14 +55,15 @@ def compared_answers(measured: Measured, target_of: Find, timeout_s: float) -> I
 
 
 def _computation(cell: Cell) -> object:
-    """What decides the answers to one request at a time: not how many processes and sequences stand ready."""
+    """Return what determines the answers to single requests: not the number of processes and sequences."""
     return cell.model, cell.build, replace(cell.pool, instances=1, parallel=1, pin=False, load="mmap")
 
 
 def compared_vectors(measured: Measured, target_of: Find, timeout_s: float) -> Iterator[CellRecord]:
-    """Have every cell embed the sentences that ship, and note how far its vectors are from those of float32.
+    """Have every configuration embed the bundled sentences, and record how far its vectors are from those of float32.
 
-    A model that cannot be computed in float32 here, such as a GGUF file, is held against the first one that can.
+    A model that cannot be computed in float32 on this machine, such as a GGUF file, is compared with the first one that
+    can.
     """
     cells = [(cell, record) for cell, record in measured if isinstance(cell, EmbeddingCell)]
     exact = _Exact([cell for cell, _record in cells], target_of, timeout_s)
@@ -79,14 +80,14 @@ def compared_vectors(measured: Measured, target_of: Find, timeout_s: float) -> I
 
 
 class _Exact:
-    """The vectors of the sentences that ship in float32, each model computed once."""
+    """Float32 vectors of the bundled sentences, computed once per model."""
 
     def __init__(self, cells: Sequence[EmbeddingCell], target_of: Find, timeout_s: float) -> None:
         self._cells, self._target_of, self._timeout_s = cells, target_of, timeout_s
         self._known: dict[str, Floats] = {}
 
     def vectors(self, model: str) -> Floats | None:
-        """Of this model, else of the first that can be computed in float32; None without one. Raises EngineError."""
+        """Return those of this model, else of the first that supports float32; None without one. Raises EngineError."""
         able = (each for each in (model, *(cell.model for cell in self._cells)) if EXACT in usable(find_model(each)))
         chosen = next(able, None)
         if chosen is None:
@@ -96,7 +97,7 @@ class _Exact:
         return self._known[chosen]
 
     def _compute(self, model: str) -> Floats:
-        """By a cell that computes in float32 anyway, else by a worker opened for it."""
+        """Compute on a configuration that uses float32 anyway, else on a worker opened for it."""
         for cell in self._cells:
             if cell.model == model and cell.spec.backend == EXACT:
                 return _vectors(_pool_of(self._target_of(cell)), self._timeout_s)

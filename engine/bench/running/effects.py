@@ -1,4 +1,4 @@
-"""Which of several cells is better, told apart from the rounds in which the machine itself was faster or slower."""
+"""Configuration effects: compares configurations, separated from rounds in which the machine was faster or slower."""
 
 import math
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ _LEAST_OUTLIER = 0.1
 
 @dataclass(frozen=True)
 class Effects:
-    """Logarithms by cell of how good it is, comparable among themselves; more is better, whatever the metric.
+    """Logarithmic effect of each configuration, comparable with each other; higher is better, whatever the metric.
 
-    noise: standard deviation of one sample, as a part of its value; NaN where nothing was measured twice.
-    num_samples: by cell.
+    noise: standard deviation of one sample, as a fraction of its value; NaN where nothing was measured twice.
+    num_samples: by configuration.
     """
 
     values: dict[int, float]
@@ -25,19 +25,22 @@ class Effects:
     noise: float
 
     def ranked(self) -> list[int]:
-        """Cells, the best first."""
+        """Return the configurations, the best first."""
         return sorted(self.values, key=lambda cell: -self.values[cell])
 
     def behind(self, cell: int) -> float:
-        """How much `cell` is behind the best, as a part: 0.05 is 5 % less of what is more, or more of what is less."""
+        """Return the fraction by which `cell` is behind the best.
+
+        0.05 is 5 % less where more is better, or 5 % more where less is better.
+        """
         return 1 - math.exp(self.values[cell] - max(self.values.values()))
 
 
 def effects(samples: Samples, metric: str) -> Effects:
-    """Fit log(metric) = cell + round by least squares over the counted samples.
+    """Fit log(metric) = configuration + round by least squares over the counted samples.
 
-    Cells need not have been in the same rounds: those that were tie the rounds together. A sample far from the fit is
-    left out and the rest fitted again, unless it is all that its cell has.
+    Configurations need not share all rounds: those that do tie the rounds together. A sample far from the fit is
+    dropped and the rest fitted again, unless its configuration has no other.
     """
     usable = samples[is_counted(samples)]
     usable = usable[np.isfinite(usable[metric]) & (usable[metric] > 0)]
@@ -59,7 +62,7 @@ def effects(samples: Samples, metric: str) -> Effects:
 
 
 def _fit(samples: Samples, logs: npt.NDArray[np.float64]) -> tuple[dict[int, float], npt.NDArray[np.float64]]:
-    """Effects by cell, and what they and those of the rounds leave unexplained."""
+    """Return the effects by configuration, and the residuals after configuration and round effects."""
     cells, cell_of = np.unique(samples["cell"], return_inverse=True)
     rounds, round_of = np.unique(samples["round"], return_inverse=True)
     design = np.zeros((len(samples), len(cells) + len(rounds)))

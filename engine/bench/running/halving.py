@@ -1,10 +1,10 @@
-"""Successive halving: which settings to measure next so that the best is found within a time budget.
+"""Successive halving: chooses the settings to measure next, to find the best within a time budget.
 
-Short samples of cells spread over the grid come first. Round by round the better half stays, and what lies next to
-the leaders joins it; every cell of a round is measured in the same minutes. When the leaders have no untried
-neighbour, or half the time is used, the best few and llama.cpp's default meet in a final of longer samples, in as many
-interleaved rounds as the time allows. Verdicts rest on the final alone: whoever is chosen for a high figure would else
-keep the luck that was in it.
+Short samples of configurations spread over the grid come first. Round by round the better half stays, and the
+neighbours of the leaders join it; all configurations of a round are measured within the same minutes. When the leaders
+have no untried neighbour, or half the time is used, the best few and llama.cpp's default meet in a final of longer
+samples, in as many interleaved rounds as the time allows. Verdicts rest on the final alone: a configuration chosen for
+a high figure would otherwise benefit from the luck in that figure.
 """
 
 import math
@@ -26,8 +26,8 @@ from engine.stats import FIRST_LOOK
 MOST_COARSE = 12
 NUM_LEADERS = 2
 MARGIN = 0.25
-"""Part by which a cell measured once may be behind the best and still stay; √n less after n samples. It is 2.5 standard
-deviations of the ratio of two samples that vary by 7 % each."""
+"""Fraction by which a configuration measured once may be behind the best and still stay; divided by √n after n samples.
+It is 2.5 standard deviations of the ratio of two samples that vary by 7 % each."""
 
 FINAL_MARGIN = 0.15
 SHORT_TOKENS = 6
@@ -35,26 +35,26 @@ SHORT_TOKENS = 6
 
 SHORT_PROMPT = 2
 FINAL_SHARE = 0.5
-"""Part of the time kept for the final."""
+"""Fraction of the time reserved for the final."""
 
 FINAL_ROUNDS = 10
-"""Rounds for which the length of the final's samples is chosen, two of them to warm up."""
+"""Rounds for which the length of the final's samples is chosen, two of them for warm-up."""
 
 LEAST_GROWTH = 1.5
-"""Samples that could only grow by less stay as they are, as another length must be warmed up for."""
+"""Samples that could only grow by a smaller factor stay as they are, as another length requires a warm-up."""
 
 OVERHEAD = 1.1
-"""Seconds of a round over the seconds of its samples."""
+"""Seconds of a round divided by the seconds of its samples."""
 
 OVERRUN = 0.15
-"""Part of the time that the final may take in addition where a verdict would else lack rounds."""
+"""Fraction of the time that the final may take in addition where a verdict would otherwise lack rounds."""
 
 SETTLED = 0.01
-"""Standard error of a ratio below which more rounds would not change what to choose."""
+"""Standard error of a ratio below which more rounds would not change the choice."""
 
 
 class Halving:
-    """The strategy of the question "settings"; cells as `candidates` gives them. Times are those of `clock`."""
+    """Strategy of the question "settings"; `cells` are those of `candidates`. Times are those of `clock`."""
 
     def __init__(
         self, plan: Plan, cells: Sequence[Cell], samples: Samples, *, clock: Callable[[], float] = time.monotonic
@@ -72,7 +72,7 @@ class Halving:
         self._queue: deque[int] = deque()
 
     def next(self, samples: Samples, out: Collection[int]) -> Turn | None:
-        """The next cell of this round, or the first of the next round; None when the time is used or all is clear."""
+        """Return the next turn of this round, or the first of the next; None when time is up or all is settled."""
         while True:
             while self._queue:
                 cell = self._queue.popleft()
@@ -82,7 +82,7 @@ class Halving:
                 return None
 
     def asked(self, turn: Turn) -> Cell:
-        """The cell with as many tokens as this stage asks for; a prompt keeps its length where it is what counts."""
+        """Return the configuration with this stage's number of tokens; a prompt keeps its length where that matters."""
         cell = self._cells[turn.cell]
         full = cell.workload
         num_generated = min(full.num_generated, math.floor(SHORT_TOKENS * self._length))
@@ -92,7 +92,11 @@ class Halving:
         return replace(cell, workload=replace(full, num_generated=num_generated, num_prompt=num_prompt))
 
     def review(self, samples: Samples) -> list[int]:
-        """A disturbed sample is taken once more, before the final; the final's first takes the place of all before."""
+        """Return the positions of replaced samples.
+
+        Before the final, a disturbed sample is taken once more; the first sample of the final replaces all earlier ones
+        of the finalists.
+        """
         newest = samples[-1]
         if self._final is not None:
             if np.sum(samples["round"] >= self._final) > 1:
@@ -107,7 +111,7 @@ class Halving:
         return [int(newest["position"])]
 
     def ahead(self, samples: Samples, out: Collection[int]) -> list[int]:
-        """The rest of the round, and the final as it would be now."""
+        """Return the rest of the round, and the final as it would be now."""
         finalists = self._finalists
         num_rounds = max(FIRST_LOOK, self._plan.rounds)
         if self._final is None:
@@ -119,7 +123,7 @@ class Halving:
 
     @property
     def says(self) -> str:
-        """The stage."""
+        """Current stage."""
         if self._final is None:
             return f"Looking through settings with short samples, round {max(self._round, 0) + 1}"
         others = len(self._finalists) - 1
@@ -128,7 +132,7 @@ class Halving:
     # rounds
 
     def _open_round(self, samples: Samples, out: Collection[int]) -> bool:
-        """Queue the cells of the next round; False at the end."""
+        """Queue the configurations of the next round; return False at the end."""
         self._round += 1
         before = samples[samples["round"] < self._round]
         members = self._screened(before, out) if self._final is None else []
@@ -146,8 +150,10 @@ class Halving:
         return True
 
     def _screened(self, before: Samples, out: Collection[int]) -> list[int]:
-        """Cells of the round: spread over the grid at first, then the better half and the leaders' neighbours; none
-        when there is nothing more to try, or no more time."""
+        """Return the round's configurations: first spread over the grid, then the better half and leaders' neighbours.
+
+        Empty when there is nothing more to try, or no more time.
+        """
         if not len(before):
             return list(dict.fromkeys([DEFAULT, *self._grid.coarse(MOST_COARSE, out)]))
         if self._spent() > (1 - FINAL_SHARE) * self._plan.budget_s:
@@ -162,7 +168,7 @@ class Halving:
         return list(dict.fromkeys([DEFAULT, *kept, *new])) if new else []
 
     def _in_order(self, cells: list[int]) -> list[int]:
-        """Shuffled, the other way round in every second round; at first the cheap ones first, as time may run out."""
+        """Return `cells` shuffled, reversed in every second round; in the first by cost, as time may run out."""
         generator = np.random.default_rng((self._plan.seed, self._round // 2))
         shuffled: list[int] = generator.permutation(sorted(cells)).tolist()
         if self._round == 0:
@@ -182,7 +188,7 @@ class Halving:
     # the final
 
     def _choose_final(self, short: Samples, out: Collection[int]) -> None:
-        """The best, as many as can meet in the fewest rounds of a verdict, and how long their samples may be."""
+        """Choose the best, as many as can meet in the fewest rounds of a verdict, and the length of their samples."""
         final_s = FINAL_SHARE * self._plan.budget_s
         found = effects(short, self._metric)
         chosen = [cell for cell in self._best(short, found) if cell not in out and cell != DEFAULT]
@@ -197,7 +203,7 @@ class Halving:
             self._length = length if length >= LEAST_GROWTH else 1.0
 
     def _best(self, short: Samples, found: Effects) -> list[int]:
-        """Cells that may win, the likeliest first."""
+        """Return the configurations that may win, the likeliest first."""
         ranked = found.ranked()
         if self._plan.goal != "memory":
             return [cell for cell in ranked if found.behind(cell) <= FINAL_MARGIN][:MOST_FINALISTS]
@@ -206,7 +212,7 @@ class Halving:
         return [*ranked[:1], *enough][:MOST_FINALISTS]
 
     def _is_over(self, before: Samples, members: list[int]) -> bool:
-        """True when no further round fits the time, or the rounds so far have settled what to choose."""
+        """Return True when no further round fits the time, or the rounds so far have settled the choice."""
         rounds = before[before["round"] >= self._final]
         if not members or not len(rounds):
             return not members
@@ -219,9 +225,9 @@ class Halving:
 
 
 def final_round(samples: Samples) -> int | None:
-    """The round in which the final began; None before it.
+    """Return the round in which the final began; None before it.
 
-    Known from the default, whose samples of earlier rounds all count no longer then.
+    Derived from the default, whose samples of earlier rounds no longer count from then on.
     """
     default = samples[samples["cell"] == DEFAULT]
     counting = default["round"][~default["is_replaced"]]
@@ -231,7 +237,7 @@ def final_round(samples: Samples) -> int | None:
 
 
 def short_samples(samples: Samples, final: int) -> Samples:
-    """Those before the final as they counted then: of each cell and round the last."""
+    """Return the samples before the final as they counted then: the last of each configuration and round."""
     short = samples[samples["round"] < final]
     last = {(int(sample["cell"]), int(sample["round"])): place for place, sample in enumerate(short)}
     kept = short[sorted(last.values())]
@@ -240,20 +246,20 @@ def short_samples(samples: Samples, final: int) -> Samples:
 
 
 def common_rounds(samples: Samples, cells: Sequence[int]) -> set[int]:
-    """Rounds in which each of `cells` has a sample that counts."""
+    """Return the rounds in which each of `cells` has a counted sample."""
     counted = samples[is_counted(samples)]
     return set.intersection(*(set(counted["round"][counted["cell"] == cell].tolist()) for cell in cells))
 
 
 def median_of(samples: Samples, cell: int, metric: str) -> float:
-    """Median of a metric over the counted samples of a cell; infinite where it was not measured."""
+    """Return the median of a metric over the counted samples of a configuration; infinite where it was not measured."""
     values = samples[metric][is_counted(samples) & (samples["cell"] == cell)]
     values = values[np.isfinite(values)]
     return float(np.median(values)) if len(values) else math.inf
 
 
 def is_settled(found: Effects) -> bool:
-    """True when the best is known: it leads by two standard errors, or any other would do as well."""
+    """Return True when the best is known: it leads by two standard errors, or any other would do as well."""
     leader, *others = found.ranked()
     for other in others:
         lead = found.values[leader] - found.values[other]

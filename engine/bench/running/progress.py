@@ -1,4 +1,4 @@
-"""How far a run is, and how long it will take, judged by the seconds that its turns have taken so far."""
+"""Progress of a run, with the remaining time estimated from the seconds of its turns so far."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -10,11 +10,12 @@ from engine.runs import RunStatus
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Progress of a run: samples taken, also those that count no longer; all that are taken or still to be taken.
+    """Progress of a run.
 
-    cell: measured now, None where none is. left_s: seconds until the end of the run, None where not known yet.
-    turn_left_s: seconds until the current sample ends, 0 between samples. message: what is being done, or what the
-    run has to say of itself.
+    done: samples taken, including those that no longer count; total: those taken or still to be taken. cell:
+    configuration measured now, None where none is. left_s: seconds until the end of the run, None where not known yet.
+    turn_left_s: seconds until the current sample ends, 0 between samples. message: the current activity, or a remark on
+    the run.
     """
 
     done: int
@@ -27,10 +28,10 @@ class Progress:
 
 
 class TurnTimes:
-    """Seconds that turns took, by cell: loading, warming up and the sample together.
+    """Seconds of turns by configuration: loading, warm-up and the sample together.
 
-    expected_s: seconds of a turn once its cell is loaded, by cell, as guessed before the run. They are corrected by
-    what is measured, so that a run that begins with loads does not look many times as long as it is.
+    expected_s: seconds of a turn once its configuration is loaded, by configuration, as guessed before the run. They
+    are corrected by measured turns, so that a run that begins with loads does not look many times as long as it is.
     """
 
     def __init__(self, expected_s: Mapping[int, float] | None = None) -> None:
@@ -38,15 +39,15 @@ class TurnTimes:
         self._seconds: dict[int, list[float]] = defaultdict(list)
 
     def add(self, cell: int, seconds: float) -> None:
-        """Note one turn."""
+        """Record one turn."""
         self._seconds[cell].append(seconds)
 
     def left_s(self, cells: Iterable[int]) -> float | None:
-        """Seconds that one turn of each of `cells` will take; None while nothing is known.
+        """Return the seconds that one turn of each of `cells` will take; None while nothing is known.
 
-        A cell counts with its own mean without its first turn, which loads what may stay loaded. Others count as
-        expected, times what the measured ones took over what was expected of them; without an expectation with their
-        first turn, and those not yet measured with the median of all.
+        A configuration counts with its own mean without its first turn, which loads workers that may stay loaded.
+        Others count as expected, times the median ratio of measured to expected turns; without an expectation with
+        their first turn, and those not yet measured with the median of all.
         """
         wanted = list(cells)
         again = {cell: fmean(seconds[1:]) for cell, seconds in self._seconds.items() if len(seconds) > 1}

@@ -1,4 +1,4 @@
-"""Measures a plan: turn after turn as its strategy says, until done or stopped; a cell that fails does not end it."""
+"""Runner: measures a plan turn by turn until done or stopped; a configuration that fails does not end the run."""
 
 import threading
 import time
@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.bench.measuring.other_programs import largest
-from engine.bench.measuring.target import Measured, Target
+from engine.bench.measurement.other_programs import largest
+from engine.bench.measurement.target import Measured, Target
 from engine.bench.planning.plan import Plan, PlannedCell
 from engine.bench.planning.schedule import Turn, turns_of
 from engine.bench.running.progress import Progress, TurnTimes
@@ -23,26 +23,26 @@ MOST_SEEDS = 1 << 31
 
 
 class Reporter(Protocol):
-    """Hears what a run finds, at once and in the thread that runs."""
+    """Receiver of a run's results, called immediately in the thread that runs."""
 
     def cell(self, record: CellRecord) -> None:
-        """A cell changed: its facts are known, it failed, or it is done."""
+        """Report that a configuration changed: its facts are known, it failed, or it is done."""
 
     def sample(self, sample: Samples) -> None:
-        """One sample was taken, shape (1,)."""
+        """Report one new sample, shape (1,)."""
 
     def replaced(self, positions: list[int]) -> None:
-        """Samples at these positions count no longer."""
+        """Report that the samples at these positions no longer count."""
 
 
 class Cells(Protocol):
-    """Where targets come from: `engine.bench.measuring.fleet.Fleet`."""
+    """Source of targets: `engine.bench.measurement.target_pool.TargetPool`."""
 
     def target(self, cell: PlannedCell) -> Target:
-        """The cell's target, opened or still open; raises EngineError."""
+        """Return the configuration's target, opened or still open; raises EngineError."""
 
     def drop(self, cell: PlannedCell) -> None:
-        """Close its workers, which are dead or hang."""
+        """Close the configuration's workers, which are dead or hang."""
 
     def stop(self) -> None:
         """End a load in progress, and open nothing any more; called from another thread."""
@@ -51,17 +51,17 @@ class Cells(Protocol):
 class Runner:
     """One run, in the thread that calls run(); stop() and progress() may be called from any other.
 
-    Without a strategy it is the plan's schedule of rounds; that raises ConfigError when no cell can run. To continue a
-    run, give the samples and records that it has so far: what they fill is not measured again.
-    `between` is called before each turn and may wait, so that something else can have the machine first.
-    expected_s: seconds of a turn by cell, as guessed; see TurnTimes.
+    The default strategy is the plan's schedule of rounds, which raises ConfigError when no configuration can run. To
+    continue a run, pass the samples and records that it has so far: turns that they fill are not measured again.
+    `between` is called before each turn and may wait, so that other work can use the machine first. expected_s: guessed
+    seconds of a turn by configuration; see TurnTimes.
     """
 
     def __init__(
         self,
         plan: Plan,
         cells: Sequence[PlannedCell],
-        fleet: Cells,
+        targets: Cells,
         reporter: Reporter,
         *,
         strategy: Strategy | None = None,
@@ -72,7 +72,7 @@ class Runner:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan = plan
-        self._fleet = fleet
+        self._targets = targets
         self._reporter = reporter
         self._between = between
         self._clock = clock
@@ -93,19 +93,19 @@ class Runner:
 
     @property
     def records(self) -> tuple[CellRecord, ...]:
-        """All cells as they are now, in their order."""
+        """Current records of all configurations, in their order."""
         return tuple(self._records.values())
 
     @property
     def programs(self) -> dict[str, float]:
-        """Mean cores that other programs used while disturbed samples were taken, by name, most first."""
+        """Mean cores used by other programs while disturbed samples were taken, by name, highest first."""
         return largest((name, spent / self._disturbed_s) for name, spent in self._programs.items())
 
     def run(self) -> RunStatus:
-        """Measure until the strategy has no more turns or stop() was called.
+        """Measure until the strategy has no more turns or stop() was called; return the final status.
 
-        "failed" when no cell gave a sample. Defects of ours and errors of the reporter are raised; what was reported
-        by then is kept.
+        "failed" when no configuration gave a sample. Internal defects and errors of the reporter are raised; everything
+        reported by then stays stored.
         """
         try:
             while not self._stopping.is_set():
@@ -121,15 +121,15 @@ class Runner:
             raise
 
     def stop(self) -> None:
-        """End the run at once: the sample being measured is dropped, all others are kept."""
+        """End the run at once: the sample being measured is dropped, all others stay stored."""
         self._stopping.set()
-        self._fleet.stop()
+        self._targets.stop()
         with self._lock:
             if self._busy is not None:
                 self._busy.close()
 
     def progress(self) -> Progress:
-        """Where the run is."""
+        """Return the current progress."""
         now, began = self._progress, self._turn_began
         if now.left_s is None or now.turn_left_s is None or began is None:
             return now
@@ -137,7 +137,7 @@ class Runner:
         return replace(now, left_s=max(0.0, now.left_s - gone_s), turn_left_s=max(0.0, now.turn_left_s - gone_s))
 
     def _take(self, turn: Turn) -> None:
-        """One turn; where the worker died it is taken a second time with a new one."""
+        """Take one turn; where the worker died, repeat it once with a new one."""
         cell = self._strategy.asked(turn)
         self._turn_began = self._clock()
         for is_last in (False, True):
@@ -147,7 +147,7 @@ class Runner:
             except EngineError as error:
                 if self._stopping.is_set():
                     return
-                self._fleet.drop(cell)
+                self._targets.drop(cell)
                 if isinstance(error, WorkerDied | PoolClosed) and not is_last:
                     continue
                 self._fail(turn.cell, str(error))
@@ -158,11 +158,11 @@ class Runner:
             self._keep(turn, measured)
 
     def _measured(self, turn: Turn, cell: PlannedCell) -> Measured:
-        target = self._fleet.target(cell)
+        target = self._targets.target(cell)
         with self._lock:
             self._busy = target
         try:
-            # From here on stop() closes the target, so that whatever waits for it ends.
+            # From this point stop() closes the target, so that everything waiting for it ends.
             if self._stopping.is_set():
                 raise PoolClosed("the run was stopped")
             if self._warm.get(turn.cell) is not target:
@@ -192,7 +192,7 @@ class Runner:
             flag=FLAGS.index(measured.flag),
             is_anchor=turn.is_anchor,
             **measured.metrics,
-            **measured.surroundings,
+            **measured.noise,
         )
         self.samples = np.concatenate([self.samples, sample])
         if measured.flag != "clean":
@@ -238,7 +238,7 @@ class Runner:
 
 
 def first_record(cell: PlannedCell) -> CellRecord:
-    """The cell before it is measured: open, or refused with its reason."""
+    """Return the record of a configuration before it is measured: open, or refused with its reason."""
     return CellRecord(
         number=cell.number,
         label=cell.label,

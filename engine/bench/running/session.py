@@ -1,19 +1,19 @@
-"""One run of a plan from its first cell to its outcome, told to somebody who keeps what it finds."""
+"""Benchmark session: one run of a plan from its first configuration to its outcome, stored through a keeper."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from engine.bench.findings.disturbance import PROGRAMS
-from engine.bench.findings.embeddings import embedding_sentence
-from engine.bench.findings.summary import summarise
-from engine.bench.findings.tuning import Tuning
-from engine.bench.findings.users import capacity
-from engine.bench.findings.waterfall import waterfall
-from engine.bench.measuring.fleet import Fleet
-from engine.bench.measuring.machine import EMBEDDING_PACKAGES, fingerprint, fingerprint_hash, versions
-from engine.bench.peers.arms import open_target
+from engine.bench.analysis.capacity import capacity
+from engine.bench.analysis.disturbance import PROGRAMS
+from engine.bench.analysis.embeddings import embedding_sentence
+from engine.bench.analysis.summary import summarise
+from engine.bench.analysis.time_breakdown import time_breakdown
+from engine.bench.analysis.tuning import Tuning
+from engine.bench.baselines.arms import open_target
+from engine.bench.measurement.machine import EMBEDDING_PACKAGES, fingerprint, fingerprint_hash, versions
+from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.guesses import expected_turns
 from engine.bench.planning.plan import Cell, Objective, Plan, PlannedCell
@@ -27,29 +27,29 @@ from engine.samples import Samples
 
 
 class Keeper(Protocol):
-    """Keeps a run while it is measured; called from the thread that runs."""
+    """Storage of a run while it is measured; called from the thread that runs."""
 
     def begin(self, run: RunRecord) -> None:
-        """The run begins, or goes on with what it has so far."""
+        """Store a run that begins, or that continues with its data so far."""
 
     def cell(self, record: CellRecord) -> None:
-        """A cell changed."""
+        """Store a changed configuration."""
 
     def sample(self, sample: Samples) -> None:
-        """One sample was taken, shape (1,)."""
+        """Store one new sample, shape (1,)."""
 
     def replaced(self, positions: list[int]) -> None:
-        """Samples at these positions count no longer."""
+        """Mark the samples at these positions as no longer counted."""
 
     def finish(self, status: RunStatus, outcome: Mapping[str, Any]) -> None:
-        """The run ended; outcome["sentence"] is what it found in one sentence."""
+        """Store the end of the run; outcome["sentence"] is its result in one sentence."""
 
 
 class Session:
-    """A run that can be watched and stopped from other threads; `run` measures it in the thread that calls.
+    """A run that can be watched and stopped from other threads; `run` measures it in the calling thread.
 
-    `before`: the run to continue, of the same plan or one with more rounds. `between`: see Runner. Raises ConfigError
-    where the plan has no cell that can run.
+    `before`: the run to continue, whose plan is the same or has fewer rounds. `between`: see Runner. Raises ConfigError
+    where no configuration of the plan can run.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Session:
         self._cells = planned_cells(plan)
         if all(cell.refusal for cell in self._cells):
             raise ConfigError(f"nothing of this plan can be measured: {self._cells[0].refusal}")
-        self._fleet = Fleet(open_target, measures_cold=plan.measures_cold)
+        self._targets = TargetPool(open_target, measures_cold=plan.measures_cold)
         generating = [cell for cell in self._cells if isinstance(cell, Cell)]
         self._tuning = Tuning(plan, generating) if plan.question == "settings" else None
         begun = before or _begun(plan, self._cells)
@@ -74,7 +74,7 @@ class Session:
         self._runner = Runner(
             plan,
             self._cells,
-            self._fleet,
+            self._targets,
             keeper,
             strategy=self._tuning.strategy(self._run.samples) if self._tuning else None,
             samples=self._run.samples,
@@ -85,26 +85,26 @@ class Session:
 
     @property
     def id(self) -> str:
-        """The run's id, a UUIDv7."""
+        """Id of the run, a UUIDv7."""
         return self._run.id
 
     @property
     def record(self) -> RunRecord:
-        """The run as it is now, with all samples so far."""
+        """Current record of the run, with all samples so far."""
         cells = tuple(self._compared.get(cell.number, cell) for cell in self._runner.records)
         return replace(self._run, cells=cells, samples=self._runner.samples)
 
     @property
     def progress(self) -> Progress:
-        """Where the run is."""
+        """Current progress of the run."""
         return self._runner.progress()
 
     def stop(self) -> None:
-        """End at once; the sample being measured is dropped, all others are kept."""
+        """End the run at once; the sample being measured is dropped, all others stay stored."""
         self._runner.stop()
 
     def run(self) -> RunRecord:
-        """Measure, and give the whole run with its outcome; a failure of the keeper is raised when all is closed."""
+        """Measure, and return the whole run with its outcome; errors of the keeper are raised once all is closed."""
         self._keeper.begin(self.record)
         status: RunStatus = "failed"
         outcome: dict[str, Any] = {}
@@ -114,17 +114,17 @@ class Session:
                 self._compare()
             outcome = self._outcome() | self._disturbed_by()
         finally:
-            self._fleet.close()
+            self._targets.close()
             self._run = replace(self.record, status=status, outcome=outcome)
             self._keeper.finish(status, outcome)
         return self._run
 
     def _compare(self) -> None:
-        """Note how far the cells are from each other in what they say, where the plan wants to know."""
+        """Record how far the configurations' answers or vectors are from a reference, where the plan requires it."""
         pairs = zip(self._cells, self._runner.records, strict=True)
         measured = [(cell, record) for cell, record in pairs if record.status == "done"]
         compared = compared_vectors if self.plan.is_embedding else compared_answers
-        for record in compared(measured, self._fleet.target, self.plan.timeout_s):
+        for record in compared(measured, self._targets.target, self.plan.timeout_s):
             self._note(record)
 
     def _note(self, record: CellRecord) -> None:
@@ -146,7 +146,7 @@ class Session:
             return {"sentence": capacity(run, Objective.from_dict(self.plan.objective)).sentence}
         if self.plan.is_embedding:
             return {"sentence": embedding_sentence(run)}
-        sentence = waterfall(run).sentence if self.plan.question == "python" else ""
+        sentence = time_breakdown(run).sentence if self.plan.question == "python" else ""
         return {"sentence": sentence or summarise(run).sentence}
 
 

@@ -1,4 +1,4 @@
-"""Which cell is measured next: the protocol that a run follows, and the fixed schedule with its anchor."""
+"""Strategies of a run: the protocol that decides the next turn, and the fixed schedule with its control."""
 
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
@@ -13,38 +13,38 @@ from engine.samples import Samples
 from engine.units import change, counted
 
 ALLOWED_DRIFT = 0.10
-"""Part of its median by which the anchor may deviate before what was measured since is measured again."""
+"""Fraction of its median by which the control may deviate before the samples since then are measured again."""
 
 SPEEDS = ("tokens_per_s", "prefill_per_s", "sentences_per_s", "requests_per_s", "end_to_end_per_s")
-"""What may tell the speed of the machine: the first that a sample has."""
+"""Metrics that can measure the machine's speed: the first that a sample has is used."""
 
 
 class Strategy(Protocol):
-    """Decides from the samples so far; `out` are cells that will not be measured any more."""
+    """Protocol that decides each turn from the samples so far; `out` are configurations no longer measured."""
 
     def next(self, samples: Samples, out: Collection[int]) -> Turn | None:
-        """The turn to take now, each given once; None at the end."""
+        """Return the turn to take now, each given once; None at the end."""
 
     def asked(self, turn: Turn) -> PlannedCell:
-        """The cell of a turn, with what it is asked in that turn."""
+        """Return the configuration of a turn, with its requests in that turn."""
 
     def review(self, samples: Samples) -> list[int]:
-        """After a sample: positions of those that count no longer because they are measured again."""
+        """Return after a sample the positions of those that no longer count because they are measured again."""
 
     def ahead(self, samples: Samples, out: Collection[int]) -> list[int]:
-        """Cells of the turns still to come, as far as can be foreseen."""
+        """Return the configurations of the turns still to come, as far as foreseeable."""
 
     @property
     def says(self) -> str:
-        """What a reader of the run must know about how it was measured; empty when nothing."""
+        """Remark on how the run was measured that a reader must know; empty without one."""
 
 
 class Rounds:
-    """A fixed order of turns, less those that `samples` of an earlier part of the run already fill.
+    """Fixed order of turns, less those that `samples` of an earlier part of the run already fill.
 
-    When a measurement of the anchor deviates by more than ALLOWED_DRIFT from the median of those before, everything
-    since the last good one is measured again. After MOST_REPEATS times the machine has changed rather than stumbled:
-    what was measured then counts, later anchors are compared with the new speed, and `says` tells of it.
+    When a sample of the control deviates by more than ALLOWED_DRIFT from the median of those before, everything since
+    the last good one is measured again. After MOST_REPEATS times the machine has changed rather than stumbled: the
+    samples taken then count, later ones of the control are compared with the new speed, and `says` reports it.
     """
 
     def __init__(self, turns: Sequence[Turn], cells: Sequence[PlannedCell], samples: Samples) -> None:
@@ -58,7 +58,7 @@ class Rounds:
         self._repeats = ""
 
     def next(self, samples: Samples, out: Collection[int]) -> Turn | None:
-        """The first turn left whose cell is still in."""
+        """Return the first remaining turn whose configuration is still measured."""
         while self._turns:
             turn = self._turns.popleft()
             if turn.cell not in out:
@@ -66,15 +66,15 @@ class Rounds:
         return None
 
     def asked(self, turn: Turn) -> PlannedCell:
-        """The cell as it is."""
+        """Return the configuration unchanged."""
         return self._cells[turn.cell]
 
     def ahead(self, samples: Samples, out: Collection[int]) -> list[int]:
-        """Cells of the turns left."""
+        """Return the configurations of the remaining turns."""
         return [turn.cell for turn in self._turns if turn.cell not in out]
 
     def review(self, samples: Samples) -> list[int]:
-        """Positions back to the last good anchor when the newest sample is an anchor that drifted."""
+        """Return the positions back to the last good control sample when the newest sample is a drifted control."""
         newest = samples[-1]
         speed = speed_of(newest)
         if not newest["is_anchor"] or speed is None:
@@ -102,25 +102,25 @@ class Rounds:
 
     @property
     def says(self) -> str:
-        """What is measured again just now; else how often and by how much the machine changed its speed for good."""
+        """Status: the current re-measurement, or persistent drift."""
         if self._num_repeats:
             return self._repeats
         if not self._changes:
             return ""
         changes = ", ".join(map(change, self._changes))
         return (
-            f"The machine itself changed its speed while this was measured: the anchor cell by {changes}, "
-            f"{MOST_REPEATS + 1} times in a row. Cells compared by rounds are sound; a single figure depends on when."
+            f"The machine itself changed its speed while this was measured: the control configuration by {changes}, "
+            f"{MOST_REPEATS + 1} times in a row. Comparisons within rounds stay sound; a single figure depends on when."
         )
 
 
 def speed_of(sample: np.void) -> float | None:
-    """The first of SPEEDS that a sample has."""
+    """Return the first of SPEEDS that a sample has."""
     return next((float(sample[name]) for name in SPEEDS if sample[name] > 0), None)
 
 
 def _open(turns: Sequence[Turn], samples: Samples) -> list[Turn]:
-    """Turns that no counted sample fills, in their order."""
+    """Return the turns that no counted sample fills, in their order."""
     filled = Counter(_turn_of(sample) for sample in samples[~samples["is_replaced"]])
     left = []
     for turn in turns:

@@ -1,10 +1,10 @@
-"""The charts of two questions: how many users are served, and where the time of a token goes."""
+"""Charts for two questions: how many users can be served, and where the time per token goes."""
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from engine.bench.findings.users import Capacity
-from engine.bench.findings.waterfall import PARTS, Part, Waterfall
+from engine.bench.analysis.capacity import Capacity
+from engine.bench.analysis.time_breakdown import PARTS, Part, TimeBreakdown
 from engine.bench.planning.plan import Objective
 from engine.units import counted, percent, quantity, scale_of
 from pages.parts.benchmark.chart_pen import (
@@ -22,7 +22,7 @@ from pages.parts.benchmark.chart_pen import (
 
 
 def users(found: Capacity, wanted: Objective) -> go.Figure:
-    """First token above and speed below by the number of users, what is wanted dashed, the number served dotted."""
+    """Draw time to first token (top) and speed (bottom) by number of users: objective dashed, capacity dotted."""
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08)
     served = f"{'At least ' * found.is_at_least}{counted(found.users, 'user')} served as wanted"
     style(figure, served, height=HEIGHT + 80)
@@ -49,8 +49,8 @@ def users(found: Capacity, wanted: Objective) -> go.Figure:
     return figure
 
 
-def waterfall(found: Waterfall) -> go.Figure:
-    """One bar for each way of calling llama.cpp, its time a token from left to right as it passes."""
+def time_breakdown(found: TimeBreakdown) -> go.Figure:
+    """Draw one bar per way of calling llama.cpp: its time per token, split into stages from left to right."""
     slowest = max(found.bars, key=lambda bar: bar.seconds_per_token)
     fastest = min(found.bars, key=lambda bar: bar.seconds_per_token)
     scale = scale_of("s", slowest.seconds_per_token)

@@ -1,16 +1,16 @@
-"""What each question adds to the view of its run: the first sentence, the figures under it, what can be adjusted."""
+"""Answer of each question in the view of its run: the first sentence, the figures below it, adjustable objectives."""
 
 import math
 from typing import NamedTuple
 
 import streamlit as st
 
-from engine.bench.findings import series
-from engine.bench.findings.embeddings import worst_cosine
-from engine.bench.findings.summary import CellSummary, Summary
-from engine.bench.findings.users import Capacity, capacity
-from engine.bench.findings.waterfall import waterfall
-from engine.bench.findings.wording import cosine
+from engine.bench.analysis import series
+from engine.bench.analysis.capacity import Capacity, capacity
+from engine.bench.analysis.embeddings import worst_cosine
+from engine.bench.analysis.summary import CellSummary, Summary
+from engine.bench.analysis.time_breakdown import time_breakdown
+from engine.bench.analysis.wording import cosine
 from engine.bench.planning.plan import Objective
 from engine.errors import EngineError
 from engine.runs import RunRecord
@@ -26,7 +26,7 @@ MOST_FIGURES, FIGURE_WIDTH = 4, 180
 
 
 class Figure(NamedTuple):
-    """One figure under the sentence; interval: what stands under it, with the configuration that it is of."""
+    """One figure below the sentence; `interval` is the caption below it, with the configuration that it belongs to."""
 
     label: str
     value: str
@@ -35,26 +35,26 @@ class Figure(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The first line of a run, and its figures."""
+    """The first sentence of a run, and its figures."""
 
     sentence: str
     figures: list[Figure]
 
 
 def answer(run: RunRecord, summary: Summary, cell: int | None) -> Answer:
-    """The answer to the question of a run; `cell` is the one to use."""
+    """Return the answer to the question of a run; `cell` is the number of the recommended configuration, or None."""
     if run.question == "users":
         return _of_users(run, summary)
     if run.question == "python":
         pool = next((cell.number for cell in summary.cells if cell.settings.get("arm") == "pool"), None)
-        return Answer(waterfall(run).sentence or summary.sentence, _of_cell(summary, pool))
+        return Answer(time_breakdown(run).sentence or summary.sentence, _of_cell(summary, pool))
     if run.question == "embedding":
         return Answer(summary.sentence, _of_embedding(summary, cell))
     return Answer(summary.sentence, _of_cell(summary, cell))
 
 
 def objective_of(run: RunRecord) -> Objective:
-    """What counts as good enough: as adjusted on the screen, else as the run was planned."""
+    """Return the objective for good enough service: as adjusted on the screen, else as planned for the run."""
     planned = Objective.from_dict(run.plan.get("objective", {}))
     state = st.session_state
     return Objective(
@@ -65,7 +65,7 @@ def objective_of(run: RunRecord) -> Objective:
 
 
 def adjust(run: RunRecord) -> None:
-    """The objective of a run about users, to be tried with other values."""
+    """Draw inputs that try other values of the objective; only for runs about users."""
     if run.question != "users":
         return
     wanted = objective_of(run)
@@ -86,9 +86,10 @@ def show(found: Answer) -> None:
 
 
 def _of_cell(summary: Summary, number: int | None) -> list[Figure]:
-    """The best cell beside the control by what decides, then more of the best; `number`: shown to be better, or None.
+    """Return figures of the best configuration and the control in the main metric, then other metrics of the best.
 
-    Where nothing is shown, the one that looks best stands there, as in the sentence.
+    `number` is the configuration that is shown to be better, or None. If none is, the configuration with the best value
+    is used, as in the sentence.
     """
     main = summary.main_metric
     able = series.measured(summary, main)
@@ -103,7 +104,7 @@ def _of_cell(summary: Summary, number: int | None) -> list[Figure]:
 
 
 def _named(cell: CellSummary, name: str, summary: Summary) -> Figure:
-    """A figure with the configuration that it is of."""
+    """Return a figure captioned with the configuration that it belongs to."""
     figure = _figure(name, cell.metrics[name])
     is_control = cell.number == summary.baseline and len(summary.cells) > 1
     whose = " · ".join(part for part in (cell.label, "control" if is_control else "") if part)
@@ -111,7 +112,7 @@ def _named(cell: CellSummary, name: str, summary: Summary) -> Figure:
 
 
 def _of_embedding(summary: Summary, number: int | None) -> list[Figure]:
-    """Speed in sentences and tokens, what the vectors lose, and memory."""
+    """Return speed in sentences and tokens, agreement with float32, and memory."""
     cell = summary.cell(number)
     if cell is None:
         return []
@@ -120,7 +121,7 @@ def _of_embedding(summary: Summary, number: int | None) -> list[Figure]:
 
 
 def _agreement(cell: CellSummary) -> list[Figure]:
-    """How near the vectors of a cell are to float32; nothing where that is not known."""
+    """Return how close the vectors of a configuration are to float32; empty if unknown."""
     if math.isnan(worst_cosine(cell)):
         return []
     order = cell.facts.get("rank_correlation", math.nan)
@@ -138,7 +139,7 @@ def _of_users(run: RunRecord, summary: Summary) -> Answer:
 
 
 def _at_capacity(found: Capacity) -> list[Figure]:
-    """The users served, and what the nearest measured number that is served gets."""
+    """Return the number of users served, and the metrics at the largest measured number that is served."""
     users = f"{'≥ ' * found.is_at_least}{found.users:,}"
     figures = [Figure("Users served", users, "", "The most for whom enough requests are as wanted")]
     served = [point for point in found.points if point.users <= found.users]

@@ -1,4 +1,4 @@
-"""The axes of a plan as rows of the screen: each with its values, and what else could vary behind Add axis."""
+"""Rows for the axes of a plan: each with its values, and the remaining axes behind "Add axis"."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,11 +25,11 @@ MOST_SHOWN = 8
 
 
 class Unreadable(ConfigError):
-    """What stands in a row cannot be read; the row says why."""
+    """Raised if a row's text cannot be parsed; the row shows the reason."""
 
 
 def show(question: Question) -> None:
-    """Draw a row for each axis that varies, and the list of those that could."""
+    """Draw a row for each axis that varies, and the list of axes that could be added."""
     known = axes_of(question)
     for name in st.session_state[SHOWN]:
         _row(known[name])
@@ -41,7 +41,7 @@ def show(question: Question) -> None:
 
 
 def fill(question: Question, axes: Mapping[str, tuple[Any, ...]]) -> None:
-    """Put axes on the screen; only before the widgets are drawn, or in a callback."""
+    """Set the axes on the screen; call only before the widgets are drawn, or in a callback."""
     known = axes_of(question)
     st.session_state[SHOWN] = [name for name in known if name in axes]
     for name in st.session_state[SHOWN]:
@@ -49,7 +49,7 @@ def fill(question: Question, axes: Mapping[str, tuple[Any, ...]]) -> None:
 
 
 def read(question: Question) -> dict[str, tuple[Any, ...]]:
-    """The axes on the screen with their values; raises Unreadable naming the text that cannot be read."""
+    """Return the axes on the screen with their values. Raises Unreadable, naming the text that cannot be parsed."""
     known = axes_of(question)
     return {name: _values(known[name]) for name in st.session_state[SHOWN]}
 
@@ -103,7 +103,7 @@ def _fill(axis: Axis, values: tuple[Any, ...]) -> None:
 
 
 def _choices(axis: Axis) -> dict[str, Any]:
-    """What there is to choose from, by what is shown; empty for an axis whose values are typed."""
+    """Return the choices of an axis by label; empty for an axis whose values are typed."""
     if axis.kind == "switch":
         found: dict[str, Any] = {axis.choices[True]: True, axis.choices[False]: False}
     elif axis.kind == "choice":
@@ -118,19 +118,19 @@ def _help(axis: Axis) -> str:
 
 
 def _resolved(axis: Axis, value: Any) -> str:
-    """A value as this machine takes it: the threads of a layout, and the numbers of a range."""
+    """Return the text of a value as this machine resolves it, including the thread count of a layout."""
     if axis.kind == "layout":
         return parse_layout(value).resolved().text
     return axis.unset if value is None else str(value)
 
 
 def _texts(name: str) -> list[str]:
-    """The values of an axis as typed, whether or not they can be read."""
+    """Return the values of an axis as typed, whether or not they can be parsed."""
     return [text.strip() for text in (st.session_state.get(_key(name)) or "").split(",") if text.strip()]
 
 
 def _pick() -> None:
-    """Take over the layouts of the grid; those that it does not offer stay as they were typed."""
+    """Apply the layouts picked on the grid; typed layouts that the grid does not offer remain."""
     picked = st.session_state[GRID].picked
     if picked is None:
         return
@@ -150,7 +150,7 @@ def _add(question: Question) -> None:
 
 
 def _usual(axis: Axis, question: Question) -> Any:
-    """The value that an axis has where no plan says otherwise."""
+    """Return the value that an axis has if no plan sets it."""
     if axis.where != "cell":
         return EXACT if axis.name == "backend" else getattr(SPECS[axis.where], axis.name)
     model = EMBEDDED_NAME if question == "embedding" else str(embedded_model())

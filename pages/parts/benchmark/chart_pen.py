@@ -1,4 +1,4 @@
-"""What all charts share: an empty one in the look of the workbench, and a pen for medians, intervals and samples."""
+"""Shared chart drawing: an empty chart in the workbench's style, and a pen for medians, intervals and samples."""
 
 import html
 import math
@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 import plotly.io
 import streamlit  # noqa: F401  registers the template whose colours the browser fills in
 
-from engine.bench.findings.series import Point
-from engine.bench.findings.summary import CellSummary
+from engine.bench.analysis.series import Point
+from engine.bench.analysis.summary import CellSummary
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME, is_counted
 from engine.stats import Interval
@@ -22,22 +22,22 @@ GREY, FAINT = "#8B949E", "rgba(139, 148, 158, 0.22)"
 MOST_DOTS = 2_000
 LONGEST_TEXT = 60
 TITLE_LINE, LINE_HEIGHT = 68, 20
-"""Characters of a line of a title, so many that they fit into a narrow window, and its height in pixels."""
+"""Characters per line of a title, few enough for a narrow window, and the height of a line in pixels."""
 
 _TEMPLATE = plotly.io.templates["streamlit"].layout
 COLOURS = _TEMPLATE.colorway[:6]
-"""As many as the theme has."""
+"""As many colours as the theme has."""
 
 ACCENT = COLOURS[0]
 RAMP = [colour for _, colour in _TEMPLATE.colorscale.sequential]
 FAINTEST_AREA, FAINTEST_LINE = 3, 5
-"""Steps of RAMP from which on an area and a thin line stand out from the background; a line by 3 : 1 in both themes."""
+"""Indices of RAMP from which an area and a thin line stand out from the background; a line by 3 : 1 in both themes."""
 NUM_SHADES = len(RAMP) - FAINTEST_LINE
 MARKS = ("circle", "square", "diamond", "triangle-up")
 
 
 def blank(title: str, x_title: str, *, height: int = HEIGHT) -> go.Figure:
-    """A chart with nothing on it but its title, which is the finding."""
+    """Return a chart that is empty except for its title, which states the finding."""
     figure = go.Figure()
     style(figure, title, height=height)
     figure.update_xaxes(title=x_title)
@@ -45,7 +45,7 @@ def blank(title: str, x_title: str, *, height: int = HEIGHT) -> go.Figure:
 
 
 def style(figure: go.Figure, title: str, *, height: int = HEIGHT) -> None:
-    """Give a chart its title, and the look of all charts here."""
+    """Set a chart's title and the style shared by all charts."""
     lines = wrapped(title, TITLE_LINE, most=2)
     more = LINE_HEIGHT * lines.count("<br>")
     figure.update_layout(
@@ -60,13 +60,13 @@ def style(figure: go.Figure, title: str, *, height: int = HEIGHT) -> None:
 
 
 def wrapped(text: str, width: int, *, most: int | None = None) -> str:
-    """A text of people and files on as many lines as it needs, or `most` of them, as Plotly reads it."""
+    """Return a text from people or files wrapped to `width` for Plotly, in at most `most` lines if given."""
     lines = textwrap.wrap(text, width, break_on_hyphens=False, max_lines=most, placeholder="…")
     return "<br>".join(Pen.text(line, width) for line in lines)
 
 
 def legend_below(figure: go.Figure) -> None:
-    """Give a legend that would run into the title the room under the chart."""
+    """Move a legend that would run into the title to extra space below the chart."""
     figure.update_layout(
         height=figure.layout.height + 60,
         margin={"b": 84},
@@ -75,14 +75,14 @@ def legend_below(figure: go.Figure) -> None:
 
 
 def ticks_at(figure: go.Figure, places: Iterable[float]) -> None:
-    """Give the horizontal axis a tick at each of these numbers; those that grow by factors stand equally far apart."""
+    """Set a tick of the horizontal axis at each place; places that grow by factors get a logarithmic axis."""
     at = sorted(set(places))
     is_growing = len(at) > 2 and at[0] > 0 and at[-1] / at[0] >= 8
     figure.update_xaxes(type="log" if is_growing else "linear", tickvals=at, ticktext=[exact(x) for x in at])
 
 
 def bars(intervals: Sequence[Interval], scale: Scale, colour: str) -> dict[str, Any]:
-    """Intervals as thin bars around their values."""
+    """Return intervals as thin error bars around their values."""
     return {
         "type": "data", "symmetric": False, "thickness": 1.4, "width": 0, "color": colour,
         "array": [(each.high - each.value) * scale.factor for each in intervals],
@@ -91,27 +91,29 @@ def bars(intervals: Sequence[Interval], scale: Scale, colour: str) -> dict[str, 
 
 
 def ramp(count: int, faintest: int = FAINTEST_LINE) -> list[str]:
-    """`count` colours of the blue ramp, the strongest last; one alone is the accent. Of more than NUM_SHADES some are
-    the same."""
+    """Return `count` colours of the blue ramp, the strongest last; a single colour is the accent.
+
+    If `count` exceeds NUM_SHADES, some colours repeat.
+    """
     if count <= 1:
         return [ACCENT] * count
     return [RAMP[round(faintest + (len(RAMP) - 1 - faintest) * place / (count - 1))] for place in range(count)]
 
 
 def strokes(count: int) -> list[tuple[str, str]]:
-    """Colour and mark of each of `count` lines: those of one colour have other marks."""
+    """Return the colour and the marker of each of `count` lines; lines of the same colour have different markers."""
     shades = ramp(count)
     return [(shade, MARKS[shades[:place].count(shade) % len(MARKS)]) for place, shade in enumerate(shades)]
 
 
 def beside(places: Sequence[float]) -> list[str]:
-    """Where a text stands beside each point so that it stays on the chart: towards the middle."""
+    """Return the side of each point for its text, so that the text stays on the chart: towards the middle."""
     middle = max(places, default=0.0) / 2
     return ["middle left" if place > middle else "middle right" for place in places]
 
 
 def legend_text(cell: CellSummary, metric: str) -> str:
-    """What a cell says under the mouse."""
+    """Return the hover text of a configuration."""
     interval, unit = cell.metrics[metric], METRICS_BY_NAME[metric].unit
     told = [
         Pen.text(cell.label),
@@ -122,7 +124,10 @@ def legend_text(cell: CellSummary, metric: str) -> str:
 
 
 class Pen:
-    """Draws cells on a chart by one metric, in the unit that reads best; lying: values to the right, cells upwards."""
+    """Draws configurations on a chart by one metric, in its most readable unit.
+
+    If `is_lying`, values run to the right and configurations upwards.
+    """
 
     def __init__(
         self, figure: go.Figure, run: RunRecord, metric: str, cells: Iterable[CellSummary], *, is_lying: bool = False
@@ -147,7 +152,7 @@ class Pen:
         symbol: str = MARKS[0],
         is_joined: bool = True,
     ) -> None:
-        """Medians as dots with their interval as a thin bar, joined or not; marks: a text at each point."""
+        """Draw medians as dots with their intervals as thin bars, joined or not; `marks` is a text at each point."""
         self._figure.add_scatter(
             **self._placed([point.x for point in points], self._scaled(point.y.value for point in points)),
             **{"error_x" if self._is_lying else "error_y": bars([point.y for point in points], self.scale, colour)},
@@ -164,7 +169,7 @@ class Pen:
         )
 
     def dots(self, points: Sequence[Point], colour: str) -> None:
-        """The samples behind the medians; those excluded hollow and grey. Left out where there are many."""
+        """Draw the samples behind the medians, excluded ones hollow and grey; skipped if there are over MOST_DOTS."""
         if len(self._run.samples) > MOST_DOTS:
             return
         samples = self._run.samples
@@ -182,7 +187,7 @@ class Pen:
             )  # fmt: skip
 
     def name_places(self, names: Sequence[str]) -> None:
-        """Put the names of cells at their places, 0 upwards."""
+        """Label the axis with the names of configurations at places 0, 1, 2, ..."""
         self._figure.update_yaxes(
             tickvals=list(range(len(names))), ticktext=[self.text(name) for name in names], showgrid=False,
             range=[-0.6, len(names) - 0.4],
@@ -190,7 +195,7 @@ class Pen:
 
     @staticmethod
     def text(text: str, limit: int = LONGEST_TEXT) -> str:
-        """Text of people and files, where Plotly reads a little HTML: shown as it is, on one line, cut to `limit`."""
+        """Escape text of people and files for Plotly, which interprets some HTML: one line, cut to `limit`."""
         shown = "".join(character if character.isprintable() else "\ufffd" for character in text)
         return html.escape(shown if len(shown) <= limit else shown[: limit - 1] + "…", quote=False)
 

@@ -1,7 +1,7 @@
 """Charts of a run, from its summary: the title is the finding, intervals are thin bars, samples dots, limits dashed.
 
-Colours are those of Streamlit's own Plotly template, which the browser fills in from the theme: a chart turns from
-light to dark without being made again.
+Colours come from Streamlit's own Plotly template, which the browser fills in from the theme, so a chart switches from
+light to dark without being redrawn.
 """
 
 import html
@@ -11,10 +11,10 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
-from engine.bench.findings import series
-from engine.bench.findings.series import Point
-from engine.bench.findings.summary import CellSummary, Summary
-from engine.history import thinning
+from engine.bench.analysis import series
+from engine.bench.analysis.series import Point
+from engine.bench.analysis.summary import CellSummary, Summary
+from engine.history import downsampling
 from engine.runs import RunRecord
 from engine.samples import FLAGS, METRICS_BY_NAME, Flag
 from engine.units import counted, digits, quantity, scale_of
@@ -39,12 +39,12 @@ CONFIG = {"displaylogo": False, "displayModeBar": False}
 
 
 def draw(figure: go.Figure, key: str) -> None:
-    """Put a chart on the page; its title is also what a screen reader says."""
+    """Put a chart on the page; its title is also its alternative text for screen readers."""
     st.plotly_chart(figure, key=key, config=CONFIG, alt=html.unescape(figure.layout.title.text.replace("<br>", " ")))
 
 
 def lines(run: RunRecord, summary: Summary, axis: str, axis_label: str, metric: str) -> go.Figure:
-    """`metric` by a numeric axis, one line for each combination of the rest."""
+    """Draw `metric` by a numeric axis, one line for each combination of the other axes."""
     drawn = series.by_axis(summary, axis, metric)
     best = series.best_of(series.measured(summary, metric), metric)
     value = quantity(best.metrics[metric].value, METRICS_BY_NAME[metric].unit)
@@ -60,7 +60,7 @@ def lines(run: RunRecord, summary: Summary, axis: str, axis_label: str, metric: 
 
 
 def scaling(run: RunRecord, found: series.Scaling, metric: str, num_cores: int) -> go.Figure:
-    """Speed by the threads of one instance, with the ideal line and the cores of the machine."""
+    """Draw speed by the threads of one instance, with the ideal line and the number of cores of the machine."""
     figure = blank(found.finding, "threads of one instance")
     pen = Pen(figure, run, metric, [point.cell for line in found.lines for point in line.points])
     dashed = {"color": GREY, "dash": "dash", "width": 1.2}
@@ -81,7 +81,7 @@ def scaling(run: RunRecord, found: series.Scaling, metric: str, num_cores: int) 
 
 
 def layouts(grid: series.Grid, metric: str) -> go.Figure:
-    """Instances down, threads across, the best value of each layout in its field."""
+    """Draw a heat map with instances down and threads across, the best value of each layout in its field."""
     figure = blank(grid.finding, "threads of each instance")
     values = [[cell.metrics[metric].value if cell else math.nan for cell in row] for row in grid.cells]
     scale = scale_of(METRICS_BY_NAME[metric].unit, float(np.nanmax(values)))
@@ -104,7 +104,7 @@ def layouts(grid: series.Grid, metric: str) -> go.Figure:
 
 
 def trade_off(run: RunRecord, summary: Summary, axis: str, x_metric: str, metric: str) -> go.Figure:
-    """`metric` against another, along an axis whose value stands at each point."""
+    """Draw `metric` against another metric, along an axis whose value labels each point."""
     drawn = series.against(summary, axis, x_metric, metric)
     cells = [point.cell for line in drawn for point in line.points]
     best, x_unit = series.best_of(cells, metric), METRICS_BY_NAME[x_metric].unit
@@ -123,7 +123,10 @@ def trade_off(run: RunRecord, summary: Summary, axis: str, x_metric: str, metric
 
 
 def memory(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
-    """`metric` against the memory of all workers; the fastest cell and the smallest of the nearly as fast are named."""
+    """Draw `metric` against the memory of all workers.
+
+    The fastest configuration is labelled, and the smallest of those nearly as fast.
+    """
     cells = [cell for cell in series.measured(summary, metric) if _memory(cell) > 0]
     best, least = series.best_of(cells, metric), series.least_memory(cells, metric)
     scale = scale_of("B", max(map(_memory, cells)))
@@ -139,7 +142,7 @@ def memory(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
 
 
 def cells(run: RunRecord, summary: Summary, metric: str, *, title: str = "") -> go.Figure:
-    """Every cell with its median, interval and samples, the best on top, the one compared with as a dashed line."""
+    """Draw every configuration with median, interval and samples, the best on top, the baseline as a dashed line."""
     sign = -1 if METRICS_BY_NAME[metric].is_more_better is False else 1
     ranked = sorted(series.measured(summary, metric), key=lambda cell: sign * cell.metrics[metric].value)
     shown = ranked[-MOST_CELLS:]
@@ -157,12 +160,12 @@ def cells(run: RunRecord, summary: Summary, metric: str, *, title: str = "") -> 
 
 
 def strip(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
-    """Every sample by time, over the median of its cell: drift and noise at a glance, what is not counted in grey.
+    """Draw every sample by time, over its configuration's median, to show drift and noise; uncounted ones are grey.
 
-    Of very many only the outline.
+    Very many samples are downsampled to their extremes.
     """
     found = series.strip(run.samples, metric)
-    found = found.at(thinning.extremes(found.elapsed_min, found.ratio, 2 * found.flag + found.is_counted))
+    found = found.at(downsampling.extremes(found.elapsed_min, found.ratio, 2 * found.flag + found.is_counted))
     figure = blank(found.finding, "minutes of measuring", height=STRIP_HEIGHT)
     labels = {cell.number: Pen.text(cell.label) + "<br>" for cell in summary.cells}
     is_labelled = len(found.cell) <= MOST_DOTS
@@ -187,7 +190,10 @@ def strip(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
 
 
 def _strip_name(flag: Flag, is_counted: bool) -> str:
-    """What the legend of the strip calls samples of a flag; the disturbed count only where a cell has no others."""
+    """Return the legend label for samples of a flag.
+
+    Disturbed samples count only if a configuration has no others.
+    """
     if flag == "clean":
         return "clean" if is_counted else "measured again"
     return f"{flag}, counted" if is_counted else flag

@@ -1,4 +1,4 @@
-"""What only runs of embedding show: speed beside agreement with float32, and the rates of the notes."""
+"""Views specific to embedding runs: speed against agreement with float32, and the rates from the notes."""
 
 import math
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 import streamlit as st
 
-from engine.bench.findings import series
-from engine.bench.findings.embeddings import worst_cosine
-from engine.bench.findings.series import Point
-from engine.bench.findings.summary import CellSummary, Summary
-from engine.bench.findings.wording import cosine
+from engine.bench.analysis import series
+from engine.bench.analysis.embeddings import worst_cosine
+from engine.bench.analysis.series import Point
+from engine.bench.analysis.summary import CellSummary, Summary
+from engine.bench.analysis.wording import cosine
 from engine.reference import EmbeddingTiming, embedding_timings
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME
@@ -19,12 +19,12 @@ from pages.parts.benchmark.chart_pen import ACCENT, GREY, Pen, blank
 
 
 def has_agreement(summary: Summary) -> bool:
-    """Whether the vectors of any cell were compared with those of float32."""
+    """Return True if the vectors of any configuration were compared with those of float32."""
     return any(math.isfinite(worst_cosine(cell)) for cell in summary.cells)
 
 
 def speed_and_agreement(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
-    """`metric` against the worst cosine: what speed costs in quality."""
+    """Draw `metric` against the worst cosine: the quality cost of speed."""
     cells = [cell for cell in series.measured(summary, metric) if math.isfinite(worst_cosine(cell))]
     best = series.best_of(cells, metric)
     value = quantity(best.metrics[metric].value, METRICS_BY_NAME[metric].unit)
@@ -42,7 +42,7 @@ def speed_and_agreement(run: RunRecord, summary: Summary, metric: str) -> go.Fig
 
 
 def _marks(cells: Sequence[CellSummary], metric: str) -> list[str]:
-    """Of each model and backend the name of the backend, at its best cell."""
+    """Return the label of each point: for each model and backend, the backend's name at its best configuration."""
     groups: dict[tuple[object, ...], list[CellSummary]] = {}
     for cell in cells:
         groups.setdefault((cell.settings.get("model"), cell.settings.get("backend")), []).append(cell)
@@ -51,7 +51,7 @@ def _marks(cells: Sequence[CellSummary], metric: str) -> list[str]:
 
 
 def notes() -> None:
-    """The rates that the notes tell, as a table."""
+    """Draw the embedding rates from the notes as a table."""
     st.subheader("From the notes", anchor=False)
     st.caption("Sentences embedded a second elsewhere. How long they were is not told, so they only show the order.")
     rows = [_row(timing) for timing in embedding_timings()]

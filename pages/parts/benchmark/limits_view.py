@@ -1,20 +1,20 @@
-"""What this machine can do at most, and how near the cell to use comes to it."""
+"""Hardware limits of this machine, and how close the recommended configuration comes to them."""
 
 import math
 
 import streamlit as st
 
-from engine.bench.findings.limits import Limits
-from engine.bench.findings.shares import Shares, shares
-from engine.bench.findings.summary import CellSummary
+from engine.bench.analysis.limits import Limits
+from engine.bench.analysis.roofline import Roofline, shares
+from engine.bench.analysis.summary import CellSummary
 from engine.bench.planning.candidates import planned_cells
-from engine.bench.planning.plan import Plan, Workload
+from engine.bench.planning.plan import Cell, Plan, Workload
 from engine.errors import EngineError
 from engine.models import read_model
 from engine.runs import RunRecord
 from engine.units import counted, digits
 from engine.workbench import Workbench
-from pages.parts.benchmark import doing
+from pages.parts.benchmark import task_button
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.units import size
@@ -23,7 +23,7 @@ SHAPE, SHAPE_TOLD = "llama-1.1b-32k", "Measure a 1.1 B shape (668 MB, no downloa
 
 
 def show(bench: Workbench, run: RunRecord, cell: CellSummary | None) -> None:
-    """Draw the limits and the share that a cell reaches; before they are known, what measures them."""
+    """Draw the limits and the share that a configuration reaches, or a button that measures unknown limits."""
     st.subheader("What limits it", anchor=False)
     try:
         limits = bench.bench.limits()
@@ -33,40 +33,40 @@ def show(bench: Workbench, run: RunRecord, cell: CellSummary | None) -> None:
         return
     if limits is None:
         st.caption("How fast this machine reads memory and multiplies is not known yet.")
-        doing.button(
+        task_button.button(
             bench, "Measure this machine · a few seconds", "straighten", "limits_measure", bench.bench.measure_limits
         )
     else:
         if share is not None:
             _told(bench, run, share)
         st.caption(plain(machine_limits(limits)))
-    doing.show(bench)
+    task_button.show(bench)
 
 
-def _told(bench: Workbench, run: RunRecord, share: Shares) -> None:
-    """What limits the cell, and what would tell more."""
+def _told(bench: Workbench, run: RunRecord, share: Roofline) -> None:
+    """Draw what limits the configuration, and the button for the measurement that would show more."""
     st.markdown(plain(share.says))
     if share.fits_in_cache:
-        doing.button(
+        task_button.button(
             bench, SHAPE_TOLD, "straighten", "limits_shape", lambda: bench.bench.start_shape(SHAPE, run.id),
             "Writes a model of random weights of that size and asks the same of it",
         )  # fmt: skip
     elif math.isnan(share.prefill):
         plan = Plan.from_dict(run.plan)
         num_prompt = Workload.from_dict(plan.workload).num_prompt
-        doing.button(
+        task_button.button(
             bench, "Measure the best prefill · about a minute", "straighten", "limits_prefill",
             lambda: bench.bench.measure_limits(plan.model, num_prompt),
             "Times single layers of random weights of this model's shape; no configuration can be faster",
         )  # fmt: skip
 
 
-def _share(run: RunRecord, measured: CellSummary, limits: Limits) -> Shares | None:
-    """Of the limits, for a cell of a run that was planned here."""
+def _share(run: RunRecord, measured: CellSummary, limits: Limits) -> Roofline | None:
+    """Return the shares of the limits that a configuration reaches; None if the run's plan has no such `Cell`."""
     plan = Plan.from_dict(run.plan)
     planned = planned_cells(plan)
     cell = next((one for one in planned if one.number == measured.number), None)
-    if cell is None:
+    if not isinstance(cell, Cell):
         return None
     speeds = {
         name: measured.metrics[name].value if name in measured.metrics else math.nan
@@ -76,7 +76,7 @@ def _share(run: RunRecord, measured: CellSummary, limits: Limits) -> Shares | No
 
 
 def machine_limits(limits: Limits) -> str:
-    """The limits of a machine in one line."""
+    """Return the limits of a machine in one line."""
     reads = [f"{digits(rate / 1e9)} GB/s with {counted(num, 'thread')}" for num, rate in limits.bandwidth]
     cache = f" · last-level cache {size(limits.cache_bytes)}" if limits.cache_bytes else ""
     return f"This machine reads {', '.join(reads)} · multiplies {digits(limits.flops / 1e9)} GFLOP/s{cache}"

@@ -1,11 +1,11 @@
-"""The plan above a benchmark: what varies, what is asked, how often; what it will take stands beside it."""
+"""Plan editor of a benchmark: axes, workload, rounds, and the estimated time and memory beside them."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import streamlit as st
 
-from engine.bench.peers.arms import missing_arms
+from engine.bench.baselines.arms import missing_arms
 from engine.bench.planning.axes import axes_of
 from engine.bench.planning.candidates import settings_plan
 from engine.bench.planning.plan import GOALS, Objective, Plan, Question
@@ -16,12 +16,12 @@ from engine.embedding.models import EMBEDDED_NAME
 from engine.models import ModelFile, embedded_model, list_models
 from engine.pool.placement import num_cores
 from engine.workbench import Workbench
-from pages.parts.benchmark import axis_rows, doing, plan_asked, plan_preview, plan_shelf
-from pages.parts.benchmark.plan_asked import PREFIX, number
+from pages.parts.benchmark import axis_rows, plan_preview, plan_shelf, task_button, workload_editor
+from pages.parts.benchmark.workload_editor import PREFIX, number
 from pages.parts.plain import plain
 
 OF, REST, KEPT, GIVEN = "plan_of", "plan_rest", "plan_kept", "plan_given"
-"""The question on the screen, what no field shows, and by question the plan as typed and the one it was made from."""
+"""Session state keys: the question shown, values without a field, and per question the plan as typed and its source."""
 
 OWN = ("rounds", "seed", "timeout_s", "measures_cold", "compares_answers", "goal", "may_change_answers")
 PRESETS: dict[Question, str] = {
@@ -40,7 +40,7 @@ PURPOSE: dict[Question, str] = {
 
 
 def show(bench: Workbench, question: Question) -> None:
-    """Draw the plan of a question; what was typed is kept for each of the five."""
+    """Draw the plan of a question; what was typed is remembered for each of the five questions."""
     _open(bench, question)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(PURPOSE[question], width="stretch")
@@ -60,7 +60,7 @@ def show(bench: Workbench, question: Question) -> None:
         if question == "python":
             _arms(bench)
         _fixed(question)
-        plan_asked.numbers(question)
+        workload_editor.numbers(question)
         _more(question)
     with grid.cell():
         if preview is not None:
@@ -68,7 +68,7 @@ def show(bench: Workbench, question: Question) -> None:
 
 
 def read() -> Plan:
-    """The plan on the screen, by the name typed or the one that it has of itself.
+    """Return the plan on the screen, with the name typed or else a derived one.
 
     Raises ConfigError naming what cannot be read.
     """
@@ -85,7 +85,7 @@ def read() -> Plan:
             "model": state[PREFIX + "model"] or "",
             "axes": axes,
             "pool": unvaried(rest["pool"], axes),
-            "workload": {**unvaried(rest["workload"], axes), **plan_asked.read(question, axes)},
+            "workload": {**unvaried(rest["workload"], axes), **workload_editor.read(question, axes)},
             "objective": objective,
             "budget_s": 60.0 * state[PREFIX + "budget_min"],
         }
@@ -95,9 +95,9 @@ def read() -> Plan:
 
 
 def fill(plan: Plan) -> None:
-    """Put a plan on the screen; only before the widgets are drawn, or in a callback.
+    """Put a plan on the screen; call only before the widgets are drawn, or in a callback.
 
-    Its name stays that of this plan: once something else is measured, it is called by that, or as is typed.
+    The plan keeps its name until it measures something else; then the name is derived from that, unless one is typed.
     """
     st.session_state.setdefault(GIVEN, {})[plan.question] = plan
     _put(replace(plan, name=""))
@@ -107,7 +107,7 @@ def _put(plan: Plan) -> None:
     state = st.session_state
     objective = Objective.from_dict(plan.objective)
     axis_rows.fill(plan.question, plan.axes)
-    plan_asked.fill(plan)
+    workload_editor.fill(plan)
     for name in OWN:
         state[PREFIX + name] = getattr(plan, name)
     state[PREFIX + "name"], state[PREFIX + "model"] = plan.name, plan.model
@@ -116,7 +116,7 @@ def _put(plan: Plan) -> None:
     state[PREFIX + "share"] = round(100 * objective.share)
     state[REST] = {
         "pool": dict(plan.pool),
-        "workload": {name: value for name, value in plan.workload.items() if name not in plan_asked.EDITED},
+        "workload": {name: value for name, value in plan.workload.items() if name not in workload_editor.EDITED},
     }
     state.setdefault(KEPT, {})[plan.question] = plan
     state[OF] = plan.question
@@ -159,11 +159,14 @@ def _file_name(path: str, file: ModelFile | None) -> str:
 
 
 def _arms(bench: Workbench) -> None:
-    """What would bring the ways of calling that cannot run here."""
-    for arm, told in missing_arms().items():
-        st.caption(f"{arm} is not here, so it is left out.")
-        doing.button(bench, told, "build", f"plan_build_{arm}", bench.bench.build_llama_bench)
-    doing.show(bench)
+    """Draw the buttons that build the ways of calling that are missing on this machine."""
+    for arm, missing in missing_arms().items():
+        if missing.can_be_built:
+            st.caption(f"{arm} is not installed, so it is left out.")
+            task_button.button(bench, missing.remedy, "build", f"plan_build_{arm}", bench.bench.build_llama_bench)
+        else:
+            st.caption(f"{arm} is left out: {plain(missing.remedy)}")
+    task_button.show(bench)
 
 
 def _goal() -> None:
@@ -180,7 +183,7 @@ def _goal() -> None:
 
 
 def _aim() -> None:
-    """Put the axes that matter for the goal on the screen."""
+    """Fill the screen with the axes that matter for the goal."""
     state = st.session_state
     fill(
         settings_plan(
@@ -196,13 +199,13 @@ def _aim() -> None:
 def _objective() -> None:
     st.caption("Good enough for a user")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        number("ttft_s", "First token within, s", 0.001, 3600.0, 0.5, Objective.__doc__ or "")
+        number("ttft_s", "First token within, s", 0.001, 3600.0, 0.5, "Longest wait that users accept")
         number("per_s", "At least, tok/s", 0.01, 100_000.0, 1.0, "Speed of each stream after its first token")
         number("share", "For, % of requests", 50, 100, 1, "How many requests must meet both")
 
 
 def _fixed(question: Question) -> None:
-    """What the plan fixes and no row shows; an axis of that name changes it."""
+    """Show the values that the plan fixes and no row shows; adding the axis makes one editable."""
     axes, known = dict.fromkeys(st.session_state[axis_rows.SHOWN]), axes_of(question)
     fixed = {name: value for part in st.session_state[REST].values() for name, value in unvaried(part, axes).items()}
     told = [known[name].show(value) for name, value in fixed.items() if name in known]
@@ -220,12 +223,19 @@ def _more(question: Question) -> None:
             "Name", key=PREFIX + "name", placeholder=name_of(kept, given), help="Found again under this name",
             persist_state="session",
         )  # fmt: skip
-        plan_asked.which(question)
+        workload_editor.which(question)
         if question not in ("users", "embedding"):
             _objective()
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-            number("seed", "Seed", 0, 1 << 31, 1, "Of the order of cells and of what they are asked")
-            number("timeout_s", "Longest sample, s", 1.0, 86_400.0, 10.0, "A sample that takes longer fails its cell")
+            number("seed", "Seed", 0, 1 << 31, 1, "Sets the order of configurations and their prompts")
+            number(
+                "timeout_s",
+                "Longest sample, s",
+                1.0,
+                86_400.0,
+                10.0,
+                "A longer sample fails its configuration",
+            )
             if "rate_per_s" in st.session_state[axis_rows.SHOWN]:
                 number("duration_s", "Requests arrive for, s", 0.1, 3600.0, 1.0, "Seconds of arrivals in a sample")
             if question == "embedding":
@@ -235,12 +245,12 @@ def _more(question: Question) -> None:
 
 
 def _also() -> None:
-    """What is measured or compared beside speed."""
+    """Draw the switches for what is measured or compared besides speed."""
     st.toggle(
         "Measure loading from disk", key=PREFIX + "measures_cold", persist_state="session",
-        help="Loads every cell once with its file out of the page cache",
+        help="Loads every configuration once with its file out of the page cache",
     )  # fmt: skip
     st.toggle(
         "Compare the answers", key=PREFIX + "compares_answers", persist_state="session",
-        help="Also asks fixed prompts and says how far the answers differ from those of the first cell",
+        help="Also asks fixed prompts and says how far the answers differ from those of the first configuration",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a plan will take, beside it before launch: time, memory, what it can tell apart, and what is refused."""
+"""Preview of a plan before launch: time, memory, smallest detectable difference, and refused configurations."""
 
 import math
 from collections.abc import Callable
@@ -6,12 +6,12 @@ from typing import Any
 
 import streamlit as st
 
-from engine.bench.planning.plan import Cell, Plan
+from engine.bench.planning.plan import Plan, PlannedCell
 from engine.bench.planning.preview import Preview, share_of
 from engine.errors import EngineError
 from engine.units import counted, duration, quantity
 from engine.workbench import Workbench
-from pages.parts.benchmark import plan_asked, sweep
+from pages.parts.benchmark import run_state, workload_editor
 from pages.parts.benchmark.axis_rows import Unreadable
 from pages.parts.labels import calm_sign
 from pages.parts.plain import plain
@@ -21,7 +21,7 @@ MARKED = "A value below cannot be read: it says there what is allowed."
 
 
 def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
-    """Draw the estimate and the one primary button; None where something has to be mended first, which is said."""
+    """Draw the estimate and the one primary button; return None and show the reason if the plan must be fixed first."""
     try:
         plan = read()
         preview = bench.bench.preview(plan)
@@ -35,7 +35,7 @@ def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
     st.button(
         f"Run · about {duration(preview.seconds)}", type="primary", icon=":material/play_arrow:", key="plan_run",
         shortcut="Ctrl+Enter", disabled=running is not None or len(preview.refused) == len(preview.cells),
-        on_click=sweep.start, args=(bench, read),
+        on_click=run_state.start, args=(bench, read),
     )  # fmt: skip
     if running is not None:
         st.caption("Another benchmark is running; this one can start when it has ended.")
@@ -46,7 +46,7 @@ def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
 
 
 def _offers(preview: Preview) -> None:
-    """Numbers of rounds that can give a verdict, where those of the plan cannot."""
+    """Draw buttons with numbers of rounds that suffice for a verdict, if those of the plan do not."""
     if preview.offers:
         with st.container(horizontal=True, gap="small"):
             for number, offer in enumerate(preview.offers):
@@ -58,12 +58,12 @@ def _offers(preview: Preview) -> None:
 
 
 def _use_rounds(rounds: int) -> None:
-    st.session_state[plan_asked.PREFIX + "rounds"] = rounds
+    st.session_state[workload_editor.PREFIX + "rounds"] = rounds
 
 
 @st.fragment(run_every=QUIETNESS_S)
 def _quietness(bench: Workbench) -> None:
-    """Whether the machine is quiet now: what disturbs a run is better known before it."""
+    """Show whether the machine is quiet now, so that disturbances are known before the run."""
     now = bench.bench.quietness()
     if bench.bench.running is None:
         said = plain(now.sentence) if now else "Looking whether the machine is quiet…"
@@ -77,9 +77,9 @@ def _figures(plan: Plan, preview: Preview) -> None:
         st.metric("Time", f"≈ {duration(preview.seconds)}", help="A guess that is refined while the run goes on")
         st.metric(
             "Samples", f"{preview.num_samples:,}",
-            help=f"{counted(num_able, 'cell')} × {counted(plan.rounds, 'round')}, and the control again and again",
+            help=f"{counted(num_able, 'configuration')} × {counted(plan.rounds, 'round')}, and the repeated control",
         )  # fmt: skip
-        st.metric("Memory", quantity(memory, "B") if memory else "–", help="What the largest cell takes")
+        st.metric("Memory", quantity(memory, "B") if memory else "–", help="What the largest configuration takes")
         st.metric(
             "Detects from", _least(preview.smallest_ratio),
             help="The smallest difference that four of five such runs would detect, at the noise usual here",
@@ -91,7 +91,7 @@ def _least(ratio: float) -> str:
 
 
 def cells(preview: Preview) -> None:
-    """One line a cell; what is refused says why, what is odd but allowed says so."""
+    """Draw one line per configuration, with the reason for a refusal, or a note on what is unusual but allowed."""
     has_remarks = any(cell.refusal or cell.notes for cell in preview.cells)
     rows = [_row(cell, preview, has_remarks) for cell in preview.cells]
     config = {
@@ -99,14 +99,14 @@ def cells(preview: Preview) -> None:
         "time": st.column_config.TextColumn(help="Loading and all rounds, as guessed"),
         "remark": st.column_config.TextColumn(width="large"),
     }
-    st.dataframe(rows, hide_index=True, column_config=config, alt="Cells of the plan")
+    st.dataframe(rows, hide_index=True, column_config=config, alt="Configurations of the plan")
 
 
-def _row(cell: Cell, preview: Preview, has_remarks: bool) -> dict[str, Any]:
+def _row(cell: PlannedCell, preview: Preview, has_remarks: bool) -> dict[str, Any]:
     memory = preview.memory_by_cell.get(cell.number)
     seconds = preview.seconds_by_cell.get(cell.number)
     row = {
-        "cell": cell.label,
+        "configuration": cell.label,
         "memory": "–" if memory is None else quantity(memory, "B"),
         "time": "refused" if cell.refusal else "–" if seconds is None else duration(seconds),
     }

@@ -1,4 +1,4 @@
-"""Plans by name: keep the one on the screen, open another, write one into a file or read it from one."""
+"""Saved plans by name: save the plan on the screen, open another, write one to a file or read one from a file."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from engine.bench.planning.plan import Plan
 from engine.bench.planning.plan_file import plan_from_json, plan_to_json
 from engine.errors import EngineError
 from engine.workbench import Workbench
-from pages.parts.benchmark import sweep
+from pages.parts.benchmark import run_state
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
@@ -18,7 +18,7 @@ Read = Callable[[], Plan]
 
 
 def show(bench: Workbench, read: Read, fill: Fill) -> None:
-    """A popover with the plans that were kept."""
+    """Draw a popover with the saved plans."""
     with st.popover("Plans", icon=":material/bookmarks:", key="shelf"):
         try:
             kept = bench.bench.plans()
@@ -48,7 +48,7 @@ def _line(bench: Workbench, name: str, values: dict[str, object], fill: Fill) ->
         )  # fmt: skip
         st.button(
             ":material/delete:", key=f"shelf_delete_{name}", type="tertiary", help="Delete this plan",
-            on_click=sweep.act, args=(lambda: bench.bench.delete_plan(name),),
+            on_click=run_state.act, args=(lambda: bench.bench.delete_plan(name),),
         )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def _this_one(bench: Workbench, read: Read) -> None:
     with st.container(horizontal=True, gap="small"):
         st.button(
             "Keep this plan", icon=":material/bookmark_add:", key="shelf_keep", disabled=not plan.name,
-            on_click=sweep.act, args=(lambda: bench.bench.save_plan(plan.name, plan),),
+            on_click=run_state.act, args=(lambda: bench.bench.save_plan(plan.name, plan),),
         )  # fmt: skip
         st.download_button(
             "As a file", plan_to_json(plan), f"{plan.name or plan.question}.plan.json",
@@ -69,15 +69,15 @@ def _this_one(bench: Workbench, read: Read) -> None:
 
 
 def _open(values: dict[str, object], fill: Fill) -> None:
-    sweep.act(lambda: _put(Plan.from_dict(values), fill))
+    run_state.act(lambda: _put(Plan.from_dict(values), fill))
 
 
 def _open_file(fill: Fill) -> None:
     uploaded = st.session_state[FILE]
     text = uploaded.getvalue().decode("utf-8", "replace")
-    sweep.act(lambda: _put(plan_from_json(text, uploaded.name), fill))
+    run_state.act(lambda: _put(plan_from_json(text, uploaded.name), fill))
 
 
 def _put(plan: Plan, fill: Fill) -> None:
     fill(plan)
-    sweep.show_plan(plan.question)
+    run_state.show_plan(plan.question)

@@ -1,21 +1,21 @@
-"""The chart of all quantisations of a model: speed and divergence over size."""
+"""Chart of all quantisations of a model: speed and divergence by file size."""
 
 import math
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from engine.bench.findings.quantisations import QuantisationFigures, Quantisations
+from engine.bench.analysis.quantisations import QuantisationFigures, Quantisations
 from engine.samples import METRICS_BY_NAME
 from engine.units import counted, digits, quantity, scale_of
 from pages.parts.benchmark.chart_pen import ACCENT, GREY, HEIGHT, Pen, bars, legend_below, strokes, style, wrapped
 
 LINE = 120
-"""Characters of a line of the title."""
+"""Characters per line of the title."""
 
 
 def quantisations(found: Quantisations) -> go.Figure:
-    """Speed at each number of sequences above, KL against the original below, by the size of the file."""
+    """Draw speed at each number of sequences (top) and KL divergence from the original (bottom), by file size."""
     files = sorted((file for file in found.files if math.isfinite(file.size.num_bytes)), key=_size)
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.1, row_heights=[0.62, 0.38])
     style(figure, "", height=HEIGHT + 200)
@@ -38,7 +38,7 @@ def quantisations(found: Quantisations) -> go.Figure:
 
 
 def _draw_speeds(figure: go.Figure, found: Quantisations, files: list[QuantisationFigures], per_byte: float) -> None:
-    """A line for each number of sequences."""
+    """Draw a line for each number of sequences."""
     metric = METRICS_BY_NAME[found.metric]
     speeds = [interval.value for file in files for interval in file.speeds.values()]
     scale = scale_of(metric.unit, max(speeds, default=1.0))

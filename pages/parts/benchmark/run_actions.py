@@ -1,18 +1,19 @@
-"""What can be done with a run that has ended: use it, go on with it, compare, copy, take away, rename, delete."""
+"""Actions on a run that has ended: use, continue, compare, copy, export, rename, delete."""
 
 from collections.abc import Callable
+from functools import partial
 
 import streamlit as st
 
-from engine.bench.findings import series
-from engine.bench.findings.rounds import round_s
-from engine.bench.findings.summary import CellSummary, Summary
+from engine.bench.analysis import series
+from engine.bench.analysis.rounds import round_s
+from engine.bench.analysis.summary import CellSummary, Summary
 from engine.bench.planning.plan import Plan
 from engine.reference import REFERENCE
 from engine.runs import RunRecord
 from engine.units import counted, duration
 from engine.workbench import Workbench
-from pages.parts.benchmark import doing, sweep
+from pages.parts.benchmark import run_state, task_button
 from pages.parts.plain import plain
 
 NAME = "run_name_"
@@ -24,23 +25,23 @@ DOWNLOADS = {
     "sidecar": ("What those rows leave out, JSON", "json", "application/json"),
 }
 OF_ANY_RUN = ("run", "csv")
-"""Of DOWNLOADS those that also tell of embedding."""
+"""The DOWNLOADS that embedding runs offer too."""
 
 Edit = Callable[[Plan], None]
 
 
 def show(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Advice, edit: Edit) -> None:
-    """Draw the row of buttons; the first of them is the page's one primary button. `edit` shows a plan."""
+    """Draw the row of buttons; the first is the page's one primary button. `edit` shows a plan."""
     is_free = bench.bench.running is None
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         _next(bench, run, summary, advice, is_free)
         if run.plan:
             st.button(
-                "Change the plan", icon=":material/tune:", key="run_edit", on_click=sweep.act,
+                "Change the plan", icon=":material/tune:", key="run_edit", on_click=run_state.act,
                 args=(lambda: _edit(run, edit),),
             )  # fmt: skip
             st.button(
-                "Run again", icon=":material/replay:", key="run_again", disabled=not is_free, on_click=sweep.start,
+                "Run again", icon=":material/replay:", key="run_again", disabled=not is_free, on_click=run_state.start,
                 args=(bench, lambda: Plan.from_dict(run.plan)),
             )  # fmt: skip
         st.page_link(
@@ -53,11 +54,11 @@ def show(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Advi
         if run.origin != REFERENCE:
             with st.popover("More", icon=":material/more_horiz:", key="run_manage"):
                 _manage(bench, run)
-    doing.show(bench, is_waiting=True)
+    task_button.show(bench, is_waiting=True)
 
 
 def of_cell(bench: Workbench, run: RunRecord, cell: CellSummary) -> None:
-    """What can be done with a cell that was chosen in the table."""
+    """Draw the actions on a configuration that was chosen in the table."""
     if not run.plan or not cell.metrics or run.question == "embedding":
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -72,13 +73,13 @@ def of_cell(bench: Workbench, run: RunRecord, cell: CellSummary) -> None:
 
 
 def _next(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Advice, is_free: bool) -> None:
-    """What most people do next with a run that was measured here."""
+    """Draw the most likely next step for a run that was measured on this machine."""
     if run.origin != "measured":
         return
     if run.status in ("stopped", "interrupted"):
         st.button(
             "Continue", type="primary", icon=":material/play_arrow:", key="run_resume", disabled=not is_free,
-            on_click=sweep.act, args=(lambda: bench.bench.resume(run.id),), help="What was measured stays",
+            on_click=run_state.act, args=(lambda: bench.bench.resume(run.id),), help="What was measured stays",
         )  # fmt: skip
     elif advice.more_rounds and summary.disturbance.is_mostly:
         _when_quiet(bench, run)
@@ -91,18 +92,18 @@ def _next(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Adv
 
 
 def _more_rounds(bench: Workbench, run: RunRecord, more: int, is_free: bool) -> None:
-    """Run as many rounds as would probably tell."""
+    """Draw a button that runs as many more rounds as are probably needed for a verdict."""
     time = more * round_s(run.samples)
     label = f"Run {counted(more, 'more round')}" + (f" · about {duration(time)}" if time == time else "")
     st.button(
-        label, type="primary", icon=":material/add:", key="run_more", disabled=not is_free, on_click=sweep.act,
+        label, type="primary", icon=":material/add:", key="run_more", disabled=not is_free, on_click=run_state.act,
         args=(lambda: bench.bench.add_rounds(run.id, more),),
     )  # fmt: skip
 
 
 def _when_quiet(bench: Workbench, run: RunRecord) -> None:
-    """Measure the same plan anew once the machine is quiet."""
-    doing.button(
+    """Draw a button that measures the same plan again once the machine is quiet."""
+    task_button.button(
         bench, "Run again when the machine is quiet", "notifications_paused", "run_when_quiet",
         lambda: bench.bench.start_when_quiet(Plan.from_dict(run.plan)),
         "Waits until other programs leave the processors alone, then measures the same plan as a new run",
@@ -111,7 +112,7 @@ def _when_quiet(bench: Workbench, run: RunRecord) -> None:
 
 
 def _embed_with(run: RunRecord, number: int) -> None:
-    """The Embeddings page with the model and the backend of a cell."""
+    """Draw a link to the Embeddings page with the model and the backend of a configuration."""
     settings = next(cell.settings for cell in run.cells if cell.number == number)
     asked = {name: str(settings[name]) for name in ("model", "backend") if name in settings}
     st.page_link("embeddings.py", label="Embed with these", icon=":material/check:", query_params=asked)
@@ -120,7 +121,7 @@ def _embed_with(run: RunRecord, number: int) -> None:
 def _use(bench: Workbench, run: RunRecord, cell: int, label: str, *, is_primary: bool = False) -> None:
     st.button(
         label, type="primary" if is_primary else "secondary", icon=":material/check:", key=f"run_use_{is_primary}",
-        on_click=sweep.act, args=(lambda: bench.bench.use(run.id, cell),),
+        on_click=run_state.act, args=(lambda: bench.bench.use(run.id, cell),),
         help="Keeps them as a profile of this model, and loads it with them",
     )  # fmt: skip
 
@@ -130,23 +131,23 @@ def _downloads(bench: Workbench, run: RunRecord) -> None:
         if run.question == "embedding" and kind not in OF_ANY_RUN:
             continue
         st.download_button(
-            label, lambda kind=kind: bench.bench.export(run.id, kind), f"run-{run.id}.{ending}", mime,
+            label, partial(bench.bench.export, run.id, kind), f"run-{run.id}.{ending}", mime,
             key=f"run_download_{kind}", type="tertiary", on_click="ignore",
         )  # fmt: skip
 
 
 def _manage(bench: Workbench, run: RunRecord) -> None:
-    """Another name, and the way out."""
+    """Draw the controls to rename or delete the run."""
     key = NAME + run.id
     st.text_input("Name", run.name, key=key, max_chars=NAME_CHARACTERS)
     st.button(
-        "Rename", icon=":material/edit:", key="run_rename", on_click=sweep.act,
+        "Rename", icon=":material/edit:", key="run_rename", on_click=run_state.act,
         args=(lambda: bench.bench.rename(run.id, st.session_state[key]),),
     )  # fmt: skip
-    st.button("Delete", icon=":material/delete:", key="run_delete", on_click=sweep.delete, args=(bench, run))
+    st.button("Delete", icon=":material/delete:", key="run_delete", on_click=run_state.delete, args=(bench, run))
 
 
 def _edit(run: RunRecord, edit: Edit) -> None:
     plan = Plan.from_dict(run.plan)
     edit(plan)
-    sweep.show_plan(plan.question)
+    run_state.show_plan(plan.question)

@@ -1,16 +1,17 @@
-"""The charts that say something about a run, the one that answers its question first."""
+"""Charts of a run under tabs, the one that answers its question first."""
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import plotly.graph_objects as go
 import streamlit as st
 
-from engine.bench.findings import series
-from engine.bench.findings.quantisations import has_quantisations, quantisations
-from engine.bench.findings.summary import Summary
-from engine.bench.findings.users import capacity
-from engine.bench.findings.waterfall import waterfall
+from engine.bench.analysis import series
+from engine.bench.analysis.capacity import capacity
+from engine.bench.analysis.quantisations import has_quantisations, quantisations
+from engine.bench.analysis.summary import Summary
+from engine.bench.analysis.time_breakdown import time_breakdown
 from engine.bench.planning.axes import AXES_BY_NAME
 from engine.errors import ConfigError
 from engine.pool.placement import num_cores
@@ -23,7 +24,7 @@ Make = Callable[[], go.Figure]
 
 
 def show(run: RunRecord, summary: Summary, metric: str) -> None:
-    """Draw one of them, chosen by tabs, and the samples by time under it; only what is open is made."""
+    """Draw one chart, chosen by tabs, and the samples by time below it; only the open chart is made."""
     found = available(run, summary, metric)
     if not found:
         return
@@ -37,7 +38,7 @@ def show(run: RunRecord, summary: Summary, metric: str) -> None:
 
 
 def available(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
-    """Names of tabs with what makes each chart, in the order of their use for this run; none without samples."""
+    """Return chart factories by tab name, the most useful for this run first; empty without samples."""
     cells = series.measured(summary, metric)
     if not cells:
         return {}
@@ -46,29 +47,29 @@ def available(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
     grid, threads = series.layouts(summary, metric), series.scaling(summary, metric)
     for axis in axes:
         label = _label(axis)
-        found[f"By {label.lower()}"] = lambda axis=axis, label=label: charts.lines(run, summary, axis, label, metric)
+        found[f"By {label.lower()}"] = partial(charts.lines, run, summary, axis, label, metric)
     if threads is not None:
         found["Threads"] = lambda: charts.scaling(run, threads, metric, num_cores())
     if grid is not None:
         found["Layouts"] = lambda: charts.layouts(grid, metric)
     for name, x_metric in (("Against latency", "tpot_s"), ("Against first token", "ttft_s")):
         if axes and metric not in ("tpot_s", "ttft_s") and any(x_metric in cell.metrics for cell in cells):
-            found[name] = lambda x=x_metric: charts.trade_off(run, summary, axes[0], x, metric)
+            found[name] = partial(charts.trade_off, run, summary, axes[0], x_metric, metric)
     if len(cells) > 1 and any("pss_bytes" in cell.metrics for cell in cells):
         found["Memory"] = lambda: charts.memory(run, summary, metric)
-    found["All cells"] = lambda: charts.cells(run, summary, metric)
+    found["All configurations"] = lambda: charts.cells(run, summary, metric)
     return {**found, **_bars(run)}
 
 
 def _answers(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
-    """The chart of a question that has one of its own."""
+    """Return the chart specific to the run's question, if it has one."""
     if run.question == "embedding":
         return _embedding(run, summary, metric)
     if run.question == "users":
         wanted = answers.objective_of(run)
         try:
             found = capacity(run, wanted)
-        except ConfigError:  # no number of users was measured, as the first line says
+        except ConfigError:  # no number of users was measured, as the run's sentence states
             return {}
         return {"Users": lambda: answer_charts.users(found, wanted)}
     if has_quantisations(run):
@@ -85,8 +86,8 @@ def _embedding(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]
 
 
 def _bars(run: RunRecord) -> dict[str, Make]:
-    found = waterfall(run)
-    return {"Where the time goes": lambda: answer_charts.waterfall(found)} if found.bars else {}
+    found = time_breakdown(run)
+    return {"Where the time goes": lambda: answer_charts.time_breakdown(found)} if found.bars else {}
 
 
 def _label(axis: str) -> str:

@@ -1,4 +1,4 @@
-"""Where and with what a run was measured, as words: one fact a name, sizes with their unit."""
+"""Machine and version facts of a run as text: one fact per name, sizes with their unit."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from pages.parts.units import size
 
 
 def facts(run: RunRecord) -> dict[str, str]:
-    """The machine's fingerprint and the versions by name; a fact within another stands behind its name."""
+    """Return machine fingerprint and versions as text by name; nested facts are prefixed with the outer name."""
     return dict(_told({**run.machine, **run.versions}))
 
 

@@ -1,4 +1,4 @@
-"""The newest runs: opens any, offers a new plan, and takes in files of other tools."""
+"""List of the newest runs: opens any of them, offers a new plan, and imports files of other tools."""
 
 import streamlit as st
 
@@ -6,7 +6,7 @@ from engine.bench.planning.plan import Question
 from engine.runs import RunRecord, RunSummary
 from engine.units import counted
 from engine.workbench import Workbench
-from pages.parts.benchmark import sweep
+from pages.parts.benchmark import run_state
 from pages.parts.plain import plain
 from pages.parts.units import moment
 
@@ -16,13 +16,13 @@ NAME_WIDTH, SENTENCE_WIDTH = 32, 36
 
 
 def show(bench: Workbench, question: Question, run: RunRecord | None) -> None:
-    """Draw the list, and what begins a new entry of it."""
-    runs = sweep.recent(bench)
+    """Draw the list, with the buttons for a new plan and for import."""
+    runs = run_state.recent(bench)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption("Recent runs" if runs else "No runs yet.", width="content")
         if run is not None:
             st.button(
-                "New plan", icon=":material/add:", type="tertiary", key="run_new", on_click=sweep.show_plan,
+                "New plan", icon=":material/add:", type="tertiary", key="run_new", on_click=run_state.show_plan,
                 args=(question,),
             )  # fmt: skip
         _import(bench)
@@ -31,37 +31,42 @@ def show(bench: Workbench, question: Question, run: RunRecord | None) -> None:
             is_shown = run is not None and run.id == one.id
             st.button(
                 _label(one), key=f"run_open_{one.id}", type="secondary" if is_shown else "tertiary",
-                on_click=sweep.show_run, args=(one.id,),
+                on_click=run_state.show_run, args=(one.id,),
             )  # fmt: skip
 
 
 def interrupted(bench: Workbench, run: RunRecord | None) -> None:
-    """Runs that ended with the program, which can go on where they were."""
-    for one in sweep.interrupted(bench):
+    """Draw the runs that were interrupted when the program ended and can be continued."""
+    for one in run_state.interrupted(bench):
         if run is None or run.id != one.id:
-            name = plain(one.name or sweep.ASKED.get(one.question, one.question), NAME_WIDTH)
+            name = plain(one.name or run_state.ASKED.get(one.question, one.question), NAME_WIDTH)
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                 told = f"{name} was interrupted after {counted(one.num_samples, 'sample')} and can be continued."
                 st.caption(told, width="content")
                 st.button(
-                    "Open it", key=f"run_interrupted_{one.id}", type="tertiary", on_click=sweep.show_run,
+                    "Open it", key=f"run_interrupted_{one.id}", type="tertiary", on_click=run_state.show_run,
                     args=(one.id,),
                 )  # fmt: skip
 
 
 def undo(bench: Workbench) -> None:
-    """The way back for the run that this tab deleted last."""
-    if st.session_state.get(sweep.DELETED):
+    """Offer to undo this tab's last deletion of a run."""
+    if st.session_state.get(run_state.DELETED):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption("The run was deleted.", width="content")
             st.button(
-                "Undo", icon=":material/undo:", type="tertiary", key="run_undo", on_click=sweep.undelete, args=(bench,)
+                "Undo",
+                icon=":material/undo:",
+                type="tertiary",
+                key="run_undo",
+                on_click=run_state.undelete,
+                args=(bench,),
             )
 
 
 def _label(one: RunSummary) -> str:
-    """The name, and in grey the sentence, how it ended and when."""
-    name = plain(one.name or sweep.ASKED.get(one.question, one.question), NAME_WIDTH)
+    """Return the name of a run and, in grey, its sentence, status and time."""
+    name = plain(one.name or run_state.ASKED.get(one.question, one.question), NAME_WIDTH)
     status = "" if one.status == "done" else one.status
     facts = [plain(one.sentence, SENTENCE_WIDTH), status, moment(one.created_at)]
     return f"{name} :gray[{' · '.join(fact for fact in facts if fact)}]"
@@ -79,4 +84,4 @@ def _import(bench: Workbench) -> None:
 
 def _take_in(bench: Workbench) -> None:
     file = st.session_state[FILE]
-    sweep.act(lambda: sweep.show_run(bench.bench.import_file(file.name, file.getvalue())))
+    run_state.act(lambda: run_state.show_run(bench.bench.import_file(file.name, file.getvalue())))

@@ -1,13 +1,13 @@
-"""The cells of a run as a table: medians with intervals, and the verdict as an arrow and a word in its colour."""
+"""Table of a run's configurations: medians with intervals, and verdicts as an arrow and a coloured word."""
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
 
-from engine.bench.findings.summary import CellSummary, Summary
+from engine.bench.analysis.summary import CellSummary, Summary
 from engine.samples import METRICS_BY_NAME
 from engine.units import counted
 from pages.parts import address, number_columns
@@ -47,17 +47,19 @@ FACTS = {
         "rank_correlation": ("order of pairs", "rank correlation"),
     },
 }
-"""Of each group the facts of a cell, with words and unit. Agreement: with the vectors of float32, over the sentences
-that ship."""
+"""The facts of a configuration in each group, with label and unit.
+
+Agreement is with the vectors of float32, over the sentences that ship.
+"""
 
 GROUP, UNTRIED, TABLE = "run_table_group", "run_table_untried", "run_table"
 MOST_ROWS_AUTO, MOST_ROWS_SHOWN, ROW_HEIGHT = 9, 15, 35
 
 
 def show(summary: Summary, run_id: str) -> int | None:
-    """Draw the table of a run; gives the number of the cell that a person chose in it.
+    """Draw the table of a run; return the number of the configuration selected in it, or None.
 
-    Each run has a table of its own: one table would keep the widths of its columns and what is chosen in it.
+    Each run has a table of its own, because a shared one would keep its column widths and selection.
     """
     groups = [name for name in (*GROUPS, *FACTS) if _has_own(name, summary)]
     asked = st.query_params.get("columns")
@@ -69,27 +71,33 @@ def show(summary: Summary, run_id: str) -> int | None:
             st.segmented_control(
                 "Columns", groups, required=True, label_visibility="collapsed", **address.bound("columns", GROUP, group)
             )
-        if tried and num_untried and not st.toggle(f"Show {counted(num_untried, 'cell')} not measured", key=UNTRIED):
+        if (
+            tried
+            and num_untried
+            and not st.toggle(f"Show {counted(num_untried, 'configuration')} not measured", key=UNTRIED)
+        ):
             summary = replace(summary, cells=tuple(tried))
     table = frame(summary, group)
     shown = table.style.apply(_colours(summary), subset=["verdict"]) if "verdict" in table else table
-    height = "auto" if len(table) <= MOST_ROWS_AUTO else ROW_HEIGHT * (min(len(table), MOST_ROWS_SHOWN) + 1) + 3
+    height: int | Literal["auto"] = (
+        "auto" if len(table) <= MOST_ROWS_AUTO else ROW_HEIGHT * (min(len(table), MOST_ROWS_SHOWN) + 1) + 3
+    )
     event = st.dataframe(
         shown, hide_index=True, height=height, key=f"{TABLE}_{run_id}", on_select="rerun", selection_mode="single-row",
-        column_config=verdict_columns.config(table, "cell"), alt="Cells of the run",
+        column_config=verdict_columns.config(table, "configuration"), alt="Configurations of the run",
     )  # fmt: skip
     rows = event.selection.rows
     return summary.cells[rows[0]].number if rows and rows[0] < len(summary.cells) else None
 
 
 def is_tried(cell: CellSummary) -> bool:
-    """False where nothing was measured of a cell and nothing went wrong with it: a search left it out."""
+    """Return False if a configuration has neither measurements nor a failure: a search left it out."""
     return bool(cell.metrics) or cell.status in ("failed", "refused")
 
 
 def frame(summary: Summary, group: str) -> pd.DataFrame:
-    """One row a cell in the order of their numbers: its verdict, and the columns of the group."""
-    table: dict[str, list[Any]] = {"cell": [cell.label or "the one cell" for cell in summary.cells]}
+    """Return one row per configuration in order of number: its verdict, and the columns of the group."""
+    table: dict[str, list[Any]] = {"configuration": [cell.label or "the only configuration" for cell in summary.cells]}
     if any(cell.verdict for cell in summary.cells):
         table["verdict"] = [verdict_of(cell, summary) for cell in summary.cells]
     for label, values in _columns_of(group, summary).items():
@@ -100,7 +108,7 @@ def frame(summary: Summary, group: str) -> pd.DataFrame:
 
 
 def verdict_of(cell: CellSummary, summary: Summary) -> str:
-    """The verdict in words: an arrow, the word, and by how much."""
+    """Return the verdict in words: an arrow, the word, and the ratio."""
     if cell.status in ("failed", "refused"):
         return cell.status
     if cell.verdict is None:
@@ -109,20 +117,20 @@ def verdict_of(cell: CellSummary, summary: Summary) -> str:
 
 
 def _colours(summary: Summary) -> Any:
-    """Styles of the verdict column."""
+    """Return a function that styles the verdict column."""
     found = verdict_columns.styles([cell.verdict for cell in summary.cells], METRICS_BY_NAME[summary.main_metric])
     return lambda _column: found
 
 
 def _has_own(group: str, summary: Summary) -> bool:
-    """Whether any cell has a figure of the group."""
+    """Return True if any configuration has a value in the group."""
     if group in FACTS:
         return bool(_columns_of(group, summary))
     return any(name in cell.metrics for cell in summary.cells for name in GROUPS[group])
 
 
 def _columns_of(group: str, summary: Summary) -> dict[str, list[Any]]:
-    """Values by column label, each metric followed by its interval; columns that no cell has are left out."""
+    """Return values by column label, each metric followed by its interval; columns without any value are left out."""
     columns: dict[str, list[Any]] = {}
     if group in FACTS:
         for name, (label, unit) in FACTS[group].items():

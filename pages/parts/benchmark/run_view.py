@@ -1,4 +1,4 @@
-"""A run that has ended: one sentence to act on, its figures, charts, cells, what limits it, and what to do next."""
+"""View of a run that has ended: its sentence, figures, charts, configurations, limits and next actions."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import streamlit as st
 
-from engine.bench.findings import series
-from engine.bench.findings.summary import CellSummary, Summary, summarise
+from engine.bench.analysis import series
+from engine.bench.analysis.summary import CellSummary, Summary, summarise
 from engine.errors import EngineError
 from engine.models import read_model
 from engine.runs import RunRecord
@@ -15,7 +15,7 @@ from engine.samples import METRICS_BY_NAME
 from engine.units import counted
 from engine.workbench import Workbench
 from pages.parts import address
-from pages.parts.benchmark import answers, embedding_view, limits_view, run_actions, run_charts, run_table, sweep
+from pages.parts.benchmark import answers, embedding_view, limits_view, run_actions, run_charts, run_state, run_table
 from pages.parts.benchmark.run_facts import facts
 from pages.parts.plain import plain
 from pages.parts.units import moment
@@ -27,8 +27,8 @@ ENDED = {"stopped": "stopped", "interrupted": "interrupted", "failed": "failed",
 def show(bench: Workbench, run: RunRecord, edit: run_actions.Edit) -> None:
     """Draw a run; `edit` puts its plan on the screen."""
     metric, baseline = _judged(run)
-    key = (run.id, run.status, len(run.samples), int(run.samples["is_replaced"].sum()), metric, baseline)
-    summary = _summarised(key, run)
+    state = (run.id, run.status, len(run.samples), int(run.samples["is_replaced"].sum()))
+    summary = _summarised(state, metric, baseline, run)
     st.caption(_origin(run, summary))
     advice = series.advice(run, summary)
     answers.show(answers.answer(run, summary, advice.cell))
@@ -50,17 +50,16 @@ def show(bench: Workbench, run: RunRecord, edit: run_actions.Edit) -> None:
 
 
 def _judged(run: RunRecord) -> tuple[str | None, int | None]:
-    """Metric and baseline: of the address where this run has them, else of what its question found."""
-    metric, baseline = st.query_params.get("metric"), st.query_params.get("baseline")
+    """Return metric and baseline: those of the URL if the run has them, else those of the run's outcome."""
+    metric, baseline = st.query_params.get("metric"), st.query_params.get("baseline", "")
     is_measured = metric in METRICS_BY_NAME and bool(np.isfinite(run.samples[metric]).any())
     numbers = {str(cell.number): cell.number for cell in run.cells}
     return metric if is_measured else run.outcome.get("metric"), numbers.get(baseline, run.outcome.get("default"))
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _summarised(key: tuple[object, ...], _run: RunRecord) -> Summary:
-    """By another metric or against another cell than the run itself, its own sentence does not hold."""
-    *_, metric, baseline = key
+def _summarised(state: tuple[object, ...], metric: str | None, baseline: int | None, _run: RunRecord) -> Summary:
+    """Summarise a run; under another metric or baseline than its own, its stored outcome and sentence do not apply."""
     is_own = (metric, baseline) == (_run.outcome.get("metric"), _run.outcome.get("default"))
     return summarise(_run if is_own else replace(_run, outcome={}), main_metric=metric, baseline=baseline)
 
@@ -68,7 +67,7 @@ def _summarised(key: tuple[object, ...], _run: RunRecord) -> Summary:
 def _origin(run: RunRecord, summary: Summary) -> str:
     num_disturbed = summary.disturbance.num
     facts = [
-        run.name or sweep.ASKED.get(run.question, run.question),
+        run.name or run_state.ASKED.get(run.question, run.question),
         _model(run.plan.get("model", "")),
         moment(run.created_at),
         "" if run.origin == "measured" else f"from {run.origin}",
@@ -80,7 +79,7 @@ def _origin(run: RunRecord, summary: Summary) -> str:
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def _model(path: str) -> str:
-    """The file that was measured; one of random weights is marked."""
+    """Return the name of the file that was measured; a synthetic one, of random weights, is marked."""
     try:
         is_synthetic = bool(path) and read_model(path).is_synthetic
     except EngineError:
@@ -89,13 +88,13 @@ def _model(path: str) -> str:
 
 
 def _limited(summary: Summary, number: int | None) -> CellSummary | None:
-    """The cell whose limits are told: the one to use, else the fastest."""
+    """Return the configuration whose limits are shown: the recommended one, else the fastest."""
     measured = series.measured(summary, summary.main_metric)
     return summary.cell(number) or (series.best_of(measured, summary.main_metric) if measured else None)
 
 
 def _as_good(run: RunRecord, summary: Summary) -> None:
-    """The flat optimum of a search: settings that are as good as the best."""
+    """Show the flat optimum of a search: settings that are as good as the best."""
     labels = {cell.number: cell.label for cell in summary.cells}
     flat = [labels[number] for number in run.outcome.get("flat", ()) if number in labels]
     if len(flat) > 1:
@@ -103,7 +102,7 @@ def _as_good(run: RunRecord, summary: Summary) -> None:
 
 
 def _choices(run: RunRecord, summary: Summary) -> None:
-    """By which metric the cells are judged, and against which of them."""
+    """Draw the choice of the metric and of the baseline for the verdicts."""
     measured = [name for name in METRICS_BY_NAME if any(name in cell.metrics for cell in summary.cells)]
     labels = {cell.number: cell.label for cell in summary.cells if cell.metrics}
     if len(labels) < 2:
@@ -120,7 +119,7 @@ def _choices(run: RunRecord, summary: Summary) -> None:
 
 
 def _machine(run: RunRecord) -> None:
-    """Where and with what it was measured."""
+    """Draw the machine and the versions that the run was measured with."""
     with st.expander("Machine and versions", key="run_machine"):
         rows = [{"what": name, "value": value} for name, value in facts(run).items()]
         st.dataframe(rows, hide_index=True, alt="Machine and versions of the run")

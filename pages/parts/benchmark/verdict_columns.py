@@ -1,4 +1,4 @@
-"""Columns of metrics in tables: medians with their intervals, and verdicts as an arrow and a word in its colour."""
+"""Table columns of metrics: medians with their intervals, and verdicts as an arrow and a coloured word."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pandas as pd
 import streamlit as st
 
-from engine.bench.findings.summary import words_of
+from engine.bench.analysis.summary import words_of
 from engine.samples import METRICS_BY_NAME, Metric
 from engine.stats import Interval, Verdict
 from engine.units import counted, digits, scale_of
@@ -23,14 +23,14 @@ FORMULAS = {metric.label: metric.formula for metric in METRICS_BY_NAME.values()}
 
 
 def kind_of(verdict: Verdict, metric: Metric) -> Kind:
-    """Whether a verdict is good news, bad news, the same, or open."""
+    """Classify a verdict as good, bad, same or open."""
     better, worse = words_of(metric)
     kinds: dict[str, Kind] = {better: "good", worse: "bad", "same": "same"}
     return kinds.get(verdict.word, "open")
 
 
 def words(verdict: Verdict, metric: Metric) -> str:
-    """A verdict as an arrow, the word, and by how much."""
+    """Return a verdict as an arrow, the word, and the ratio."""
     kind = kind_of(verdict, metric)
     if kind == "open":
         seen = f"{verdict.ratio.value:.2f} ×" if verdict.ratio.num else "not enough data"
@@ -42,14 +42,14 @@ def words(verdict: Verdict, metric: Metric) -> str:
 
 
 def styles(verdicts: Sequence[Verdict | None], metric: Metric) -> list[str]:
-    """The style of each verdict's field, in the colours of the theme that the browser shows."""
+    """Return the style of each verdict's field, in the colours of the browser's current theme."""
     shades = COLOURS[st.context.theme.type or "light"]
     kinds = [kind_of(verdict, metric) if verdict else None for verdict in verdicts]
     return [f"color: {shades[kind]}" if kind in shades else "" for kind in kinds]
 
 
 def measured(metric: Metric, intervals: Sequence[Interval | None]) -> dict[str, list[Any]]:
-    """A metric's column followed by that of its intervals; none where nobody has a value."""
+    """Return a metric's column followed by that of its intervals; empty if there is no value."""
     values = [interval.value if interval else math.nan for interval in intervals]
     columns: dict[str, list[Any]] = {**number_columns.scaled(metric.label, metric.unit, values)}
     if columns:
@@ -58,12 +58,12 @@ def measured(metric: Metric, intervals: Sequence[Interval | None]) -> dict[str, 
 
 
 def config(table: pd.DataFrame, pinned: str) -> dict[str, Any]:
-    """How the columns are shown, with the formula of a metric behind its heading; `pinned` stays in sight."""
+    """Return the column configuration, with each metric's formula in its heading's help; `pinned` is always visible."""
     return {pinned: st.column_config.TextColumn(pinned=True), **number_columns.formats(table, FORMULAS)}
 
 
 def _bounds(interval: Interval | None, unit: str, values: Sequence[float]) -> str:
-    """Both ends of an interval, in the unit of its column."""
+    """Return both ends of an interval, in the unit of its column."""
     if interval is None or not math.isfinite(interval.low + interval.high):
         return ""
     factor = scale_of(unit, max(abs(value) for value in values if math.isfinite(value))).factor

@@ -1,4 +1,4 @@
-"""A run while it is measured: how far it is, the cell at work, samples as they come, and how quiet the machine is."""
+"""Live view of a run: progress, the current configuration, samples so far, and how quiet the machine is."""
 
 import math
 from collections.abc import Mapping
@@ -6,26 +6,26 @@ from pathlib import Path
 
 import streamlit as st
 
-from engine.bench.findings.summary import summarise
-from engine.bench.measuring.surroundings import OTHER_SHARE, STEAL_SHARE
+from engine.bench.analysis.summary import summarise
+from engine.bench.measurement.system_noise import OTHER_SHARE, STEAL_SHARE
 from engine.pool.placement import num_cores
 from engine.runs import RunRecord
 from engine.units import cores, percent, quantity
 from engine.workbench import Workbench
 from pages.parts import job_tray
-from pages.parts.benchmark import charts, sweep
+from pages.parts.benchmark import charts, run_state
 from pages.parts.labels import calm_sign
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
-# None faster: whatever is drawn takes processor time from what is measured.
+# No faster, because drawing takes processor time from the measurement.
 REFRESH_S = 2.0
 REDRAW_S = 5.0
 DRAWN = "watch_drawn"
 
 
 def in_seconds(value: float) -> str:
-    """Seconds with their unit."""
+    """Return seconds with their unit."""
     return quantity(value, "s")
 
 
@@ -38,11 +38,12 @@ LIGHTS = (
 
 
 def show(bench: Workbench, run: RunRecord) -> None:
-    """Draw a running benchmark and follow it; once it has ended the whole page is drawn again."""
+    """Draw a running benchmark and follow it; once it has ended the whole page is redrawn."""
     st.caption(plain(" · ".join(part for part in (run.name, Path(run.plan.get("model", "")).name) if part)))
     _follow(bench, run.id, {cell.number: cell.label for cell in run.cells})
     st.button(
-        "Stop", type="primary", icon=":material/stop:", key="watch_stop", on_click=sweep.act, args=(bench.bench.stop,),
+        "Stop", type="primary", icon=":material/stop:", key="watch_stop",
+        on_click=run_state.act, args=(bench.bench.stop,),
         help="At once; what was measured so far is kept, and the run can be continued",
     )  # fmt: skip
     st.caption("While it measures, the model in the model bar waits: a trial may run after the current sample.")
@@ -63,12 +64,12 @@ def _follow(bench: Workbench, run_id: str, labels: Mapping[int, str]) -> None:
         notice(
             f"{running.failure}\nSamples stay in memory, and are kept when the run ends and the history works again."
         )
-    _lights(running.lights)
+    _lights(running.noise)
 
 
 @st.fragment(run_every=REDRAW_S)
 def _samples(bench: Workbench, run_id: str) -> None:
-    """The samples of each cell so far; made anew only where one has come."""
+    """Draw the samples of each configuration so far; the chart is rebuilt only after a new sample."""
     running = bench.bench.running
     if running is None or running.progress.done == 0:
         st.caption("The first sample comes once the model is loaded and warm.")
@@ -76,16 +77,18 @@ def _samples(bench: Workbench, run_id: str) -> None:
     key = (run_id, running.progress.done)
     if st.session_state.get(DRAWN, (None, None))[0] != key:
         run = bench.bench.run(run_id)
+        if run is None:
+            return
         summary = summarise(run)
         st.session_state[DRAWN] = key, charts.cells(run, summary, summary.main_metric, title="So far, by median")
     charts.draw(st.session_state[DRAWN][1], "watch_cells")
 
 
-def _lights(lights: Mapping[str, float]) -> None:
-    """What else the machine did during the last sample, each with a sign: calm, disturbing, or only told."""
+def _lights(noise: Mapping[str, float]) -> None:
+    """Show other activity of the machine during the last sample, marked calm, disturbing or informative only."""
     with st.container(horizontal=True, gap="medium"):
         for label, name, show_value, limit, told in LIGHTS:
-            value = lights.get(name, math.nan)
+            value = noise.get(name, math.nan)
             is_calm = None if math.isnan(value) or math.isinf(limit) else value <= limit
             figure = "not measured here" if math.isnan(value) else show_value(value)
             st.caption(f"{calm_sign(is_calm)} {label} {figure}", help=told, width="content")

@@ -1,4 +1,4 @@
-"""How alike the answers of the arms are in meaning: against the first arm, and each with each."""
+"""Semantic similarity of the variants' answers: against the first variant, and for every pair."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ import streamlit as st
 
 from engine.results import Floats
 from engine.workbench import Workbench
-from engine.workbench.meaning_slot import SPEC
+from engine.workbench.semantic_index import SPEC
 from engine.workbench.similarity import cosines
 from pages.parts.address import put
 from pages.parts.embeddings import waiting
@@ -23,7 +23,7 @@ HELP = (
 
 
 class Said(NamedTuple):
-    """What an arm says: its label, the id of the trial, and the text."""
+    """The answer of a variant: its label, the id of the trial, and the text."""
 
     label: str
     trial_id: str
@@ -31,15 +31,15 @@ class Said(NamedTuple):
 
 
 def control() -> None:
-    """Whether the meanings are compared; the model is only loaded for that."""
+    """Draw the switch for the comparison of meanings; the model is loaded only if it is on."""
     st.session_state[KEY] = _is_on()
     st.toggle("Meaning", key=KEY, on_change=lambda: put(NAME, ON if st.session_state[KEY] else ""), help=HELP)
 
 
 def show(bench: Workbench, arms: Sequence[Said]) -> Mapping[str, str]:
-    """How alike each answer is to the first, in words, by trial id; nothing unless it is asked for.
+    """Return by trial id how similar each answer is to the first, as text; empty if switched off.
 
-    Of more than two answers, each with each is drawn here.
+    With more than two answers, a table of all pairs is drawn as well.
     """
     said = [arm for arm in arms if arm.text.strip()]
     if not _is_on() or len(said) < 2:
@@ -62,7 +62,7 @@ def _is_on() -> bool:
 
 
 def _vectors(bench: Workbench, said: Sequence[Said]) -> Floats | None:
-    """From the history, where all of them were read, else computed now."""
+    """Return the vectors from the history if it has all of them, else compute them now."""
     kept = bench.history.vectors.of_outputs([arm.trial_id for arm in said]) if bench.history else {}
     if len(kept) == len(said):
         return np.stack([kept[arm.trial_id] for arm in said])

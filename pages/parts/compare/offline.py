@@ -1,4 +1,4 @@
-"""A comparison as one file that opens offline: sentence, table and charts, light or dark as the reader's system is."""
+"""Comparison as one HTML file that works offline: sentence, table and charts, light or dark as the reader's system."""
 
 import html
 import json
@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 import streamlit as st
 from plotly.offline import get_plotlyjs
 
-from engine.bench.findings.comparison import Comparison
-from engine.bench.findings.summary import TABLE_METRICS
+from engine.bench.analysis.comparison import Comparison
+from engine.bench.analysis.summary import TABLE_METRICS
 from engine.units import digits
 from pages.parts.benchmark.chart_pen import COLOURS, RAMP
 from pages.parts.compare import run_entries
@@ -20,7 +20,7 @@ from pages.parts.labels import one_line
 
 HERE = Path(__file__).parent
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-"""What the file may do in a browser: nothing that is not in it."""
+"""Content security policy of the file: a browser loads nothing from outside the file."""
 
 STYLES = {
     "background": "backgroundColor",
@@ -30,14 +30,14 @@ STYLES = {
     "good": "greenTextColor",
     "bad": "orangeTextColor",
 }
-"""Variables of the style sheet, and the option of the workbench's theme that each takes."""
+"""CSS variables, and the option of the workbench's theme that each is set from."""
 
 CLASSES = {"↑": "good", "↓": "bad"}
 LAYOUT = {"template": "none", "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 
 
 def comparison_html(comparison: Comparison, figures: Sequence[go.Figure]) -> bytes:
-    """The file; it asks nothing of any network, and every text of people and models in it is text."""
+    """Return the file; it makes no network requests, and all text from people and models in it is escaped."""
     now = datetime.now(UTC)
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -63,7 +63,7 @@ def _text(text: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON that ends no element of the page."""
+    """Return JSON in which no text can close an HTML element of the page."""
     return json.dumps(value).replace("<", "\\u003c")
 
 
@@ -72,7 +72,7 @@ def _option(theme: str, name: str) -> Any:
 
 
 def _variables() -> str:
-    """The theme's colours as variables of the style sheet."""
+    """Return the theme's colours as CSS variables."""
     light, dark = (
         "".join(f"--{name}:{_option(theme, option)};" for name, option in STYLES.items() if _option(theme, option))
         for theme in ("light", "dark")
@@ -81,7 +81,7 @@ def _variables() -> str:
 
 
 def _themes() -> dict[str, Any]:
-    """For each theme the colours that stand for the marks which charts are drawn in, and that of their text."""
+    """Return for each theme its replacement for every colour that charts are drawn with, and its text colour."""
     found = {}
     for theme in ("light", "dark"):
         own = [*(_option(theme, "chartCategoricalColors") or ()), *(_option(theme, "chartSequentialColors") or ())]
@@ -106,7 +106,7 @@ def _same(comparison: Comparison) -> str:
 
 
 def _machines(comparison: Comparison) -> str:
-    """Where and with what each run was measured."""
+    """Return the machine and the versions of each run as an HTML table."""
     table = run_entries.machines(comparison)
     return "<h2>Machines and versions</h2>" + _rows(table.columns, table.itertuples(index=False, name=None))
 

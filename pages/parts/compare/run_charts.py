@@ -1,12 +1,12 @@
-"""The charts of compared runs under tabs; which is open, and what a scatter has on its axes, stands in the address."""
+"""Charts of compared runs under tabs; the open tab and the axes of the scatter chart are in the URL."""
 
 from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
 import streamlit as st
 
-from engine.bench.findings.comparison import Comparison
-from engine.bench.findings.entries import label_of
+from engine.bench.analysis.comparison import Comparison
+from engine.bench.analysis.entries import label_of
 from engine.samples import METRICS_BY_NAME
 from pages.parts import address
 from pages.parts.benchmark import charts
@@ -23,7 +23,7 @@ Make = Callable[[], go.Figure]
 
 
 def show(comparison: Comparison) -> None:
-    """Draw one of the charts, chosen by tabs; only what is open is made."""
+    """Draw one of the charts, chosen by tabs; only the open one is made."""
     axes = axes_of(comparison)
     found = available(comparison, axes)
     asked = st.query_params.get("chart")
@@ -37,12 +37,12 @@ def show(comparison: Comparison) -> None:
 
 
 def figures(comparison: Comparison, axes: Axes) -> list[go.Figure]:
-    """The charts of a file to take away: as on the screen, without the one on request."""
+    """Return the charts for an exported file: those on the screen, except the one made on request."""
     return [make() for name, make in available(comparison, axes).items() if name != ON_REQUEST]
 
 
 def available(comparison: Comparison, axes: Axes) -> dict[str, Make]:
-    """Names of tabs with what makes each chart."""
+    """Return chart factories by tab name."""
     found: dict[str, Make] = {
         SCATTER: lambda: scatter(comparison, axes),
         "Samples": lambda: run_figures.samples(comparison),
@@ -56,7 +56,10 @@ def available(comparison: Comparison, axes: Axes) -> dict[str, Make]:
 
 
 def axes_of(comparison: Comparison) -> Axes:
-    """The axes of the address, else what differs: by the setting in numbers with most values, coloured by another."""
+    """Return the axes in the URL, else defaults from the settings that differ.
+
+    By default, the numeric setting with the most values is the x axis, and another setting gives the colour.
+    """
     differing = comparison.differing
     values = {name: run_pen.values_of(comparison.entries, name) for name in differing}
     numeric = [name for name in differing if all(map(run_pen.is_number, values[name]))]
@@ -70,7 +73,7 @@ def axes_of(comparison: Comparison) -> Axes:
 
 def _asked(name: str, options: Sequence[str], default: str) -> str:
     value = st.query_params.get(name)
-    return value if value in options else default
+    return value if value is not None and value in options else default
 
 
 def _choose_axes(comparison: Comparison, axes: Axes) -> None:
@@ -85,7 +88,7 @@ def _choose_axes(comparison: Comparison, axes: Axes) -> None:
 
 
 def _across(comparison: Comparison) -> list[str]:
-    """What may be across: the settings that differ (the model where none does), and every other metric."""
+    """Return the options for the x axis: the settings that differ (the model if none does), and every other metric."""
     metrics = [name for name in comparison.measured if name != comparison.main_metric]
     return [*(comparison.differing or ("model",)), *metrics]
 

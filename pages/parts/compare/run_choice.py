@@ -1,12 +1,12 @@
-"""Which runs and cells are compared, by what and against which: all of it stands in the address."""
+"""Selection of the compared runs and configurations, the metric and the baseline; all of it is in the URL."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import streamlit as st
 
-from engine.bench.findings.comparison import Comparison
-from engine.bench.findings.entries import key_of
+from engine.bench.analysis.comparison import Comparison
+from engine.bench.analysis.entries import key_of
 from engine.errors import EngineError
 from engine.reference import reference_runs
 from engine.runs import RunRecord, RunSummary
@@ -14,7 +14,7 @@ from engine.samples import METRICS_BY_NAME
 from engine.units import counted
 from engine.workbench import Workbench
 from pages.parts import address
-from pages.parts.benchmark.sweep import ASKED
+from pages.parts.benchmark.run_state import ASKED
 from pages.parts.labels import distinct
 from pages.parts.notice import notice
 from pages.parts.units import moment
@@ -27,7 +27,7 @@ MOST_RUNS, MOST_CELLS = 20, 200
 
 
 def open_runs(bench: Workbench) -> list[RunRecord]:
-    """The runs of the address, else those this tab compared before, else the newest; what is not here is said."""
+    """Return the runs in the URL, else those this tab compared last, else the newest; missing runs are reported."""
     if "runs" not in st.query_params:
         st.query_params.from_dict(st.session_state.get(KEPT, {"runs": ""}))
     st.session_state[KEPT] = st.query_params.to_dict()
@@ -47,7 +47,7 @@ def open_runs(bench: Workbench) -> list[RunRecord]:
 
 
 def wanted_cells(runs: Sequence[RunRecord]) -> tuple[str, ...] | None:
-    """Keys of the cells that the address names; None where it leaves the choice open."""
+    """Return the keys of the configurations in the URL; None if it leaves the choice open."""
     text = st.query_params.get("cells", "")
     if text != EVERY_CELL:
         return tuple(filter(None, text.split(",")))[:MOST_CELLS] or None
@@ -56,13 +56,14 @@ def wanted_cells(runs: Sequence[RunRecord]) -> tuple[str, ...] | None:
 
 
 def pick_runs(bench: Workbench, runs: Sequence[RunRecord]) -> None:
-    """The runs as chips that can be taken away, among those that can be added: the newest, and reference machines."""
+    """Draw the runs as removable chips; the newest runs and the reference machines can be added."""
     try:
         recent = bench.bench.recent()
     except EngineError as error:
         notice(error)
         recent = []
-    labels = distinct({run.id: _label(run) for run in (*runs, *recent, *reference_runs())})
+    offered: list[RunRecord | RunSummary] = [*runs, *recent, *reference_runs()]
+    labels = distinct({run.id: _label(run) for run in offered})
     st.session_state[RUNS] = [run.id for run in runs]
     st.multiselect(
         "Runs", list(labels), format_func=labels.__getitem__, key=RUNS, on_change=_take_runs,
@@ -71,7 +72,7 @@ def pick_runs(bench: Workbench, runs: Sequence[RunRecord]) -> None:
 
 
 def pick_cells(comparison: Comparison) -> None:
-    """The configurations that are compared, by what, and against which of those measured."""
+    """Draw the choice of the configurations, the metric, and the baseline among those measured."""
     labels = distinct(comparison.offered)
     st.session_state[CELLS] = [entry.key for entry in comparison.entries]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -98,24 +99,25 @@ def _judged(comparison: Comparison, labels: Mapping[str, str]) -> None:
 
 
 def _able(comparison: Comparison) -> list[str]:
-    """Keys of the entries that others can be judged against."""
+    """Return the keys of the entries that can be the baseline."""
     metric = comparison.main_metric
     return [entry.key for entry in comparison.entries if metric in entry.cell.metrics and not entry.is_noted]
 
 
 def _opening(bench: Workbench) -> list[str]:
-    """What is compared where nobody asked: the newest runs, with reference machines where there are too few."""
-    return [run.id for run in (*bench.bench.recent(), *reference_runs())][:OPENING]
+    """Return the default runs: the newest, then reference machines if there are too few."""
+    newest: list[RunRecord | RunSummary] = [*bench.bench.recent(), *reference_runs()]
+    return [run.id for run in newest[:OPENING]]
 
 
 def _label(run: RunRecord | RunSummary) -> str:
-    """The name of a run, with when it was measured or where it comes from."""
+    """Return the name of a run, with the time of its measurement or its origin."""
     name = run.name or ASKED.get(run.question, run.question)
     return f"{name} · {moment(run.created_at) if run.origin == 'measured' else run.origin}"
 
 
 def _take_runs() -> None:
-    """The runs chosen go into the address; cells are chosen anew, and a baseline that is not among them goes."""
+    """Write the chosen runs to the URL; the choice of configurations is reset, and so is a baseline of another run."""
     chosen = st.session_state[RUNS]
     st.query_params["runs"] = ",".join(chosen)
     if st.query_params.get("cells") != EVERY_CELL:

@@ -1,13 +1,13 @@
-"""What is compared as a table: the settings that differ, metrics with intervals and verdicts, and what to know."""
+"""Table of compared configurations: the settings that differ, metrics with intervals and verdicts, and remarks."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
 
-from engine.bench.findings.comparison import Comparison
-from engine.bench.findings.entries import Entry, label_of, shown
+from engine.bench.analysis.comparison import Comparison
+from engine.bench.analysis.entries import Entry, label_of, shown
 from engine.samples import METRICS_BY_NAME
 from engine.stats import Verdict
 from pages.parts import address
@@ -22,7 +22,10 @@ BASELINE = "compared with"
 
 
 def show(comparison: Comparison) -> Entry | None:
-    """Draw the table; gives the entry that a person chose in it. Other entries are another table, of other widths."""
+    """Draw the table; return the entry selected in it, or None.
+
+    Other entries get a table of their own, with its own column widths.
+    """
     groups = [name for name, metrics in GROUPS.items() if set(metrics) & set(comparison.measured)]
     asked = st.query_params.get("columns")
     group = asked if asked in groups else next(iter(groups), "")
@@ -34,7 +37,9 @@ def show(comparison: Comparison) -> Entry | None:
     table = frame(comparison, metrics)
     shades = {_heading(comparison, name): _styles(comparison, name) for name in _judged(comparison, metrics)}
     styled = table.style.apply(lambda column: shades[column.name], subset=list(shades)) if shades else table
-    height = "auto" if len(table) <= MOST_ROWS_AUTO else ROW_HEIGHT * (min(len(table), MOST_ROWS_SHOWN) + 1) + 3
+    height: int | Literal["auto"] = (
+        "auto" if len(table) <= MOST_ROWS_AUTO else ROW_HEIGHT * (min(len(table), MOST_ROWS_SHOWN) + 1) + 3
+    )
     event = st.dataframe(
         styled, hide_index=True, height=height, key=key_of_table(comparison.entries), on_select="rerun",
         selection_mode="single-row", column_config=verdict_columns.config(table, NAME),
@@ -45,18 +50,18 @@ def show(comparison: Comparison) -> Entry | None:
 
 
 def key_of_table(entries: Sequence[Entry]) -> str:
-    """The key of the table that has these rows."""
+    """Return the key of the table that has these rows."""
     return f"{TABLE}_{hash(tuple(entry.key for entry in entries))}"
 
 
 def metrics_of(comparison: Comparison, group: str) -> list[str]:
-    """The metric that decides, then those of a group of columns that an entry has."""
+    """Return the main metric, then those of a column group that any entry has."""
     names = (comparison.main_metric, *GROUPS.get(group, ()))
     return [name for name in dict.fromkeys(names) if name in comparison.measured]
 
 
 def frame(comparison: Comparison, metrics: list[str]) -> pd.DataFrame:
-    """One row an entry: the verdict that decides, marks, what differs, then each metric with its own verdict."""
+    """Return one row per entry: main verdict, remarks, settings that differ, then each metric with its own verdict."""
     entries = comparison.entries
     table: dict[str, list[Any]] = {NAME: [entry.label for entry in entries]}
     judged = _judged(comparison, metrics)
@@ -74,7 +79,7 @@ def frame(comparison: Comparison, metrics: list[str]) -> pd.DataFrame:
 
 
 def same(comparison: Comparison) -> str:
-    """The settings that all entries have, as a sentence; empty where nothing is the same."""
+    """Return the settings that all entries share, as a sentence; empty if there are none."""
     told = [
         f"{label_of(name)} {shown(name, value)}"
         for name, value in comparison.same.items()
@@ -84,7 +89,7 @@ def same(comparison: Comparison) -> str:
 
 
 def machines(comparison: Comparison) -> pd.DataFrame:
-    """Where and with what each run was measured: a row for each fact, a column for each run."""
+    """Return the machine and versions of each run: a row for each fact, a column for each run."""
     runs = {entry.run.id: entry.run for entry in comparison.entries}
     labels = distinct({run.id: run.name or run.question for run in runs.values()})
     told = {labels[run.id]: facts(run) for run in runs.values()}
@@ -94,13 +99,13 @@ def machines(comparison: Comparison) -> pd.DataFrame:
 
 
 def _setting(entries: Sequence[Entry], name: str) -> list[Any]:
-    """Numbers as they are, so that the table can be sorted by them; else words, none where an entry does not tell."""
+    """Return numbers unchanged, so that the table can sort by them; else text, empty if an entry lacks it."""
     values = [entry.settings.get(name, "") for entry in entries]
     return values if all(map(run_pen.is_number, values)) else [shown(name, value) for value in values]
 
 
 def _judged(comparison: Comparison, metrics: list[str]) -> list[str]:
-    """The metrics on which there is a verdict."""
+    """Return the metrics that have a verdict."""
     judged = {name for _, name in comparison.verdicts}
     return [name for name in metrics if name in judged]
 

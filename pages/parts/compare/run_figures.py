@@ -1,4 +1,4 @@
-"""Charts of what is compared: the samples behind the medians, who is beaten by none, and everything at once."""
+"""Charts of compared configurations: samples behind the medians, Pareto front, and parallel coordinates."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from engine.bench.findings.comparison import Comparison
-from engine.bench.findings.entries import Entry, label_of, shown
-from engine.bench.findings.front import pareto
-from engine.history import thinning
+from engine.bench.analysis.comparison import Comparison
+from engine.bench.analysis.entries import Entry, label_of, shown
+from engine.bench.analysis.pareto import pareto
+from engine.history import downsampling
 from engine.samples import is_counted
 from pages.parts.benchmark.chart_pen import ACCENT, FAINT, GREY, HEIGHT, NUM_SHADES, Pen, beside, blank, ramp
 from pages.parts.compare import run_pen
@@ -23,7 +23,7 @@ MEMORY = "pss_bytes"
 
 
 class _Taken(NamedTuple):
-    """Samples of several entries, shape (n,) each. place: number of the entry, from 0."""
+    """Samples of several entries, shape (n,) each. `place` is the number of the entry, from 0."""
 
     place: npt.NDArray[np.intp]
     value: npt.NDArray[np.float64]
@@ -31,14 +31,14 @@ class _Taken(NamedTuple):
 
 
 def samples(comparison: Comparison) -> go.Figure:
-    """Every sample of each entry with its box; those excluded hollow and grey, the many thinned."""
+    """Draw every sample of each entry with its box; excluded ones hollow and grey, large numbers downsampled."""
     metric = comparison.main_metric
     drawn = run_pen.having(comparison, metric)[:MOST_ROWS][::-1]
     scale, taken = run_pen.scale(drawn, metric), _samples_of(drawn, metric)
     num_out, num_all = int((~taken.is_counted).sum()), len(taken.value)
     told = f"{num_out:,} of {num_all:,} samples excluded" if num_out else f"All {num_all:,} samples count"
     figure = blank(told, run_pen.titled(metric, scale.unit), height=max(HEIGHT // 2, 96 + ROW_HEIGHT * len(drawn)))
-    rows = thinning.ranks(taken.value, 2 * taken.place + taken.is_counted)
+    rows = downsampling.ranks(taken.value, 2 * taken.place + taken.is_counted)
     for place, entry in enumerate(drawn):
         here = rows[taken.place[rows] == place]
         values, is_counted = taken.value[here] * scale.factor, taken.is_counted[here]
@@ -52,7 +52,7 @@ def samples(comparison: Comparison) -> go.Figure:
 
 
 def front_metrics(comparison: Comparison) -> tuple[str, ...]:
-    """Speed, latency and memory as far as two entries have them together; empty without speed and latency."""
+    """Return speed, latency and memory as far as two entries have them together; empty without speed and latency."""
     for pair in ((speed, latency) for speed in SPEED for latency in LATENCY):
         if len(run_pen.having(comparison, *pair)) > 1:
             return (*pair, MEMORY) if len(run_pen.having(comparison, *pair, MEMORY)) > 1 else pair
@@ -60,9 +60,9 @@ def front_metrics(comparison: Comparison) -> tuple[str, ...]:
 
 
 def front(comparison: Comparison, metrics: tuple[str, ...]) -> go.Figure:
-    """Speed against latency, memory as the size of the mark; what another beats in everything is hollow and grey.
+    """Draw speed against latency, memory as the size of the mark; dominated entries are hollow and grey.
 
-    The best in each of the metrics is named.
+    The best in each of the metrics is labelled.
     """
     speed, latency, *memory = metrics
     drawn = run_pen.having(comparison, *metrics)
@@ -98,7 +98,7 @@ def front(comparison: Comparison, metrics: tuple[str, ...]) -> go.Figure:
 
 
 def parallel(comparison: Comparison) -> go.Figure:
-    """One line for each entry through the settings that differ and the metrics that all of them have."""
+    """Draw one line per entry through the settings that differ and the metrics that all of them have."""
     drawn = run_pen.having(comparison, comparison.main_metric)
     settings = comparison.differing[: MOST_DIMENSIONS // 2]
     metrics = [name for name in comparison.metrics if all(name in entry.cell.metrics for entry in drawn)]
@@ -116,7 +116,7 @@ def parallel(comparison: Comparison) -> go.Figure:
 def _strip(
     figure: go.Figure, place: int, used: npt.NDArray[np.float64], left_out: npt.NDArray[np.float64], entry: Entry
 ) -> None:
-    """The samples of one entry on its row."""
+    """Draw the samples of one entry on its row."""
     figure.add_box(
         x=used, y=[place] * len(used), orientation="h", width=0.5, boxpoints="all", pointpos=0, jitter=0.5,
         fillcolor="rgba(0,0,0,0)", line={"color": ACCENT, "width": 1.3}, hoverinfo="x", showlegend=False,
@@ -129,7 +129,7 @@ def _strip(
 
 
 def _samples_of(entries: Sequence[Entry], metric: str) -> _Taken:
-    """The samples that have a metric, entry after entry."""
+    """Return the samples that have a metric, in the order of the entries."""
     runs = {entry.run.id: entry.run for entry in entries}
     of_run = {id: is_counted(run.samples) for id, run in runs.items()}
     rows = [np.flatnonzero(_of_cell(entry) & np.isfinite(entry.run.samples[metric])) for entry in entries]
@@ -141,11 +141,12 @@ def _samples_of(entries: Sequence[Entry], metric: str) -> _Taken:
 
 
 def _of_cell(entry: Entry) -> npt.NDArray[np.bool_]:
-    return entry.run.samples["cell"] == entry.cell.number
+    of_cell: npt.NDArray[np.bool_] = entry.run.samples["cell"] == entry.cell.number
+    return of_cell
 
 
 def _sizes(entries: list[Entry], among: list[Entry]) -> dict[str, Any]:
-    """Marks whose area is the memory."""
+    """Return marker options whose area is proportional to the memory."""
     largest = max(run_pen.medians(among, MEMORY, 1))
     sizes = run_pen.medians(entries, MEMORY, 1)
     return {"size": sizes, "sizemode": "area", "sizeref": 2 * largest / LARGEST_MARK**2, "sizemin": 4}

@@ -1,11 +1,11 @@
-"""What the charts of compared runs share: where an entry stands, in which unit, and what it says under the mouse."""
+"""Shared drawing for charts of compared runs: positions of entries, units and hover text."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from engine.bench.findings.comparison import Comparison
-from engine.bench.findings.entries import Entry
+from engine.bench.analysis.comparison import Comparison
+from engine.bench.analysis.entries import Entry
 from engine.samples import METRICS_BY_NAME
 from engine.units import Scale, between, quantity, scale_of
 from pages.parts.benchmark import verdict_columns
@@ -15,7 +15,7 @@ UNTOLD = "not told"
 
 
 def having(comparison: Comparison, *metrics: str) -> list[Entry]:
-    """The entries that have all these metrics."""
+    """Return the entries that have finite values of all these metrics."""
     return [
         entry
         for entry in comparison.entries
@@ -24,45 +24,45 @@ def having(comparison: Comparison, *metrics: str) -> list[Entry]:
 
 
 def is_number(value: Any) -> bool:
-    """True for what has a place on an axis of numbers; on and off have none."""
+    """Return True for values with a place on a numeric axis; on and off have none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def setting_of(entry: Entry, name: str) -> Any:
-    """The value of a setting, in words where the entry does not tell it."""
+    """Return the value of a setting, or a placeholder text if the entry lacks it."""
     return entry.settings.get(name, UNTOLD)
 
 
 def values_of(entries: Sequence[Entry], name: str) -> list[Any]:
-    """The values that a setting takes, numbers first, in their order."""
+    """Return the values that a setting takes in order, numbers first."""
     values = {setting_of(entry, name) for entry in entries}
     return sorted(values, key=lambda value: (not is_number(value), value if is_number(value) else 0, str(value)))
 
 
 def scale(entries: Sequence[Entry], metric: str) -> Scale:
-    """The unit in which a metric of the entries is read best."""
+    """Return the most readable unit for a metric of the entries."""
     largest = max((entry.cell.metrics[metric].value for entry in entries if metric in entry.cell.metrics), default=0.0)
     return scale_of(METRICS_BY_NAME[metric].unit, largest)
 
 
 def medians(entries: Sequence[Entry], metric: str, factor: float) -> list[float]:
-    """The medians of a metric in a unit."""
+    """Return the medians of a metric, scaled to a unit."""
     return [entry.cell.metrics[metric].value * factor for entry in entries]
 
 
 def titled(metric: str, unit: str) -> str:
-    """The title of a metric's axis."""
+    """Return the title of a metric's axis."""
     label = METRICS_BY_NAME[metric].label
     return f"{label}, {unit}" if unit else label
 
 
 def symbol(entry: Entry) -> str:
-    """The mark of an entry: a diamond for a figure from notes."""
+    """Return the marker of an entry: a diamond for a figure from notes."""
     return "diamond-open" if entry.is_noted else "circle"
 
 
 def told(comparison: Comparison, entry: Entry) -> str:
-    """What an entry says under the mouse: its metric that decides, the verdict, and what to know."""
+    """Return the hover text of an entry: its value of the main metric, the verdict, and remarks."""
     metric = METRICS_BY_NAME[comparison.main_metric]
     interval, verdict = entry.cell.metrics[metric.name], comparison.verdicts.get((entry.key, metric.name))
     lines = [
@@ -76,7 +76,7 @@ def told(comparison: Comparison, entry: Entry) -> str:
 
 
 def told_of(entry: Entry, metrics: Sequence[str]) -> str:
-    """The same of several metrics."""
+    """Return the hover text of an entry with several metrics."""
     figures = [
         f"{METRICS_BY_NAME[name].label} {quantity(entry.cell.metrics[name].value, METRICS_BY_NAME[name].unit)}"
         for name in metrics

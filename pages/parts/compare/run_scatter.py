@@ -1,4 +1,4 @@
-"""The metric that decides against any setting or other metric, by colour and by panel."""
+"""Scatter chart of the main metric against any setting or other metric, by colour and by panel."""
 
 import math
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from engine.bench.findings.comparison import Comparison
-from engine.bench.findings.entries import Entry, label_of, shown
+from engine.bench.analysis.comparison import Comparison
+from engine.bench.analysis.entries import Entry, label_of, shown
 from engine.samples import METRICS_BY_NAME
 from engine.units import Scale, quantity
 from pages.parts.benchmark.chart_pen import (
@@ -32,9 +32,9 @@ Groups = dict[str, list[Entry]]
 
 
 class Axes(NamedTuple):
-    """What is across, by colour and by panel: names of settings, across also of a metric; empty: nothing.
+    """The x axis, colour and panel of a scatter chart: names of settings, for `x` also of a metric; empty for none.
 
-    is_log: the metric that decides stands on a logarithmic scale.
+    `is_log` puts the main metric on a logarithmic scale.
     """
 
     x: str
@@ -44,7 +44,7 @@ class Axes(NamedTuple):
 
 
 def scatter(comparison: Comparison, axes: Axes) -> go.Figure:
-    """Medians with their intervals; a dashed line is what the others are compared with."""
+    """Draw medians with their intervals; the baseline is a dashed line."""
     metric = comparison.main_metric
     drawn = [entry for entry in run_pen.having(comparison, metric) if _has(entry, axes.x)]
     across, scale = _Across(drawn, axes.x), run_pen.scale(drawn, metric)
@@ -73,7 +73,7 @@ def scatter(comparison: Comparison, axes: Axes) -> go.Figure:
 
 
 class _Across:
-    """The horizontal axis: a metric in its unit, a setting in numbers, or its values in words."""
+    """The horizontal axis: a metric in its unit, a numeric setting, or a setting's values as text."""
 
     def __init__(self, entries: Sequence[Entry], name: str) -> None:
         self._name = name
@@ -83,14 +83,14 @@ class _Across:
         self._is_numeric = bool(self._values) and all(map(run_pen.is_number, self._values))
 
     def places(self, entries: Sequence[Entry]) -> list[Any]:
-        """Where the entries stand."""
+        """Return the positions of the entries."""
         if self._is_metric:
             return run_pen.medians(entries, self._name, self._scale.factor)
         values = [entry.settings[self._name] for entry in entries]
         return values if self._is_numeric else [self._word(value) for value in values]
 
     def draw(self, figure: go.Figure) -> None:
-        """Give the charts this axis."""
+        """Apply this axis to the charts."""
         if self._is_metric:
             figure.update_xaxes(title=run_pen.titled(self._name, self._scale.unit), rangemode="tozero")
             return
@@ -110,7 +110,7 @@ def _has(entry: Entry, name: str) -> bool:
 
 
 def _groups(entries: Sequence[Entry], name: str, most: int) -> Groups:
-    """Entries by their value of a setting, in its order; where it takes more than `most` values, the last together."""
+    """Group entries by their value of a setting, in its order; beyond `most` values, the last ones share a group."""
     if not name:
         return {"": list(entries)}
     values = run_pen.values_of(entries, name)
@@ -123,7 +123,7 @@ def _groups(entries: Sequence[Entry], name: str, most: int) -> Groups:
 
 
 def _shades(groups: Groups, name: str) -> list[str]:
-    """A colour for each group: light to dark for a few numbers, else those of categories, grey for the others."""
+    """Return a colour for each group: light to dark for a few numbers, else categorical colours, grey for "others"."""
     if not name:
         return [ACCENT]
     values = run_pen.values_of([entry for group in groups.values() for entry in group], name)
@@ -137,7 +137,7 @@ def _num_rows(panels: Groups) -> int:
 
 
 def _panelled(panels: Groups, name: str) -> go.Figure:
-    """An empty chart for each panel, all with the same axes."""
+    """Return an empty chart for each panel, all with the same axes."""
     titles = [Pen.text(f"{label_of(name)}: {label}", 40) for label in panels] if name else None
     figure = make_subplots(
         rows=max(1, _num_rows(panels)), cols=max(1, min(len(panels), PANELS_ACROSS)), shared_xaxes="all",
@@ -148,7 +148,7 @@ def _panelled(panels: Groups, name: str) -> go.Figure:
 
 
 def _medians(comparison: Comparison, entries: list[Entry], scale: Scale, shade: str) -> dict[str, Any]:
-    """Medians with their intervals as thin bars."""
+    """Return the trace options for medians with their intervals as thin bars."""
     metric = comparison.main_metric
     return {
         "y": run_pen.medians(entries, metric, scale.factor),
@@ -162,7 +162,7 @@ def _medians(comparison: Comparison, entries: list[Entry], scale: Scale, shade: 
 
 
 def _finding(entries: Sequence[Entry], name: str) -> str:
-    """The best of what is drawn."""
+    """Return the best value drawn, as the title."""
     metric = METRICS_BY_NAME[name]
     if not entries:
         return f"Nothing here has {metric.label}"

@@ -1,11 +1,11 @@
-"""Runs beside each other: one sentence to act on, what to know before, the table of what differs, charts."""
+"""Runs side by side: one sentence to act on, warnings, the table of differences, charts."""
 
 from collections.abc import Sequence
 
 import streamlit as st
 
-from engine.bench.findings.comparison import Comparison, compare_runs
-from engine.bench.findings.entries import Entry
+from engine.bench.analysis.comparison import Comparison, compare_runs
+from engine.bench.analysis.entries import Entry
 from engine.runs import RunRecord
 from engine.workbench import Workbench
 from pages.parts import address
@@ -14,7 +14,7 @@ from pages.parts.plain import plain
 
 
 def show(bench: Workbench) -> None:
-    """Draw the comparison of the runs in the address."""
+    """Draw the comparison of the runs in the URL."""
     runs = run_choice.open_runs(bench)
     comparison = compared(runs)
     if comparison.entries:
@@ -41,7 +41,7 @@ def show(bench: Workbench) -> None:
 
 
 def compared(runs: Sequence[RunRecord]) -> Comparison:
-    """The comparison that the address asks for."""
+    """Return the comparison that the URL describes."""
     states = tuple(
         (run.id, run.name, run.status, len(run.samples), int(run.samples["is_replaced"].sum())) for run in runs
     )
@@ -57,7 +57,7 @@ def _compared(
     _baseline: str | None,
     _metric: str,
 ) -> Comparison:
-    """Judged by `_metric` where the runs have it, else by what decides of itself."""
+    """Compare by `_metric` if the runs have it, else by their own main metric."""
     comparison = compare_runs(_runs, chosen=_chosen, baseline=_baseline)
     if _metric not in comparison.measured or _metric == comparison.main_metric:
         return comparison
@@ -66,7 +66,7 @@ def _compared(
 
 
 def _of_entry(comparison: Comparison, entry: Entry) -> None:
-    """What can be done with an entry chosen in the table."""
+    """Draw the actions on an entry selected in the table."""
     rest = [other.key for other in comparison.entries if other is not entry]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(plain(entry.label), width="content")
@@ -82,7 +82,7 @@ def _of_entry(comparison: Comparison, entry: Entry) -> None:
 
 
 def _actions(comparison: Comparison) -> None:
-    """The comparison to take away."""
+    """Draw the export of the comparison."""
     axes = run_charts.axes_of(comparison)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         with st.popover("Copy as Markdown", icon=":material/content_copy:", key="compare_markdown"):

@@ -1,4 +1,4 @@
-"""Every answer of a comparison as one table, to be read, sorted and downloaded."""
+"""Table of every answer of a comparison, for reading, sorting and download."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,13 +17,13 @@ HELPS = {
 
 
 def show(record: ComparisonRecord, outcomes: Mapping[str, Outcome]) -> None:
-    """Draw the table: a row for each trial, by row of the prompt's table, arm and repeat."""
+    """Draw the table: a row for each trial, ordered by row of the prompt's table, variant and repeat."""
     answers = sorted(record.answers, key=lambda answer: (answer.row, answer.arm, answer.repeat))
     found = [outcomes.get(answer.trial_id) for answer in answers]
     called = labels(record.plan.arms)
     table = pd.DataFrame({
         **{f"{{{{{name}}}}}": [_value(record, answer, name) for answer in answers] for name in record.plan.variables},
-        "Arm": [called[answer.arm] for answer in answers],
+        "Variant": [called[answer.arm] for answer in answers],
         "Repeat": [answer.repeat + 1 for answer in answers],
         "Answer": [one.text if one else answer.error for one, answer in zip(found, answers, strict=True)],
         "Tokens": [one.num_generated if one else None for one in found],
@@ -35,12 +35,12 @@ def show(record: ComparisonRecord, outcomes: Mapping[str, Outcome]) -> None:
         "Model": [f"{one.model_name} {one.quantisation}" if one else "" for one in found],
     })  # fmt: skip
     config = formats(table, HELPS) | {name: st.column_config.NumberColumn(format="%d") for name in ("Tokens", "Seed")}
-    config["Arm"] = st.column_config.TextColumn(width=arm_width(called))
+    config["Variant"] = st.column_config.TextColumn(width=arm_width(called))
     st.dataframe(table, hide_index=True, column_config=config, alt="All answers of the comparison")
 
 
 def arm_width(called: Sequence[str]) -> int:
-    """Pixels for the longest of these names: beside long answers a column would get less than it needs."""
+    """Return the width in pixels for the longest of these names; beside long answers a column would get too little."""
     return min(24 + 8 * max(map(len, called)), WIDEST)
 
 

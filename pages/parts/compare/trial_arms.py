@@ -1,4 +1,4 @@
-"""The arms of a comparison on the screen: model, temperature, length, seed and all other parameters of each."""
+"""Editor of a comparison's variants: model, temperature, length, seed and all other parameters of each."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ LOADED = "The loaded model"
 
 
 def show(bench: Workbench, variables: Sequence[str]) -> None:
-    """Draw the arms side by side, three to a row, and the button that adds one."""
+    """Draw the variants side by side, three to a row, and the button that adds one."""
     numbers = st.session_state[ARMS]
     models = _models(str(bench.settings.models))
     with st.grid(COLUMNS, min_column_width=COLUMN_WIDTH, gap="small"):
@@ -37,11 +37,11 @@ def show(bench: Workbench, variables: Sequence[str]) -> None:
 
 
 def _labels(variables: Sequence[str]) -> list[str]:
-    """What each arm is called unless it is given a name."""
+    """Return the default label of each variant."""
     try:
         return labels([replace(arm, label="") for arm in read(variables)])
     except EngineError:
-        return [f"arm {position}" for position, _ in enumerate(st.session_state[ARMS], 1)]
+        return [f"variant {position}" for position, _ in enumerate(st.session_state[ARMS], 1)]
 
 
 def _arm(number: int, label: str, models: dict[str, str], variables: Sequence[str], *, is_only: bool) -> None:
@@ -51,7 +51,7 @@ def _arm(number: int, label: str, models: dict[str, str], variables: Sequence[st
         )
         if not is_only:
             st.button(
-                ":material/close:", type="tertiary", key=_key(number, "remove"), help="Remove this arm",
+                ":material/close:", type="tertiary", key=_key(number, "remove"), help="Remove this variant",
                 on_click=_remove, args=(number,),
             )  # fmt: skip
     chosen = st.session_state[_key(number, "model")] or ""
@@ -71,7 +71,7 @@ def _arm(number: int, label: str, models: dict[str, str], variables: Sequence[st
 
 
 def problem(number: int, variables: Sequence[str]) -> EngineError | None:
-    """Why an arm on the screen cannot be run; None where it can."""
+    """Return why a variant on the screen cannot be run; None if it can."""
     try:
         _read(number, variables)
     except EngineError as error:
@@ -80,12 +80,12 @@ def problem(number: int, variables: Sequence[str]) -> EngineError | None:
 
 
 def has_problem(variables: Sequence[str]) -> bool:
-    """Whether any arm says of itself why it cannot be run."""
+    """Return True if any variant cannot be run; its own box shows the reason."""
     return any(problem(number, variables) for number in st.session_state[ARMS])
 
 
 def _variables(number: int, names: Sequence[str]) -> None:
-    """Values that hold for this arm alone."""
+    """Draw the fields for variable values specific to this variant."""
     own = _own(number, names)
     with st.popover(f"Variables · {len(own)} own" if own else "Variables", key=_key(number, "variables")):
         for name in names:
@@ -96,14 +96,14 @@ def _variables(number: int, names: Sequence[str]) -> None:
 
 @st.cache_data(ttl=30, show_spinner=False)
 def _models(folder: str) -> dict[str, str]:
-    """The models that can be chosen, by path."""
+    """Return the labels of the models that can be chosen, by path."""
     files = [one for one in list_models(folder) if isinstance(one, ModelFile)]
     found = {str(one.path): f"{one.name} · {one.quantisation} · {size(one.size)}" for one in files}
     return {str(embedded_model()): f"{embedded_model().stem} · embedded"} | found
 
 
 def fill(arms: Sequence[Arm]) -> None:
-    """Put arms on the screen; only before the widgets are drawn, or in a callback."""
+    """Put variants on the screen; call only before the widgets are drawn, or in a callback."""
     first = max(st.session_state.get(ARMS, [0])) + 1
     st.session_state[ARMS] = list(range(first, first + len(arms)))
     for number, arm in zip(st.session_state[ARMS], arms, strict=True):
@@ -111,7 +111,7 @@ def fill(arms: Sequence[Arm]) -> None:
 
 
 def read(variables: Sequence[str]) -> tuple[Arm, ...]:
-    """The arms on the screen; raises ConfigError for values out of range."""
+    """Return the variants on the screen. Raises ConfigError for values out of range."""
     return tuple(_read(number, variables) for number in st.session_state[ARMS])
 
 
@@ -143,7 +143,7 @@ def _own(number: int, variables: Sequence[str]) -> dict[str, str]:
 
 
 def _add(variables: Sequence[str]) -> None:
-    """One more arm, like the last one."""
+    """Add a variant, a copy of the last one."""
     numbers = st.session_state[ARMS]
     try:
         last = replace(_read(numbers[-1], variables), label="")

@@ -1,4 +1,4 @@
-"""Answers side by side as one file that opens offline: every token with its colour and candidates, no script in it."""
+"""Answers side by side as one offline HTML file: every token with its colour and candidates, without scripts."""
 
 from collections.abc import Sequence
 from html import escape
@@ -14,9 +14,9 @@ GRID = ".beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(
 
 
 def as_file(sentence: str, trials: Sequence[tuple[str, str, Trial]]) -> bytes:
-    """The file: the sentence, then each trial that has ended under its label, with what must be known of its speeds.
+    """Return the file: the sentence, then each finished trial under its label, with the remark on its speeds.
 
-    All text of people and models is text.
+    All text from people and models is escaped.
     """
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',

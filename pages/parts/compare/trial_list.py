@@ -1,4 +1,4 @@
-"""The comparisons that were kept: opens any, gives it a name, deletes it with undo."""
+"""List of saved comparisons: opens any of them, renames, deletes with undo."""
 
 import streamlit as st
 
@@ -17,7 +17,7 @@ NAME = "arms_name"
 
 
 def show(bench: Workbench, record: ComparisonRecord | None, *, is_running: bool) -> None:
-    """Draw what can be done with the comparison on the screen, and the list."""
+    """Draw the actions on the comparison on the screen, and the list."""
     if record is not None:
         _actions(bench, record, is_running=is_running)
     try:
@@ -63,9 +63,9 @@ def _actions(bench: Workbench, record: ComparisonRecord, *, is_running: bool) ->
 
 
 def _label(one: ComparisonSummary) -> str:
-    """The name or the prompt, and in grey how many arms and trials, and when."""
+    """Return the name or the prompt and, in grey, the numbers of variants and trials, and the time."""
     title = plain(one.name or one.prompt.strip(), TITLE_WIDTH) or "(empty)"
-    facts = [counted(one.num_arms, "arm"), counted(one.num_trials, "trial"), moment(one.created_at)]
+    facts = [counted(one.num_arms, "variant"), counted(one.num_trials, "trial"), moment(one.created_at)]
     return f"{title} :gray[{' · '.join(facts)}]"
 
 

@@ -1,4 +1,4 @@
-"""What the arms answered: where they part in one sentence, then each answer beside the others with its figures."""
+"""Results of a comparison: a sentence on where the answers diverge, then the answers side by side with figures."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from engine.comparing.arms import Answer, ComparisonRecord, Outcome, labels
 from engine.errors import EngineError
 from engine.units import quantity
 from engine.workbench import Workbench
-from engine.workbench.compare_slot import figures
+from engine.workbench.comparison_manager import figures
 from engine.workbench.trials import Trial
 from pages.parts import address, job_tray
 from pages.parts.compare import alike, trial_answers
@@ -35,7 +35,7 @@ SHARED = "Other trials ran beside it, so these speeds are not its own. Run one a
 
 
 class Column(NamedTuple):
-    """One arm on the screen: its answers to the row, what came of them by trial, and the one that is shown."""
+    """One variant on the screen: its answers to the row, their outcomes by trial, and the answer that is shown."""
 
     arm: int
     label: str
@@ -46,12 +46,12 @@ class Column(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """What must be known of its speeds."""
+        """Return the remark on its speeds: whether other trials shared the machine."""
         return "shared machine" if any(answer.is_shared for answer in self.answers) else ""
 
     @property
     def text(self) -> str | None:
-        """What the shown answer says so far; None where there is nothing."""
+        """Return the text of the shown answer so far; None if there is none."""
         return next((one.text for one in self.outcomes if one.trial_id == self.shown.trial_id), None)
 
 
@@ -103,7 +103,7 @@ def _beside(
     *,
     is_running: bool,
 ) -> None:
-    """The arms side by side, each as tokens or as text."""
+    """Draw the variants side by side, each as tokens or as text."""
     if view == TOKENS:
         token_strip(None, key="arms_controls", inspector=False)
     with st.grid(min(len(columns), COLUMNS), min_column_width=COLUMN_WIDTH, gap="medium"):
@@ -122,13 +122,13 @@ def _beside(
 
 
 def _asked(name: str, allowed: Sequence[str]) -> str:
-    """What the address says, where that is one of these; else the first."""
+    """Return the query parameter `name` if its value is allowed, else the first allowed value."""
     value = st.query_params.get(name)
-    return value if value in allowed else allowed[0]
+    return value if value is not None and value in allowed else allowed[0]
 
 
 def _row(record: ComparisonRecord) -> int:
-    """Which row of the table is shown, counted from 0."""
+    """Draw the choice of the table's row; return its number, counted from 0."""
     rows = record.plan.rows
     if len(rows) == 1:
         return 0
@@ -159,13 +159,13 @@ def _column(
 
 
 def _folds(outcomes: Sequence[Outcome]) -> dict[str, Fold]:
-    """Equal answers as one, by the id of the first trial that gave it; the most frequent first."""
+    """Group equal answers by the id of the first trial that gave each; the most frequent first."""
     return {outcomes[one.positions[0]].trial_id: one for one in fold([outcome.text for outcome in outcomes])}
 
 
 @st.fragment(run_every=REFRESH_S)
 def _follow(bench: Workbench, comparison_id: str, row: int, shown: Sequence[str]) -> None:
-    """How far it is; the whole page is drawn again when an arm that is shown begins, and at the end."""
+    """Draw the progress; the whole page is redrawn when a variant that is shown begins, and at the end."""
     running = bench.compare.running
     if running is None or running.record.id != comparison_id:
         st.rerun()
@@ -176,7 +176,7 @@ def _follow(bench: Workbench, comparison_id: str, row: int, shown: Sequence[str]
 
 
 def _head(column: Column, *, is_running: bool) -> None:
-    """Name of the arm, what ran, its figures, and which of its answers is shown."""
+    """Draw the name of the variant, model and seed, its figures, and which of its answers is shown."""
     st.markdown(f"**{plain(column.label)}**")
     if column.trial is not None:
         model = column.trial.model
@@ -202,7 +202,7 @@ def _figures(column: Column) -> None:
 
 
 def _answers(column: Column) -> None:
-    """Equal answers as one, with their number; choosing one shows it."""
+    """Draw equal answers as one option, with their number; choosing one shows it."""
     if len(column.outcomes) < 2:
         return
     folds, total = _folds(column.outcomes), len(column.outcomes)
@@ -226,7 +226,7 @@ def _choice(arm: int) -> str:
 
 
 def _text(column: Column, columns: Sequence[Column], view: str) -> None:
-    """The answer as text; in differences against the first arm that has one."""
+    """Draw the answer as text; in the differences view, against the first variant that has one."""
     reference = next(one for one in columns if one.text is not None)
     if view == DIFFERENCES and column is not reference:
         st.html(as_html(diff(column.text or "", reference.text or "")))

@@ -1,4 +1,4 @@
-"""What the comparison of prompts holds between reruns: the one on the screen, its plan, and what buttons do."""
+"""Session state of prompt comparisons: the one on the screen, its plan, and the buttons' actions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from engine.comparing.templates import variables
 from engine.errors import ConfigError, EngineError
 from engine.specs import Sampling
 from engine.workbench import Workbench
-from pages.parts import lab
+from pages.parts import prompt_state
 from pages.parts.compare import trial_arms, trial_table
 from pages.parts.notice import attempt, of_this
 
@@ -18,17 +18,17 @@ PROMPT, CHAT, BEFORE, REPEATS, APART = "arms_prompt", "arms_chat", "arms_before"
 SHOWN, ERROR, DELETED = "arms_shown", "arms_error", "arms_deleted"
 NAMED = ("comparison", "trials")
 MAX_TOKENS = 64
-SEED = 144  # at both temperatures the model that ships then begins alike before it parts
+SEED = 144  # at both temperatures the model that ships begins alike before the answers diverge
 OPENING = ComparisonPlan(
-    prompt=lab.OPENING,
+    prompt=prompt_state.OPENING,
     arms=tuple(Arm(sampling=Sampling(temperature=t, seed=SEED), max_tokens=MAX_TOKENS) for t in (0.0, 1.0)),
 )
 
 
 def open_comparison(bench: Workbench) -> ComparisonRecord | None:
-    """The comparison of the address, else the one that this tab showed before; fills the editor from a new one.
+    """Return the comparison in the URL, else the last one of this tab; a newly opened one fills the editor.
 
-    None where there is none, or it is not there: the reason is then in the session.
+    Returns None if there is none, or if it cannot be read; the reason is then in the session state.
     """
     state = st.session_state
     if PROMPT not in state:
@@ -56,7 +56,7 @@ def _found(bench: Workbench, asked: Mapping[str, str]) -> ComparisonRecord:
 
 
 def show(asked: Mapping[str, str] | None) -> None:
-    """Make this the comparison of the tab and its address; None shows the plan alone. The editor stays as it is."""
+    """Store this as the tab's comparison and in its URL; None shows the plan alone. The editor remains unchanged."""
     st.session_state[SHOWN] = dict(asked) if asked else None
     st.session_state[ERROR] = None
     if st.query_params.to_dict() != (asked or {}):
@@ -64,7 +64,7 @@ def show(asked: Mapping[str, str] | None) -> None:
 
 
 def plan() -> ComparisonPlan:
-    """What the editor says; raises ConfigError where it cannot be run."""
+    """Return the plan in the editor. Raises ConfigError if it cannot be run."""
     state = st.session_state
     if state[REPEATS] is None:
         raise ConfigError("repeats is empty: give a number")
@@ -81,12 +81,12 @@ def plan() -> ComparisonPlan:
 
 
 def names() -> tuple[str, ...]:
-    """Variables of the prompt on the screen."""
+    """Return the variables of the prompt on the screen."""
     return variables(st.session_state[PROMPT])
 
 
 def is_edited(record: ComparisonRecord) -> bool:
-    """True where the editor asks for something else than the comparison did."""
+    """Return True if the editor's plan differs from that of the comparison."""
     try:
         return plan() != record.plan
     except EngineError:
@@ -94,23 +94,23 @@ def is_edited(record: ComparisonRecord) -> bool:
 
 
 def run(bench: Workbench) -> None:
-    """Start what the editor says; in a callback."""
+    """Start the plan in the editor; call in a callback."""
     act(lambda: show({"comparison": bench.compare.start(plan())}))
 
 
 def begin_anew() -> None:
-    """The two arms of the beginning; in a callback."""
+    """Reset the editor to the two variants of the opening plan; call in a callback."""
     _fill(OPENING)
     show(None)
 
 
 def act(action: Callable[[], object]) -> None:
-    """Run what a button does; a failure is shown on the page."""
+    """Run the action of a button; a failure is shown on the page."""
     attempt(ERROR, action)
 
 
 def failure() -> EngineError | None:
-    """What could not be done, until the editor says something else or cannot be run, which is said beside its field."""
+    """Return the last action's error until the plan changes or becomes invalid (which is shown at its field)."""
     try:
         asked: object = plan()
     except EngineError:
@@ -120,7 +120,7 @@ def failure() -> EngineError | None:
 
 
 def _fill(plan: ComparisonPlan) -> None:
-    """Put a plan on the screen; only before the widgets are drawn, or in a callback."""
+    """Put a plan on the screen; call only before the widgets are drawn, or in a callback."""
     values: dict[str, Any] = {
         PROMPT: plan.prompt, CHAT: plan.is_chat, BEFORE: plan.before, REPEATS: plan.repeats, APART: plan.is_apart,
     }  # fmt: skip

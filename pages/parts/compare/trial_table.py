@@ -1,4 +1,4 @@
-"""The table of values for the prompt's variables: a column for each, a row for each prompt to make of them."""
+"""Table of values for the prompt's variables: one column per variable, one row per resulting prompt."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ ROWS, START, NUMBER = "arms_rows", "arms_table_start", "arms_table_number"
 
 
 def show(variables: Sequence[str]) -> None:
-    """Draw the table; nothing where the prompt has no variables."""
+    """Draw the table; nothing if the prompt has no variables."""
     if not variables:
         return
     start = _start(variables)
@@ -22,7 +22,7 @@ def show(variables: Sequence[str]) -> None:
 
 
 def _start(variables: Sequence[str]) -> pd.DataFrame:
-    """What the editor began with: kept as it is while a person edits, made anew when the variables change."""
+    """Return the editor's initial data: unchanged while a person edits, rebuilt when the variables change."""
     state = st.session_state
     start = state.get(START)
     if start is None or list(start.columns) != list(variables):
@@ -33,12 +33,12 @@ def _start(variables: Sequence[str]) -> pd.DataFrame:
 
 
 def fill(rows: Sequence[Mapping[str, str]]) -> None:
-    """Put rows on the screen; only before the table is drawn, or in a callback."""
+    """Put rows on the screen; call only before the table is drawn, or in a callback."""
     st.session_state[ROWS] = [dict(row) for row in rows if row]
     st.session_state[START] = None
 
 
 def read(variables: Sequence[str]) -> tuple[dict[str, str], ...]:
-    """The rows on the screen with the values of these variables; one without values where nothing is filled in."""
+    """Return the rows on the screen with values of these variables; a single empty row if nothing is filled in."""
     rows = [{name: row.get(name, "") for name in variables} for row in st.session_state[ROWS]]
     return tuple(rows) if variables and rows else ({},)

@@ -1,4 +1,4 @@
-"""A text beside its reference as HTML: what only it has is underlined, what it lacks struck through."""
+"""Text diff against a reference as HTML: added text is underlined, missing text struck through."""
 
 import html
 import unicodedata
@@ -19,18 +19,18 @@ STYLE = """
 
 
 def as_html(segments: Iterable[Segment]) -> str:
-    """The segments one after the other; every character stands there as text."""
+    """Return the segments as HTML in sequence; all text is escaped."""
     return f'{STYLE}<div class="beside">{"".join(_marked(*segment) for segment in segments)}</div>'
 
 
 def _marked(kind: SegmentKind, text: str) -> str:
-    """The text in the tag of its kind, white space before it left outside."""
+    """Return the text in the tag of its kind, with leading white space outside the tag."""
     words = text.lstrip()
     return f"{_escaped(text[: len(text) - len(words)])}<{_TAGS[kind]}>{_escaped(words)}</{_TAGS[kind]}>"
 
 
 def _escaped(text: str) -> str:
-    """Line breaks and tabulators stay; other control and direction characters become the replacement character."""
+    """Escape a text: keep line breaks and tabs, replace other control and direction characters by U+FFFD."""
     return html.escape("".join(one if one in "\n\t" or _is_seen(one) else "\ufffd" for one in text))
 
 

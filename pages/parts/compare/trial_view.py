@@ -1,4 +1,4 @@
-"""One prompt under several arms: what is asked, the answers beside each other, and the comparisons that were kept."""
+"""Prompt comparison: one prompt under several variants, their answers side by side, and the saved comparisons."""
 
 import streamlit as st
 
@@ -14,8 +14,8 @@ from pages.parts.plain import plain
 
 
 def show(bench: Workbench) -> None:
-    """Draw the comparison of the address, or the two arms of the beginning, ready to run."""
-    running = bench.compare.running  # before the record, which is then whole where nothing runs
+    """Draw the comparison in the URL, or the two default variants, ready to run."""
+    running = bench.compare.running  # read before the record, which is then complete if nothing is running
     record = trial_state.open_comparison(bench)
     is_running = record is not None and running is not None and running.record.id == record.id
     _prompt(bench)
@@ -48,7 +48,7 @@ def _prompt(bench: Workbench) -> None:
 def _buttons(
     bench: Workbench, record: ComparisonRecord | None, running: CompareRun | None, *, is_running: bool
 ) -> None:
-    """Run or Stop, how often, and whether the arms share the machine."""
+    """Draw Run or Stop, the number of repeats, and whether the variants run one at a time."""
     missing = "" if running is not None else _missing(bench)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         if is_running:
@@ -61,7 +61,7 @@ def _buttons(
             )  # fmt: skip
         st.number_input(
             "Repeats", 1, MAX_REPEATS, key=trial_state.REPEATS, width=112, persist_state="session",
-            help="How often each arm answers, each time with a seed of its own: the arm's, counted up",
+            help="How often each variant answers, each time with a seed of its own: the variant's, counted up",
         )  # fmt: skip
         st.toggle(
             "Run one after another", key=trial_state.APART, persist_state="session",
@@ -71,7 +71,7 @@ def _buttons(
 
 
 def _missing(bench: Workbench) -> str:
-    """Why the loaded model, where an arm asks for it, cannot answer; empty where it can, or soon will."""
+    """Return why the loaded model cannot answer for a variant that uses it; empty if it can or is still loading."""
     try:
         arms = trial_state.plan().arms
     except EngineError:
@@ -86,7 +86,7 @@ def _missing(bench: Workbench) -> str:
 
 
 def _told(bench: Workbench, record: ComparisonRecord | None) -> str:
-    """What Run would do, and whether that is what is shown."""
+    """Return what Run would do, and whether the plan was edited since the comparison on the screen."""
     try:
         plan = trial_state.plan()
     except EngineError as error:

@@ -1,4 +1,4 @@
-"""What is asked of the Cost page, which is its address: the job, the deadline and the budget."""
+"""Input of the Cost page, stored in its URL: the job, the deadline and the budget."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(CostJo
 
 
 class Asked(NamedTuple):
-    """values: the numbers of job and goals by name, as they are shown; job is None where they make none: see error."""
+    """Input of the page: numbers of job and goals by name, as shown; `job` is None if they are invalid, see `error`."""
 
     values: Mapping[str, Any]
     job: CostJob | None
@@ -24,12 +24,12 @@ class Asked(NamedTuple):
 
     @property
     def goals(self) -> dict[str, float | None]:
-        """Deadline in hours and budget in dollars, None where there is none."""
+        """Deadline in hours and budget in dollars, None if not set."""
         return {name: self.values[name] for name in GOALS}
 
 
 def read() -> Asked:
-    """What the address asks for, else what this tab asked before; what cannot be read is the preset."""
+    """Return the input in the URL, else this tab's last input; values that cannot be read become the default."""
     if not st.query_params and KEPT in st.session_state:
         st.query_params.from_dict(st.session_state[KEPT])
     st.session_state[KEPT] = st.query_params.to_dict()
@@ -48,13 +48,13 @@ def read() -> Asked:
 
 
 def ask(**values: float) -> None:
-    """Change numbers of the job; in a callback."""
+    """Change numbers of the job; call in a callback."""
     for name, value in values.items():
         st.query_params[name] = str(value)
 
 
 def begin_anew() -> None:
-    """Ask what the page opens with; in a callback."""
+    """Reset the page to its default input; call in a callback."""
     st.session_state[KEPT] = {}
     st.query_params.clear()
 

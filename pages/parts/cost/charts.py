@@ -1,7 +1,7 @@
-"""Charts of what a job costs: tokens for a dollar, time against money, and how long real documents are."""
+"""Charts of a job's cost: tokens per dollar, time against money, and the lengths of real documents."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -21,7 +21,7 @@ _PATTERNS: dict[Provenance, str] = {"measured here": "", "imported": "", "noted"
 
 
 def per_dollar(estimates: Sequence[Estimate]) -> go.Figure:
-    """Thousands of generated tokens for a dollar, the most on top; colour and hatching say where the speed is from."""
+    """Draw thousands of generated tokens per dollar, the most on top; colour and hatching show provenance."""
     ranked = sorted(
         (one for one in estimates if math.isfinite(one.ktokens_per_usd.value)),
         key=lambda one: one.ktokens_per_usd.value,
@@ -64,27 +64,27 @@ def _bars(
 
 
 def _ktokens(one: Estimate) -> str:
-    """The figure, with what the notes say of it where that is another."""
+    """Return the figure, followed by the noted one if it differs."""
     told, noted = f"{one.ktokens_per_usd.value:,.1f}", one.rate.noted_ktokens_per_usd
     return told if noted is None or f"{noted:,.1f}" == told else f"{told} (noted {noted:,.1f})"
 
 
 def time_and_money(
-    ways: dict[Way, Sequence[Estimate]],
+    ways: Mapping[Way, Sequence[Estimate]],
     chosen: Estimate | None,
     *,
     deadline_h: float | None = None,
     budget_usd: float | None = None,
 ) -> go.Figure:
-    """Dollars against time, the first way filled, the other hollow; intervals as thin bars, what is wanted dashed."""
+    """Draw dollars against time: the first way filled, the other hollow, intervals as thin bars, goals dashed."""
     first = next(iter(ways))
     told = [one for one in fastest_first(ways[first]) if _is_placed(one)]
     scale = scale_of("h", _longest(ways.values()))
     figure = blank(_finding(told, chosen), f"time, {scale.unit}")
     for way, estimates in ways.items():
         placed = told if way == first else list(filter(_is_placed, estimates))
-        label = "" if placed else f"{WAYS[way]}: somewhere on the line"
-        _intervals(figure, estimates, scale, label, is_filled=way == first)
+        unplaced = "" if placed else f"{WAYS[way]}: somewhere on the line"
+        _intervals(figure, estimates, scale, unplaced, is_filled=way == first)
         if placed:
             _points(figure, placed, scale, chosen, WAYS[way], is_filled=way == first)
     wanted = {"line": {"color": GREY, "dash": "dash", "width": 1.2}}
@@ -111,7 +111,7 @@ def _finding(told: list[Estimate], chosen: Estimate | None) -> str:
 
 
 def _longest(ways: Iterable[Iterable[Estimate]]) -> float:
-    """Hours up to which the chart reaches: of what has a price."""
+    """Return the longest time on the chart, in hours, among estimates with a price."""
     hours = (one.hours for way in ways for one in way if one.price is not None)
     return max((value for interval in hours for value in interval[:3] if math.isfinite(value)), default=0.0)
 
@@ -121,7 +121,7 @@ def _is_placed(one: Estimate) -> bool:
 
 
 def _intervals(figure: go.Figure, estimates: Iterable[Estimate], scale: Scale, label: str, *, is_filled: bool) -> None:
-    """Time and money of one machine move together, so their interval is one slanting bar; label: for the legend."""
+    """Draw intervals as slanting bars, since time and money of a machine vary together; `label` is for the legend."""
     places: list[float | None] = []
     costs: list[float | None] = []
     for one in estimates:
@@ -160,7 +160,7 @@ def _points(
 
 
 def lengths(found: Counted) -> go.Figure:
-    """How many documents have how many tokens; the mean, which the job takes over, dashed."""
+    """Draw a histogram of tokens per document, with the mean, which the job uses, dashed."""
     tokens = np.array([document.num_tokens for document in found.documents])
     mean = float(tokens.mean())
     figure = blank(
@@ -175,13 +175,13 @@ def lengths(found: Counted) -> go.Figure:
 
 
 def name(one: Estimate, among: Iterable[Estimate]) -> str:
-    """The machine, with its configuration where several of that machine are shown."""
+    """Return the machine's name, with the configuration if several of that machine are shown."""
     is_alone = sum(other.rate.machine == one.rate.machine for other in among) == 1
     return one.rate.machine if is_alone else f"{one.rate.machine} · {one.rate.label}"
 
 
 def _told(one: Estimate, shown: Iterable[Estimate]) -> str:
-    """What an estimate says under the mouse."""
+    """Return the hover text of an estimate."""
     speed = one.rate.generation
     lines = [
         f"<b>{Pen.text(name(one, shown))}</b>",

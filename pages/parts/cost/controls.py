@@ -1,4 +1,4 @@
-"""Which speeds are looked at, until when it must be done and for how much, and how tokens are counted."""
+"""Controls of the Cost page: the speeds considered, deadline and budget, and how tokens are counted."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from pages.parts.cost.results import SHORT
 
 
 def show(known: Sequence[Rate], looked: Looked, values: Mapping[str, Any]) -> None:
-    """One row of controls; each stands in the address."""
+    """Draw one row of controls; each is bound to the URL."""
     models = [*dict.fromkeys(rate.model for rate in known), EVERY_MODEL]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.selectbox(

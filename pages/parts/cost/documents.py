@@ -1,4 +1,4 @@
-"""Real documents: a folder or files, counted with the loaded model's own tokenizer, and taken over as the job."""
+"""Real documents: a folder or files, counted with the loaded model's own tokenizer and used as the job."""
 
 import math
 from typing import NamedTuple
@@ -19,20 +19,20 @@ MOST_UPLOADED_MB = 8
 
 
 class Found(NamedTuple):
-    """What was counted last, and by which model's tokenizer."""
+    """The last count, and the name of the model whose tokenizer was used."""
 
     counted: Counted
     model: str
 
     @property
     def job(self) -> dict[str, float]:
-        """The job that these documents are."""
+        """The job made of these documents."""
         number = len(self.counted.documents)
         return {"documents": number, "tokens_per_document": self.counted.num_tokens / number}
 
 
 def origin(job: CostJob) -> str:
-    """What is said of the job's tokens where they are those that were counted; else nothing."""
+    """Return the origin of the job's tokens if they are those last counted; else an empty string."""
     found: Found | None = st.session_state.get(FOUND)
     if found is None or not found.counted.documents:
         return ""
@@ -41,7 +41,7 @@ def origin(job: CostJob) -> str:
 
 
 def show(bench: Workbench) -> None:
-    """Where documents are given and counted, and what was found."""
+    """Draw the inputs for documents, the button that counts them, and the result."""
     with st.expander("Count real documents", key="cost_documents_real"):
         st.text_input("Folder", key=FOLDER, placeholder="/home/me/documents", persist_state="session")
         st.file_uploader(

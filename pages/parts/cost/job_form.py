@@ -1,4 +1,4 @@
-"""The job in numbers: documents, what is written for each, what is embedded, and how the machine is used."""
+"""Form for the numbers of a job: documents, output per document, embeddings, and use of the machine."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ PREFIX = "cost_"
 
 
 class Field(NamedTuple):
-    """One number of the job: its range on the screen, and what it means."""
+    """One number of the job: its range on the screen, and its help text."""
 
     label: str
     low: float
@@ -31,7 +31,7 @@ FIELDS = {
     "startup_s": Field("Start-up, s", 0.0, 1e7, 60.0, "Until the machine works: booting, copying, loading; paid once"),
 }
 UNSET = {"tokens_per_document": "by words", "concurrency": "as measured"}
-"""What stands in fields that are empty where they are 0."""
+"""Placeholders of fields that are empty if their value is 0."""
 
 GOALS = {
     "deadline_h": Field("Deadline, h", 0.0, 1e9, 1.0, "The cheapest machine that ends by then; empty: none"),
@@ -40,13 +40,13 @@ GOALS = {
 
 
 def goals(values: Mapping[str, Any]) -> None:
-    """Deadline and budget, each may stay empty; to be drawn inside a row."""
+    """Draw deadline and budget, either of which may be empty; call inside a row."""
     for name, field in GOALS.items():
         _number(name, field, values[name], value=None, placeholder="none", width=168)
 
 
 def show(values: Mapping[str, Any]) -> None:
-    """All numbers of the job."""
+    """Draw all numbers of the job."""
     with st.grid(5, min_column_width=150, gap="small"):
         for name, field in FIELDS.items():
             if name in UNSET:
@@ -68,7 +68,7 @@ def _number(name: str, field: Field, wanted: Any, **more: Any) -> None:
 
 
 def _within(value: Any, low: Any, high: Any) -> Any:
-    """The nearest value that the widget can show; the engine says what is wrong with one that it cannot."""
+    """Clamp a value to the widget's range; the engine reports values that are out of range."""
     return min(max(value, low), high)
 
 

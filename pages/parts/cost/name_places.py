@@ -1,4 +1,4 @@
-"""Where the names of points stand on a chart, so that they lie on no dot, on no other name and on few lines."""
+"""Label placement for the points of a chart, so that labels cover no dot, no other label and few lines."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -11,10 +11,10 @@ PLACES = {
     "top center": (0, 1), "bottom center": (0, -1), "middle right": (1, 0), "middle left": (-1, 0),
     "top right": (1, 1), "top left": (-1, 1), "bottom right": (1, -1), "bottom left": (-1, -1),
 }  # fmt: skip
-"""Plotly's name of a place, and on which side of its point a name there stands, across and upwards."""
+"""Plotly's text positions, with the side of the point that the text is on, across and upwards."""
 
 WIDTH, HEIGHT = 370.0, 215.0
-"""Of the narrowest plot, in pixels: a wider one has its points farther apart."""
+"""Size of the narrowest plot in pixels; a wider one has its points farther apart."""
 
 CHARACTER, LINE, DOT, MARGIN = 5.4, 12.0, 6.0, 16.0
 SAMPLES = 60
@@ -25,7 +25,7 @@ Segment = tuple[float, float, float, float]
 
 
 def arrange(figure: go.Figure) -> None:
-    """Place the names of the points of a chart whose axes begin at 0."""
+    """Place the labels of the points of a chart whose axes start at 0."""
     lines = list(_lines(figure))
     for trace in figure.data:
         if trace.text is not None:
@@ -33,7 +33,7 @@ def arrange(figure: go.Figure) -> None:
 
 
 def _lines(figure: go.Figure) -> Iterator[Segment]:
-    """What is drawn as lines, and those that cross the whole chart."""
+    """Yield the segments drawn as lines, and lines that cross the whole chart."""
     highest = max((value for trace in figure.data for value in trace.y if value is not None), default=0.0)
     longest = max((value for trace in figure.data for value in trace.x if value is not None), default=0.0)
     for trace in figure.data:
@@ -48,7 +48,7 @@ def _lines(figure: go.Figure) -> Iterator[Segment]:
 
 
 def places(names: Sequence[str], x: Sequence[float], y: Sequence[float], lines: Sequence[Segment]) -> list[str]:
-    """A place for each name, the first that covers least; lines: from x, y to x, y."""
+    """Choose a position for each label, the first that covers least; `lines` are segments from x, y to x, y."""
     dots = np.column_stack([x, y]).astype(np.float64)
     ends = np.array(lines, np.float64).reshape(-1, 2, 2)
     scale = np.array([WIDTH, HEIGHT]) / np.maximum(np.concatenate([dots, ends.reshape(-1, 2)]).max(0), 1e-12) / 1.05
@@ -67,14 +67,14 @@ def places(names: Sequence[str], x: Sequence[float], y: Sequence[float], lines: 
 
 
 def box(name: str, dot: Array, across: int, upwards: int) -> Array:
-    """Lower left and upper right corner of a name beside its point."""
+    """Return the lower left and upper right corner of a label beside its point."""
     half = np.array([CHARACTER * len(name), LINE]) / 2
     away = np.array([across * (half[0] + DOT), upwards * (half[1] + DOT)])
     return np.stack([dot + away - half, dot + away + half])
 
 
 def _cost(box: Array, dots: Array, taken: Sequence[Array], samples: Array) -> int:
-    """How much a name in this box covers, and whether it is cut at the sides."""
+    """Return the cost of a label in this box: how much it covers, and whether it is cut off."""
     on_dots = int((np.abs(dots - box.mean(0)) < (box[1] - box[0] + DOT) / 2).all(-1).sum())
     on_names = sum(bool((box[0] < other[1]).all() and (other[0] < box[1]).all()) for other in taken)
     on_lines = int(((samples > box[0]) & (samples < box[1])).all(-1).any(0).sum())

@@ -1,6 +1,7 @@
-"""The table of prices: edited in place and kept when it holds, as CSV in and out, one's own machine by power."""
+"""Price table: edited in place and saved if valid, exported and imported as CSV; own machines priced by power."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -29,7 +30,7 @@ DATED = "Day, month or year that the price is of: 2024-05-31, 2024-05 or 2024"
 
 
 def kept(bench: Workbench) -> tuple[Price, ...]:
-    """The prices to reckon with; none where the table cannot be read, which is said."""
+    """Return the prices for the calculation; empty if the table cannot be read, which is reported."""
     try:
         return costing.load_prices(bench.settings.home)
     except EngineError as error:
@@ -38,7 +39,10 @@ def kept(bench: Workbench) -> tuple[Price, ...]:
 
 
 def show(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate], *, is_open: bool) -> None:
-    """The table in an expander; what does not hold is said under it and not kept. rates: those that are looked at."""
+    """Draw the table in an expander; invalid rows are reported below it and not saved.
+
+    `rates` are the speeds considered.
+    """
     with st.expander("Prices", key="cost_prices", expanded=is_open):
         _edit(bench, prices)
         _failure(ERROR)
@@ -65,14 +69,14 @@ def show(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate], *, is
 
 
 def _failure(key: str) -> None:
-    """Why the last button failed whose failure stands under `key`."""
+    """Show the failure of the last button stored under `key`."""
     error = st.session_state.pop(key, None)
     if error is not None:
         notice(error)
 
 
 def _undo(bench: Workbench, prices: Sequence[Price]) -> None:
-    """The way back to the table before, until the one in its place is changed."""
+    """Offer to undo a replacement of the table, until the new table is changed."""
     told, by = st.session_state.get(REPLACED, ("", None))
     if by != prices:
         return
@@ -85,7 +89,7 @@ def _undo(bench: Workbench, prices: Sequence[Price]) -> None:
 
 
 def _edit(bench: Workbench, prices: Sequence[Price]) -> None:
-    """The editor; it starts anew where the table was changed by something else."""
+    """Draw the editor; it is reset if something else changed the table."""
     state = st.session_state
     if state.get(SHOWN) != prices:
         state[SHOWN], state[VERSION] = prices, state.get(VERSION, 0) + 1
@@ -105,13 +109,13 @@ def _edit(bench: Workbench, prices: Sequence[Price]) -> None:
 
 
 def frame(prices: Sequence[Price]) -> pd.DataFrame:
-    """Prices as rows, in columns that may be empty."""
+    """Return prices as rows, in nullable columns."""
     types = {name: "string" if name in TEXTS else "Float64" for name in PRICE_FIELDS}
     return pd.DataFrame([vars(price) for price in prices], columns=PRICE_FIELDS).astype(types)
 
 
 def prices_of(table: pd.DataFrame) -> tuple[Price, ...]:
-    """The prices of an edited table. Raises ConfigError naming the row."""
+    """Return the prices of an edited table. Raises ConfigError naming the row."""
     prices = []
     for number, row in enumerate(table.to_dict("records"), 1):
         try:
@@ -121,8 +125,8 @@ def prices_of(table: pd.DataFrame) -> tuple[Price, ...]:
     return tuple(prices)
 
 
-def _config() -> dict[str, object]:
-    columns: dict[str, object] = {
+def _config() -> dict[str, Any]:
+    columns: dict[str, Any] = {
         name: st.column_config.NumberColumn(label[:1].lower() + label[1:], help=told)
         for name, (label, told) in NUMBERS.items()
     }
@@ -135,7 +139,7 @@ def _config() -> dict[str, object]:
 
 
 def _own_machine(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate]) -> None:
-    """A price that follows from power and purchase, for a machine that has none yet."""
+    """Draw the form for a price derived from power and purchase, for a machine that has none yet."""
     with st.popover("Own machine", icon=":material/add:", key="cost_own"):
         machines = list(dict.fromkeys(rate.machine for rate in rates if not prices_for(rate.machine, prices)))
         st.selectbox(
@@ -157,9 +161,9 @@ def _own_machine(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate
 
 
 def _own_price() -> Price:
-    """What is typed; a pair of zeros counts as not given. Raises ConfigError."""
+    """Return the price typed; zeros count as not given. Raises ConfigError."""
     state = st.session_state
-    numbers = {name: state[OWN + name] or None for name in USUAL}
+    numbers: dict[str, Any] = {name: state[OWN + name] or None for name in USUAL}
     return Price(machine=state[OWN + "machine"] or "", kind="own", source="typed here", **numbers)
 
 

@@ -1,4 +1,4 @@
-"""Every estimate that the page shows: the speeds that are known, the prices, and both ways of counting."""
+"""Estimates for the Cost page, from the known speeds, the prices, and both ways of counting."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ EVERY_MODEL = "every model"
 
 
 class Reckoned(NamedTuple):
-    """Estimates, alike in their order, and answers of a job by the way of counting, the one asked for first."""
+    """Estimates in the same order, and answers of a job, by way of counting; the selected way comes first."""
 
     job: CostJob
     estimates: dict[Way, list[Estimate]]
@@ -22,7 +22,7 @@ class Reckoned(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """The speeds that are looked at: of one model or of every, of each machine the fastest or every configuration."""
+    """The speeds considered: of one model or all, and of each machine the fastest or every configuration."""
 
     model: str
     is_every: bool
@@ -31,7 +31,7 @@ class Looked(NamedTuple):
 
 
 def rates(bench: Workbench) -> list[Rate]:
-    """The speeds that are known here; those of the notes alone where the history cannot be read, which is said."""
+    """Return the known speeds; only those of the notes if the history cannot be read, which is reported."""
     try:
         return _rates(tuple(bench.bench.recent()[: costing.NUM_RUNS]), bench)
     except EngineError as error:
@@ -41,17 +41,18 @@ def rates(bench: Workbench) -> list[Rate]:
 
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _rates(key: tuple[object, ...], _bench: Workbench) -> list[Rate]:
-    """Read again where a run is new, has more samples or another name."""
+    """Return the known speeds, cached until a run is new, has more samples or another name."""
     return costing.rates(_bench)
 
 
 def looked_at(known: Sequence[Rate]) -> Looked:
-    """What the address asks for, else the model of the notes' example, each machine at its fastest.
+    """Return the selection in the URL, else the model of the notes' example with each machine at its fastest.
 
-    Prefill is usually counted apart where its speed is known of all of them, else as the notes counted.
+    By default, prefill is counted apart if its speed is known for all rates, else as the notes counted.
     """
     models = {rate.model for rate in known}
-    model = next(filter({*models, EVERY_MODEL}.__contains__, (st.query_params.get("model"), _noted_model(known))))
+    wanted = st.query_params.get("model", "")
+    model = wanted if wanted in {*models, EVERY_MODEL} else _noted_model(known)
     is_every = st.query_params.get("every") == str(True)
     found = [rate for rate in known if model in (rate.model, EVERY_MODEL)]
     shown = found if is_every else best_by_machine(found)
@@ -65,7 +66,7 @@ def _noted_model(known: Sequence[Rate]) -> str:
 
 
 def reckon(job: CostJob, goals: Mapping[str, float | None], looked: Looked, prices: Sequence[Price]) -> Reckoned:
-    """What the job takes by every rate, at each price of its machine, both ways."""
+    """Estimate the job for every rate, at each price of its machine, in both ways of counting."""
     found = {
         way: estimates(job, looked.rates, prices, counted_as=way)
         for way in sorted(WAYS, key=lambda way: way != looked.way)

@@ -1,4 +1,4 @@
-"""What a job takes: the sentence first, what it rests on, and a table of every configuration, counted both ways."""
+"""Results of a job: the sentence first, the provenance of its figures, and a table of all configurations."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -29,14 +29,14 @@ HELPS = {
 
 
 def sentence(found: Reckoned) -> None:
-    """The answer by the way that was asked for, and what the other says beside it."""
+    """Draw the answer by the selected way of counting, with that of the other way below it."""
     (_, first), (other, beside) = found.answers.items()
     st.subheader(plain(first.sentence), anchor=False)
     st.caption(plain(f"{OTHERWISE[other]}: {beside.sentence}"))
 
 
 def drawn(found: Reckoned, goals: Mapping[str, float | None]) -> None:
-    """Time against money, and beside it tokens for a dollar; which machines have no price."""
+    """Draw time against money, and tokens per dollar beside it; list machines without a price."""
     way, shown = next(iter(found.estimates.items()))
     if has_prices(found):
         grid = st.grid(2, min_column_width=420, gap="large")
@@ -50,12 +50,15 @@ def drawn(found: Reckoned, goals: Mapping[str, float | None]) -> None:
 
 
 def has_prices(found: Reckoned) -> bool:
-    """Whether any machine that is looked at has a price."""
+    """Return True if any machine considered has a price."""
     return any(one.price is not None for one in next(iter(found.estimates.values())))
 
 
 def rests_on(found: Reckoned, counted: str) -> None:
-    """Which figures were measured here, which noted, which assumed, a line each; counted: what tokens were counted."""
+    """Show the provenance of the figures: measured, noted or assumed, one line each.
+
+    `counted` says which documents' tokens were counted.
+    """
     estimates = next(iter(found.estimates.values()))
     told: dict[Provenance, list[str]] = {provenance: [] for provenance in PROVENANCES}
     if counted:
@@ -72,7 +75,7 @@ def rests_on(found: Reckoned, counted: str) -> None:
 
 
 def _speeds(estimates: Iterable[Estimate]) -> dict[tuple[Provenance, str, str], list[str]]:
-    """The machines whose speeds come from the same place, by provenance, kind of speed and remark."""
+    """Group machines by the provenance, kind and remark of their speeds."""
     found: dict[tuple[Provenance, str, str], list[str]] = {}
     for one in estimates:
         for part in one.parts:
@@ -89,14 +92,14 @@ def _origin(one: Estimate) -> str:
 
 
 def _listed(texts: Iterable[str], separator: str) -> str:
-    """Each once, the first few by name."""
+    """Join the distinct texts, naming only the first few."""
     each = list(dict.fromkeys(texts))
     more = len(each) - MOST_NAMED
     return separator.join(each[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def table(found: Reckoned) -> None:
-    """Every configuration with both ways of counting beside each other."""
+    """Draw the table of every configuration with both ways of counting side by side."""
     shown = frame(found)
     formats = {
         **number_columns.formats(shown, HELPS),
@@ -113,7 +116,7 @@ def table(found: Reckoned) -> None:
 
 
 def frame(found: Reckoned) -> pd.DataFrame:
-    """One row an estimate: its machine, speed and price, then hours and dollars by each way of counting."""
+    """Return one row per estimate: its machine, speed and price, then hours and dollars by each way of counting."""
     shown = next(iter(found.estimates.values()))
     columns: dict[str, list[Any]] = {
         "machine": [one.rate.machine for one in shown],
@@ -142,13 +145,13 @@ def _bounds(interval: Interval, unit: str) -> str | None:
 
 
 def _hours(column: pd.Series) -> str:
-    """As many decimals as the shortest time needs for three digits."""
+    """Return a format with as many decimals as the shortest time needs for three digits."""
     shortest = column[column > 0].min()
     decimals = 2 - math.floor(math.log10(shortest)) if math.isfinite(shortest) else 0
     return f"%,.{min(max(decimals, 0), 6)}f"
 
 
 def _money(column: pd.Series) -> str:
-    """Cents, or as many decimals as the smallest amount needs."""
+    """Return a format in cents, or with four decimals if the smallest amount needs them."""
     smallest = column[column > 0].min()
     return "$%,.4f" if smallest < 0.1 else "$%,.2f"

@@ -1,4 +1,4 @@
-"""What is asked of the Embeddings page, which is its address: source, view, model, and the text looked at."""
+"""Input of the Embeddings page, stored in its URL: source, view, model, and the selected text."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ VIEWS = {"similarity": "Similarity", "map": "Map"}
 
 
 def open_address() -> None:
-    """What this tab asked before, where the address asks for nothing, as it does only when the page is entered."""
+    """Restore this tab's last input if the URL has none, which happens only when the page is entered."""
     if not st.query_params and KEPT in st.session_state:
         st.query_params.from_dict(st.session_state[KEPT])
     st.query_params["view"] = choice("view", tuple(VIEWS))
@@ -18,12 +18,12 @@ def open_address() -> None:
 
 
 def choice(name: str, options: Sequence[str]) -> str:
-    """One of the options, the first where the address names none of them."""
+    """Return the option in the query parameter `name`, else the first one."""
     given = st.query_params.get(name, "")
     return given if given in options else options[0]
 
 
 def number(name: str, most: int) -> int:
-    """A number from 0 below `most`; the address counts from 1."""
+    """Return a query parameter as a number from 0 below `most`, else 0; the URL counts from 1."""
     given = st.query_params.get(name, "")
     return int(given) - 1 if given.isdecimal() and len(given) < 9 and 0 < int(given) <= most else 0

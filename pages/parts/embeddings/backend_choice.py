@@ -1,4 +1,4 @@
-"""How vectors are computed: each backend with its speed here and what it costs in quality, before it is used."""
+"""Backend selection: each backend with its speed on this machine and its loss of quality, before it is used."""
 
 import math
 from datetime import datetime
@@ -21,7 +21,7 @@ from engine.embedding.specs import AUTO
 from engine.errors import EngineError
 from engine.units import NOT_MEASURED, counted, duration
 from engine.workbench import Workbench
-from engine.workbench.backend_slot import BackendRun
+from engine.workbench.backend_manager import BackendRun
 from pages.parts.address import bound
 from pages.parts.embeddings import asked
 from pages.parts.notice import attempt, notice
@@ -53,11 +53,11 @@ COLUMNS = {
 
 
 def choose(bench: Workbench, given: str) -> str:
-    """The backend that the address asks for, and where it is changed, for the model `given`."""
+    """Return the backend in the URL and draw its selector, for the model `given`."""
     try:
         model = find_model(given)
     except EngineError:
-        return AUTO  # what is wrong with the model is said where its vectors would be
+        return AUTO  # the model's error is shown where its vectors would be
     options = (AUTO, *usable(model))
     backend = asked.choice("backend", options)
     measured = kept_measurement(model)
@@ -114,7 +114,7 @@ def _said(model: EmbeddingModel, measured: Measurement | None) -> str:
 
 
 def _measuring(bench: Workbench, given: str, *, is_measured: bool) -> None:
-    """Start, progress and Stop, and what went wrong."""
+    """Draw the start button, the progress and Stop, and the error of the last measurement."""
     run = bench.backends.last(given)
     if run is not None and run.is_running:
         _follow(run)

@@ -1,4 +1,4 @@
-"""Charts of vectors: how alike texts are, and where they lie on a map of two dimensions."""
+"""Charts of vectors: pairwise similarity of texts, and their positions on a two-dimensional map."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ OTHERS = "others"
 
 
 def heat_map(texts: Sequence[str], vectors: Floats) -> go.Figure:
-    """Cosine of each text with each, like beside like; names where there is room for them."""
+    """Draw the cosine of every pair of texts, similar ones adjacent; labelled if there is room."""
     alike = similarity.cosines(vectors)
     order = similarity.like_beside_like(alike)
     first, second, cosine = similarity.most_alike(alike)
@@ -42,7 +42,7 @@ def heat_map(texts: Sequence[str], vectors: Floats) -> go.Figure:
 
 
 def text_map(texts: Sequence[str], groups: Sequence[str], projection: Projection, chosen: int) -> go.Figure:
-    """Texts along the two directions in which they differ most, coloured by group; the chosen one is ringed."""
+    """Draw texts along the two directions in which they differ most, coloured by group; the chosen one is ringed."""
     share = float(projection.shares.sum())
     figure = blank(
         f"Two directions show {quantity(share, '')} of how the texts differ", "first direction", height=HEIGHT
@@ -68,7 +68,7 @@ def text_map(texts: Sequence[str], groups: Sequence[str], projection: Projection
 
 
 def _shown(groups: Sequence[str]) -> list[str]:
-    """The group that each text is shown as: the rarest are others, where there are more groups than colours."""
+    """Return the group that each text is shown as; the rarest become "others" if there are more groups than colours."""
     counts = Counter(groups)
     if len(counts) <= len(COLOURS):
         return list(groups)

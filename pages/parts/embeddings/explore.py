@@ -1,4 +1,4 @@
-"""What vectors say: a heat map or a map, the neighbours of one text, and what is nearest to a question."""
+"""Exploration of vectors: a heat map or a map, the neighbours of one text, and search by meaning."""
 
 import html
 import io
@@ -14,7 +14,7 @@ from engine.embedding.specs import EmbedSpec
 from engine.results import Floats
 from engine.units import counted, digits
 from engine.workbench import Workbench
-from engine.workbench.embedding_slot import Embedded
+from engine.workbench.embedding_manager import Embedded
 from engine.workbench.similarity import nearest
 from engine.workbench.text_files import TextSet
 from pages.parts.address import bound, put
@@ -27,7 +27,7 @@ NEIGHBOURS, MOST_ON_HEAT_MAP = 10, 120
 LABEL, SHOWN, MOST_ASKED = 90, 600, 1_000
 TEXT_WIDTH, TEXT_WIDTH_ALONE, CHARACTER_WIDTH = 222, 285, 6
 WRAPPED = 62
-"""Pixels of a row; Streamlit wraps texts in rows of more than four times the font's size."""
+"""Row height in pixels; Streamlit wraps texts in rows of more than four times the font's size."""
 
 EMPTY, MAP = "(empty)", "embed_map"
 ENGLISH = (
@@ -36,7 +36,7 @@ ENGLISH = (
 
 
 def show(bench: Workbench, texts: TextSet, embedded: Embedded, spec: EmbedSpec) -> None:
-    """Draw everything, the chart left and the neighbours right, or below it where the window is narrow."""
+    """Draw the page, the chart left and the neighbours right, or below it in a narrow window."""
     _told(embedded)
     chosen = asked.number("text", len(texts.texts))
     grid = st.grid(5, min_column_width=150, gap="medium")
@@ -63,8 +63,8 @@ def _told(embedded: Embedded) -> None:
 def _chart(texts: TextSet, embedded: Embedded, chosen: int) -> None:
     view = asked.choice("view", tuple(asked.VIEWS))
     st.segmented_control(
-        "Chart", list(asked.VIEWS), **bound("view", "embed_view", view), required=True, format_func=asked.VIEWS.get,
-        label_visibility="collapsed",
+        "Chart", list(asked.VIEWS), format_func=asked.VIEWS.__getitem__, required=True, label_visibility="collapsed",
+        **bound("view", "embed_view", view),
     )  # fmt: skip
     if view == "map":
         _map(texts, embedded, chosen)
@@ -101,7 +101,7 @@ def _neighbours(texts: TextSet, embedded: Embedded, chosen: int) -> None:
 
 
 def _question(bench: Workbench, texts: TextSet, embedded: Embedded, spec: EmbedSpec) -> None:
-    """Texts by meaning; a model that wants to be told that a text is a question is told."""
+    """Draw the search by meaning; models that distinguish queries embed the text as a query."""
     asked_for = st.query_params.get("find", "")[:MOST_ASKED]
     st.text_input(
         "Find by meaning",
@@ -118,7 +118,7 @@ def _question(bench: Workbench, texts: TextSet, embedded: Embedded, spec: EmbedS
 
 
 def _table(texts: TextSet, found: Sequence[tuple[int, float]], key: str, alt: str) -> None:
-    """Texts that do not fit on one line of their column wrap."""
+    """Draw the texts as a table; those too long for one line of their column wrap."""
     shown = [one_line(texts.texts[place], SHOWN) or EMPTY for place, _cosine in found]
     columns: dict[str, list[float] | list[str]] = {"cosine": [cosine for _place, cosine in found]}
     if texts.groups:
@@ -130,7 +130,7 @@ def _table(texts: TextSet, found: Sequence[tuple[int, float]], key: str, alt: st
         ),
         "text": st.column_config.TextColumn(width=width),
     }
-    st.space("small")  # for the table's own buttons, which would lie over the control above
+    st.space("small")  # space for the table's own buttons, which would cover the control above
     st.dataframe(
         {**columns, "text": shown}, hide_index=True, key=key, height="content", row_height=_row_height(shown, width),
         column_config=config, alt=alt,
@@ -138,7 +138,7 @@ def _table(texts: TextSet, found: Sequence[tuple[int, float]], key: str, alt: st
 
 
 def _row_height(texts: Sequence[str], width: int) -> int | None:
-    """Room for three lines where a text does not fit on one in a column of so many pixels; None where all do."""
+    """Return a height for three lines if any text exceeds one line of a column of `width` pixels; else None."""
     return WRAPPED if max(map(len, texts), default=0) * CHARACTER_WIDTH > width else None
 
 

@@ -1,4 +1,4 @@
-"""Which model embeds, and how it is computed; its memory can be freed."""
+"""Selection of the embedding model and its backend; its memory can be freed."""
 
 import streamlit as st
 
@@ -12,7 +12,7 @@ from pages.parts.notice import notice
 
 
 def choose(bench: Workbench) -> EmbedSpec | None:
-    """The model that the address asks for, and where it is changed; None where there can be none of that name."""
+    """Return the model and backend in the URL and draw their selector; None if there is no such model."""
     given = st.query_params.get("model", "")
     with st.popover("Model", icon=":material/tune:", key="embed_model_choice", width="content"):
         st.text_input(

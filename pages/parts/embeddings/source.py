@@ -1,4 +1,4 @@
-"""Where the texts come from: the sentences that ship, pasted lines, or a file."""
+"""Source of the texts: the sentences that ship, pasted lines, or a file."""
 
 import streamlit as st
 
@@ -19,7 +19,7 @@ PREVIEWED, MOST_SHOWN = 100, 300
 
 
 def choose() -> str:
-    """The source that the address asks for, and where it is changed."""
+    """Return the source in the URL and draw its selector."""
     chosen = asked.choice("source", asked.SOURCES)
     st.segmented_control(
         "Texts", asked.SOURCES, **bound("source", "embed_source", chosen), required=True, label_visibility="collapsed"
@@ -28,7 +28,7 @@ def choose() -> str:
 
 
 def read(source: str) -> TextSet | None:
-    """The texts, with what was not read said below; None where there are too few to be compared."""
+    """Return the texts and show how many were left out; None if there are too few to compare."""
     try:
         found = shipped_texts() if source == SHIPPED else _pasted() if source == PASTED else _uploaded()
     except EngineError as error:
@@ -45,7 +45,7 @@ def read(source: str) -> TextSet | None:
 
 
 def preview(found: TextSet) -> None:
-    """The first texts, while there are no vectors yet."""
+    """Draw the first texts, while there are no vectors yet."""
     rows = [one_line(text, MOST_SHOWN) for text in found.texts[:PREVIEWED]]
     table = {"group": list(found.groups[:PREVIEWED]), "text": rows} if found.groups else {"text": rows}
     st.dataframe(table, hide_index=True, key="embed_preview", alt="The first of the texts")

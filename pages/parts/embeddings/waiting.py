@@ -1,4 +1,4 @@
-"""Texts on their way to vectors: the model that loads, how far it is, Stop, and what went wrong."""
+"""Embedding in progress: the model's loading, the progress, Stop, and errors."""
 
 import streamlit as st
 
@@ -6,7 +6,7 @@ from engine.embedding.specs import EmbedSpec
 from engine.errors import EngineError
 from engine.tasks import Task
 from engine.workbench import Workbench
-from engine.workbench.embedding_slot import Embedded
+from engine.workbench.embedding_manager import Embedded
 from pages.parts.notice import notice
 
 REFRESH_S = 0.4
@@ -14,7 +14,7 @@ AT_ONCE_S = 0.3
 
 
 def vectors(bench: Workbench, texts: tuple[str, ...], spec: EmbedSpec, *, is_query: bool = False) -> Embedded | None:
-    """The vectors once they are there; until then what is being done, or why there are none."""
+    """Return the vectors once they are ready; until then show the progress, or why there are none."""
     try:
         task = bench.embedding.embed(texts, spec, is_query=is_query)
     except EngineError as error:

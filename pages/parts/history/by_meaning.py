@@ -1,4 +1,4 @@
-"""Trials found by what they mean: the switch with its cost, how far the reading is, and the list by similarity."""
+"""Semantic search of trials: the switch with its cost, indexing progress, and the list by similarity."""
 
 from dataclasses import replace
 
@@ -8,12 +8,12 @@ from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import EngineError
 from engine.history import History
 from engine.history.filters import Filter
-from engine.history.finding import Found
+from engine.history.search import Found
 from engine.history.vectors import Part, Read
 from engine.results import Floats
 from engine.units import counted, duration
 from engine.workbench import Workbench
-from engine.workbench.meaning_slot import SPEC
+from engine.workbench.semantic_index import SPEC
 from pages.parts import job_tray
 from pages.parts.embeddings import waiting
 from pages.parts.history import tables, view
@@ -37,12 +37,12 @@ TITLED = 90
 
 
 def is_asked() -> bool:
-    """True where the address asks for trials by meaning, or for those like one of them."""
+    """Return True if the URL selects trials by meaning, or trials similar to one of them."""
     return bool(view.part(LIKE)) or view.part(BY) == MEANING
 
 
 def control() -> None:
-    """What the search box goes by."""
+    """Draw the choice of the search box's mode: by words or by meaning."""
     st.session_state[KEY] = view.part(BY) if view.part(BY) in CHOICES else ""
     st.segmented_control(
         "Search by", CHOICES, format_func=CHOICES.__getitem__, key=KEY, required=True, label_visibility="collapsed",
@@ -52,9 +52,9 @@ def control() -> None:
 
 
 def listing(bench: Workbench, history: History, wanted: Filter, usual: Listing) -> Listing | None:
-    """The list that the address asks for; the usual one where nothing is searched for, None where there is none yet.
+    """Return the list that the URL selects: the usual one without a search, None while there is none yet.
 
-    Draws above it what search by meaning costs, or how far its reading is.
+    Draws above it the cost of search by meaning, or its indexing progress.
     """
     is_read = _standing(bench, history)
     if not wanted.text and not view.part(LIKE):
@@ -69,7 +69,7 @@ def listing(bench: Workbench, history: History, wanted: Filter, usual: Listing) 
 
 
 def like_button(trial_id: str) -> None:
-    """Opens the list of answers like that of this trial, on the History page."""
+    """Draw a button that opens the list of answers similar to this trial's, on the History page."""
     st.button(
         "Like this one", icon=":material/join_inner:", key="history_do_like",
         help="Trials by how alike their answers are in meaning to this one",
@@ -78,7 +78,7 @@ def like_button(trial_id: str) -> None:
 
 
 def _by(history: History, vector: Floats, part: Part | None = None) -> Listing:
-    """The list of trials by similarity to a vector: of the question that stands in the search box, or of an answer."""
+    """Return the list of trials by similarity to a vector: of the query in the search box, or of an answer."""
 
     def find(wanted: Filter, *, limit: int, offset: int, order: str, is_descending: bool) -> Found:
         narrowed = replace(wanted, text="") if part is None else wanted
@@ -113,15 +113,15 @@ def _all_trials() -> None:
 
 
 def _title(history: History, trial_id: str) -> str:
-    """The beginning of the answer."""
+    """Return the beginning of the answer."""
     return "".join(plain(one.text.strip(), TITLED) for one in history.comparisons.outcomes([trial_id]))
 
 
-# the switch and what goes on behind it
+# The switch and the indexing behind it.
 
 
 def _standing(bench: Workbench, history: History) -> bool:
-    """Say how search by meaning stands; False while nothing was read that could be searched."""
+    """Draw the state of search by meaning; return False while no text is indexed."""
     meaning = bench.meaning
     try:
         if meaning.error is not None:
@@ -145,7 +145,7 @@ def _standing(bench: Workbench, history: History) -> bool:
 
 
 def _offer(bench: Workbench, label: str) -> None:
-    """What it takes to read what is unread, and the button that begins."""
+    """Draw the cost of indexing the remaining texts, and the button that starts it."""
     cost = bench.meaning.cost()
     told = "No prompt or answer to read yet; each will be as it ends."
     if cost.num_texts:
@@ -163,7 +163,7 @@ def _offer(bench: Workbench, label: str) -> None:
 
 @st.fragment(run_every=REFRESH_S)
 def _follow(bench: Workbench) -> None:
-    """How far the reading is; the page is drawn again at its end."""
+    """Draw the progress of indexing; the page is redrawn at its end."""
     reading = bench.meaning.reading
     if reading is None:
         st.rerun()
@@ -174,7 +174,7 @@ def _follow(bench: Workbench) -> None:
 
 
 def _told(bench: Workbench, read: Read) -> None:
-    """What is searched, of which the model read only the beginning, and the way back."""
+    """Draw what is indexed, how many texts were truncated, and the button that turns the search off."""
     told = f"{counted(read.num_texts, 'text')} read by {EMBEDDED_NAME}"
     if read.num_cut:
         told += f", of {read.num_cut:,} only the beginning: they are longer than the model takes"

@@ -1,8 +1,9 @@
-"""The filter bar: free text and what is chosen most at once, the rest in a popover; what it asks for is the address."""
+"""Filter bar: free text and the most used fields at once, the rest in a popover; the filter is stored in the URL."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from typing import Any, Literal
 
 import streamlit as st
@@ -11,9 +12,9 @@ from engine.errors import ConfigError
 from engine.history import History
 from engine.history.choices import Choices
 from engine.history.filters import Filter
-from engine.history.finding import EVERYTHING
+from engine.history.search import EVERYTHING
 from engine.units import digits
-from pages.parts.benchmark.sweep import ASKED
+from pages.parts.benchmark.run_state import ASKED
 from pages.parts.history import tables, view
 from pages.parts.labels import distinct
 from pages.parts.notice import notice
@@ -40,9 +41,9 @@ LAST_DAY = date(2999, 12, 31)
 
 
 def show(history: History, kind: Literal["run", "trial"]) -> Filter:
-    """Draw the bar for runs or trials, every change of it opens another address; gives what is asked for.
+    """Draw the bar for runs or trials and return the filter; every change of it opens another URL.
 
-    Where the address cannot be read that is said, and everything is asked for.
+    If the URL cannot be read, the error is shown and nothing is filtered.
     """
     try:
         wanted = view.asked()
@@ -60,7 +61,7 @@ def show(history: History, kind: Literal["run", "trial"]) -> Filter:
 
 
 def nothing(wanted: Filter) -> None:
-    """What is said where the filter leaves nothing over."""
+    """Show that nothing matches the filter."""
     st.caption("All of them lie in the archive; see More." if wanted == EVERYTHING else "Nothing fits this filter.")
 
 
@@ -73,7 +74,7 @@ class _Bar:
     statuses: tuple[str, ...]
 
     def first(self) -> None:
-        """What stands in the bar itself."""
+        """Draw the fields in the bar itself."""
         self._widget("text", lambda key, change: st.text_input(
             "Search", key=key, on_change=change, placeholder="Search", label_visibility="collapsed",
             icon=":material/search:", help="In names, sentences, notes and tags; of trials in prompts and answers",
@@ -82,28 +83,26 @@ class _Bar:
             self._several(name, width=190)
 
     def rest(self) -> None:
-        """What stands in the popover."""
+        """Draw the fields in the popover."""
         for name in HIDDEN:
             self._several(name)
         with st.container(horizontal=True, gap="small"):
             for name, label in DATES.items():
-                self._widget(name, lambda key, change, label=label: st.date_input(
-                    label, value=None, key=key, on_change=change, width=150, max_value=LAST_DAY
-                ))  # fmt: skip
+                self._widget(name, partial(_date, label))
         for name, label in SWITCHES.items():
-            self._widget(name, lambda key, change, label=label: st.toggle(label, key=key, on_change=change))
+            self._widget(name, partial(_switch, label))
         self._ranges()
 
     @property
     def more(self) -> str:
-        """What the popover is called: with how many of the fields in it are set."""
+        """The label of the popover, with the number of fields in it that are set."""
         inside = (*HIDDEN, *DATES, *SWITCHES)
         number = sum(getattr(self.wanted, name) != getattr(EVERYTHING, name) for name in inside)
         number += len(self.wanted.ranges)
         return f"More ({number})" if number else "More"
 
     def _several(self, name: str, width: int | Literal["stretch"] = "stretch") -> None:
-        """A choice of several; left out where there is nothing to choose between."""
+        """Draw a multiple choice; skipped if there is nothing to choose between."""
         known, chosen = self._known(name), getattr(self.wanted, name)
         if len(known) < 2 and not chosen:
             return
@@ -113,12 +112,12 @@ class _Bar:
         ))  # fmt: skip
 
     def _known(self, name: str) -> Mapping[str, str]:
-        """What there is to choose from, with its label."""
+        """Return the options of a field, with their labels."""
         found = self.statuses if name == "statuses" else getattr(self.choices, name)
         return distinct(found if isinstance(found, Mapping) else {each: ASKED.get(each, each) for each in found})
 
     def _widget(self, name: str, draw: Callable[[str, Callable[[], None]], object]) -> None:
-        """Draw the widget of a field as it is set; a change asks for something else."""
+        """Draw the widget of a field with its current value; a change updates the filter."""
         value = getattr(self.wanted, name)
         st.session_state[KEY + name] = list(value) if isinstance(value, tuple) else value
         draw(KEY + name, lambda: self._ask(**{name: st.session_state[KEY + name]}))
@@ -127,7 +126,7 @@ class _Bar:
         view.act(lambda: view.ask(replace(self.wanted, **changes)))
 
     def _ranges(self) -> None:
-        """From where to where a setting or a figure may lie, for those that a person picked."""
+        """Draw the lower and upper bounds of the settings and figures that a person picked."""
         chosen = list(dict.fromkeys([*self.wanted.ranges, *st.session_state.get(RANGED, [])]))
         names = list(dict.fromkeys([*self.choices.ranges, *chosen]))
         if not names:
@@ -158,6 +157,14 @@ class _Bar:
         self._ask(ranges=others if ends == (None, None) else {**others, name: ends})
 
     def _drop_ranges(self) -> None:
-        """Those that a person took out of the choice no longer hold."""
+        """Remove the ranges that a person deselected."""
         kept = {name: ends for name, ends in self.wanted.ranges.items() if name in st.session_state[RANGED]}
         self._ask(ranges=kept)
+
+
+def _date(label: str, key: str, change: Callable[[], None]) -> None:
+    st.date_input(label, value=None, key=key, on_change=change, width=150, max_value=LAST_DAY)
+
+
+def _switch(label: str, key: str, change: Callable[[], None]) -> None:
+    st.toggle(label, key=key, on_change=change)

@@ -1,4 +1,4 @@
-"""One list with its order, its columns and its pages: of runs, of their configurations, of trials."""
+"""Paged list with its order and columns: of runs, of their configurations, or of trials."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -7,20 +7,22 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from engine.history.filters import Filter
-from engine.history.finding import Found
+from engine.history.search import Found
 from pages.parts.history import tables, view
 from pages.parts.history.tables import Column
 from pages.parts.plain import plain
 
 PAGE, LONGEST_PAGE = 200, 6
-"""Rows of a page, and digits of its number."""
+"""Rows per page, and the maximum number of digits of a page number."""
 
 ORDER, ALL = "history_order", "history_all"
 
 
 class Listing(NamedTuple):
-    """What is listed: how it is found, its columns, the orders it may stand in (label by column, with a minus where it
-    descends), and the columns that tell one row from all others."""
+    """Definition of a list: its query, columns, orders, and the columns that identify a row.
+
+    `orders` maps columns, with a minus if descending, to labels.
+    """
 
     noun: str
     find: Callable[..., Found]
@@ -30,7 +32,7 @@ class Listing(NamedTuple):
 
 
 def show(listing: Listing, wanted: Filter) -> tuple[int, list[dict[str, Any]]]:
-    """Draw the list; gives how many there are, and the rows that a person chose."""
+    """Draw the list; return the total number of rows, and the rows that a person selected."""
     order = view.part("order") if view.part("order") in listing.orders else next(iter(listing.orders))
     page = max(int(view.part("page")[:LONGEST_PAGE]), 1) if view.part("page").isdecimal() else 1
     found = _find(listing, wanted, order, page)
@@ -53,13 +55,13 @@ def _find(listing: Listing, wanted: Filter, order: str, page: int) -> Found:
 
 
 def _key(listing: Listing, found: Found) -> str:
-    """A choice belongs to the rows that were on the screen when it was made, never to others in their places."""
+    """Return a key of the rows on the screen, so that a selection never applies to other rows in their places."""
     ids = " ".join(str(row[name]) for row in found.rows for name in listing.identity)
     return f"history_{listing.noun}_{hashlib.sha256(ids.encode()).hexdigest()[:12]}"
 
 
 def _below(listing: Listing, found: Found, order: str, page: int, has_all: bool) -> None:
-    """How many there are and which of them are shown, what they share, their order and columns."""
+    """Draw the total and the range shown, the values that all rows share, the order and the columns."""
     first = PAGE * (page - 1)
     last = first + len(found.rows)
     shown = f"{found.total:,} {listing.noun}s" if found.total > 1 else f"1 {listing.noun}"

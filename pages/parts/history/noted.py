@@ -1,4 +1,4 @@
-"""Timings noted by hand: lines are pasted, read into a table, and saved as a run of their own kind."""
+"""Timings noted manually: pasted lines, parsed into a table and saved as a run of their own kind."""
 
 import streamlit as st
 
@@ -12,7 +12,7 @@ from pages.parts.notice import notice
 
 LINES, MACHINE, MODEL = "history_lines", "history_machine", "history_model"
 MOST_NOTED = 100_000
-"""Characters: notes are written by hand."""
+"""Characters; notes are written manually, so they are short."""
 EXAMPLE = "235 tokens in 80s = 2.93 tokens/s (4 threads)"
 COLUMNS = {
     "line": Column("line"),
@@ -29,7 +29,7 @@ COLUMNS = {
 
 
 def show(history: History) -> None:
-    """Draw the form; the table appears under it as the lines are read."""
+    """Draw the form; the table appears below it as the lines are parsed."""
     with st.expander("Notes of your own", icon=":material/edit:", key="history_noted"):
         with st.container(horizontal=True, gap="small"):
             st.text_input("Machine", key=MACHINE, placeholder="c7i.4xlarge", persist_state="session")

@@ -1,4 +1,4 @@
-"""The reference machines with this one beside them, their figures as they were noted, and notes of one's own."""
+"""Reference machines compared with this one, their figures as noted, and the user's own notes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,8 +8,8 @@ import streamlit as st
 from engine.history import History
 from engine.reference import TABLES, table
 from engine.runs import machine_label
-from pages.parts.history import noted, standing, tables
-from pages.parts.history.standing import MEASURED, METRIC, Point
+from pages.parts.history import machine_ranking, noted, tables
+from pages.parts.history.machine_ranking import MEASURED, METRIC, Point
 from pages.parts.history.tables import Column
 
 COLUMNS = {
@@ -37,7 +37,7 @@ NAMES = {
 
 def show(history: History) -> None:
     """Draw the view."""
-    found = standing.show(history)
+    found = machine_ranking.show(history)
     _machines(found)
     noted.show(history)
     with st.expander("The tables as they ship", key="history_tables"):
@@ -49,7 +49,7 @@ def show(history: History) -> None:
 
 
 def _machines(found: Sequence[Point]) -> None:
-    """Every configuration of the references, to be compared with the best of ours."""
+    """Draw every configuration of the references, for comparison with the best of ours."""
     rows = _rows()
     chosen = tables.draw(tables.frame(rows, COLUMNS), COLUMNS, "history_reference", "Reference timings")
     best = next((point.run_id for point in found if point.group == MEASURED), None)
@@ -71,5 +71,5 @@ def _rows() -> list[dict[str, Any]]:
             "noted": run.machine["noted"],
             "source": run.machine["source"],
         }
-        for run, cell in standing.reference_cells()
+        for run, cell in machine_ranking.reference_cells()
     ]

@@ -1,15 +1,15 @@
-"""Runs, or their configurations one by one; one over time; how this machine stands beside the references."""
+"""List of runs or their configurations; one configuration over time; this machine's rank among the references."""
 
 from functools import partial
 from typing import Any
 
 import streamlit as st
 
-from engine.bench.findings.entries import key_of
+from engine.bench.analysis.entries import key_of
 from engine.history import History
 from engine.samples import MAIN_METRICS, METRICS_BY_NAME
 from engine.workbench import Workbench
-from pages.parts.history import filter_bar, listing, selection, standing, tables, trend, view
+from pages.parts.history import filter_bar, listing, machine_ranking, selection, tables, trend, view
 from pages.parts.history.listing import Listing
 from pages.parts.history.selection import Chosen
 
@@ -18,7 +18,7 @@ BY_TIME = {"-created_at": "Newest first", "created_at": "Oldest first"}
 
 
 def show(bench: Workbench, history: History) -> None:
-    """Draw the view; without any run the reference machines stand there."""
+    """Draw the view; without any run it shows the reference machines."""
     if view.part("trend"):
         trend.show(bench, history)
         return
@@ -29,10 +29,10 @@ def show(bench: Workbench, history: History) -> None:
     if num_found:
         selection.show(bench, history, Chosen("run", chosen))
         _one(chosen)
-        standing.line(history)
+        machine_ranking.line(history)
     elif history.runs.newest_id() is None:
         st.caption("No runs yet. These are the timings that come with the workbench.")
-        standing.show(history)
+        machine_ranking.show(history)
     else:
         filter_bar.nothing(wanted)
 
@@ -46,7 +46,7 @@ def _listing(history: History, rows: str) -> Listing:
 
 
 def _one(chosen: list[dict[str, Any]]) -> None:
-    """Of a single configuration: how it did over time."""
+    """Draw a button that shows a single configuration over time."""
     if len(chosen) == 1:
         (row,) = chosen
         key = key_of(row.get("run_id") or row["id"], row.get("cell", 0))

@@ -1,12 +1,12 @@
-"""What can be done with the rows that a person chose: open, compare, mark, take away, delete."""
+"""Actions on the selected rows: open, compare, mark, export, delete."""
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import streamlit as st
 
-from engine.bench.findings.entries import key_of
+from engine.bench.analysis.entries import key_of
 from engine.history import History
 from engine.history.marks import Kind
 from engine.units import counted
@@ -18,7 +18,7 @@ KEY = "history_do_"
 
 
 class Chosen(NamedTuple):
-    """Rows that were chosen, of runs, of their configurations or of trials; kind: run or trial."""
+    """The selected rows, of runs, their configurations or trials; `kind` is run or trial."""
 
     kind: Kind
     rows: Sequence[dict[str, Any]]
@@ -30,12 +30,12 @@ class Chosen(NamedTuple):
 
     @property
     def key(self) -> str:
-        """A name of this very choice, for the widgets that belong to it."""
+        """A key for this exact selection, for the widgets that belong to it."""
         return hashlib.sha256(" ".join(self.ids).encode()).hexdigest()[:12]
 
 
 def show(bench: Workbench, history: History, chosen: Chosen) -> None:
-    """Draw the buttons; with nothing chosen they are named in a caption."""
+    """Draw the buttons; if nothing is selected, a caption names them."""
     if not chosen.rows:
         st.caption("Choose rows to open, compare, tag, export or delete them.")
         return
@@ -53,7 +53,7 @@ def show(bench: Workbench, history: History, chosen: Chosen) -> None:
 
 
 def undo(bench: Workbench) -> None:
-    """What was deleted last, and its way back."""
+    """Show the last deletion and offer to undo it."""
     deleted: view.Deleted | None = st.session_state.get(view.DELETED)
     if deleted is None:
         return
@@ -72,16 +72,16 @@ def _open(chosen: Chosen) -> None:
     label = f"Open the {chosen.kind}"
     if st.button(label, type="primary", icon=":material/open_in_new:", key=f"{KEY}open"):
         page = {"run": "benchmark.py", "trial": "prompt_lab.py"}[chosen.kind]
-        st.switch_page(page, query_params={chosen.kind: chosen.ids[0]})
+        st.switch_page(page, query_params={str(chosen.kind): chosen.ids[0]})
 
 
 def _compare(chosen: Chosen) -> None:
-    """Runs, or the very configurations that were chosen, or trials side by side."""
+    """Draw a button that compares runs, exactly the selected configurations, or trials side by side."""
     if len(chosen.rows) < 2:
         return
     keys = [key_of(row["run_id"], row["cell"]) for row in chosen.rows if "cell" in row]
     asked = {f"{chosen.kind}s": ",".join(chosen.ids)} | ({"cells": ",".join(keys)} if keys else {})
-    kind = "primary" if len(chosen.ids) > 1 else "secondary"
+    kind: Literal["primary", "secondary"] = "primary" if len(chosen.ids) > 1 else "secondary"
     if st.button("Compare", type=kind, icon=":material/compare_arrows:", key=f"{KEY}compare"):
         st.switch_page("compare.py", query_params=asked)
 
@@ -94,7 +94,7 @@ def _mark(
     on: tuple[str, str],
     off: tuple[str, str],
 ) -> None:
-    """A button that marks all of them, or takes the mark off where all have it."""
+    """Draw a button that marks all rows, or removes the mark if all have it."""
     is_on = all(row.get(name) for row in chosen.rows)
     label, icon = off if is_on else on
     st.button(
@@ -104,7 +104,7 @@ def _mark(
 
 
 def _tags(history: History, chosen: Chosen) -> None:
-    """Tags that all of them have; one added or removed there is added to or removed from each."""
+    """Draw the tags that all rows have; adding or removing one applies to each row."""
     common = set.intersection(*(set(row.get("tags") or ()) for row in chosen.rows))
     with st.popover("Tags", icon=":material/sell:", key=f"{KEY}tags_of"):
         key = f"{KEY}tags_{chosen.key}"
@@ -136,11 +136,11 @@ def _note(history: History, chosen: Chosen) -> None:
 
 def _export(chosen: Chosen) -> None:
     of_kind = {f"{chosen.kind}s": chosen.ids}
-    exports.link("Export", "For another workbench: Parquet and JSON in one file", **of_kind)
+    exports.link("Export", "For another workbench: Parquet and JSON in one file", of_kind)
 
 
 def _delete(bench: Workbench, chosen: Chosen) -> None:
-    """Asks first; what is deleted can be taken back until the history is next opened."""
+    """Delete after confirmation; it can be undone until the history is next opened."""
     what = counted(len(chosen.ids), chosen.kind)
     with st.popover("Delete", icon=":material/delete:", key=f"{KEY}delete_of"):
         st.caption(f"Delete {what}? It can be undone until the program is next started.")

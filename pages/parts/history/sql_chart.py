@@ -1,4 +1,4 @@
-"""A chart of any table that a question found: one column by another, drawn as their types ask for."""
+"""Chart of any SQL result: one column by another, drawn according to their types."""
 
 from typing import Any
 
@@ -12,17 +12,17 @@ MOST_BARS, MANY_POINTS, ROW = 40, 1_000, "row"
 
 
 def across(table: pa.Table) -> list[str]:
-    """The columns that can lie across: times, words and numbers; else the number of the row."""
+    """Return the columns for the x axis: times, words and numbers, then the row number."""
     return [field.name for field in table.schema if _is_place(field.type)] + [ROW]
 
 
 def upwards(table: pa.Table) -> list[str]:
-    """The columns of numbers; none where there is no row either."""
+    """Return the numeric columns; empty if there are no rows."""
     return [field.name for field in table.schema if _is_number(field.type)] if table.num_rows else []
 
 
 def chart(table: pa.Table, x: str, y: str) -> go.Figure:
-    """`y` by `x`: bars where x are words, a line where they are times, else dots."""
+    """Draw `y` by `x`: bars if x is text, a line if it is time, else dots."""
     values, places = _values(table, y), _values(table, x)
     if places and isinstance(next((place for place in places if place is not None), None), str):
         return _bars(x, y, [Pen.text(str(place)) for place in places[:MOST_BARS]], values[:MOST_BARS], len(places))
@@ -50,15 +50,16 @@ def _values(table: pa.Table, name: str) -> list[Any]:
     if name == ROW and ROW not in table.column_names:
         return list(range(1, table.num_rows + 1))
     column = table.column(table.column_names.index(name))
-    return (column.cast(pa.float64()) if kinds.is_decimal(column.type) else column).to_pylist()
+    values: list[Any] = (column.cast(pa.float64()) if kinds.is_decimal(column.type) else column).to_pylist()
+    return values
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind)
+    return any(test(kind) for test in (kinds.is_integer, kinds.is_floating, kinds.is_decimal))
 
 
 def _is_time(kind: pa.DataType) -> bool:
-    return kinds.is_timestamp(kind) or kinds.is_date(kind)
+    return any(test(kind) for test in (kinds.is_timestamp, kinds.is_date))
 
 
 def _is_place(kind: pa.DataType) -> bool:

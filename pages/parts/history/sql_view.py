@@ -1,13 +1,13 @@
-"""Questions in SQL: an editor, ready-made ones, the tables there are, and what was found as table, chart and file."""
+"""SQL console: an editor, ready-made queries, the available tables, and the result as table, chart and file."""
 
 import io
+from functools import partial
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import streamlit as st
 
-from engine.csv_cells import escaped
+from engine.csv_cells import table_csv
 from engine.errors import EngineError
 from engine.history import History
 from engine.history.console import MOST_ROWS, READY, Result
@@ -26,7 +26,7 @@ TIMEOUT_S = 2
 
 
 def show(history: History) -> None:
-    """Draw the view. An address fills the editor and runs nothing: a link of a foreign page may have brought it."""
+    """Draw the view. A URL fills the editor but runs nothing, since the link may come from a foreign page."""
     asked = view.part("query")
     if EDITOR not in st.session_state or st.session_state.get(SHOWN) != asked:
         st.session_state[EDITOR] = asked or st.session_state.get(EDITOR) or READY[0][1]
@@ -72,7 +72,7 @@ def _ask_ready() -> None:
 
 
 def _tables(history: History) -> None:
-    """The tables and views that can be asked, with the columns of one of them."""
+    """Draw the tables and views that can be queried, with the columns of one of them."""
     schema = history.console.schema()
     name = st.selectbox("Table", list(schema), key=TABLE, label_visibility="collapsed")
     columns = [{"column": column, "type": kind, "meaning": comment or ""} for column, kind, comment in schema[name]]
@@ -96,7 +96,7 @@ def _answer(history: History, asked: str) -> None:
 
 
 def _result(history: History, asked: str) -> Result | EngineError:
-    """What was found, or why not: asked once, and not at every touch of the page."""
+    """Return the result or the error; cached, so that the query is not rerun with every rerun of the page."""
     kept = st.session_state.get(RESULT)
     if kept is None or kept[0] != asked:
         kept = asked, _asked(history, asked)
@@ -114,7 +114,7 @@ def _asked(history: History, sql: str) -> Result | EngineError:
 
 
 def _drawn(table: pa.Table) -> tuple[str, str] | None:
-    """The two columns of the chart, across and upwards; None where none is wanted, or there is no column of numbers."""
+    """Return the x and y columns of the chart; None if it is off, or there is no numeric column."""
     numbers = sql_chart.upwards(table)
     is_wanted = view.part("chart") == "1" and bool(numbers)
     st.session_state[CHART] = is_wanted
@@ -130,33 +130,30 @@ def _drawn(table: pa.Table) -> tuple[str, str] | None:
 
 
 def _column(axis: str, names: list[str], default: str) -> str:
-    """Choose the column of an axis; the address holds it."""
+    """Draw the choice of an axis's column, bound to the URL."""
     shown = view.part(axis) if view.part(axis) in names else default
-    return st.selectbox(
+    chosen: str = st.selectbox(
         axis, names, format_func=lambda name: f"{axis}: {name}", label_visibility="collapsed", width=180,
         **address.bound(axis, f"history_sql_{axis}", shown),
     )  # fmt: skip
+    return chosen
 
 
 def _downloads(result: Result) -> None:
     for kind, mime, make in (("CSV", "text/csv", as_csv), ("Parquet", "application/vnd.apache.parquet", as_parquet)):
         st.download_button(
-            kind, lambda make=make: make(result.table), f"answer.{kind.lower()}", mime, key=f"history_sql_{kind}",
+            kind, partial(make, result.table), f"answer.{kind.lower()}", mime, key=f"history_sql_{kind}",
             icon=":material/download:", type="tertiary", on_click="ignore",
         )  # fmt: skip
 
 
 def as_csv(table: pa.Table) -> bytes:
-    """The rows as CSV; lists as Python writes them, texts and names of columns as `csv_cells` escapes them."""
-    rows = table.to_pandas()
-    for place, kind in enumerate(rows.dtypes):
-        if not pd.api.types.is_numeric_dtype(kind):
-            rows.isetitem(place, rows.iloc[:, place].map(escaped, na_action="ignore"))
-    return rows.rename(columns=escaped).to_csv(index=False, lineterminator="\r\n").encode()
+    """Return the rows as CSV."""
+    return table_csv(table).encode("utf-8", "replace")
 
 
 def as_parquet(table: pa.Table) -> bytes:
-    """The rows as Parquet."""
+    """Return the rows as Parquet."""
     file = io.BytesIO()
     pyarrow.parquet.write_table(table, file)
     return file.getvalue()

@@ -1,30 +1,32 @@
-"""What was found as tables: the columns that differ, or all; figures in the unit that reads best."""
+"""Tables of search results: the columns that differ, or all; figures in the most readable unit."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 import streamlit as st
 
-from engine.bench.findings import entries
-from engine.history.finding import Found
+from engine.bench.analysis import entries
+from engine.history.search import Found
 from engine.samples import METRICS_BY_NAME
 from engine.units import NOT_MEASURED, quantity
 from pages.parts import number_columns
-from pages.parts.benchmark.sweep import ASKED
+from pages.parts.benchmark.run_state import ASKED
 from pages.parts.labels import distinct
 
 MOST_ROWS_AUTO, ROW_HEIGHT, MOST_HEIGHT, WHEN_WIDTH = 9, 35, 440, 150
 
 
 EMPTY = "(empty)"
-"""Stands for the prompt of a trial that was given none."""
+"""Placeholder for an empty prompt of a trial."""
 
 
 class Column(NamedTuple):
-    """Heading of a column; unit: that of its figures, None where it holds words or counts; width: most pixels, None as
-    wide as its words are."""
+    """A column: its heading, the unit of its figures, its help and its maximum width.
+
+    `unit` is None for text or counts; `width` is in pixels, None to fit the content.
+    """
 
     label: str
     unit: str | None = None
@@ -75,7 +77,7 @@ ALWAYS = ("similarity", "matched", "created_at", "name", "best", "sentence", "la
 
 
 def columns_of(found: Found, known: Mapping[str, Column], *, has_all: bool) -> dict[str, Column]:
-    """The columns to show, in their order: those that differ within what was found, or every one with a value."""
+    """Return the columns to show, in order: those that differ within the result, or every one with a value."""
     rest = {name: _other(name) for name in _names(found) if name not in {**known, **MARKS} and not _is_inner(name)}
     columns = {**known, **rest, **MARKS}
     shown = {name: column for name, column in columns.items() if _is_shown(name, found, has_all=has_all)}
@@ -84,7 +86,7 @@ def columns_of(found: Found, known: Mapping[str, Column], *, has_all: bool) -> d
 
 
 def frame(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> pd.DataFrame:
-    """The rows as a table under the headings of its columns."""
+    """Return the rows as a table under the headings of its columns."""
     table: dict[str, Any] = {}
     for name, column in columns.items():
         values = [row.get(name) for row in rows]
@@ -102,7 +104,7 @@ def frame(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> p
 def draw(
     table: pd.DataFrame, columns: Mapping[str, Column], key: str, alt: str, *, is_single: bool = False
 ) -> list[int]:
-    """Put a table on the page; gives the places of the rows that a person chose in it."""
+    """Draw a table; return the positions of the rows that a person selected in it."""
     helps = {column.label: column.help for column in columns.values() if column.help}
     config = number_columns.formats(table, helps)
     config |= {
@@ -112,7 +114,9 @@ def draw(
     }
     if "when" in table:
         config["when"] = st.column_config.DatetimeColumn(format="D MMM YYYY, HH:mm", pinned=True, width=WHEN_WIDTH)
-    height = "auto" if len(table) <= MOST_ROWS_AUTO else min(ROW_HEIGHT * (len(table) + 1) + 3, MOST_HEIGHT)
+    height: int | Literal["auto"] = (
+        "auto" if len(table) <= MOST_ROWS_AUTO else min(ROW_HEIGHT * (len(table) + 1) + 3, MOST_HEIGHT)
+    )
     event = st.dataframe(
         table, hide_index=True, height=height, key=key, on_select="rerun", column_config=config, alt=alt,
         placeholder=NOT_MEASURED,
@@ -122,14 +126,14 @@ def draw(
 
 
 def same(found: Found, known: Mapping[str, Column]) -> str:
-    """What all that was found share, as one line."""
+    """Return the values that all rows share, in one line."""
     named = [name for name in found.same if name in (*MODEL, "temperature")]
     told = {known.get(name, _other(name)).label: _shown(name, found.same[name]) for name in named}
     return " · ".join(f"{label} {value}" for label, value in told.items() if value not in (None, ""))
 
 
 def label_of(name: str) -> str:
-    """What a setting or a figure is called."""
+    """Return the label of a setting or a figure."""
     return TRIAL.get(name, _other(name)).label
 
 
@@ -138,7 +142,7 @@ def _names(found: Found) -> list[str]:
 
 
 def _is_inner(name: str) -> bool:
-    """Ids, hashes and numbers of cells, which say nothing to a person."""
+    """Return True for ids, hashes and numbers of configurations, which mean nothing to a person."""
     return name.endswith("_hash") or name in INNER
 
 
@@ -154,7 +158,7 @@ def _column(name: str, found: Found) -> list[Any]:
 
 
 def _other(name: str) -> Column:
-    """The column of a metric or of a setting."""
+    """Return the column of a metric or of a setting."""
     if name in METRICS_BY_NAME:
         metric = METRICS_BY_NAME[name]
         return Column(metric.label, metric.unit, metric.formula)
@@ -163,13 +167,13 @@ def _other(name: str) -> Column:
 
 
 def _best(row: Mapping[str, Any]) -> str:
-    """A run's best figure with the metric that it is of: metrics differ from run to run."""
+    """Return a run's best figure with its metric, since metrics differ from run to run."""
     metric = METRICS_BY_NAME.get(row.get("best_metric") or "")
     return f"{quantity(row['best'], metric.unit)} {metric.label}" if metric and row.get("best") is not None else ""
 
 
 def _of_one_kind(values: list[Any]) -> Any:
-    """Values that a column can hold together: whole numbers with gaps, or words where there is no one kind of them."""
+    """Return values of one type for a column: nullable integers, or text if the types are mixed."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int}:
         return pd.array(values, dtype="Int64")

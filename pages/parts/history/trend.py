@@ -1,4 +1,4 @@
-"""One configuration over time: its figure in every run, and where llama.cpp or the workbench changed."""
+"""Trend of one configuration: its figure in every run, and where llama.cpp or the workbench changed version."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -8,10 +8,10 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from engine.bench.findings import trends
-from engine.bench.findings.trends import Trend
+from engine.bench.analysis import trends
+from engine.bench.analysis.trends import Trend
 from engine.errors import ConfigError, EngineError
-from engine.history import History, thinning
+from engine.history import History, downsampling
 from engine.runs import RunRecord, TrendPoint
 from engine.samples import MAIN_METRICS, METRICS_BY_NAME
 from engine.stats import Interval
@@ -27,11 +27,11 @@ from pages.parts.plain import plain
 
 METRIC, CELL, DEFAULT = "history_metric", "history_cell", "tokens_per_s"
 LEAST_MARGIN = timedelta(hours=6)
-"""Beside the first and the last run, so that one alone stands at a day and not at a fraction of a second."""
+"""Minimum margin before the first and after the last run, so that a single run is shown at a day's scale."""
 
 
 def show(bench: Workbench, history: History) -> None:
-    """Draw the trend that the address names: the sentence first, then the chart, then its figures."""
+    """Draw the trend in the URL: the sentence first, then the chart, then its figures."""
     asked = view.part("metric")
     try:
         run, cell = _configuration(bench, view.part("trend"))
@@ -52,7 +52,7 @@ def show(bench: Workbench, history: History) -> None:
 
 
 def _configuration(bench: Workbench, text: str) -> tuple[RunRecord, int]:
-    """The run and the number of its cell that `text` names, such as "0199….3"."""
+    """Return the run and the number of the configuration that `text` names, such as "0199….3"."""
     run_id, _, number = text.rpartition(".")
     run = bench.bench.run(run_id)
     if run is None:
@@ -65,13 +65,13 @@ def _configuration(bench: Workbench, text: str) -> tuple[RunRecord, int]:
 
 
 def _usual(run: RunRecord, cell: int) -> str:
-    """The first of the main metrics that a cell has."""
+    """Return the first of the main metrics that a configuration has."""
     samples = run.samples[run.samples["cell"] == cell]
     return next((name for name in MAIN_METRICS if np.isfinite(samples[name]).any()), DEFAULT)
 
 
 def _controls(run: RunRecord | None, cell: int, metric: str) -> None:
-    """The way back; which configuration of the run, and by which metric."""
+    """Draw the Back button, and the choice of the run's configuration and of the metric."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.button(
             "All runs", icon=":material/arrow_back:", type="tertiary", key="history_back",
@@ -92,9 +92,9 @@ def _controls(run: RunRecord | None, cell: int, metric: str) -> None:
 
 
 def chart(found: Trend, metric: str) -> go.Figure:
-    """Every run as a dot with its interval, those of other machines grey; dashed where a version changed.
+    """Draw every run as a dot with its interval, other machines in grey; dashed lines mark version changes.
 
-    Of very many runs only the outline.
+    Very many runs are downsampled to their extremes.
     """
     unit = METRICS_BY_NAME[metric].unit
     scale = scale_of(unit, max(point.value for point in found.points))
@@ -107,7 +107,7 @@ def chart(found: Trend, metric: str) -> go.Figure:
     figure.update_yaxes(title=f"{METRICS_BY_NAME[metric].label}, {scale.unit}", rangemode="tozero")
     is_here = [point.machine_hash == newest.machine_hash for point in found.points]
     places = [point.created_at.timestamp() for point in found.points]
-    rows = thinning.extremes(places, [point.value for point in found.points], is_here).tolist()
+    rows = downsampling.extremes(places, [point.value for point in found.points], is_here).tolist()
     for name, colour, is_same in (("other machines", GREY, False), ("this fingerprint", ACCENT, True)):
         points = [found.points[row] for row in rows if is_here[row] is is_same]
         if points:
@@ -136,7 +136,7 @@ def _line(figure: go.Figure, points: Sequence[TrendPoint], scale: Scale, unit: s
 
 
 def _told(point: TrendPoint, unit: str) -> str:
-    """What a run says under the mouse."""
+    """Return the hover text of a run."""
     versions = ", ".join(f"{name} {version}" for name, version in point.versions.items())
     lines = [
         f"<b>{quantity(point.value, unit)}</b>",
@@ -148,7 +148,7 @@ def _told(point: TrendPoint, unit: str) -> str:
 
 
 def _points(found: Trend, metric: str) -> None:
-    """The runs of the chart as a table, which opens any."""
+    """Draw the runs of the chart as a table that can open each of them."""
     unit = METRICS_BY_NAME[metric].unit
     newest_first = found.points[::-1]
     rows = [

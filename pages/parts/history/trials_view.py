@@ -1,10 +1,10 @@
-"""Trials of the Prompt lab and of comparisons, and over all that were found the tokens that stand out."""
+"""List of trials of the Prompt lab and of comparisons, and outlying tokens over all trials found."""
 
 import streamlit as st
 
 from engine.history import History
 from engine.history.filters import Filter
-from engine.history.finding import Found
+from engine.history.search import Found
 from engine.workbench import Workbench
 from pages.parts.history import by_meaning, filter_bar, listing, selection, tables, view
 from pages.parts.history.listing import Listing
@@ -49,7 +49,7 @@ def show(bench: Workbench, history: History) -> None:
 
 
 def _tokens(history: History, wanted: Filter, rows: str) -> None:
-    """Tokens of all trials found, each with the trial that it can be seen in."""
+    """Draw tokens of all trials found, each with a button that opens its trial."""
     find = history.find.unsure_tokens if rows == "unsure" else history.find.slow_tokens
     tokens = find(wanted, MOST_TOKENS)
     if not tokens:

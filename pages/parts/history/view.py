@@ -1,4 +1,4 @@
-"""What the History page holds between reruns: the view on the screen, which is its address, and what buttons did."""
+"""State of the History page between reruns: the view on the screen, stored in the URL, and the buttons' results."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -17,14 +17,14 @@ FILTERS = tuple(Filter.__dataclass_fields__)
 
 
 class Deleted(NamedTuple):
-    """What was deleted last, so that it can be taken back; kind: run or trial."""
+    """The last deletion, for Undo; `kind` is run or trial."""
 
     kind: Kind
     ids: tuple[str, ...]
 
 
 def open_view() -> str:
-    """The view of the address, else the one this tab showed last, else the runs."""
+    """Return the view in the URL, else the one this tab showed last, else the runs."""
     kept: dict[str, dict[str, str]] = st.session_state.setdefault(KEPT, {})
     asked = st.query_params.to_dict() or (kept[next(reversed(kept))] if kept else {})
     name = asked.get("view", "")
@@ -37,7 +37,7 @@ def open_view() -> str:
 
 
 def view_control() -> None:
-    """The four views; each opens as it was left."""
+    """Draw the four views; each opens as it was left."""
     st.segmented_control(
         "View", VIEWS, format_func=VIEWS.__getitem__, key=CONTROL, required=True, on_change=_choose,
         label_visibility="collapsed",
@@ -45,7 +45,7 @@ def view_control() -> None:
 
 
 def rows_control(choices: Mapping[str, str]) -> str:
-    """What the rows of a view are, the first by default; gives the name of the choice."""
+    """Draw the choice of a view's rows and return its name, the first by default."""
     default = next(iter(choices))
     rows = part("rows") if part("rows") in choices else default
     st.session_state[ROWS] = rows
@@ -57,37 +57,37 @@ def rows_control(choices: Mapping[str, str]) -> str:
 
 
 def part(name: str) -> str:
-    """One part of the address, empty where it has none."""
+    """Return one query parameter, empty if the URL lacks it."""
     return st.query_params.get(name, "")
 
 
 def put(**parts: str) -> None:
-    """Change parts of the address, an empty one leaves it; in a callback."""
+    """Change query parameters, removing empty ones; call in a callback."""
     _forget()
     for name, text in parts.items():
         address.put(name, text)
 
 
 def show(name: str) -> None:
-    """Open another view; in a callback."""
+    """Open another view; call in a callback."""
     _forget()
     _go({"view": name})
 
 
 def asked() -> Filter:
-    """What the address asks for. Raises ConfigError where it cannot be read."""
+    """Return the filter in the URL. Raises ConfigError if it cannot be read."""
     return Filter.from_query(st.query_params.to_dict())
 
 
 def ask(wanted: Filter) -> None:
-    """Ask for something else, from its first page on; in a callback."""
+    """Set another filter and show its first page; call in a callback."""
     _forget()
     others = {name: text for name, text in st.query_params.to_dict().items() if name not in (*FILTERS, "page")}
     _go({**others, **wanted.to_query()})
 
 
 def act(action: Callable[[], object]) -> None:
-    """Run what a button does; a failure is shown on the page."""
+    """Run the action of a button; a failure is shown on the page."""
     _forget()
     attempt(ERROR, action)
 
@@ -99,7 +99,7 @@ def _choose() -> None:
 
 
 def _forget() -> None:
-    """What was said of the last action no longer holds."""
+    """Clear the messages of the last action."""
     st.session_state[ERROR] = st.session_state[TOLD] = None
 
 

@@ -1,4 +1,4 @@
-"""The model that is being fetched or made: how far it is, Stop; then what came of it."""
+"""Task that downloads or makes a model: progress, Stop, and the result."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ DOING: dict[Kind, str] = {"get": "Fetching", "quantise": "Quantising", "synthesi
 
 
 def show(bench: Workbench) -> None:
-    """Draw the task and its buttons, and what a button could not do; nothing where nothing was begun."""
+    """Draw the task with its buttons, and the error of the last button; nothing without a task."""
     error = st.session_state.get(ERROR)
     if error is not None:
         notice(error)
@@ -35,18 +35,18 @@ def show(bench: Workbench) -> None:
 
 
 def act(action: Callable[[], object]) -> None:
-    """Run what a button does; a failure is shown on the page."""
+    """Run the action of a button; a failure is shown on the page."""
     attempt(ERROR, action)
 
 
 def is_free(bench: Workbench) -> bool:
-    """True where a model may be fetched or made now."""
+    """Return True if a model may be downloaded or made now."""
     task = bench.files.task
     return not (task is not None and task.is_running) and not bench.machine.is_measuring
 
 
 def told(task: FileTask) -> str:
-    """How far a task is, in one line."""
+    """Return the progress of a task, in one line."""
     left = "" if task.left_s is None else f"{duration(task.left_s)} left"
     facts = (f"{DOING[task.kind]} {task.name}", "stopping" if task.is_stopped else "", task.doing, left)
     return " · ".join(fact for fact in facts if fact)
@@ -61,19 +61,19 @@ def _progress(bench: Workbench) -> None:
 
 
 def _done(bench: Workbench, task: FileTask) -> None:
-    """Where it lies, and what can be done with it."""
+    """Draw the path of the new file, and the actions on it."""
     first = task.result()[0]
     is_model = first.suffix.lower() == ".gguf"
     st.caption(plain(f"{task.name} is here: {readable(first if is_model else first.parent)}"))
     with st.container(horizontal=True, gap="small"):
         if is_model:
-            _button("Load it", "play_arrow", lambda: bench.slot.load(first))
+            _button("Load it", "play_arrow", lambda: bench.model_manager.load(first))
             _button("Open it", "open_in_new", lambda: place.go(place.LIBRARY, first))
         _button("Close", "close", bench.files.dismiss)
 
 
 def _failed(bench: Workbench, task: FileTask) -> None:
-    """Why it ended, and how it goes on."""
+    """Draw why the task ended, and how to continue."""
     if task.state == "stopped":
         st.caption(plain(str(task.error)))
     else:

@@ -1,4 +1,4 @@
-"""Charts of what a pool takes of the memory: stacked, against what this machine has."""
+"""Charts of a pool's memory: stacked, against the memory of this machine."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -13,12 +13,15 @@ PARTS = {"weights": "weights", "kv": "KV cache", "buffers": "buffers", "process"
 
 
 NEAR = 3
-"""Memory of more than so many times the highest column is not drawn, which would press the columns flat; less than such
-a part of it is drawn without its name, which would stand on the columns. The page has both in words."""
+"""Largest factor between the highest column and a line drawn with its label.
+
+A memory line above NEAR times the highest column is not drawn, as it would flatten the columns; one below 1 / NEAR of
+it has no label, which would cover the columns. The page states both as text.
+"""
 
 
 class Line(NamedTuple):
-    """A height of the chart with its name, in bytes; side: where the name stands."""
+    """A horizontal line with its label, in bytes; `side` is where the label is."""
 
     name: str
     value: int
@@ -26,19 +29,19 @@ class Line(NamedTuple):
 
 
 def over_context(rows: Sequence[FitRow], memory: MachineMemory) -> go.Figure:
-    """A column for each context length, of one number of sequences."""
+    """Draw a column for each context length, at one number of sequences."""
     told = f"{counted(rows[0].sequences, 'sequence')}: {_up_to(rows, [f'{row.n_ctx:,} tokens' for row in rows])}"
     return _stacked(rows, [f"{row.n_ctx:,}" for row in rows], told, "tokens of each sequence", memory)
 
 
 def over_sequences(rows: Sequence[FitRow], memory: MachineMemory) -> go.Figure:
-    """A column for each number of sequences, of one context length."""
+    """Draw a column for each number of sequences, at one context length."""
     told = f"{rows[0].n_ctx:,} tokens: {_up_to(rows, [counted(row.sequences, 'sequence') for row in rows])}"
     return _stacked(rows, [f"{row.sequences:,}" for row in rows], told, "sequences", memory)
 
 
 def _up_to(rows: Sequence[FitRow], names: Sequence[str]) -> str:
-    """The last column that fits, in words."""
+    """Return the last column that fits, in words."""
     fitting = [name for row, name in zip(rows, names, strict=True) if row.fits]
     if len(fitting) == len(rows):
         return "all of these fit"
@@ -68,7 +71,7 @@ def _stacked(
 
 
 def _lines(memory: MachineMemory) -> list[Line]:
-    """What is free, and what this process may take at most."""
+    """Return the lines for free memory, and for the most that this process may use."""
     name, most = ("this machine", memory.total) if memory.limit is None else ("control group", memory.limit)
     return [Line("free now", memory.available, "start"), Line(name, most, "end")]
 
@@ -84,7 +87,7 @@ def _draw_line(figure: go.Figure, line: Line, scale: Scale, *, is_named: bool) -
 
 
 def _told(row: FitRow, part: str) -> str:
-    """What a part of a column says under the mouse."""
+    """Return the hover text of a part of a column."""
     return "<br>".join(
         [
             f"<b>{PARTS[part]} {quantity(getattr(row, part), 'B')}</b>",

@@ -1,4 +1,4 @@
-"""Whether a model fits, before it is loaded: what takes the memory, over context lengths and numbers of sequences."""
+"""Memory fit of a model before loading: its parts over context lengths and numbers of sequences."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ from engine.models.fit import (
 from engine.specs import KV_TYPES, PoolSpec
 from engine.units import NOT_MEASURED, counted, quantity
 from engine.workbench import Workbench
-from engine.workbench.model_slot import default_spec
+from engine.workbench.model_manager import default_spec
 from pages.parts import address, number_columns
 from pages.parts.benchmark.charts import draw
 from pages.parts.labels import distinct
@@ -50,7 +50,7 @@ ABOUT_WINDOWS = (
 
 
 class Asked(NamedTuple):
-    """A model, and the pool it shall run in: so many sequences of n_ctx tokens each, over all instances."""
+    """A model, and the planned pool: `sequences` of `n_ctx` tokens each, over all instances."""
 
     model: ModelFile
     spec: PoolSpec
@@ -60,7 +60,7 @@ class Asked(NamedTuple):
 
 
 def show(bench: Workbench) -> None:
-    """Draw the view for the model of the address, else the one that is loaded."""
+    """Draw the view for the model in the URL, else the one that is loaded."""
     path = place.model() or readable(_usual(bench))
     try:
         asked = _asked(path, _choose(path))
@@ -75,7 +75,7 @@ def _usual(bench: Workbench) -> Path:
 
 
 def _choose(path: str) -> ModelFile:
-    """The list of models with the one that is looked at. Raises EngineError where it cannot be used."""
+    """Draw the list of models and return the selected one. Raises EngineError if it cannot be used."""
     labels = {
         readable(entry.file.path): f"{entry.name} · {entry.file.quantisation}"
         for entry in place.library()
@@ -91,7 +91,7 @@ def _choose(path: str) -> ModelFile:
 
 
 def _asked(path: str, model: ModelFile) -> Asked:
-    """What the controls say; they stand in the address. Raises ConfigError for what no pool can be."""
+    """Return the values of the controls, which are bound to the URL. Raises ConfigError for an impossible pool."""
     is_example = path == place.EXAMPLE
     usual = PoolSpec(share_weights=True, n_ctx=model.n_ctx_train) if is_example else default_spec(model)
     example_sequences = (*SEQUENCES, 128, 256, 512) if is_example else SEQUENCES
@@ -111,7 +111,7 @@ def _asked(path: str, model: ModelFile) -> Asked:
 
 
 def _select(name: str, label: str, offered: Sequence[Any], usual: Any) -> Any:
-    """A choice that stands in the address; what that does not offer counts as not said."""
+    """Draw a choice bound to the URL; a value in the URL that is not offered is ignored."""
     by_text = {str(value): value for value in offered}
     value = by_text.get(st.query_params.get(name, ""), usual)
     return st.selectbox(
@@ -121,7 +121,7 @@ def _select(name: str, label: str, offered: Sequence[Any], usual: Any) -> Any:
 
 
 def _shown(asked: Asked, *, is_example: bool) -> None:
-    """The answer as a sentence, the two charts and the table."""
+    """Draw the answer as a sentence, the two charts and the table."""
     row = fit_row(asked.model, asked.n_ctx, asked.sequences, asked.spec)
     longest = longest_context(asked.model, asked.sequences, asked.spec)
     st.subheader(plain(sentence(row, longest)), anchor=False)
@@ -143,7 +143,7 @@ def _shown(asked: Asked, *, is_example: bool) -> None:
 
 
 def sentence(row: FitRow, longest: int) -> str:
-    """Whether it fits, and how long the context may be."""
+    """Return whether it fits, and the longest context that does."""
     ending = "" if row.sequences > 1 else "s"
     takes = f"{counted(row.sequences, 'sequence')} of {row.n_ctx:,} tokens take{ending} {quantity(row.total, 'B')}"
     if row.fits:
@@ -155,7 +155,7 @@ def sentence(row: FitRow, longest: int) -> str:
 
 
 def _memory(memory: MachineMemory) -> str:
-    """What there is, in words."""
+    """Return the machine's memory, in words."""
     limit = "" if memory.limit is None else f", {quantity(memory.limit, 'B')} of them allowed by the control group"
     return f"Of {quantity(memory.total, 'B')} of memory{limit}, {quantity(memory.available, 'B')} are free now."
 
@@ -172,7 +172,7 @@ def _table(rows: Sequence[FitRow]) -> None:
 
 
 def frame(rows: Sequence[FitRow]) -> pd.DataFrame:
-    """One row a pool; bytes in the unit that reads best."""
+    """Return one row per pool; bytes in the most readable unit."""
     parts: Mapping[str, list[int]] = {
         "weights": [row.weights for row in rows],
         "KV cache": [row.kv for row in rows],

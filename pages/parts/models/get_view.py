@@ -1,4 +1,4 @@
-"""Get: the catalogue with what each model needs and how fast it should run here, and any repository of the hub."""
+"""Download: the catalogue with each model's memory need and estimated speed, and any repository of the hub."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from engine.bench.findings.limits import Limits
+from engine.bench.analysis.limits import Limits
 from engine.errors import EngineError
 from engine.models.available import available_memory
 from engine.models.catalogue import Catalogue, Choice, Entry, choices, read_catalogue
@@ -16,14 +16,14 @@ from engine.units import NOT_MEASURED, counted, quantity
 from engine.workbench import Workbench
 from pages.parts import number_columns
 from pages.parts.address import bound, put
-from pages.parts.benchmark import doing
+from pages.parts.benchmark import task_button
 from pages.parts.labels import distinct, one_line
 from pages.parts.models import file_task, place
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
 NAME = "get"
-"""The parameter of the address: a name of the catalogue, or a repository."""
+"""Query parameter of the URL: a name of the catalogue, or a repository."""
 
 ROWS, TYPED, LISTED, CHOSEN = "models_get_rows", "models_get_name", "models_get_listed", "models_get_choice"
 NAME_WIDTH = 220
@@ -36,7 +36,7 @@ HELPS = {
 
 
 def show(bench: Workbench) -> None:
-    """Draw the catalogue and the model that was chosen."""
+    """Draw the catalogue and the selected model."""
     file_task.show(bench)
     catalogue = read_catalogue()
     limits = _limits(bench)
@@ -52,7 +52,7 @@ def show(bench: Workbench) -> None:
 
 
 def frame(bench: Workbench, entries: Sequence[Entry], limits: Limits | None) -> pd.DataFrame:
-    """One row a model."""
+    """Return one row per model."""
     free = available_memory()
     reads, multiplies = (limits.bandwidth_bytes_per_s, limits.flops) if limits else (math.nan, math.nan)
     return pd.DataFrame(
@@ -90,11 +90,11 @@ def _table(bench: Workbench, entries: Sequence[Entry], limits: Limits | None) ->
         column_config=config, alt="Models worth getting",
     )  # fmt: skip
     if limits is None:
-        doing.button(
+        task_button.button(
             bench, "Estimate speeds: measure this machine · a few seconds", "straighten", "models_get_limits",
             bench.bench.measure_limits,
         )  # fmt: skip
-    doing.show(bench)
+    task_button.show(bench)
 
 
 def _take_row() -> None:
@@ -104,7 +104,7 @@ def _take_row() -> None:
 
 
 def _chosen(bench: Workbench, catalogue: Catalogue, name: str) -> None:
-    """What is fetched: an entry at once, anything of a repository after a look at its files."""
+    """Draw the download of a catalogue entry, or of a repository's files once they are listed."""
     entry = next((one for one in catalogue.entries if one.name == name), None)
     if entry is None and "/" not in name:
         st.caption(
@@ -149,7 +149,7 @@ def _needs(entry: Entry) -> str:
 
 
 def _list(address: str) -> None:
-    """Ask the hub, once; what it says stays on the page."""
+    """List the repository on the hub, once; the result stays on the page."""
     with st.spinner("Asking the hub"):
         try:
             st.session_state[LISTED] = address, read_repository(address)
@@ -158,7 +158,7 @@ def _list(address: str) -> None:
 
 
 def _of_repository(bench: Workbench, address: str, listed: Repository | EngineError, *, is_primary: bool) -> None:
-    """The models of a repository, and the button that fetches one."""
+    """Draw the models of a repository, and the button that downloads one."""
     if isinstance(listed, EngineError):
         notice(listed)
         return

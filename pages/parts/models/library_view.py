@@ -1,4 +1,4 @@
-"""The model files found here: what they are, whether they fit, how fast they run; and those that cannot be used."""
+"""Library of the model files found: metadata, memory fit and speed of each; and files that cannot be used."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +16,7 @@ from engine.units import NOT_MEASURED, counted
 from engine.workbench import Workbench
 from engine.workbench.model_library import LibraryModel, look_at
 from pages.parts import number_columns
-from pages.parts.benchmark import doing
+from pages.parts.benchmark import task_button
 from pages.parts.labels import one_line
 from pages.parts.models import place
 from pages.parts.notice import notice
@@ -36,7 +36,7 @@ HELPS = {
 
 
 def show(bench: Workbench) -> None:
-    """Draw the library; a row opens its model."""
+    """Draw the library; selecting a row opens its model."""
     entries = place.library()
     try:
         limits = bench.bench.limits()
@@ -48,16 +48,16 @@ def show(bench: Workbench) -> None:
     _table(models)
     if limits is None:
         st.caption("How fast this machine reads memory is not known yet: only measured speeds are shown.")
-        doing.button(
+        task_button.button(
             bench, "Measure this machine · a few seconds", "straighten", "models_limits", bench.bench.measure_limits
         )
-    doing.show(bench)
+    task_button.show(bench)
     unusable([entry for entry in entries if isinstance(entry.file, BrokenFile)])
     _places()
 
 
 def sentence(models: Sequence[LibraryModel]) -> str:
-    """How many there are, and how many of them fit."""
+    """Return how many models there are, and how many of them fit."""
     total = sum(model.file.size for model in models)
     num_fitting = sum(model.needed.fits for model in models)
     fitting = "all of them fit" if num_fitting == len(models) else f"{num_fitting:,} of them fit"
@@ -84,7 +84,7 @@ def _table(models: Sequence[LibraryModel]) -> None:
 
 
 def frame(models: Sequence[LibraryModel]) -> pd.DataFrame:
-    """One row a model."""
+    """Return one row per model."""
     files = [model.file for model in models]
     speeds = [model.speed for model in models]
     columns: dict[str, list[Any]] = {
@@ -117,7 +117,7 @@ def _open(paths: Sequence[Path]) -> None:
 
 
 def unusable(entries: Sequence[LibraryEntry]) -> None:
-    """Files that look like models and are none, with the reason."""
+    """Draw the files that look like models but cannot be used, with the reason."""
     if not entries:
         return
     st.caption(f"{counted(len(entries), 'file')} cannot be used.")
@@ -130,6 +130,6 @@ def unusable(entries: Sequence[LibraryEntry]) -> None:
 
 
 def _places() -> None:
-    """Where was looked."""
+    """Show the folders that were searched."""
     searched = " · ".join(f"{place.name}: {readable(place.folder)}" for place in find_places())
     st.caption(plain(f"Looked through {searched}. LOGITBENCH_MODELS names other folders."))

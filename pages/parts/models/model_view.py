@@ -1,4 +1,4 @@
-"""One model: what its header says, what its bytes are spent on, its tokenizer and its chat template."""
+"""View of one model: header metadata, size by tensor, tokenizer and chat template."""
 
 import math
 from functools import partial
@@ -14,7 +14,7 @@ from engine.models.identity import known_hashes
 from engine.units import NOT_MEASURED, counted, quantity
 from engine.workbench import Workbench
 from engine.workbench.model_library import in_memory
-from engine.workbench.model_slot import default_spec
+from engine.workbench.model_manager import default_spec
 from pages.parts import number_columns
 from pages.parts.benchmark.charts import draw
 from pages.parts.labels import one_line
@@ -28,7 +28,7 @@ TEMPLATE_KEY = "tokenizer.chat_template"
 
 
 def show(bench: Workbench) -> None:
-    """Draw the model of the address; where it cannot be read, the reason."""
+    """Draw the model in the URL; if it cannot be read, the reason."""
     st.button(
         "Library", icon=":material/arrow_back:", type="tertiary", key="model_back", on_click=place.go,
         args=(place.LIBRARY,),
@@ -52,7 +52,7 @@ def show(bench: Workbench) -> None:
 
 
 def _head(bench: Workbench, file: ModelFile) -> None:
-    """Name, facts, memory, and what can be done with it."""
+    """Draw name, facts, memory, and the actions on the model."""
     needed = estimate(file, default_spec(file))
     st.subheader(plain(readable(file.name)), anchor=False)
     st.caption("  \n".join(plain(line) for line in _facts(file)))
@@ -61,7 +61,7 @@ def _head(bench: Workbench, file: ModelFile) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.button(
             "Load", type="primary", key="model_load", disabled=not needed.fits or playground.is_loaded(bench, file),
-            on_click=bench.slot.load, args=(file.path,), help="Replaces the model in the model bar",
+            on_click=bench.model_manager.load, args=(file.path,), help="Replaces the model in the model bar",
         )  # fmt: skip
         for view in (place.FIT, place.QUANTISE):
             st.button(place.VIEWS[view], key=f"model_{view}", on_click=partial(place.go, view, file.path))
@@ -69,7 +69,7 @@ def _head(bench: Workbench, file: ModelFile) -> None:
 
 
 def _hash(file: ModelFile) -> None:
-    """The SHA-256 of the file where it is known, else what finds it."""
+    """Draw the SHA-256 of the file if it is known, else a button that computes it."""
     known = known_hashes([file.path]).get(file.path)
     told = "Reads the whole file: some seconds for each gigabyte"
     if known is None and st.button("SHA-256", type="tertiary", key="model_hash", help=told):
@@ -99,7 +99,7 @@ def _resident(file: ModelFile) -> str:
 
 
 def _metadata(file: ModelFile) -> None:
-    """All keys of the header; a template is shown by itself."""
+    """Draw all keys of the header, except the chat template, which is shown separately."""
     values = details(file)["metadata"]
     rows = [
         {"key": one_line(key), "value": one_line(_text(value), LONGEST_VALUE)}
@@ -115,7 +115,7 @@ def _text(value: Any) -> str:
 
 
 def _tensors(file: ModelFile) -> None:
-    """The groups of tensors in figures."""
+    """Draw the figures of the tensor groups."""
     groups = by_size(file)
     table = pd.DataFrame(
         {

@@ -1,10 +1,10 @@
-"""Charts of two models loaded in turn: how long each load took, and what it left of either in memory."""
+"""Charts of two models loaded in turn: the time of each load, and the share of each left in memory."""
 
 import math
 
 import plotly.graph_objects as go
 
-from engine.bench.measuring.load_order import LoadOrder, LoadStep
+from engine.bench.measurement.load_order import LoadOrder, LoadStep
 from engine.units import quantity, scale_of
 from pages.parts.benchmark.chart_pen import ACCENT, Pen, blank, legend_below, ramp
 
@@ -14,7 +14,7 @@ PARTS = {"load_s": "loading", "first_token_s": "to the first token"}
 
 
 def times(order: LoadOrder) -> go.Figure:
-    """Seconds of each load, and from there to the first token."""
+    """Draw the seconds of each load, and from there to the first token."""
     first, _second, third = order.steps
     figure = blank(f"A was loaded in {quantity(first.load_s, 's')}, then in {quantity(third.load_s, 's')}", "")
     scale = scale_of("s", max(step.load_s + step.first_token_s for step in order.steps))
@@ -31,7 +31,7 @@ def times(order: LoadOrder) -> go.Figure:
 
 
 def shares(order: LoadOrder) -> go.Figure:
-    """Share of either model in the page cache, before and after each load."""
+    """Draw the share of either model in the page cache, before and after each load."""
     figure = blank(_told(order.left), "")
     moments = [order.steps[0].before, *(step.after for step in order.steps)]
     for name, path, colour in (("A", order.a, ACCENT), ("B", order.b, ramp(3)[0])):

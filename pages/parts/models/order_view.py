@@ -1,4 +1,4 @@
-"""Load order A, B, A: whether a second model pushes the first out of memory, measured."""
+"""Load order A, B, A: measures whether a second model evicts the first from memory."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from engine.bench.measuring.load_order import LoadOrder
+from engine.bench.measurement.load_order import LoadOrder
 from engine.models import ModelFile
 from engine.models.available import available_memory
 from engine.models.details import readable
 from engine.units import NOT_MEASURED, duration, quantity
 from engine.workbench import Workbench
-from engine.workbench.load_order_slot import OrderRun
+from engine.workbench.load_order_manager import OrderRun
 from pages.parts import number_columns
 from pages.parts.address import bound
 from pages.parts.benchmark.charts import draw
@@ -21,7 +21,7 @@ from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
 
 FIRST, SECOND = "model", "second"
-"""Parameters of the address."""
+"""Query parameters of the URL."""
 
 ERROR = "models_order_error"
 REFRESH_S = 0.5
@@ -32,7 +32,7 @@ ABOUT = (
 
 
 def show(bench: Workbench) -> None:
-    """Draw the two models, the button, and what was measured of them."""
+    """Draw the two models, the button, and their measurement."""
     error = st.session_state.get(ERROR)
     if error is not None:
         notice(error)
@@ -54,7 +54,7 @@ def show(bench: Workbench) -> None:
 
 
 def expectation(a: ModelFile, b: ModelFile, available: int) -> str:
-    """What the sizes of the files let expect, in a sentence."""
+    """Return the expectation from the file sizes, in a sentence."""
     both = f"A and B have {quantity(a.size + b.size, 'B')}, and {quantity(available, 'B')} of memory are free"
     if a.size + b.size <= available:
         return f"{both}: there should be room for both."
@@ -62,7 +62,7 @@ def expectation(a: ModelFile, b: ModelFile, available: int) -> str:
 
 
 def frame(order: LoadOrder) -> pd.DataFrame:
-    """One row a load."""
+    """Return one row per load."""
     columns: dict[str, Any] = {
         "load": order_charts.LOADS,
         "file": [readable((order.a if step.name == "A" else order.b).name) for step in order.steps],
@@ -76,7 +76,7 @@ def frame(order: LoadOrder) -> pd.DataFrame:
 
 
 def _second_wanted(bench: Workbench, files: Mapping[str, ModelFile]) -> None:
-    """The ways to another model."""
+    """Draw the ways to get another model."""
     st.caption("This takes two models, and there is one here: get another, or quantise this one.")
     path = files[first].path if (first := place.at_first(bench, files)) else None
     with st.container(horizontal=True, gap="small"):
@@ -85,7 +85,7 @@ def _second_wanted(bench: Workbench, files: Mapping[str, ModelFile]) -> None:
 
 
 def _choose(bench: Workbench, files: Mapping[str, ModelFile]) -> tuple[ModelFile, ModelFile]:
-    """A: of the address, else the loaded one; B: of the address, else the largest other one."""
+    """Return A: of the URL, else the loaded one; and B: of the URL, else the largest other one."""
     labels, first = place.labels(files), place.at_first(bench, files)
     by_size = sorted(files, key=lambda path: -files[path].size)
     second = next(path for path in (st.query_params.get(SECOND, ""), *by_size) if path in files and path != first)
@@ -96,7 +96,10 @@ def _choose(bench: Workbench, files: Mapping[str, ModelFile]) -> tuple[ModelFile
 
 
 def _select(label: str, paths: list[str], labels: Mapping[str, str], name: str, shown: str | None) -> str:
-    return st.selectbox(label, paths, format_func=labels.__getitem__, **bound(name, f"models_order_{name}", shown))
+    chosen: str = st.selectbox(
+        label, paths, format_func=labels.__getitem__, **bound(name, f"models_order_{name}", shown)
+    )
+    return chosen
 
 
 def _measure(bench: Workbench, a: ModelFile, b: ModelFile) -> None:
@@ -116,13 +119,13 @@ def _progress(bench: Workbench, run: OrderRun) -> None:
 
 
 def told(run: OrderRun) -> str:
-    """How far a measurement is, in one line."""
+    """Return the progress of a measurement, in one line."""
     left = "" if run.left_s is None else f"{duration(run.left_s)} left"
     return " · ".join(part for part in ("stopping" if run.is_stopped else run.doing, left) if part)
 
 
 def _found(order: LoadOrder) -> None:
-    """The sentence, both charts and the table."""
+    """Draw the sentence, both charts and the table."""
     st.subheader(plain(order.says), anchor=False)
     columns = st.grid(2, min_column_width=380, gap="large")
     with columns.cell():

@@ -1,4 +1,4 @@
-"""What a model makes of text: ids and bytes of its tokenizer, and the prompt that its chat template writes."""
+"""Playground of a model's text handling: token ids and bytes, and the prompt that its chat template renders."""
 
 import pandas as pd
 import streamlit as st
@@ -27,14 +27,16 @@ CONVERSATION = (
 
 
 def is_loaded(bench: Workbench, file: ModelFile) -> bool:
-    """Whether the model bar holds this file."""
+    """Return True if the model bar has this file loaded."""
     state = bench.model
     return state.pool is not None and state.file is not None and state.file.path.resolve() == file.path.resolve()
 
 
 def show(bench: Workbench, file: ModelFile) -> None:
-    """Draw both, by the pool where it holds this model, else by its vocabulary alone; where neither can be had, the
-    template as it stands in the file."""
+    """Draw tokenizer and chat template, by the pool if it has this model, else by its vocabulary alone.
+
+    If neither is available, the template is shown as it is in the file.
+    """
     st.subheader("Tokenizer", anchor=False)
     source = _source(bench, file)
     if source is not None:
@@ -47,7 +49,7 @@ def show(bench: Workbench, file: ModelFile) -> None:
 
 
 def _source(bench: Workbench, file: ModelFile) -> Source | None:
-    """What answers for the model; None with the reason on the page."""
+    """Return the pool or tokenizer for the model; None, with the reason on the page, if there is neither."""
     try:
         if is_loaded(bench, file):
             return bench.model.loaded()[0]
@@ -72,7 +74,7 @@ def _tokenizer(source: Source) -> None:
 
 
 def tokens(vocabulary: Vocabulary, ids: list[int]) -> pd.DataFrame:
-    """One row a token; spaces and line breaks stand as signs, a byte that is no whole character as <F0>."""
+    """Return one row per token; spaces and line breaks are shown as symbols, an incomplete character's byte as <F0>."""
     return pd.DataFrame(
         {
             "position": range(len(ids)),
@@ -85,7 +87,7 @@ def tokens(vocabulary: Vocabulary, ids: list[int]) -> pd.DataFrame:
 
 
 def _template(source: Source | None, template: str) -> None:
-    """A short conversation as the model gets it, and the template itself."""
+    """Draw a short conversation as the model receives it, and the template itself."""
     if source is not None:
         try:
             text, ids = source.render_chat(list(CONVERSATION))
@@ -98,5 +100,5 @@ def _template(source: Source | None, template: str) -> None:
 
 
 def visible(text: str) -> str:
-    """Text of a file over several lines, without characters that would steer how it is shown."""
+    """Return text of a file over several lines, without characters that would change how it is displayed."""
     return "\n".join(one_line(line) for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""Quantise: what each type would take, a file of one of them, and all files of a model measured beside each other."""
+"""Quantisation: the size of each type, making a file of one of them, and measuring all files of a model."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from pages.parts.notice import notice
 from pages.parts.plain import plain
 
 MODEL, TYPE = "model", "type"
-"""Parameters of the address."""
+"""Query parameters of the URL."""
 
 KEY = "models_quantise_"
 ROWS, IMATRIX, AGAIN = f"{KEY}rows", f"{KEY}imatrix", f"{KEY}again"
@@ -39,7 +39,7 @@ HELPS = {
 
 
 def show(bench: Workbench) -> None:
-    """Draw the model, the types, and what follows from them."""
+    """Draw the model, the types, and the actions on them."""
     file_task.show(bench)
     files = place.models()
     source = _source(bench, files)
@@ -50,7 +50,7 @@ def show(bench: Workbench) -> None:
 
 
 def frame(source: ModelFile, offered: Sequence[Offer]) -> pd.DataFrame:
-    """One row a type."""
+    """Return one row per type."""
     sizes = [offer.num_bytes or None for offer in offered]
     return pd.DataFrame(
         {
@@ -69,7 +69,7 @@ def _remark(offer: Offer) -> str:
 
 
 def _source(bench: Workbench, files: Mapping[str, ModelFile]) -> ModelFile | None:
-    """The model that is chosen, of those listed and the one of the address."""
+    """Draw the choice among the listed models and the one in the URL; return the selected model."""
     found = dict(files)
     asked = place.model()
     if asked and asked not in found:
@@ -83,7 +83,7 @@ def _source(bench: Workbench, files: Mapping[str, ModelFile]) -> ModelFile | Non
 
 
 def _types(bench: Workbench, source: ModelFile) -> None:
-    """The table of types and the button that makes one."""
+    """Draw the table of types and the button that makes one."""
     if bench.bench.running is not None:
         st.caption("A benchmark is measuring and has the machine to itself; the types are listed when it has ended.")
         return
@@ -94,7 +94,7 @@ def _types(bench: Workbench, source: ModelFile) -> None:
         notice(error)
         return
     table = frame(source, offered)
-    st.space("small")  # for the table's own buttons, which would lie over the controls above
+    st.space("small")  # space for the table's own buttons, which would cover the controls above
     st.dataframe(
         table, hide_index=True, key=ROWS, on_select=partial(_take_row, offered), selection_mode="single-row",
         placeholder=NOT_MEASURED,
@@ -107,7 +107,7 @@ def _types(bench: Workbench, source: ModelFile) -> None:
 
 
 def _told_of_chosen(offered: Sequence[Offer], usual: str) -> None:
-    """The whole remark on the type of the address, else on the usual one, which the table may have to cut."""
+    """Draw the whole remark, which the table may cut, on the type in the URL, else on the usual one."""
     by_name = {offer.name: offer for offer in offered}
     chosen = by_name.get(st.query_params.get(TYPE, "")) or by_name.get(usual)
     if chosen is not None and _remark(chosen):
@@ -157,7 +157,7 @@ def _take_row(offered: Sequence[Offer]) -> None:
 
 
 def _state(source: ModelFile) -> tuple[int, int]:
-    """What changes with the file; zeros where it is gone, which is said when it is read."""
+    """Return size and mtime, which change with the file; zeros if it is gone, which is reported when it is read."""
     try:
         status = source.path.stat()
     except OSError:
@@ -171,7 +171,7 @@ def _offers(path: str, state: tuple[int, int], imatrix: str, may_requantise: boo
 
 
 def _measured(source: ModelFile, files: Sequence[ModelFile]) -> None:
-    """One button to the plan that measures all files of this model, the largest as the original."""
+    """Draw a button to the plan that measures all files of this model, the largest as the original."""
     family = sorted(variants(source, files), key=lambda file: -file.size)
     told = ", ".join(file.quantisation for file in family)
     counts = f"{', '.join(map(str, SEQUENCES[:-1]))} and {SEQUENCES[-1]}"
@@ -189,7 +189,10 @@ def _measured(source: ModelFile, files: Sequence[ModelFile]) -> None:
 
 
 def _synthetic(bench: Workbench) -> None:
-    """A model of random weights: as fast and as large as a real one of its shape, where none may be fetched."""
+    """Draw the form for a model of random weights.
+
+    It is as fast and as large as a real one of its shape, for machines that may not download one.
+    """
     with st.popover("Make a synthetic model", icon=":material/casino:", key=f"{KEY}synthetic"):
         st.caption(
             "Random weights in the shape of a known model: as fast and as large as that one, with nothing to say."

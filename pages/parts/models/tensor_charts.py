@@ -1,4 +1,4 @@
-"""Charts of what a model's bytes are spent on."""
+"""Charts of a model's bytes by tensor type and tensor group."""
 
 from collections.abc import Sequence
 
@@ -11,18 +11,18 @@ from pages.parts.benchmark.chart_pen import ACCENT, HEIGHT, Pen, blank
 MOST_BARS, FEWEST_ROWS = 16, 5
 LABEL_CHARACTERS = 32
 ROOM = 1.2
-"""Width of the chart in the longest bar, whose figure stands behind it."""
+"""Width of the chart relative to the longest bar, leaving room for its label."""
 
 
 def types(groups: Sequence[TensorGroup]) -> go.Figure:
-    """Bytes by the type that tensors are stored in."""
+    """Draw bytes by the type that tensors are stored in."""
     total = sum(group.num_bytes for group in groups)
     bits = 8 * total / max(sum(group.num_values for group in groups), 1)
     return _bars(groups, f"{groups[0].name} holds {_share(groups[0], total)}; {digits(bits)} bits a value on average")
 
 
 def largest(groups: Sequence[TensorGroup]) -> go.Figure:
-    """Bytes by what tensors do, all layers together; the largest."""
+    """Draw bytes by the function of tensors, all layers together; only the largest groups."""
     total = sum(group.num_bytes for group in groups)
     left_out = f"; {len(groups) - MOST_BARS:,} smaller ones are in the table" if len(groups) > MOST_BARS else ""
     return _bars(groups[:MOST_BARS], f"{groups[0].name} holds {_share(groups[0], total)}{left_out}")
@@ -33,7 +33,7 @@ def _share(group: TensorGroup, total: int) -> str:
 
 
 def _bars(groups: Sequence[TensorGroup], title: str) -> go.Figure:
-    """A bar for each group, the largest on top."""
+    """Draw a bar for each group, the largest on top."""
     shown = list(reversed(groups))
     scale = scale_of("B", max(group.num_bytes for group in shown))
     figure = blank(title, scale.unit, height=max(HEIGHT, 96 + 26 * len(shown)))
@@ -54,7 +54,7 @@ def _bars(groups: Sequence[TensorGroup], title: str) -> go.Figure:
 
 
 def _told(group: TensorGroup) -> str:
-    """What a group says under the mouse."""
+    """Return the hover text of a group."""
     lines = [
         f"<b>{Pen.text(group.name)}</b>",
         f"{quantity(group.num_bytes, 'B')}, {counted(group.num_tensors, 'tensor')}",

@@ -1,4 +1,4 @@
-"""The token strip with its inspector, as one component: Python says which trial, the browser does the rest."""
+"""Token strip with its inspector, as one component: Python names the trial, the browser does the rest."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from pages.parts.live import SOCKET_PATH
 Mode = Literal["surprise", "uncertainty", "time"]
 Unit = Literal["p", "bits", "nats"]
 
-# A component has a single script, so its parts are joined, in the order of their use, into one module.
+# A component has a single script, so its parts are joined into one module in order of use.
 _SCRIPTS = (
     "format", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "inspector", "head",
     "chips", "latency", "input", "strip", "mount",
@@ -21,14 +21,14 @@ _HERE = Path(__file__).parent
 
 
 def script() -> str:
-    """The component's module, thresholds of the palette included."""
+    """Return the component's module, including the thresholds of the palette."""
     thresholds = {"surprise": palette.SURPRISE_P, "entropy": palette.ENTROPY_BITS, "time": palette.TIME_RATIO}
     parts = [(_HERE / f"{name}.js").read_text("utf-8") for name in _SCRIPTS]
     return "\n".join([f"const PALETTE = {json.dumps(thresholds)};", *parts])
 
 
 def style() -> str:
-    """The component's style sheet, both ramps included."""
+    """Return the component's style sheet, including both colour ramps."""
     themes = [f'.root[data-theme="{theme}"] {{ {palette.variables(theme)} }}' for theme in ("light", "dark")]
     return "\n".join([*themes, (_HERE / "strip.css").read_text("utf-8")])
 
@@ -51,11 +51,11 @@ def token_strip(
 ) -> Any:
     """Show a trial's tokens, live while it runs; None shows an empty strip.
 
-    k, mode and unit are where a reader begins; what they choose then stays in their browser. height limits the text,
-    in pixels. controls False leaves out the choice of colour and unit: it follows that of another strip of the page.
-    num_shared: how many generated tokens this trial has in common with those beside it; where they part is marked and
-    pinned. pins_last: the token that came last is pinned, until the reader pins one. The result's `ended` is the
-    trial's id in the one rerun after it ended before the reader's eyes.
+    `k`, `mode` and `unit` are initial values; a reader's choice then stays in their browser. `height` limits the text,
+    in pixels. `controls=False` leaves out the choice of colour and unit: it follows that of another strip of the page.
+    `num_shared` is the number of generated tokens that this trial has in common with those beside it; the point of
+    divergence is marked and pinned. `pins_last` pins the latest token, until the reader pins one. The result's `ended`
+    is the trial's id in the one rerun after it ended while being shown.
     """
     return _component(
         key=key,
@@ -76,4 +76,4 @@ def token_strip(
 
 
 def _nothing() -> None:
-    """The trigger's callback: being registered makes Streamlit rerun the page, which reads the ended trial itself."""
+    """Trigger callback: registering it makes Streamlit rerun the page, which reads the ended trial itself."""

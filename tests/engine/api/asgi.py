@@ -40,7 +40,7 @@ class Asked:
         self.messages: list[Any] = []
         self.is_passed = False
         with suppress(StopIteration):
-            gate(self._beneath)(scope, self._receive, self._send).send(None)  # type: ignore[attr-defined]
+            gate(self._beneath)(scope, self._receive, self._send).send(None)
 
     @property
     def status(self) -> int:
@@ -55,7 +55,8 @@ class Asked:
     @property
     def text(self) -> str:
         """The answer's body."""
-        return self.messages[1]["body"].decode()
+        body: bytes = self.messages[1]["body"]
+        return body.decode()
 
     async def _beneath(self, scope: Any, receive: Any, send: Any) -> None:
         self.is_passed = True

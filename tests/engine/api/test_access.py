@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.api import access as access_module
 from engine.api import peers
 from engine.api.access import Access
 from tests.engine.api.asgi import Asked, gate, scope
@@ -156,5 +155,5 @@ def test_the_start_says_how_to_open_it(tmp_path: Path, monkeypatch: pytest.Monke
     assert str(tmp_path / "access-token") in logged and token_of(tmp_path) not in logged
     assert Access("open", tmp_path).announcement("x", is_seen=True) == ""
     for can in (True, False):
-        monkeypatch.setattr(access_module.peers, "can_be_told", lambda can=can: can)
+        monkeypatch.setattr(peers, "can_be_told", lambda can=can: can)
         assert bool(Access("", tmp_path).announcement("x", is_seen=True)) is not can

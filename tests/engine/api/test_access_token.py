@@ -61,3 +61,9 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "access-token").symlink_to(elsewhere)
     with pytest.raises(OSError):
         AccessToken(tmp_path).text()
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "access-token", 0o600)
+    assert len(AccessToken(tmp_path).text()) >= 43
+    assert stat.S_ISREG((tmp_path / "access-token").stat().st_mode)

@@ -10,7 +10,7 @@ from engine.bench.planning.embedding_cells import embedding_cells
 from engine.bench.planning.plan import Plan
 from engine.embedding.models import EMBEDDED_NAME
 from engine.runs import CellRecord, RunRecord
-from engine.samples import make_sample
+from engine.samples import Samples, make_sample
 
 START = datetime(2026, 11, 20, 9, 30, tzinfo=UTC)
 SPEEDS = {"torch": 50.0, "torch-bf16": 85.0}
@@ -36,7 +36,7 @@ def embedding_run(
     """A run of `plan`: two processes are 1.1 times as fast as one, samples scatter by half a per cent."""
     cells = embedding_cells(plan)
     random = np.random.default_rng(0)
-    samples = []
+    samples: list[Samples] = []
     for number in range(plan.rounds):
         for cell in cells:
             speed = speeds.get(cell.spec.backend, 70.0) * (1.1 if cell.spec.workers > 1 else 1.0)

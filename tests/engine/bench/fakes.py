@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from engine.bench.measuring.target import Measured
-from engine.bench.planning.plan import Cell, Workload
+from engine.bench.measurement.target import Measured
+from engine.bench.planning.plan import Cell, PlannedCell, Workload
 from engine.errors import EngineError
 from engine.runs import CellRecord
 from engine.samples import Flag, Samples, no_samples
@@ -28,7 +28,7 @@ class Clock:
 class FakeTarget:
     """A cell of `speed` tokens a second, with log-normal noise; one sample lasts at least a second."""
 
-    def __init__(self, cell: Cell, machine: "FakeFleet") -> None:
+    def __init__(self, cell: Cell, machine: "FakeTargetPool") -> None:
         self.cell = cell
         self.facts: Mapping[str, float] = {"repetitions": 1.0}
         self.is_warm = False
@@ -48,7 +48,7 @@ class FakeTarget:
         self.num_closed += 1
 
 
-class FakeFleet:
+class FakeTargetPool:
     """Gives out targets; `speed` says what a cell's true speed is, `errors` what the n-th sample of a cell raises.
 
     drift: factor of the machine's speed at a moment; flags: what disturbs the n-th sample of all; programs: the cores
@@ -78,13 +78,14 @@ class FakeFleet:
         self._random = np.random.default_rng(seed)
         self._loaded: set[int] = set()
 
-    def target(self, cell: Cell) -> FakeTarget:
+    def target(self, cell: PlannedCell) -> FakeTarget:
+        assert isinstance(cell, Cell)
         if cell.number not in self._loaded:
             self.clock.now += LOAD_S
             self._loaded.add(cell.number)
         return self.targets.setdefault((cell.number, cell.workload), FakeTarget(cell, self))
 
-    def drop(self, cell: Cell) -> None:
+    def drop(self, cell: PlannedCell) -> None:
         self.dropped.append(cell.number)
         self._loaded.discard(cell.number)
         self.targets = {key: target for key, target in self.targets.items() if key[0] != cell.number}

@@ -12,12 +12,12 @@ from typing import Any
 import psutil
 import pytest
 
-from engine.bench.findings.waterfall import INSIDE, PARTS
-from engine.bench.measuring.target import Target
-from engine.bench.peers import llama_bench_program
-from engine.bench.peers.arms import ProgramTarget, missing_arms, open_target
-from engine.bench.peers.llama_bench import LlamaBench, flags
-from engine.bench.peers.llama_bench_program import find_llama_bench
+from engine.bench.analysis.time_breakdown import INSIDE, PARTS
+from engine.bench.baselines import llama_bench_program
+from engine.bench.baselines.arms import ProgramTarget, missing_arms, open_target
+from engine.bench.baselines.llama_bench import LlamaBench, flags
+from engine.bench.baselines.llama_bench_program import find_llama_bench
+from engine.bench.measurement.target import Target
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Cell, Plan
 from engine.errors import BenchTimeout, ModelError, ProgramFailed, WorkerDied
@@ -94,7 +94,7 @@ def test_the_same_seed_asks_the_same_ids_as_the_pool(arm: str, cell: Any, monkey
     assert isinstance(opened, ProgramTarget)
     answer = opened._program.ask
 
-    def ask(question: Any, deadline: Any) -> dict[str, Any]:
+    def ask(question: Any, deadline: Any) -> Any:
         asked.setdefault(arm, question["prompts"][0])
         return answer(question, deadline)
 
@@ -187,7 +187,7 @@ def test_a_missing_llama_bench_is_told_with_the_way_to_get_it(cell: Any, monkeyp
     monkeypatch.setattr(llama_bench_program, "build_folder", lambda: Path("/nowhere"))
     monkeypatch.setenv("PATH", "/nowhere")
     assert missing_arms().keys() == {"llama-bench"}
-    assert "min)" in missing_arms()["llama-bench"]
+    assert "min)" in missing_arms()["llama-bench"].remedy
     with pytest.raises(ProgramFailed, match="build it"):
         LlamaBench(cell("llama-bench"))
 

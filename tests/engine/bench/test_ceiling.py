@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.findings import ceiling
-from engine.bench.findings.ceiling import ceiling_key, prefill_ceiling, shape_of
+from engine.bench.analysis import ceiling
+from engine.bench.analysis.ceiling import ceiling_key, prefill_ceiling, shape_of
 from engine.errors import ConfigError
 from engine.models.gguf import ModelFile, read_model
 from engine.models.shapes import SHAPES, Shape
@@ -22,8 +22,9 @@ def model_of(shape: str, folder: Path, quantisation: str = "Q4_K_M") -> ModelFil
 @pytest.mark.parametrize("name", ["tiny", "tiny-tied", "tiny-phi", "tiny-gemma"])
 def test_the_shape_of_a_file_is_the_one_it_was_made_from(name: str, tmp_path: Path) -> None:
     found, shape = shape_of(model_of(name, tmp_path)), SHAPES[name]
-    same = ("architecture", "n_vocab", "n_ctx_train", "n_embd", "n_layer", "n_head", "n_head_kv", "n_ff")
-    same += ("n_head_dim",)
+    same = (
+        "architecture", "n_vocab", "n_ctx_train", "n_embd", "n_layer", "n_head", "n_head_kv", "n_ff", "n_head_dim",
+    )  # fmt: skip
     assert [getattr(found, field) for field in same] == [getattr(shape, field) for field in same]
     assert found.n_rot == (shape.n_rot or shape.n_head_dim)
 

@@ -218,7 +218,7 @@ def test_a_plan_that_contradicts_itself_is_refused(plan: Any, values: dict[str, 
 
 def test_millions_of_cells_are_refused_with_their_number(plan: Any) -> None:
     axes = {name: tuple(range(1, 10_001)) for name in ("num_prompt", "num_generated", "depth")}
-    with pytest.raises(ConfigError, match="the plan has 1,000,000,000,000 cells; up to 10,000 are allowed"):
+    with pytest.raises(ConfigError, match="the plan has 1,000,000,000,000 configurations; up to 10,000 are allowed"):
         cells_of(plan(axes=axes))
 
 

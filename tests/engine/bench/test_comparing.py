@@ -2,10 +2,11 @@
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from engine.bench.findings.divergence import answers
-from engine.bench.measuring.fleet import Fleet
-from engine.bench.measuring.target import PoolTarget, Target
+from engine.bench.analysis.divergence import answers
+from engine.bench.measurement.target import PoolTarget, Target
+from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.plan import PlannedCell
 from engine.bench.planning.prompts import sample_prompts
 from engine.bench.running.comparing import compared_answers
@@ -14,22 +15,26 @@ from tests.engine.bench.cell_maker import make_cell
 
 
 def test_cells_that_compute_alike_are_asked_once(story_model: Path) -> None:
-    pools = ({"parallel": 1}, {"parallel": 4}, {"parallel": 4, "type_k": "q8_0", "flash_attn": True})
+    pools: list[dict[str, Any]] = [
+        {"parallel": 1},
+        {"parallel": 4},
+        {"parallel": 4, "type_k": "q8_0", "flash_attn": True},
+    ]
     cells = [make_cell(story_model, number, pool) for number, pool in enumerate(pools)]
     asked = []
-    with closing(Fleet()) as fleet:
+    with closing(TargetPool()) as targets:
 
         def target_of(cell: PlannedCell) -> Target:
             asked.append(cell.number)
-            return fleet.target(cell)
+            return targets.target(cell)
 
         records = list(compared_answers([(cell, first_record(cell)) for cell in cells], target_of, 60))
         assert asked == [0, 2]
         assert [record.number for record in records] == [0, 1, 2]
         assert records[0].facts["kl_max"] == 0 and records[1].facts == records[0].facts
         assert records[2].facts["kl_max"] > 0
-        targets = [fleet.target(cell) for cell in cells[:2]]
-        assert all(isinstance(target, PoolTarget) for target in targets)
-        alone, ready_for_four = (answers(target.pool, sample_prompts()[:2]) for target in targets)  # type: ignore[attr-defined]
+        opened = [targets.target(cell) for cell in cells[:2]]
+        assert all(isinstance(target, PoolTarget) for target in opened)
+        alone, ready_for_four = (answers(target.pool, sample_prompts()[:2]) for target in opened)  # type: ignore[attr-defined]
         assert alone.greedy == ready_for_four.greedy
         assert (alone.top_logprobs == ready_for_four.top_logprobs).all()

@@ -1,14 +1,13 @@
 """Cells of several runs beside each other: what is chosen, what differs, the verdicts, and what has to be said."""
 
 import re
-import time
 from typing import Any
 
 import pytest
 
-from engine.bench.findings.comparison import Comparison, compare_runs
-from engine.bench.findings.entries import NOTED_METRIC, key_of
-from engine.bench.findings.summary import summarise
+from engine.bench.analysis.comparison import Comparison, compare_runs
+from engine.bench.analysis.entries import NOTED_METRIC, key_of
+from engine.bench.analysis.summary import summarise
 from engine.errors import ConfigError
 from engine.reference import NOTED_BY_HAND, reference_runs
 from engine.runs import RunRecord
@@ -143,12 +142,16 @@ def test_of_many_cells_the_first_and_the_best_of_each_run_are_chosen() -> None:
 def test_cells_that_are_no_longer_there_are_told() -> None:
     found = compare_runs([measured_run("a", [30, 41])], chosen=["a.1", "a.7", "gone.0", "nonsense"])
     assert [entry.key for entry in found.entries] == ["a.1"]
-    assert found.warnings[0].startswith("3 chosen cells are left out")
-    assert compare_runs([], chosen=["gone.0"]).warnings[0].startswith("1 chosen cell is left out: its run was deleted")
+    assert found.warnings[0].startswith("3 chosen configurations are left out")
+    assert (
+        compare_runs([], chosen=["gone.0"])
+        .warnings[0]
+        .startswith("1 chosen configuration is left out: its run was deleted")
+    )
 
 
 def test_only_what_differs_is_shown_and_what_is_not_told_is_no_difference() -> None:
-    settings = [{"parallel": 1, "n_ctx": 512}, {"parallel": 2, "flash_attn": None}]
+    settings: list[dict[str, Any]] = [{"parallel": 1, "n_ctx": 512}, {"parallel": 2, "flash_attn": None}]
     other = measured_run("b", [30], settings=[{"model": "C:\\models\\story-Q4_K_M.gguf"}])
     found = compare_runs([measured_run("a", [30, 41], settings=settings), other])
     assert found.differing == ("model", "quantisation", "parallel")
@@ -299,9 +302,7 @@ def test_twenty_runs_of_fifty_cells() -> None:
     also = {metric.name: 1.5 for metric in METRICS if metric.name not in ("tokens_per_s", "end_to_end_per_s", "ttft_s")}
     first = measured_run("0", [30 + number / 10 for number in range(50)], settings=settings, also=also)
     runs = [first, *(measured_run(str(n), [30] * 50, settings=settings, also=also, seed=n) for n in range(1, 20))]
-    began = time.perf_counter()
     found = compare_runs(runs)
-    print(f"20 runs: {time.perf_counter() - began:.3f} s")
     assert len(found.entries) == len({entry.key for entry in found.entries})
     assert len(found.offered) == 1000
     assert len(found.verdicts) == (len(found.entries) - 1) * len(found.metrics)

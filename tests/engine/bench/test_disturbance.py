@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.bench.findings.disturbance import PROGRAMS, Disturbance, basis, disturbance_of
-from engine.bench.findings.rounds import Rounds
-from engine.bench.findings.summary import summarise
+from engine.bench.analysis.disturbance import PROGRAMS, Disturbance, basis, disturbance_of
+from engine.bench.analysis.rounds import Rounds
+from engine.bench.analysis.summary import summarise
 from engine.runs import RunRecord
 from engine.samples import FLAGS, Samples
 from tests.engine.bench.test_summary import measured, run_of
 
 
-def disturbed(num: int, flag: str, num_rounds: int = 16, **surroundings: float) -> RunRecord:
+def disturbed(num: int, flag: str, num_rounds: int = 16, **noise: float) -> RunRecord:
     """A run of two cells whose first rounds, `num` samples in all, were disturbed."""
     samples = measured([30, 41], num_rounds=num_rounds)
     samples["flag"][:num] = FLAGS.index(flag)
-    for name, value in surroundings.items():
+    for name, value in noise.items():
         samples[name][:num] = value
     return replace(run_of(samples, ["a", "b"]), machine={"allowed_cores": [0, 1]})
 
@@ -34,7 +34,7 @@ def test_a_quiet_run_says_nothing_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "surroundings", "words"),
+    ("flag", "noise", "words"),
     [
         ("contended", {"other_cores": 0.8, "steal_share": 0.0}, ": by other programs (0.8 cores). "),
         ("contended", {"other_cores": 0.0, "steal_share": 0.3}, ": taken by the host. "),
@@ -45,8 +45,8 @@ def test_a_quiet_run_says_nothing_of_it() -> None:
         ("contended", {}, ": by other programs. "),
     ],
 )
-def test_what_disturbed_is_named(flag: str, surroundings: dict[str, float], words: str) -> None:
-    found = found_in(disturbed(6, flag, **surroundings))
+def test_what_disturbed_is_named(flag: str, noise: dict[str, Any], words: str) -> None:
+    found = found_in(disturbed(6, flag, **noise))
     assert found.sentence.startswith("6 of 32 samples were disturbed: ")
     assert words in found.sentence
     assert found.sentence.endswith("Medians and verdicts leave them out.")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from engine.bench.findings.divergence import NUM_CANDIDATES, Answers, answers, divergence
+from engine.bench.analysis.divergence import NUM_CANDIDATES, Answers, answers, divergence
 from engine.errors import ConfigError, JobTimeout, PromptTooLong
 from engine.pool.pool import Pool
 

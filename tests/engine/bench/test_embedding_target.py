@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.measuring.embedding import EmbeddingTarget, open_embedding_target
-from engine.bench.measuring.fleet import Fleet
-from engine.bench.measuring.opening import Opening
+from engine.bench.measurement.embedding import EmbeddingTarget, open_embedding_target
+from engine.bench.measurement.load_timeout import LoadTimeout
+from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.embedding_cells import embedding_cells
 from engine.bench.planning.embedding_guesses import guessed_bytes
 from engine.bench.planning.plan import EmbeddingCell, Plan
@@ -39,8 +39,8 @@ QUICK = replace(PLAN, axes={"backend": ("onnx",)})
 """Needs no PyTorch."""
 
 
-def open_short(cell: EmbeddingCell, opening: Opening | None = None) -> EmbeddingTarget:
-    return open_embedding_target(cell, opening, sample_s=SAMPLE_S)
+def open_short(cell: EmbeddingCell, timeout: LoadTimeout | None = None) -> EmbeddingTarget:
+    return open_embedding_target(cell, timeout, sample_s=SAMPLE_S)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,8 @@ def test_too_little_time_is_a_timeout_that_says_how_far_it_came(target: Embeddin
     cell = embedding_cells(replace(QUICK, workload={"num_texts": 2000, "num_words": 100}))[0]
     with pytest.raises(BenchTimeout, match="of 2,000 texts were embedded within 0.2 s"):
         target.beside(cell).warm_up(0.2)
+    with pytest.raises(BenchTimeout, match="0 of 1 texts were embedded within 0 s"):
+        target.beside(cell).sample(seed=2, timeout_s=0)
     assert target.sample(seed=2, timeout_s=60).metrics["sentences_per_s"] > 0
 
 
@@ -105,20 +107,20 @@ def test_a_worker_that_dies_costs_the_sample(target: EmbeddingTarget, monkeypatc
 
 def test_a_load_ends_when_it_is_stopped() -> None:
     cell = embedding_cells(PLAN)[0]
-    opening = Opening()
-    threading.Timer(0.3, opening.stop).start()
-    with pytest.raises(PoolClosed, match="stopped while a model was loaded"), opening:
-        open_short(cell, opening)
+    timeout = LoadTimeout()
+    threading.Timer(0.3, timeout.stop).start()
+    with pytest.raises(PoolClosed, match="stopped while a model was loaded"), timeout:
+        open_short(cell, timeout)
 
 
 def test_a_run_measures_every_cell_and_tells_how_near_the_vectors_are() -> None:
     cells, reporter = embedding_cells(PLAN), Kept()
-    with closing(Fleet(open_short)) as fleet:
-        assert Runner(PLAN, cells, fleet, reporter).run() == "done"
+    with closing(TargetPool(open_short)) as targets:
+        assert Runner(PLAN, cells, targets, reporter).run() == "done"
         more_texts = embedding_cells(replace(PLAN, workload={"num_texts": 16}))[1]
-        assert pool_of(fleet, more_texts) is pool_of(fleet, cells[1]) is not pool_of(fleet, cells[0])
+        assert pool_of(targets, more_texts) is pool_of(targets, cells[1]) is not pool_of(targets, cells[0])
         pairs = [(cell, replace(first_record(cell), facts={"repetitions": 1.0})) for cell in cells]
-        exact, near = (record.facts for record in compared_vectors(pairs, fleet.target, 60))
+        exact, near = (record.facts for record in compared_vectors(pairs, targets.target, 60))
     own = reporter.samples[~reporter.samples["is_anchor"] & ~reporter.samples["is_replaced"]]
     assert sorted(own["cell"].tolist()) == [0, 1]
     assert (own["sentences_per_s"] > 0).all()
@@ -131,7 +133,7 @@ def test_a_run_measures_every_cell_and_tells_how_near_the_vectors_are() -> None:
     assert 0.99 < near["rank_correlation"] < 1
 
 
-def pool_of(fleet: Fleet, cell: EmbeddingCell) -> EmbeddingPool:
-    target = fleet.target(cell)
+def pool_of(targets: TargetPool, cell: EmbeddingCell) -> EmbeddingPool:
+    target = targets.target(cell)
     assert isinstance(target, EmbeddingTarget)
     return target.pool

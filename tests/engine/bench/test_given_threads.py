@@ -1,13 +1,15 @@
 """What is measured has a number of threads that does not move while it is."""
 
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest
 
 from engine import PoolSpec
-from engine.bench.findings import ceiling
-from engine.bench.measuring import load_order
+from engine.bench.analysis import ceiling
+from engine.bench.measurement import load_order
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Cell
 from engine.bench.planning.presets import PRESETS, preset
@@ -16,7 +18,7 @@ from engine.models.gguf import read_model
 from engine.models.synthetic import write_synthetic
 from engine.pool.placement import threads_for
 
-MEASURED = {
+MEASURED: dict[str, tuple[ModuleType, Callable[[Path, Path], object]]] = {
     "the best prefill": (ceiling, lambda path, _other: ceiling.prefill_ceiling(read_model(path), 32)),
     "loads in turn": (load_order, load_order.measure_load_order),
     "loads in turn of two instances": (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from engine.bench.findings.tuning import FLAT, Tuning
+from engine.bench.analysis.tuning import FLAT, Tuning
 from engine.bench.planning.candidates import DEFAULT
 from engine.bench.planning.grid import Grid
 from engine.bench.planning.plan import Cell, Plan
@@ -17,7 +17,7 @@ from engine.bench.running.runner import Runner
 from engine.errors import MemoryRefused
 from engine.samples import Samples, make_sample, no_samples
 from engine.stats import FIRST_LOOK
-from tests.engine.bench.fakes import Clock, FakeFleet, Kept, cell
+from tests.engine.bench.fakes import Clock, FakeTargetPool, Kept, cell
 
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128)
 PLAN = Plan(
@@ -55,22 +55,22 @@ def search(
     before: Samples | None = None,
     rate: Callable[[Cell], float] = speed,
     **options: object,
-) -> tuple[Samples, Halving, FakeFleet, Kept]:
+) -> tuple[Samples, Halving, FakeTargetPool, Kept]:
     chosen = made or candidates()
     clock, reporter = Clock(), Kept()
-    fleet = FakeFleet(rate, clock, **options)  # type: ignore[arg-type]
+    targets = FakeTargetPool(rate, clock, **options)  # type: ignore[arg-type]
     given = no_samples() if before is None else before
     strategy = Tuning(plan, chosen).strategy(given, clock=clock)
     reporter.samples = given.copy()
-    runner = Runner(plan, chosen, fleet, reporter, strategy=strategy, samples=given, clock=clock)
+    runner = Runner(plan, chosen, targets, reporter, strategy=strategy, samples=given, clock=clock)
     assert runner.run() == "done"
-    return reporter.samples, strategy, fleet, reporter
+    return reporter.samples, strategy, targets, reporter
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_five_minutes_find_a_setting_within_five_percent_of_the_best_despite_noise(seed: int) -> None:
     chosen = candidates()
-    samples, _strategy, fleet, _reporter = search(noise=0.07, seed=seed)
+    samples, _strategy, targets, _reporter = search(noise=0.07, seed=seed)
     outcome = Tuning(PLAN, chosen).outcome(samples)
     assert speed(chosen[outcome["winner"]]) >= 0.95 * max(map(speed, chosen))
     assert outcome["word"] == "faster"
@@ -78,12 +78,12 @@ def test_five_minutes_find_a_setting_within_five_percent_of_the_best_despite_noi
     assert true_gain > 2.5
     assert outcome["gain"]["value"] == pytest.approx(true_gain, rel=0.1)
     assert outcome["gain"]["low"] < outcome["gain"]["value"] < outcome["gain"]["high"]
-    assert fleet.clock.now - Clock().now <= (1 + OVERRUN) * PLAN.budget_s
+    assert targets.clock.now - Clock().now <= (1 + OVERRUN) * PLAN.budget_s
 
 
 def test_without_noise_the_answer_is_exact_and_says_what_to_do() -> None:
     chosen = candidates()
-    samples, _strategy, _fleet, _reporter = search()
+    samples, _strategy, _targets, _reporter = search()
     outcome = Tuning(PLAN, chosen).outcome(samples)
     best = max(chosen, key=speed)
     assert speed(chosen[outcome["winner"]]) >= (1 - FLAT) * speed(best)
@@ -95,7 +95,7 @@ def test_without_noise_the_answer_is_exact_and_says_what_to_do() -> None:
 
 
 def test_the_default_is_in_every_round_and_the_final_stands_alone() -> None:
-    samples, strategy, _fleet, _reporter = search(noise=0.07)
+    samples, strategy, _targets, _reporter = search(noise=0.07)
     final = final_round(samples)
     assert final is not None and final > 0
     rounds = samples["round"]
@@ -112,51 +112,51 @@ def test_the_default_is_in_every_round_and_the_final_stands_alone() -> None:
 
 
 def test_early_samples_are_short_and_those_of_the_final_as_long_as_time_allows() -> None:
-    _samples, _strategy, fleet, _reporter = search(plan=PLAN, made=candidates()[:9])
-    asked = {workload.num_generated for _cell, workload in fleet.targets}
+    _samples, _strategy, targets, _reporter = search(plan=PLAN, made=candidates()[:9])
+    asked = {workload.num_generated for _cell, workload in targets.targets}
     assert min(asked) == SHORT_TOKENS
     assert SHORT_TOKENS < max(asked) <= 32
 
 
 def test_a_short_budget_still_ends_with_a_final_in_time() -> None:
     chosen = candidates()
-    samples, _strategy, fleet, _reporter = search(
+    samples, _strategy, targets, _reporter = search(
         plan=Plan.from_dict({**PLAN.to_dict(), "budget_s": 100.0}), noise=0.07
     )
     outcome = Tuning(PLAN, chosen).outcome(samples)
     assert outcome["word"] == "faster"
     assert outcome["num_tried"] <= MOST_COARSE + 1
-    assert fleet.clock.now - Clock().now < 130
+    assert targets.clock.now - Clock().now < 130
 
 
 def test_a_disturbed_sample_is_taken_once_more_before_the_final() -> None:
-    samples, _strategy, fleet, _reporter = search(flags={3: "contended"})
+    samples, _strategy, targets, _reporter = search(flags={3: "contended"})
     third, fourth = samples[2], samples[3]
     assert third["is_replaced"] and not fourth["is_replaced"]
     assert (third["cell"], third["round"]) == (fourth["cell"], fourth["round"])
-    assert fleet.asked[2] == fleet.asked[3]
+    assert targets.asked[2] == targets.asked[3]
 
 
 def test_settings_that_fail_are_left_out() -> None:
     chosen = candidates()
-    free, _strategy, _fleet, _reporter = search()
+    free, _strategy, _targets, _reporter = search()
     best = Tuning(PLAN, chosen).outcome(free)["winner"]
-    samples, _strategy, fleet, reporter = search(errors={(best, 1): MemoryRefused("needs 9 TB")})
-    assert fleet.dropped == [best]
+    samples, _strategy, targets, reporter = search(errors={(best, 1): MemoryRefused("needs 9 TB")})
+    assert targets.dropped == [best]
     assert best not in samples["cell"]
     assert [record.status for record in reporter.cells if record.number == best] == ["failed"]
     assert Tuning(PLAN, chosen).outcome(samples)["winner"] not in (best, DEFAULT)
 
 
 def test_a_search_goes_on_where_it_was_stopped() -> None:
-    whole, _strategy, _fleet, _reporter = search()
+    whole, _strategy, _targets, _reporter = search()
     final = final_round(whole)
     assert final is not None
     for end in (5, int(np.sum(whole["round"] < final)) + 4):
         part = whole[:end].copy()
         if final_round(part) is None and (part["round"] >= final).sum() == 0:
             part["is_replaced"] = False
-        both, _strategy, _fleet, _reporter = search(before=part)
+        both, _strategy, _targets, _reporter = search(before=part)
         assert both["position"].tolist() == list(range(len(both)))
         pairs = list(zip(both["cell"].tolist(), both["round"].tolist(), strict=True))
         assert len(set(pairs)) == len(pairs)
@@ -171,7 +171,7 @@ def test_least_memory_is_chosen_among_those_fast_enough() -> None:
 
     chosen = candidates()
     plan = Plan.from_dict({**PLAN.to_dict(), "goal": "memory"})
-    samples, _strategy, _fleet, _reporter = search(plan=plan, rate=saturating)
+    samples, _strategy, _targets, _reporter = search(plan=plan, rate=saturating)
     outcome = Tuning(plan, chosen).outcome(samples)
     winner = chosen[outcome["winner"]]
     assert winner.pool.instances * winner.pool.parallel == 16
@@ -181,10 +181,10 @@ def test_least_memory_is_chosen_among_those_fast_enough() -> None:
 def test_where_nothing_is_better_the_default_stays() -> None:
     chosen = [cell(number, layout="1x1", parallel=1 << number) for number in range(4)]
     clock, reporter = Clock(), Kept()
-    fleet = FakeFleet(lambda one: 100.0 if one.number == DEFAULT else 99.0, clock)
+    targets = FakeTargetPool(lambda one: 100.0 if one.number == DEFAULT else 99.0, clock)
     plan = Plan(question="settings", model="none.gguf", axes={"parallel": (1, 2, 4, 8)}, budget_s=120)
     tuning = Tuning(plan, chosen)
-    Runner(plan, chosen, fleet, reporter, strategy=tuning.strategy(clock=clock), clock=clock).run()
+    Runner(plan, chosen, targets, reporter, strategy=tuning.strategy(clock=clock), clock=clock).run()
     outcome = tuning.outcome(reporter.samples)
     assert outcome["winner"] == DEFAULT
     assert outcome["gain"] is None
@@ -193,7 +193,7 @@ def test_where_nothing_is_better_the_default_stays() -> None:
 
 
 def test_without_the_default_the_best_is_still_named() -> None:
-    samples, _strategy, _fleet, _reporter = search(errors={(DEFAULT, 1): MemoryRefused("needs 9 TB")})
+    samples, _strategy, _targets, _reporter = search(errors={(DEFAULT, 1): MemoryRefused("needs 9 TB")})
     outcome = Tuning(PLAN, candidates()).outcome(samples)
     assert outcome["winner"] != DEFAULT
     assert outcome["gain"] is None
@@ -201,7 +201,7 @@ def test_without_the_default_the_best_is_still_named() -> None:
 
 
 def test_before_the_final_the_answer_is_preliminary() -> None:
-    whole, _strategy, _fleet, _reporter = search()
+    whole, _strategy, _targets, _reporter = search()
     outcome = Tuning(PLAN, candidates()).outcome(whole[:4])
     assert outcome["sentence"].startswith("So far: ")
     assert outcome["winner"] == DEFAULT

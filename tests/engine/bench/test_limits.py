@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.findings import limits
-from engine.bench.findings.limits import Limits, cache_bytes, measure_limits
+from engine.bench.analysis import limits
+from engine.bench.analysis.limits import Limits, cache_bytes, measure_limits
 from engine.errors import ConfigError
 
 KNOWN = Limits(

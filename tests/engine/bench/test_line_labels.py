@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from engine.bench.findings import series
-from engine.bench.findings.summary import summarise
+from engine.bench.analysis import series
+from engine.bench.analysis.summary import summarise
 from engine.bench.planning.plan import Plan
 from tests.pages.bench_harness import make_run
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.bench.peers import llama_bench_program
-from engine.bench.peers.arms import missing_arms
-from engine.bench.peers.llama_bench_program import (
+from engine.bench.baselines import llama_bench_program
+from engine.bench.baselines.arms import missing_arms
+from engine.bench.baselines.llama_bench_program import (
     build_llama_bench,
     build_minutes,
     build_programs,
@@ -127,7 +127,8 @@ def test_a_named_program_that_is_not_there_is_refused(folder: Path, monkeypatch:
     monkeypatch.setenv("LOGITBENCH_LLAMA_BENCH", str(folder / "nothing"))
     with pytest.raises(ConfigError, match="LOGITBENCH_LLAMA_BENCH"):
         find_llama_bench()
-    assert "no such program" in missing_arms()["llama-bench"]
+    missing = missing_arms()["llama-bench"]
+    assert "no such program" in missing.remedy and not missing.can_be_built
 
 
 def test_a_folder_that_cannot_be_written_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

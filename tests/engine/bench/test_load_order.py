@@ -4,12 +4,13 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from engine.bench.measuring import load_order, page_cache
-from engine.bench.measuring.load_order import LoadOrder, LoadStep, measure_load_order
-from engine.bench.measuring.opening import Opening
+from engine.bench.measurement import load_order, page_cache
+from engine.bench.measurement.load_order import LoadOrder, LoadStep, measure_load_order
+from engine.bench.measurement.load_timeout import LoadTimeout
 from engine.errors import ConfigError, ModelError, PoolClosed
 
 
@@ -64,7 +65,7 @@ def test_a_model_that_is_pushed_out_is_seen(models: tuple[Path, Path], monkeypat
     """Memory is not short here, so A is dropped while B is in a pool."""
     measured = load_order._load
 
-    def loads(name: str, *rest: object) -> LoadStep:
+    def loads(name: str, *rest: Any) -> LoadStep:
         if name == "B":
             page_cache.drop(models[0])
         return measured(name, *rest)
@@ -85,9 +86,9 @@ def test_what_cannot_be_compared_is_refused(models: tuple[Path, Path], tmp_path:
 def test_it_can_be_stopped(models: tuple[Path, Path]) -> None:
     told: list[LoadStep] = []
 
-    def begin(opening: Opening) -> None:
+    def begin(timeout: LoadTimeout) -> None:
         if told:
-            opening.stop()
+            timeout.stop()
 
     with pytest.raises(PoolClosed, match="stopped"):
         measure_load_order(*models, on_step=told.append, on_opening=begin)

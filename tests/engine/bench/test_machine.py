@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine import ConfigError
-from engine.bench.measuring.machine import about_llama, fingerprint, fingerprint_hash, versions
-from engine.llama.about import compiler_of
+from engine.bench.measurement.machine import about_llama, fingerprint, fingerprint_hash, versions
+from engine.llama.build_info import compiler_of
 
 
 def test_the_fingerprint_is_plain_and_stays_the_same() -> None:

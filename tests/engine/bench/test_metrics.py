@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from engine.bench.measuring.metrics import (
+from engine.bench.measurement.metrics import (
     FEWEST_FOR_P95,
     FEWEST_FOR_P99,
     Repetition,

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.bench.measuring import page_cache
+from engine.bench.measurement import page_cache
 
 SIZE = 4 << 20
 

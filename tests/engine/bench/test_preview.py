@@ -15,6 +15,7 @@ from engine.bench.planning.presets import PRESETS, QUICK_S, coarser, layouts, pr
 from engine.bench.planning.preview import preview
 from engine.bench.planning.schedule import MOST_REPEATS, turns_of
 from engine.errors import ConfigError
+from engine.models.memory import estimate
 from engine.specs import PoolSpec
 from engine.stats import smallest_ratio
 from engine.units import duration
@@ -52,7 +53,7 @@ def test_it_counts_what_the_schedule_has(story_model: Path) -> None:
     assert found.seconds == pytest.approx(sum(found.seconds_by_cell.values()))
     assert found.seconds > found.num_samples
     assert found.smallest_ratio == smallest_ratio(0.07, 8, num_comparisons=2)
-    assert found.sentence.startswith("3 cells × 8 rounds: 29 samples, including the control, about ")
+    assert found.sentence.startswith("3 configurations × 8 rounds: 29 samples, including the control, about ")
 
 
 def test_what_a_noisy_machine_takes_at_most_is_told(story_model: Path) -> None:
@@ -109,7 +110,7 @@ def test_refused_cells_cost_nothing_and_are_named(story_model: Path) -> None:
 def test_a_plan_of_which_nothing_can_run_is_told_as_that() -> None:
     found = preview(Plan(model="nowhere.gguf"))
     assert (found.num_samples, found.seconds) == (0, 0)
-    assert found.sentence.startswith("No cell can run: ")
+    assert found.sentence.startswith("No configuration can run: ")
     assert "nowhere.gguf: there is no such file" in found.sentence
 
 
@@ -117,7 +118,6 @@ def test_loading_anew_each_round_is_counted(story_model: Path, monkeypatch: pyte
     plan = Plan(model=str(story_model), axes={"parallel": (1, 2, 3)}, rounds=6)
     together = preview(plan)
     largest = max(together.memory_by_cell.values())
-    estimate = feasibility.estimate
     monkeypatch.setattr(feasibility, "estimate", lambda *asked: replace(estimate(*asked), available=2 * largest))
     apart = preview(plan)
     assert (together.fits_together, apart.fits_together) == (True, False)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from engine.bench.findings.quantisations import Quantisations, has_quantisations, quantisations
-from engine.bench.measuring.opening import Opening
-from engine.bench.measuring.target import Target, open_pool_target
+from engine.bench.analysis.quantisations import Quantisations, has_quantisations, quantisations
+from engine.bench.measurement.load_timeout import LoadTimeout
+from engine.bench.measurement.target import Target, open_pool_target
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Cell
 from engine.bench.planning.quantisations import SEQUENCES, quantisations_plan
@@ -45,7 +45,7 @@ def smaller(story_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 def run_of(speeds: dict[str, tuple[float, float]], kl: dict[str, float], **changes: Any) -> RunRecord:
     """A run of files at 1 and at 8 sequences, with their KL."""
-    settings = [{"model": model, "parallel": number} for number in (1, 8) for model in speeds]
+    settings: list[dict[str, Any]] = [{"model": model, "parallel": number} for number in (1, 8) for model in speeds]
     run = measured_run(
         "r", [speeds[one["model"]][one["parallel"] == 8] for one in settings], settings=settings, **changes
     )
@@ -88,8 +88,8 @@ def test_one_file_alone_is_refused(story_model: Path) -> None:
 def test_a_run_ends_in_size_speed_and_divergence(
     story_model: Path, smaller: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def open_quickly(cell: Cell, opening: Opening | None = None) -> Target:
-        return open_pool_target(cell, opening, sample_s=0.02)
+    def open_quickly(cell: Cell, timeout: LoadTimeout | None = None) -> Target:
+        return open_pool_target(cell, timeout, sample_s=0.02)
 
     monkeypatch.setattr(session, "open_target", open_quickly)
     plan = quantisations_plan([story_model, smaller], cores=1)

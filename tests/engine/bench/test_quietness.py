@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.measuring import quietness
-from engine.bench.measuring.other_programs import LEAST_CORES, MOST_NAMED, Program, programs, used_cores
-from engine.bench.measuring.quietness import QuietMeter, Quietness, wait_for_quiet
+from engine.bench.measurement import quietness
+from engine.bench.measurement.other_programs import LEAST_CORES, MOST_NAMED, Program, programs, used_cores
+from engine.bench.measurement.quietness import QuietMeter, Quietness, wait_for_quiet
 from engine.tasks import Task
 
 

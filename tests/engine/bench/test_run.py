@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.bench.findings.tuning import Tuning
-from engine.bench.measuring.fleet import Fleet
-from engine.bench.measuring.opening import Opening
-from engine.bench.measuring.target import PoolTarget, Target, open_pool_target
+from engine.bench.analysis.tuning import Tuning
+from engine.bench.measurement.load_timeout import LoadTimeout
+from engine.bench.measurement.target import PoolTarget, Target, open_pool_target
+from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.candidates import DEFAULT, candidates
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Cell, Plan
@@ -43,21 +43,21 @@ def plan(story_model: Path) -> Plan:
 
 
 @contextmanager
-def fleet_of(opened: list[PoolTarget]) -> Iterator[Fleet]:
-    """A fleet that notes the targets it opens."""
+def targets_of(opened: list[PoolTarget]) -> Iterator[TargetPool]:
+    """A targets that notes the targets it opens."""
 
-    def open_one(cell: Cell, opening: Opening) -> Target:
-        opened.append(open_pool_target(cell, opening, sample_s=SAMPLE_S))
+    def open_one(cell: Cell, timeout: LoadTimeout) -> Target:
+        opened.append(open_pool_target(cell, timeout, sample_s=SAMPLE_S))
         return opened[-1]
 
-    with closing(Fleet(open_one)) as fleet:
-        yield fleet
+    with closing(TargetPool(open_one)) as targets:
+        yield targets
 
 
 def test_every_cell_is_measured_and_those_that_differ_in_their_requests_share_workers(plan: Plan) -> None:
     cells, reporter, opened = cells_of(plan), Kept(), list[PoolTarget]()
-    with fleet_of(opened) as fleet:
-        assert Runner(plan, cells, fleet, reporter).run() == "done"
+    with targets_of(opened) as targets:
+        assert Runner(plan, cells, targets, reporter).run() == "done"
     assert len(opened) == 2
     samples = reporter.samples
     for cell in cells:
@@ -72,8 +72,8 @@ def test_every_cell_is_measured_and_those_that_differ_in_their_requests_share_wo
 
 def test_a_worker_killed_in_the_middle_is_replaced_and_no_sample_is_missing(plan: Plan) -> None:
     cells, reporter, opened = cells_of(plan), Kept(), list[PoolTarget]()
-    with fleet_of(opened) as fleet:
-        runner = Runner(plan, cells, fleet, reporter, between=lambda: kill_once(opened, reporter))
+    with targets_of(opened) as targets:
+        runner = Runner(plan, cells, targets, reporter, between=lambda: kill_once(opened, reporter))
         assert runner.run() == "done"
     assert {record.status for record in runner.records} == {"done"}
     kept = reporter.samples[~reporter.samples["is_anchor"] & ~reporter.samples["is_replaced"]]
@@ -96,8 +96,8 @@ def test_stop_ends_a_long_sample_at_once_and_its_workers_with_it(story_model: Pa
     )
     opened = list[PoolTarget]()
     reporter = Kept()
-    with fleet_of(opened) as fleet:
-        runner = Runner(plan, cells_of(plan), fleet, reporter)
+    with targets_of(opened) as targets:
+        runner = Runner(plan, cells_of(plan), targets, reporter)
         ended: list[Any] = []
         thread = threading.Thread(target=lambda: ended.append(runner.run()))
         thread.start()
@@ -123,8 +123,8 @@ def test_a_worker_that_hangs_fails_its_cell_in_time_and_the_others_go_on(plan: P
             frozen.append(opened[0].pool.workers()[0].pid)
             os.kill(frozen[0], signal.SIGSTOP)
 
-    with fleet_of(opened) as fleet:
-        runner = Runner(patient, cells, fleet, reporter, between=freeze_once)
+    with targets_of(opened) as targets:
+        runner = Runner(patient, cells, targets, reporter, between=freeze_once)
         assert runner.run() == "done"
     failed = [record for record in runner.records if record.status == "failed"]
     assert len(failed) == 1 and "3 s" in failed[0].reason
@@ -137,8 +137,8 @@ def test_a_worker_that_hangs_fails_its_cell_in_time_and_the_others_go_on(plan: P
 def test_a_cell_that_does_not_fit_has_its_reason_and_the_others_their_samples(plan: Plan) -> None:
     axes = {"parallel": (1,), "n_ctx": (256, 1 << 24), "num_generated": (4,)}
     cells, reporter = cells_of(replace(plan, axes=axes, pool={"instances": 1, "threads": 1})), Kept()
-    with fleet_of([]) as fleet:
-        runner = Runner(plan, cells, fleet, reporter)
+    with targets_of([]) as targets:
+        runner = Runner(plan, cells, targets, reporter)
         assert runner.run() == "done"
     fits, huge = runner.records
     assert fits.status == "done"
@@ -158,8 +158,8 @@ def test_best_settings_on_the_real_engine_end_with_a_choice(story_model: Path) -
     )
     cells, reporter = candidates(plan), Kept()
     tuning = Tuning(plan, cells)
-    with closing(Fleet(partial(open_pool_target, sample_s=SAMPLE_S))) as fleet:
-        assert Runner(plan, cells, fleet, reporter, strategy=tuning.strategy()).run() == "done"
+    with closing(TargetPool(partial(open_pool_target, sample_s=SAMPLE_S))) as targets:
+        assert Runner(plan, cells, targets, reporter, strategy=tuning.strategy()).run() == "done"
     outcome = tuning.outcome(reporter.samples)
     final = final_round(reporter.samples)
     assert final is not None

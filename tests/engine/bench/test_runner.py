@@ -17,7 +17,7 @@ from engine.bench.running.runner import Runner, first_record
 from engine.bench.running.strategies import Rounds
 from engine.errors import BenchTimeout, MemoryRefused, WorkerDied
 from engine.samples import FLAGS, Samples, no_samples
-from tests.engine.bench.fakes import Clock, FakeFleet, Kept, cells
+from tests.engine.bench.fakes import Clock, FakeTargetPool, Kept, cells
 
 PLAN = Plan(model="none.gguf", rounds=4, seed=7)
 
@@ -28,14 +28,14 @@ def flat(cell: Cell) -> float:
 
 def make(
     num: int = 3, *, samples: Samples | None = None, made: Any = None, **options: Any
-) -> tuple[Runner, FakeFleet, Kept]:
+) -> tuple[Runner, FakeTargetPool, Kept]:
     clock = Clock()
-    fleet, reporter = FakeFleet(flat, clock, **options), Kept()
+    targets, reporter = FakeTargetPool(flat, clock, **options), Kept()
     chosen = made or cells(num)
     before = no_samples() if samples is None else samples
     strategy = Rounds(rounds_of(len(chosen), PLAN.rounds, PLAN.seed, PLAN.anchor), chosen, before)
-    runner = Runner(PLAN, chosen, fleet, reporter, strategy=strategy, samples=before, clock=clock)
-    return runner, fleet, reporter
+    runner = Runner(PLAN, chosen, targets, reporter, strategy=strategy, samples=before, clock=clock)
+    return runner, targets, reporter
 
 
 def num_own(samples: Samples) -> Counter[int]:
@@ -44,7 +44,7 @@ def num_own(samples: Samples) -> Counter[int]:
 
 
 def test_every_cell_gets_its_rounds_and_the_anchor_frames_them() -> None:
-    runner, _fleet, reporter = make()
+    runner, _targets, reporter = make()
     assert runner.run() == "done"
     assert num_own(reporter.samples) == {0: 4, 1: 4, 2: 4}
     assert reporter.samples["position"].tolist() == list(range(len(reporter.samples)))
@@ -55,33 +55,33 @@ def test_every_cell_gets_its_rounds_and_the_anchor_frames_them() -> None:
 
 
 def test_cells_of_a_round_are_asked_the_same() -> None:
-    runner, fleet, reporter = make()
+    runner, targets, reporter = make()
     runner.run()
-    seeds = {(int(row["round"]), seed) for row, (_cell, seed) in zip(reporter.samples, fleet.asked, strict=True)}
+    seeds = {(int(row["round"]), seed) for row, (_cell, seed) in zip(reporter.samples, targets.asked, strict=True)}
     assert len(seeds) == PLAN.rounds
 
 
 @pytest.mark.parametrize("error", [BenchTimeout("no answer within 120 s"), MemoryRefused("needs 9 TB")])
 def test_a_cell_that_fails_ends_with_its_reason_and_the_others_go_on(error: Exception) -> None:
-    runner, fleet, reporter = make(errors={(1, 2): error})
+    runner, targets, reporter = make(errors={(1, 2): error})
     assert runner.run() == "done"
     failed = runner.records[1]
     assert (failed.status, failed.reason) == ("failed", str(error))
     assert reporter.cells.count(failed) == 1
-    assert fleet.dropped == [1]
+    assert targets.dropped == [1]
     assert num_own(reporter.samples) == {0: 4, 1: 1, 2: 4}
 
 
 def test_a_sample_whose_worker_died_is_taken_once_more_by_a_new_one() -> None:
-    runner, fleet, reporter = make(errors={(2, 1): WorkerDied("killed by signal 9")})
+    runner, targets, reporter = make(errors={(2, 1): WorkerDied("killed by signal 9")})
     assert runner.run() == "done"
-    assert fleet.dropped == [2]
+    assert targets.dropped == [2]
     assert num_own(reporter.samples) == {0: 4, 1: 4, 2: 4}
 
 
 def test_a_worker_that_dies_twice_fails_its_cell() -> None:
     died = WorkerDied("killed by signal 9: out of memory")
-    runner, _fleet, reporter = make(errors={(2, 1): died, (2, 2): died})
+    runner, _targets, reporter = make(errors={(2, 1): died, (2, 2): died})
     assert runner.run() == "done"
     assert runner.records[2].status == "failed"
     assert "out of memory" in runner.records[2].reason
@@ -90,7 +90,7 @@ def test_a_worker_that_dies_twice_fails_its_cell() -> None:
 
 def test_a_run_without_any_sample_has_failed() -> None:
     died = MemoryRefused("needs 9 TB")
-    runner, _fleet, reporter = make(1, errors={(0, 1): died})
+    runner, _targets, reporter = make(1, errors={(0, 1): died})
     assert runner.run() == "failed"
     assert not len(reporter.samples)
     assert runner.progress().status == "failed"
@@ -99,44 +99,44 @@ def test_a_run_without_any_sample_has_failed() -> None:
 def test_refused_cells_are_never_measured() -> None:
     first, refused, last = cells(3)
     made = [first, replace(refused, refusal="ubatch 64 is more than batch 32"), last]
-    runner, fleet, _reporter = make(made=made)
+    runner, targets, _reporter = make(made=made)
     assert runner.run() == "done"
     assert runner.records[1] == first_record(made[1])
     assert runner.records[1].status == "refused"
-    assert 1 not in {cell for cell, _seed in fleet.asked}
+    assert 1 not in {cell for cell, _seed in targets.asked}
 
 
 def test_stopping_drops_the_sample_being_measured_and_keeps_the_rest() -> None:
-    runner, fleet, reporter = make()
+    runner, targets, reporter = make()
 
     def stop_in_the_fifth(target: Any) -> None:
-        if len(fleet.asked) == 5:
+        if len(targets.asked) == 5:
             stopper = threading.Thread(target=runner.stop)
             stopper.start()
             stopper.join()
             assert target.num_closed == 1
             raise WorkerDied("the pool was closed")
 
-    fleet.during = stop_in_the_fifth
+    targets.during = stop_in_the_fifth
     assert runner.run() == "stopped"
     assert len(reporter.samples) == 4
     assert {record.status for record in runner.records} == {"open"}
-    assert not fleet.dropped
+    assert not targets.dropped
 
 
 def test_a_sample_that_ends_while_it_is_stopped_is_dropped_too() -> None:
-    runner, fleet, reporter = make()
-    fleet.during = lambda _target: runner.stop() if len(fleet.asked) == 3 else None
+    runner, targets, reporter = make()
+    targets.during = lambda _target: runner.stop() if len(targets.asked) == 3 else None
     assert runner.run() == "stopped"
     assert len(reporter.samples) == 2
 
 
 def test_a_stopped_run_goes_on_where_it_was() -> None:
-    runner, fleet, first = make()
-    fleet.during = lambda _target: runner.stop() if len(fleet.asked) == 6 else None
+    runner, targets, first = make()
+    targets.during = lambda _target: runner.stop() if len(targets.asked) == 6 else None
     runner.run()
-    again, _fleet, second = make(samples=first.samples)
-    whole, _fleet, reference = make()
+    again, _targets, second = make(samples=first.samples)
+    whole, _targets, reference = make()
     assert (again.run(), whole.run()) == ("done", "done")
     both = np.concatenate([first.samples, second.samples])
     for name in ("cell", "round", "is_anchor", "position"):
@@ -147,21 +147,21 @@ def test_failed_cells_stay_out_of_a_run_that_goes_on() -> None:
     chosen = cells(2)
     failed = replace(first_record(chosen[1]), status="failed", reason="it hung")
     clock, reporter = Clock(), Kept()
-    fleet = FakeFleet(flat, clock)
+    targets = FakeTargetPool(flat, clock)
     strategy = Rounds(rounds_of(2, 4, 7, 0), chosen, no_samples())
-    assert Runner(PLAN, chosen, fleet, reporter, strategy=strategy, records=[failed], clock=clock).run() == "done"
+    assert Runner(PLAN, chosen, targets, reporter, strategy=strategy, records=[failed], clock=clock).run() == "done"
     assert num_own(reporter.samples) == {0: 4}
 
 
 def test_somebody_else_may_go_first_between_samples() -> None:
     chosen, clock, reporter = cells(2), Clock(), Kept()
-    fleet = FakeFleet(flat, clock)
+    targets = FakeTargetPool(flat, clock)
     moments: list[int] = []
     strategy = Rounds(rounds_of(2, 4, 7, 0), chosen, no_samples())
     Runner(
         PLAN,
         chosen,
-        fleet,
+        targets,
         reporter,
         strategy=strategy,
         between=lambda: moments.append(len(reporter.samples)),
@@ -171,16 +171,16 @@ def test_somebody_else_may_go_first_between_samples() -> None:
 
 
 def test_time_left_is_that_of_the_seconds_measured() -> None:
-    runner, fleet, _reporter = make()
+    runner, targets, _reporter = make()
     assert runner.progress().left_s is None
     seen = []
 
     def note(_target: Any) -> None:
-        seen.append((fleet.clock.now, runner.progress()))
+        seen.append((targets.clock.now, runner.progress()))
 
-    fleet.during = note
+    targets.during = note
     runner.run()
-    ended = fleet.clock.now
+    ended = targets.clock.now
     assert [progress.done for _now, progress in seen] == list(range(len(seen)))
     assert {progress.total for _now, progress in seen} == {len(seen)}
     half = len(seen) // 2
@@ -191,13 +191,13 @@ def test_time_left_is_that_of_the_seconds_measured() -> None:
 
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
 def test_samples_that_are_measured_again_do_not_take_progress_back(share: float) -> None:
-    even, fleet, _reporter = make()
-    began_s = fleet.clock.now
+    even, targets, _reporter = make()
+    began_s = targets.clock.now
     even.run()
-    drifts_at_s = began_s + share * (fleet.clock.now - began_s)
-    runner, fleet, reporter = make(drift=lambda now: 0.5 if now > drifts_at_s else 1.0)
+    drifts_at_s = began_s + share * (targets.clock.now - began_s)
+    runner, targets, reporter = make(drift=lambda now: 0.5 if now > drifts_at_s else 1.0)
     seen = []
-    fleet.during = lambda _target: seen.append(runner.progress())
+    targets.during = lambda _target: seen.append(runner.progress())
     runner.run()
     assert reporter.samples["is_replaced"].any()
     assert [progress.done for progress in seen] == list(range(len(seen)))
@@ -206,7 +206,7 @@ def test_samples_that_are_measured_again_do_not_take_progress_back(share: float)
 
 
 def test_disturbed_samples_are_kept_with_their_flag() -> None:
-    runner, _fleet, reporter = make(flags={2: "contended"})
+    runner, _targets, reporter = make(flags={2: "contended"})
     runner.run()
     assert reporter.samples["flag"].tolist().count(FLAGS.index("contended")) == 1
     assert not reporter.samples["is_replaced"].any()
@@ -214,7 +214,7 @@ def test_disturbed_samples_are_kept_with_their_flag() -> None:
 
 def test_the_programs_that_disturbed_are_told_by_their_mean_use_while_they_did() -> None:
     programs = {2: {"chromium": 1.0}, 3: {"chromium": 0.4, "cc1": 0.06}, 5: {"idle": 2.0}}
-    runner, _fleet, reporter = make(flags={2: "contended", 3: "throttled"}, programs=programs)
+    runner, _targets, reporter = make(flags={2: "contended", 3: "throttled"}, programs=programs)
     assert runner.programs == {}
     runner.run()
     seconds = reporter.samples["duration_s"][1:3]

@@ -13,6 +13,7 @@ from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.schedule import Turn, rounds_of, turns_of
 from engine.errors import ConfigError
+from engine.models.memory import estimate
 
 
 def own(turns: list[Turn]) -> list[Turn]:
@@ -64,7 +65,7 @@ def test_cells_of_the_same_workers_follow_each_other_where_asked() -> None:
 
 
 def test_too_many_samples_are_refused_with_their_number() -> None:
-    with pytest.raises(ConfigError, match="9,999 cells × 1,000 rounds are 9,999,000 samples"):
+    with pytest.raises(ConfigError, match="9,999 configurations × 1,000 rounds are 9,999,000 samples"):
         rounds_of(9999, 1000, seed=0, anchor=0)
 
 
@@ -80,7 +81,7 @@ def test_cells_that_cannot_run_have_no_turn(story_model: Path) -> None:
 
 def test_a_plan_of_which_nothing_can_run_says_why() -> None:
     plan = Plan(model="nowhere.gguf")
-    with pytest.raises(ConfigError, match=r"none of the 1 cells can run; the first one: .*nowhere.gguf"):
+    with pytest.raises(ConfigError, match=r"none of the 1 configurations can run; the first one: .*nowhere.gguf"):
         turns_of(plan, cells_of(plan))
 
 
@@ -97,6 +98,5 @@ def test_workers_that_do_not_fit_together_are_loaded_once_a_round(
 
     assert max(num_loads()) > 3
     largest = max(needed.total for cell in cells if (needed := feasibility.Feasibility().memory(cell.model, cell.pool)))
-    estimate = feasibility.estimate
     monkeypatch.setattr(feasibility, "estimate", lambda *asked: replace(estimate(*asked), available=2 * largest))
     assert num_loads() == [3, 3, 3, 3]

@@ -10,19 +10,19 @@ from engine.bench.running.runner import Runner
 from engine.bench.running.strategies import Rounds
 from engine.samples import Samples, no_samples
 from engine.units import counted
-from tests.engine.bench.fakes import Clock, FakeFleet, Kept, cells
+from tests.engine.bench.fakes import Clock, FakeTargetPool, Kept, cells
 
 NUM_CELLS, NUM_ROUNDS = 4, 6
 TURNS = rounds_of(NUM_CELLS, NUM_ROUNDS, 3, 0)
 
 
-def run(drift: Callable[[float], float]) -> tuple[Samples, Rounds, FakeFleet]:
+def run(drift: Callable[[float], float]) -> tuple[Samples, Rounds, FakeTargetPool]:
     chosen, clock, reporter = cells(NUM_CELLS), Clock(), Kept()
-    fleet = FakeFleet(lambda _cell: 100.0, clock, drift=drift)
+    targets = FakeTargetPool(lambda _cell: 100.0, clock, drift=drift)
     strategy = Rounds(TURNS, chosen, no_samples())
     plan = Plan(model="none.gguf", rounds=NUM_ROUNDS)
-    assert Runner(plan, chosen, fleet, reporter, strategy=strategy, clock=clock).run() == "done"
-    return reporter.samples, strategy, fleet
+    assert Runner(plan, chosen, targets, reporter, strategy=strategy, clock=clock).run() == "done"
+    return reporter.samples, strategy, targets
 
 
 def counting(samples: Samples) -> list[tuple[int, int, bool]]:
@@ -31,7 +31,7 @@ def counting(samples: Samples) -> list[tuple[int, int, bool]]:
 
 
 def test_a_steady_machine_measures_nothing_twice() -> None:
-    samples, strategy, _fleet = run(lambda _now: 1.0)
+    samples, strategy, _targets = run(lambda _now: 1.0)
     assert not samples["is_replaced"].any()
     assert strategy.says == ""
     assert [tuple(turn) for turn in TURNS] == [
@@ -40,12 +40,12 @@ def test_a_steady_machine_measures_nothing_twice() -> None:
 
 
 def test_drift_within_ten_percent_counts() -> None:
-    samples, _strategy, _fleet = run(lambda now: 1.0 - 0.09 * (now > 1030))
+    samples, _strategy, _targets = run(lambda now: 1.0 - 0.09 * (now > 1030))
     assert not samples["is_replaced"].any()
 
 
 def test_a_stretch_of_drift_is_kept_but_measured_again() -> None:
-    samples, strategy, _fleet = run(lambda now: 0.8 if 1030 < now < 1045 else 1.0)
+    samples, strategy, _targets = run(lambda now: 0.8 if 1030 < now < 1045 else 1.0)
     replaced = samples[samples["is_replaced"]]
     assert len(replaced)
     positions = replaced["position"]
@@ -59,7 +59,7 @@ def test_a_stretch_of_drift_is_kept_but_measured_again() -> None:
 
 
 def test_a_machine_that_changed_for_good_is_accepted_after_two_more_tries() -> None:
-    samples, strategy, _fleet = run(lambda now: 1.0 if now < 1030 else 0.7)
+    samples, strategy, _targets = run(lambda now: 1.0 if now < 1030 else 0.7)
     assert counting(samples) == sorted(tuple(turn) for turn in TURNS)
     first = samples[samples["is_replaced"]][0]
     tries = samples[(samples["cell"] == first["cell"]) & (samples["round"] == first["round"]) & ~samples["is_anchor"]]
@@ -69,7 +69,7 @@ def test_a_machine_that_changed_for_good_is_accepted_after_two_more_tries() -> N
 
 
 def test_continuing_knows_the_anchors_so_far() -> None:
-    whole, _strategy, _fleet = run(lambda _now: 1.0)
+    whole, _strategy, _targets = run(lambda _now: 1.0)
     part = whole[:8]
     assert part["is_anchor"].sum() > 1
     strategy = Rounds(TURNS, cells(NUM_CELLS), part)
@@ -82,7 +82,7 @@ def test_continuing_knows_the_anchors_so_far() -> None:
 
 
 def test_more_rounds_add_only_their_own_turns() -> None:
-    whole, _strategy, _fleet = run(lambda _now: 1.0)
+    whole, _strategy, _targets = run(lambda _now: 1.0)
     more = rounds_of(NUM_CELLS, NUM_ROUNDS + 2, 3, 0)
     ahead = Rounds(more, cells(NUM_CELLS), whole)
     added = []

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from engine.bench.measuring.texts import Texts
+from engine.bench.measurement.texts import Texts
 from engine.bench.planning.plan import TextWorkload
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.bench.findings.trends import trend
-from engine.bench.findings.wording import p_value
+from engine.bench.analysis.trends import trend
+from engine.bench.analysis.wording import p_value
 from engine.runs import TrendPoint
 from engine.stats import median_interval
 from tests.engine.bench.run_maker import FIRST_DAY, MACHINE, VERSIONS

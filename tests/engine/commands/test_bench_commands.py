@@ -21,7 +21,7 @@ def test_a_dry_run_tells_cells_time_and_memory(capsys: pytest.CaptureFixture[str
     plan = json.loads(told(capsys, "bench", "--layout", "1x1,1x2", "--parallel", "1-8*2", "--dry-run", "--json"))
     assert [cell["settings"]["parallel"] for cell in plan["cells"]] == [1, 2, 4, 8] * 2
     assert all(cell["memory_bytes"] > 0 and cell["seconds"] > 0 for cell in plan["cells"])
-    assert "8 cells" in plan["sentence"]
+    assert "8 configurations" in plan["sentence"]
 
 
 def test_a_run_is_printed_kept_and_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -13,10 +13,9 @@ import psutil
 import pytest
 
 from engine.commands.arguments import SAMPLING_HELP, parse
-from engine.commands.keeping import INBOX
 from engine.commands.table import printable, table
 from engine.errors import ConfigError
-from engine.history import History, read_run, take_inbox
+from engine.history import INBOX, History, Inbox, read_run
 from engine.pool.pool import Pool
 from engine.specs import PoolSpec, Request, Sampling
 
@@ -64,6 +63,8 @@ def test_grammar_from_a_file(tmp_path: Path) -> None:
     assert arguments("--grammar", f"@{path}").grammar == 'root ::= "yes"'
     with pytest.raises(ConfigError, match="--json-schema @nowhere: the file cannot be read"):
         arguments("--json-schema", "@nowhere")
+    with pytest.raises(ConfigError, match="--grammar @/dev/zero: the file has more than 1,048,576 characters"):
+        arguments("--grammar", "@/dev/zero")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_a_trial_goes_through_the_inbox_while_another_process_owns_the_history(h
     with History.open(home / "history.duckdb") as history:
         generate("--prompt", "Once", "--max-tokens", "3")
         assert history.recent() == []
-        (taken,) = take_inbox(history, home / INBOX)
+        (taken,) = Inbox(home / INBOX).take(history)
         assert history.recent()[0].id == taken
 
 
@@ -216,7 +217,7 @@ def test_a_plan_of_which_nothing_can_run_is_an_error() -> None:
     words = ["bench", "--model", "/nowhere.gguf", "--dry-run"]
     done = subprocess.run([*COMMAND[:-1], *words], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
-    assert "No cell can run" in done.stderr
+    assert "No configuration can run" in done.stderr
 
 
 def test_an_unknown_command_hears_of_all_there_are() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from engine.__main__ import ERROR, main
 from engine.commands import watched
+from engine.commands.progress_line import ProgressLine
 from engine.errors import DownloadError, JobTimeout
 from engine.models.catalogue import read_catalogue
 from engine.models.download import Download
@@ -91,7 +92,7 @@ def test_ctrl_c_stops_the_work_and_says_what_stays(
         threading.Timer(0.2, hub.pace.set).start()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(watched.ProgressLine, "show", interrupted)
+    monkeypatch.setattr(ProgressLine, "show", interrupted)
     with pytest.raises(KeyboardInterrupt):
         watched.watch(download)
     with pytest.raises(DownloadError, match="stopped"):

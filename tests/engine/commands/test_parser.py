@@ -1,5 +1,8 @@
 """Words that no command knows."""
 
+import subprocess
+import sys
+
 import pytest
 
 from engine import __main__ as shell
@@ -51,3 +54,17 @@ def test_embed_says_that_its_choice_may_be_of_less_precision(capsys: pytest.Capt
         shell.main(["embed", "--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert "bfloat16 too, if all its vectors have a cosine of at least 0.9999 to those of float32" in told
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_command_whose_output_is_closed_ends_well(closed: str) -> None:
+    command = f"exec {sys.executable} -m engine models list {closed}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_error_steers_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    assert shell.main(["models", "show", "\x1b]0;owned\x07\x1b[31m.gguf"]) == 2
+    said = capfd.readouterr().err
+    assert r"\x1b]0;owned\x07" in said
+    assert "\x1b" not in said

@@ -69,7 +69,7 @@ def test_arms_that_go_the_same_way_are_named_together() -> None:
 
 
 def test_all_alike_and_nothing_alike() -> None:
-    assert parting_sentence(["a", "b"], [table(1, 2), table(1, 2)]) == "All 2 arms gave the same 2 tokens."
+    assert parting_sentence(["a", "b"], [table(1, 2), table(1, 2)]) == "All 2 variants gave the same 2 tokens."
     assert parting_sentence(["a", "b"], [table(1), table(0)]).startswith("They part at the first token: a goes on")
     assert "“</s>”" in parting_sentence(["a", "b"], [table(1), table(0)])
     assert parting_sentence(["a"], [table(1)]) == ""

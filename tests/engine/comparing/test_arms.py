@@ -48,8 +48,8 @@ def test_an_arm_overrules_the_row() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"arms": ()}, "0 arms"),
-        ({"arms": (COLD,) * 9}, "9 arms"),
+        ({"arms": ()}, "0 variants"),
+        ({"arms": (COLD,) * 9}, "9 variants"),
         ({"repeats": 0}, "repeats"),
         ({"repeats": True}, "repeats"),
         ({"rows": ({"a": "x"},) * 101}, "101 rows"),
@@ -78,6 +78,6 @@ def test_arms_are_called_by_what_sets_them_apart() -> None:
     assert labels([COLD, HOT]) == ["temperature 0", "temperature 1"]
     quick = Arm(model="/models/quick-Q4_K_M.gguf", sampling=Sampling(temperature=0), label="")
     assert labels([COLD, quick]) == ["loaded model · seed 3", "quick-Q4_K_M · random seed"]
-    assert labels([COLD, COLD]) == ["arm 1", "arm 2"]
+    assert labels([COLD, COLD]) == ["variant 1", "variant 2"]
     assert labels([COLD, HOT, HOT]) == ["temperature 0", "temperature 1 (1)", "temperature 1 (2)"]
-    assert labels([COLD]) == ["arm 1"]
+    assert labels([COLD]) == ["variant 1"]

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from engine.cost import count_folder, count_texts, documents
-from engine.errors import ConfigError
+from engine.errors import ConfigError, EngineError, LimitExceeded, WorkerDied
 
 
 def count(text: str) -> int:
@@ -52,11 +52,33 @@ def test_what_is_no_document_is_listed_with_its_reason(folder: Path, monkeypatch
     }
 
 
+@pytest.mark.parametrize("error", [ConfigError("too long"), LimitExceeded("too slow"), WorkerDied("it crashed")])
+def test_a_document_that_the_tokenizer_fails_at_is_listed_and_the_others_are_counted(
+    folder: Path, error: EngineError
+) -> None:
+    def fails_at_one(text: str) -> int:
+        if text.startswith("one"):
+            raise error
+        return count(text)
+
+    found = count_folder(folder, fails_at_one)
+    assert found.documents == ((os.path.join("deeper", "a.md"), 2, 3),)
+    assert [name for name, _ in found.skipped] == ["b.txt"]
+    assert str(error) in found.skipped[0].reason
+
+
 def test_bounds_end_the_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "MOST_DOCUMENTS", 1)
     found = count_folder(folder, count)
     assert [name for name, *_ in found.documents] == ["b.txt"]
     assert not found.is_complete
+
+
+def test_folders_that_are_not_entered_are_listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MOST_FOLDERS", 1)
+    found = count_folder(folder, count)
+    assert [name for name, *_ in found.documents] == ["b.txt"]
+    assert found.skipped == (("deeper", "a folder that was not entered: up to 1 are"),)
 
 
 def test_files_that_were_brought_are_counted_alike() -> None:

@@ -1,11 +1,14 @@
 """Batches and chunks: every text once, budgets kept, little padding."""
 
+import re
+from collections.abc import Sequence
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.embedding.batching import batches, chunks
+from engine.embedding.backends import Tokens
+from engine.embedding.batching import CHARACTERS_PER_TOKEN, batches, beginnings, chunks
 
 SIZES = st.lists(st.integers(0, 600), max_size=80)
 
@@ -35,6 +38,31 @@ def test_every_text_is_in_one_chunk_and_the_longest_come_first(sizes: list[int],
     assert sorted(places) == list(range(len(sizes)))
     assert [sizes[place] for place in places] == sorted(sizes, reverse=True)
     assert all(sum(sizes[place] for place in chunk) <= most or len(chunk) == 1 for chunk in found)
+
+
+def runs(given: Sequence[str], longest: int, max_tokens: int) -> Tokens:
+    """A token for each run of up to `longest` times one character."""
+    found = [re.findall(rf"a{{1,{longest}}}|b{{1,{longest}}}|é| +", text) for text in given]
+    rows = [[len(run) << 16 | ord(run[0]) for run in text] for text in found]
+    return Tokens([row[:max_tokens] for row in rows], [at for at, row in enumerate(rows) if len(row) > max_tokens])
+
+
+@given(st.lists(st.text("ab ", max_size=400), max_size=5), st.integers(1, 8), st.integers(1, 40))
+def test_beginnings_are_those_of_the_whole_texts(texts: list[str], max_tokens: int, longest: int) -> None:
+    found = beginnings(lambda given: runs(given, longest, max_tokens), texts, max_tokens)
+    assert found == runs(texts, longest, max_tokens)
+
+
+@given(st.integers(1, 100), st.integers(1, 3))
+def test_no_more_of_a_long_text_is_tokenised_than_counts(max_tokens: int, num_texts: int) -> None:
+    sizes: list[int] = []
+
+    def tokenise(given: Sequence[str]) -> Tokens:
+        sizes.extend(map(len, given))
+        return runs(given, 1, max_tokens)
+
+    beginnings(tokenise, ["é" * 10_000] * num_texts, max_tokens)
+    assert sizes == [CHARACTERS_PER_TOKEN * max_tokens] * num_texts
 
 
 def test_texts_of_one_length_are_not_padded() -> None:

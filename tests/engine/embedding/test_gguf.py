@@ -104,3 +104,10 @@ def test_its_hash_is_that_of_the_file_and_its_prefixes_are_known(minilm_gguf: Pa
     assert find_model(str(placed)).content_hash() == model.content_hash()
     assert find_model(str(placed)).query_prefix == "search_query: "
     assert find_model(placed.name).path == placed
+
+
+def test_of_a_very_long_text_no_more_is_tokenised_than_counts(llama: EmbeddingPool) -> None:
+    text = "é " * 4_000
+    done = llama.submit([text, text * 250]).result(120)
+    assert done.is_cut.tolist() == [True, True]
+    assert done.vectors[1] == pytest.approx(done.vectors[0], abs=2e-3)

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import numpy as np
@@ -15,9 +15,10 @@ import pytest
 import engine
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
-from engine.errors import ConfigError, JobTimeout, ModelError, QueueFull, WorkerDied
+from engine.errors import ConfigError, JobTimeout, ModelError, PoolClosed, QueueFull, WorkerDied
 from engine.results import Floats
 from tests.engine.embedding.conftest import TEXTS
+from tests.waiting import until
 
 SIMILARITY = [[1.0, 0.66196, -0.04102], [0.66196, 1.0, -0.10647], [-0.04102, -0.10647, 1.0]]
 """Of the first three texts, by SentenceTransformer.encode 6.2.0 in float32."""
@@ -41,6 +42,13 @@ def kill_workers(pool: EmbeddingPool) -> None:
     for worker in pool.measure().workers:
         with suppress(ProcessLookupError):
             os.kill(worker.pid, signal.SIGKILL)
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_vectors_have_length_one_and_one_row_a_text(embedder: EmbeddingPool, vectors: Floats) -> None:
@@ -153,6 +161,35 @@ def test_texts_that_end_two_workers_are_given_up(bounded: EmbeddingPool) -> None
         job.result(0)
 
 
+@pytest.mark.parametrize("of", ["worker", "program"])
+def test_what_is_stopped_from_outside_is_replaced_and_its_texts_are_done(
+    bounded: EmbeddingPool, vectors: Floats, of: str
+) -> None:
+    measured = bounded.measure()
+    stopped = measured.program.pid if of == "program" else measured.workers[0].pid
+    os.kill(stopped, signal.SIGSTOP)
+    until(lambda: has_ended(stopped))
+    assert bounded.embed(TEXTS) == pytest.approx(vectors, abs=1e-5)
+
+
+def test_texts_whose_worker_is_stopped_meanwhile_are_done_by_another(bounded: EmbeddingPool) -> None:
+    job = bounded.submit(["a long text about nothing at all " * 30] * 200)
+    os.kill(bounded.measure().workers[0].pid, signal.SIGSTOP)
+    assert job.result(120).vectors.shape == (200, 384)
+
+
+@pytest.mark.usefixtures("quick_embedding")
+def test_a_load_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.pool.watchdog.LOADING_SILENCE_S", 1.0)
+
+    def stop(_end: Callable[[], object]) -> None:
+        children = [child for child in psutil.Process().children() if "embedding.worker" in str(child.cmdline())]
+        max(children, key=psutil.Process.create_time).suspend()
+
+    with pytest.raises(ModelError, match="no sign of life"):
+        EmbeddingPool(EmbedSpec(workers=1, threads=1), on_opening=stop)
+
+
 def test_a_worker_has_little_of_its_own(embedder: EmbeddingPool) -> None:
     weights = (embedder.model.path / "model.safetensors").stat().st_size
     measured = embedder.measure()
@@ -179,6 +216,21 @@ def test_workers_end_with_the_program_that_forked_them() -> None:
         os.kill(measured.program.pid, signal.SIGKILL)
         _, alive = psutil.wait_procs(workers, timeout=30)
         assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_a_fork_of_the_process_cannot_use_the_pool_and_ends_nothing_of_it(
+    embedder: EmbeddingPool, vectors: Floats
+) -> None:
+    child = os.fork()
+    if not child:
+        try:
+            embedder.embed(TEXTS)
+        except PoolClosed as error:
+            embedder._group._program.close()
+            os._exit(7 if "which was forked" in str(error) else 1)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert embedder.embed(TEXTS) == pytest.approx(vectors, abs=1e-5)
 
 
 def test_one_text_gives_one_vector_and_nothing_is_left_running(vectors: Floats) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from engine.runs import CellRecord, RunRecord
-from engine.samples import FLAGS, METRICS, SAMPLE, SURROUNDINGS, Samples
+from engine.samples import FLAGS, METRICS, SAMPLE, SYSTEM_NOISE, Samples
 from tests.engine.history.trial_maker import uuid7
 
 
@@ -23,7 +23,7 @@ def make_samples(num_samples: int, num_cells: int = 2, *, first: int = 0, seed: 
     samples["flag"] = random.integers(0, len(FLAGS), num_samples)
     samples["is_anchor"] = random.random(num_samples) < 0.1
     samples["is_replaced"] = random.random(num_samples) < 0.1
-    for name in (*(metric.name for metric in METRICS), *SURROUNDINGS):
+    for name in (*(metric.name for metric in METRICS), *SYSTEM_NOISE):
         figures = random.lognormal(0, 3, num_samples)
         samples[name] = np.where(random.random(num_samples) < 0.2, np.nan, figures)
     return samples

@@ -123,6 +123,13 @@ def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
         assert history.recent() == []
 
 
+@pytest.mark.parametrize("name", ["history.duckdb", "history.duckdb.wal"])
+def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(HistoryError, match="cannot be made at this place"):
+        History.open(tmp_path / "history.duckdb")
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file" / "history.duckdb", tmp_path / "file" / "folder" / "history.duckdb", tmp_path):
@@ -287,8 +294,8 @@ import resource, sys
 from pathlib import Path
 from engine.errors import HistoryError
 from engine.history import database
-from engine.history.owned_file import OwnedFile
-file = OwnedFile.open(Path(sys.argv[1]))
+from engine.history.database_writer import DatabaseWriter
+file = DatabaseWriter.open(Path(sys.argv[1]))
 file.write(lambda cursor: cursor.execute("CREATE TABLE kept AS SELECT md5(range::VARCHAR) FROM range(200000)") and None)
 file.write(lambda cursor: None).result()
 file._checkpoint_at = 0

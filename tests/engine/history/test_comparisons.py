@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.engine.history.trial_maker import NASTY, make_trial, uuid7
 PLAN = ComparisonPlan(prompt=f"{{{{x}}}} {NASTY}", arms=(Arm(), Arm(label=NASTY[:40])), rows=({"x": NASTY},))
 
 
-def made(**changes: object) -> ComparisonRecord:
+def made(**changes: Any) -> ComparisonRecord:
     record = ComparisonRecord(
         id=uuid7(), created_at=datetime.now(UTC), name="", plan=PLAN, answers=tuple(planned_answers(PLAN))
     )

@@ -9,12 +9,12 @@ from datetime import date
 from pathlib import Path
 
 import psutil
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow.parquet as pq
 import pytest
 
 from engine.errors import ConfigError, EngineError, HistoryError, LimitExceeded
 from engine.history import History
-from engine.history.console import READY, Result
+from engine.history.console import MOST_S, READY, Result
 from engine.history.console_child import MOST_BYTES
 from engine.history.console_help import COMMENTS
 from engine.reference import REFERENCE, reference_timings
@@ -79,7 +79,7 @@ def test_reference_timings_are_views_marked_with_their_source(kept: History) -> 
     ],
 )
 def test_what_reads_is_run(kept: History, sql: str, num_rows: int) -> None:
-    assert kept.console.run(sql).num_rows == num_rows
+    assert kept.console.run(sql, timeout_s=MOST_S).num_rows == num_rows
 
 
 @pytest.mark.parametrize("sql", ["EXPLAIN SELECT * FROM runs", "DESCRIBE runs", "SUMMARIZE cells", "SHOW TABLES"])

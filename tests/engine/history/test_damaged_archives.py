@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from engine.errors import HistoryError
@@ -136,7 +136,7 @@ DAMAGE: dict[str, tuple[Callable[[Members], object], str]] = {
     ),
     "a sample of a cell that is not there": (
         table_changed("samples.parquet", with_value("cell", 99)),
-        "cell that its run does not have",
+        "configuration that its run does not have",
     ),
     "two samples at one position": (table_changed("samples.parquet", with_value("position", 7)), "same position"),
     "an unknown flag": (table_changed("samples.parquet", with_value("flag", "noisy")), "the flag is none of"),

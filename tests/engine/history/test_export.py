@@ -71,7 +71,7 @@ def test_csv_has_a_row_for_each_step(history: History) -> None:
 
 
 def test_specs_come_back_from_json_with_their_infinities() -> None:
-    sampling = Sampling(logit_bias={3: -math.inf, 4: 0.5}, mirostat_tau=math.inf, temperature=1, seed=0)
+    sampling = Sampling(logit_bias=((3, -math.inf), (4, 0.5)), mirostat_tau=math.inf, temperature=1, seed=0)
     values = json.loads(json.dumps(spec_to_dict(sampling), allow_nan=False))
     assert set(values) == set(Sampling.__dataclass_fields__)
     assert spec_from_dict(Sampling, values) == sampling

@@ -9,7 +9,7 @@ import pytest
 from engine.errors import ConfigError
 from engine.history import History
 from engine.history.filters import Filter
-from engine.history.finding import Found
+from engine.history.search import Found
 from engine.specs import Sampling
 from tests.engine.history.trial_maker import NASTY, make_steps, make_trial
 

@@ -1,5 +1,6 @@
 """Trials handed over as files."""
 
+import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from engine.errors import HistoryError
-from engine.history import History, refusals, take_inbox, write_inbox
+from engine.errors import EngineError, HistoryError, LimitExceeded, WorkerDied
+from engine.history import History, Inbox, refusals, stage_kept, write_inbox
+from engine.history.archive_parts import TRIALS
+from engine.history.inbox import REASON, TRIES
 from engine.history.trial_file import read_trial
 from engine.results import RECORD
 from engine.specs import Sampling
@@ -28,7 +31,7 @@ def test_a_trial_is_handed_over_whole(history: History, inbox: Path) -> None:
     trial = replace(trial, completion=replace(trial.completion, prompt_steps=make_steps(3, 16, is_prompt=True)))
     path = write_inbox(inbox, trial)
     assert list(inbox.iterdir()) == [path]
-    assert take_inbox(history, inbox) == [trial.id]
+    assert Inbox(inbox).take(history) == [trial.id]
     assert list(inbox.iterdir()) == []
     found = history.trial(trial.id)
     assert found is not None
@@ -46,14 +49,14 @@ def test_nothing_is_taken_twice(history: History, inbox: Path) -> None:
     history.record(trial).result(60)
     for _ in range(2):
         write_inbox(inbox, trial)
-        assert take_inbox(history, inbox) == [trial.id]
+        assert Inbox(inbox).take(history) == [trial.id]
     assert len(history.recent()) == 1
 
 
 def test_an_inbox_that_is_empty_or_missing(history: History, inbox: Path) -> None:
-    assert take_inbox(history, inbox) == []
+    assert Inbox(inbox).take(history) == []
     inbox.mkdir()
-    assert take_inbox(history, inbox) == []
+    assert Inbox(inbox).take(history) == []
 
 
 def _plain(path: Path) -> dict[str, Any]:
@@ -114,7 +117,7 @@ def test_a_trial_from_before_threads_were_kept_is_taken(history: History, inbox:
     for name in ("threads", "threads_batch"):
         del values["timings"][name]
     path.write_bytes(msgspec.msgpack.encode(values))
-    assert take_inbox(history, inbox) == [trial.id]
+    assert Inbox(inbox).take(history) == [trial.id]
     found = history.trial(trial.id)
     assert found is not None
     assert found.completion.timings == trial.completion.timings._replace(threads=None, threads_batch=None)
@@ -127,7 +130,7 @@ def test_a_file_with_a_fault_is_set_aside(history: History, inbox: Path, damage:
     DAMAGE[damage](values)
     bad.write_bytes(msgspec.msgpack.encode(values))
     write_inbox(inbox, good)
-    assert take_inbox(history, inbox) == [good.id]
+    assert Inbox(inbox).take(history) == [good.id]
     assert [summary.id for summary in history.recent()] == [good.id]
     assert sorted(path.name for path in inbox.iterdir()) == ["refused"]
     assert sorted(path.name for path in (inbox / "refused").iterdir()) == [bad.name, f"{bad.name}.reason.txt"]
@@ -138,9 +141,9 @@ def test_a_file_with_a_fault_is_set_aside(history: History, inbox: Path, damage:
 def test_a_file_that_is_no_trial_is_set_aside(history: History, inbox: Path, content: bytes) -> None:
     inbox.mkdir()
     (inbox / f"{uuid7()}.trial").write_bytes(content)
-    assert take_inbox(history, inbox) == []
+    assert Inbox(inbox).take(history) == []
     assert len(list((inbox / "refused").iterdir())) == 2
-    assert take_inbox(history, inbox) == []
+    assert Inbox(inbox).take(history) == []
 
 
 @pytest.mark.parametrize("depth", [10, 500, 900, 20_000, 1_000_000])
@@ -151,7 +154,7 @@ def test_a_nested_file_is_set_aside_and_the_next_is_taken(
     good = make_trial()
     write_inbox(inbox, good)
     (inbox / f"{'0' * 8}-1.trial").write_bytes(_nested(depth, of_maps=of_maps))
-    assert take_inbox(history, inbox) == [good.id]
+    assert Inbox(inbox).take(history) == [good.id]
     ((name, reason),) = refusals(inbox).items()
     assert name == "00000000-1.trial" and 10 < len(reason) < 1_100
 
@@ -166,7 +169,7 @@ def test_a_nested_run_is_set_aside(history: History, inbox: Path, nest: int) -> 
     with zipfile.ZipFile(bad, "w") as members:
         members.writestr("run.json", plain.replace('"model"', f'"m": {"[" * nest}{"]" * nest}, "model"', 1))
         members.writestr("samples.csv", samples)
-    assert take_inbox(history, inbox) == [good.id]
+    assert Inbox(inbox).take(history) == [good.id]
     assert list(refusals(inbox)) == [bad.name]
 
 
@@ -182,15 +185,114 @@ def test_a_defect_while_reading_sets_that_file_aside(
         return read_trial(path)
 
     monkeypatch.setattr("engine.history.inbox.read_trial", reading)
-    assert take_inbox(history, inbox) == [good.id]
+    assert Inbox(inbox).take(history) == [good.id]
     assert refusals(inbox) == {bad.name: "MemoryError:"}
+    (unreadable := inbox / "refused" / f"0{REASON}").mkdir()
+    assert refusals(inbox) == {bad.name: "MemoryError:", "0": "the reason cannot be read (Is a directory)"}
+    unreadable.rmdir()
 
 
 def test_an_unfinished_file_is_left_alone(history: History, inbox: Path) -> None:
     path = write_inbox(inbox, make_trial())
     unfinished = path.rename(path.with_suffix(".7.unfinished"))
-    assert take_inbox(history, inbox) == []
+    assert Inbox(inbox).take(history) == []
     assert list(inbox.iterdir()) == [unfinished]
+
+
+def strange(path: Path, kind: str) -> None:
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "link to a name too long":
+            path.symlink_to("b" * 300)
+        case "link to a device":
+            path.symlink_to("/dev/zero")
+        case "folder":
+            path.mkdir()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a name too long", "link to a device", "folder"])
+@pytest.mark.parametrize("ending", [".trial", ".run.zip"])
+def test_what_is_no_file_is_set_aside_and_the_next_is_taken(
+    history: History, inbox: Path, kind: str, ending: str
+) -> None:
+    trial = make_trial()
+    write_inbox(inbox, trial)
+    strange(inbox / f"0{ending}", kind)
+    assert Inbox(inbox).take(history) == [trial.id]
+    assert list(inbox.iterdir()) == [inbox / "refused"]
+    assert "not a regular file" in refusals(inbox)[f"0{ending}"]
+
+
+@pytest.mark.parametrize("name", ["a" * 240, "\N{CAT}" * 60])
+def test_a_file_with_a_long_name_is_set_aside(history: History, inbox: Path, name: str) -> None:
+    trial = make_trial()
+    write_inbox(inbox, trial)
+    (inbox / f"{name}.trial").write_bytes(b"no trial")
+    assert Inbox(inbox).take(history) == [trial.id]
+    assert len(refusals(inbox)) == 1
+    assert Inbox(inbox).take(history) == []
+
+
+def test_what_cannot_be_set_aside_holds_up_no_other(history: History, inbox: Path) -> None:
+    trial = make_trial()
+    write_inbox(inbox, trial)
+    (inbox / "0.trial").mkdir()
+    (inbox / "refused" / "0.trial" / "kept").mkdir(parents=True)
+    with pytest.raises(HistoryError, match="nor set aside"):
+        Inbox(inbox).take(history)
+    assert history.trial(trial.id) is not None
+
+
+@pytest.mark.parametrize("error", [LimitExceeded("too long"), WorkerDied("closing")])
+def test_a_file_whose_reader_fails_is_read_again(history: History, inbox: Path, error: EngineError) -> None:
+    bad, good = write_inbox(inbox, make_trial()), make_trial()
+    write_inbox(inbox, good)
+
+    def stage(path: Path, folder: Path) -> None:
+        if path == bad:
+            raise error
+        stage_kept(path, folder)
+
+    given = Inbox(inbox, stage)
+    assert [given.take(history) for _ in range(TRIES - 1)] == [[good.id], *[[]] * (TRIES - 2)]
+    assert bad.exists()
+    assert given.take(history) == []
+    assert refusals(inbox) == ({bad.name: "too long"} if isinstance(error, LimitExceeded) else {})
+    assert Inbox(inbox).take(history) == ([] if isinstance(error, LimitExceeded) else [bad.stem])
+
+
+def test_a_disk_without_room_leaves_the_file_where_it_is(history: History, inbox: Path) -> None:
+    trial = make_trial()
+    path = write_inbox(inbox, trial)
+    with pytest.raises(HistoryError, match="stays where it is"):
+        Inbox(inbox, lambda path, folder: stage_kept(path, folder / "missing")).take(history)
+    assert list(inbox.iterdir()) == [path]
+    assert Inbox(inbox).take(history) == [trial.id]
+
+
+def test_what_the_history_refuses_and_cannot_be_set_aside_holds_up_no_other(history: History, inbox: Path) -> None:
+    bad, good = write_inbox(inbox, make_trial()), make_trial()
+    write_inbox(inbox, good)
+    (inbox / "refused" / bad.name / "kept").mkdir(parents=True)
+
+    def stage(path: Path, folder: Path) -> None:
+        stage_kept(path, folder)
+        if path == bad:
+            (folder / TRIALS).write_bytes(b"\xff")
+
+    with pytest.raises(HistoryError, match="nor set aside"):
+        Inbox(inbox, stage).take(history)
+    assert history.trial(good.id) is not None
+
+
+def test_what_an_ended_process_left_is_removed(history: History, inbox: Path) -> None:
+    trial = make_trial()
+    write_inbox(inbox, trial)
+    (inbox / ".staging").mkdir()
+    (inbox / ".staging" / TRIALS).write_bytes(b"\xff")
+    assert Inbox(inbox).take(history) == [trial.id]
+    assert list(inbox.iterdir()) == []
 
 
 def test_files_stay_while_the_history_takes_no_more(path: Path, inbox: Path) -> None:
@@ -199,9 +301,9 @@ def test_files_stay_while_the_history_takes_no_more(path: Path, inbox: Path) -> 
     history = History.open(path)
     history.close()
     with pytest.raises(HistoryError, match="closed"):
-        take_inbox(history, inbox)
+        Inbox(inbox).take(history)
     with History.open(path) as history:
-        assert take_inbox(history, inbox) == [trial.id]
+        assert Inbox(inbox).take(history) == [trial.id]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
@@ -214,11 +316,11 @@ def test_a_run_is_handed_over_whole(history: History, inbox: Path) -> None:
     run, trial = make_run(20), make_trial()
     path = write_inbox(inbox, run)
     write_inbox(inbox, trial)
-    assert take_inbox(history, inbox) == [trial.id, run.id]
+    assert Inbox(inbox).take(history) == [trial.id, run.id]
     assert list(inbox.iterdir()) == []
     assert_same_run(history.runs.run(run.id), run)
     assert write_inbox(inbox, replace(run, name="another")) == path
-    assert take_inbox(history, inbox) == [run.id]
+    assert Inbox(inbox).take(history) == [run.id]
     assert_same_run(history.runs.run(run.id), run)
 
 
@@ -232,7 +334,7 @@ def test_a_run_with_a_fault_is_set_aside(history: History, inbox: Path, fault: s
         path = path.rename(inbox / f"{uuid7()}.run.zip")
     else:
         path.write_bytes(b"garbage" if fault == "garbage" else content[: len(content) // 2])
-    assert take_inbox(history, inbox) == [good.id]
+    assert Inbox(inbox).take(history) == [good.id]
     assert [run.id for run in history.runs.recent()] == [good.id]
     assert sorted(file.name for file in (inbox / "refused").iterdir()) == [path.name, f"{path.name}.reason.txt"]
 
@@ -243,9 +345,9 @@ def test_a_run_stays_while_the_history_takes_no_more(path: Path, inbox: Path) ->
     history = History.open(path)
     history.close()
     with pytest.raises(HistoryError, match="closed"):
-        take_inbox(history, inbox)
+        Inbox(inbox).take(history)
     with History.open(path) as history:
-        assert take_inbox(history, inbox) == [run.id]
+        assert Inbox(inbox).take(history) == [run.id]
 
 
 def test_a_file_can_be_read_by_itself(inbox: Path) -> None:

@@ -68,18 +68,19 @@ def owner(path: Path) -> Iterator[Owner]:
 def num_steps(history: History) -> list[int]:
     """How many steps each trial has: a torn state would have other numbers."""
     rows = history.console.run("SELECT count(*) AS num FROM steps GROUP BY trial_id").table
-    return rows["num"].to_pylist()
+    found: list[int] = rows["num"].to_pylist()
+    return found
 
 
 def test_a_reader_sees_whole_trials_up_to_now_while_the_owner_writes(owner: Owner, path: Path) -> None:
-    seen = []
+    seen: list[int] = []
     for _ in range(3):
         before = owner.num_kept
         with open_to_read(path) as history:
             assert len(history.recent(100_000)) >= before
             assert set(num_steps(history)) == {NUM_STEPS}
             seen.append(len(history.recent(100_000)))
-        until(lambda last=seen[-1]: owner.num_kept > last)
+        until(lambda: owner.num_kept > seen[-1])
     assert seen == sorted(set(seen))
     assert owner.end() == 0
     assert [one.name for one in path.parent.iterdir()] == [path.name]
@@ -174,7 +175,7 @@ def test_strangers_keep_the_owner_from_writing_for_a_moment_only(
     history: History, path: Path, stranger: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lending, "COPY_S", 0.2)
-    peers = []
+    peers: list[socket.socket] = []
     for _ in range(20):
         peer = socket.socket(socket.AF_UNIX)
         peer.settimeout(60)

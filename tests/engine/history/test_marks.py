@@ -1,5 +1,6 @@
 """Stars, archive, notes and tags: kept, bounded, gone with what they were given to."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def test_what_cannot_be_a_mark_is_refused_and_changes_nothing(history: History) 
     history.runs.keep(run)
     history.marks.tag("run", [run.id], add=[f"tag {number}" for number in range(MOST_TAGS)])
     before = marks_of(history)
-    for name, call in {
+    refused: dict[str, Callable[[], object]] = {
         "kind": lambda: history.marks.star("sample", [run.id], True),  # type: ignore[arg-type]
         "id": lambda: history.marks.star("run", [run.id, "junk"], True),
         "ids": lambda: history.marks.archive("run", [uuid7() for _ in range(10_001)], True),
@@ -80,7 +81,8 @@ def test_what_cannot_be_a_mark_is_refused_and_changes_nothing(history: History) 
         "tag  ": lambda: history.marks.tag("run", [run.id], add=["  "]),
         "tags": lambda: history.marks.tag("run", [uuid7(), run.id], add=["one more"]),
         "note ": lambda: history.marks.note("run", run.id, "\udcff"),
-    }.items():
+    }
+    for name, call in refused.items():
         with pytest.raises(ConfigError, match=f"^{name.strip()}"):
             call()
     assert marks_of(history) == before

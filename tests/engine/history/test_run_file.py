@@ -132,7 +132,7 @@ CELL_DAMAGE = {
     "no start": ("started_at", "nan", "line 4: there is no started_at"),
     "no flag": ("flag", "", "line 4: the flag is none of clean"),
     "an unknown flag": ("flag", "noisy", "line 4: the flag is none of clean"),
-    "an unknown cell": ("cell", "99", "line 4: there is no such cell"),
+    "an unknown cell": ("cell", "99", "line 4: there is no such configuration"),
     "a round below 0": ("round", "-1", "line 4: round is less than 0"),
     "a duration below 0": ("duration_s", "-0.5", "line 4: duration_s is less than 0"),
     "an infinity": ("tpot_s", "inf", "line 4: tpot_s is infinite"),
@@ -152,12 +152,16 @@ def test_a_sample_with_a_fault_is_refused_by_its_line(damage: str) -> None:
         run_from_bytes(with_rows(change))
 
 
+def repeat_last(rows: list[list[str]], name: str) -> None:
+    """One more column like the last, under this name."""
+    for row in rows:
+        row.append(row[-1])
+    rows[0][-1] = name
+
+
 TABLE_DAMAGE: dict[str, tuple[Callable[[list[list[str]]], object], str]] = {
-    "a column of the future": (
-        lambda rows: [row.append(row[-1]) for row in rows] and rows[0].__setitem__(-1, "joules"),
-        "unknown: joules",
-    ),
-    "a column twice": (lambda rows: [row.append(row[-1]) for row in rows], "or one twice"),
+    "a column of the future": (lambda rows: repeat_last(rows, "joules"), "unknown: joules"),
+    "a column twice": (lambda rows: repeat_last(rows, rows[0][-1]), "or one twice"),
     "a column too few": (lambda rows: [row.pop(0) for row in rows], "missing: cell"),
     "a short line": (lambda rows: rows[2].pop(), "Row #3"),
     "an empty line": (lambda rows: rows.insert(2, []), "line 3: there is no cell"),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.bench.findings.summary import by_round, summarise
+from engine.bench.analysis.summary import by_round, summarise
 from engine.history import History
 from engine.runs import RunRecord
 from tests.engine.history.run_maker import make_cell, make_run, make_samples

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ OTHER = Model("cd" * 32, "other")
 UP_TO = 1_000
 
 
-def keep(history: History, output: str = "what it said", **changes: object) -> TrialRecord:
+def keep(history: History, output: str = "what it said", **changes: Any) -> TrialRecord:
     trial = make_trial(2, **changes)
     trial = replace(trial, completion=replace(trial.completion, text=output))
     history.record(trial).result(60)
@@ -40,7 +41,7 @@ def read(history: History, **by_text: Floats) -> None:
         history.vectors.keep(MODEL.hash, unread, vectors, np.array([one.is_longer for one in unread]))
 
 
-def found(history: History, vector: Floats, wanted: Filter | None = None, **more: object) -> list[str]:
+def found(history: History, vector: Floats, wanted: Filter | None = None, **more: Any) -> list[str]:
     return [row["id"] for row in history.vectors.nearest(vector, wanted or Filter(), **more).rows]
 
 

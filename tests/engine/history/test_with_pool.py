@@ -32,7 +32,7 @@ FIGURES = (
 @pytest.fixture(scope="module")
 def completions() -> Iterator[list[Completion]]:
     with Pool(MODEL, threads=1, parallel=4, n_ctx=512) as pool:
-        endless = Sampling(logit_bias={2: float("-inf")}, seed=7)
+        endless = Sampling(logit_bias=((2, float("-inf")),), seed=7)
         jobs = [
             pool.submit(PROMPT, endless, max_tokens=200, top_k=256, prompt_logprobs=True),
             pool.submit(PROMPT, Sampling(temperature=0), max_tokens=12),

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from engine import Pool, Sampling
-from engine.llama.arm import Ask, Load
+from engine.llama.arm import Ask, LoadArm
 from engine.process.channel import Channel
 from engine.process.child import Child
 from engine.process.serving import Reply
@@ -25,7 +25,7 @@ ENDING = "and they lived happily ever after."
 class Spoken:
     """A child program that is asked by hand; `ready` is what it said of the model."""
 
-    def __init__(self, child: Child, load: Load) -> None:
+    def __init__(self, child: Child, load: LoadArm) -> None:
         self._channel = Channel(child.socket, Reply)
         self._channel.receive_one()
         self.ready = self.ask(load.to_dict())
@@ -42,7 +42,7 @@ class Spoken:
 @contextmanager
 def spoken(module: str, model: Path, **spec: Any) -> Iterator[Spoken]:
     """The program with the model loaded; it must end by itself."""
-    load = Load(str(model), PoolSpec.from_dict({"parallel": 1, "n_ctx": 512} | spec), 1, 1, [])
+    load = LoadArm(str(model), PoolSpec.from_dict({"parallel": 1, "n_ctx": 512} | spec), 1, 1, [])
     child = Child(module, environment={"PYTHONWARNINGS": "error"})
     try:
         yield Spoken(child, load)
@@ -99,7 +99,7 @@ def test_a_file_that_is_no_model_is_an_error(module: str, tmp_path: Path) -> Non
     path = tmp_path / "none.gguf"
     path.write_bytes(b"GGUF and then nothing")
     child = Child(module)
-    answer = Spoken(child, Load(str(path), PoolSpec(), 1, 1, [])).ready
+    answer = Spoken(child, LoadArm(str(path), PoolSpec(), 1, 1, [])).ready
     child.close()
     assert answer["error"] == "ModelError"
     assert str(path) in answer["text"]

@@ -2,7 +2,6 @@
 
 import llama_cpp.llama_cpp as llama
 import numpy as np
-import numpy.typing as npt
 import pytest
 from scipy.special import log_softmax, softmax
 
@@ -33,14 +32,15 @@ def rows(size: int) -> dict[str, Logits]:
     return {name: row.astype(np.float32) for name, row in named.items()}
 
 
-def taken(logits: Logits, token: int, k: int, left: Candidates | None = None) -> npt.NDArray[np.void]:
+def taken(logits: Logits, token: int, k: int, left: Candidates | None = None) -> np.void:
     """The row of a step that took a token."""
     seen, row = Distribution(len(logits)), row_of(logits)
     seen.look(row, k, is_measured=True)
     return step_of(seen.record(row, Drawn(token, 0.25, RESAMPLED), 0.5, k, left), k)
 
 
-def step_of(written: bytes, k: int) -> npt.NDArray[np.void]:
+def step_of(written: bytes, k: int) -> np.void:
+    step: np.void
     (step,) = np.frombuffer(written, step_dtype(k))
     return step
 

@@ -100,6 +100,12 @@ def test_drawn_grammars_are_read_as_llama_cpp_reads_them(root: str, x: str, y: s
         )
 
 
+def decoyed(loop: str, decoy: str) -> str:
+    """A loop that reads the same in eight ways, beside nine that begin with another character and differ."""
+    decoys = (decoy.replace("{}", chr(ord("a") + number)) for number in range(9))
+    return f"root ::= ({' | '.join([*decoys, *[loop] * 8])})*"
+
+
 AMBIGUOUS = [
     'root ::= s\ns ::= "a" s "b" | "a" s "c" | ""',
     'root ::= "x" s\ns ::= [a-z] s "b" | [a-y] s "c" | [b-z] s "d" | ""',
@@ -108,6 +114,11 @@ AMBIGUOUS = [
     'root ::= ([^b] | [^c] | "d")* "e"',
     'root ::= (. | "\\u0041" | "A")*',
     "root ::= " + " ".join(["[a-z]*"] * 14),
+    *(
+        decoyed(loop, decoy)
+        for loop in ("[ a-xA-Z]", '"ab"', '"a" [b-z]')
+        for decoy in ('"~{}"', '"~" ("{}" | "-{}" | "_{}x")')
+    ),
     "\n".join(["root ::= r0", *(f"r{n} ::= [a-z]? r{n + 1}" for n in range(900)), 'r900 ::= "x"']),
 ]
 PLAIN = [

@@ -11,7 +11,7 @@ from engine.errors import EngineError
 from engine.llama.generation import Generation
 from engine.llama.model import Model
 from engine.llama.runner import Runner
-from engine.pool.messages import Start
+from engine.pool.messages import AddRequest
 from engine.results import Records, step_dtype
 from engine.specs import PoolSpec, Request, Sampling
 
@@ -21,10 +21,10 @@ END_OF_SEQUENCE = 2
 GREEDY = Sampling(temperature=0, logit_bias=((END_OF_SEQUENCE, -math.inf),))
 
 
-def order(job: int, max_tokens: int) -> Start:
+def order(job: int, max_tokens: int) -> AddRequest:
     """A greedy job that does not end before its last token."""
     request = Request(max_tokens=max_tokens, top_k=1, reuse_prefix=False)
-    return Start(job, PROMPTS[job], GREEDY, request, monotonic())
+    return AddRequest(job, PROMPTS[job], GREEDY, request, monotonic())
 
 
 class Heard:
@@ -54,7 +54,7 @@ class Heard:
 
 
 @contextmanager
-def running(model: Model, *orders: Start) -> Iterator[tuple[Runner, Heard]]:
+def running(model: Model, *orders: AddRequest) -> Iterator[tuple[Runner, Heard]]:
     heard = Heard()
     runner = Runner(
         model,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import llama_cpp.llama_cpp as llama
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -21,7 +22,7 @@ class Bench:
 
     def __init__(self, model: Model, sampling: Sampling, seed: int = 7) -> None:
         self.size = model.num_vocab
-        self.sampler = Sampler(sampling, seed, model.vocab, self.size, 512)
+        self.sampler = Sampler(sampling, seed, model, 512)
         self.distribution = Distribution(self.size)
         self.room = Candidates(self.size)
 
@@ -44,7 +45,7 @@ def row() -> npt.NDArray[np.float32]:
     return np.random.default_rng(3).normal(scale=3, size=4096).astype(np.float32)
 
 
-OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+OFF: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
 
 def test_the_mirrored_draw_decides(model: Model, row: npt.NDArray[np.float32]) -> None:
@@ -104,6 +105,61 @@ def test_the_same_seed_draws_the_same_tokens(model: Model, row: npt.NDArray[np.f
     assert tokens != [other.draw(row).token for _ in range(40)]
 
 
+def test_breakers_are_searched_for_once_and_each_sampler_counts_for_itself(
+    model: Model, row: npt.NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
+    init = llama.llama_sampler_init_dry
+
+    def noted(*given: Any) -> Any:
+        found.append(given)
+        return init(*given)
+
+    monkeypatch.setattr(llama, "llama_sampler_init_dry", noted)
+    sampling = Sampling(dry_multiplier=5.0, dry_sequence_breakers=("q", "zz"), dry_allowed_length=1)
+    first, second = Bench(model, sampling), Bench(model, sampling)
+    assert len(found) == 1
+    drawn = [first.draw(row) for _ in range(30)]
+    assert [second.draw(row) for _ in range(30)] == drawn
+    Bench(model, Sampling(dry_multiplier=5.0, dry_sequence_breakers=("q",), dry_allowed_length=1))
+    assert len(found) == 2
+
+
+def test_breakers_that_take_long_to_search_for_are_refused(model: Model) -> None:
+    breakers = tuple(f"{number:040}" for number in range(32))
+    with pytest.raises(
+        ConfigError, match=r"1280 bytes in all; with a vocabulary of 4,096 tokens at most 512 are allowed"
+    ):
+        Bench(model, Sampling(dry_multiplier=1.0, dry_sequence_breakers=breakers))
+    assert Bench(model, Sampling(dry_multiplier=1.0, dry_sequence_breakers=breakers[:12])).sampler
+
+
+@pytest.mark.parametrize("temperature", [1e-6, 1e-20, 1e-37, 1e-40, 1e-44, 1e-300])
+def test_a_temperature_next_to_0_is_greedy(model: Model, row: npt.NDArray[np.float32], temperature: float) -> None:
+    bench = Bench(model, Sampling(temperature=temperature))
+    assert [bench.draw(row).token for _ in range(5)] == [row.argmax()] * 5
+    assert bench.finals()[row.argmax()] == 1
+
+
+def test_memory_for_repetitions_is_no_longer_than_the_context(
+    model: Model, row: npt.NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+    for name in ("llama_sampler_init_dry", "llama_sampler_init_penalties"):
+        init = getattr(llama, name)
+        place = 4 if name.endswith("dry") else 1
+
+        def noted(*given: Any, init: Any = init, place: int = place) -> Any:
+            lengths.append(given[place])
+            return init(*given)
+
+        monkeypatch.setattr(llama, name, noted)
+    asked: dict[str, Any] = {"dry_multiplier": 0.7, "repeat_penalty": 1.1}
+    for length in (1 << 24, -1, 100):
+        Bench(model, Sampling(**asked, dry_penalty_last_n=length, penalty_last_n=length)).draw(row)
+    assert sorted(lengths) == [100, 100, 512, 512, 512]  # DRY of the same length is made once
+
+
 def test_advancing_equals_having_drawn(model: Model, row: npt.NDArray[np.float32]) -> None:
     sampling = Sampling(dry_multiplier=0.8, repeat_penalty=1.2)
     drawn, advanced = Bench(model, sampling), Bench(model, sampling)
@@ -115,18 +171,18 @@ def test_advancing_equals_having_drawn(model: Model, row: npt.NDArray[np.float32
 
 def test_bias_bans_and_prefers(model: Model, row: npt.NDArray[np.float32]) -> None:
     best = int(row.argmax())
-    banned = Bench(model, Sampling(temperature=0, logit_bias={best: -np.inf})).draw(row)
+    banned = Bench(model, Sampling(temperature=0, logit_bias=((best, -np.inf),))).draw(row)
     assert banned.token == int(np.argsort(-row)[1])
-    assert Bench(model, Sampling(temperature=0, logit_bias={9: 100.0})).draw(row).token == 9
+    assert Bench(model, Sampling(temperature=0, logit_bias=((9, 100.0),))).draw(row).token == 9
 
 
 @pytest.mark.parametrize("top_k", [40, 0])
 def test_bans_that_leave_nothing_finite_are_refused(model: Model, top_k: int) -> None:
     row = np.full(model.num_vocab, -np.inf, np.float32)
     row[[5, 6]] = 1, 2
-    assert Bench(model, Sampling(top_k=top_k, logit_bias={6: -np.inf})).draw(row).token == 5
+    assert Bench(model, Sampling(top_k=top_k, logit_bias=((6, -np.inf),))).draw(row).token == 5
     with pytest.raises(ConfigError, match="leaves no token"):
-        Bench(model, Sampling(top_k=top_k, logit_bias={5: -np.inf, 6: -np.inf})).draw(row)
+        Bench(model, Sampling(top_k=top_k, logit_bias=((5, -np.inf), (6, -np.inf)))).draw(row)
 
 
 @pytest.mark.parametrize("bias", [{}, {5: -np.inf}, {5: 3.0, 17: -2.0, 4000: 30.0}])
@@ -144,7 +200,7 @@ def test_the_short_way_through_top_k_leaves_the_same_candidates(
 
 def test_bias_outside_the_vocabulary_is_refused(model: Model) -> None:
     with pytest.raises(ConfigError, match="4,096"):
-        Bench(model, Sampling(logit_bias={4096: 1.0}))
+        Bench(model, Sampling(logit_bias=((4096, 1.0),)))
 
 
 def test_the_grammar_marks_what_it_resampled(model: Model) -> None:

@@ -300,9 +300,8 @@ def test_a_job_that_is_postponed_keeps_its_place_and_the_room_of_the_crowd() -> 
     scheduler.admit(1, 100)
     for job in (7, 8):
         scheduler.enqueue(job)
-    job = scheduler.next_job()
-    assert job == 7
-    scheduler.postpone(job)
+    assert scheduler.next_job() == 7
+    scheduler.postpone(7)
     assert list(scheduler.waiting) == [7, 8]
     assert scheduler.plan() == {0: 1, 1: 24}, "as much as the three prompts together would bring"
     assert scheduler.drop(7)

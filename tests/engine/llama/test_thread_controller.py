@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,7 +28,7 @@ def busy(_now: float) -> float:
     return 1.0
 
 
-def adaptive(kind: Kind, cores: int = 2, seed: int = 0, **options: float) -> Program:
+def adaptive(kind: Kind, cores: int = 2, seed: int = 0, **options: Any) -> Program:
     return Program(kind, ThreadController(cores, random.Random(seed).random), **options)
 
 
@@ -42,7 +43,7 @@ def share_of_better(kind: Kind, load: Load, **options: object) -> float:
     """Speed over that of the better of 1 and 2 threads on 2 cores, both under the same load."""
     seed, sees = int(str(options.pop("seed", 0))), str(options.pop("sees", "all"))
     sizes = random.Random(seed).choices(range(1, 9), k=20_000) if options.pop("is_mixed", False) else [1] * 20_000
-    rates = []
+    rates: list[float] = []
     for controller in (ThreadController(2, random.Random(seed).random), None, None):
         program = Program(kind, controller, fixed=len(rates), sizes=sizes.__getitem__)
         Machine(2, [program], load, sees=sees, seed=seed, **options).run(UNTIL_S)  # type: ignore[arg-type]

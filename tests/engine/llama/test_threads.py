@@ -13,7 +13,7 @@ from engine.llama.context import Chunk, Context
 from engine.llama.model import Model
 from engine.llama.thread_controller import Decoded
 from engine.llama.threads import IdleCores, Threads
-from engine.pool.messages import Start
+from engine.pool.messages import AddRequest
 from engine.specs import PoolSpec
 from tests.engine.llama.test_moving import FIRST, order, running
 
@@ -116,7 +116,7 @@ def test_threads_given_for_batches_alone_are_kept_for_them() -> None:
 def test_jobs_that_must_come_out_the_same_are_computed_with_the_given_number(model: Model, reuse_prefix: bool) -> None:
     made = order(FIRST, 40)
     request = replace(made.request, reuse_prefix=reuse_prefix)
-    with running(model, Start(made.job, made.prompt, made.sampling, request, made.submitted)) as (runner, heard):
+    with running(model, AddRequest(made.job, made.prompt, made.sampling, request, made.submitted)) as (runner, heard):
         runner.threads = Threads(runner.context, PoolSpec(), 2, 2)
         ends_with = []
         while not runner.is_idle:

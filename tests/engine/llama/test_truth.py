@@ -127,7 +127,7 @@ def test_timings_add_up(pool: Pool) -> None:
     "sampling",
     [
         Sampling(seed=5),
-        Sampling(seed=5, logit_bias={13: -np.inf, 20: 2.0, 400: 4.0}),
+        Sampling(seed=5, logit_bias=((13, -np.inf), (20, 2.0), (400, 4.0))),
         Sampling(seed=5, repeat_penalty=1.3, xtc_probability=0.5, xtc_threshold=0.05),
         Sampling(seed=5, top_k=0, temperature=1.0),
         Sampling(seed=5, mirostat=2),
@@ -146,7 +146,7 @@ def test_without_inspection_the_same_tokens_are_drawn(pool: Pool, sampling: Samp
 
 
 def test_a_bias_that_bans_everything_is_refused_without_inspection(pool: Pool) -> None:
-    nothing = Sampling(logit_bias=dict.fromkeys(range(len(pool.vocabulary)), -np.inf))
+    nothing = Sampling(logit_bias=tuple((token, -np.inf) for token in range(len(pool.vocabulary))))
     for top_k in (0, 10):
         with pytest.raises(ConfigError, match="leaves no token"):
             pool.submit(PROMPT, nothing, max_tokens=4, top_k=top_k).result(60)

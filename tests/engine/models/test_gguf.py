@@ -97,7 +97,7 @@ def test_missing_folder_and_unreadable(tmp_path: Path) -> None:
     ):
         with pytest.raises(ModelError, match=reason):
             read_model(path)
-    with pytest.raises(ModelError, match="no regular file"):
+    with pytest.raises(ModelError, match="not a regular file"):
         read_model("/dev/zero")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from engine.errors import ModelError
 from engine.models import header_cache
-from engine.models.gguf import read_model
+from engine.models.gguf import ModelFile, read_model
 from engine.models.header_cache import HeaderCache
 from tests.engine.models.headers import KEYS, TENSORS, TEXT, gguf, key, tensor, text, u32, write
 
@@ -16,7 +16,12 @@ from tests.engine.models.headers import KEYS, TENSORS, TEXT, gguf, key, tensor, 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files whose header is really read."""
     paths: list[Path] = []
-    monkeypatch.setattr(header_cache, "read_model", lambda path: (paths.append(path), read_model(path))[1])
+
+    def noted(path: Path) -> ModelFile:
+        paths.append(path)
+        return read_model(path)
+
+    monkeypatch.setattr(header_cache, "read_model", noted)
     return paths
 
 

@@ -1,6 +1,11 @@
 """What the hub tells of a repository, and what is said where it tells nothing."""
 
 import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -10,7 +15,8 @@ import engine.models.hub
 from engine.errors import ConfigError, DownloadError, NetworkError
 from engine.models.catalogue import choose, look_up
 from engine.models.download import Download
-from engine.models.hub import MOST_BYTES, parse_address, read_repository
+from engine.models.hub import MOST_BYTES, RemoteFile, Repository, opened, parse_address, read_repository
+from tests.engine.models import hub_server
 from tests.engine.models.conftest import DATA, FILE, NAME, Get, partials
 from tests.engine.models.hub_server import Hub
 
@@ -148,4 +154,83 @@ def test_an_answer_of_any_size_or_length_is_not_read(hub: Hub, monkeypatch: pyte
         read_repository(NAME, hub.endpoint)
     monkeypatch.setattr(engine.models.hub, "ANSWERS_WITHIN_S", -1.0)
     with pytest.raises(NetworkError, match="had not come"):
+        read_repository(NAME, hub.endpoint)
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    """Says that there is nothing, and then says more for ever."""
+
+    piece, pause_s = b"x" * 65_536, 0.0
+
+    def do_GET(self) -> None:
+        self.send_response(404)
+        self.end_headers()
+        with suppress(OSError):
+            while True:
+                time.sleep(self.pause_s)
+                self.wfile.write(self.piece)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+class _Dripping(BaseHTTPRequestHandler):
+    """Sends one header after the other, and never ends them."""
+
+    def do_GET(self) -> None:
+        with suppress(OSError):
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+            while True:
+                time.sleep(0.05)
+                self.wfile.write(b"X-More: 1\r\n")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("piece", "pause_s"), [(b"x" * 65_536, 0.0), (b"x", 0.05)], ids=["flood", "drip"])
+def test_a_refusal_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch, piece: bytes, pause_s: float) -> None:
+    monkeypatch.setattr(engine.models.hub, "REFUSES_WITHIN_S", 0.3)
+    handler = type("Handler", (_Refusing,), {"piece": piece, "pause_s": pause_s})
+    with served(handler) as endpoint, pytest.raises(DownloadError, match="The hub has no"):
+        _open_file(endpoint)
+
+
+def test_headers_are_not_awaited_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.models.hub, "BEGINS_WITHIN_S", 0.5)
+    with served(_Dripping) as endpoint:
+        for ask in (lambda: read_repository(NAME, endpoint), lambda: _open_file(endpoint)):
+            with pytest.raises(NetworkError, match="had not begun to answer"):
+                ask()
+
+
+def _open_file(endpoint: str) -> None:
+    file = RemoteFile("x.gguf", 1000, "a" * 64, "")
+    with opened(Repository(NAME, "c0ffee", "", False, (file,), endpoint), file, 0):
+        pass
+
+
+@contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("change", [{"size": 10**400}, {"size": True}, {"size": -1}, {"rfilename": "\ud800.gguf"}])
+def test_a_file_that_cannot_be_is_refused(hub: Hub, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]) -> None:
+    monkeypatch.setattr(
+        hub_server._Answers, "_sibling", lambda *_: {"rfilename": "a.gguf", "blobId": "0" * 40, **change}
+    )
+    with pytest.raises(DownloadError, match="is no Hugging Face hub"):
+        read_repository(NAME, hub.endpoint)
+
+
+@pytest.mark.parametrize("commit", [["x"], "\ud800", "s/../../..", "", 7])
+def test_a_commit_that_cannot_be_is_refused(hub: Hub, monkeypatch: pytest.MonkeyPatch, commit: object) -> None:
+    monkeypatch.setattr(Hub, "commit", lambda *_: commit)
+    with pytest.raises(DownloadError, match="is no Hugging Face hub"):
         read_repository(NAME, hub.endpoint)

@@ -44,6 +44,11 @@ def write_old_imatrix(path: Path, model: ModelFile, num_calls: int = 4) -> None:
             file.write((num_calls * np.tile([1.0, 2.0], tensor.shape[0] // 2)).astype("<f4").tobytes())
 
 
+def write_truncated(path: Path, model: ModelFile) -> None:
+    write_old_imatrix(path, model)
+    os.truncate(path, 5000)
+
+
 def tensor_bytes(path: Path, info: TensorInfo) -> bytes:
     return path.read_bytes()[info.offset :][: info.num_bytes]
 
@@ -88,7 +93,7 @@ def test_what_needs_an_importance_matrix_is_refused_without(source: ModelFile, t
         (lambda path, model: path.write_bytes(b"no matrix at all"), "is not an importance matrix"),
         (lambda path, model: path.write_bytes(b""), "is not an importance matrix"),
         (lambda path, model: path.write_bytes(model.path.read_bytes()), "no tensor has the same name"),
-        (lambda path, model: (write_old_imatrix(path, model), os.truncate(path, 5000)), "truncated within"),
+        (write_truncated, "truncated within"),
         (lambda path, model: None, "cannot be read"),
         (lambda path, model: path.write_bytes(struct.pack("<i", 1 << 30)), "is not an importance matrix"),
     ],

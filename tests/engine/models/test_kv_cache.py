@@ -52,7 +52,7 @@ def test_a_model_without_a_window_slides_only_where_llama_cpp_knows_one() -> Non
 
 
 def test_layers_that_share_a_cache_or_have_no_attention_keep_nothing() -> None:
-    pattern = {"attention__sliding_window_pattern": (True,) * 7 + (False,)}
+    pattern: dict[str, Any] = {"attention__sliding_window_pattern": (True,) * 7 + (False,)}
     assert len(layer_caches(model_of("gemma4", attention__shared_kv_layers=3, **pattern))) == 5
     assert len(layer_caches(replace(TINY, n_head_kv=(2, 0, 0, 0) * 2))) == 2
     assert len(layer_caches(replace(model_of("gemma3n"), n_layer=30, n_head_kv=(2,) * 30))) == 20

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import llama_cpp.llama_cpp as llama
 import numpy as np
@@ -33,7 +34,7 @@ SPECS = [
     PoolSpec(parallel=2, n_ctx=4096, flash_attn=True, n_ubatch=1024),
     PoolSpec(parallel=4, n_ctx=2048, type_k="f32", type_v="f32"),
 ]
-_OF_ALL = {"n_ctx_train": 2048, "n_embd": 512, "n_layer": 8, "n_head": 8, "n_head_kv": 4, "n_ff": 1536}
+_OF_ALL: dict[str, Any] = {"n_ctx_train": 2048, "n_embd": 512, "n_layer": 8, "n_head": 8, "n_head_kv": 4, "n_ff": 1536}
 SMALL = {
     "llama": Shape(architecture="llama", n_vocab=8192, **_OF_ALL),
     "qwen2": Shape(architecture="qwen2", n_vocab=16_384, is_tied=True, **_OF_ALL),
@@ -58,16 +59,16 @@ def printed_buffers(
     """MiB of each kind of buffer, as llama.cpp prints them while it loads a model and makes a context."""
     lines: list[str] = []
 
-    @llama.llama_log_callback
     def keep(_level: int, text: bytes, _data: object) -> None:
         lines.append(text.decode("utf-8", "replace"))
 
+    callback = llama.llama_log_callback(keep)
     defaults = llama.llama_context_default_params()
     defaults.swa_full = has_whole_cache
     monkeypatch.setattr(llama, "llama_context_default_params", lambda: defaults)
     monkeypatch.setattr("engine.llama.model.start_backend", lambda: None)
     start_backend()
-    llama.llama_log_set(keep, ctypes.c_void_p(0))
+    llama.llama_log_set(callback, ctypes.c_void_p(0))
     try:
         model = Model(str(path), spec)
         context.Context(model, spec, 1, 1).close()

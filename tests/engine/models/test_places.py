@@ -138,7 +138,7 @@ def test_nothing_of_ollama_is_read_outside_or_without_end(tmp_path: Path) -> Non
     manifest(root, "registry.ollama.ai/library/blob/latest", layers((MODEL, f"sha256:{'e' * 64}")))
     said = reasons(read_library([Place("Ollama", root, "ollama")]))
     assert f"is a link to {stranger}" in said["linked:latest"]
-    assert "it is no regular file" in said["linked:pipe"]
+    assert "it is not a regular file" in said["linked:pipe"]
     assert f"is a link to {tmp_path / 'model.gguf'}" in said["blob:latest"]
 
 

@@ -196,7 +196,7 @@ def test_targets_that_cannot_be_one(source: ModelFile, tmp_path: Path) -> None:
 def test_cancel_ends_it_at_once_and_leaves_nothing(large: ModelFile, tmp_path: Path) -> None:
     job = QuantiseJob(large, "Q3_K_L", tmp_path / "target.gguf", threads=1).start()
     until(lambda: job.share > 0)
-    assert job.state == "running" and " of " in job.doing
+    assert (job.state, " of " in job.doing) == ("running", True)
     assert 0 < job.share <= 1
     assert job.left_s is not None and job.left_s >= 0
     with pytest.raises(JobTimeout, match="target.gguf was not done within 0.01 s; it goes on"):

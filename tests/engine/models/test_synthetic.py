@@ -151,8 +151,10 @@ def test_weights_are_as_large_as_told_before_writing(written: Path) -> None:
 def test_a_model_that_was_only_planned_is_the_one_that_would_be_written(written: Path) -> None:
     model = read_model(written)
     planned = planned_model(model.name, SHAPES[model.name.removeprefix("Synthetic ")], "Q4_K_M")
-    told = ("architecture", "name", "quantisation", "num_parameters", "n_vocab", "n_ctx_train", "n_embd", "n_layer")
-    told += ("n_ff", "n_head", "n_head_kv", "head_k", "head_v", "sliding_window", "weights_bytes")
+    told = (
+        "architecture", "name", "quantisation", "num_parameters", "n_vocab", "n_ctx_train", "n_embd", "n_layer",
+        "n_ff", "n_head", "n_head_kv", "head_k", "head_v", "sliding_window", "weights_bytes",
+    )  # fmt: skip
     assert [getattr(planned, name) for name in told] == [getattr(model, name) for name in told]
     begins = model.tensors[0].offset
     assert [tensor._replace(offset=tensor.offset + begins) for tensor in planned.tensors] == list(model.tensors)

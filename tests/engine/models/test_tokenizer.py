@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import gguf
 import psutil
 import pytest
 
@@ -24,6 +25,31 @@ def story(story_model: Path) -> Iterator[Tokenizer]:
     tokenizer = Tokenizer(story_model)
     yield tokenizer
     tokenizer.close()
+
+
+@pytest.fixture
+def splitting(tmp_path: Path) -> Iterator[Tokenizer]:
+    """The tokenizer of a file that splits texts by an expression for which llama.cpp has no code of its own."""
+    path = tmp_path / "bpe.gguf"
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("tekken")
+    tokens = ["<s>", "</s>", *map(chr, range(33, 127)), "aa"]
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.CONTROL] * 2 + [gguf.TokenType.NORMAL] * (len(tokens) - 2))
+    writer.add_token_merges(["a a"])
+    writer.add_add_bos_token(False)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    tokenizer = Tokenizer(path)
+    yield tokenizer
+    tokenizer.close()
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="the stack of a running program does not grow there")
+def test_a_long_run_of_one_letter_does_not_end_the_program(splitting: Tokenizer) -> None:
+    assert len(splitting.tokenize("a" * 300_000)) == 150_000
 
 
 def child() -> psutil.Process:

@@ -9,7 +9,7 @@ import psutil
 from engine import ConfigError, Pool, Sampling
 from tests.waiting import until
 
-ENDLESS = Sampling(seed=1, logit_bias={2: float("-inf")})
+ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 MAX_GROWTH = 50 << 20
 TIME = "took longer than 2 s"
 """The limit that is reached before any other on a machine with much else to do."""

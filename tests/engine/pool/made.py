@@ -12,6 +12,7 @@ from engine.llama.phase import Phase
 from engine.pool import messages as m
 from engine.pool.job import Job, new_id
 from engine.pool.job_queue import JobQueue
+from engine.pool.worker_process import WorkerProcess
 from engine.process.channel import Message
 from engine.process.pulse import Reading
 from engine.results import step_dtype
@@ -52,7 +53,7 @@ def job_of(prompt: str | list[int] = "a", queue: JobQueue | None = None) -> Job:
     return job
 
 
-class Worker:
+class Worker(WorkerProcess):
     """A worker as the queue sees it: it keeps what it is sent. `jobs` and `texts` may be touched only under `lock`."""
 
     def __init__(self, lock: Contended) -> None:
@@ -65,7 +66,7 @@ class Worker:
 
     def is_at(self, phase: Phase, number: int = 0) -> None:
         """What it was doing when it was looked at last, and for which job."""
-        self.watch = SimpleNamespace(phase=phase, last=Reading(1, 1, phase, number))
+        self.watch: Any = SimpleNamespace(phase=phase, last=Reading(1, 1, phase, number))
 
     def send(self, message: Message) -> None:
         self.sent.append(message)
@@ -81,7 +82,7 @@ class Queue:
         self.queue._lock = self.lock  # type: ignore[assignment]
         self.queue._room = threading.Condition(self.lock)  # type: ignore[arg-type]
 
-    def _alive(self) -> Any:
+    def _alive(self) -> list[WorkerProcess]:
         return [worker for worker in self.workers if worker.is_alive]
 
     def of(self, worker: Worker) -> dict[int, Job]:

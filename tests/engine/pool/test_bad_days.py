@@ -17,7 +17,7 @@ import pytest
 from engine import ModelError, Pool, PoolClosed, Sampling, WorkerDied
 from engine.models.synthetic import write_synthetic
 
-ENDLESS = Sampling(seed=1, logit_bias={2: float("-inf")})
+ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 HOLDER = """
 import signal, sys, time
 from engine import Pool, Sampling

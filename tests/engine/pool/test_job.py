@@ -60,12 +60,16 @@ def test_a_reader_is_woken_by_every_end_wherever_it_begins_to_wait(end: str) -> 
         job = job_of()
         readers = [threading.Thread(target=wait, args=(job,), daemon=True) for wait in (Job.exception, _exhaust)]
 
+        def read() -> None:
+            for reader in readers:
+                reader.start()
+
         def check() -> None:
             for reader in readers:
                 reader.join(60)
                 assert not reader.is_alive()
 
-        return Race(lambda: ENDS[end](job), lambda: [reader.start() for reader in readers], check)
+        return Race(lambda: ENDS[end](job), read, check)
 
     at_every_line(race)
 

@@ -47,7 +47,8 @@ class Scene:
 
     def start(self, worker: Worker) -> None:
         for number, job in list(self.made.of(worker).items())[:1]:
-            self.queue.on_started(worker, started(number, list(job.prompt)))  # type: ignore[arg-type]
+            assert not isinstance(job.prompt, str)
+            self.queue.on_started(worker, started(number, list(job.prompt)))
             self.queue.on_decoded(worker, m.Decoded([m.Steps(number, False, rows([1, 2]))]))
 
     def end(self, worker: Worker) -> None:
@@ -295,7 +296,7 @@ class QueueMachine(RuleBasedStateMachine):
         for worker in self.made.workers:
             new = worker.sent[self.seen[id(worker)] :]
             self.seen[id(worker)] = len(worker.sent)
-            starts = [message.job for message in new if isinstance(message, m.Start)]
+            starts = [message.job for message in new if isinstance(message, m.AddRequest)]
             assert starts == sorted(starts), "in the order of arrival"
             assert not (starts and self.is_closed)
             for number in starts:

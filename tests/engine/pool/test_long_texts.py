@@ -64,7 +64,7 @@ def test_what_takes_too_long_ends_alone(roomy: Pool, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(long_texts, "DEADLINE_S", 0.02)
     assert callable(ask)
     before = [worker.pid for worker in roomy.workers()]
-    running = roomy.submit("Once upon a time", Sampling(logit_bias={2: -math.inf}), max_tokens=500)
+    running = roomy.submit("Once upon a time", Sampling(logit_bias=((2, -math.inf),)), max_tokens=500)
     with pytest.raises(LimitExceeded, match="50,000 characters: the process that tokenises long texts took longer"):
         ask(roomy, UNKNOWN * 50_000)
     assert running.result(timeout=120).finish_reason == "length"

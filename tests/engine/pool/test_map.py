@@ -87,9 +87,9 @@ def test_other_parameters_are_told_their_places_too(pool: Pool) -> None:
     with pytest.raises(ConfigError, match="belongs in submit, map and complete themselves"):
         Pool("x.gguf", **wrong)
     with pytest.raises(ConfigError, match=r"belongs in Pool\(\.\.\.\)"):
-        pool.submit("x", n_ctx=512)  # type: ignore[arg-type]
+        pool.submit("x", n_ctx=512)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="did you mean max_tokens"):
-        pool.submit("x", max_token=512)  # type: ignore[arg-type]
+        pool.submit("x", max_token=512)  # type: ignore[call-arg]
     assert complete("x", max_tokens=1).finish_reason == "length"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from engine import JobTimeout, ModelError, Pool, Sampling
 
-ENDLESS = Sampling(seed=1, logit_bias={2: float("-inf")})
+ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 
 
 @pytest.fixture(scope="module")

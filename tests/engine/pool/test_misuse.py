@@ -22,7 +22,7 @@ from engine.pool import messages as m
 from tests.waiting import until
 
 PROMPT = "The old woman said to the wolf"
-ENDLESS = Sampling(seed=1, logit_bias={2: float("-inf")})
+ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 Asking = Callable[[Pool, Job], object]
 
 
@@ -133,7 +133,7 @@ def test_a_message_that_cannot_be_written_ends_the_worker_and_its_jobs(
     with Pool(story_model, threads=1, parallel=2) as pool:
         job = pool.submit(PROMPT, ENDLESS, max_tokens=500)
         next(iter(job))
-        pool._crew.alive[0].send(m.Cancel(object()))  # type: ignore[arg-type]
+        pool._group.alive[0].send(m.Cancel(object()))  # type: ignore[arg-type]
         with pytest.raises(WorkerDied):
             job.result(30)
         assert pool.submit(PROMPT, ENDLESS, max_tokens=1).result(30).steps
@@ -175,3 +175,31 @@ def test_an_interrupt_while_it_loads_leaves_no_worker(story_model: Path) -> None
         time.sleep(0.05)
         program.send_signal(signal.SIGINT)
         assert program.communicate(timeout=60)[0] == "left 0\n"
+
+
+FORKED = """
+import os, sys
+from engine import Pool, PoolClosed, Sampling
+from engine.models.library import embedded_model
+
+with Pool(embedded_model(), threads=1, parallel=1, n_ctx=512) as pool:
+    job = pool.submit("Once", Sampling(logit_bias=((2, float("-inf")),)), max_tokens=300)
+    next(iter(job))
+    child = os.fork()
+    if not child:
+        for ask in (lambda: pool.submit("Twice"), lambda: pool.tokenize("Twice"), lambda: pool.measure(5)):
+            try:
+                ask()
+                os._exit(1)
+            except PoolClosed as error:
+                assert "which was forked" in str(error)
+        pool.close()
+        sys.exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert len(job.result(60).ids) == 300
+"""
+
+
+def test_a_fork_of_the_process_cannot_use_the_pool_and_ends_nothing_of_it() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -11,6 +11,7 @@ import pytest
 from engine import (
     ConfigError,
     EngineError,
+    Job,
     JobTimeout,
     Pool,
     PoolClosed,
@@ -21,7 +22,7 @@ from engine import (
 )
 
 PROMPT = "The old woman said to the wolf"
-ENDLESS = Sampling(seed=1, logit_bias={2: float("-inf")})
+ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 
 
 def test_a_late_reader_gets_every_step_from_the_start(pool: Pool) -> None:
@@ -37,7 +38,7 @@ def test_without_inspection_steps_have_no_figures(pool: Pool) -> None:
 
 
 def test_the_end_of_sequence_is_a_step(pool: Pool) -> None:
-    done = pool.submit(PROMPT, Sampling(logit_bias={2: 100.0}), max_tokens=9, top_k=1).result(30)
+    done = pool.submit(PROMPT, Sampling(logit_bias=((2, 100.0),)), max_tokens=9, top_k=1).result(30)
     assert [step.id for step in done.steps] == [2]
     assert (done.text, done.finish_reason, done.steps[0].bytes) == ("", "stop", b"")
 
@@ -66,7 +67,7 @@ def test_a_shared_prefix_is_cached_and_counted(pool: Pool) -> None:
 
 
 def test_a_prefix_copied_from_a_running_neighbour_gives_the_same_greedy_text(pool: Pool) -> None:
-    greedy = Sampling(temperature=0, logit_bias={2: float("-inf")})
+    greedy = Sampling(temperature=0, logit_bias=((2, float("-inf")),))
     prompt = pool.tokenize("The princess and the goblin went down into the mine. " * 6)
     alone = pool.submit(prompt, greedy, max_tokens=8, reuse_prefix=False).result(30)
     neighbour = pool.submit(prompt, ENDLESS, max_tokens=200)
@@ -109,7 +110,7 @@ def test_map_waits_where_others_fill_the_queue(story_model: Path, monkeypatch: p
     with Pool(story_model, threads=1, parallel=1, n_ctx=256) as small:
         mappers = [small.map([f"{n}"] * 6, Sampling(seed=n), max_tokens=1) for n in range(4)]
         with ThreadPoolExecutor(4) as threads:
-            assert [len(done) for done in threads.map(list, mappers)] == [6] * 4
+            assert list(threads.map(lambda mapper: len(list(mapper)), mappers)) == [6] * 4
 
 
 def test_a_full_context_is_scored_to_its_last_token(story_model: Path) -> None:
@@ -173,7 +174,12 @@ def test_done_callbacks_run_once_early_or_late(pool: Pool) -> None:
     job = pool.submit(PROMPT, ENDLESS, max_tokens=4)
     called: list[str] = []
     ready = threading.Event()
-    job.add_done_callback(lambda done: (called.append(done.id), ready.set()))
+
+    def note(done: Job) -> None:
+        called.append(done.id)
+        ready.set()
+
+    job.add_done_callback(note)
     assert ready.wait(10)
     job.add_done_callback(lambda done: called.append(done.id))
     assert called == [job.id, job.id]

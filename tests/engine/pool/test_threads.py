@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -68,7 +69,7 @@ def test_fewer_threads_beside_a_busy_process_and_all_again_when_it_has_ended(sto
 
 @needs_two_cores
 @pytest.mark.parametrize("given", [{"threads": 2}, {"threads": 1, "threads_batch": 2}])
-def test_a_number_that_is_given_is_the_one_in_use(story_model: Path, given: dict[str, int]) -> None:
+def test_a_number_that_is_given_is_the_one_in_use(story_model: Path, given: dict[str, Any]) -> None:
     expected = given["threads"], given.get("threads_batch", given["threads"])
     with Pool(story_model, parallel=1, **given) as pool:
         timings = ask(pool, 0, max_tokens=4).timings

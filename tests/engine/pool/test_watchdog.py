@@ -18,7 +18,7 @@ from engine.pool.watchdog import LOADING_SILENCE_S, SILENCE_S, TICK_S, Watch, ke
 from engine.process.pulse import Pulse, Reading
 from tests.waiting import until
 
-ENDLESS = Sampling(seed=1, logit_bias={2: float("-inf")})
+ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 POISON, HARMLESS = [666, 300], [300, 301]
 
 
@@ -70,10 +70,11 @@ def test_silence_is_noticed_in_every_phase(phase: Phase) -> None:
     assert f"no sign of life for {most:.0f} s" in worker.ended[0]
 
 
-def test_a_worker_that_has_not_begun_to_beat_still_starts() -> None:
+def test_a_worker_that_has_not_begun_to_beat_still_starts_for_a_while() -> None:
     worker = ScriptedWorker(Phase.IDLE)
     worker.num_beats = 0
-    assert not watched(worker, 3600, beats=False)
+    assert not watched(worker, LOADING_SILENCE_S, beats=False)
+    assert watched(worker, 2 * TICK_S, beats=False)
 
 
 @settings(deadline=None)
@@ -146,7 +147,7 @@ def poisoned(fault: Callable[[str], None], place: str, deed: str) -> None:
 
 
 def poison(pool: Pool) -> Job:
-    sampling = Sampling(seed=666, logit_bias={2: float("-inf")})
+    sampling = Sampling(seed=666, logit_bias=((2, float("-inf")),))
     return pool.submit(POISON, sampling, max_tokens=5, reuse_prefix=False)
 
 

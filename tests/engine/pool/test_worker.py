@@ -11,7 +11,7 @@ from engine.pool import messages as m
 from engine.pool.worker import Worker
 from engine.specs import Request, Sampling
 
-START = m.Start(1, "a", Sampling(), Request(), 0.0)
+START = m.AddRequest(1, "a", Sampling(), Request(), 0.0)
 
 
 class ScriptedRunner:
@@ -19,9 +19,9 @@ class ScriptedRunner:
 
     def __init__(self, *, is_idle: bool) -> None:
         self.is_idle = is_idle
-        self.submitted: list[m.Start] = []
+        self.submitted: list[m.AddRequest] = []
 
-    def submit(self, order: m.Start) -> None:
+    def submit(self, order: m.AddRequest) -> None:
         self.submitted.append(order)
         self.is_idle = False
 

@@ -4,6 +4,7 @@ import os
 import re
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 from engine.errors import ConfigError
@@ -34,7 +35,7 @@ def _write(request: dict[str, Any]) -> int:
         return file.write(bytes(request["size"]))
 
 
-ANSWERS = {
+ANSWERS: dict[str, Callable[[dict[str, Any]], object]] = {
     "pid": lambda _request: os.getpid(),
     "add": lambda request: sum(request["numbers"]),
     "sleep": lambda request: time.sleep(request["seconds"]),

@@ -71,7 +71,8 @@ def test_few_rounds_have_the_range_of_their_ratios() -> None:
 
 def test_figures_that_are_not_positive_do_not_count() -> None:
     found = compare_independent([2.0] * 8 + [math.nan, 0.0, -1.0, math.inf], [1.0] * 9)
-    assert (found.word, found.num_rounds, found.ratio.value) == ("faster", 8, pytest.approx(2.0))
+    assert (found.word, found.num_rounds) == ("faster", 8)
+    assert found.ratio.value == pytest.approx(2.0)
 
 
 def test_the_same_within_two_percent() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from engine.bench.exchange.files import run_of
@@ -201,7 +201,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "strange is empty"),
     "blanks": (b" \n\t ", "strange is empty"),
     "prose": (b"Once upon a time there was a benchmark.", "Known are .*a log of candidates"),
-    "HTML": (b"<html><script>alert(1)</script>", "nothing that is known"),
+    "HTML": (b"<html><script>alert(1)</script>", "the format is not known"),
     "an image": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not text in UTF-8"),
     "half a JSON": (b'{"n_prompt": 5', "line 1"),
     "a JSON of others": (b'{"name": "x"}', "line 1|n_prompt"),

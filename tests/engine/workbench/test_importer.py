@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from engine.errors import EngineError, LimitExceeded
-from engine.history import History, export_history, run_bytes
+from engine.errors import EngineError, LimitExceeded, WorkerDied
+from engine.history import History, Inbox, export_history, refusals, run_bytes, write_inbox
 from engine.history.run_columns import sample_table
 from engine.workbench.importer import Importer
 from tests.engine.bench.test_exchange import row
-from tests.engine.history.run_maker import make_run
+from tests.engine.history.run_maker import assert_same_run, make_run
 from tests.engine.history.trial_maker import make_trial
 from tests.waiting import until
 
@@ -169,6 +169,32 @@ def test_a_bomb_is_refused_beside_this_process(importer: Importer, history: Hist
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * (1 if sys.platform == "darwin" else 1024)
     assert grown < MOST_GROWTH
     assert importer.recognise("next", LINES).num == 1
+
+
+def test_what_lies_in_the_inbox_is_read_beside_this_process(
+    importer: Importer, history: History, tmp_path: Path
+) -> None:
+    trial, run, bad = make_trial(), make_run(), make_run()
+    for kept in (trial, run):
+        write_inbox(tmp_path, kept)
+    members = unpacked(run_bytes(bad))
+    lists = '"m": [' + ",".join(["[]"] * 11_000_000) + '], "model"'
+    members["run.json"] = members["run.json"].replace(b'"model"', lists.encode(), 1)
+    (tmp_path / f"{bad.id}.run.zip").write_bytes(packed(members))
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    assert Inbox(tmp_path, importer.stage_kept).take(history) == [trial.id, run.id]
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    assert_same_run(history.runs.run(run.id), run)
+    assert list(refusals(tmp_path)) == [f"{bad.id}.run.zip"]
+    grown = (after.ru_maxrss - before.ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
+    assert grown < MOST_GROWTH
+
+
+def test_a_closed_importer_starts_no_child(tmp_path: Path) -> None:
+    importer = Importer(tmp_path)
+    importer.close()
+    with pytest.raises(WorkerDied, match="closed"):
+        importer.recognise("lines", LINES)
 
 
 def test_memory_that_a_file_takes_is_the_childs(importer: Importer) -> None:

@@ -15,13 +15,13 @@ from engine.bench.running.session import Session
 from engine.errors import ConfigError, PoolClosed
 from engine.settings import Settings
 from engine.tasks import Task, TaskRunner
-from engine.workbench import Workbench, backend_slot, bench_slot, load_order_slot, machine_lease
+from engine.workbench import Workbench, backend_manager, bench_manager, load_order_manager, machine_lease
 from engine.workbench.machine_lease import Kind, Lease, MachineBusy, MachineLease
 from tests.waiting import until
 
 WITHIN_S = 30.0
 KINDS: tuple[Kind, ...] = ("measurement", "benchmark", "shared", "interactive", "background")
-EXCLUSIVE = ("measurement", "benchmark")
+EXCLUSIVE: tuple[Kind, ...] = ("measurement", "benchmark")
 TOGETHER = {
     frozenset(pair)
     for pair in (
@@ -199,8 +199,10 @@ def test_of_all_measurements_of_a_workbench_that_begin_at_once_one_does(
         assert go_on.wait(WITHIN_S)
 
     for place, name in (
-        (load_order_slot, "measure_load_order"), (backend_slot, "measure_backends"), (bench_slot, "measure_limits")
-    ):  # fmt: skip
+        (load_order_manager, "measure_load_order"),
+        (backend_manager, "measure_backends"),
+        (bench_manager, "measure_limits"),
+    ):
         monkeypatch.setattr(place, name, measure)
     monkeypatch.setattr(Session, "run", measure)
     bench = Workbench(Settings.from_environment())

@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -203,7 +203,8 @@ def test_nothing_begins_while_a_benchmark_measures(settings: Settings) -> None:
     machine = MachineLease()
     files = ModelFiles(settings, machine)
     with machine.acquire("A benchmark", "benchmark"):
-        for begin in (lambda: files.get(NAME), lambda: files.synthesise("tiny", "Q4_0")):
+        begins: list[Callable[[], object]] = [lambda: files.get(NAME), lambda: files.synthesise("tiny", "Q4_0")]
+        for begin in begins:
             with pytest.raises(ConfigError, match="A benchmark has the machine to itself"):
                 begin()
     assert files.task is None

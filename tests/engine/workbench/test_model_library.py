@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.bench.findings.limits import Limits
-from engine.bench.findings.summary import summarise
-from engine.bench.measuring.machine import fingerprint, fingerprint_hash
+from engine.bench.analysis.limits import Limits
+from engine.bench.analysis.summary import summarise
+from engine.bench.measurement.machine import fingerprint, fingerprint_hash
 from engine.bench.planning.plan import Plan
 from engine.history import History
 from engine.models import LibraryEntry, Place, estimate, read_library, read_model
 from engine.models.synthetic import write_synthetic
 from engine.settings import Settings
-from engine.workbench.model_library import in_memory, look_at
-from engine.workbench.model_slot import default_spec
+from engine.workbench.model_library import LibraryModel, in_memory, look_at
+from engine.workbench.model_manager import default_spec
 from tests.pages.bench_harness import make_run
 
 
@@ -40,6 +40,11 @@ def limits() -> Limits:
     return Limits(machine_hash="m", num_cores=2, cache_bytes=0, bandwidth=((1, 5e9), (2, 8e9)), flops=1e9)
 
 
+def assert_speed(model: LibraryModel, per_s: float, provenance: str) -> None:
+    assert model.speed is not None and model.speed.provenance == provenance
+    assert model.speed.decode_per_s == pytest.approx(per_s)
+
+
 def test_broken_files_are_left_out_and_memory_is_that_of_the_usual_pool(entries: list[LibraryEntry]) -> None:
     models = look_at(entries)
     assert [model.file.path.name for model in models] == ["other.gguf", "tiny.gguf"]
@@ -50,7 +55,7 @@ def test_broken_files_are_left_out_and_memory_is_that_of_the_usual_pool(entries:
 
 def test_the_estimate_is_bandwidth_over_weights(entries: list[LibraryEntry], limits: Limits) -> None:
     for model in look_at(entries, limits=limits):
-        assert model.speed == (pytest.approx(8e9 / model.file.weights_bytes), "estimated")
+        assert_speed(model, 8e9 / model.file.weights_bytes, "estimated")
 
 
 def test_what_was_measured_on_this_machine_goes_before_an_estimate(
@@ -64,8 +69,8 @@ def test_what_was_measured_on_this_machine_goes_before_an_estimate(
     history.runs.keep(make_run(plan, machine={"cpu": "Another", "hash": "another"}, seed=1))
     other, tiny = look_at(entries, history, limits)
     fastest = max(cell.metrics["decode_per_s"].value for cell in summarise(here).cells)
-    assert tiny.speed == (pytest.approx(fastest), "measured here")
-    assert other.speed == (pytest.approx(8e9 / other.file.weights_bytes), "estimated")
+    assert_speed(tiny, fastest, "measured here")
+    assert_speed(other, 8e9 / other.file.weights_bytes, "estimated")
 
 
 def test_how_much_lies_in_memory_is_a_share_or_unknown(story_model: Path, tmp_path: Path) -> None:

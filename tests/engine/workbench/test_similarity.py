@@ -1,14 +1,18 @@
 """Vectors beside each other: cosines, neighbours, an order, a map."""
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from engine.results import Floats
 from engine.workbench.similarity import cosines, like_beside_like, most_alike, nearest, project
 
 
-def unit(rows: Floats) -> Floats:
-    return (rows / np.linalg.norm(rows, axis=1)[:, None]).astype(np.float32)
+def unit(rows: npt.NDArray[Any]) -> Floats:
+    made: Floats = (rows / np.linalg.norm(rows, axis=1)[:, None]).astype(np.float32)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +35,8 @@ def test_the_nearest_come_first_without_the_text_itself(vectors: Floats) -> None
     cosine = [value for _number, value in found]
     assert cosine == sorted(cosine, reverse=True)
     assert all(number % 2 == 0 and number != 4 for number, _value in found)
-    assert nearest(vectors, vectors[4], 1) == [(4, pytest.approx(1))]
+    ((number, cosine_of_itself),) = nearest(vectors, vectors[4], 1)
+    assert number == 4 and cosine_of_itself == pytest.approx(1)
 
 
 def test_the_most_alike_pair_is_found_off_the_diagonal() -> None:

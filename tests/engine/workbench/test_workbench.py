@@ -15,10 +15,10 @@ import pytest
 
 from engine.errors import ConfigError, HistoryError, HistoryLocked, ModelError
 from engine.history import History
-from engine.history.owned_file import Cursor, OwnedFile
+from engine.history.database_writer import Cursor, DatabaseWriter
 from engine.settings import Settings
 from engine.specs import Request, Sampling
-from engine.workbench import Workbench, history_slot, workbench
+from engine.workbench import Workbench, history_manager, workbench
 from engine.workbench.trials import Draft, LiveTrial, perplexity
 from tests.waiting import until
 
@@ -141,17 +141,17 @@ def test_a_failure_of_the_history_is_over_once_a_trial_is_kept_again(
 def test_a_trial_that_could_not_be_kept_is_kept_later_unless_it_was_deleted(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_slot, "LOOK_S", 0.1)
-    write, is_full = OwnedFile.write, threading.Event()
+    monkeypatch.setattr(history_manager, "LOOK_S", 0.1)
+    write, is_full = DatabaseWriter.write, threading.Event()
 
-    def write_or_fail(file: OwnedFile, job: Callable[[Cursor], object]) -> Future[object]:
+    def write_or_fail(file: DatabaseWriter, job: Callable[[Cursor], object]) -> Future[object]:
         if not is_full.is_set():
             return write(file, job)
         failed: Future[object] = Future()
         failed.set_exception(HistoryError("the disk is full"))
         return failed
 
-    monkeypatch.setattr(OwnedFile, "write", write_or_fail)
+    monkeypatch.setattr(DatabaseWriter, "write", write_or_fail)
     is_full.set()
     kept, deleted, restored = (ended(bench.submit(Draft("A girl", request=request(2)))) for _ in range(3))
     until(lambda: bench.history_error is not None, within_s=30)
@@ -241,7 +241,7 @@ def test_without_a_model_nothing_runs_and_the_reason_is_given(tmp_path: Path) ->
     bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(tmp_path)}))
     with pytest.raises(ModelError, match="No model is loaded"):
         bench.submit(Draft("Once"))
-    bench.slot.load(tmp_path / "missing.gguf")
+    bench.model_manager.load(tmp_path / "missing.gguf")
     until(lambda: bench.model.error, within_s=30)
     with pytest.raises(ModelError, match=r"missing\.gguf"):
         bench.submit(Draft("Once"))
@@ -250,7 +250,7 @@ def test_without_a_model_nothing_runs_and_the_reason_is_given(tmp_path: Path) ->
 
 def test_a_load_that_is_abandoned_leaves_no_worker(tmp_path: Path) -> None:
     bench = opened(tmp_path)
-    bench.slot.eject()
+    bench.model_manager.eject()
     bench.close()
     assert bench.model.pool is None and not bench.model.is_loading
 
@@ -279,7 +279,7 @@ def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
 def test_a_history_that_was_locked_is_opened_when_its_owner_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_slot, "LOOK_S", 0.1)
+    monkeypatch.setattr(history_manager, "LOOK_S", 0.1)
     program = (
         "import pathlib, sys; from engine.history import History;"
         f"h = History.open(pathlib.Path({str(tmp_path / 'history.duckdb')!r})); print(1, flush=True); sys.stdin.read()"

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.bench.analysis import series
+from engine.bench.analysis.capacity import capacity
+from engine.bench.analysis.comparison import compare_runs
+from engine.bench.analysis.embeddings import embedding_sentence
+from engine.bench.analysis.pareto import pareto
+from engine.bench.analysis.quantisations import has_quantisations, quantisations
+from engine.bench.analysis.summary import summarise
+from engine.bench.analysis.time_breakdown import time_breakdown
+from engine.bench.analysis.trends import trend
 from engine.bench.exchange import files as exchange
-from engine.bench.findings import series
-from engine.bench.findings.comparison import compare_runs
-from engine.bench.findings.embeddings import embedding_sentence
-from engine.bench.findings.front import pareto
-from engine.bench.findings.quantisations import has_quantisations, quantisations
-from engine.bench.findings.summary import summarise
-from engine.bench.findings.trends import trend
-from engine.bench.findings.users import capacity
-from engine.bench.findings.waterfall import waterfall
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Plan
 from engine.errors import EngineError, HistoryError
@@ -125,7 +125,7 @@ def open_run(history: History, run: RunRecord) -> None:
     series.scaling(summary, metric)
     series.layouts(summary, metric)
     series.strip(run.samples, metric)
-    waterfall(run)
+    time_breakdown(run)
     refusing: list[Callable[[], object]] = [
         lambda: capacity(run),
         lambda: quantisations(run) if has_quantisations(run) else None,
@@ -200,6 +200,24 @@ def test_the_reported_types_are_refused(path: Path_, value: Any) -> None:
     plain, samples = file_of("speed")
     with pytest.raises(HistoryError, match=f"'{path[-1]}'|metric"):
         run_from_bytes(packed(changed(plain, path, value), samples))
+
+
+@pytest.mark.parametrize("kind", list(real_runs()))
+def test_runs_without_settings_are_opened(history: History, kind: str) -> None:
+    plain, samples = file_of(kind)
+    for number in range(len(plain["cells"])):
+        open_run(history, run_from_bytes(packed(changed(plain, ("cells", number, "settings"), {}), samples)))
+
+
+@pytest.mark.parametrize(
+    "field", ["n_prompt", "n_gen", "avg_ts", "n_threads", "model_filename", "flash_attn", "samples_ns"]
+)
+@pytest.mark.parametrize("value", [None, "x", True, -1])
+def test_rows_of_llama_bench_with_a_wrong_type_are_opened(history: History, field: str, value: Any) -> None:
+    plain, samples = file_of("llama-bench")
+    open_run(
+        history, run_from_bytes(packed(changed(plain, ("cells", 0, "settings", "llama_bench", field), value), samples))
+    )
 
 
 def test_rows_that_an_earlier_version_kept_are_opened(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A grid to pick layouts on, instances down and threads across, with the line beyond which threads share cores."""
+"""Layout grid: pick layouts with instances down and threads across; a line marks where threads begin to share cores."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,7 +14,7 @@ _component = st.components.v2.component(
 
 
 def sizes(num_cores: int) -> list[int]:
-    """The counts of instances and of threads that the grid offers: all up to 16 cores, beyond that ever wider steps."""
+    """Return the counts of instances and threads on the grid: all up to 16 cores, above that ever wider steps."""
     if num_cores <= FINE_UP_TO:
         return list(range(1, max(num_cores, FEWEST_SHOWN) + 1))
     shown, step = [*range(1, 9)], 2
@@ -25,12 +25,12 @@ def sizes(num_cores: int) -> list[int]:
 
 
 def names(num_cores: int) -> set[str]:
-    """Every layout that can be picked, as "2x7"."""
+    """Return every layout that can be picked, as "2x7"."""
     return {f"{instances}x{threads}" for instances in sizes(num_cores) for threads in sizes(num_cores)}
 
 
 def layout_grid(chosen: Iterable[str], num_cores: int, *, key: str, on_pick: Callable[[], None]) -> None:
-    """Draw the grid with the layouts of `chosen` filled; after a click `st.session_state[key].picked` lists the new."""
+    """Draw the grid with the layouts of `chosen` filled; a click updates the list in `st.session_state[key].picked`."""
     _component(
         key=key,
         data={"sizes": sizes(num_cores), "cores": num_cores, "chosen": sorted(set(chosen) & names(num_cores))},

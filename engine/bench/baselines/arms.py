@@ -1,0 +1,198 @@
+"""Targets of the other runtimes, measured like our own pool: the bare loop and `Llama.create_completion`.
+
+Each is a program of its own that holds the loaded model and answers one request at a time; the third runtime,
+llama-bench, is in `llama_bench`.
+"""
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+
+from engine.bench.analysis.time_breakdown import PartTotals
+from engine.bench.baselines.llama_bench import LlamaBench
+from engine.bench.baselines.llama_bench_program import build_minutes, find_llama_bench
+from engine.bench.measurement.clients import Deadline, Prompt, repeated
+from engine.bench.measurement.embedding import open_embedding_target
+from engine.bench.measurement.load_timeout import LoadTimeout
+from engine.bench.measurement.metrics import RequestTimes, metrics_of
+from engine.bench.measurement.system_noise import NoiseWatch
+from engine.bench.measurement.target import (
+    COLD_TIMEOUT_S,
+    SAMPLE_S,
+    Measured,
+    Target,
+    open_pool_target,
+    steady_s,
+)
+from engine.bench.planning.plan import Arm, Cell, EmbeddingCell, PlannedCell
+from engine.errors import BenchTimeout, ConfigError, LimitExceeded
+from engine.pool.placement import cores_for, threads_for
+from engine.process.program import Program
+from engine.specs import PoolSpec
+
+PROGRAMS: dict[Arm, str] = {"loop": "engine.llama.bare_loop", "create_completion": "engine.llama.high_level"}
+_PREFIX_SEED = 1
+
+
+def open_target(cell: PlannedCell, timeout: LoadTimeout | None = None) -> Target:
+    """Open the target of a configuration, of any question and runtime, with its model loaded. Raises EngineError."""
+    if isinstance(cell, EmbeddingCell):
+        return open_embedding_target(cell, timeout)
+    if cell.arm == "pool":
+        return open_pool_target(cell, timeout)
+    return LlamaBench(cell) if cell.arm == "llama-bench" else ProgramTarget(cell, timeout)
+
+
+class Missing(NamedTuple):
+    """A runtime that cannot run on this machine: how to obtain it, and whether building it would."""
+
+    remedy: str
+    can_be_built: bool
+
+
+def missing_arms() -> dict[Arm, Missing]:
+    """Return the runtimes that cannot run on this machine."""
+    try:
+        if find_llama_bench():
+            return {}
+    except ConfigError as error:
+        return {"llama-bench": Missing(str(error), False)}
+    return {"llama-bench": Missing(f"Build llama-bench (about {build_minutes()} min)", True)}
+
+
+def open_program(
+    arm: Arm, model: str, pool: PoolSpec, build: str = "", timeout: LoadTimeout | None = None
+) -> tuple[Program, dict[str, Any]]:
+    """Start the program of a runtime with the model loaded, and return it with its reply (`engine.llama.arm.Ready`).
+
+    Raises BenchTimeout, WorkerDied or ModelError; the program is then no longer running.
+    """
+    program = Program(PROGRAMS[arm], does=f"runs {PROGRAMS[arm]}", build=build)
+    (timeout or LoadTimeout()).begins(program.close)
+    threads = pool.threads or threads_for(pool.instances)
+    load = {
+        "model": model,
+        "spec": pool.to_dict(),
+        "threads": threads,
+        "threads_batch": pool.threads_batch or threads,
+        "cpus": cores_for(0, threads) if pool.pin else [],
+    }
+    try:
+        return program, _ask(program, load, Deadline(COLD_TIMEOUT_S))
+    except BaseException:
+        program.close()
+        raise
+
+
+class ProgramTarget:
+    """Target of a configuration of the runtime "loop" or "create_completion".
+
+    The facts hold the parts of the time per token (see `time_breakdown`) over all samples so far.
+    """
+
+    def __init__(self, cell: Cell, timeout: LoadTimeout | None = None) -> None:
+        self._cell = cell
+        self._program, ready = open_program(cell.arm, cell.model, cell.pool, cell.build, timeout)
+        controls = set(ready["controls"])
+        self._words = np.array([token for token in range(ready["num_vocab"]) if token not in controls])
+        self._bos = ready["bos"]
+        self._facts = {
+            "interpreter_s": ready["began"] - self._program.started_at,
+            "load_warm_s": ready["load_s"],
+        }
+        self._num_repetitions = 1
+        self._parts = PartTotals()
+
+    @property
+    def facts(self) -> Mapping[str, float]:
+        """Seconds of loading, repetitions in a sample, and the parts of the time per token so far."""
+        return {**self._facts, "repetitions": self._num_repetitions, **self._parts.facts()}
+
+    def warm_up(self, timeout_s: float) -> None:
+        """Repeat the workload until its time is steady, then set how many repetitions make up a sample."""
+        deadline = Deadline(timeout_s)
+        random = np.random.default_rng()
+        seconds = steady_s(lambda: self._once(random, 0, deadline)["wall_s"])
+        self._num_repetitions = math.ceil(SAMPLE_S / seconds)
+
+    def sample(self, seed: int, timeout_s: float) -> Measured:
+        """Run as many repetitions as make up a sample, and more until it is long enough."""
+        deadline = Deadline(timeout_s)
+        random = np.random.default_rng(seed)
+        started_at = time.time()
+        with NoiseWatch([self._program.pid]) as watch:
+            answers = repeated(
+                lambda: self._once(random, seed, deadline), itemgetter("wall_s"), self._num_repetitions, SAMPLE_S
+            )
+        measured_s = sum(answer["wall_s"] for answer in answers)
+        for answer in answers:
+            self._parts.add(_parts(answer), answer["wall_s"], len(answer["token_times"][0]))
+        metrics = metrics_of([[[self._times(answer)]] for answer in answers], self._cell.objective)
+        inside = sum(answer["parts"]["prefill_s"] + answer["parts"]["decode_s"] for answer in answers)
+        metrics |= watch.use() | _memory(self._program.pid) | {"decode_share": inside / measured_s}
+        return Measured(started_at, watch.seconds, metrics, watch.values(), watch.flag(), watch.programs())
+
+    def close(self) -> None:
+        """End the program."""
+        self._program.close()
+
+    def _once(self, random: np.random.Generator, seed: int, deadline: Deadline) -> dict[str, Any]:
+        asked = self._cell.workload
+        is_random = asked.asked == "tokens"
+        question = {
+            "prompts": [self._prompt(random)],
+            "num_generated": max(1, asked.num_generated),
+            "depth": asked.depth if is_random else 0,
+            "seed": seed,
+            "ignores_end": is_random,
+        }
+        return _ask(self._program, question, deadline)
+
+    def _prompt(self, random: np.random.Generator) -> Prompt:
+        """Return a text of the workload, or the same random ids that the pool gets."""
+        asked = self._cell.workload
+        if asked.asked == "prompts":
+            return asked.prompts[int(random.integers(len(asked.prompts)))]
+        head = self._ids(np.random.default_rng(_PREFIX_SEED), asked.depth)
+        ids = [*head, *self._ids(random, max(1, asked.num_prompt))]
+        return ids if self._bos is None else [self._bos, *ids[1:]]
+
+    def _ids(self, random: np.random.Generator, num: int) -> list[int]:
+        ids: list[int] = self._words[random.integers(0, len(self._words), num)].tolist()
+        return ids
+
+    def _times(self, answer: Mapping[str, Any]) -> RequestTimes:
+        asked = self._cell.workload
+        (moments,), (num_prompt,) = answer["token_times"], answer["num_prompt"]
+        return RequestTimes(
+            asked=answer["submitted"],
+            started=answer["submitted"],
+            first=moments[0],
+            tokens=np.array(moments if asked.num_generated else [], np.float64),
+            num_computed=num_prompt if asked.num_prompt else 0,
+        )
+
+
+def _ask(program: Program, request: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
+    try:
+        answer: dict[str, Any] = program.ask(request, deadline.left_s)
+    except LimitExceeded as error:
+        raise BenchTimeout(f"{error}: it hangs or is too slow; ask for less or allow more time") from error
+    return answer
+
+
+def _parts(answer: Mapping[str, Any]) -> dict[str, float]:
+    return {name.removesuffix("_s"): seconds for name, seconds in answer["parts"].items()}
+
+
+def _memory(pid: int) -> dict[str, float]:
+    with contextlib.suppress(psutil.Error):
+        memory = psutil.Process(pid).memory_full_info()
+        return {"pss_bytes": getattr(memory, "pss", math.nan), "private_bytes": memory.uss}
+    return {}

@@ -1,0 +1,1 @@
+"""Measurement of one configuration: its workers, its requests, its metrics, and the machine's noise meanwhile."""

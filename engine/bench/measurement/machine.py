@@ -1,0 +1,84 @@
+"""Machine fingerprint: what the timings of a run depend on, and a hash to distinguish machines."""
+
+import hashlib
+import json
+import math
+import platform
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from engine.errors import ConfigError, EngineError
+from engine.pool.placement import allowed_cores, cpu_name, cpu_quota
+from engine.process.program import Program
+
+_PACKAGES = ("logitbench", "llama-cpp-python", "numpy", "msgspec", "psutil")
+EMBEDDING_PACKAGES = ("torch", "sentence-transformers", "transformers", "onnxruntime", "openvino")
+_PATIENCE_S = 60
+
+
+def fingerprint(build: str = "") -> dict[str, Any]:
+    """Return what determines the speed of a model on this machine, as plain values for JSON.
+
+    cpu_quota: cores' worth of time granted by the control group, None without a limit; governor: empty where the system
+    has none; llama: versions, commit, compiler and features of the libraries (those in the folder `build` if given).
+    Raises ConfigError where these cannot be loaded.
+    """
+    quota = cpu_quota()
+    return {
+        "cpu": cpu_name(),
+        "cores": psutil.cpu_count(logical=False),
+        "threads": psutil.cpu_count(),
+        "allowed_cores": allowed_cores(),
+        "cpu_quota": None if math.isinf(quota) else quota,
+        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "llama": about_llama(build),
+    }
+
+
+def fingerprint_hash(machine: Mapping[str, Any]) -> str:
+    """Return 16 hexadecimal digits (of SHA-256), the same for the same fingerprint."""
+    return hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def versions(more: Iterable[str] = ()) -> dict[str, str]:
+    """Return the versions of Python, of the packages that timings depend on and of `more`; only installed ones."""
+    found = {"python": platform.python_version()}
+    for name in (*_PACKAGES, *more):
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+@cache
+def about_llama(build: str = "") -> dict[str, str]:
+    """Return versions, commit, compiler and features of llama.cpp's libraries, read by a short-lived process.
+
+    Raises ConfigError where they cannot be loaded.
+    """
+    program = Program(
+        "engine.llama.build_info", does="loads llama.cpp's libraries", answers=dict[str, str], build=build
+    )
+    try:
+        found: dict[str, str] = program.ask(None, _PATIENCE_S)
+    except EngineError as error:
+        place = build or "the Python package"
+        raise ConfigError(f"the llama.cpp libraries of {place} cannot be loaded: {error}") from error
+    finally:
+        program.close()
+    return found
+
+
+def _read(path: str) -> str:
+    """Return the text of a small system file; empty where it does not exist."""
+    with suppress(OSError):
+        return Path(path).read_text().strip()
+    return ""

@@ -1,0 +1,237 @@
+"""Measurement targets: the interface to warm up, sample and close one, and its implementation for a worker pool."""
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+from engine.bench.analysis.time_breakdown import PartTotals, seconds_of_pool
+from engine.bench.measurement import page_cache
+from engine.bench.measurement.clients import Deadline
+from engine.bench.measurement.load_generator import LoadGenerator
+from engine.bench.measurement.load_timeout import LoadTimeout
+from engine.bench.measurement.metrics import Repetition, metrics_of, seconds_of
+from engine.bench.measurement.system_noise import NoiseWatch
+from engine.bench.planning.plan import Cell
+from engine.errors import BenchTimeout, JobTimeout, ModelError, WorkerDied
+from engine.models.available import available_memory
+from engine.models.gguf import read_model
+from engine.pool.pool import Pool
+from engine.samples import Flag
+
+SAMPLE_S = 1.0
+"""Minimum duration of a sample in seconds."""
+_STEADY = 0.05
+"""Warm-up ends when a repetition takes as long as the previous one, within this share of its time."""
+_MOST_WARM_UPS = 8
+_WARM_UP_S = 2.0
+"""Warm-up ends at the latest after _MOST_WARM_UPS repetitions, or this many seconds."""
+COLD_TIMEOUT_S = 600.0
+
+_MARGIN = 1.1
+_MOST_REPETITIONS = 10_000
+
+
+class Measured(NamedTuple):
+    """One sample. started_at: Unix seconds; metrics by the names of METRICS, noise by those of SYSTEM_NOISE.
+
+    programs: cores used by other programs, by name.
+    """
+
+    started_at: float
+    duration_s: float
+    metrics: Mapping[str, float]
+    noise: Mapping[str, float]
+    flag: Flag
+    programs: Mapping[str, float] = MappingProxyType({})
+
+
+class Target(Protocol):
+    """One configuration with its workers loaded. facts: figures measured once (see CellRecord), set by warm_up()."""
+
+    @property
+    def facts(self) -> Mapping[str, float]: ...
+
+    def warm_up(self, timeout_s: float) -> None:
+        """Run requests until the time of a repetition is steady, within a limit.
+
+        Raises BenchTimeout after `timeout_s` seconds, or the EngineError that ended a request.
+        """
+
+    def sample(self, seed: int, timeout_s: float) -> Measured:
+        """Measure once; the same seed sends the same requests. Raises as warm_up() does."""
+
+    def close(self) -> None:
+        """End the workers; safe to call twice, where they hang, and from another thread, where sample() then raises."""
+
+
+class PoolTarget:
+    """Target whose requests a pool answers; other configurations may use the same pool, one at a time.
+
+    facts: those given, which belong to the pool; warm_up() adds `first_token_s` of a fresh pool and `repetitions`; for
+    a single stream also the parts of the time per token (see `time_breakdown`) over all samples so far.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        pool: Pool,
+        facts: Mapping[str, float] | None = None,
+        *,
+        is_fresh: bool = False,
+        sample_s: float = SAMPLE_S,
+    ) -> None:
+        self.pool = pool
+        self.facts = dict(facts or {})
+        self._load = LoadGenerator(pool, cell.workload)
+        self._objective = cell.objective
+        self._is_fresh, self._sample_s = is_fresh, sample_s
+        self._num_repetitions = 1
+        self._parts = PartTotals()
+        self._has_parts = cell.pool.instances == cell.pool.parallel == 1 and not cell.workload.depth
+
+    def beside(self, cell: Cell) -> "PoolTarget":
+        """Return a target on the same workers for a configuration that differs only in its requests."""
+        facts = {name: value for name, value in self.facts.items() if name != "repetitions"}
+        return PoolTarget(cell, self.pool, facts, sample_s=self._sample_s)
+
+    def warm_up(self, timeout_s: float) -> None:
+        """Repeat until steady, and compute the number of repetitions for one sample."""
+        deadline = Deadline(timeout_s)
+        if self._is_fresh:
+            self.facts["first_token_s"] = self._load.first_token_s(deadline)
+            self._is_fresh = False
+        seconds = steady_s(lambda: self._load.once(deadline))
+        self._num_repetitions = repetitions_for(self._sample_s, seconds)
+        self.facts["repetitions"] = self._num_repetitions
+
+    def sample(self, seed: int, timeout_s: float) -> Measured:
+        """Measure once; raises WorkerDied also where another worker has replaced a dead one meanwhile."""
+        deadline = Deadline(timeout_s)
+        self._load.wake(deadline)
+        before = self._figures(deadline)
+        pids = [int(worker["pid"]) for worker in before]
+        with no_collection(), NoiseWatch(pids) as watch:
+            started_at = time.time()
+            repetitions = self._load.run(seed, self._num_repetitions, self._sample_s, deadline)
+        after = self._figures(deadline)
+        if [int(worker["pid"]) for worker in after] != pids:
+            raise WorkerDied("a worker ended while it was measured, so the sample was dropped: measure it again")
+        metrics = {
+            **metrics_of(repetitions, self._objective),
+            **watch.use(),
+            "decode_share": _gained(before, after, "decode_s") / _gained(before, after, "loop_s"),
+            "pss_bytes": sum(worker["pss_bytes"] for worker in after),
+            "private_bytes": sum(worker["private_bytes"] for worker in after),
+        }
+        if self._has_parts:
+            self._add_parts({name: _gained(before, after, name) for name in after[0]}, repetitions)
+        return Measured(started_at, watch.seconds, metrics, watch.values(), watch.flag(), watch.programs())
+
+    def _add_parts(self, gained: Mapping[str, float], repetitions: list[Repetition]) -> None:
+        wall_s = sum(map(seconds_of, repetitions))
+        num_tokens = sum(len(request.tokens) for repetition in repetitions for request in repetition[0])
+        self._parts.add(seconds_of_pool(gained, wall_s), wall_s, num_tokens)
+        self.facts |= self._parts.facts()
+
+    def _figures(self, deadline: Deadline) -> list[dict[str, float]]:
+        try:
+            return self.pool.measure(deadline.left_s)
+        except JobTimeout as error:
+            raise BenchTimeout(f"the workers said nothing within {deadline.timeout_s:g} s: they hang") from error
+
+    def close(self) -> None:
+        """Close the pool, even where other targets use it."""
+        self.pool.close()
+
+
+def open_pool_target(
+    cell: Cell, timeout: LoadTimeout | None = None, *, pool: Pool | None = None, sample_s: float = SAMPLE_S
+) -> PoolTarget:
+    """Return a target on `pool`, or on a new one after reading its file into the page cache.
+
+    Raises ModelError, MemoryRefused or ConfigError, and the error of an ended `timeout`.
+    """
+    if pool is not None:
+        return PoolTarget(cell, pool, sample_s=sample_s)
+    _warm(cell.model)
+    opened = _open_pool(cell, timeout)
+    facts = {
+        "load_warm_s": opened.startup.load_s,
+        "interpreter_s": opened.startup.interpreter_s,
+        "rest_s": opened.startup.rest_s,
+    }
+    try:
+        return PoolTarget(cell, opened, facts, is_fresh=True, sample_s=sample_s)
+    except BaseException:
+        opened.close()
+        raise
+
+
+def load_cold(cell: Cell, timeout: LoadTimeout | None = None) -> dict[str, float]:
+    """Load the configuration's model once with its file evicted from the page cache; return the figures by name.
+
+    load_cold_s and first_token_cold_s are in seconds; resident_share is the share that stayed in the page cache, as it
+    must where another process has the file mapped. Raises as open_pool_target does, and BenchTimeout where the first
+    token takes more than COLD_TIMEOUT_S seconds.
+    """
+    files = read_model(cell.model).files
+    for file in files:
+        page_cache.drop(file)
+    share = page_cache.resident_share_of(files)
+    with _open_pool(cell, timeout) as pool:
+        return {
+            "load_cold_s": pool.startup.load_s,
+            "first_token_cold_s": LoadGenerator(pool, cell.workload).first_token_s(Deadline(COLD_TIMEOUT_S)),
+            "resident_share": share,
+        }
+
+
+def _open_pool(cell: Cell, timeout: LoadTimeout | None) -> Pool:
+    return Pool(cell.model, **asdict(cell.pool), build=cell.build, on_opening=(timeout or LoadTimeout()).begins)
+
+
+def _warm(model: str) -> None:
+    """Read the model's files into memory where they fit; the pool reports errors in them better."""
+    with suppress(ModelError, OSError):
+        file = read_model(model)
+        if file.size < available_memory():
+            for part in file.files:
+                page_cache.warm(part)
+
+
+def steady_s(once: Callable[[], float]) -> float:
+    """Return the seconds of a repetition, run by `once`, when they are steady or the warm-up limit is reached."""
+    began, before = time.monotonic(), math.inf
+    for _repetition in range(_MOST_WARM_UPS):
+        seconds = once()
+        if abs(seconds - before) <= _STEADY * seconds or time.monotonic() - began > _WARM_UP_S:
+            break
+        before = seconds
+    return seconds
+
+
+def repetitions_for(sample_s: float, seconds: float) -> int:
+    """Return how many repetitions of `seconds` each make a sample of `sample_s`, with a margin."""
+    return min(_MOST_REPETITIONS, math.ceil(_MARGIN * sample_s / seconds))
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Disable garbage collection inside the block: a collection would stop every thread of this process."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _gained(before: list[dict[str, float]], after: list[dict[str, float]], name: str) -> float:
+    return sum(worker[name] for worker in after) - sum(worker[name] for worker in before)

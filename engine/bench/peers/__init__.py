@@ -1,1 +1,0 @@
-"""Other ways of running the same model, measured beside our own pool."""

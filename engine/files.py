@@ -1,0 +1,80 @@
+"""File helpers: checks that paths are UTF-8, reads regular files only, and writes files atomically."""
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from engine.errors import EngineError
+
+
+def check_utf8(path: Path, error: type[EngineError]) -> None:
+    """Raise `error` for a path that is not UTF-8: messages between processes and databases cannot hold it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        raise error(f"{shown}: the name is not valid UTF-8; rename the file, or the folder that it lies in") from None
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading; raises OSError as `open` does, and for pipes and devices (possibly endless)."""
+    return open(path, "rb", opener=_regular)
+
+
+@contextmanager
+def writing_whole(path: Path) -> Iterator[BinaryIO]:
+    """Write a temporary file that replaces `path` when the block succeeds and is removed when it fails.
+
+    Where `path` is a link, its target is replaced; a pipe or a device is written directly. Raises OSError.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with path.open("wb") as file:
+            yield file
+        return
+    with _replacing(path, 0o666) as file:
+        yield file
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write `content` to a file atomically, as `writing_whole` does."""
+    with writing_whole(path) as file:
+        file.write(content)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace `path` atomically by a file of mode 0600; a missing folder is created with mode 0700. Raises OSError.
+
+    Of two concurrent writers, the later one's file remains.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _replacing(path, 0o600) as file:
+        file.write(content)
+
+
+def _regular(path: str, flags: int) -> int:
+    file = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
+
+
+@contextmanager
+def _replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.unfinished")
+    try:
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise

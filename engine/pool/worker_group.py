@@ -1,0 +1,183 @@
+"""Worker group: starts the workers of one pool together, listens to them, replaces and shuts them down."""
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import wait
+from functools import partial
+from typing import Protocol
+
+from engine.errors import JobTimeout, PoolClosed, WorkerDied
+from engine.pool import messages as m
+from engine.pool.delivery_guard import check_may_wait, listening
+from engine.pool.watchdog import keep_watch
+from engine.pool.worker_process import WorkerProcess
+from engine.process.channel import Message
+from engine.process.owner import OwnerProcess
+
+_log = logging.getLogger(__name__)
+
+
+class Owner(Protocol):
+    """Receiver of the workers' messages, called from a separate thread for each worker."""
+
+    def on_message(self, worker: WorkerProcess, message: m.ToPool) -> None:
+        """Handle a message from a worker."""
+
+    def on_death(self, worker: WorkerProcess, index: int) -> None:
+        """Handle a worker's death: its end of the socket is closed."""
+
+
+class WorkerGroup:
+    """Group of `size` workers, each loaded by the order `load(index)`; `build` names a folder of llama.cpp libraries.
+
+    Shuts them down when it is closed or garbage-collected. It refers to its owner weakly, so that a pool without other
+    references and without open jobs is collected and its workers end.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        load: Callable[[int], m.LoadModel],
+        owner: Owner,
+        on_progress: Callable[[float], object],
+        build: str = "",
+    ) -> None:
+        self._load, self._owner, self._on_progress, self._build = load, weakref.ref(owner), on_progress, build
+        self._fractions = [0.0] * size
+        self._workers: list[WorkerProcess | None] = [None] * size
+        self._is_aborted = False
+        self._is_over = threading.Event()
+        self._process = OwnerProcess()
+        self.close = weakref.finalize(self, _close, self._workers, self._is_over)
+
+    @property
+    def alive(self) -> list[WorkerProcess]:
+        """Workers that have loaded and still run."""
+        return [worker for worker in self._workers if worker is not None and worker.is_alive]
+
+    @property
+    def is_closed(self) -> bool:
+        """True once the workers have been shut down."""
+        return not self.close.alive
+
+    def check_open(self) -> None:
+        """Raise PoolClosed if the pool is closed, or belongs to the process that this one was forked from."""
+        self._process.check_pool()
+        if self.is_closed:
+            raise PoolClosed("this pool is closed: open another")
+
+    def start_all(self) -> None:
+        """Start all workers in parallel; after a failure all are shut down and the first error is raised.
+
+        Raises PoolClosed after abort(). An exception raised by `on_progress`, or an interrupt, ends the load too.
+        """
+        watched = partial(_present, self._workers)
+        threading.Thread(target=keep_watch, args=(watched, self._is_over), daemon=True).start()
+        failures: list[Exception] = []
+
+        def start(index: int) -> None:
+            try:
+                self.start(index)
+            except Exception as error:
+                failures.append(error)
+
+        starters = [threading.Thread(target=start, args=(index,), daemon=True) for index in range(len(self._workers))]
+        for starter in starters:
+            starter.start()
+        try:
+            for starter in starters:
+                starter.join()
+        except BaseException:
+            self.abort()
+            raise
+        if self._is_aborted:
+            raise PoolClosed("the load was ended before the model was ready: open the pool again")
+        if failures:
+            self.close()
+            raise failures[0]
+
+    def abort(self) -> None:
+        """Abort a load immediately from another thread, even if its workers hang."""
+        self._is_aborted = True
+        for worker in self._workers:
+            if worker is not None:
+                worker.kill()
+        self.close()
+
+    def start(self, index: int) -> None:
+        """Start one worker, or replace a dead one; returns when it is ready. Raises ModelError."""
+        fractions, on_progress = self._fractions, self._on_progress
+
+        def progress(fraction: float) -> None:
+            fractions[index] = fraction
+            on_progress(sum(fractions) / len(fractions))
+
+        worker = WorkerProcess(self._load(index), progress, self._build)
+        self._workers[index] = worker
+        if not self.is_closed:
+            worker.start()
+        if self.is_closed:
+            worker.close(patience_s=0.0)
+            return
+        threading.Thread(target=_listen, args=(self._owner, worker, index), daemon=True).start()
+
+    def ask(self, make: Callable[[int], Message]) -> m.Answer:
+        """Call the worker with the fewest jobs and return its answer; raises PoolClosed, WorkerDied, or the error that
+        the worker reports."""
+        check_may_wait()
+        workers = self.alive
+        self.check_open()
+        if not workers:
+            raise WorkerDied("the worker has ended and another is being started: try again in a few seconds")
+        return min(workers, key=lambda worker: len(worker.jobs)).call(make).result()
+
+    def measure(self, timeout: float | None) -> list[dict[str, float]]:
+        """Return each worker's own counters; raises JobTimeout if one has not answered after `timeout` seconds."""
+        check_may_wait()
+        self._process.check_pool()
+        futures = [worker.call(m.Measure) for worker in self.alive]
+        if wait(futures, timeout).not_done:
+            raise JobTimeout(f"a worker gave no figures within {timeout:g} s: it is in a long step, or hangs")
+        return [future.result().figures for future in futures]
+
+
+def _listen(owner: "weakref.ref[Owner]", worker: WorkerProcess, index: int) -> None:
+    with listening():
+        try:
+            _deliver(owner, worker)
+        except Exception:
+            # without a listener the worker's jobs would never end, so it counts as dead
+            _log.exception("what a worker said could not be delivered")
+        alive = owner()
+        if alive is not None:
+            alive.on_death(worker, index)
+
+
+def _deliver(owner: "weakref.ref[Owner]", worker: WorkerProcess) -> None:
+    """Deliver the worker's messages to the owner until either of them is gone."""
+    while True:
+        try:
+            messages = worker.channel.receive()
+        except (EOFError, OSError):
+            return
+        alive = owner()
+        if alive is None:
+            return
+        for message in messages:
+            alive.on_message(worker, message)
+        del alive
+
+
+def _present(workers: list[WorkerProcess | None]) -> list[WorkerProcess]:
+    return [worker for worker in workers if worker is not None]
+
+
+def _close(workers: list[WorkerProcess | None], is_over: threading.Event) -> None:
+    """Hang up on all workers, then wait for each to exit."""
+    is_over.set()
+    for worker in _present(workers):
+        worker.hang_up()
+    for worker in _present(workers):
+        worker.close()

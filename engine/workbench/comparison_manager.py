@@ -1,0 +1,251 @@
+"""Comparisons of trials: run in the background one at a time, stored and looked up; existing trials side by side."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from statistics import median
+from typing import NamedTuple
+
+from engine.comparing.arms import (
+    MAX_ARMS,
+    Answer,
+    Arm,
+    ComparisonPlan,
+    ComparisonRecord,
+    ComparisonSummary,
+    Outcome,
+    planned_answers,
+)
+from engine.comparing.templates import variables
+from engine.errors import ConfigError, HistoryError
+from engine.history import History
+from engine.history.comparisons import Comparisons
+from engine.pool.job import new_id
+from engine.settings import Settings
+from engine.tasks import TaskRunner
+from engine.workbench.compare_run import Begin, CompareRun
+from engine.workbench.history_manager import HistoryManager
+from engine.workbench.machine_lease import MachineLease
+from engine.workbench.model_manager import ModelManager
+from engine.workbench.trials import Message, Trial, perplexity
+
+PROMPT = "prompt"
+NOT_HERE = "The address names a comparison that is not here: it was deleted, or never kept. Run it again."
+
+
+class Figures(NamedTuple):
+    """Median speed and surprise of one or more trials, None where not measured. Units as in Outcome."""
+
+    decode_per_s: float | None
+    ttft_s: float | None
+    mean_surprise_bits: float | None
+
+
+class ComparisonManager:
+    """Runner of comparisons, one at a time in a thread of its own. Any thread may call it.
+
+    `begin` starts a trial, `watch` finds one by its id. Comparisons also run while the history is unusable.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        model_manager: ModelManager,
+        kept: HistoryManager,
+        *,
+        begin: Begin,
+        watch: Callable[[str], Trial | None],
+        machine: MachineLease,
+    ) -> None:
+        self._settings, self._model_manager, self._kept = settings, model_manager, kept
+        self._begin, self._watch, self._machine = begin, watch, machine
+        self._runner = TaskRunner[CompareRun]()
+        self._unkept: dict[str, ComparisonRecord] = {}
+
+    # the running comparison
+
+    @property
+    def running(self) -> CompareRun | None:
+        """The running comparison, or None."""
+        return self._runner.running
+
+    def start(self, plan: ComparisonPlan, name: str = "") -> str:
+        """Run a comparison in the background; return its id.
+
+        Raises ConfigError where one is already running, ModelError where a variant uses the loaded model and there is
+        none.
+        """
+        if any(not arm.model for arm in plan.arms):
+            self._model_manager.state.loaded()
+        record = ComparisonRecord(
+            id=new_id(), created_at=datetime.now(UTC), name=name, plan=plan, answers=tuple(planned_answers(plan))
+        )
+        run = CompareRun(
+            record, self._model_manager, self._begin, self._keep, machine=self._machine,
+            recorded_top_k=self._settings.recorded_top_k,
+        )  # fmt: skip
+        self._runner.start(run, lambda: self._machine.acquire(run.name, "interactive"))
+        return record.id
+
+    def stop(self) -> None:
+        """Stop the running comparison, if there is one; its answers so far are stored."""
+        self._runner.stop()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until no comparison is running."""
+        self._runner.wait(timeout_s)
+
+    def close(self) -> None:
+        """Stop the running comparison and wait for it to end."""
+        self._runner.close()
+
+    def _keep(self, record: ComparisonRecord) -> None:
+        """Store a comparison in the history; on failure it stays in memory, and the page shows the reason."""
+        self._unkept[record.id] = record
+        history = self._kept.history
+        try:
+            if history is not None:
+                self._save(history, record)
+                self._kept.forget(record.id)
+        except HistoryError as error:
+            self._kept.failed(error)
+            self._kept.write_later(record.id, lambda history: self._save(history, record))
+
+    def _save(self, history: History, record: ComparisonRecord) -> None:
+        history.comparisons.save(record)
+        if self._unkept.get(record.id) is record:
+            del self._unkept[record.id]
+
+    # look-up
+
+    def comparison(self, id: str) -> ComparisonRecord:
+        """Return a comparison, running or stored. Raises ConfigError where there is none."""
+        run = self.running
+        if run is not None and run.record.id == id:
+            return run.record
+        history = self._kept.history
+        found = self._unkept.get(id) or (history.comparisons.comparison(id) if history else None)
+        if found is None:
+            raise ConfigError(NOT_HERE)
+        return found
+
+    def of_trials(self, trial_ids: Sequence[str]) -> ComparisonRecord:
+        """Return existing trials as the variants of a comparison that is not stored and has the id "".
+
+        Where their prompts differ, the prompt is a variable of each variant. Raises ConfigError where a trial does not
+        exist or there are too many.
+        """
+        if not 1 <= len(trial_ids) <= MAX_ARMS:
+            raise ConfigError(f"{len(trial_ids)} trials: 1 to {MAX_ARMS} can be put side by side")
+        trials = [self._trial(id) for id in dict.fromkeys(trial_ids)]
+        answers = (Answer(number, 0, 0, trial.id) for number, trial in enumerate(trials))
+        return ComparisonRecord(
+            id="", created_at=datetime.now(UTC), name="", plan=_plan_of(trials), answers=tuple(answers)
+        )
+
+    def keep_trials(self, trial_ids: Sequence[str], name: str = "") -> str:
+        """Store existing trials as one comparison; return its id. Raises as `of_trials`."""
+        record = replace(self.of_trials(trial_ids), id=new_id(), name=name)
+        self._keep(record)
+        return record.id
+
+    def outcomes(self, record: ComparisonRecord) -> dict[str, Outcome]:
+        """Return the outcomes so far of a comparison's trials, by trial id; deleted trials are left out."""
+        ids = [answer.trial_id for answer in record.answers if answer.trial_id]
+        history = self._kept.history
+        kept = {one.trial_id: one for one in history.comparisons.outcomes(ids)} if history else {}
+        others = {id: self._watch(id) for id in ids if id not in kept}
+        return kept | {id: _outcome(trial) for id, trial in others.items() if trial is not None}
+
+    def _trial(self, id: str) -> Trial:
+        trial = self._watch(id)
+        if trial is None:
+            raise ConfigError(f"The address names a trial that is not here ({id[:40]}): it was deleted, or not kept.")
+        return trial
+
+    # stored comparisons
+
+    def recent(self, limit: int = 10) -> list[ComparisonSummary]:
+        """Return the latest stored comparisons, newest first."""
+        history = self._kept.history
+        return history.comparisons.recent(limit) if history else []
+
+    def rename(self, id: str, name: str) -> None:
+        """Rename a comparison; the name may be empty. Raises ConfigError for an overlong name or unknown comparison."""
+        self._require(self._kept_in().rename(id, name))
+
+    def delete(self, id: str) -> None:
+        """Hide a comparison, but not its trials, until `restore`. Raises ConfigError where it is running."""
+        run = self.running
+        if run is not None and run.record.id == id:
+            raise ConfigError("This comparison still runs. Stop it, then delete it.")
+        self._require(self._kept_in().delete(id))
+
+    def restore(self, id: str) -> None:
+        """Undo the deletion of a comparison. Raises ConfigError where there is none."""
+        self._require(self._kept_in().restore(id))
+
+    def _kept_in(self) -> Comparisons:
+        history = self._kept.history
+        if history is None:
+            raise HistoryError("The history cannot be used, so nothing in it can be changed. Mend that first.")
+        return history.comparisons
+
+    def _require(self, is_found: bool) -> None:
+        if not is_found:
+            raise ConfigError(NOT_HERE)
+
+
+def figures(outcomes: Iterable[Outcome]) -> Figures:
+    """Return the medians over the repeats of a variant."""
+    many = list(outcomes)
+    measured = ([getattr(one, name) for one in many if getattr(one, name) is not None] for name in Figures._fields)
+    return Figures(*(median(values) if values else None for values in measured))
+
+
+def _outcome(trial: Trial) -> Outcome:
+    completion = trial.completion
+    of_answer = perplexity(trial.steps)
+    return Outcome(
+        trial_id=trial.id,
+        text=completion.text if completion else trial.steps.text,
+        model_name=trial.model.name,
+        quantisation=trial.model.quantisation,
+        seed=trial.seed,
+        num_generated=len(trial.steps),
+        decode_per_s=trial.timings.decode_per_s,
+        ttft_s=trial.timings.ttft_s if len(trial.steps) else None,
+        mean_surprise_bits=math.log2(of_answer) if of_answer else None,
+    )
+
+
+def _plan_of(trials: Sequence[Trial]) -> ComparisonPlan:
+    """Return the plan that would rerun these trials."""
+    before = trials[0].draft.messages[:-1]
+    is_chat = all(
+        _last_question(trial.draft.messages) and trial.draft.messages[:-1] == before for trial in trials
+    )  # fmt: skip
+    prompts = [_last_question(trial.draft.messages) if is_chat else trial.draft.prompt for trial in trials]
+    is_one = len(set(prompts)) == 1 and not variables(prompts[0])
+    arms = (
+        Arm(
+            model=trial.model.path,
+            sampling=replace(trial.draft.sampling, seed=trial.seed),
+            max_tokens=max(trial.draft.request.max_tokens, 1),
+            stop=trial.draft.request.stop,
+            variables={} if is_one else {PROMPT: prompt},
+        )
+        for trial, prompt in zip(trials, prompts, strict=True)
+    )
+    return ComparisonPlan(
+        prompt=prompts[0] if is_one else f"{{{{{PROMPT}}}}}",
+        arms=tuple(arms),
+        is_chat=is_chat,
+        before=before if is_chat else (),
+    )
+
+
+def _last_question(messages: Sequence[Message]) -> str:
+    """Return the last message if it is the user's, else an empty string."""
+    return messages[-1]["content"] if messages and messages[-1]["role"] == "user" else ""

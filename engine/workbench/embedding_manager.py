@@ -1,0 +1,174 @@
+"""Embedding manager: opens one embedding model in the background on first use, with progress, and releases it."""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from engine.embedding.job import EmbedResult
+from engine.embedding.models import find_model
+from engine.embedding.pool import EmbeddingPool
+from engine.embedding.specs import EmbedSpec
+from engine.errors import JobTimeout, PoolClosed
+from engine.results import Floats
+from engine.tasks import Progress, Stopped, Task
+from engine.units import counted
+from engine.workbench.machine_lease import MachineLease
+from engine.workbench.similarity import project
+
+KEPT = 8
+"""Number of finished tasks whose vectors are cached, so that a page rerun need not recompute them."""
+
+POLL_S, QUIET_S = 0.1, 60.0
+
+LOADING = "Loading the embedding model and its libraries, some seconds"
+_Key = tuple[tuple[str, ...], EmbedSpec, bool]
+
+
+class Embedded:
+    """Texts with their vectors of length 1 and their projection onto a map.
+
+    model: name of the embedding model. max_tokens: tokens of each text that it reads.
+    """
+
+    def __init__(self, texts: tuple[str, ...], result: EmbedResult, model: str, max_tokens: int) -> None:
+        self.texts, self.model, self.max_tokens = texts, model, max_tokens
+        self.vectors: Floats = result.vectors
+        self.projection = project(result.vectors)
+        self.num_tokens, self.num_cut, self.elapsed_s = result.num_tokens, result.num_cut, result.elapsed_s
+
+
+class EmbeddingManager:
+    """Owner of one embedding pool at a time. Any thread may call it."""
+
+    def __init__(self, machine: MachineLease | None = None) -> None:
+        self._machine = machine or MachineLease()
+        self._lock, self._opening = threading.Lock(), threading.Lock()
+        self._pool: EmbeddingPool | None = None
+        self._tasks: dict[_Key, Task[Embedded]] = {}
+        self._asked_at = -math.inf
+        self._is_closed = False
+
+    @property
+    def is_busy(self) -> bool:
+        """True while texts that a caller waits for are being embedded."""
+        with self._lock:
+            return any(task.is_running for task in self._tasks.values())
+
+    @property
+    def is_open(self) -> bool:
+        """True while a model is in memory."""
+        return self._pool is not None
+
+    def is_free_for(self, spec: EmbedSpec) -> bool:
+        """Return True where this model is open, or no other model was used in the last QUIET_S seconds."""
+        pool = self._pool
+        return pool is None or pool.spec == spec or self.quiet_s > QUIET_S
+
+    @property
+    def quiet_s(self) -> float:
+        """Seconds since vectors were last requested; 0 while such a request is running."""
+        return 0.0 if self.is_busy else time.monotonic() - self._asked_at
+
+    def embed(self, texts: tuple[str, ...], spec: EmbedSpec | None = None, *, is_query: bool = False) -> Task[Embedded]:
+        """Embed texts in the background; a repeated request for the same texts returns the same task.
+
+        A spec other than the last opens another pool, and jobs of the old one end with PoolClosed. Raises ConfigError
+        while a measurement is running, and PoolClosed after close().
+        """
+        spec = spec or EmbedSpec()
+        key = (texts, spec, is_query)
+        with self._lock:
+            self._asked_at = time.monotonic()
+            if (known := self._tasks.pop(key, None)) is not None:
+                self._tasks[key] = known
+                return known
+            if self._is_closed:
+                raise PoolClosed("The workbench has been closed: start it again.")
+            name = f"An embedding of {counted(len(texts), 'text')}"
+            task = Task[Embedded](name, lambda task: self._embed(task, texts, spec, is_query))
+            task.start(self._machine.acquire(name, "shared"))
+            self._forget_old()
+            self._tasks[key] = task
+        return task
+
+    def read(self, texts: tuple[str, ...], spec: EmbedSpec, is_unwanted: Callable[[], bool]) -> EmbedResult | None:
+        """Return vectors for background work: blocks until they are ready and does not cache them.
+
+        Returns None once `is_unwanted` returns True, or after close(). Raises as EmbeddingPool and EmbedJob.result do,
+        also PoolClosed when another model is requested in the meantime.
+        """
+        with self._opening:
+            if self._is_closed or is_unwanted():
+                return None
+            pool = self._open(spec)
+        try:
+            job = pool.submit(texts)
+            while not is_unwanted():
+                with suppress(JobTimeout):
+                    return job.result(POLL_S)
+            job.cancel()
+            return None
+        except PoolClosed:
+            self._drop(pool)
+            raise
+
+    def forget(self, task: Task[Embedded]) -> None:
+        """Drop a task, so that the next request for its texts embeds them again."""
+        with self._lock:
+            self._tasks = {key: other for key, other in self._tasks.items() if other is not task}
+
+    def release(self) -> None:
+        """Free the model's memory; cached vectors stay, and the next texts open the model again."""
+        with self._opening:
+            self._let_go()
+
+    def close(self) -> None:
+        """Stop the workers and accept no more texts; waits for a load in progress."""
+        with self._lock:
+            self._is_closed = True
+        self.release()
+
+    def _embed(self, task: Task[Embedded], texts: tuple[str, ...], spec: EmbedSpec, is_query: bool) -> Embedded:
+        task.update(doing=LOADING)
+        pool: EmbeddingPool | None = None
+        try:
+            with self._opening:
+                task.check()
+                if self._is_closed:
+                    raise PoolClosed("The workbench was closed before these texts were embedded.")
+                pool = self._open(spec)
+                job = pool.submit(texts, is_query=is_query)
+            task.on_stop(job.cancel)
+            task.follow(lambda: Progress(job.progress, f"Embedding {counted(len(texts), 'text')}"))
+            result = job.result()
+        except PoolClosed:
+            self._drop(pool)
+            raise
+        if result.is_cancelled:
+            raise Stopped(f"{task.name} was stopped.")
+        return Embedded(texts, result, pool.model.name, pool.max_tokens)
+
+    def _open(self, spec: EmbedSpec) -> EmbeddingPool:
+        if self._pool is None or self._pool.spec != spec:
+            find_model(spec.model)  # raises for an unknown model before the open one is closed
+            self._let_go()
+            self._pool = EmbeddingPool(spec)
+        return self._pool
+
+    def _drop(self, pool: EmbeddingPool | None) -> None:
+        """Release a closed pool, unless another has replaced it."""
+        with self._opening:
+            if self._pool is pool:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def _forget_old(self) -> None:
+        over = [key for key, task in self._tasks.items() if not task.is_running]
+        for key in over[: max(0, len(over) - KEPT + 1)]:
+            del self._tasks[key]

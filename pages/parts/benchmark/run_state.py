@@ -1,0 +1,147 @@
+"""Session state of the Benchmark page: the question, the run on the screen or None, and the buttons' actions."""
+
+from collections.abc import Callable, Mapping
+
+import streamlit as st
+
+from engine.bench.planning.plan import QUESTIONS, Plan, Question
+from engine.errors import ConfigError, EngineError
+from engine.runs import RunRecord, RunSummary
+from engine.workbench import Workbench
+from pages.parts.notice import attempt
+
+QUESTION, RUN, ERROR, DELETED = "sweep_question", "sweep_run", "sweep_error", "sweep_deleted"
+VIEW = ("chart", "metric", "baseline", "columns")
+"""Query parameters of a run's view, besides the run's id."""
+
+RECENT = 10
+ASKED: Mapping[str, str] = {
+    "speed": "How fast?",
+    "settings": "Best settings?",
+    "python": "What does Python cost?",
+    "users": "How many users?",
+    "embedding": "How fast are embeddings?",
+}
+
+
+def open_run(bench: Workbench) -> RunRecord | None:
+    """Return the run on the screen: the one in the URL, else the one this tab showed last, else the newest.
+
+    Returns None if the screen shows a question's plan instead, or if the run cannot be read; the reason is then in the
+    session state.
+    """
+    state, address = st.session_state, st.query_params
+    run_id, question = address.get("run"), address.get("question")
+    if not run_id and not question:
+        run_id = state[RUN] if RUN in state else bench.bench.newest_id()
+        question = state.get(QUESTION)
+    run = _found(bench, run_id) if run_id else None
+    if run is not None:
+        question = run.question
+    state[QUESTION] = question if question in QUESTIONS else QUESTIONS[0]
+    _remember(run.id if run else None, state[QUESTION])
+    return run
+
+
+def question_control(bench: Workbench) -> Question:
+    """Draw the five questions; choosing one opens its newest run, or its plan if it has none."""
+    question = st.segmented_control(
+        "Question", QUESTIONS, format_func=ASKED.__getitem__, key=QUESTION, required=True, on_change=_choose,
+        args=(bench,), label_visibility="collapsed", persist_state="session",
+    )  # fmt: skip
+    assert question is not None  # it is required
+    return question
+
+
+def _choose(bench: Workbench) -> None:
+    _open_newest(bench, st.session_state[QUESTION])
+
+
+def _open_newest(bench: Workbench, question: str) -> None:
+    newest = [one.id for one in recent(bench) if one.question == question]
+    show_run(newest[0]) if newest else show_plan(question)
+
+
+def show_run(run_id: str) -> None:
+    """Open a run; call in a callback."""
+    st.session_state[ERROR] = None
+    _remember(run_id, st.session_state.get(QUESTION, QUESTIONS[0]))
+
+
+def show_plan(question: str) -> None:
+    """Open the plan of a question; call in a callback."""
+    st.session_state[ERROR] = None
+    _remember(None, question)
+
+
+def start(bench: Workbench, read: Callable[[], Plan]) -> None:
+    """Start the plan that `read` returns and watch it; call in a callback. A failure is shown on the page."""
+    act(lambda: show_run(bench.bench.start(read())))
+
+
+def act(action: Callable[[], object]) -> None:
+    """Run the action of a button; a failure is shown on the page."""
+    attempt(ERROR, action)
+
+
+def delete(bench: Workbench, run: RunRecord) -> None:
+    """Delete a run and open the newest of its question; call in a callback."""
+
+    def delete_it() -> None:
+        bench.bench.delete(run.id)
+        st.session_state[DELETED] = run.id
+        _open_newest(bench, run.question)
+
+    act(delete_it)
+
+
+def undelete(bench: Workbench) -> None:
+    """Undo the last deletion and open the restored run; call in a callback."""
+
+    def restore() -> None:
+        run_id = st.session_state.pop(DELETED)
+        bench.bench.restore(run_id)
+        show_run(run_id)
+
+    act(restore)
+
+
+def recent(bench: Workbench) -> list[RunSummary]:
+    """Return the newest runs."""
+    return _listed(bench.bench.recent)[:RECENT]
+
+
+def interrupted(bench: Workbench) -> list[RunSummary]:
+    """Return the runs that can be continued because the program ended before they did."""
+    return _listed(bench.bench.interrupted)
+
+
+def _listed(read: Callable[[], list[RunSummary]]) -> list[RunSummary]:
+    """Return the runs; empty if the history cannot be read, with the reason in the session state."""
+    try:
+        return read()
+    except EngineError as error:
+        st.session_state[ERROR] = error.bare()
+        return []
+
+
+def _found(bench: Workbench, run_id: str) -> RunRecord | None:
+    try:
+        run = bench.bench.run(run_id)
+        if run is None:
+            raise ConfigError("The address names a run that is not here: it was deleted, or never kept. Plan it again.")
+    except EngineError as error:
+        st.session_state[ERROR] = error.bare()
+        return None
+    return run
+
+
+def _remember(run_id: str | None, question: str) -> None:
+    """Store this as the tab's view and in its URL; the view parameters remain while the run is the same."""
+    st.session_state[RUN] = run_id
+    shown = st.query_params.to_dict()
+    address = {"run": run_id} if run_id else {"question": question}
+    if run_id and shown.get("run") == run_id:
+        address |= {name: shown[name] for name in VIEW if name in shown}
+    if shown != address:
+        st.query_params.from_dict(address)

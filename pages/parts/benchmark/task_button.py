@@ -1,0 +1,59 @@
+"""Background preparation: a button that starts a task, its progress, and its failure."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from engine.workbench import Workbench
+from engine.workbench.bench_manager import WAITING
+from pages.parts import job_tray
+from pages.parts.benchmark import run_state
+from pages.parts.models import file_task
+from pages.parts.notice import notice
+from pages.parts.plain import plain
+
+REFRESH_S = 1.0
+
+
+def button(
+    bench: Workbench,
+    label: str,
+    icon: str,
+    key: str,
+    action: Callable[[], object],
+    told: str = "",
+    *,
+    is_primary: bool = False,
+) -> None:
+    """Draw a button that starts a task; disabled while another task or a benchmark runs."""
+    is_free = file_task.is_free(bench) and bench.bench.background.running is None
+    st.button(
+        label, icon=f":material/{icon}:", key=key, disabled=not is_free, on_click=run_state.act, args=(action,),
+        help=told or None, type="primary" if is_primary else "secondary",
+    )  # fmt: skip
+
+
+def show(bench: Workbench, *, is_waiting: bool = False) -> None:
+    """Draw the progress of the last task, or why it failed.
+
+    If `is_waiting`, only of a run that waits for a quiet machine; else only of other tasks.
+    """
+    task = bench.bench.background.last
+    if task is None or task.state == "done" or (task.name == WAITING) is not is_waiting:
+        return
+    if task.is_running:
+        _progress(bench)
+    elif task.state == "stopped":
+        st.caption(plain(str(task.error)))
+    elif task.error is not None:
+        notice(task.error)
+
+
+@st.fragment(run_every=REFRESH_S)
+def _progress(bench: Workbench) -> None:
+    task, running = bench.bench.background.running, bench.bench.running
+    if task is None:
+        if running is not None:
+            run_state.show_run(running.run_id)
+        st.rerun()
+    job_tray.bar(task, "bench_background_stop")

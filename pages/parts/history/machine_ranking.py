@@ -1,0 +1,138 @@
+"""Ranking of this machine among the reference machines by end-to-end speed, the only figure that the notes have too."""
+
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from engine.bench.analysis.summary import CellSummary, summarise
+from engine.history import History
+from engine.history.filters import Filter
+from engine.reference import NOTED_BY_HAND, reference_runs
+from engine.runs import RunRecord, machine_label
+from engine.samples import METRICS_BY_NAME
+from engine.units import digits, quantity
+from pages.parts.benchmark import charts
+from pages.parts.benchmark.chart_pen import ACCENT, GREY, Pen, blank, legend_below
+from pages.parts.history import view
+from pages.parts.plain import plain
+
+METRIC = METRICS_BY_NAME["end_to_end_per_s"]
+MEASURED, NOTED, REFERENCE = "measured", "noted by hand", "reference"
+LOOKS = {MEASURED: (ACCENT, "circle"), NOTED: (ACCENT, "circle-open"), REFERENCE: (GREY, "circle-open")}
+NOTED_MODELS = "with models of 7 B"
+MOST_CELLS, MOST_PLACES, WIDE = 200, 6, 30
+
+
+class Point(NamedTuple):
+    """One configuration: tokens over total seconds; `place` is its machine, with the model if it is one of ours."""
+
+    group: str
+    place: str
+    label: str
+    per_s: float
+    run_id: str
+
+
+def show(history: History) -> list[Point]:
+    """Draw the sentence and the chart; return their points, the fastest of ours first."""
+    found = points(history)
+    st.subheader(plain(sentence(found)), anchor=False)
+    charts.draw(chart(found), "history_standing")
+    st.caption(
+        "Tokens over total seconds, prompt included; the notes have no other speed. A filled dot was measured, a "
+        "hollow one was noted. Another model is another amount of work for each token."
+    )
+    return found
+
+
+def line(history: History) -> None:
+    """Draw the sentence alone, and a button that opens the chart."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(plain(sentence(points(history))), width="content")
+        st.button(
+            "Reference machines", icon=":material/leaderboard:", type="tertiary", key="history_to_reference",
+            on_click=view.show, args=("reference",),
+        )  # fmt: skip
+
+
+def points(history: History) -> list[Point]:
+    """Return the points measured, noted manually, and of the references; the fastest of each first."""
+    return [*_ours(history, "measured", MEASURED), *_ours(history, NOTED_BY_HAND, NOTED), *_references()]
+
+
+def sentence(found: list[Point]) -> str:
+    """Return a sentence comparing the fastest of ours with the slowest and fastest references."""
+    noted = [point.per_s for point in found if point.group == REFERENCE]
+    among = f"the reference machines noted {digits(min(noted))} to {digits(max(noted))} {METRIC.unit}, {NOTED_MODELS}"
+    best = next((point for point in found if point.group == MEASURED), None)
+    if best is None:
+        return f"{among[0].upper()}{among[1:]}, end to end; nothing was measured here yet."
+    return f"{quantity(best.per_s, METRIC.unit)} end to end at best: {best.place}; {among}."
+
+
+def chart(found: list[Point]) -> go.Figure:
+    """Draw a line for each machine, ours on top, with a dot for each configuration."""
+    ours = list(dict.fromkeys(point.place for point in found if point.group != REFERENCE))[:MOST_PLACES]
+    places = [*ours, *dict.fromkeys(point.place for point in found if point.group == REFERENCE)][::-1]
+    shown = [point for point in found if point.place in places]
+    fastest, slowest = max(point.per_s for point in shown), min(point.per_s for point in shown)
+    figure = blank(_title(shown), f"{METRIC.label}, {METRIC.unit}", height=130 + 30 * len(places))
+    for group, (colour, symbol) in LOOKS.items():
+        of_group = [point for point in shown if point.group == group]
+        if of_group:
+            figure.add_scatter(
+                x=[point.per_s for point in of_group], y=[places.index(point.place) for point in of_group],
+                mode="markers", name=group, marker={"color": colour, "symbol": symbol, "size": 9},
+                hovertext=[_told(point) for point in of_group], hoverinfo="text", cliponaxis=False,
+            )  # fmt: skip
+    figure.update_yaxes(tickvals=list(range(len(places))), ticktext=[Pen.text(place, 48) for place in places])
+    is_wide = fastest > WIDE * slowest
+    figure.update_xaxes(showgrid=True, **{"type": "log", "dtick": 1} if is_wide else {"rangemode": "tozero"})
+    legend_below(figure)
+    return figure
+
+
+def _title(found: list[Point]) -> str:
+    best = max((point for point in found if point.group == REFERENCE), key=lambda point: point.per_s)
+    return f"{best.place} is the fastest reference: {quantity(best.per_s, METRIC.unit)}"
+
+
+def _told(point: Point) -> str:
+    """Return the hover text of a dot."""
+    return f"{Pen.text(point.place)}<br>{Pen.text(point.label)}<br><b>{quantity(point.per_s, METRIC.unit)}</b>"
+
+
+def _ours(history: History, origin: str, group: str) -> list[Point]:
+    rows = _measured(str(history.path), history.runs.newest_id(), origin, history)
+    return [
+        Point(
+            group, " · ".join(filter(None, (row["machine"], row["model_name"]))), row["label"], row[METRIC.name],
+            row["run_id"],
+        )
+        for row in rows
+        if row[METRIC.name] is not None
+    ]  # fmt: skip
+
+
+@st.cache_data(max_entries=8, ttl=300, show_spinner=False)
+def _measured(path: str, newest_id: str | None, origin: str, _history: History) -> list[dict[str, Any]]:
+    """Return the fastest configurations of one origin.
+
+    This reads all samples, so it is cached until there is a new run.
+    """
+    return _history.find.cells(Filter(origins=(origin,)), order=METRIC.name, limit=MOST_CELLS).rows
+
+
+def _references() -> list[Point]:
+    return [
+        Point(REFERENCE, machine_label(run.machine), cell.label, cell.metrics[METRIC.name].value, run.id)
+        for run, cell in reference_cells()
+    ]
+
+
+@st.cache_resource(show_spinner=False)
+def reference_cells() -> list[tuple[RunRecord, CellSummary]]:
+    """Return every configuration of the reference machines that ship with the workbench, the fastest first."""
+    found = [(run, cell) for run in reference_runs() for cell in summarise(run).cells if METRIC.name in cell.metrics]
+    return sorted(found, key=lambda pair: pair[1].metrics[METRIC.name].value, reverse=True)

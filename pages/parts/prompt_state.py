@@ -1,0 +1,170 @@
+"""State of the Prompt lab between reruns: the trial on the screen, the draft above it, and the buttons' actions."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.specs import Request, Sampling
+from engine.workbench import RECORDED, Workbench
+from engine.workbench.trials import Draft, Trial
+from pages.parts import chat_editor, sampling_editor
+from pages.parts.notice import attempt, of_this
+
+PROMPT, MODE, TRIAL, ERROR, ANSWERED = "lab_prompt", "lab_mode", "lab_trial", "lab_error", "lab_answered"
+COMPLETION, CHAT = "Completion", "Chat"
+OPENING = "Once upon a time"
+# These use another number of tokens than the editor, or score what the editor only runs.
+BESIDE_THE_EDITOR = ("step", "continue", "score", RECORDED)
+
+
+def open_trial(bench: Workbench) -> Trial | None:
+    """Return the trial in the URL, else the last one of this tab, else the newest; a new one fills the editor.
+
+    Returns None if the trial in the URL does not exist; the reason is then in the session state.
+    """
+    state = st.session_state
+    shown = state.get(TRIAL)
+    asked = st.query_params.get("trial") or shown
+    if TRIAL not in state:
+        sampling_editor.fill(
+            Sampling(), Request(max_tokens=sampling_editor.MAX_TOKENS, top_k=bench.settings.recorded_top_k)
+        )
+        state[PROMPT], state[TRIAL] = OPENING, None
+        state.setdefault(MODE, COMPLETION)
+        asked = asked or bench.newest_id()
+    if not asked:
+        return None
+    try:
+        trial = bench.trial(asked)
+    except EngineError as error:
+        state[ERROR] = error.bare()
+        return None
+    if asked != shown:
+        put_on_screen(trial)
+    take_over_answer(trial)
+    return trial
+
+
+def put_on_screen(trial: Trial) -> None:
+    """Show a trial and fill the editor with its draft; call only before widgets are drawn, or in a callback.
+
+    Parameters that Step, Continue and Score change only for their own trial do not enter the editor.
+    """
+    state, draft = st.session_state, trial.draft
+    state[MODE] = CHAT if draft.messages else COMPLETION
+    if draft.messages:
+        chat_editor.fill(draft.messages)
+    else:
+        state[PROMPT] = draft.prompt
+    chosen = sampling_editor.length_and_scoring()
+    sampling_editor.fill(_as_filled(trial), draft.request)
+    if trial.label in BESIDE_THE_EDITOR:
+        state.update(chosen)
+    show(trial)
+
+
+def _as_filled(trial: Trial) -> Sampling:
+    """Return a trial's sampling for the editor; the shipped trial's seed is dropped, so that Run gives another text."""
+    return replace(trial.draft.sampling, seed=None) if trial.label == RECORDED else trial.draft.sampling
+
+
+def show(trial: Trial | None) -> None:
+    """Store `trial` as the one of this tab and its URL; the editor remains unchanged."""
+    st.session_state[TRIAL] = trial.id if trial else None
+    st.session_state[ERROR] = None
+    if trial:
+        st.query_params["trial"] = trial.id
+    elif "trial" in st.query_params:
+        del st.query_params["trial"]
+
+
+def draft() -> Draft:
+    """Return the draft in the editor. Raises ConfigError if it cannot be run."""
+    if _is_chat():
+        chat_editor.read()
+    return _draft()
+
+
+def _is_chat() -> bool:
+    return st.session_state.get(MODE) == CHAT
+
+
+def _draft() -> Draft:
+    """Return the draft in the editor, even if there is no message to answer yet."""
+    messages = chat_editor.on_screen() if _is_chat() else ()
+    prompt = "" if _is_chat() else st.session_state[PROMPT]
+    is_kept = not st.session_state.get(sampling_editor.UNKEPT, False)
+    return Draft(prompt, messages, sampling_editor.read_sampling(), sampling_editor.read_request(), is_kept)
+
+
+def as_shown(trial: Trial | None) -> Draft:
+    """Return a draft that reproduces the screen: the trial with the seed it used, or the editor's if it differs.
+
+    Raises ConfigError if the editor's parameters cannot be run.
+    """
+    if trial is None or is_edited(trial):
+        return draft()
+    return replace(trial.draft, sampling=replace(trial.draft.sampling, seed=trial.seed))
+
+
+def is_edited(trial: Trial) -> bool:
+    """Return True if the editor's draft differs from that of `trial`."""
+    try:
+        now = _draft()
+    except EngineError:
+        return True
+    then = replace(trial.draft, sampling=_as_filled(trial))
+    if trial.label in BESIDE_THE_EDITOR:
+        max_tokens, prompt_logprobs = now.request.max_tokens, now.request.prompt_logprobs
+        then = replace(then, request=replace(then.request, max_tokens=max_tokens, prompt_logprobs=prompt_logprobs))
+    if then.messages:
+        then = replace(then, prompt="", messages=now.messages if _goes_on(now, trial) else then.messages)
+    return replace(now, is_kept=True) != replace(then, is_kept=True)
+
+
+def unless_edited(trial: Trial | None) -> Trial | None:
+    """Return the trial if the editor's draft is still the same, else None."""
+    return None if trial is None or is_edited(trial) else trial
+
+
+def _goes_on(now: Draft, trial: Trial) -> bool:
+    """Return True if the messages on the screen are those of the trial followed by its answer."""
+    completion = trial.completion
+    answer = {"role": "assistant", "content": completion.text if completion else ""}
+    return now.messages == (*trial.draft.messages, answer)
+
+
+def take_over_answer(trial: Trial) -> None:
+    """Append the answer of this tab's finished chat trial to the messages, for the next turn."""
+    completion = trial.completion
+    if completion is None or not trial.draft.messages or st.session_state.get(ANSWERED) == trial.id:
+        return
+    if not is_edited(trial):
+        st.session_state[ANSWERED] = trial.id
+        chat_editor.add_answer(completion.text)
+
+
+def problem() -> EngineError | None:
+    """Return why the parameters on the screen cannot be run; None if they can."""
+    try:
+        sampling_editor.read_sampling()
+        sampling_editor.read_request()
+    except EngineError as error:
+        return error
+    return None
+
+
+def failure() -> EngineError | None:
+    """Return the last error until the editor changes; invalid parameters are shown beside their fields instead."""
+    if problem() is not None:
+        st.session_state[ERROR] = None
+        return None
+    asked = sampling_editor.on_screen(), st.session_state.get(MODE), st.session_state[PROMPT], chat_editor.on_screen()
+    return of_this(ERROR, (st.query_params.get("trial"), *asked))
+
+
+def act(action: Callable[[], Trial]) -> None:
+    """Run the action of a button and show the trial it starts; a failure is shown below the buttons."""
+    attempt(ERROR, lambda: show(action()))

@@ -1,0 +1,112 @@
+"""Files: bad names and what has no end are refused in words; what is written appears whole, through links too."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine import EngineError, Pool
+from engine.embedding.models import find_model
+from engine.files import open_regular, write_private, write_whole, writing_whole
+from engine.history import History
+from engine.models import read_model
+from engine.models.imatrix import read_imatrix
+from engine.models.tokenizer import Tokenizer
+from engine.settings import Settings
+from engine.workbench.costing import read_price_file
+from engine.workbench.importer import Importer
+
+NAME = os.fsdecode(b"v\xe9lo.gguf")
+REFUSED = r"v\\xe9lo.gguf: the name is not valid UTF-8; rename the file"
+
+
+@pytest.fixture
+def file(tmp_path: Path, story_model: Path) -> Path:
+    path = tmp_path / NAME
+    path.write_bytes(story_model.read_bytes())
+    return path
+
+
+@pytest.mark.parametrize("take", [Pool, Tokenizer, lambda file: find_model(str(file))], ids=["pool", "text", "embed"])
+def test_a_model_is_refused(file: Path, take: Callable[[Path], object]) -> None:
+    with pytest.raises(EngineError, match=REFUSED):
+        take(file)
+
+
+def test_an_import_is_refused_and_the_next_file_is_read(file: Path, tmp_path: Path) -> None:
+    with History.open(tmp_path / "history.duckdb") as history, Importer(tmp_path) as importer:
+        for _ in range(2):
+            with pytest.raises(EngineError, match=REFUSED):
+                importer.take_in(history, file.name, file)
+            with pytest.raises(EngineError, match=REFUSED):
+                importer.hand_over(file.name, file, tmp_path)
+
+
+def test_a_setting_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="UTF-8"):
+        Settings.from_environment({"LOGITBENCH_HOME": str(tmp_path / os.fsdecode(b"h\xe9") / "home")})
+
+
+@pytest.mark.parametrize("what", ["pipe", "device", "folder"])
+def test_what_has_no_end_is_refused(tmp_path: Path, story_model: Path, what: str) -> None:
+    path = tmp_path / "named"
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    with pytest.raises(OSError, match="not a regular file"):
+        open_regular(path)
+    with pytest.raises(EngineError, match="not a regular file"):
+        read_imatrix(path, read_model(story_model))
+    with pytest.raises(EngineError, match="not a regular file"):
+        read_price_file(path)
+
+
+def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_bytes(b"before")
+    link.symlink_to(target)
+    write_whole(link, b"after")
+    assert (link.is_symlink(), target.read_bytes()) == (True, b"after")
+    assert sorted(tmp_path.iterdir()) == [link, target]
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=write_whole, args=(pipe, b"content"))
+    writer.start()
+    assert pipe.read_bytes() == b"content"
+    writer.join()
+    assert pipe.is_fifo()
+
+
+def test_a_device_stays_a_device() -> None:
+    write_whole(Path("/dev/null"), b"content")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_what_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    with pytest.raises(ValueError, match="in the middle"), writing_whole(path) as file:
+        file.write(b"af")
+        raise ValueError("in the middle")
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_private_file_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_private(tmp_path / "x", b"old")
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        write_private(tmp_path / "x", b"new")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x", b"old")]

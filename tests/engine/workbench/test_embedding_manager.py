@@ -1,0 +1,98 @@
+"""The embedding manager with the real model: opened by the first texts, let go and opened anew."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from engine.embedding.specs import EmbedSpec
+from engine.errors import ConfigError, ModelError, PoolClosed
+from engine.tasks import Stopped, Task
+from engine.workbench.embedding_manager import KEPT, Embedded, EmbeddingManager
+from engine.workbench.machine_lease import MachineLease
+
+pytestmark = pytest.mark.usefixtures("quick_embedding")
+
+TEXTS = ("The cat sleeps in the sun.", "A kitten dozes where it is warm.", "The rent goes up in spring.", "")
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[EmbeddingManager]:
+    opened = EmbeddingManager()
+    yield opened
+    opened.close()
+    assert not opened.is_open
+
+
+def ended(task: Task[Embedded]) -> Task[Embedded]:
+    assert task.wait(120)
+    return task
+
+
+def found(task: Task[Embedded]) -> Embedded:
+    return task.result(120)
+
+
+def test_texts_become_vectors_in_the_background(manager: EmbeddingManager) -> None:
+    work = manager.embed(TEXTS)
+    embedded = found(work)
+    assert manager.is_open and work.state == "done" and work.share == 1
+    assert embedded.texts == TEXTS and embedded.vectors.shape == (4, 384)
+    assert embedded.vectors[0] @ embedded.vectors[1] > embedded.vectors[0] @ embedded.vectors[2]
+    assert embedded.projection.points.shape == (4, 2)
+
+
+def test_the_same_texts_are_the_same_work_until_it_is_forgotten(manager: EmbeddingManager) -> None:
+    work = manager.embed(TEXTS)
+    assert manager.embed((*TEXTS[:2], *TEXTS[2:])) is work
+    manager.forget(work)
+    again = manager.embed(TEXTS)
+    assert again is not work
+    assert np.array_equal(found(again).vectors, found(work).vectors)
+
+
+def test_only_the_latest_are_kept(manager: EmbeddingManager) -> None:
+    first = manager.embed(TEXTS[:2])
+    found(first)
+    for number in range(KEPT):
+        found(manager.embed((f"number {number}",)))
+    assert manager.embed(TEXTS[:2]) is not first
+
+
+def test_released_memory_is_taken_again_by_the_next_texts(manager: EmbeddingManager) -> None:
+    before = found(manager.embed(TEXTS))
+    manager.release()
+    assert not manager.is_open
+    assert manager.embed(TEXTS).result() is before
+    question = found(manager.embed(("a warm place",), is_query=True))
+    assert manager.is_open and question.vectors.shape == (1, 384)
+
+
+def test_what_was_stopped_has_no_vectors(manager: EmbeddingManager) -> None:
+    work = manager.embed(tuple(f"{number} " + "a longer text " * 60 for number in range(400)))
+    assert manager.is_busy and work.name == "An embedding of 400 texts"
+    work.stop()
+    assert ended(work).state == "stopped" and isinstance(work.error, Stopped)
+
+
+def test_a_model_that_is_not_here_is_told_and_the_next_one_opens(manager: EmbeddingManager) -> None:
+    found(manager.embed(TEXTS))
+    work = ended(manager.embed(TEXTS, EmbedSpec(model="no/such-model")))
+    assert isinstance(work.error, ModelError) and work.state == "failed"
+    assert manager.is_open and not manager.is_busy
+    assert found(manager.embed(("after it",))).model == "all-MiniLM-L6-v2"
+
+
+def test_nothing_begins_while_a_benchmark_measures() -> None:
+    machine = MachineLease()
+    manager = EmbeddingManager(machine)
+    with machine.acquire("A benchmark", "benchmark"), pytest.raises(ConfigError, match="benchmark"):
+        manager.embed(TEXTS)
+    assert not manager.is_open
+
+
+def test_a_closed_manager_takes_nothing() -> None:
+    manager = EmbeddingManager()
+    manager.close()
+    with pytest.raises(PoolClosed):
+        manager.embed(TEXTS)
