@@ -1,11 +1,11 @@
 # make app     the workbench in the browser; MODEL=path.gguf opens another model, CMAKE_ARGS=-DGGML_CUDA=on builds for a GPU,
-#              TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the small build of PyTorch
+#              TORCH_INDEX=https://download.pytorch.org/whl/cpu installs PyTorch's small CPU build
 # make test    all checks and all tests
-# make check   format, lint, types and import rules alone
+# make check   format, lint, types and import rules only
 # make peers   builds llama.cpp's own programs, for comparison
-# make speed   prints our speed beside theirs; ARGS="single many" chooses programs, ARGS=--help explains
+# make speed   compares our speed with theirs; ARGS="single many" chooses programs, ARGS=--help explains
 
-# The tests start hundreds of programs, each of which would compile the engine again where bytecode is not kept.
+# The tests start hundreds of programs, each of which would compile the engine again if bytecode were not cached.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: app test check speed peers
@@ -15,7 +15,7 @@ app:
 	@if [ -n "$$MODEL" ]; then LOGITBENCH_MODEL="$$(realpath -- "$$MODEL")"; export LOGITBENCH_MODEL; fi; \
 	exec .venv/bin/streamlit run app.py
 
-# Beside each other tests wait passively: a thread that spins while it waits takes the core from another one.
+# Parallel tests wait passively: a thread that spins while it waits takes the core from another one.
 test:
 	@.ci/prepare browser
 	@$(MAKE) --no-print-directory check

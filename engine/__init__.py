@@ -26,8 +26,9 @@ from engine.errors import (
     QueueFull,
     WorkerDied,
 )
-from engine.pool.job import Job
-from engine.pool.pool import Pool, WorkerInfo
+from engine.jobs import Job
+from engine.pool.pool import Pool
+from engine.protocol import WorkerInfo
 from engine.results import Candidate, Completion, StepTable, Timings, TokenStep
 from engine.specs import PoolSpec, Request, Sampling
 from engine.vocabulary import Vocabulary

@@ -43,7 +43,7 @@ def main(words: list[str] | None = None) -> int:
         if error.errno != errno.ENOSPC:
             raise
         _write_no_more()
-        print(f"error: the disk has no more room for what is written ({error.strerror})", file=sys.stderr)
+        print(f"error: the disk is full ({error.strerror})", file=sys.stderr)
         return ERROR
     finally:
         private_files.end()

@@ -1,7 +1,7 @@
 """One-line calls: open a pool, use it and close it."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, overload
 
@@ -10,7 +10,7 @@ from engine.embedding.specs import EmbedSpec
 from engine.models.library import embedded_model
 from engine.pool.pool import Pool
 from engine.results import Completion, Floats
-from engine.specs import Sampling
+from engine.specs import RequestOptions, Sampling
 
 
 @overload
@@ -26,27 +26,16 @@ def complete(
     sampling: Sampling | None = None,
     *,
     model: str | Path | None = None,
-    max_tokens: int = 128,
-    top_k: int = 0,
-    stop: str | Sequence[str] = (),
-    prompt_logprobs: bool = False,
-    reuse_prefix: bool = True,
-    **pool: Any,
+    **options: Any,
 ) -> Completion | list[Completion]:
-    """Complete one prompt (one Completion) or several (a list in the same order); `pool` takes parameters of Pool.
+    """Complete one prompt (one Completion) or several (a list in the same order).
 
-    model None: the demonstration model that ships. The number of sequences defaults to one per prompt, at most eight.
-    Raises EngineError.
+    `options` takes the parameters of Request but `generated`, and those of Pool. model None: the demonstration model
+    that ships. The number of sequences defaults to one per prompt, at most eight. Raises EngineError.
     """
     texts = prompts if isinstance(prompts, str) else list(prompts)
-    asked: dict[str, Any] = {
-        "max_tokens": max_tokens,
-        "top_k": top_k,
-        "stop": stop,
-        "prompt_logprobs": prompt_logprobs,
-        "reuse_prefix": reuse_prefix,
-    }
-    options = {"parallel": 1 if isinstance(texts, str) else max(1, min(8, len(texts)))} | pool
+    asked: dict[str, Any] = {name: options.pop(name) for name in RequestOptions.__annotations__ if name in options}
+    options = {"parallel": 1 if isinstance(texts, str) else max(1, min(8, len(texts)))} | options
     with Pool(model or embedded_model(), **options) as opened:
         if isinstance(texts, str):
             return opened.submit(texts, sampling, **asked).result()
@@ -65,8 +54,8 @@ def embed(texts: str | Iterable[str], *, model: str | Path | None = None, **opti
         num_texts, most = len(done.vectors), opened.max_tokens
     if done.num_cut:
         warnings.warn(
-            f"{done.num_cut:,} of {num_texts:,} texts have more than the {most:,} tokens that this model reads; only "
-            "their beginnings count: split them",
+            f"{done.num_cut:,} of {num_texts:,} texts exceed the {most:,} tokens that this model reads and were "
+            "truncated: split them",
             stacklevel=2,
         )
     vectors: Floats = done.vectors[0] if isinstance(texts, str) else done.vectors

@@ -18,7 +18,7 @@ def check_utf8(path: Path, error: type[EngineError]) -> None:
         str(path).encode()
     except UnicodeEncodeError:
         shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        raise error(f"{shown}: the name is not valid UTF-8; rename the file, or the folder that it lies in") from None
+        raise error(f"{shown}: the name is not valid UTF-8; rename the file or its folder") from None
 
 
 def open_regular(path: Path) -> BinaryIO:

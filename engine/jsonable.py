@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from engine.results import Candidate, Completion, StepTable, TokenStep
-from engine.specs import Spec
+from engine.validation import Spec
 
 Figure = float | str | None
 S = TypeVar("S", bound=Spec)

@@ -70,7 +70,7 @@ def _tokens(steps: StepTable, kind: str) -> Iterator[str]:
         more = f'<span class="more">{_more(step, p)}</span>'
         yield f'<span class="{kind} s{palette.surprise_band(p)}">{text}{more}</span>'
     if len(steps) > MAX_TOKENS:
-        yield f'<span class="mark"> … {len(steps) - MAX_TOKENS:,} tokens more</span>'
+        yield f'<span class="mark"> … {len(steps) - MAX_TOKENS:,} more tokens</span>'
 
 
 def _visible(text: str) -> str:

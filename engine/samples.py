@@ -22,9 +22,7 @@ class Metric(NamedTuple):
 
 
 METRICS = (
-    Metric(
-        "tokens_per_s", "total speed", "tok/s", True, "tokens generated while every stream was busy, over that time"
-    ),
+    Metric("tokens_per_s", "total speed", "tok/s", True, "tokens generated while every stream was busy / that time"),
     Metric("end_to_end_per_s", "end to end", "tok/s", True, "tokens generated / seconds from first submit to the last"),
     Metric("prefill_per_s", "prefill", "tok/s", True, "prompt tokens computed / seconds from queue to first token"),
     Metric("decode_per_s", "decode of one stream", "tok/s", True, "1 / time per token"),
@@ -43,12 +41,12 @@ METRICS = (
     Metric("workbench_share", "workbench's own use", "", None, "processor seconds of this process / seconds × cores"),
     Metric("pss_bytes", "memory (PSS)", "B", False, "proportional set size, summed over the workers"),
     Metric("private_bytes", "private memory", "B", False, "memory no other process shares, summed over the workers"),
-    Metric("switches_per_s", "context switches", "1/s", None, "voluntary and not, of all workers / seconds"),
+    Metric("switches_per_s", "context switches", "1/s", None, "voluntary and involuntary, of all workers / seconds"),
     Metric(
         "sentences_per_s", "embedding", "sent/s", True, "sentences or texts embedded / seconds from submit to the last"
     ),
     Metric(
-        "embedded_per_s", "tokens embedded", "tok/s", True, "tokens of these texts, padding left out / the same seconds"
+        "embedded_per_s", "tokens embedded", "tok/s", True, "tokens of these texts, without padding / the same seconds"
     ),
     Metric("compute_share", "workers computing", "", None, "seconds from texts to vectors / seconds × workers"),
 )

@@ -41,19 +41,21 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("home", "", "folder of everything written; empty: data/ of a checkout, else the user's data folder"),
+    Setting(
+        "home", "", "folder for everything that is written; empty: data/ of a checkout, else the user's data folder"
+    ),
     Setting("history", "", "the history database; empty: history.duckdb in the home folder"),
-    Setting("model", "", "GGUF file opened at the start; empty: the model that ships"),
+    Setting("model", "", "GGUF file opened at start-up; empty: the shipped model"),
     Setting(
         "models",
         "",
-        f"folders whose GGUF files are listed, separated by {os.pathsep} (new ones go into the first); empty: models/ "
-        "in the home folder",
+        f"folders of GGUF files, separated by {os.pathsep} (new files go into the first); empty: models/ in the home "
+        "folder",
         is_many=True,
     ),
     Setting("llama_bench", "", "llama.cpp's llama-bench; empty: the one built here, else the one in PATH"),
-    Setting("recorded_top_k", 256, "candidates kept with each step of a trial", 1, MAX_RECORDED),
-    Setting("shown_top_k", 10, "candidates shown for a token until the person chooses another number", 1, 50),
+    Setting("recorded_top_k", 256, "candidates saved with each step of a trial", 1, MAX_RECORDED),
+    Setting("shown_top_k", 10, "candidates shown for a token by default", 1, 50),
     Setting(
         "prefill_share",
         32,
@@ -61,12 +63,12 @@ SETTINGS = (
         1,
         1 << 16,
     ),
-    Setting("max_queue", 256, "jobs that may wait in one pool before submit refuses more", 1, 1 << 20),
+    Setting("max_queue", 256, "jobs that may wait in one pool before submit rejects more", 1, 1 << 20),
     Setting(
         "access",
         "",
         "who may open the workbench in a browser; empty: the user who started it and root, with a token where users "
-        "cannot be told apart; token: whoever has the token; open: everybody on this machine",
+        "cannot be told apart; token: anyone with the token; open: everyone on this machine",
         choices=("", "token", "open"),
     ),
 )
@@ -170,4 +172,4 @@ def _path(setting: Setting, text: str) -> Path:
         check_utf8(path, ConfigError)
         return path
     except (OSError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"{setting.variable} = {text!r}: must be a path of this machine ({error})") from error
+        raise ConfigError(f"{setting.variable} = {text!r}: must be a valid path ({error})") from error

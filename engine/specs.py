@@ -1,20 +1,13 @@
 """Parameters of sampling, pools and requests: frozen, validated on construction, unknown names rejected."""
 
-import difflib
-import inspect
 import math
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass, fields
-from functools import wraps
-from itertools import islice
-from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
 
 from engine.errors import ConfigError
+from engine.validation import Spec, at_most, is_real, plain_text, whole_number
 
-P = ParamSpec("P")
-T = TypeVar("T")
 Samplers = tuple[str, ...]
 LoadMode = Literal["mmap", "mlock", "none"]
 
@@ -51,141 +44,6 @@ MAX_BREAKER_BYTES = 40
 """llama.cpp truncates longer ones (llama-sampler.cpp, MAX_CHAR_LEN)."""
 
 
-class Refusing(type):
-    """Metaclass that turns an unknown keyword into a ConfigError that suggests the nearest known name."""
-
-    @property
-    def __signature__(cls) -> inspect.Signature:
-        """Signature of the constructor, for help() and editors; `__call__` below would hide it."""
-        signature = inspect.signature(vars(cls)["__init__"])
-        return signature.replace(parameters=list(signature.parameters.values())[1:], return_annotation=cls)
-
-    if not TYPE_CHECKING:  # type checkers read __init__
-
-        def __call__(cls, *args: Any, **options: Any) -> Any:
-            known = list(cls.__signature__.parameters)
-            for name in options:
-                if name not in known:
-                    raise ConfigError(f"{cls.__name__} has no parameter {name!r}; {_hint(name, known)}")
-            return super().__call__(*args, **options)
-
-
-def refusing(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function, as `Refusing` does for classes: an unknown keyword is a ConfigError with a hint."""
-    known = list(inspect.signature(function).parameters)
-
-    @wraps(function)
-    def checked(*args: P.args, **options: P.kwargs) -> T:
-        for name in options:
-            if name not in known:
-                raise ConfigError(f"{function.__name__}() has no parameter {name!r}; {_hint(name, known)}")
-        return function(*args, **options)
-
-    return checked
-
-
-def _hint(name: str, known: Sequence[str]) -> str:
-    """Return a hint for an unknown parameter: where it belongs, else the nearest known name, else all known names."""
-    homes = [spec.goes_into for spec in Spec.__subclasses__() if spec.goes_into and name in spec.__dataclass_fields__]  # type: ignore[attr-defined]
-    if homes:
-        return f"it belongs in {' or in '.join(homes)}"
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"known: {', '.join(one for one in known if one != 'self')}"
-
-
-class Spec(metaclass=Refusing):
-    """Base of the frozen specs. goes_into: where callers pass the spec's parameters, for error messages."""
-
-    goes_into = ""
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Create the spec from plain values; raises ConfigError for unknown names and values out of range."""
-        made: Self = cls(**values)
-        return made
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values by name, only those that differ from the defaults."""
-        return {
-            field.name: getattr(self, field.name)
-            for field in fields(self)  # type: ignore[arg-type]
-            if getattr(self, field.name) != field.default
-        }
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
-
-    def _whole(self, name: str, low: int, high: int) -> None:
-        value = getattr(self, name)
-        whole = whole_number(value)
-        if whole is None or not low <= whole <= high:
-            raise ConfigError(f"{name} = {value!r}: must be a whole number from {low:,} to {high:,}")
-        self._set(name, whole)
-
-    def _real(self, name: str, low: float, high: float = math.inf) -> None:
-        value = getattr(self, name)
-        if not is_real(value) or not low <= value <= high:
-            top = "upwards" if high == math.inf else f"to {high:g}"
-            raise ConfigError(f"{name} = {value!r}: must be a number from {low:g} {top}")
-        if not isinstance(value, int):
-            self._set(name, float(value))
-
-    def _one_of(self, name: str, allowed: tuple[Any, ...]) -> None:
-        value = getattr(self, name)
-        for known in allowed:
-            if isinstance(value, type(known)) and value == known:
-                self._set(name, known)
-                return
-        raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(map(str, allowed))}")
-
-    def _texts(self, name: str, most: int, most_characters: int) -> None:
-        value = getattr(self, name)
-        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-            raise ConfigError(f"{name} = {value!r}: must be several texts")
-        texts = _at_most(most, f"{name}: {{}} texts", value)
-        self._set(name, tuple(plain_text(name, text, most_characters) for text in texts))
-
-
-def whole_number(value: object) -> int | None:
-    """Convert an integer of any type to int; return None for anything else, also for True and False."""
-    try:
-        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-
-
-def is_real(value: object) -> bool:
-    """Return True for real numbers of any type, but not for True and False."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _at_most(most: int, what: str, given: Iterable[Any]) -> list[Any]:
-    """Return all given items as a list. Raises ConfigError for more than `most`, without reading the rest."""
-    taken = list(islice(given, most + 1))
-    if len(taken) > most:
-        number = f"{len(given):,}" if isinstance(given, Sized) else f"more than {most:,}"
-        raise ConfigError(f"{what.format(number)}; at most {most:,} are allowed: leave some out")
-    return taken
-
-
-def plain_text(name: str, text: object, most_characters: int | None = None) -> str:
-    """Return `text` as a plain str.
-
-    Raises ConfigError where it is not text, is too long, or cannot be encoded as UTF-8 (half of a surrogate pair).
-    """
-    if not isinstance(text, str):
-        raise ConfigError(f"{name} = {text!r}: must be text")
-    if most_characters is not None and len(text) > most_characters:
-        raise ConfigError(f"{name}: {len(text):,} characters; at most {most_characters:,} are allowed: shorten it")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigError(
-            f"{name}: character {error.start + 1:,} is half of a surrogate pair and no text; take it out"
-        ) from error
-    return str(text)
-
-
 def given_prompt(prompt: str | Sequence[int]) -> str | list[int]:
     """Return a prompt as plain text or a list of ids. Raises ConfigError for anything else."""
     if isinstance(prompt, str):
@@ -193,10 +51,10 @@ def given_prompt(prompt: str | Sequence[int]) -> str | list[int]:
     if isinstance(prompt, bytes | bytearray) or not isinstance(prompt, Iterable):
         raise ConfigError(f"prompt = {prompt!r}: must be text or token ids")
     ids = []
-    for place, given in enumerate(_at_most(MAX_PROMPT_IDS, "prompt: {} ids", prompt), 1):
+    for place, given in enumerate(at_most(MAX_PROMPT_IDS, "prompt: {} ids", prompt), 1):
         token = whole_number(given)
         if token is None or not 0 <= token <= MAX_ID:
-            raise ConfigError(f"prompt: {given!r}, number {place:,} of its ids, is no token id")
+            raise ConfigError(f"prompt: {given!r}, number {place:,} of its ids, is not a token id")
         ids.append(token)
     return ids
 
@@ -269,7 +127,7 @@ class Sampling(Spec):
         self._set("grammar", plain_text("grammar", self.grammar, MAX_GRAMMAR_CHARACTERS))
         self._set("json_schema", plain_text("json_schema", self.json_schema, MAX_SCHEMA_CHARACTERS))
         if "\0" in self.grammar:
-            raise ConfigError("grammar: holds a zero byte, where llama.cpp would end it; take it out")
+            raise ConfigError("grammar: contains a zero byte, at which llama.cpp would end it: remove it")
         if self.grammar and self.json_schema:
             raise ConfigError("grammar and json_schema are both given: give only one")
         if self.seed is not None:
@@ -280,14 +138,14 @@ class Sampling(Spec):
             if name not in DEFAULT_SAMPLERS:
                 raise ConfigError(f"samplers: unknown stage {name!r}; known: {', '.join(DEFAULT_SAMPLERS)}")
         if len(set(self.samplers)) != len(self.samplers):
-            raise ConfigError("samplers: a stage is named twice")
+            raise ConfigError("samplers: a stage is listed twice")
 
 
 def _pairs(given: object) -> list[Any]:
     """Return the items of a mapping, or the given pairs."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise ConfigError(f"logit_bias = {given!r}: must map token ids to numbers")
-    return _at_most(MAX_BIASES, "logit_bias: {} entries", given.items() if isinstance(given, Mapping) else given)
+    return at_most(MAX_BIASES, "logit_bias: {} entries", given.items() if isinstance(given, Mapping) else given)
 
 
 def _biases(given: object) -> tuple[tuple[int, float], ...]:
@@ -312,6 +170,25 @@ def _bias(given: Any) -> tuple[int, float]:
     )
 
 
+class PoolOptions(TypedDict, total=False):
+    """The parameters of PoolSpec, as keywords of Pool."""
+
+    instances: int
+    threads: int | None
+    threads_batch: int | None
+    parallel: int
+    n_ctx: int
+    n_batch: int | None
+    n_ubatch: int | None
+    share_weights: bool
+    pin: bool
+    flash_attn: bool | None
+    type_k: str
+    type_v: str
+    n_gpu_layers: int
+    load: LoadMode
+
+
 @dataclass(frozen=True, kw_only=True)
 class PoolSpec(Spec):
     """Parameters of a pool: one model in `instances` processes of `parallel` sequences; n_ctx is tokens per sequence.
@@ -324,6 +201,7 @@ class PoolSpec(Spec):
     """
 
     goes_into = "Pool(...)"
+    options = PoolOptions
 
     instances: int = 1
     threads: int | None = None
@@ -376,6 +254,16 @@ class PoolSpec(Spec):
         return max(self.n_batch or max(self.resolved_n_ubatch, min(2048, self.padded_n_ctx)), self.parallel)
 
 
+class RequestOptions(TypedDict, total=False):
+    """The parameters of Request that any prompt can have, as keywords of `submit`, `map` and `complete`."""
+
+    max_tokens: int
+    top_k: int
+    stop: str | Sequence[str]
+    prompt_logprobs: bool
+    reuse_prefix: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request(Spec):
     """Parameters of one job, as passed to `Pool.submit`, except the prompt.
@@ -386,6 +274,7 @@ class Request(Spec):
     """
 
     goes_into = "submit, map and complete themselves"
+    options = RequestOptions
 
     max_tokens: int = 128
     top_k: int = 0

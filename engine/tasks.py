@@ -144,7 +144,7 @@ class Task(Generic[T]):
     def result(self, timeout: float | None = None) -> T:
         """Wait for the result; raises `error`, and JobTimeout where the task has not ended after `timeout` seconds."""
         if not self._over.wait(timeout):
-            raise JobTimeout(f"{self.name} was not done within {timeout:g} s; it goes on.")
+            raise JobTimeout(f"{self.name} did not finish within {timeout:g} s; it continues.")
         if self.error is not None:
             raise self.error.bare()
         return self._results[0]
@@ -172,7 +172,7 @@ class Task(Generic[T]):
             self.error = error.bare()
         except Exception as defect:
             _log.exception("%s failed", self.name)
-            self.error = EngineError(f"{self.name} failed, through a defect of this program: {defect!r}")
+            self.error = EngineError(f"{self.name} failed because of a defect in this program: {defect!r}")
         finally:
             self._end()
 
@@ -239,7 +239,7 @@ class Task(Generic[T]):
         with self._lock:
             work, self._work = self._work, None  # its closure may be large
             if work is None:
-                raise ConfigError(f"{self.name} was begun already, and is done once.")
+                raise ConfigError(f"{self.name} has already been started, and runs only once.")
             self._state, self._began = "running", self._clock()
             return work
 
@@ -249,7 +249,7 @@ class Task(Generic[T]):
                 self._state, self._share = "done", 1.0
             else:
                 self._state = "stopped" if self._stopping.is_set() else "failed"
-                self.error = self.error or EngineError(f"{self.name} was broken off.")
+                self.error = self.error or EngineError(f"{self.name} was interrupted.")
             self._look = self._kill = None
             self._over.set()
 
@@ -267,7 +267,7 @@ class Task(Generic[T]):
             try:
                 kill()
             except Exception:
-                _log.exception("%s could not be stopped at once", self.name)
+                _log.exception("%s could not be stopped", self.name)
 
         threading.Thread(target=call, name=f"logitbench: stop {self.name}", daemon=True).start()
 
@@ -302,7 +302,7 @@ class TaskRunner(Generic[K]):
             running = self.running
             if running is not None:
                 raise ConfigError(
-                    f"{running.name} is not done yet, and one is done at a time. Wait for it, or stop it."
+                    f"{running.name} is still running, and only one runs at a time. Wait for it, or stop it."
                 )
             before, held = self._last, acquire()
             try:

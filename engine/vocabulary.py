@@ -109,7 +109,7 @@ class VocabularyPart(Vocabulary):
 def whole(vocabulary: Vocabulary) -> Vocabulary:
     """Return the vocabulary if it is complete and can be stored. Raises ConfigError for a part of one."""
     if isinstance(vocabulary, VocabularyPart):
-        raise ConfigError("A completion that was pickled has only its own tokens, so it cannot be kept. Run it again.")
+        raise ConfigError("A pickled completion contains only its own tokens, so it cannot be saved. Run it again.")
     return vocabulary
 
 

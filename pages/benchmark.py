@@ -29,8 +29,8 @@ elif running is not None and running.run_id == run.id:
 else:
     if bench.bench.is_only_in_memory(run.id):
         notice(
-            "This run is not in the history. It is kept once the history works again; until then it is gone when the "
-            "workbench closes: export it."
+            "This run is in memory only and is saved once the history works again. Export it: it is lost if the "
+            "workbench closes before then."
         )
     run_view.show(bench, run, plan_editor.fill)
 run_list.show(bench, question, run)

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import streamlit as st
 
 from engine.errors import EngineError
+from engine.history import TrialLabel
 from engine.units import counted, duration, significant
-from engine.workbench import RECORDED, Workbench, current
+from engine.workbench import Workbench, current
 from engine.workbench.trials import Trial, perplexity
 from pages.parts import chat_editor, prompt_state, recent, sampling_editor, snippets
 from pages.parts.notice import notice
@@ -31,14 +32,14 @@ class Further(NamedTuple):
 
 def editor(bench: Workbench) -> None:
     """Draw the prompt, or the messages of a chat if the model has a chat template."""
-    pool = bench.model.pool
-    if pool is not None and pool.chat_template:
+    engine = bench.model.engine
+    if engine is not None and engine.capabilities.has_chat_template:
         st.segmented_control(
             "Mode", (prompt_state.COMPLETION, prompt_state.CHAT), key=prompt_state.MODE, required=True,
             label_visibility="collapsed", persist_state="session",
         )  # fmt: skip
     if st.session_state.get(prompt_state.MODE) == prompt_state.CHAT:
-        chat_editor.show(pool)
+        chat_editor.show(engine)
     else:
         st.text_area(
             "Prompt", key=prompt_state.PROMPT, height=96, label_visibility="collapsed", placeholder="Write a prompt",
@@ -57,7 +58,7 @@ def parameters(bench: Workbench) -> None:
 
 def buttons(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     """Draw Run or Stop, and the actions that continue from the trial on the screen."""
-    is_ready = bench.model.pool is not None
+    is_ready = bench.model.engine is not None
     is_edited = trial is not None and prompt_state.is_edited(trial)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if is_running:
@@ -73,7 +74,7 @@ def buttons(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
                 disabled=not is_ready or one.action is None, on_click=prompt_state.act, args=(one.action,),
             )  # fmt: skip
     if not (is_ready or bench.model.is_loading or bench.load_order.running is not None):
-        st.caption("No model is loaded, so nothing can be run: choose one in the sidebar, under Model.")
+        st.caption("No model is loaded. Choose one in the sidebar, under Model.")
     elif is_edited:
         st.caption("Edited since this run.")
 
@@ -85,11 +86,11 @@ def _further(bench: Workbench, trial: Trial | None, is_running: bool) -> tuple[F
     generated = ended if ended is not None and ended.draft.request.max_tokens > 0 else None
     return (
         Further(
-            "Step", "skip_next", "One token more",
+            "Step", "skip_next", "Generate one more token",
             None if is_running else lambda: bench.step(prompt_state.draft(), prompt_state.unless_edited(going_on)),
         ),
         Further(
-            f"Continue +{MORE_TOKENS}", "fast_forward", "Go on from these tokens, with the same parameters and seed",
+            f"Continue +{MORE_TOKENS}", "fast_forward", "Continue from these tokens with the same parameters and seed",
             partial(bench.continue_trial, going_on, MORE_TOKENS) if going_on is not None else None,
         ),
         Further(
@@ -97,7 +98,7 @@ def _further(bench: Workbench, trial: Trial | None, is_running: bool) -> tuple[F
             partial(bench.regenerate, generated) if generated is not None else None,
         ),
         Further(
-            "Score only", "ink_highlighter", "The probabilities of the text itself; nothing is generated",
+            "Score only", "ink_highlighter", "Only the probabilities of the prompt's own tokens; nothing is generated",
             None if is_running else lambda: bench.score(prompt_state.draft()),
         ),
     )  # fmt: skip
@@ -109,8 +110,8 @@ def failures(bench: Workbench) -> None:
         if error is not None:
             notice(error)
     if bench.history_error is not None:
-        then = "are not kept" if bench.history is None else "are kept once the history works again"
-        st.caption(f"Trials run all the same and {then}; download what must not be lost.")
+        then = "but are not saved" if bench.history is None else "and are saved once the history works again"
+        st.caption(f"Trials still run, {then}. Download what you need.")
 
 
 def measuring(bench: Workbench) -> None:
@@ -119,17 +120,17 @@ def measuring(bench: Workbench) -> None:
     if running is not None:
         left_s = running.progress.turn_left_s
         when = "" if left_s is None else f", in about {duration(left_s)}"
-        st.caption(f"A benchmark is measuring. What you run here starts after its current sample{when}.")
+        st.caption(f"A benchmark is running. Trials from this page start after its current sample{when}.")
 
 
 def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     """Draw the strip with its inspector, and the facts and actions of the trial."""
-    if trial is not None and trial.label == RECORDED:
+    if trial is not None and trial.label == TrialLabel.RECORDED:
         st.caption(f"Sample recorded with {plain(trial.model.name)}. Press Run to generate yours.")
     is_past = trial is not None and trial.error is not None and prompt_state.is_edited(trial)
     token_strip(
         trial.id if trial and not is_past else None, key="lab_strip", k=bench.settings.shown_top_k,
-        pins_last=trial is not None and trial.label == "step",
+        pins_last=trial is not None and trial.label == TrialLabel.STEP,
     )  # fmt: skip
     if trial is not None and is_running:
         _await_end(trial)
@@ -151,7 +152,7 @@ def _after(bench: Workbench, trial: Trial) -> None:
 
 def _facts(trial: Trial) -> list[str]:
     prompt = perplexity(trial.prompt_steps)
-    return [f"perplexity of the prompt {prompt:,.1f}"] if prompt is not None else []
+    return [f"prompt perplexity {prompt:,.1f}"] if prompt is not None else []
 
 
 @st.fragment(run_every=AWAIT_S)
@@ -164,19 +165,19 @@ def _await_end(trial: Trial) -> None:
 def _moved(bench: Workbench, trial: Trial) -> None:
     """Show by how much reuse or other sequences shifted the probabilities, measured on request."""
     is_exposed = trial.timings.num_cached > 0 or trial.has_neighbours
-    if not (is_exposed and trial.draft.request.reuse_prefix and len(trial.steps) and bench.model.pool):
+    if not (is_exposed and trial.draft.request.reuse_prefix and len(trial.steps) and bench.model.engine):
         return
     measured_id, shift = st.session_state.get(SHIFT, (None, None))
     if measured_id == trial.id:
         st.caption(
-            f"computed anew in one pass, log-probabilities differ by up to {significant(shift.largest)} nats "
+            f"recomputed in one pass, logprobs differ by up to {significant(shift.largest)} nats "
             f"(99 % of {counted(shift.num_tokens, 'token')}: under {significant(shift.p99)})",
             width="content",
         )
         return
-    why = "part of the prompt was reused" if trial.timings.num_cached else "other trials ran beside it"
-    st.caption(f"{why}, which moves logits a little", width="content")
-    st.button("Measure by how much", type="tertiary", key="lab_measure", on_click=_measure, args=(bench, trial))
+    why = "part of the prompt was reused" if trial.timings.num_cached else "other trials ran at the same time"
+    st.caption(f"{why}, which shifts the logits slightly", width="content")
+    st.button("Measure the shift", type="tertiary", key="lab_measure", on_click=_measure, args=(bench, trial))
 
 
 def _measure(bench: Workbench, trial: Trial) -> None:
@@ -188,11 +189,11 @@ def _measure(bench: Workbench, trial: Trial) -> None:
 
 def _copy(bench: Workbench, trial: Trial | None) -> None:
     """Draw the programs for the editor's draft, with the seed that was used if that is on the screen."""
-    pool = bench.model.pool
-    if pool is None:
+    engine = bench.model.engine
+    if engine is None:
         return
     try:
-        snippets.copy_button(prompt_state.as_shown(trial), pool.model, pool.spec)
+        snippets.copy_button(prompt_state.as_shown(trial), engine.model, engine.spec)
     except EngineError:
         st.caption("Fix the highlighted setting to copy this as code.", width="content")
 

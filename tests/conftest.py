@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from engine.bench.measurement.embedding import open_embedding_target
-from engine.bench.measurement.target import open_pool_target
+from engine.bench.measurement.target import open_engine_target
 from engine.bench.running import strategies
 from engine.embedding.agreement import SAME
 from engine.embedding.choice import BackendSpeed, Measurement, keep_measurement
@@ -55,7 +55,7 @@ def short_samples() -> Iterator[None]:
     """Runs take short samples, and none again: other tests beside this one make the machine's speed change."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(strategies, "ALLOWED_DRIFT", math.inf)
-        for open_one in (open_pool_target, open_embedding_target):
+        for open_one in (open_engine_target, open_embedding_target):
             defaults = open_one.__kwdefaults__
             assert defaults is not None
             patch.setitem(defaults, "sample_s", SHORT_SAMPLE_S)

@@ -19,8 +19,8 @@ _FORWARDED = (b"forwarded", b"x-forwarded-for")
 
 OTHER_USER = Refusal(
     403,
-    "Refused: this workbench belongs to another user of this machine. Who started it can let others in with the "
-    "setting LOGITBENCH_ACCESS=token.",
+    "Refused: this workbench belongs to another user of this machine. The user who started it can allow others with "
+    "the setting LOGITBENCH_ACCESS=token.",
 )
 
 
@@ -50,14 +50,14 @@ class Access:
         try:
             own = self._token.cookie()
         except OSError as error:
-            return Refusal(403, f"Refused: the file {self._token.path} with the access token cannot be used ({error}).")
+            return Refusal(403, f"Refused: the access token file {self._token.path} cannot be used ({error}).")
         if any(hmac.compare_digest(given.encode(), own.encode()) for given in _cookies(scope)):
             return None
         return Refusal(
             403,
-            "Refused: who asks could not be told, so the access token is needed. Open the address that the workbench "
-            f"printed at its start, or add ?{TOKEN}=… to this one; the token is in the file {self._token.path.name} of "
-            "the workbench's home folder.",
+            "Refused: your user could not be determined, so the access token is required. Open the address that the "
+            f"workbench printed at start-up, or add ?{TOKEN}=… to this one; the token is in the file "
+            f"{self._token.path.name} in the workbench's home folder.",
         )
 
     def exchange(self, scope: Scope) -> Exchange | None:
@@ -92,7 +92,7 @@ class Access:
         try:
             token = self._token.text()
         except OSError as error:
-            return f"The workbench cannot be opened: the file {self._token.path} with its token is unusable ({error})."
+            return f"The workbench cannot be opened: its token file {self._token.path} is unusable ({error})."
         if is_seen:
             return f"The workbench opens at {address}?{TOKEN}={token}"
         return f"The workbench opens at {address}?{TOKEN}=…; the token is in the file {self._token.path}"

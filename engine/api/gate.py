@@ -85,7 +85,7 @@ async def _refuse(send: Send, refusal: Refusal) -> None:
 
 async def _go_on(send: Send, exchange: Exchange) -> None:
     headers = ((b"location", exchange.location.encode()), (b"set-cookie", exchange.cookie.encode()))
-    await _respond(send, 303, "The token was right; the page follows.", headers)
+    await _respond(send, 303, "The token is valid; redirecting to the page.", headers)
 
 
 async def _respond(send: Send, status: int, text: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:

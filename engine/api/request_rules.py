@@ -21,11 +21,11 @@ class Refusal(NamedTuple):
 
 
 FOREIGN_HOST = Refusal(
-    400, "Refused: this workbench answers to 127.0.0.1, localhost and [::1] alone. Open it at one of these."
+    400, "Refused: this workbench answers only at 127.0.0.1, localhost and [::1]. Open it at one of these."
 )
 FOREIGN_ORIGIN = Refusal(403, "Refused: this request was not sent by a page of this workbench.")
 FOREIGN_SITE = Refusal(
-    403, "Refused: a page of another site asked for this. Open the workbench itself and go on from there."
+    403, "Refused: a page of another site sent this request. Open the workbench itself and continue there."
 )
 
 

@@ -13,18 +13,18 @@ from engine.errors import ConfigError
 from engine.specs import MAX_PROMPT_CHARACTERS, MAX_SCHEMA_CHARACTERS, PoolSpec, Request, Sampling
 
 MEASURING = {
-    "bench": "measure settings of a model against each other",
-    "tune": "find the fastest settings here",
-    "reconcile": "how far these figures are from llama-bench's",
-    "limits": "what this machine's memory and cores can give",
+    "bench": "compare the speed of a model's settings",
+    "tune": "find the fastest settings for this machine",
+    "reconcile": "compare the figures with llama-bench's",
+    "limits": "measure what this machine's memory and cores can do",
 }
 """Commands whose arguments engine.commands.bench_arguments parses."""
 
 OTHERS = {
-    "cost": "what a job would cost on machines for rent",
-    "embed": "texts of a file as vectors",
-    "history": "list, show, export and import what was kept",
-    "models": "find, inspect, fetch, check and quantise models",
+    "cost": "estimate what a job costs on rented machines",
+    "embed": "embed the texts of a file",
+    "history": "list, show, export and import saved runs and trials",
+    "models": "find, inspect, download, check and quantise models",
 }
 """Commands that parse their own arguments, each in the module of engine.commands with its name."""
 
@@ -35,25 +35,25 @@ SAMPLING_HELP = {
     "min_p": "drop candidates below this share of the best one's probability; 0: none",
     "typical_p": "keep candidates of typical surprise up to this mass; 1: all",
     "top_n_sigma": "keep candidates within N standard deviations of the best logit; -1: all",
-    "xtc_probability": "how often all but the least of the probable candidates are dropped; 0: never",
-    "xtc_threshold": "what counts as probable for that",
-    "repeat_penalty": "divide the logits of tokens seen lately; 1: no penalty",
-    "frequency_penalty": "subtract this for each time a token was seen lately",
-    "presence_penalty": "subtract this once from tokens seen lately",
-    "penalty_last_n": "tokens that count as lately; -1: the whole context",
+    "xtc_probability": "probability of dropping all but the least probable candidate above the threshold; 0: never",
+    "xtc_threshold": "minimum probability of a candidate that XTC may drop",
+    "repeat_penalty": "divide the logits of recent tokens; 1: no penalty",
+    "frequency_penalty": "subtract this for each recent occurrence of a token",
+    "presence_penalty": "subtract this once from recent tokens",
+    "penalty_last_n": "tokens that count as recent; -1: the whole context",
     "dry_multiplier": "strength of the penalty on repeated sequences; 0: off",
     "dry_base": "growth of that penalty with the length of the repetition",
-    "dry_allowed_length": "longest repetition that is free",
+    "dry_allowed_length": "longest repetition without a penalty",
     "dry_penalty_last_n": "tokens searched for repetitions; -1: the whole context",
     "dry_sequence_breakers": "strings that end a repetition",
-    "mirostat": "1 or 2 steers to a constant surprise instead; 0: off",
-    "mirostat_tau": "that surprise, bits",
-    "mirostat_eta": "how fast it is reached",
+    "mirostat": "1 or 2: keep the surprise constant instead; 0: off",
+    "mirostat_tau": "target surprise, bits",
+    "mirostat_eta": "learning rate",
     "logit_bias": "add VALUE to the logit of a token id, -inf bans it; may be given several times",
     "grammar": "GBNF that the text must follow, or @FILE",
     "json_schema": "JSON schema that the text must follow, or @FILE",
-    "seed": "of the draws; left out: a random one, reported",
-    "samplers": "the stages in their order",
+    "seed": "random seed (default: a random one, reported)",
+    "samplers": "sampler stages, in order",
 }
 _META = {
     "logit_bias": "ID=VALUE",
@@ -104,44 +104,50 @@ def parse(words: Sequence[str] | None) -> Arguments:
 def _parser() -> argparse.ArgumentParser:
     whole = Parser(
         prog="python -m engine",
-        description="Logitbench without a screen. Each command has its own --help.",
+        description="Logitbench on the command line. Each command has its own --help.",
     )
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
     # Abbreviated flags are rejected, so that a new flag cannot break scripts.
     parser = commands.add_parser("generate", help="complete a prompt", allow_abbrev=False)
     for name, does in {**MEASURING, **OTHERS}.items():
         commands.add_parser(name, help=does)  # listed for the help only, parsed elsewhere
-    parser.add_argument("--prompt", required=True, help="text to complete; - reads standard input, as it is")
-    parser.add_argument("--model", default="", help="GGUF file; left out: LOGITBENCH_MODEL, else the one that ships")
+    parser.add_argument("--prompt", required=True, help="text to complete; -: read standard input")
+    parser.add_argument("--model", default="", help="GGUF file (default: LOGITBENCH_MODEL, else the shipped model)")
     _add_request(parser)
     _add_sampling(parser.add_argument_group("sampling", "The defaults are llama.cpp's."))
     pool = parser.add_argument_group("machine")
     pool.add_argument("--n-ctx", type=int, metavar="N", help=f"tokens of the context (default: {PoolSpec.n_ctx})")
     pool.add_argument(
-        "--threads", type=int, metavar="N", help="default: as many as are fastest, up to the cores this process may use"
+        "--threads", type=int, metavar="N", help="default: the fastest number, up to the cores this process may use"
     )
-    pool.add_argument("--instances", type=int, metavar="N", help="processes with the model")
+    pool.add_argument("--instances", type=int, metavar="N", help="worker processes")
     return whole
 
 
 def _add_request(parser: argparse.ArgumentParser) -> None:
-    asked = parser.add_argument_group("what is asked")
-    asked.add_argument("--max-tokens", type=int, metavar="N", help=f"default: {Request.max_tokens}; 0 only scores")
+    asked = parser.add_argument_group("request")
+    asked.add_argument(
+        "--max-tokens", type=int, metavar="N", help=f"default: {Request.max_tokens}; 0: only score the prompt"
+    )
     asked.add_argument("--top-k", type=int, metavar="K", help="candidates to record with each token (default: 0, none)")
     asked.add_argument(
         "--stop", action="append", metavar="TEXT", help="end before this text; may be given several times"
     )
     asked.add_argument(
-        "--prompt-logprobs", action="store_true", default=None, help="figures for the prompt's tokens too"
+        "--prompt-logprobs", action="store_true", default=None, help="also report logprobs of the prompt's tokens"
     )
     asked.add_argument(
-        "--no-reuse-prefix", dest="reuse_prefix", action="store_false", default=None, help="compute the whole prompt"
+        "--no-reuse-prefix",
+        dest="reuse_prefix",
+        action="store_false",
+        default=None,
+        help="compute the whole prompt, without prefix reuse",
     )
-    shown = parser.add_argument_group("what is shown and kept").add_mutually_exclusive_group()
+    shown = parser.add_argument_group("output").add_mutually_exclusive_group()
     shown.add_argument("--json", action="store_true", help="print the whole completion with its steps as JSON")
-    shown.add_argument("--stream", action="store_true", help="print the text as it comes")
+    shown.add_argument("--stream", action="store_true", help="print the text as it is generated")
     parser.add_argument(
-        "--keep", action=argparse.BooleanOptionalAction, default=True, help="keep the trial in the history"
+        "--keep", action=argparse.BooleanOptionalAction, default=True, help="save the trial in the history"
     )
 
 
@@ -202,9 +208,9 @@ def check_writable(path: Path) -> None:
     """Raise ConfigError where no file can be written at this path; called before the output is computed."""
     folder = path.parent
     if not folder.is_dir():
-        raise ConfigError(f"--out {path}: there is no folder {folder}; make it, or choose another")
+        raise ConfigError(f"--out {path}: the folder {folder} does not exist; create it or choose another")
     if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-        raise ConfigError(f"--out {path}: cannot be written; choose another place")
+        raise ConfigError(f"--out {path}: cannot be written; choose another path")
 
 
 def _bias(given: str) -> tuple[int, float]:

@@ -8,11 +8,9 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
-from engine.bench.analysis.limits import Limits, measure_limits
 from engine.bench.analysis.summary import CellSummary, summarise
 from engine.bench.analysis.wording import plain_verdict
 from engine.bench.baselines.llama_bench_program import build_llama_bench, find_llama_bench
-from engine.bench.measurement.machine import fingerprint, fingerprint_hash
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import preview
 from engine.bench.running.session import Session
@@ -22,6 +20,8 @@ from engine.commands.progress_line import ProgressLine
 from engine.errors import ConfigError, HistoryError, HistoryLocked
 from engine.history import INBOX, History, open_to_read, write_inbox, write_run
 from engine.jsonable import figure
+from engine.machine.fingerprint import fingerprint, fingerprint_hash
+from engine.machine.limits import Limits, measure_limits
 from engine.private_files import persons_umask
 from engine.runs import RunRecord
 from engine.settings import Settings
@@ -89,7 +89,7 @@ def measure(
     settings = Settings.from_environment()
     with ExitStack() as closing:
         history = _history(settings, closing)
-        keeper = HistoryKeeper(history, lambda error: print(f"not kept: {error}", file=sys.stderr))
+        keeper = HistoryKeeper(history, lambda error: print(f"not saved: {error}", file=sys.stderr))
         session = Session(plan, keeper, before=before)
         is_interrupted = _watched(session)
         done = session.record
@@ -101,7 +101,7 @@ def measure(
         with persons_umask():
             write_run(given.out, done)
     if is_interrupted:
-        print(f"Stopped; go on with: python -m engine bench resume {done.id}", file=sys.stderr)
+        print(f"Stopped; resume with: python -m engine bench resume {done.id}", file=sys.stderr)
         raise KeyboardInterrupt
 
 
@@ -128,8 +128,8 @@ def show_limits(given: words_of.LimitsArguments) -> None:
         print_json(limits.to_dict())
         return
     for num, rate in limits.bandwidth:
-        print(f"reads {rate / 1e9:6.1f} GB/s with {num} thread{'s' if num > 1 else ''}")
-    print(f"multiplies {limits.flops / 1e9:,.0f} GFLOP/s (32 bits)")
+        print(f"memory read {rate / 1e9:6.1f} GB/s with {num} thread{'s' if num > 1 else ''}")
+    print(f"matrix multiply {limits.flops / 1e9:,.0f} GFLOP/s (32-bit)")
     print(f"last-level cache {quantity(limits.cache_bytes, 'B')}")
 
 
@@ -140,7 +140,7 @@ def _history(settings: Settings, closing: ExitStack) -> History | None:
     except HistoryLocked:
         return None
     except HistoryError as error:
-        print(f"not kept: {error}", file=sys.stderr)
+        print(f"not saved: {error}", file=sys.stderr)
         return None
 
 

@@ -25,7 +25,7 @@ SAMPLES = "samples"
 _METAVARS = {"layout": "I×T", "whole": "N", "real": "X", "switch": "on|off", "choice": "NAME", "path": "PATH"}
 EMBEDDING: Question = "embedding"
 _EMBEDDING_ONLY = tuple(axis for axis in EMBEDDING_AXES if axis.name not in {each.name for each in AXES})
-_INSTANCES = Axis("instances", "Processes", "{}", "processes with the model")
+_INSTANCES = Axis("instances", "Processes", "{}", "worker processes")
 _THREADS = Axis("threads", "Threads", "{}", "threads of each process")
 
 Given = dict[str, Any]
@@ -81,11 +81,11 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     bench = commands.add_parser("bench", help="measure how fast a model runs", allow_abbrev=False)
     bench.set_defaults(read=_bench)
     source = bench.add_mutually_exclusive_group()
-    source.add_argument("--plan", metavar="FILE", help="plan as JSON; flags beside it go before what it says")
-    source.add_argument("--preset", choices=PRESETS, help="left out, and without axes: quick")
+    source.add_argument("--plan", metavar="FILE", help="plan as JSON; flags override its values")
+    source.add_argument("--preset", choices=PRESETS, help="default, without axes: quick")
     _add_plan(bench)
     _add_embedding(bench)
-    resume = bench.add_subparsers(metavar="resume").add_parser("resume", help="go on with a run", allow_abbrev=False)
+    resume = bench.add_subparsers(metavar="resume").add_parser("resume", help="resume a run", allow_abbrev=False)
     resume.set_defaults(read=_resume)
     resume.add_argument("run", metavar="RUN", help="id of a stopped or interrupted run")
     _add_output(resume)
@@ -93,20 +93,22 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     tune = commands.add_parser("tune", help="find the best settings for a model", allow_abbrev=False)
     tune.set_defaults(read=_tune)
     tune.add_argument("--goal", choices=GOALS, default=Plan.goal, help=f"default: {Plan.goal}")
-    tune.add_argument("--budget", type=float, default=Plan.budget_s, metavar="S", help="seconds that it may take")
+    tune.add_argument("--budget", type=float, default=Plan.budget_s, metavar="S", help="time limit, seconds")
     tune.add_argument(
-        "--may-change-answers", action="store_true", help="also try what changes the answers, such as smaller keys"
+        "--may-change-answers",
+        action="store_true",
+        help="also try settings that change the answers, such as smaller KV cache types",
     )
     _add_plan(tune)
 
-    reconcile = commands.add_parser("reconcile", help="where the time of a token goes", allow_abbrev=False)
+    reconcile = commands.add_parser("reconcile", help="show where the time per token goes", allow_abbrev=False)
     reconcile.set_defaults(read=_reconcile)
-    reconcile.add_argument("--build-llama-bench", action="store_true", help="build it first where there is none")
+    reconcile.add_argument("--build-llama-bench", action="store_true", help="build llama-bench first if it is missing")
     _add_plan(reconcile)
 
-    limits = commands.add_parser("limits", help="what this machine can do at most", allow_abbrev=False)
+    limits = commands.add_parser("limits", help="measure what this machine can do at most", allow_abbrev=False)
     limits.set_defaults(read=_limits)
-    limits.add_argument("--again", action="store_true", help="measure, even where it was measured before")
+    limits.add_argument("--again", action="store_true", help="measure again")
     limits.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -119,21 +121,27 @@ def read(given: argparse.Namespace) -> BenchCommand:
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of all commands that run a plan."""
-    parser.add_argument("--name", help="of the run")
-    parser.add_argument("--rounds", type=int, metavar="N", help=f"samples a configuration (default: {Plan.rounds})")
-    parser.add_argument("--seed", type=int, metavar="N", help="of the order and of the tokens asked")
-    parser.add_argument("--timeout", type=float, metavar="S", help="seconds that one sample may take")
-    parser.add_argument("--prompts", metavar="FILE", help=f"ask these texts; {SAMPLES}: those that ship")
-    parser.add_argument("--cold", action="store_true", help="also load each model with its file out of the page cache")
-    parser.add_argument("--compare-answers", action="store_true", help="also compare what the configurations answer")
-    parser.add_argument("--dry-run", action="store_true", help="print what the plan would take, and measure nothing")
+    parser.add_argument("--name", help="name of the run")
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"samples per configuration (default: {Plan.rounds})")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the order and of the prompts' tokens")
+    parser.add_argument("--timeout", type=float, metavar="S", help="time limit of one sample, seconds")
+    parser.add_argument("--prompts", metavar="FILE", help=f"use these prompts; {SAMPLES}: the shipped ones")
+    parser.add_argument(
+        "--cold", action="store_true", help="also time each model's load with its file evicted from the page cache"
+    )
+    parser.add_argument("--compare-answers", action="store_true", help="also compare the configurations' answers")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the plan's estimated time and memory, and measure nothing"
+    )
     _add_output(parser)
     axes = parser.add_argument_group(
         "axes",
-        "Values with commas between them; numbers also as ranges: 1-4, 1-7+2, 1-8*2. Every combination is measured.",
+        "Comma-separated values; numbers also as ranges: 1-4, 1-7+2, 1-8*2. Every combination is measured.",
     )
-    axes.add_argument("--instances", "--workers", metavar="N", help="processes, with --threads instead of --layout")
-    axes.add_argument("--threads", metavar="N", help="of each process; auto, llama-cpp-default or numbers")
+    axes.add_argument(
+        "--instances", "--workers", metavar="N", help="worker processes; with --threads, instead of --layout"
+    )
+    axes.add_argument("--threads", metavar="N", help="threads of each process; auto, llama-cpp-default or numbers")
     for axis in AXES:
         again = "; may be given several times" if axis.kind == "path" else ""
         options: Given = {"action": "append"} if axis.kind == "path" else {}
@@ -144,22 +152,22 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
 
 def _add_embedding(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that apply only to embedding benchmarks."""
-    group = parser.add_argument_group("embedding", "With --embed; --layout, --model and --prompts hold there too.")
-    group.add_argument("--embed", action="store_true", help="measure how fast texts become vectors, and how good ones")
+    group = parser.add_argument_group("embedding", "Only with --embed; --layout, --model and --prompts apply too.")
+    group.add_argument("--embed", action="store_true", help="measure the speed and quality of embedding")
     for axis in _EMBEDDING_ONLY:
         group.add_argument(_flag(axis.name), metavar=_METAVARS[axis.kind], help=f"{axis.help}; {axis.allowed}")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--out", metavar="FILE", help="write the whole run to this file, which a history takes in")
+    parser.add_argument("--out", metavar="FILE", help="write the whole run to this file, for import into a history")
 
 
 def _bench(given: Given) -> BenchArguments:
     if given["plan"]:
         plan = read_plan(Path(given["plan"]))
         if given["embed"] and not plan.is_embedding:
-            raise ConfigError(f"--embed: the plan in {given['plan']} generates; leave one of the two out")
+            raise ConfigError(f"--embed: the plan in {given['plan']} generates text; remove one of the two")
         return _arguments(plan, _axes(given, plan.question), given)
     is_embedding = given["embed"] or given["preset"] == EMBEDDING
     axes = _axes(given, EMBEDDING if is_embedding else Plan.question)
@@ -199,7 +207,7 @@ def _arguments(plan: Plan, axes: Mapping[str, tuple[Any, ...]], given: Given) ->
         texts = sample_prompts() if given["prompts"] == SAMPLES else read_prompts(Path(given["prompts"]))
         workload |= {"texts": texts} if plan.is_embedding else {"asked": "prompts", "prompts": texts}
     if plan.is_embedding and given["cold"]:
-        raise ConfigError("--cold loads GGUF files out of memory, which --embed does not measure: leave it out")
+        raise ConfigError("--cold times the loading of GGUF files, which --embed does not measure: remove it")
     said = {"name": given["name"], "rounds": given["rounds"], "seed": given["seed"], "timeout_s": given["timeout"]}
     plan = replace(
         plan,
@@ -233,7 +241,7 @@ def _axes(given: Given, question: Question = "speed") -> dict[str, tuple[Any, ..
         del axes["model"]
     if given["instances"] or given["threads"]:
         if "layout" in axes:
-            raise ConfigError("--layout already says instances and threads: give either, not both")
+            raise ConfigError("--layout already sets instances and threads: use one or the other")
         axes["layout"] = _layouts(given["instances"] or "1", given["threads"] or AUTO)
     return axes
 

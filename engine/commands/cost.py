@@ -34,19 +34,19 @@ from engine.stats import Interval
 from engine.units import NOT_MEASURED, counted, digits, dollars
 from engine.workbench.costing import NUM_RUNS, count_with, load_prices, rates_of, read_price_file, reference_rates
 
-_TOLD: dict[Way, str] = {"notes": "as the notes counted", "apart": "prefill apart"}
+_TOLD: dict[Way, str] = {"notes": "counted as in the notes", "apart": "prefill counted separately"}
 _HOURS = {"": 1.0, "h": 1.0, "min": 1 / 60, "m": 1 / 60, "d": 24.0}
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(h|min|m|d|)")
 _FLAGS = {
-    "documents": ("N", "how many there are"),
-    "words_per_document": ("N", "words of each"),
-    "tokens_per_word": ("X", "of a word"),
-    "tokens_per_document": ("N", "tokens of each, instead of words"),
+    "documents": ("N", "number of documents"),
+    "words_per_document": ("N", "words per document"),
+    "tokens_per_word": ("X", "tokens per word"),
+    "tokens_per_document": ("N", "tokens per document, instead of words"),
     "output_tokens": ("N", "tokens generated for each document"),
-    "embedding_sentences": ("N", "sentences to embed, in all"),
-    "concurrency": ("N", "documents worked on together; 0: as many as were measured"),
-    "utilisation": ("SHARE", "of the paid time that is work"),
-    "startup_s": ("S", "seconds before the work begins, paid once"),
+    "embedding_sentences": ("N", "sentences to embed, in total"),
+    "concurrency": ("N", "documents processed concurrently; 0: as many as were measured"),
+    "utilisation": ("SHARE", "share of the paid time spent working"),
+    "startup_s": ("S", "start-up seconds, paid once"),
 }
 _SHORT = {"words_per_document": "--words", "tokens_per_document": "--tokens", "output_tokens": "--output"}
 
@@ -75,9 +75,9 @@ def run(words: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog="python -m engine cost", description="What a job takes and costs on each machine.", allow_abbrev=False
+        prog="python -m engine cost", description="Time and cost of a job on each machine.", allow_abbrev=False
     )
-    job = parser.add_argument_group("the job")
+    job = parser.add_argument_group("job")
     for field in fields(CostJob):
         metavar, told = _FLAGS[field.name]
         flag = _SHORT.get(field.name, "--" + field.name.replace("_", "-"))
@@ -85,12 +85,14 @@ def _parser() -> argparse.ArgumentParser:
         default = f" (default: {field.default:g})"
         job.add_argument(flag, dest=field.name, type=kind, metavar=metavar, help=told + default)
     job.add_argument("--folder", metavar="DIR", help="count the documents of this folder instead")
-    job.add_argument("--gguf", metavar="FILE", help="with the tokenizer of this model; left out: the one in use")
-    wanted = parser.add_argument_group("what is wanted")
-    wanted.add_argument("--deadline", metavar="TIME", help="such as 12h, 90min, 2d: the cheapest that ends by it")
-    wanted.add_argument("--budget", metavar="USD", help="the fastest that costs no more")
-    wanted.add_argument("--model", default="", metavar="TEXT", help="only models whose names have this in them")
-    parser.add_argument("--prices", metavar="FILE", help="table of prices as CSV; left out: the one kept here")
+    job.add_argument("--gguf", metavar="FILE", help="tokenizer of this model (default: the model in use)")
+    wanted = parser.add_argument_group("goal")
+    wanted.add_argument(
+        "--deadline", metavar="TIME", help="choose the cheapest machine within this time, such as 12h, 90min, 2d"
+    )
+    wanted.add_argument("--budget", metavar="USD", help="choose the fastest machine within this budget")
+    wanted.add_argument("--model", default="", metavar="TEXT", help="only models whose names contain this")
+    parser.add_argument("--prices", metavar="FILE", help="price table as CSV (default: the saved one)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
@@ -106,7 +108,7 @@ def _job(given: Given, settings: Settings) -> CostJob:
     for skipped in found.skipped:
         print(f"not counted: {printable(skipped.name, is_terminal=True)}: {skipped.reason}", file=sys.stderr)
     if not found.documents:
-        raise ConfigError(f"{given['folder']}: has no document that could be counted")
+        raise ConfigError(f"{given['folder']}: contains no document that could be counted")
     num = len(found.documents)
     return CostJob.from_dict({**values, "documents": num, "tokens_per_document": found.num_tokens / num})
 
@@ -120,7 +122,7 @@ def _measured(settings: Settings) -> list[Rate]:
             runs = (history.runs.run(summary.id) for summary in history.runs.recent(NUM_RUNS))
             return rates_of(run for run in runs if run is not None)
     except HistoryError as error:
-        print(f"without what was measured here: {error}", file=sys.stderr)
+        print(f"runs of this machine left out: {error}", file=sys.stderr)
         return []
 
 
@@ -132,7 +134,7 @@ def _by_model(rates: Sequence[Rate], wanted: str) -> dict[str, list[Rate]]:
             found.setdefault(rate.model, []).append(rate)
     if not found:
         known = ", ".join(dict.fromkeys(rate.model for rate in rates))
-        raise ConfigError(f"--model {wanted}: no speed of such a model is known; known: {known}")
+        raise ConfigError(f"--model {wanted}: no speed is known for such a model; known: {known}")
     return found
 
 

@@ -40,7 +40,7 @@ def run(words: Sequence[str]) -> None:
         show_backends(given.model, is_new=given.measure, is_json=given.json)
         return
     if given.file is None:
-        parser.error("FILE is missing: name a file with texts, or give --backends")
+        parser.error("FILE is missing: give a file with texts, or --backends")
     if given.out is not None:
         if given.out.suffix != ".npy":
             raise ConfigError(f"--out {given.out}: must end in .npy")
@@ -66,26 +66,28 @@ def run(words: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog="python -m engine embed", description="Texts of a file as vectors of length 1.", allow_abbrev=False
+        prog="python -m engine embed", description="Embed the texts of a file as unit vectors.", allow_abbrev=False
     )
     parser.add_argument(
         "file", nargs="?", metavar="FILE", help=".csv, .tsv, .jsonl, or plain lines; -: lines of standard input"
     )
-    parser.add_argument("--column", metavar="NAME", help="where the texts stand; left out: chosen by its name")
+    parser.add_argument("--column", metavar="NAME", help="column with the texts (default: chosen by name)")
     parser.add_argument(
         "--model", default="", metavar="M", help=f"folder, GGUF file or name (default: {EMBEDDED_NAME})"
     )
     parser.add_argument(
-        "--backend", default=AUTO, choices=BACKENDS, help="how it is computed (default: the fastest that was measured "
-        f"here, one in bfloat16 too, if all its vectors have a cosine of at least {LOSSLESS} to those of float32)",
+        "--backend", default=AUTO, choices=BACKENDS, help="backend to use (default: the fastest measured here, "
+        f"bfloat16 included, whose vectors all have a cosine of at least {LOSSLESS} to those of float32)",
     )  # fmt: skip
-    parser.add_argument("--backends", action="store_true", help="how fast each is here; measured the first time")
+    parser.add_argument(
+        "--backends", action="store_true", help="show each backend's speed here; measured the first time"
+    )
     parser.add_argument("--measure", action="store_true", help="with --backends: measure again")
     parser.add_argument("--workers", default=1, type=int, metavar="N", help="processes that share the model")
-    parser.add_argument("--query", action="store_true", help="the texts are questions, of which some models are told")
-    parser.add_argument("--out", type=Path, metavar="FILE.npy", help="write the vectors there, float32")
+    parser.add_argument("--query", action="store_true", help="the texts are queries, which some models prefix")
+    parser.add_argument("--out", type=Path, metavar="FILE.npy", help="write the vectors to this file, float32")
     parser.add_argument(
-        "--json", action="store_true", help=f"print JSON; vectors have {DECIMALS} decimals, exact ones are in --out"
+        "--json", action="store_true", help=f"print JSON; vectors have {DECIMALS} decimals, --out has the exact ones"
     )
     return parser
 
@@ -125,9 +127,13 @@ def _plain(found: TextSet, result: EmbedResult, pool: EmbeddingPool) -> dict[str
 
 def _told(found: TextSet, result: EmbedResult, pool: EmbeddingPool) -> str:
     num = len(found.texts)
-    rate = f"{digits(num / result.elapsed_s)} a second" if result.elapsed_s > 0 else duration(result.elapsed_s)
-    cut = f"; {counted(result.num_cut, 'text')} longer than {pool.max_tokens:,} tokens cut" if result.num_cut else ""
-    lines = [f"{counted(num, 'text')}, {pool.dim:,} numbers each, by {pool.model.name} ({pool.backend}), {rate}{cut}"]
+    rate = f"{digits(num / result.elapsed_s)} per second" if result.elapsed_s > 0 else duration(result.elapsed_s)
+    cut = (
+        f"; {counted(result.num_cut, 'text')} longer than {pool.max_tokens:,} tokens truncated"
+        if result.num_cut
+        else ""
+    )
+    lines = [f"{counted(num, 'text')}, {pool.dim:,} dimensions, by {pool.model.name} ({pool.backend}), {rate}{cut}"]
     for number, text in enumerate(found.texts[:MOST_SHOWN]):
         lines.append(f"{number + 1:>5}  {_short(text)}")
         for other, cosine in nearest(result.vectors, result.vectors[number], 1, without=number):

@@ -58,7 +58,7 @@ def _told(model: EmbeddingModel, measured: Measurement | None) -> str:
         lines[0] += f", {counted(measured.num_texts, 'text')} in {counted(measured.num_rounds, 'round')}"
     lines += ["", _HEAD, *(_line(row) for row in backend_table(model, measured)), ""]
     lines.append(
-        f"auto is {auto_backend(model, measured)}: the fastest whose every cosine to float32 is at least {LOSSLESS}"
+        f"auto is {auto_backend(model, measured)}: the fastest whose cosines to float32 are all at least {LOSSLESS}"
     )
     return "\n".join(lines)
 

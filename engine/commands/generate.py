@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from engine.commands.arguments import Arguments, parse
 from engine.commands.table import printable, table
 from engine.errors import HistoryError
+from engine.jobs import Job
 from engine.jsonable import completion_to_dict
 from engine.models.library import embedded_model
-from engine.pool.job import Job
 from engine.pool.pool import Pool
 from engine.results import TokenStep
 from engine.settings import Settings
@@ -36,7 +36,7 @@ def generate(arguments: Arguments) -> None:
             try:
                 keep(job, pool, created_at, settings)
             except HistoryError as error:
-                print(f"not kept: {error}", file=sys.stderr)
+                print(f"not saved: {error}", file=sys.stderr)
 
 
 def show(job: Job, arguments: Arguments) -> None:

@@ -144,9 +144,9 @@ def import_files(settings: Settings, given: words_of.ImportArguments) -> None:
                 kind = importer.hand_over(path.name, path, settings.home / INBOX)
                 if kind == "archive":
                     raise ConfigError(
-                        f"{path} is an archive, which only its own workbench can take in. {locked}"
+                        f"{path} is an archive, which only the process that has the history open can import. {locked}"
                     ) from locked
-                sentence = "Left in the inbox of the workbench that is open."
+                sentence = "Left in the inbox of the open workbench."
                 told.append({"path": str(path), "kind": kind, "sentence": sentence})
     lines = "\n".join(f"{one['path']}: {one['sentence']}" for one in told)
     _tell({"files": told}, lines, is_json=given.is_json)
@@ -207,14 +207,14 @@ def _rows(result: Result) -> Sequence[Sequence[Any]]:
 def _kept(history: History, id: str) -> RunRecord | TrialRecord:
     found = history.runs.run(id) or history.trial(id) or reference_run(id)
     if found is None:
-        raise ConfigError(f"There is no run or trial {id!r} here. The command history list has their ids.")
+        raise ConfigError(f"There is no run or trial {id!r}. The command history list shows their ids.")
     return found
 
 
 def _run(history: History, id: str) -> RunRecord:
     found = _kept(history, id)
     if not isinstance(found, RunRecord):
-        raise ConfigError(f"{id} is a trial; only runs can be compared here.")
+        raise ConfigError(f"{id} is a trial; only runs can be compared.")
     return found
 
 

@@ -92,18 +92,18 @@ def parse(words: Sequence[str]) -> Command:
     """Parse one of these commands. Raises ConfigError for values out of range, SystemExit (2) for unknown flags."""
     whole = Parser(prog="python -m engine")
     history = whole.add_subparsers(required=True, metavar="COMMAND").add_parser(
-        "history", help="what was measured and tried before", allow_abbrev=False
+        "history", help="saved runs and trials", allow_abbrev=False
     )
     commands = history.add_subparsers(required=True, metavar="list|show|compare|export|import|sql|snapshot|gc")
     for name, told, add, read in (
-        ("list", "runs or trials, the newest first", _add_list, _list),
-        ("show", "one run or trial", _add_show, _show),
-        ("compare", "runs against each other", _add_compare, _compare),
-        ("export", "write runs and trials as one file for another workbench", _add_export, _export),
-        ("import", "take in files of this and of other programs", _add_import, _import),
-        ("sql", "run one query that only reads", _add_sql, _sql),
-        ("snapshot", "copy everything as it is now into a file for DuckDB", _add_snapshot, SnapshotArguments),
-        ("gc", "purge what was deleted", _add_nothing, GcArguments),
+        ("list", "list runs or trials, newest first", _add_list, _list),
+        ("show", "show one run or trial", _add_show, _show),
+        ("compare", "compare runs", _add_compare, _compare),
+        ("export", "export runs and trials as one archive", _add_export, _export),
+        ("import", "import files of this and of other programs", _add_import, _import),
+        ("sql", "run one read-only query", _add_sql, _sql),
+        ("snapshot", "copy the whole history into a DuckDB file", _add_snapshot, SnapshotArguments),
+        ("gc", "purge deleted runs and trials", _add_nothing, GcArguments),
     ):
         # Abbreviated flags are rejected, so that a new flag cannot break scripts.
         parser = commands.add_parser(name, help=told, allow_abbrev=False)
@@ -117,17 +117,21 @@ def parse(words: Sequence[str]) -> Command:
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", choices=("runs", "trials"), default="runs", help="default: runs")
-    parser.add_argument("--model", action="append", default=[], metavar="NAME", help="only of this model; several: any")
-    parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="only with this tag; several: all")
-    parser.add_argument("--since", metavar="DAY", help="only from this day on, such as 2026-11-21")
-    parser.add_argument("--text", default="", help="only with these words, of prompts and outputs too")
+    parser.add_argument(
+        "--model", action="append", default=[], metavar="NAME", help="only with this model; repeated: any of them"
+    )
+    parser.add_argument(
+        "--tag", action="append", default=[], metavar="TAG", help="only with this tag; repeated: all of them"
+    )
+    parser.add_argument("--since", metavar="DAY", help="only since this day, such as 2026-11-21")
+    parser.add_argument("--text", default="", help="only with these words, also in prompts and outputs")
     parser.add_argument("--limit", type=int, default=SHOWN, metavar="N", help=f"default: {SHOWN}")
     _add_out(parser, "the rows")
 
 
 def _add_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="of a run or a trial")
-    _add_out(parser, "the samples of a run or the steps of a trial, as JSON all of it,")
+    parser.add_argument("id", metavar="ID", help="id of a run or a trial")
+    _add_out(parser, "the samples of a run or the steps of a trial (as JSON, everything)")
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
@@ -142,8 +146,8 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, metavar="FILE.zip")
-    parser.add_argument("--run", dest="runs", action="append", default=[], metavar="RUN", help="left out: all")
-    parser.add_argument("--trial", dest="trials", action="append", default=[], metavar="TRIAL", help="left out: all")
+    parser.add_argument("--run", dest="runs", action="append", default=[], metavar="RUN", help="default: all")
+    parser.add_argument("--trial", dest="trials", action="append", default=[], metavar="TRIAL", help="default: all")
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
@@ -160,7 +164,7 @@ def _add_sql(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_snapshot(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=Path, metavar="FILE.duckdb", help="must not be there yet")
+    parser.add_argument("path", type=Path, metavar="FILE.duckdb", help="must not exist yet")
 
 
 def _add_out(parser: argparse.ArgumentParser, what: str) -> None:

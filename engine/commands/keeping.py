@@ -5,8 +5,8 @@ from datetime import datetime
 from engine.errors import HistoryLocked
 from engine.history import INBOX, History, ModelIdentity, TrialRecord, write_inbox
 from engine.history.trials import versions
+from engine.jobs import Job
 from engine.models import model_hash
-from engine.pool.job import Job
 from engine.pool.pool import Pool
 from engine.settings import Settings
 

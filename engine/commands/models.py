@@ -34,11 +34,11 @@ from engine.workbench.model_manager import default_spec
 _HEAD = f"{'name':<40} {'type':<8} {'size':>9} {'needs':>9}  {'fits':<5} {'in RAM':>6}  place"
 _VALUE_CHARACTERS = 120
 _POOL_HELP = {
-    "n_ctx": "tokens of one sequence",
-    "parallel": "sequences of each instance",
-    "instances": "processes with the model",
-    "type_k": "of the keys, such as q8_0",
-    "type_v": "of the values",
+    "n_ctx": "tokens per sequence",
+    "parallel": "sequences per instance",
+    "instances": "worker processes",
+    "type_k": "type of the keys, such as q8_0",
+    "type_v": "type of the values",
 }
 
 Given = dict[str, Any]
@@ -56,12 +56,12 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m engine models", description="Model files of this machine.", allow_abbrev=False
     )
     commands = parser.add_subparsers(required=True, metavar="list|show|fit|get|quantize|synth|order")
-    listing = commands.add_parser("list", help="the model files found here", allow_abbrev=False)
+    listing = commands.add_parser("list", help="list the model files found here", allow_abbrev=False)
     listing.set_defaults(act=_list)
-    listing.add_argument("folders", nargs="*", metavar="DIR", help="look only here; left out: everywhere")
-    showing = commands.add_parser("show", help="what a model file says of itself", allow_abbrev=False)
+    listing.add_argument("folders", nargs="*", metavar="DIR", help="search only here (default: everywhere)")
+    showing = commands.add_parser("show", help="show the metadata of a model file", allow_abbrev=False)
     showing.set_defaults(act=_show)
-    showing.add_argument("model", metavar="MODEL", help="file, or a name of the list")
+    showing.add_argument("model", metavar="MODEL", help="file, or a name from the list")
     showing.add_argument("--hash", action="store_true", help="read the whole file for its SHA-256")
     fitting = _add_fit(commands)
     for each in (listing, showing, fitting):
@@ -72,13 +72,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_fit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
-    parser = commands.add_parser("fit", help="what memory a model takes, and what fits here", allow_abbrev=False)
+    parser = commands.add_parser(
+        "fit", help="show how much memory a model needs, and what fits here", allow_abbrev=False
+    )
     parser.set_defaults(act=_fit)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("model", nargs="?", metavar="MODEL", help="file, or a name of the list")
+    source.add_argument("model", nargs="?", metavar="MODEL", help="file, or a name from the list")
     source.add_argument("--notes", action="store_true", help="the example of the notes: 540 B parameters, no file")
     table = parser.add_argument_group("table")
-    table.add_argument("--contexts", metavar="N,N", help="tokens of a sequence; left out: doubling to the trained ones")
+    table.add_argument(
+        "--contexts", metavar="N,N", help="tokens per sequence (default: doubling up to the trained context)"
+    )
     table.add_argument("--sequences", metavar="N,N", help=f"default: {','.join(map(str, SEQUENCES))}")
     pool = parser.add_argument_group("pool")
     for name in ("n_ctx", "parallel", "instances"):
@@ -95,13 +99,13 @@ def _list(given: Given) -> None:
     if given["json"]:
         print_json({"models": [_plain(entry) for entry in entries]})
     else:
-        print_text("\n".join([_HEAD, *map(_line, entries)]) if entries else "There is no model file.")
+        print_text("\n".join([_HEAD, *map(_line, entries)]) if entries else "No model files found.")
 
 
 def _folder(name: str) -> Path:
     path = Path(name).absolute()
     if not path.is_dir():
-        raise ConfigError(f"{name}: is no folder")
+        raise ConfigError(f"{name}: is not a folder")
     return path
 
 
@@ -153,7 +157,7 @@ def _fact(name: str, value: str | int) -> str:
 def _group_line(group: TensorGroup) -> str:
     return (
         f"  {group.name:<8} {quantity(group.num_bytes, 'B'):>9}  {counted(group.num_tensors, 'tensor')}, "
-        f"{digits(group.bits_per_value)} bits a value"
+        f"{digits(group.bits_per_value)} bits per value"
     )
 
 
@@ -192,4 +196,4 @@ def _numbers(given: Given, name: str) -> list[int]:
     try:
         return [int(part) for part in given[name].split(",")] if given[name] else []
     except ValueError:
-        raise ConfigError(f"--{name} {given[name]}: must be whole numbers with commas between them") from None
+        raise ConfigError(f"--{name} {given[name]}: must be comma-separated whole numbers") from None

@@ -5,14 +5,14 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from engine.bench.analysis.limits import Limits
-from engine.bench.measurement.machine import fingerprint, fingerprint_hash
 from engine.commands.printing import print_json, print_text
 from engine.commands.watched import watch
 from engine.errors import ConfigError, HistoryError
 from engine.history import open_to_read
 from engine.jsonable import figure
-from engine.models.available import available_memory
+from engine.machine.fingerprint import fingerprint, fingerprint_hash
+from engine.machine.limits import Limits
+from engine.machine.memory import available_memory
 from engine.models.catalogue import Choice, Entry, choices, look_up, read_catalogue
 from engine.models.download import Download
 from engine.models.hub import Repository, read_repository
@@ -27,12 +27,12 @@ _HEAD = f"{'name':<28} {'size':>9} {'needs':>9}  {'fits':<5} {'at most':>13}  li
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `get` to the parser of `models`."""
-    get = commands.add_parser("get", help="fetch a model; without a name: the catalogue", allow_abbrev=False)
+    get = commands.add_parser("get", help="download a model; without a name: show the catalogue", allow_abbrev=False)
     get.set_defaults(act=_act)
-    get.add_argument("name", nargs="?", metavar="NAME", help="of the catalogue, or owner/name of any repository")
-    get.add_argument("wanted", nargs="?", default="", metavar="FILE", help="which of its files, or a quantisation")
-    get.add_argument("--list", action="store_true", help="fetch nothing, say what the repository has")
-    get.add_argument("--folder", metavar="DIR", help="where models are kept; left out: the first of LOGITBENCH_MODELS")
+    get.add_argument("name", nargs="?", metavar="NAME", help="name in the catalogue, or owner/name of any repository")
+    get.add_argument("wanted", nargs="?", default="", metavar="FILE", help="one of its files, or a quantisation")
+    get.add_argument("--list", action="store_true", help="download nothing, list what the repository offers")
+    get.add_argument("--folder", metavar="DIR", help="folder for models (default: the first of LOGITBENCH_MODELS)")
     get.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -64,7 +64,7 @@ def _show_choices(name: str, *, is_json: bool) -> None:
         print_json({**_facts(repository), "choices": [_choice(choice) for choice in offered]})
         return
     if not offered:
-        raise ConfigError(f"{repository.name} holds no GGUF file and no folder for sentence-transformers")
+        raise ConfigError(f"{repository.name} has no GGUF file and no sentence-transformers folder")
     print_text("\n".join(f"{quantity(choice.num_bytes, 'B'):>9}  {choice.name}" for choice in offered))
 
 

@@ -16,10 +16,10 @@ _HEAD = f"{'load':<5} {'loading':>9} {'first token':>12} {'A in RAM':>17} {'B in
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `order` to the parser of `models`."""
-    order = commands.add_parser("order", help="load A, B and A again: does B push A out of memory", allow_abbrev=False)
+    order = commands.add_parser("order", help="load A, B and A again: does B evict A from memory?", allow_abbrev=False)
     order.set_defaults(act=_act)
     for name in ("a", "b"):
-        order.add_argument(name, metavar=name.upper(), help="file, or a name of the list")
+        order.add_argument(name, metavar=name.upper(), help="file, or a name from the list")
     order.add_argument("--json", action="store_true", help="print JSON")
 
 

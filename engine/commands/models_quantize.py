@@ -7,10 +7,10 @@ from typing import Any
 
 from engine.commands.printing import print_json, print_text
 from engine.commands.watched import watch
+from engine.machine.cores import num_cores
 from engine.models import ModelFile, find_model, read_model
 from engine.models.quantisations import Offer, offers
 from engine.models.quantise import QuantiseJob
-from engine.pool.placement import num_cores
 from engine.private_files import persons_umask
 from engine.settings import Settings
 from engine.units import digits, percent, quantity
@@ -22,18 +22,20 @@ Given = dict[str, Any]
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `quantize` to the parser of `models`."""
     quantize = commands.add_parser(
-        "quantize", help="make a quantisation of a model; without a type: what each would take", allow_abbrev=False
+        "quantize", help="quantise a model; without a type: show the size of each", allow_abbrev=False
     )
     quantize.set_defaults(act=_act)
-    quantize.add_argument("model", metavar="MODEL", help="file, or a name of the list")
+    quantize.add_argument("model", metavar="MODEL", help="file, or a name from the list")
     quantize.add_argument("type", nargs="?", metavar="TYPE", help="such as Q4_K_M")
     quantize.add_argument(
         "--out",
         metavar="FILE",
-        help="left out: named after the model and beside it, where its folder is not another program's",
+        help="default: named after the model, in its folder unless that belongs to another program",
     )
     quantize.add_argument("--imatrix", metavar="FILE", help="importance matrix, as llama-imatrix writes it")
-    quantize.add_argument("--again", action="store_true", help="also where the model is quantised itself, with loss")
+    quantize.add_argument(
+        "--again", action="store_true", help="also quantise a model that is already quantised, with loss"
+    )
     quantize.add_argument("--threads", type=int, metavar="N", help="default: the cores this process may use")
     quantize.add_argument("--json", action="store_true", help="print JSON")
 
@@ -86,6 +88,6 @@ def _plain(offer: Offer) -> dict[str, Any]:
 
 
 def _line(offer: Offer) -> str:
-    size = f"{quantity(offer.num_bytes, 'B'):>9}  {digits(offer.bits_per_weight)} bits a weight"
+    size = f"{quantity(offer.num_bytes, 'B'):>9}  {digits(offer.bits_per_weight)} bits per weight"
     said = "; ".join(filter(None, (offer.refusal and f"not: {offer.refusal}", offer.remark)))
     return f"{offer.name:<9} {size if offer.num_bytes else ''}{'  ' if said else ''}{said}"

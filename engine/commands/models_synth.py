@@ -39,7 +39,7 @@ def shape_of(given: Given) -> str | Shape:
     """Return the name of a known shape, or a shape from numbers. Raises ConfigError where neither or both are given."""
     numbers = {name: given[name] for name in _FREE_FORM if given[name] is not None}
     if bool(given["shape"]) == bool(numbers):
-        raise ConfigError("either --shape with a name, or --layers and --width with the numbers of a shape")
+        raise ConfigError("give either --shape with a name, or --layers and --width")
     if not numbers:
         shape_named(given["shape"])
         return str(given["shape"])

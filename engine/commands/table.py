@@ -6,7 +6,7 @@ import unicodedata
 from engine.results import Candidate, Completion, StepTable, TokenStep
 from engine.units import percent
 
-_COLUMNS = f"{'':>5} {'token':<18} {'p':>7} {'rank':>6} {'bits':>6} {'drawn':>7}   candidates, (cut by a sampler)"
+_COLUMNS = f"{'':>5} {'token':<18} {'p':>7} {'rank':>6} {'bits':>6} {'drawn':>7}   candidates, (removed by sampling)"
 
 
 def table(completion: Completion) -> str:

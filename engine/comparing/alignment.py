@@ -88,7 +88,7 @@ def parting_sentence(labels: Sequence[str], tables: Sequence[StepTable]) -> str:
     if num_same is None:
         characters = counted(common_prefix([table.text for table in tables]), "character")
         return (
-            f"These models cut text into different tokens, so only the texts can be matched: the first {characters} "
+            f"These models tokenise text differently, so only the texts can be compared: the first {characters} "
             "are the same."
         )
     if all(len(table) == num_same for table in tables):
@@ -96,22 +96,22 @@ def parting_sentence(labels: Sequence[str], tables: Sequence[StepTable]) -> str:
     ways: dict[str, list[str]] = {}
     for label, table in zip(labels, tables, strict=True):
         is_over = len(table) == num_same
-        way = "ends there" if is_over else f"goes on with “{table.vocabulary.text(table.ids[num_same])}”"
+        way = "ends there" if is_over else f"continues with “{table.vocabulary.text(table.ids[num_same])}”"
         ways.setdefault(way, []).append(label)
     most_first = sorted(ways.items(), key=lambda item: -len(item[1]))
     told = [f"{', '.join(arms)} {_for_several(way) if len(arms) > 1 else way}" for way, arms in most_first[:MAX_NAMED]]
     if len(most_first) > MAX_NAMED:
-        told.append(f"{len(most_first) - MAX_NAMED} more go other ways")
+        told.append(f"{len(most_first) - MAX_NAMED} more continue differently")
     start = f"The first {counted(num_same, 'token')} are the same; then" if num_same > 1 else _short_start(num_same)
     return f"{start} {'; '.join(told)}."
 
 
 def _short_start(num_same: int) -> str:
-    return "Only the first token is the same; then" if num_same else "They part at the first token:"
+    return "Only the first token is the same; then" if num_same else "They diverge at the first token:"
 
 
 def _for_several(way: str) -> str:
-    return way.replace("goes on", "go on").replace("ends there", "end there")
+    return way.replace("continues with", "continue with").replace("ends there", "end there")
 
 
 def _words(text: str) -> list[str]:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, Self
 from engine.comparing.templates import render, variables
 from engine.errors import ConfigError
 from engine.jsonable import spec_from_dict, spec_to_dict
-from engine.specs import Sampling, Spec
+from engine.specs import Sampling
 from engine.units import exact
+from engine.validation import Spec
 
 MAX_ARMS, MAX_ROWS, MAX_REPEATS, MAX_TRIALS = 8, 100, 100, 400
 MAX_CHARACTERS = 1_000_000
@@ -79,7 +80,7 @@ class ComparisonPlan(Spec):
         if self.num_trials > MAX_TRIALS:
             raise ConfigError(
                 f"{len(self.arms)} variants × {len(self.rows)} rows × {self.repeats} repeats are {self.num_trials:,} "
-                f"trials: must be at most {MAX_TRIALS}. Take fewer of one."
+                f"trials: must be at most {MAX_TRIALS}. Reduce one of them."
             )
         self._check_messages()
         for arm in self.arms:
@@ -92,7 +93,9 @@ class ComparisonPlan(Spec):
         for message in self.before:
             if set(message) != {"role", "content"} or message["role"] not in ROLES:
                 known = ", ".join(ROLES)
-                raise ConfigError(f"before: {dict(message)!r} is no message: needs content and a role, one of {known}")
+                raise ConfigError(
+                    f"before: {dict(message)!r} is not a message: needs content and a role, one of {known}"
+                )
 
     @property
     def num_trials(self) -> int:

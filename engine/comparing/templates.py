@@ -21,7 +21,7 @@ def render(template: str, values: Mapping[str, str]) -> str:
     for name in variables(template):
         if name not in values:
             raise ConfigError(
-                f"The prompt has {{{{{name}}}}}, but there is no value for it. Give {name!r} one in the table, or "
-                "take it out of the prompt."
+                f"The prompt has {{{{{name}}}}}, but no value for it. Set {name!r} in the table, or "
+                "remove it from the prompt."
             )
     return _VARIABLE.sub(lambda found: values[found[1]], template)

@@ -33,7 +33,7 @@ def answer(
             raise ConfigError(f"{name} = {goal!r}: must be above 0")
     known = fastest_first(estimate for estimate in estimates if math.isfinite(estimate.hours.value))
     if not estimates:
-        return Answer("There is nothing to reckon with: measure a model, or choose a reference machine.", None)
+        return Answer("No speeds to estimate from: measure a model, or select a reference machine.", None)
     if not known:
         return Answer(_at_most(estimates, deadline_h, budget_usd), None)
     priced = [estimate for estimate in known if math.isfinite(estimate.dollars.value)]
@@ -61,17 +61,17 @@ def _by_deadline(known: list[Estimate], priced: list[Estimate], deadline_h: floa
     if budget_usd is not None:
         limit += f" for at most {dollars(budget_usd)}"
         if not _affordable(in_time, budget_usd):
-            return Answer(f"Nothing ends {limit}: {_too_dear(priced, in_time, budget_usd, names)}.", None)
+            return Answer(f"Nothing finishes {limit}: {_too_dear(priced, in_time, budget_usd, names)}.", None)
     elif not in_time:
-        return Answer(f"{_told(known[0], names)}; no machine that ends {limit} has a price.", known[0])
+        return Answer(f"{_told(known[0], names)}; no machine that finishes {limit} has a price.", known[0])
     chosen = _cheapest(in_time)
     doubt = f", though its interval reaches {_hours(chosen.hours.high)}" if chosen.hours.high > deadline_h else ""
-    return Answer(f"{_told(chosen, names)}: the cheapest that ends {limit}{doubt}.", chosen)
+    return Answer(f"{_told(chosen, names)}: the cheapest that finishes {limit}{doubt}.", chosen)
 
 
 def _too_slow(known: list[Estimate], priced: list[Estimate], deadline_h: float, budget_usd: float | None) -> str:
     """Return the sentence where nothing ends in time: the fastest within the budget and a remedy, else the obstacle."""
-    names, none = _names(known), f"Nothing ends within {_limit(deadline_h)}"
+    names, none = _names(known), f"Nothing finishes within {_limit(deadline_h)}"
     if budget_usd is None:
         return f"{none}: the fastest, {_aside(known[0], names)}. {_help(known[0], deadline_h)}"
     affordable = _affordable(priced, budget_usd)
@@ -101,7 +101,7 @@ def _affordable(priced: list[Estimate], budget_usd: float) -> list[Estimate]:
 def _help(fastest: Estimate, deadline_h: float) -> str:
     """Return what would help where even the fastest is too slow."""
     num = math.ceil(fastest.hours.value / deadline_h)
-    shared = f", or share the documents between {num:,} of them" if num < 10_000 else ""
+    shared = f", or split the documents between {num:,} of them" if num < 10_000 else ""
     return f"Allow {_hours(fastest.hours.value - deadline_h)} more{shared}."
 
 
@@ -123,24 +123,24 @@ def _fastest_and_cheapest(known: list[Estimate], priced: list[Estimate]) -> Answ
     sooner = _hours(cheapest.hours.value - fastest.hours.value)
     more = dollars(fastest.dollars.value - cheapest.dollars.value)
     doubt = ", though their intervals overlap" if fastest.hours.high >= cheapest.hours.low else ""
-    sentence = f"{names[id(fastest)]} ends {sooner} sooner than {names[id(cheapest)]} for {more} more{doubt}."
+    sentence = f"{names[id(fastest)]} finishes {sooner} sooner than {names[id(cheapest)]} for {more} more{doubt}."
     return Answer(sentence, fastest)
 
 
 def _at_most(estimates: Sequence[Estimate], deadline_h: float | None, budget_usd: float | None) -> str:
     """Return the sentence from bounds where no time is known: the best of those sure to meet the goals, if any."""
     missing = sorted({_MISSING[part.name] for one in estimates for part in one.parts if part.speed is None})
-    why = f"the speed of {' and '.join(missing)} is not known"
+    why = f"the {' and '.join(missing)} speed is unknown"
     bounded = [one for one in estimates if math.isfinite(one.hours.high)]
     if not bounded:
-        return f"The time cannot be told: {why}."
+        return f"The time cannot be estimated: {why}."
     affordable = [one for one in bounded if budget_usd is None or one.dollars.high <= budget_usd]
     sure = [one for one in affordable if deadline_h is None or one.hours.high <= deadline_h]
     by_cost = deadline_h is not None if sure else not affordable
     best = min(sure or affordable or bounded, key=lambda one: (by_cost and _last(one.dollars.high), one.hours.high))
     cost = f" and costs at most {dollars(best.dollars.high)}" if math.isfinite(best.dollars.high) else ""
     told = f"{_names(bounded)[id(best)]} takes at most {_hours(best.hours.high)}{cost}: {why}."
-    return told if sure else f"Nothing is sure to keep to that. {told}"
+    return told if sure else f"Nothing is certain to meet that. {told}"
 
 
 def _unpriced(estimates: Sequence[Estimate]) -> str:
@@ -153,7 +153,7 @@ def _no_budget(estimates: Sequence[Estimate], deadline_h: float | None, budget_u
     """Return why nothing can be said of a budget, and the bounds of the machines that have a price."""
     why, priced = _unpriced(estimates), [one for one in estimates if one.price is not None]
     told = _at_most(priced, deadline_h, budget_usd) if priced else "Add prices to the table."
-    return f"{why[0].upper()}{why[1:]}, so nothing can be said of a budget. {told}"
+    return f"{why[0].upper()}{why[1:]}, so a budget cannot be checked. {told}"
 
 
 def _cheapest(priced: list[Estimate]) -> Estimate:

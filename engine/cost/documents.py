@@ -64,9 +64,9 @@ def count_folder(folder: str | Path, count: CountTokens) -> Counted:
     try:
         root = root.resolve(strict=True)
     except (OSError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"{folder}: there is no such folder ({error}): give the path of one") from None
+        raise ConfigError(f"{folder}: no such folder ({error}): give the path of a folder") from None
     if not root.is_dir():
-        raise ConfigError(f"{folder}: is a file, not a folder: give the folder that it lies in")
+        raise ConfigError(f"{folder}: is a file, not a folder: give the folder that contains it")
     return _count(((str(path.relative_to(root)), _reader(path, root)) for path in _files(root)), count)
 
 
@@ -94,7 +94,7 @@ def _count(files: Iterable[tuple[str, Callable[[], bytes]]], count: CountTokens)
         except (_Unfit, ConfigError, LimitExceeded) as error:
             skipped.append(Skipped(name, str(error)))
         except WorkerDied as error:
-            skipped.append(Skipped(name, f"the tokenizer ended at it: {error}"))
+            skipped.append(Skipped(name, f"the tokenizer exited on it: {error}"))
     return Counted(tuple(documents), tuple(skipped))
 
 
@@ -106,7 +106,7 @@ def _text(content: bytes) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _Unfit(f"not text in UTF-8 (byte {error.start:,})") from None
+        raise _Unfit(f"not UTF-8 text (byte {error.start:,})") from None
     if not text.strip():
         raise _Unfit("empty")
     return text
@@ -129,9 +129,9 @@ def _reader(path: Path, root: Path) -> Callable[[], bytes]:
         try:
             real = path.resolve(strict=True)
             if not real.is_relative_to(root):
-                raise _Unfit("a link that leads out of the folder")
+                raise _Unfit("a link to outside the folder")
             if real.is_dir():
-                raise _Unfit(f"a folder that was not entered: up to {MOST_FOLDERS:,} are")
+                raise _Unfit(f"a folder that was not read: the limit is {MOST_FOLDERS:,} folders")
             if not real.is_file():
                 raise _Unfit("not a regular file")
             with real.open("rb") as file:

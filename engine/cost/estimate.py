@@ -109,8 +109,8 @@ def _generation(rate: Rate, concurrency: int) -> Speed:
     if not concurrency or num is None or concurrency == num:
         return speed
     share = min(concurrency / num, 1.0)
-    taken = "at least their share of" if share < 1 else "no more than"
-    remark = f"{concurrency:,} at once have {taken} the speed of the {num:,} that were measured"
+    taken = "at least their share of" if share < 1 else "at most"
+    remark = f"{concurrency:,} at once have {taken} the speed measured with {num:,}"
     return Speed(_scaled(speed.per_s, share), "assumed", "; ".join(filter(None, (speed.remark, remark))))
 
 
@@ -158,15 +158,15 @@ def _three_digits(hours: float) -> float:
 def _assumptions(job: CostJob, rate: Rate, parts: tuple[Part, ...], way: Way) -> tuple[str, ...]:
     told = []
     if job.is_from_words and job.num_prompt:
-        told.append(f"{job.tokens_per_word:g} tokens a word")
+        told.append(f"{job.tokens_per_word:g} tokens per word")
     if way == "notes":
-        told.append("prompt tokens as slow as generated ones, and hours rounded to three digits, as the notes counted")
+        told.append("prompt tokens as slow as generated ones, and hours rounded to three digits, as in the notes")
     unknown = {part.name for part in parts if part.speed is None}
     if "prompt" in unknown:
         why = "not in the notes" if rate.generation.provenance in ("noted", "assumed") else "not measured"
-        told.append(f"prefill rate {why}: between no time at all and that of generating as many")
+        told.append(f"prefill speed {why}: between no time and that of generating as many tokens")
     if "embedding" in unknown:
-        told.append("embedding rate of this machine not known")
+        told.append("embedding speed of this machine unknown")
     if job.utilisation < 1:
         told.append(f"{100 * job.utilisation:.3g} % of the paid time is work")
     if job.startup_s:

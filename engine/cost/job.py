@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from engine.errors import ConfigError
-from engine.specs import Spec
+from engine.validation import Spec
 
 MOST_TOKENS = 1e15
 
@@ -38,7 +38,7 @@ class CostJob(Spec):
         self._real("utilisation", 0.01, 1)
         self._real("startup_s", 0, 1e7)
         if self.num_tokens > MOST_TOKENS:
-            raise ConfigError(f"the job has {self.num_tokens:.3g} tokens; up to {MOST_TOKENS:.0e} can be reckoned")
+            raise ConfigError(f"the job has {self.num_tokens:.3g} tokens; up to {MOST_TOKENS:.0e} can be estimated")
         if self.num_tokens + self.embedding_sentences == 0:
             raise ConfigError("the job is empty: it needs documents with words or tokens, or sentences to embed")
 

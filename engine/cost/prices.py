@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from engine.csv_cells import escaped, unescaped
 from engine.errors import ConfigError
-from engine.specs import Spec
+from engine.validation import Spec
 
 Kind = Literal["rented", "own"]
 KINDS: tuple[Kind, ...] = ("rented", "own")
@@ -45,7 +45,7 @@ class Price(Spec):
         for name in ("machine", "region", "dated", "source"):
             self._text(name)
         if not self.machine:
-            raise ConfigError("machine is empty: name the machine that this is the price of")
+            raise ConfigError("machine is empty: name the machine that has this price")
         if self.dated and not _DATE.fullmatch(self.dated):
             raise ConfigError(f"dated = {self.dated!r}: must be a date such as 2024-05-31, 2024-05 or 2024")
         self._one_of("kind", KINDS)
@@ -55,20 +55,20 @@ class Price(Spec):
             self._check_own()
 
     def _check_rented(self) -> None:
-        self._absent(*_OWN, why="a rented machine has usd_per_h alone")
+        self._absent(*_OWN, why="a rented machine has only usd_per_h")
         if self.usd_per_h is None:
-            raise ConfigError(f"usd_per_h of {self.machine} is absent: say what an hour of it costs")
+            raise ConfigError(f"usd_per_h of {self.machine} is missing: give its price per hour")
         self._real("usd_per_h", 0.0001, 100_000)
 
     def _check_own(self) -> None:
-        self._absent("usd_per_h", why="the hour of an own machine follows from power and purchase")
+        self._absent("usd_per_h", why="the hourly price of an owned machine follows from power and purchase")
         for pair in (("power_w", "usd_per_kwh"), ("purchase_usd", "lifetime_h")):
             present = [name for name in pair if getattr(self, name) is not None]
             if len(present) == 1:
-                raise ConfigError(f"{self.machine} has {present[0]} alone: {' and '.join(pair)} belong together")
+                raise ConfigError(f"{self.machine} has only {present[0]}: {' and '.join(pair)} belong together")
         if self.power_w is None and self.purchase_usd is None:
             raise ConfigError(
-                f"{self.machine} has no price: say power_w and usd_per_kwh, or purchase_usd and lifetime_h"
+                f"{self.machine} has no price: give power_w and usd_per_kwh, or purchase_usd and lifetime_h"
             )
         for name, low, high in zip(_OWN, (0.1, 0.0001, 0.01, 1), (1e6, 100, 1e8, 1e6), strict=True):
             if getattr(self, name) is not None:
@@ -77,13 +77,13 @@ class Price(Spec):
     def _text(self, name: str) -> None:
         value = getattr(self, name)
         if not isinstance(value, str) or len(value) > TEXT_CHARACTERS:
-            raise ConfigError(f"{name} = {str(value)[:40]!r}: must be a text of up to {TEXT_CHARACTERS} characters")
+            raise ConfigError(f"{name} = {str(value)[:40]!r}: must be text of up to {TEXT_CHARACTERS} characters")
         object.__setattr__(self, name, " ".join(value.split()))
 
     def _absent(self, *names: str, why: str) -> None:
         for name in names:
             if getattr(self, name) is not None:
-                raise ConfigError(f"{name} of {self.machine} is given, but {why}: leave it out, or change the kind")
+                raise ConfigError(f"{name} of {self.machine} is given, but {why}: remove it, or change the kind")
 
     @property
     def hourly_usd(self) -> float:
@@ -113,7 +113,7 @@ def read_prices(text: str) -> tuple[Price, ...]:
     machine and region that occur twice.
     """
     if len(text) > MOST_BYTES:
-        raise ConfigError(f"the table of prices has {len(text):,} characters; up to {MOST_BYTES:,} are read")
+        raise ConfigError(f"the price table has {len(text):,} characters; the limit is {MOST_BYTES:,}")
     reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     prices: list[Price] = []
     try:
@@ -121,9 +121,9 @@ def read_prices(text: str) -> tuple[Price, ...]:
         for row in reader:
             prices.append(_read(row, reader.line_num))
             if len(prices) > MOST_PRICES:
-                raise ConfigError(f"the table has more than {MOST_PRICES:,} prices")
+                raise ConfigError(f"the price table has more than {MOST_PRICES:,} prices")
     except csv.Error as error:
-        raise ConfigError(f"line {reader.line_num + 1}: not a line of CSV ({error})") from None
+        raise ConfigError(f"line {reader.line_num + 1}: not valid CSV ({error})") from None
     check_unique(prices)
     return tuple(prices)
 
@@ -164,8 +164,8 @@ def _check_columns(names: Sequence[str] | None) -> None:
     given = list(names or ())
     unknown = [name for name in given if name not in PRICE_FIELDS]
     if unknown or "machine" not in given or len(set(given)) != len(given):
-        wrong = f"{unknown[0]!r:.60} is none of them" if unknown else "machine is needed, and each once"
-        raise ConfigError(f"line 1: the columns of a table of prices are {', '.join(PRICE_FIELDS)}; {wrong}")
+        wrong = f"{unknown[0]!r:.60} is not one of them" if unknown else "machine is required, and each only once"
+        raise ConfigError(f"line 1: the columns of a price table are {', '.join(PRICE_FIELDS)}; {wrong}")
 
 
 def _read(row: dict[Any, Any], line: int) -> Price:

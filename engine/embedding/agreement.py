@@ -35,8 +35,8 @@ def agreement(vectors: npt.NDArray[np.floating], reference: npt.NDArray[np.float
     """
     if len(vectors) != len(reference) or not len(vectors):
         raise ConfigError(
-            f"{len(vectors):,} vectors and {len(reference):,} of the reference cannot be compared: give both of the "
-            "same texts"
+            f"{len(vectors):,} vectors cannot be compared with {len(reference):,} of the reference: compute both from "
+            "the same texts"
         )
     ours, theirs = _unit(vectors), _unit(reference)
     ranked = _rank_correlation(ours[:MOST_RANKED], theirs[:MOST_RANKED])

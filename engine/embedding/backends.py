@@ -60,15 +60,13 @@ class BackendKind:
 
 
 KINDS = (
-    BackendKind("torch", "PyTorch in float32, what the others are held against", TORCH_PACKAGES),
-    BackendKind(
-        "torch-bf16", "PyTorch in bfloat16: half the memory traffic, numbers of 8 bits precision", TORCH_PACKAGES
-    ),
+    BackendKind("torch", "PyTorch in float32, the reference for the others", TORCH_PACKAGES),
+    BackendKind("torch-bf16", "PyTorch in bfloat16: half the memory traffic, 8 bits of precision", TORCH_PACKAGES),
     BackendKind("onnx", "ONNX Runtime in float32", (*_EXPORT, "onnxruntime")),
-    BackendKind("onnx-int8", "ONNX Runtime with weights and activations in 8 bits", (*_EXPORT, "onnxruntime")),
+    BackendKind("onnx-int8", "ONNX Runtime with 8-bit weights and activations", (*_EXPORT, "onnxruntime")),
     BackendKind("openvino", "OpenVINO in float32", (*_EXPORT, "openvino")),
     BackendKind("openvino-bf16", "OpenVINO in bfloat16", (*_EXPORT, "openvino")),
-    BackendKind("llama", "llama.cpp, pooled as the file's metadata says", ("llama-cpp-python",), is_gguf=True),
+    BackendKind("llama", "llama.cpp, pooling as the file's metadata specifies", ("llama-cpp-python",), is_gguf=True),
 )
 _IMPORTED_AS = {"llama-cpp-python": "llama_cpp"}
 
@@ -104,9 +102,9 @@ def check_usable(name: str, model: EmbeddingModel) -> None:
 
 def _reason(kind: BackendKind, model: EmbeddingModel | None) -> str:
     if model is not None and model.is_gguf and not kind.is_gguf:
-        return "it does not read GGUF files, which llama.cpp computes: choose the model's folder"
+        return "it cannot read GGUF files: choose the model's folder"
     if model is not None and kind.is_gguf and not model.is_gguf:
-        return "it reads GGUF files, and this model is a folder: choose a GGUF file of it"
+        return "it reads only GGUF files, and this model is a folder: choose a GGUF file of the model"
     missing = [name for name in kind.packages if find_spec(_IMPORTED_AS.get(name, name.replace("-", "_"))) is None]
     return f"{' and '.join(missing)} not installed: run `pip install {' '.join(missing)}`" if missing else ""
 

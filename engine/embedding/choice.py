@@ -15,7 +15,7 @@ from engine.embedding.backends import KINDS, available, usable
 from engine.embedding.models import EmbeddingModel
 from engine.files import write_private
 from engine.jsonable import figure
-from engine.pool.placement import cpu_name, num_cores
+from engine.machine.cores import cpu_name, num_cores
 
 LOSSLESS = 0.9999
 """Minimum cosine to the float32 vectors at which "auto" may choose another backend instead."""

@@ -25,7 +25,7 @@ def _make(folder: str, exports: Path, form: str) -> None:
     except Exception as error:  # exporting third-party models can fail in ways without a common base class
         reason = str(error).strip().splitlines() or [""]
         how = reason[0] if isinstance(error, ModelError | OSError) else f"{type(error).__name__} {reason[0][:300]}"
-        raise ModelError(f"{folder}: cannot be brought into the form {form}: {how.strip()}") from error
+        raise ModelError(f"{folder}: cannot be exported as {form}: {how.strip()}") from error
 
 
 def make(folder: str, exports: Path, form: str) -> None:

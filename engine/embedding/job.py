@@ -78,7 +78,7 @@ class EmbedJob:
         """
         if not self._over.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
             raise JobTimeout(
-                f"no result after {timeout:g} s; the job goes on, {self.num_done:,} of {self.num_texts:,} texts so far"
+                f"no result after {timeout:g} s; the job continues, {self.num_done:,} of {self.num_texts:,} texts done"
             )
         if self._error is not None:
             raise self._error.bare()
@@ -135,7 +135,7 @@ class EmbedJob:
             if self._on_progress is not None:
                 self._on_progress(self.progress)
         except Exception:
-            _log.exception("a listener to the progress of embedding failed")
+            _log.exception("a progress listener of an embedding job failed")
 
     def fail(self, error: EngineError) -> None:
         """End the job with an error, unless it has ended."""
@@ -155,6 +155,6 @@ class EmbedJob:
 
     def _complaint(self, piece: Piece, answer: m.Unusable) -> str:
         if answer.place < 0:
-            return f"the model failed at a text: {answer.reason}. Leave it out, or choose another model or backend."
+            return f"the model failed on a text: {answer.reason}. Remove it, or choose another model or backend."
         text = f"text {piece.places[answer.place] + 1:,} of {self.num_texts:,}"
-        return f"{text}: {answer.reason}. Leave it out, or choose another model or backend."
+        return f"{text}: {answer.reason}. Remove it, or choose another model or backend."

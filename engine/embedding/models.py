@@ -87,7 +87,7 @@ def find_model(model: str) -> EmbeddingModel:
         return EmbeddingModel(file.name, path, *_prefixes_by_name(path.stem, file.name), is_gguf=True)
     if not (path / "config.json").is_file() and not (path / "modules.json").is_file():
         raise ModelError(
-            f"{path} is no embedding model: it has neither modules.json nor config.json. Name the folder of a "
+            f"{path} is not an embedding model: it has neither modules.json nor config.json. Choose the folder of a "
             "sentence-transformers model."
         )
     for weights in sorted(path.glob("*.safetensors")):
@@ -105,13 +105,15 @@ def _place(model: str) -> tuple[str, Path]:
             if path.is_file():
                 return path.name, path.resolve()
     except (OSError, RuntimeError) as error:
-        raise ModelError(f"{model[:200]}: is no path of this machine ({error}): name a folder or a model") from None
+        raise ModelError(
+            f"{model[:200]}: is not a valid path ({error}): give a folder or the name of a model"
+        ) from None
     try:
         return model, library.find_model(model).path
     except ConfigError:
         raise ModelError(
-            f"{model[:200]} is not on this machine: there is no such folder or GGUF file, and neither a folder of "
-            "models nor the hub's cache has it. Get it on the Models page, or name the folder that holds it."
+            f"{model[:200]} is not on this machine: there is no such folder or GGUF file, and neither the model "
+            "folders nor the hub's cache have it. Download it on the Models page, or give the path of its folder."
         ) from None
 
 
@@ -120,7 +122,7 @@ def _embedded() -> Path:
     if found is None or not found.submodule_search_locations:
         names = (_EMBEDDED_PACKAGE, *TORCH_PACKAGES)
         missing = " ".join(name for name in names if find_spec(name.replace("-", "_")) is None)
-        raise ModelError(f"{EMBEDDED_NAME} is not installed: run `pip install {missing}`, or name another model")
+        raise ModelError(f"{EMBEDDED_NAME} is not installed: run `pip install {missing}`, or choose another model")
     return Path(found.submodule_search_locations[0]) / "model"
 
 
@@ -194,19 +196,19 @@ def _check_whole(path: Path) -> None:
         ends = [tensor["data_offsets"][1] for name, tensor in table.items() if name != "__metadata__"]
         is_whole = _LENGTH_BYTES + length + max(ends, default=0) == size
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError(f"{path} is no file of weights or cannot be read: get the model again") from error
+        raise ModelError(f"{path} is not a weights file or cannot be read: download the model again") from error
     if not is_whole:
-        raise ModelError(f"{path} does not have the length that its table of tensors says: get the model again")
+        raise ModelError(f"{path} does not have the length that its tensor table gives: download the model again")
 
 
 def _config(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _LARGEST_CONFIG:
-            raise ModelError(f"{path} is larger than any configuration: the folder is damaged")
+            raise ModelError(f"{path} is too large for a configuration file: the folder is damaged")
         with open_regular(path) as file:
             found = json.load(file)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} cannot be read ({error}): the model is damaged, get it again") from error
+        raise ModelError(f"{path} cannot be read ({error}): the model is damaged; download it again") from error
     return found if isinstance(found, dict) else {}

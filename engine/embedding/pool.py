@@ -85,7 +85,7 @@ class EmbeddingPool:
         except JobTimeout as error:
             job.cancel()
             raise JobTimeout(
-                f"no vectors after {timeout:g} s, {job.num_done:,} of {job.num_texts:,} texts so far: it was ended"
+                f"no vectors after {timeout:g} s, {job.num_done:,} of {job.num_texts:,} texts so far: job cancelled"
             ) from error
 
     def submit(
@@ -135,11 +135,11 @@ class EmbeddingPool:
 def _encoded(texts: Iterable[str]) -> list[bytes]:
     """Encode texts as UTF-8; half of a surrogate pair, which has no encoding, becomes a question mark."""
     if isinstance(texts, str | bytes):
-        raise ConfigError("texts: must be a list of texts, here is a single one")
+        raise ConfigError("texts: must be a list of texts, not a single text")
     if not isinstance(texts, Iterable):
         raise ConfigError(f"texts = {texts!r}: must be a list of texts")
     listed = list(texts)
     for number, text in enumerate(listed, 1):
         if not isinstance(text, str):
-            raise ConfigError(f"text {number:,} of {len(listed):,} is no text but {type(text).__name__}")
+            raise ConfigError(f"text {number:,} of {len(listed):,} is not text but {type(text).__name__}")
     return [text.encode("utf-8", "replace") for text in listed]

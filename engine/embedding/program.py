@@ -115,7 +115,7 @@ class Program:
         except (EOFError, OSError) as error:
             self.close()
             how = self._stalled or self._child.ending()
-            raise ModelError(f"{load.path}: the program of the workers {how} while it loaded the model") from error
+            raise ModelError(f"{load.path}: the fork server {how} while loading the model") from error
         if isinstance(message, m.Failed):
             self.close()
             raise getattr(errors, message.error, ModelError)(message.text)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from engine.embedding.backends import KINDS
 from engine.errors import ConfigError
-from engine.pool.placement import threads_for
-from engine.specs import Spec
+from engine.machine.cores import threads_for
+from engine.validation import Spec
 
 AUTO = "auto"
 BACKENDS = (AUTO, *(kind.name for kind in KINDS))

@@ -35,7 +35,8 @@ class TextQueue:
             while self._closed_by is None and self._jobs and self.num_tokens + size > self._most:
                 if not is_patient:
                     raise QueueFull(
-                        f"some {self.num_tokens:,} tokens wait already and {self._most:,} may: wait, then try again"
+                        f"the queue is full, about {self.num_tokens:,} of {self._most:,} tokens are waiting: "
+                        "wait, then try again"
                     )
                 self._changed.wait()
             if self._closed_by is not None:

@@ -142,7 +142,7 @@ class Worker:
         norms = np.linalg.norm(rows, axis=1)
         if not np.isfinite(norms).all():
             place = int(np.flatnonzero(~np.isfinite(norms))[0])
-            return m.Unusable(place, "its vector has numbers that are not finite")
+            return m.Unusable(place, "its vector has non-finite values")
         if self._load.normalise:
             rows /= np.maximum(norms, _SMALLEST_NORM)[:, None]
         return m.Vectors(rows.tobytes(), sum(lengths), cut, time.perf_counter() - began)

@@ -69,7 +69,7 @@ class EmbeddingWorkers:
                 self._give_back(piece, self._links[index])
             except EngineError as error:
                 self._queue.put_back(piece)
-                self._queue.close(PoolClosed(f"no worker can be started any more ({error}): open another pool"))
+                self._queue.close(PoolClosed(f"no more workers can be started ({error}): open another pool"))
 
     def _give_back(self, piece: Piece, link: Link) -> None:
         """Requeue texts whose worker died, once; the second time their job fails."""
@@ -78,7 +78,7 @@ class EmbeddingWorkers:
             self._queue.put_back(piece)
         else:
             piece.job.fail(
-                WorkerDied(f"two workers ended at the same texts: leave out the longest. The second {link.ending()}")
+                WorkerDied(f"two workers ended on the same texts: remove the longest. The second {link.ending()}")
             )
 
     def _replace(self, index: int) -> None:

@@ -67,7 +67,7 @@ def export_history(
             with writing_whole(target) as file:
                 return _write(cursor, file, runs, trials, is_whole=is_whole)
         except OSError as error:
-            raise HistoryError(f"The archive could not be written: {error}. Choose another place.") from error
+            raise HistoryError(f"The archive could not be written: {error}. Choose another location.") from error
 
 
 def _in_pieces(ids: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -87,7 +87,7 @@ def _existing(cursor: ReadCursor, kind: Literal["run", "trial"], ids: Iterable[s
     wanted = {str(as_uuid(id) or id) for id in ids}
     missing = wanted.difference(here)
     if missing:
-        raise HistoryError(f"There is no {kind} {min(missing)!r} in this history: it was deleted, or never kept.")
+        raise HistoryError(f"There is no {kind} {min(missing)!r} in this history: it was deleted or never saved.")
     return [id for id in here if id in wanted]
 
 

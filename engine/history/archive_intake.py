@@ -47,7 +47,7 @@ _OF_LINES, _OF_READING = 0.1, 0.6
 """Progress, as a share of the whole time: after the lines (runs and trials), and after the samples."""
 
 _FAULTS = {
-    "a sample belongs to a configuration that its run does not have": """
+    "a sample refers to a configuration that its run does not have": """
         SELECT 1 FROM samples ANTI JOIN cells ON cells.run_id = samples.run_id AND cells.number = samples.cell
         WHERE samples.run_id IN (SELECT id::UUID FROM arrived WHERE size IS NULL)""",
     "two samples of one run have the same position": """
@@ -56,7 +56,7 @@ _FAULTS = {
     "two steps of one trial have the same position": """
         SELECT 1 FROM steps WHERE trial_id IN (SELECT id::UUID FROM arrived WHERE size IS NOT NULL)
         GROUP BY trial_id, is_prompt, position HAVING count(*) > 1""",
-    "a step has a token that its tokenizer does not have": """
+    "a step has a token that is not in its tokenizer": """
         SELECT 1 FROM steps JOIN arrived ON steps.trial_id = arrived.id::UUID
         WHERE greatest(steps.id, list_max(steps.top_ids)) >= arrived.size""",
 }
@@ -178,7 +178,7 @@ class _Intake:
         if size is None:
             raise ValueError(f"{TRIALS}: the tokenizer of trial {part.id} is not in {TOKENIZERS}")
         if part.prompt_ids and not 0 <= min(part.prompt_ids) <= max(part.prompt_ids) < size:
-            raise ValueError(f"{TRIALS}: the prompt of trial {part.id} has a token that its tokenizer does not have")
+            raise ValueError(f"{TRIALS}: the prompt of trial {part.id} has a token that is not in its tokenizer")
         row = columns.trial_row(part.read(no_steps(), no_steps()))
         changed = {"id": str(as_uuid(part.id)), "mean_surprise_bits": part.mean_surprise_bits}
         return {**row, **changed, "tokenizer": part.tokenizer}
@@ -215,7 +215,7 @@ class _Intake:
         is_new = pc.is_in(ids, pa.array(self._new[kind], pa.string()))
         is_known = pc.is_in(ids, pa.array(self._known[kind], pa.string()))
         if not pc.all(pc.or_(is_new, is_known), min_count=0).as_py():
-            raise ValueError(f"{name} has a row that belongs to none of its {kind}")
+            raise ValueError(f"{name} has a row that belongs to none of the archive's {kind}")
         return is_new
 
     # entries that exist already
@@ -224,7 +224,7 @@ class _Intake:
         """Return those of the ids that are new to this history; entries that were deleted are restored."""
         ids = [id for id, _ in arriving]
         if len(set(ids)) < len(ids) or set(ids) & (self._new[table].keys() | self._known[table]):
-            raise ValueError(f"one of its {table} is there twice")
+            raise ValueError(f"it has two {table} with the same id")
         found = self._cursor.execute(
             f"SELECT id, deleted_at FROM {table} WHERE id IN (SELECT unnest(?::UUID[]))", [ids]
         ).fetchall()

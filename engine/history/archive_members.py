@@ -51,11 +51,11 @@ def telling(name: str) -> Iterator[None]:
     except _UNREADABLE as error:
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             raise HistoryError(
-                f"{name}: there is no room on the disk for what is in it. Nothing of it was taken in; free some space."
+                f"{name}: not enough disk space to import it. Nothing was imported; free some space."
             ) from error
         raise HistoryError(
-            f"{name} cannot be read as an archive of this workbench: {error}. Nothing of it was taken in; export it "
-            "again, with a version that is not newer than this one."
+            f"{name} cannot be read as a Logitbench archive: {error}. Nothing was imported; export it again with a "
+            "version that is not newer than this one."
         ) from error
 
 
@@ -63,14 +63,14 @@ def manifest_of(content: zipfile.ZipFile) -> Manifest:
     """Return the manifest; raises ValueError for something other than an archive, and for another version of it."""
     names = sorted(member.filename for member in content.infolist())
     if names != sorted(MEMBERS):
-        raise ValueError(f"it should hold {', '.join(MEMBERS)}, and holds {', '.join(names[:9]) or 'nothing'}")
+        raise ValueError(f"it should contain {', '.join(MEMBERS)}, but contains {', '.join(names[:9]) or 'nothing'}")
     for member in content.infolist():
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError(f"{member.filename} is compressed in a way that this version does not read")
+            raise ValueError(f"{member.filename} uses a compression method that this version does not support")
     with content.open(MANIFEST) as file:
         manifest = msgspec.json.decode(file.read(MOST_BYTES[MANIFEST]), type=Manifest)
     if manifest.version != VERSION:
-        raise ValueError(f"it has version {manifest.version}; this one reads version {VERSION}")
+        raise ValueError(f"it has archive version {manifest.version}; this Logitbench reads version {VERSION}")
     return manifest
 
 
@@ -81,7 +81,7 @@ def lines_of(content: zipfile.ZipFile, name: str, read: Callable[[bytes], T]) ->
         while line := member.readline(MOST_LINE_BYTES + 1):
             number, num_bytes = number + 1, num_bytes + len(line)
             if len(line) > MOST_LINE_BYTES or num_bytes > MOST_LINES_BYTES:
-                raise ValueError(f"{name}, line {number}: it is longer than anything that this version writes")
+                raise ValueError(f"{name}, line {number}: it is larger than anything that this version writes")
             try:
                 found = read(line)
             except _UNREADABLE as error:

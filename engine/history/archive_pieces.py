@@ -64,15 +64,15 @@ class ArchivePieces:
         except HistoryError as error:
             self._failure = str(error)  # the error itself would keep references to the rows read, and to the database
         except Exception as defect:
-            log.exception("an archive could not be written")
-            self._failure = f"The archive could not be written, through a defect of this program: {defect!r}"
+            log.exception("exporting an archive failed")
+            self._failure = f"The archive could not be written because of an internal error: {defect!r}"
 
     def _put(self, piece: bytes) -> None:
         end = time.monotonic() + ABSENT_S
         while not self._is_closed.is_set() and not self._history.file.is_closing and time.monotonic() < end:
             with suppress(queue.Full):
                 return self._pieces.put(piece, timeout=_POLL_S)
-        raise BrokenPipeError("nobody reads it any more")
+        raise BrokenPipeError("its reader has gone")
 
 
 class _Sink(io.RawIOBase):

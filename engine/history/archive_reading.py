@@ -59,7 +59,7 @@ def stage_archive(source: bytes | str | Path, writer: StagingWriter) -> Iterator
                 yield min(num_seen / total, 1.0)
             if num_seen - num_before != told.get(stem(member)):
                 raise ValueError(
-                    f"{member} has {num_seen - num_before:,} entries, and {MANIFEST} speaks of {told.get(stem(member))}"
+                    f"{member} has {num_seen - num_before:,} entries, but {MANIFEST} lists {told.get(stem(member))}"
                 )
 
 

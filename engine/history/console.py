@@ -123,7 +123,7 @@ class Console:
     def _exclusive(self) -> Iterator[Service]:
         """Reserve the child process for one query; raises LimitExceeded where it stays busy."""
         if not self._asking.acquire(timeout=_COPY_S):
-            raise LimitExceeded("The console is busy with the questions of other pages. Ask again in a moment.")
+            raise LimitExceeded("The console is busy with queries from other pages. Run the query again in a moment.")
         try:
             yield self._started()
         finally:
@@ -175,8 +175,8 @@ def _ask(service: Service, request: Ask, timeout_s: float) -> Answer:
         answer: Answer = service.ask(request, timeout_s)
     except LimitExceeded as error:
         raise LimitExceeded(
-            f"The query was stopped: {str(error).rstrip('.')}. Ask for less: a condition on run_id or created_at, a "
-            "join on the keys of both tables, fewer columns."
+            f"The query was stopped: {str(error).rstrip('.')}. Narrow it: filter on run_id or created_at, join both "
+            "tables on their keys, or select fewer columns."
         ) from error
     return answer
 
@@ -187,6 +187,6 @@ def _result_of(copying: "Future[T]") -> T:
     except TimeoutError:
         copying.cancel()
         raise HistoryError(
-            f"The history has been written to for more than {_COPY_S:g} s, so it could not be copied for the console. "
-            "Ask again when that is done."
+            f"The history could not be copied: it has been written to for more than {_COPY_S:g} s. "
+            "Try again when the writes are done."
         ) from None

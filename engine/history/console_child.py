@@ -99,7 +99,7 @@ class CopiedHistory:
             copy_database(source, target)
         except OSError as error:
             raise HistoryError(
-                f"The history could not be copied for the console: {error}. Free some space, then ask again."
+                f"The history could not be copied for the console: {error}. Free some space, then run the query again."
             ) from error
         finally:
             _allow_writing(False)
@@ -128,7 +128,7 @@ class CopiedHistory:
                 return _result(cursor, statement, request.limit)
         except (duckdb.FatalException, duckdb.InternalException) as error:
             self._close()  # DuckDB refuses all further work on it
-            raise LimitExceeded(f"DuckDB gave up by a defect of its own ({_first_line(error)})") from error
+            raise LimitExceeded(f"DuckDB failed with an internal error ({_first_line(error)})") from error
 
 
 def _allow_writing(is_allowed: bool) -> None:
@@ -140,7 +140,7 @@ def _allow_writing(is_allowed: bool) -> None:
 def _only_statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
     statements = cursor.extract_statements(sql)
     if len(statements) != 1:
-        raise ConfigError(f"The console runs one statement at a time, and this text holds {len(statements)}.")
+        raise ConfigError(f"The console runs one statement at a time; this query has {len(statements)}.")
     (statement,) = statements
     try:
         kind = statement.type.name
@@ -148,10 +148,10 @@ def _only_statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.State
         kind = "another kind"
     if kind not in _READING:
         raise ConfigError(
-            f"The console only reads: SELECT, PIVOT, EXPLAIN or DESCRIBE. This is {kind.replace('_', ' ')}."
+            f"The console is read-only: it runs SELECT, PIVOT, EXPLAIN or DESCRIBE. This is {kind.replace('_', ' ')}."
         )
     if statement.named_parameters:
-        raise ConfigError("The query has places for values (? or $name): write the values themselves.")
+        raise ConfigError("The query has parameters (? or $name): replace them with values.")
     return statement
 
 
@@ -166,12 +166,12 @@ def _explained() -> Iterator[None]:
         raise LimitExceeded(f"it needs more memory than the console may use ({_first_line(error)})") from error
     except duckdb.PermissionException as error:
         raise ConfigError(
-            f"The console reaches no files, settings or other databases, only the tables of the history. ({error})"
+            f"The console can only access the history's tables, not files, settings or other databases. ({error})"
         ) from error
     except duckdb.Error as error:
         text = str(error).strip()
         is_write = "read-only" in text
-        raise ConfigError(f"The console only reads, and this would write. ({text})" if is_write else text) from error
+        raise ConfigError(f"The console is read-only; this would write. ({text})" if is_write else text) from error
 
 
 def _first_line(error: Exception) -> str:
@@ -211,9 +211,9 @@ def _taken(rows: duckdb.DuckDBPyRelation, dated: list[int], limit: int) -> tuple
             stream.write_batch(batch[:taken])
             num_rows, num_bytes = num_rows + taken, num_bytes + batch[:taken].nbytes
             if taken < len(batch):
-                why = f"more than {MOST_BYTES // 1_000_000} MB" if taken == fitting else "more rows than are shown"
+                why = f"the result exceeds {MOST_BYTES // 1_000_000} MB" if taken == fitting else "the result has more"
                 break
-    return sink.getvalue().to_pybytes(), f"Only the first {num_rows:,} rows: {why}." if why else ""
+    return sink.getvalue().to_pybytes(), f"Showing the first {num_rows:,} rows: {why}." if why else ""
 
 
 _ONLY_TEXT = re.compile(r'\b(INTERVAL|UNION|TIMETZ|TIME_NS|(?<!WITH )TIME)\b|"NULL"')

@@ -84,46 +84,45 @@ def explain(error: Exception, path: Path) -> HistoryError:
     if re.search(r"newer version|version number", text, re.IGNORECASE):
         return HistoryNewer(
             f"The history {path} was written by a newer version of DuckDB than the one installed here. Nothing was "
-            f"changed. Start the newer workbench, or let LOGITBENCH_HOME name another folder. ({first})"
+            f"changed. Start the newer workbench, or set LOGITBENCH_HOME to another folder. ({first})"
         )
     for pattern, meaning in _MEANINGS:
         if pattern.search(text):
             return HistoryError(f"The history {path} {meaning} ({first})")
     return HistoryError(
-        f"The history {path} could not be used: {first} What was kept before is unchanged; "
-        "starting the workbench again may help."
+        f"The history {path} could not be used: {first} Saved data is unchanged; restarting the workbench may help."
     )
 
 
 _MEANINGS = (
     (re.compile(r"Connection already closed", re.IGNORECASE), "is closed; open it again."),
-    (re.compile(r"^INTERRUPT"), "is being closed or opened anew, which ended what was read from it. Try again."),
+    (re.compile(r"^INTERRUPT"), "is being closed or reopened, which interrupted this read. Try again."),
     (
         re.compile(r"No space left|File too large|Disk quota|out of disk", re.IGNORECASE),
         (
-            "could not grow: the disk is full. Everything kept before is still there. Free some space; an open "
-            "workbench then keeps what it could not keep before."
+            "could not grow: the disk is full. Everything saved before is still there. Free some space; an open "
+            "workbench then saves what it could not save before."
         ),
     ),
     (
         re.compile(r"Permission denied|Read-only file system|Operation not permitted", re.IGNORECASE),
         (
-            "cannot be written: its file or folder is not writable for this user. Change the permissions, or let "
-            "LOGITBENCH_HOME name a folder that is writable."
+            "cannot be written: its file or folder is not writable by this user. Change the permissions, or set "
+            "LOGITBENCH_HOME to a writable folder."
         ),
     ),
     (
         re.compile(r"No such file|Not a directory|Is a directory|File exists", re.IGNORECASE),
         (
-            "cannot be made at this place: its folder is not there, or something else has its name. Let "
-            "LOGITBENCH_HOME name a folder."
+            "cannot be created: its folder does not exist, or something else has its name. Set "
+            "LOGITBENCH_HOME to a folder."
         ),
     ),
     (
         re.compile(r"not a valid DuckDB|Corrupt|checksum|Could not read|Serialization|deserializ|WAL", re.IGNORECASE),
         (
-            "is damaged, or is not a DuckDB database. Nothing was changed. Move the file away and start again with an "
-            "empty history, or put a backup in its place."
+            "is damaged, or is not a DuckDB database. Nothing was changed. Move the file away to start with an empty "
+            "history, or replace it with a backup."
         ),
     ),
 )
@@ -133,7 +132,7 @@ def locked(path: Path, pid: int | str) -> HistoryLocked:
     """Return the error for a file that process `pid` owns."""
     return HistoryLocked(
         f"The history {path} is in use by process {pid}. Only one process can own it; nothing was changed. "
-        "Close that workbench, or go on without keeping trials here."
+        "Close that workbench, or continue without saving here."
     )
 
 
@@ -162,16 +161,16 @@ def _pending(path: Path) -> list[str]:
             _check_length(connection, path)
     if done is None:
         raise HistoryError(
-            f"{path} is a DuckDB database, but not a history of this workbench. Nothing was changed. Let "
-            "LOGITBENCH_HOME name another folder."
+            f"{path} is a DuckDB database, but not a Logitbench history. Nothing was changed. Set "
+            "LOGITBENCH_HOME to another folder."
         )
     known = schema.names()
     if done != known[: len(done)]:
         unknown = next(name for number, name in enumerate(done) if name not in known[number : number + 1])
         raise HistoryNewer(
             f"The history {path} was written by a newer version of this workbench: it has the migration "
-            f"{unknown!r}, which is not known here. Nothing was changed. Update the workbench, or let LOGITBENCH_HOME "
-            "name another folder."
+            f"{unknown!r}, which is unknown here. Nothing was changed. Update the workbench, or set LOGITBENCH_HOME "
+            "to another folder."
         )
     return known[len(done) :] if done else []
 

@@ -79,11 +79,11 @@ class DatabaseWriter:
             try:
                 last.result(within_s)
             except TimeoutError:
-                log.warning("The history was left while it was written; what was acknowledged is kept.")
+                log.warning("The history was not closed: it is still being written. Acknowledged writes are saved.")
                 return
         with self._quiet() as is_quiet:
             if not is_quiet:
-                log.warning("The history was left while it was read.")
+                log.warning("The history was not closed: it is still being read.")
                 return
             self._connection.close()
         self._reading.shutdown(wait=False)
@@ -146,7 +146,7 @@ class DatabaseWriter:
         except FileNotFoundError:
             return
         except (duckdb.Error, OSError) as error:
-            log.warning("The log of the history was not moved into its file: %s", error)
+            log.warning("The history could not be checkpointed: %s", error)
             self._after(error)
 
     def _has_room(self, num_bytes: int) -> bool:
@@ -168,7 +168,7 @@ class DatabaseWriter:
     def _reopen(self) -> None:
         with self._quiet() as is_quiet:
             if not is_quiet:
-                raise HistoryError(f"The history {self.path} has to be opened anew, but is still read. Try again.")
+                raise HistoryError(f"The history {self.path} must be reopened, but is still being read. Try again.")
             self._connection.close()
             self._connection = database.connect(self.path)
         self._is_broken = False
@@ -211,7 +211,7 @@ class DatabaseWriter:
         try:
             mending.result(REOPENED_S)
         except TimeoutError:
-            raise HistoryError(f"The history {self.path} is being opened anew. Try again.") from None
+            raise HistoryError(f"The history {self.path} is being reopened. Try again.") from None
         return self._begin_once(weight)
 
     def _begin_once(self, weight: int) -> ReadCursor:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from engine.errors import ConfigError
 from engine.history.checks import checked_text
-from engine.specs import Spec
+from engine.validation import Spec
 
 Range = tuple[float | None, float | None]
 
@@ -82,7 +82,7 @@ class Filter(Spec):
     def _check_date(self, name: str) -> None:
         value = getattr(self, name)
         if value is not None and (type(value) is not date or not FIRST_YEAR <= value.year <= LAST_YEAR):
-            raise ConfigError(f"{name} = {value}: must be a day of the years {FIRST_YEAR} to {LAST_YEAR}")
+            raise ConfigError(f"{name} = {value}: must be a date in the years {FIRST_YEAR} to {LAST_YEAR}")
 
     def _ranges(self) -> dict[str, Range]:
         if len(self.ranges) > MOST_VALUES:
@@ -95,7 +95,7 @@ class Filter(Spec):
 def _range(name: str, low: float | None, high: float | None) -> Range:
     ends = [end for end in (low, high) if end is not None]
     if not ends or not all(map(_is_finite, ends)) or ends != sorted(ends):
-        raise ConfigError(f"ranges: {name} from {low} to {high}: needs a finite number or two, the smaller one first")
+        raise ConfigError(f"ranges: {name} from {low} to {high}: must be one or two finite numbers, smallest first")
     return low, high
 
 
@@ -124,7 +124,7 @@ def _read(name: str, text: str) -> Any:
         try:
             return date.fromisoformat(text)
         except ValueError:
-            raise ConfigError(f"{name} = {text!r}: must be a day such as 2026-11-21") from None
+            raise ConfigError(f"{name} = {text!r}: must be a date such as 2026-11-21") from None
     if name in SWITCHES:
         if text not in ("0", "1"):
             raise ConfigError(f"{name} = {text!r}: must be 1 or 0")
@@ -140,7 +140,7 @@ def _read_range(text: str) -> tuple[str, Range]:
             return unquote(name), (_number(low), _number(high))
     except ValueError:
         pass
-    raise ConfigError(f"ranges = {text!r}: must read as n_ctx:512..4096, n_ctx:512.. or n_ctx:..4096")
+    raise ConfigError(f"ranges = {text!r}: must have the form n_ctx:512..4096, n_ctx:512.. or n_ctx:..4096")
 
 
 def _quoted(text: str) -> str:

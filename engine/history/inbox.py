@@ -60,8 +60,8 @@ def write_inbox(folder: Path, kept: TrialRecord | RunRecord) -> Path:
         write_whole(path, trial_bytes(kept) if isinstance(kept, TrialRecord) else run_bytes(kept))
     except OSError as error:
         raise HistoryError(
-            f"The {'trial' if is_trial else 'run'} could not be left in {folder}: {error}. It is not kept; what it "
-            "gave is still shown."
+            f"The {'trial' if is_trial else 'run'} could not be written to {folder}: {error}. It is not saved; its "
+            "results are still shown."
         ) from error
     return path
 
@@ -79,7 +79,7 @@ def stage_kept(path: Path, folder: Path) -> None:
         with StagingWriter(folder) as writer:
             writer.add_trial(kept) if isinstance(kept, TrialRecord) else writer.add_run(kept)
     except OSError as error:
-        raise HistoryError(f"{path.name} could not be taken in, it stays where it is: {error}") from error
+        raise HistoryError(f"{path.name} could not be imported and stays in the inbox: {error}") from error
 
 
 class Inbox:
@@ -145,7 +145,7 @@ class Inbox:
             if os.path.lexists(path):
                 self._set_aside(path, str(error))
         else:
-            _log.warning("%s is read again later: %s", path.name, error)
+            _log.warning("%s will be read again later: %s", path.name, error)
 
     def _set_aside(self, path: Path, reason: str) -> None:
         refused = self._folder / REFUSED
@@ -156,7 +156,7 @@ class Inbox:
             (refused / f"{name}{REASON}").write_text(f"{reason[:LONGEST_REASON]}\n", encoding="utf-8", errors="replace")
             os.replace(path, refused / path.name)
         except OSError as error:
-            raise _Stuck(f"{path} cannot be taken in ({reason}), nor set aside: {error}") from error
+            raise _Stuck(f"{path} cannot be imported ({reason}) or set aside: {error}") from error
 
     @contextmanager
     def _staging(self) -> Iterator[Path]:
@@ -166,7 +166,7 @@ class Inbox:
         try:
             folder.mkdir(mode=0o700)
         except OSError as error:
-            raise _Stuck(f"Nothing can be taken in from {self._folder}: {error}") from error
+            raise _Stuck(f"Nothing can be imported from {self._folder}: {error}") from error
         try:
             yield folder
         finally:
@@ -196,5 +196,5 @@ def _read(path: Path) -> TrialRecord | RunRecord:
         raise ValueError("it is not a regular file")
     kept = read_trial(path) if is_trial else read_run(path)
     if path.name != f"{kept.id}{TRIAL if is_trial else RUN}":
-        raise ValueError(f"what is in it has the id {kept.id}")
+        raise ValueError(f"its content has the id {kept.id}")
     return kept

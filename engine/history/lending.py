@@ -104,11 +104,11 @@ def copy_from_owner(path: Path, target: Path) -> None:
         except FileNotFoundError as error:
             raise ConnectionRefusedError(str(error)) from error
         if owner.recv(1) != _STILL:
-            raise ConnectionResetError("the owner has closed")
+            raise ConnectionResetError("the owner closed the connection")
         copy_database(path, target)
         owner.sendall(_DONE)
         if owner.recv(1) != _WAS_STILL:
-            raise ConnectionResetError("the copy took too long, or the owner has closed")
+            raise ConnectionResetError("the copy took too long, or the owner closed the connection")
 
 
 def _socket_of(path: Path) -> Path:

@@ -54,14 +54,14 @@ def check_columns(names: list[str], known: Iterable[str], needed: Iterable[str])
     unknown, missing = set(names).difference(known), set(needed).difference(names)
     if unknown or missing or len(set(names)) != len(names):
         told = f"unknown: {', '.join(sorted(unknown)[:5]) or 'none'}; missing: {', '.join(sorted(missing)) or 'none'}"
-        raise ValueError(f"it has other columns than it should ({told}), or one twice")
+        raise ValueError(f"it has the wrong columns ({told}) or a duplicate")
 
 
 def _check_size(about: pq.FileMetaData, most_rows: int) -> None:
     if about.num_rows > most_rows:
-        raise ValueError(f"it has {about.num_rows:,} rows; up to {most_rows:,} are read")
+        raise ValueError(f"it has {about.num_rows:,} rows; the limit is {most_rows:,}")
     if about.num_columns > MOST_COLUMNS:
-        raise ValueError(f"it has {about.num_columns:,} columns; up to {MOST_COLUMNS:,} are read")
+        raise ValueError(f"it has {about.num_columns:,} columns; the limit is {MOST_COLUMNS:,}")
 
 
 def _check_groups(path: str, longest_list: int) -> None:
@@ -83,13 +83,13 @@ def _column(name: str, values: pa.Array, type: pa.DataType | None) -> pa.Array:
     if _is_text(texts.type):
         longest = pc.max(pc.binary_length(texts)).as_py() or 0
         if longest > LONGEST_TEXT:
-            raise ValueError(f"column {name[:100]!r} has a text of {longest:,} bytes; up to {LONGEST_TEXT:,} are read")
+            raise ValueError(f"column {name[:100]!r} has a text of {longest:,} bytes; the limit is {LONGEST_TEXT:,}")
         if type == CODED:
             return values if texts is not values else values.dictionary_encode()
         return values.cast(type or pa.string())
     inner = values.type.value_type if _is_list(values.type) else values.type
     if not (pa.types.is_primitive(inner) or pa.types.is_null(inner)):
-        raise ValueError(f"column {name[:100]!r} has a type that is not read: {str(values.type)[:100]}")
+        raise ValueError(f"column {name[:100]!r} has an unsupported type: {str(values.type)[:100]}")
     return (
         values if type is None else values.cast(pa.string()).dictionary_encode() if type == CODED else values.cast(type)
     )

@@ -54,11 +54,11 @@ def _is_lent(path: Path, target: Path, locked: HistoryLocked, *, is_last: bool) 
         if not is_last:
             return False
         raise HistoryLocked(
-            f"{locked} It lends no copy to be read either: it is another program, or has just closed ({error})."
+            f"{locked} That process provides no copy either: it is another program or has just closed ({error})."
         ) from error
     except TimeoutError as error:
         raise HistoryLocked(
-            f"{locked} It could not let it be copied in time, as it is writing much, or stands still. Try again."
+            f"{locked} That process did not allow a copy in time: it is busy writing or not responding. Try again."
         ) from error
     except OSError as error:
         raise database.explain(error, path) from error
@@ -71,7 +71,7 @@ def write_snapshot(history: History, target: Path) -> int:
     Raises ConfigError where `target` exists already, HistoryError where it cannot be written.
     """
     if os.path.lexists(target):
-        raise ConfigError(f"{target} is there already. Name another file, or remove it first.")
+        raise ConfigError(f"{target} already exists. Choose another file name, or remove it first.")
     try:
         with _scratch(target.parent, target.name) as folder:
             copy = folder / "history.duckdb"
@@ -94,7 +94,7 @@ def _scratch(parent: Path, name: str) -> Iterator[Path]:
     try:
         folder = TemporaryDirectory(prefix=f".{name}.read-{os.getpid()}-", dir=parent, ignore_cleanup_errors=True)
     except OSError as error:
-        raise HistoryError(f"No copy of the history can be made in {parent}: {error}.") from error
+        raise HistoryError(f"The history cannot be copied to {parent}: {error}.") from error
     with folder as made:
         yield Path(made)
 

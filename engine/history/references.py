@@ -32,8 +32,8 @@ class View(NamedTuple):
 def views() -> tuple[View, ...]:
     """Return the views of the notes' speed tables; `origin` is that of the runs made from them."""
     return (
-        _view("reference_timings", reference_timings, "generation as noted elsewhere, not measured here"),
-        _view("reference_loads", load_timings, "loading as noted elsewhere, not measured here"),
+        _view("reference_timings", reference_timings, "generation timings noted elsewhere, not measured here"),
+        _view("reference_loads", load_timings, "load times noted elsewhere, not measured here"),
     )
 
 

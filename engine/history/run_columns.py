@@ -135,7 +135,7 @@ def _checked_json(part: run_schema.Part, values: Mapping[str, Any]) -> str:
     try:
         run_schema.check(part, msgspec.json.decode(written))
     except ValueError as error:
-        raise ConfigError(f"The run cannot be kept: {error}") from error
+        raise ConfigError(f"The run cannot be saved: {error}") from error
     return written
 
 
@@ -146,7 +146,7 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, Path):
         return str(value)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def _model_name(run: RunRecord) -> str:

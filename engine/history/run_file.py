@@ -143,8 +143,8 @@ def run_from_bytes(content: bytes, name: str = "The file") -> RunRecord:
         return run_from_json(plain, _samples(table))
     except _UNREADABLE as error:
         raise HistoryError(
-            f"{name} cannot be read as a run of this workbench: {error}. Nothing of it was taken in; export the run "
-            "again, with a version that is not newer than this one."
+            f"{name} cannot be read as a Logitbench run: {error}. Nothing was imported; export the run again with a "
+            "version that is not newer than this one."
         ) from error
 
 
@@ -153,17 +153,17 @@ def write_run(path: Path, run: RunRecord) -> None:
     try:
         write_whole(path, run_bytes(run))
     except OSError as error:
-        raise HistoryError(f"The run could not be written to {path}: {error}. Choose another place.") from error
+        raise HistoryError(f"The run could not be written to {path}: {error}. Choose another location.") from error
 
 
 def read_run(path: Path) -> RunRecord:
     """Read a file of `write_run`; raises HistoryError with the reason where it cannot be read."""
     try:
         if path.stat().st_size > sum(MOST_BYTES.values()):
-            raise HistoryError(f"{path} is larger than any file of a run. Nothing of it was taken in.")
+            raise HistoryError(f"{path} is larger than any run file. Nothing was imported.")
         content = path.read_bytes()
     except OSError as error:
-        raise HistoryError(f"{path} could not be read: {error}. Check that it is there and may be read.") from error
+        raise HistoryError(f"{path} could not be read: {error}. Check that it exists and is readable.") from error
     return run_from_bytes(content, str(path))
 
 
@@ -171,13 +171,13 @@ def _members(archive: zipfile.ZipFile) -> tuple[bytes, bytes]:
     """Return run.json and samples.csv; raises ValueError where the archive does not hold exactly these two."""
     names = sorted(member.filename for member in archive.infolist())
     if names != [RUN, SAMPLES]:
-        raise ValueError(f"it should hold {RUN} and {SAMPLES}, and holds {', '.join(names[:5]) or 'nothing'}")
+        raise ValueError(f"it should contain {RUN} and {SAMPLES}, but contains {', '.join(names[:5]) or 'nothing'}")
     return _member(archive, RUN), _member(archive, SAMPLES)
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"{name} is compressed in a way that this version does not read")
+        raise ValueError(f"{name} uses a compression method that this version does not support")
     with archive.open(name) as file:
         content = file.read(MOST_BYTES[name] + 1)
     if len(content) > MOST_BYTES[name]:
@@ -199,7 +199,7 @@ def _samples(content: bytes) -> Samples:
     samples = checked_samples(table, _line)
     is_repeated = _is_repeated(samples["position"])
     if is_repeated.any():
-        raise ValueError(f"{_line(int(is_repeated.argmax()))}: there is another sample of this position")
+        raise ValueError(f"{_line(int(is_repeated.argmax()))}: another sample has this position")
     return samples
 
 
@@ -211,8 +211,8 @@ def checked_samples(table: pa.Table, where: Callable[[int], str]) -> Samples:
             raise ValueError(f"{where(int(is_wrong.argmax()))}: {reason}")
 
     for name in ALWAYS:
-        refuse(table[name].is_null(nan_is_null=True).to_numpy(), f"there is no {name}")
-    refuse(~pc.is_in(table["flag"], pa.array(FLAGS)).to_numpy(), f"the flag is none of {', '.join(FLAGS)}")
+        refuse(table[name].is_null(nan_is_null=True).to_numpy(), f"{name} is missing")
+    refuse(~pc.is_in(table["flag"], pa.array(FLAGS)).to_numpy(), f"the flag must be one of {', '.join(FLAGS)}")
     samples = samples_of(table)
     for name in COLUMNS:
         if samples.dtype[name].kind == "f":
@@ -234,7 +234,7 @@ def _check_columns(header: str) -> None:
     missing = [name for name in ALWAYS if name not in names]
     if unknown or missing or len(set(names)) != len(names):
         wrong = f"unknown: {', '.join(unknown[:5]) or 'none'}; missing: {', '.join(missing) or 'none'}"
-        raise ValueError(f"{SAMPLES} has other columns than a table of samples ({wrong}), or one twice")
+        raise ValueError(f"{SAMPLES} has the wrong columns ({wrong}) or a duplicate")
 
 
 def _is_repeated(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

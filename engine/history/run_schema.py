@@ -76,7 +76,7 @@ _OTHER: Mapping[Part, Any] = {"versions": Text, "facts": float | None}
 def check(part: Part, values: Mapping[str, Any]) -> None:
     """Raise ValueError for too many names, or naming the first of these decoded JSON values that has a wrong type."""
     if len(values) > MOST_NAMES:
-        raise ValueError(f"{part} has {len(values):,} names; up to {MOST_NAMES:,} are read")
+        raise ValueError(f"{part} has {len(values):,} names; the limit is {MOST_NAMES:,}")
     for name, value in values.items():
         if wrong := _fault(part, name, value):
             raise ValueError(wrong)

@@ -266,7 +266,7 @@ def _insert_measured(cursor: Cursor, run: RunRecord) -> None:
 
 def _require(cursor: Cursor, run_id: str) -> None:
     if not cursor.execute("SELECT 1 FROM runs WHERE id = ?", [as_uuid(run_id)]).fetchall():
-        raise HistoryError(f"There is no run {run_id!r} in this history: it was deleted, or never kept.")
+        raise HistoryError(f"There is no run {run_id!r} in this history: it was deleted or never saved.")
 
 
 def _checked(name: str) -> str:

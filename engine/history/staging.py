@@ -113,7 +113,7 @@ class Staging:
             return
         with pa.OSFile(str(path)) as source, pa.ipc.open_stream(source) as reader:
             if reader.schema != pa.schema(COLUMNS[member]):
-                raise ValueError(f"{member} has other columns than it should")
+                raise ValueError(f"{member} has the wrong columns")
             for batch in reader:
                 batch.validate(full=True)
                 yield pa.Table.from_batches([batch])
@@ -127,5 +127,5 @@ class Staging:
                 size = int.from_bytes(start, "little")
                 frame = file.read(size) if size <= LONGEST_FRAME else b""
                 if len(frame) < size:
-                    raise ValueError(f"{member} is cut off")
+                    raise ValueError(f"{member} is truncated")
                 yield frame

@@ -39,15 +39,15 @@ def checked_steps(table: pa.Table, where: str) -> pa.Table:
             table = table.set_column(number, name, figures)
             refuse(_is_infinite(figures, may_be_minus=name == "logprob"), f"{name} is infinite")
     lengths = {name: pc.fill_null(pc.list_value_length(table[name]), 0) for name in _LISTS}
-    refuse(pc.greater(lengths["top_ids"], MAX_RECORDED), f"it has more than {MAX_RECORDED:,} candidates")
-    refuse(pc.not_equal(lengths["top_ids"], lengths["top_logprobs"]), "its candidates have another number of logprobs")
-    refuse(pc.less(lengths["top_ids"], lengths["top_p_final"]), "it has more probabilities than candidates")
+    refuse(pc.greater(lengths["top_ids"], MAX_RECORDED), f"a step has more than {MAX_RECORDED:,} candidates")
+    refuse(pc.not_equal(lengths["top_ids"], lengths["top_logprobs"]), "the numbers of candidates and logprobs differ")
+    refuse(pc.less(lengths["top_ids"], lengths["top_p_final"]), "a step has more probabilities than candidates")
     for name in _LISTS:
         values = pc.list_flatten(table[name])
-        refuse(pc.is_null(values, nan_is_null=True), f"{name} has a gap")
+        refuse(pc.is_null(values, nan_is_null=True), f"{name} has a missing value")
         refuse(
             pc.less(values, 0) if name != "top_logprobs" else _is_infinite(values, may_be_minus=True),
-            f"{name}: no such value",
+            f"{name} has an invalid value",
         )
     return table
 

@@ -58,7 +58,7 @@ class History:
             history.gc()
             history.runs.mark_interrupted()
         except HistoryError as error:
-            log.warning("The history was not tidied up: %s", error)
+            log.warning("The history could not be cleaned up: %s", error)
         return history
 
     def close(self, within_s: float | None = None) -> None:
@@ -106,6 +106,19 @@ class History:
             )
         return [columns.summary_of(row) for row in rows]
 
+    def children(self, id: str) -> list[TrialSummary]:
+        """Return the trials that continue or regenerate this one, oldest first."""
+        uuid = as_uuid(id)
+        with self.file.reading() as cursor:
+            rows = fetch(
+                cursor.execute(
+                    f"SELECT *, {NUM_TOKENS} AS num_tokens FROM (SELECT * REPLACE (text[1:?] AS text) FROM trials "
+                    "WHERE deleted_at IS NULL AND parent = ?) AS trials ORDER BY created_at, id",
+                    [OUTPUT_CHARACTERS, uuid],
+                )
+            )
+        return [columns.summary_of(row) for row in rows]
+
     def trial(self, id: str) -> TrialRecord | None:
         """Return a trial with all its steps; None where it does not exist or is deleted."""
         uuid = as_uuid(id)
@@ -139,7 +152,7 @@ class History:
     def _existing(self, id: str) -> TrialRecord:
         trial = self.trial(id)
         if trial is None:
-            raise HistoryError(f"There is no trial {id!r} in this history: it was deleted, or never kept.")
+            raise HistoryError(f"There is no trial {id!r} in this history: it was deleted or never saved.")
         return trial
 
     def _vocabulary(self, cursor: ReadCursor, hash: str) -> Vocabulary:

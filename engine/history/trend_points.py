@@ -37,7 +37,7 @@ def trend_points(cursor: ReadCursor, run_id: str, cell: int, metric: str) -> lis
         raise ConfigError(f"metric = {metric!r}: must be one of {', '.join(METRICS_BY_NAME)}")
     given = fetch(cursor.execute(f"{_CELLS} AND run_id = ? AND number = ?", [as_uuid(run_id), cell]))
     if not given:
-        raise HistoryError(f"There is no configuration {cell} of a run {run_id!r}: it was deleted, or never kept.")
+        raise HistoryError(f"There is no configuration {cell} of a run {run_id!r}: it was deleted or never saved.")
     wanted = _configuration(given[0])
     others = fetch(cursor.execute(f"{_CELLS} AND model = ? ORDER BY run_id, number DESC", [given[0]["model"]]))
     numbers = {row["run_id"]: row["number"] for row in others if _configuration(row) == wanted}

@@ -47,7 +47,7 @@ class TokenizerPart(Part, frozen=True):
     def read(self) -> Vocabulary:
         """Return the vocabulary."""
         if len(self.kinds) != len(self.pieces):
-            raise ValueError(f"the tokenizer has {len(self.pieces):,} pieces and {len(self.kinds):,} kinds")
+            raise ValueError(f"the tokenizer has {len(self.pieces):,} pieces but {len(self.kinds):,} kinds")
         return Vocabulary(**msgspec.structs.asdict(self))
 
 

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from importlib.metadata import version
 
 from engine.errors import ConfigError
@@ -27,12 +28,25 @@ class ModelIdentity:
     num_parameters: int
 
 
+class TrialLabel(StrEnum):
+    """How a trial came about, as stored in the history. An archive may hold others, which are shown as they are."""
+
+    RUN = ""
+    STEP = "step"
+    CONTINUE = "continue"
+    REGENERATE = "regenerate"
+    SCORE = "score"
+    COMPARED = "compared"
+    RECORDED = "recorded"
+    LOG = "log"
+
+
 @dataclass(frozen=True)
 class TrialRecord:
     """One trial with everything needed to show it, continue it and run it again.
 
     id is a UUIDv7 as text, created_at is aware. messages are empty in completion mode. parent: the trial that this one
-    continues or regenerates. label marks trials that are not the user's own, such as the recorded example that ships.
+    continues or regenerates. label: see TrialLabel.
     Raises ConfigError when id or parent is not a UUID, or created_at has no time zone.
     """
 
@@ -47,7 +61,7 @@ class TrialRecord:
     versions: dict[str, str]
     completion: Completion = field(repr=False)
     parent: str | None = None
-    label: str = ""
+    label: str = TrialLabel.RUN
 
     def __post_init__(self) -> None:
         for name in ("id", "parent"):

@@ -66,8 +66,8 @@ def check(rules: Rules) -> None:
                 follow(parser, start)
             except _TooMany as error:
                 raise ConfigError(
-                    f"is ambiguous: rule {name} can read the same few characters in more than {error} ways, the most "
-                    "allowed; write it so that the next character says which alternative it is"
+                    f"is ambiguous: rule {name} can parse the same few characters in more than {error} ways, the "
+                    "limit; rewrite it so that the next character determines the alternative"
                 ) from None
             except _NoStepsLeft:
                 return

@@ -34,7 +34,7 @@ def render_chat(template: str, messages: Sequence[Mapping[str, str]], bos: str, 
     except Exception as error:  # a template may raise anything
         raise ConfigError(f"failed: {error or type(error).__name__}") from error
     if len(text) > MAX_CHARACTERS:
-        raise ConfigError(f"made {len(text):,} characters; at most {MAX_CHARACTERS:,} are allowed")
+        raise ConfigError(f"produced {len(text):,} characters; at most {MAX_CHARACTERS:,} are allowed")
     return text
 
 

@@ -68,7 +68,9 @@ class Distribution:
         Raises ModelError for a row that holds NaN, +inf or nothing finite.
         """
         if not self._look_at(self.address, row.address, min(max(k, 1), self._num_vocab), is_measured):
-            raise ModelError("the logits hold NaN or nothing finite: the weights are damaged or the model overflowed")
+            raise ModelError(
+                "the logits contain NaN or no finite value: the weights are damaged or the model overflowed"
+            )
 
     def use_threads(self, num_threads: int) -> None:
         """Set the thread count for the next rows: the one that llama.cpp decodes with, or 1 if OpenMP's threads are not

@@ -32,7 +32,7 @@ class Embedder:
         params.kv_unified = params.embeddings = params.no_perf = True
         handle = llama.llama_init_from_model(model.handle, params)
         if not handle:
-            raise ModelError(f"{model.path}: llama.cpp could not make a context of {num_tokens:,} tokens")
+            raise ModelError(f"{model.path}: llama.cpp could not create a context of {num_tokens:,} tokens")
         self._handle = handle
         self._memory = llama.llama_get_memory(handle)
         self._path = model.path
@@ -40,8 +40,8 @@ class Embedder:
         if llama.llama_pooling_type(handle) not in POOLINGS:
             self.close()
             raise ModelError(
-                f"{model.path}: is no embedding model: its metadata names no pooling by which a text becomes one "
-                "vector. Choose a GGUF file of an embedding model."
+                f"{model.path}: is not an embedding model: its metadata specifies no pooling into one vector per "
+                "text. Choose the GGUF file of an embedding model."
             )
         self._batch = Batch(num_tokens)
 

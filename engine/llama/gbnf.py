@@ -64,7 +64,7 @@ def read(text: str) -> Rules:
     for num, most, what in ((reader.num_rules, MAX_RULES, "rules"), (reader.num_elements, MAX_ELEMENTS, "elements")):
         if num > most:
             raise ConfigError(
-                f"grows to {num:,} {what} when its repetitions are written out; at most {most:,} are allowed"
+                f"expands to {num:,} {what} with its repetitions written out; at most {most:,} are allowed"
             )
     _Beginnings(rules).check()
     return rules
@@ -110,9 +110,9 @@ class _Reader:
     def _unexpected(self) -> ConfigError:
         at = self._token.start() if self._token else self._at
         if at == len(self._text):
-            return ConfigError("ends where something more must follow")
+            return ConfigError("ends unexpectedly")
         line = self._text.count("\n", 0, at) + 1
-        return ConfigError(f"cannot be read from line {line:,} on, at {self._text[at : at + 30]!r}")
+        return ConfigError(f"has a syntax error on line {line:,}, at {self._text[at : at + 30]!r}")
 
     def _mark(self) -> str:
         """Return the mark at the current token; empty for any other token."""
@@ -120,7 +120,7 @@ class _Reader:
 
     def _alternatives(self, depth: int) -> Alternatives:
         if depth > MAX_NESTING:
-            raise ConfigError(f"has more than {MAX_NESTING} groups inside each other, the most that are allowed")
+            raise ConfigError(f"nests more than {MAX_NESTING} groups, the limit")
         found = [self._sequence(depth)]
         while self._mark() == "|":
             self._next()
@@ -178,9 +178,9 @@ def _bounds(times: re.Match[str]) -> tuple[int, int | None]:
     low = int(times["low"]) if digits < 20 else MAX_REPETITIONS + 1
     high = low if not times["upto"] else int(times["high"]) if times["high"] and digits < 20 else None
     if max(low, high or 0) > MAX_REPETITIONS:
-        raise ConfigError(f"repeats something {times[0]} times; at most {MAX_REPETITIONS:,} are allowed")
+        raise ConfigError(f"has the repetition {times[0]}; at most {MAX_REPETITIONS:,} are allowed")
     if high is not None and low > high:
-        raise ConfigError(f"repeats something {times[0]} times: the first number must not be the larger one")
+        raise ConfigError(f"has the repetition {times[0]}: the first number must not be larger than the second")
     return low, high
 
 
@@ -209,9 +209,7 @@ class _Beginnings:
             for name in TopologicalSorter(firsts).static_order():
                 ways[name] = max(1, self._num_ways(self._rules.get(name, []), ways))
                 if ways[name] > MAX_WAYS:
-                    raise ConfigError(
-                        f"has a rule, {name}, that can begin in more than {MAX_WAYS:,} ways, the most allowed"
-                    )
+                    raise ConfigError(f"has a rule, {name}, that can begin in more than {MAX_WAYS:,} ways, the limit")
         except CycleError as error:
             raise ConfigError(
                 f"has left recursion: rule {error.args[1][0]} can begin with itself, which llama.cpp never finishes"

@@ -46,7 +46,7 @@ class Grammar:
     def accept(self, token: int) -> None:
         """Advance by `token`; raises ConfigError if the grammar forbids it (llama.cpp itself would abort)."""
         if not self.allows(token):
-            raise ConfigError(f"the grammar does not allow token {token} at this place")
+            raise ConfigError(f"the grammar does not allow token {token} at this position")
         began = time.thread_time()
         llama.llama_sampler_accept(self._handle, token)
         self._check_time(began)
@@ -56,7 +56,7 @@ class Grammar:
         if took_s > MAX_CALL_S:
             raise ConfigError(
                 f"the grammar took {took_s:.1f} s for one token; at most {MAX_CALL_S:g} s are allowed, as all other "
-                "streams wait meanwhile: write it so that the next character says which alternative it is"
+                "streams wait meanwhile: rewrite it so that the next character determines the alternative"
             )
 
     def close(self) -> None:

@@ -25,9 +25,9 @@ def gbnf_of_schema(text: str) -> str:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"is no JSON: {error}") from error
+        raise ConfigError(f"is not JSON: {error}") from error
     if not isinstance(schema, dict):
-        raise ConfigError("is no JSON object, as a schema with a grammar must be")
+        raise ConfigError("is not a JSON object")
     _check(schema, "#", 0)
     llama_grammar._build_repetition = _repetition
     try:
@@ -36,14 +36,14 @@ def gbnf_of_schema(text: str) -> str:
         raise
     except Exception as error:  # the converter uses assertions, and presumes keys that a schema need not have
         said = str(error) if isinstance(error, AssertionError | ValueError) else repr(error)
-        raise ConfigError(f"cannot be turned into a grammar: {said[:300]}") from error
+        raise ConfigError(f"cannot be converted to a grammar: {said[:300]}") from error
     return grammar
 
 
 def _check(schema: Any, path: str, depth: int) -> None:
     """Check a schema, and everything nested in it, against the limits; raises ConfigError."""
     if depth > MAX_DEPTH:
-        raise ConfigError(f"has more than {MAX_DEPTH} levels, the most allowed, at {path[:60]}…")
+        raise ConfigError(f"has more than {MAX_DEPTH} levels, the limit, at {path[:60]}…")
     if isinstance(schema, list):
         for place, inner in enumerate(schema):
             _check(inner, f"{path}/{place}", depth + 1)
@@ -71,8 +71,8 @@ def _check_bounds(schema: dict[str, Any], low: str, high: str, path: str) -> Non
             return
         if num is not None and (isinstance(num, bool) or not isinstance(num, int) or not 0 <= num <= MAX_REPETITIONS):
             raise ConfigError(
-                f"has {name} = {num} in {path}: must be a whole number from 0 to {MAX_REPETITIONS:,}, the most that "
-                "llama.cpp repeats; give a smaller one or leave it out"
+                f"has {name} = {num} in {path}: must be a whole number from 0 to {MAX_REPETITIONS:,}, "
+                "llama.cpp's limit; use a smaller one or omit it"
             )
     if schema.get(low, 0) > schema.get(high, MAX_REPETITIONS):
         raise ConfigError(f"has {low} = {schema[low]} in {path}, which is more than {high} = {schema[high]}")

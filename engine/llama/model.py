@@ -51,7 +51,7 @@ class Model:
         params.progress_callback = progress
         handle = llama.llama_model_load_from_file(path.encode(), params)
         if not handle:
-            raise ModelError(f"{path}: llama.cpp could not load this file; its own words are in the log")
+            raise ModelError(f"{path}: llama.cpp could not load this file; the log has the reason")
         self.handle = handle
         self.path = path
         self.vocab = llama.llama_model_get_vocab(handle)
@@ -144,14 +144,14 @@ class Model:
             if length >= 0:
                 return buffer.raw[:length]
             room = -length
-        raise ModelError(f"{self.path}: these ids cannot be turned into text")
+        raise ModelError(f"{self.path}: these ids cannot be detokenised")
 
     def check_ids(self, ids: list[int]) -> npt.NDArray[np.int32]:
         """Return the ids as an array; raises ConfigError for an id outside the vocabulary."""
         array = np.array(ids, dtype=np.int64)
         if len(array) and not (array.min() >= 0 and array.max() < self.num_vocab):
             raise ConfigError(
-                f"the token ids of a prompt lie from 0 to {self.num_vocab - 1:,}: this model has no others"
+                f"the token ids of a prompt must be from 0 to {self.num_vocab - 1:,}: this model has no others"
             )
         return array.astype(np.int32)
 

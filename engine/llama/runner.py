@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.errors import ConfigError, EngineError, ModelError, PromptTooLong
 from engine.llama.context import NO_SLOT, OK, SCORED_ROWS, Chunk, Context
@@ -40,19 +40,14 @@ class Reporter(Protocol):
         """Report that the job ended with an error."""
 
 
-class ArrivingRequest(Protocol):
-    """A job as it arrives."""
+class QueuedRequest(NamedTuple):
+    """A request that waits for a sequence. submitted: monotonic seconds of this process."""
 
-    @property
-    def job(self) -> int: ...
-    @property
-    def prompt(self) -> str | list[int]: ...
-    @property
-    def sampling(self) -> Sampling: ...
-    @property
-    def request(self) -> Request: ...
-    @property
-    def submitted(self) -> float: ...
+    job: int
+    prompt: str | list[int]
+    sampling: Sampling
+    request: Request
+    submitted: float
 
 
 class Runner:
@@ -82,7 +77,7 @@ class Runner:
         )
         self._cache = PrefixCache(spec.parallel, can_cut=not model.is_recurrent)
         self.scratch = Scratch(model.num_vocab)
-        self._waiting: dict[int, ArrivingRequest] = {}
+        self._waiting: dict[int, QueuedRequest] = {}
         self._ids: dict[int, list[int]] = {}
         self._running: dict[int, Generation] = {}
         self._num_exact = 0
@@ -95,7 +90,7 @@ class Runner:
         """True when nothing runs and nothing waits."""
         return self.scheduler.is_idle
 
-    def submit(self, order: ArrivingRequest) -> None:
+    def submit(self, order: QueuedRequest) -> None:
         """Queue a job."""
         self._waiting[order.job] = order
         self.scheduler.enqueue(order.job)
@@ -135,7 +130,7 @@ class Runner:
         del self._waiting[job]
         self._ids.pop(job, None)
 
-    def _awaits_prefix(self, order: ArrivingRequest) -> bool:
+    def _awaits_prefix(self, order: QueuedRequest) -> bool:
         """Return whether a running job is computing the prefix of this prompt, so that it can be copied afterwards."""
         request = order.request
         if not self._running or not request.reuse_prefix or request.prompt_logprobs:
@@ -143,7 +138,7 @@ class Runner:
         ids = self._prompt_ids(order)
         return self._cache.is_coming(ids, most=len(ids) - 1 - request.generated)
 
-    def _admit(self, order: ArrivingRequest, started: float) -> None:
+    def _admit(self, order: QueuedRequest, started: float) -> None:
         ids = self._prompt_ids(order)
         self._stamp(PREPARING, order.job)
         request = order.request
@@ -179,16 +174,16 @@ class Runner:
             single_from=num_given if is_replayed else None,
             scored=request.prompt_logprobs,
         )
-        self._reporter.started(order.job, ids, num_cached, seed, started - order.submitted)
+        self._reporter.started(order.job, ids, num_cached, seed, max(0.0, started - order.submitted))
 
-    def _prompt_ids(self, order: ArrivingRequest) -> list[int]:
+    def _prompt_ids(self, order: QueuedRequest) -> list[int]:
         """Return the checked ids of a job's prompt, tokenised only once."""
         if order.job not in self._ids:
             self._stamp(TOKENISING, order.job)
             self._ids[order.job] = self._checked_ids(order)
         return self._ids[order.job]
 
-    def _checked_ids(self, order: ArrivingRequest) -> list[int]:
+    def _checked_ids(self, order: QueuedRequest) -> list[int]:
         # the last token of a prompt that is only scored is predicted, never computed: it may lie beyond the context
         is_only_scored = order.request.prompt_logprobs and order.request.max_tokens == 0
         most = self.context.n_ctx + int(is_only_scored)
@@ -209,7 +204,7 @@ class Runner:
         if order.request.generated >= len(ids):
             raise ConfigError(
                 f"generated = {order.request.generated:,}: the prompt has {len(ids):,} tokens, "
-                "and at least the first was not generated"
+                "of which at least the first must not count as generated"
             )
         return ids
 
@@ -352,7 +347,7 @@ class Runner:
         A code below -1 leaves the context unusable: this raises ModelError, and the worker ends and is replaced.
         """
         if code < -1:
-            raise ModelError(f"llama_decode returned {code}: the context cannot be used any more")
+            raise ModelError(f"llama_decode returned {code}: the context is no longer usable")
         if len(plan) == 1:
             sequence = next(iter(plan))
             self._cache.forget(sequence)
@@ -365,6 +360,6 @@ class Runner:
 
 def _too_long(num_tokens: str, most: int) -> PromptTooLong:
     return PromptTooLong(
-        f"the prompt has {num_tokens} tokens; this context holds {most:,}: "
+        f"the prompt is {num_tokens} tokens; the context holds {most:,}: "
         "shorten the prompt or open the model with a larger context (n_ctx)"
     )

@@ -103,7 +103,7 @@ class Sampler:
         self._all(row, room)
         self._grammar.restrict(room)
         if not np.isfinite(room.kept["logit"].max()):
-            raise ConfigError("the grammar leaves no token to choose: it may need an end that logit_bias bans")
+            raise ConfigError("the grammar leaves no token to choose: logit_bias may ban the end token that it needs")
         return self._run(room, RESAMPLED)
 
     def _next_draw(self) -> float:
@@ -178,7 +178,7 @@ def _stages(sampling: Sampling, seed: int, model: Model, n_ctx: int) -> list[tup
         made = ((name, _stage(name, sampling, seed, model, n_ctx)) for name in sampling.samplers)
         stages = [(name, stage) for name, stage in made if stage is not None]
         stages.append(("dist", llama.llama_sampler_init_dist(seed)))
-    return [(name, not_null(stage, name, "llama.cpp refuses these values")) for name, stage in stages]
+    return [(name, not_null(stage, name, "llama.cpp rejects these values")) for name, stage in stages]
 
 
 def _stage(name: str, s: Sampling, seed: int, model: Model, n_ctx: int) -> Any | None:
@@ -222,8 +222,8 @@ def _dry(s: Sampling, model: Model, n_ctx: int) -> Any:
     num_bytes, most = sum(map(len, breakers)), max(_MOST_COMPARED // model.num_vocab, _FEWEST_BREAKER_BYTES)
     if num_bytes > most:
         raise ConfigError(
-            f"dry_sequence_breakers: {num_bytes} bytes in all; with a vocabulary of {model.num_vocab:,} tokens at "
-            f"most {most} are allowed: leave some out, or shorten them"
+            f"dry_sequence_breakers: {num_bytes} bytes in total; at most {most} are allowed with a vocabulary of "
+            f"{model.num_vocab:,} tokens: remove some or shorten them"
         )
     last_n = _last_n(s.dry_penalty_last_n, n_ctx)
     shape = (s.dry_multiplier, s.dry_base, s.dry_allowed_length, last_n)
@@ -236,7 +236,7 @@ class _PreparedDry:
     def __init__(self, model: Model, breakers: tuple[bytes, ...], shape: tuple[float, float, int, int]) -> None:
         array = (ctypes.c_char_p * max(len(breakers), 1))(*breakers)
         made = llama.llama_sampler_init_dry(model.vocab, *shape, array, len(breakers))
-        self.pointer = not_null(made, "dry", "llama.cpp refuses these values")
+        self.pointer = not_null(made, "dry", "llama.cpp rejects these values")
         weakref.finalize(self, llama.llama_sampler_free, made)
 
 

@@ -57,10 +57,10 @@ def check_grammar(text: str) -> None:
         took_s = time.process_time() - began
         if not handle:
             said.seek(0)
-            raise ConfigError(f"is refused by llama.cpp: {_reason(said.read(1 << 16).decode('utf-8', 'replace'))}")
+            raise ConfigError(f"is rejected by llama.cpp: {_reason(said.read(1 << 16).decode('utf-8', 'replace'))}")
     llama.llama_sampler_free(handle)
     if took_s > MAX_PARSE_S:
-        raise ConfigError(f"takes llama.cpp {took_s:.1f} s to read; at most {MAX_PARSE_S:g} s are allowed")
+        raise ConfigError(f"takes llama.cpp {took_s:.1f} s to parse; at most {MAX_PARSE_S:g} s are allowed")
 
 
 def _reason(said: str) -> str:

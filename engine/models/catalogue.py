@@ -13,8 +13,8 @@ from engine.models.header import FIRST_PART_NAME, OTHER_PART_NAME
 from engine.models.hub import RemoteFile, Repository, parse_address, read_repository
 from engine.models.library import shipped
 from engine.models.memory import PROCESS_BYTES
-from engine.specs import Spec
 from engine.units import quantity
+from engine.validation import Spec
 
 Kind = Literal["text", "embedding"]
 KINDS: tuple[Kind, ...] = ("text", "embedding")
@@ -113,7 +113,7 @@ class Catalogue(NamedTuple):
             if entry.name == name.strip().casefold():
                 return entry
         raise ConfigError(
-            f"{name!r} is not in the catalogue. Write owner/name for any repository of the hub, or one of "
+            f"{name!r} is not in the catalogue. Use owner/name for any repository on the hub, or one of "
             f"{', '.join(entry.name for entry in self.entries)}"
         )
 
@@ -181,17 +181,17 @@ def choose(repository: Repository, wanted: str = "") -> Choice:
     offered = choices(repository)
     if not offered:
         raise ConfigError(
-            f"{repository.name} holds no GGUF file and no folder for sentence-transformers with safetensors. "
-            f"Repositories with GGUF files mostly say so in their name."
+            f"{repository.name} has no GGUF file and no sentence-transformers folder with safetensors. "
+            f"Repositories with GGUF files usually have GGUF in their name."
         )
     key = wanted.strip().casefold()
     fitting = [choice for choice in offered if key in choice.keys]
     if not key:
         fitting = [choice for choice in offered if choice.kind == "folder"] or list(offered)
     if len(fitting) != 1:
-        said = f"{len(fitting)} of them fit" if fitting else "none of them fits"
+        said = f"{len(fitting)} models match" if fitting else "no model matches"
         listed = ", ".join(f"{choice.name} ({quantity(choice.num_bytes, 'B')})" for choice in offered[:20])
-        raise ConfigError(f"Which of {repository.name}? {said} {wanted!r}: {listed}")
+        raise ConfigError(f"{repository.name}: {said} {wanted!r}. Choose one of: {listed}")
     return fitting[0]
 
 

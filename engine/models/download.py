@@ -19,7 +19,7 @@ from engine.units import quantity
 
 State = Literal["checking", "fetching", "retrying"]
 _DOING: dict[State, str] = {
-    "checking": "checking what is here", "fetching": "", "retrying": "the connection broke, trying again"
+    "checking": "checking existing files", "fetching": "", "retrying": "connection lost, retrying"
 }  # fmt: skip
 
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 8.0)
@@ -106,19 +106,21 @@ class Download(Task[tuple[Path, ...]]):
                         incoming.take(block)
                         tell("fetching", incoming.num_bytes)
                 if incoming.num_bytes < file.size:
-                    raise NetworkError(f"The connection for {file.path} broke off.")
+                    raise NetworkError(f"The connection for {file.path} was lost.")
             except NetworkError as error:
                 num_failed = 1 if incoming.num_bytes > had else num_failed + 1
                 if num_failed > len(self._waits_s):
                     has = f"{quantity(incoming.num_bytes, 'B')} of {quantity(file.size, 'B')} of {file.path}"
-                    raise NetworkError(f"{error} {has} have come and are kept; start it again to go on.") from error
+                    raise NetworkError(f"{error} {has} are saved; start it again to resume.") from error
                 tell("retrying", incoming.num_bytes)
                 self.sleep(self._waits_s[num_failed - 1])
 
     def check(self) -> None:
         """Raise DownloadError where a stop was requested."""
         if self.is_stopped:
-            raise DownloadError(f"{self.repository.name}: stopped. What has come is kept; start it again to go on.")
+            raise DownloadError(
+                f"{self.repository.name}: stopped. The downloaded part is saved; start it again to resume."
+            )
 
     def _tell(self, state: State, num_bytes: int) -> None:
         now = time.monotonic()
@@ -151,8 +153,9 @@ class Download(Task[tuple[Path, ...]]):
         free = shutil.disk_usage(self.folder).free
         if needed and free < needed + SPARE_BYTES:
             raise DownloadError(
-                f"{self.repository.name} needs {quantity(needed, 'B')} more on the disk of {self.folder}, and "
-                f"{quantity(free, 'B')} are free. Nothing was fetched. Free some, or choose a smaller quantisation."
+                f"{self.repository.name} needs {quantity(needed, 'B')} more on the disk of {self.folder}; "
+                f"{quantity(free, 'B')} is free. Nothing was downloaded. Free some space, or choose a smaller "
+                "quantisation."
             )
 
 
@@ -161,11 +164,11 @@ def _place(folder: Path, repository: Repository, file: RemoteFile) -> Path:
     parts = (*repository.name.split("/"), *file.path.split("/"))
     path = folder.joinpath(*parts)
     if not all(_is_safe(part) for part in parts) or not path.resolve().is_relative_to(folder.resolve()):
-        raise DownloadError(f"{repository.name} has a file named {file.path!r}, which cannot be kept in {folder}.")
+        raise DownloadError(f"{repository.name} has a file named {file.path!r}, which cannot be saved in {folder}.")
     if file.size > LARGEST_FILE:
         raise DownloadError(
-            f"{file.path} has {quantity(file.size, 'B')}; the hub sends up to {quantity(LARGEST_FILE, 'B')} this way. "
-            f"`hf download {repository.name} {file.path}` fetches it by another."
+            f"{file.path} is {quantity(file.size, 'B')}; the hub sends up to {quantity(LARGEST_FILE, 'B')} over HTTP. "
+            f"Download it with `hf download {repository.name} {file.path}`."
         )
     return path
 
@@ -191,6 +194,7 @@ def _disk_failures_said(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DownloadError(
-                f"The disk of {folder} is full. What has come is kept: free some room, then start it again to go on."
+                f"The disk of {folder} is full. The downloaded part is saved: free some space, then start it again "
+                "to resume."
             ) from error
         raise DownloadError(f"{error.filename or folder} cannot be written ({error.strerror}).") from error

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import psutil
 
 from engine.errors import ConfigError
-from engine.models.available import available_memory, memory_limit
+from engine.machine.memory import available_memory, memory_limit
 from engine.models.gguf import ModelFile
 from engine.models.kv_cache import CELLS, bytes_per_token, layer_caches
 from engine.models.memory import estimate
@@ -135,7 +135,7 @@ def cache_arithmetic(model: ModelFile, row: FitRow, spec: PoolSpec | None = None
         parts += f" x {counted(heads.pop(), 'head')} x {model.head_k:,} numbers"
     kinds = chosen.type_k if chosen.type_k == chosen.type_v else f"{chosen.type_k} and {chosen.type_v}"
     text = (
-        f"{parts}, keys and values in {kinds}: {quantity(each, 'B')} for each token; x {row.sequences:,} sequences "
+        f"{parts}, keys and values in {kinds}: {quantity(each, 'B')} per token; x {row.sequences:,} sequences "
         f"x {row.n_ctx:,} tokens = {quantity(row.kv, 'B')}"
     )
     times = row.kv / row.weights if row.weights else math.nan
@@ -163,7 +163,7 @@ def notes_example() -> Example:
     spec = PoolSpec(share_weights=True)
     row = fit_row(model, 2048, 512, spec)
     says = (
-        f"{cache_arithmetic(model, row, spec)}. The weights serve all sequences, the cache grows with each: at a large "
-        "batch it is what fills the memory"
+        f"{cache_arithmetic(model, row, spec)}. All sequences share the weights, but each adds to the KV cache: in a "
+        "large batch, the cache takes most of the memory"
     )
     return Example(model, row, says)

@@ -11,8 +11,8 @@ from engine.specs import PoolSpec
 from engine.units import quantity
 
 _ABOUT_WINDOWS = (
-    "Some layers see only a window of the last tokens. The pool keeps their whole context all the same, so that a "
-    "prefix can be used again; llama.cpp's own programs keep less unless they are told --swa-full."
+    "Some layers see only a sliding window of the last tokens. The pool still caches their whole context, so that a "
+    "prefix can be reused; llama.cpp's own programs cache less unless run with --swa-full."
 )
 
 
@@ -45,11 +45,11 @@ class FitReport:
 
     def __str__(self) -> str:
         machine = self.machine
-        limit = "" if machine.limit is None else f", {quantity(machine.limit, 'B')} allowed by the control group"
+        limit = "" if machine.limit is None else f", limited to {quantity(machine.limit, 'B')} by the control group"
         verdict = "It fits" if self.base.fits else "It does not fit"
         lines = [
             f"{self.model.name}: {self.base.arithmetic}. {verdict}.",
-            f"This machine has {quantity(machine.total, 'B')}{limit}, {quantity(machine.available, 'B')} are free.",
+            f"This machine has {quantity(machine.total, 'B')}{limit}; {quantity(machine.available, 'B')} is available.",
             "",
             *_table(self.rows),
         ]

@@ -78,7 +78,7 @@ def read_model(path: str | Path) -> ModelFile:
     architecture = facts.architecture()
     tensors, size, parts = _with_other_parts(path, header, budget)
     if not tensors:
-        raise ModelError(f"{path}: holds no weights, only a header")
+        raise ModelError(f"{path}: has no weights, only a header")
     n_embd = facts.whole("embedding_length", 1, 1 << 24)
     n_layer = facts.whole("block_count", 1, MAX_LAYERS)
     n_head = max(facts.per_layer("attention.head_count", n_layer, (0,) * n_layer))
@@ -118,7 +118,7 @@ class _Facts:
     def architecture(self) -> str:
         kind = self.text("general.type") or "model"
         if kind != "model":
-            raise ModelError(f"{self.path}: is of the kind {kind!r}, not a model that can be run by itself")
+            raise ModelError(f"{self.path}: general.type is {kind!r}, not a model that can be run by itself")
         name = self.text("general.architecture")
         if not name:
             raise ModelError(f"{self.path}: has no general.architecture, so it is not a language model")
@@ -152,7 +152,7 @@ class _Facts:
     def checked(self, key: str, value: Value | None, low: int, high: int) -> int:
         if type(value) is not int or not low <= value <= high:
             said = "is missing" if value is None else f"is {value!r}"
-            raise ModelError(f"{self.path}: {key} {said}; a whole number from {low:,} to {high:,} is needed")
+            raise ModelError(f"{self.path}: {key} {said}; it must be a whole number from {low:,} to {high:,}")
         return value
 
 
@@ -165,7 +165,7 @@ def _with_other_parts(path: Path, header: Header, budget: Budget) -> tuple[tuple
     named = FIRST_PART_NAME.search(path.name)
     if index != 0 or count > MAX_PARTS or named is None or int(named[1]) != count:
         raise ModelError(
-            f"{path}: is part of a model in {count:,} files; open the one named …-00001-of-{count:05}.gguf"
+            f"{path}: is one of the {count:,} parts of a model; open the one named …-00001-of-{count:05}.gguf"
         )
     tensors = list(header.tensors)
     for part in range(2, count + 1):

@@ -117,7 +117,7 @@ class _Parser(Pieces):
         num_keys = self.number(U64, "the number of keys")
         if num_tensors > MAX_TENSORS or num_keys > MAX_KEYS:
             self.refuse(
-                f"claims {num_tensors:,} tensors and {num_keys:,} keys; up to {MAX_TENSORS:,} and {MAX_KEYS:,} are read"
+                f"claims {num_tensors:,} tensors and {num_keys:,} keys; the limits are {MAX_TENSORS:,} and {MAX_KEYS:,}"
             )
         self.spend("keys", num_keys)
         self.spend("tensors", num_tensors)
@@ -135,9 +135,9 @@ class _Parser(Pieces):
             self.refuse(f"is not a GGUF file: it begins with {magic!r}, not b'GGUF'")
         version = self.number(U32, "the version")
         if version & 0xFFFF == 0 and version:
-            self.refuse("is a big-endian GGUF file; only little-endian ones are read")
+            self.refuse("is a big-endian GGUF file; only little-endian ones are supported")
         if version not in (2, 3):
-            self.refuse(f"is GGUF version {version:,}; versions 2 and 3 are read")
+            self.refuse(f"is GGUF version {version:,}; versions 2 and 3 are supported")
         return version
 
     def keys(self, num_keys: int) -> tuple[dict[str, Value], dict[str, int]]:
@@ -214,7 +214,7 @@ class _Parser(Pieces):
             piece, at = self.piece, self.at - self.start
             last = len(piece) - 8
             if last < 0:
-                self.refuse(f"ends within {key}: it became shorter while it was read")
+                self.refuse(f"ends within {key}: it shrank while it was being read")
             while count and at <= last:
                 at += 8 + unpack(piece, at)[0]
                 count -= 1
@@ -229,7 +229,7 @@ class _Parser(Pieces):
         expected = 0
         for index, (name, shape, kind, offset) in enumerate(found):
             if offset != expected:
-                self.refuse(f"tensor {name} lies at {offset:,} of the data, expected at {expected:,}")
+                self.refuse(f"tensor {name} is at offset {offset:,} of the data, expected at {expected:,}")
             found[index] = TensorInfo(name, shape, kind, data + expected)
             expected += found[index].num_bytes
             if data + expected > self.size:
@@ -246,15 +246,15 @@ class _Parser(Pieces):
         try:
             length = U64.unpack_from(raw)[0]
             if length > MAX_NAME:
-                self.refuse(f"the name of tensor {index:,} is {length:,} bytes long; up to {MAX_NAME} are read")
+                self.refuse(f"the name of tensor {index:,} is {length:,} bytes long; the limit is {MAX_NAME}")
             name = raw[8 : 8 + length].decode("utf-8", "replace")
             num_dims = U32.unpack_from(raw, 8 + length)[0]
             if num_dims > MAX_DIMS:
-                self.refuse(f"tensor {name!r} has {num_dims:,} dimensions; up to {MAX_DIMS} are read")
+                self.refuse(f"tensor {name!r} has {num_dims:,} dimensions; the limit is {MAX_DIMS}")
             *shape, number, offset = _TENSORS[num_dims].unpack_from(raw, 12 + length)
         except struct.error:
             self.need(len(raw) + 1, f"tensor {index:,}")
-            self.refuse(f"ends within tensor {index:,}: it became shorter while it was read")
+            self.refuse(f"ends within tensor {index:,}: it shrank while it was being read")
         self.at += 12 + length + _TENSORS[num_dims].size
         if number not in TYPES_BY_NUMBER:
             self.refuse(f"tensor {name!r} has the unknown type {number:,}")
@@ -264,6 +264,7 @@ class _Parser(Pieces):
         row = shape[0] if shape else 1
         if row % tensor.type.block:
             self.refuse(
-                f"tensor {name!r} has rows of {row:,}, not a multiple of {tensor.type.name}'s {tensor.type.block}"
+                f"tensor {name!r} has rows of {row:,} values, not a multiple of {tensor.type.name}'s block "
+                f"of {tensor.type.block}"
             )
         return tensor

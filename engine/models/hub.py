@@ -117,9 +117,9 @@ def parse_address(text: str, endpoint: str = "") -> Address:
     hub = urlsplit(endpoint or constants.ENDPOINT).netloc
     if parts["host"] and parts["host"].casefold() not in _HUB | {hub.casefold()}:
         raise ConfigError(
-            f"{text!r} is an address on {parts['host']}, but the hub that is asked here is {hub}. Write "
+            f"{text!r} is an address on {parts['host']}, but the hub in use is {hub}. Use "
             f"{parts['name']} for the repository of that name on {hub}; for one on {parts['host']}, set HF_ENDPOINT to "
-            "that hub and start again."
+            "that hub and restart."
         )
     return Address(parts["name"], unquote(parts["revision"] or parts["of_page"] or ""), unquote(parts["file"] or ""))
 
@@ -139,8 +139,8 @@ def read_repository(address: str, endpoint: str = "") -> Repository:
             raise ConfigError(f"{name!r} is not the name of a repository: {_first_line(error)}") from error
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError, httpx2.InvalidURL) as error:
             raise DownloadError(
-                f"What answers at {endpoint or constants.ENDPOINT} is no Hugging Face hub: {_first_line(error)}. "
-                "Check HF_ENDPOINT, and whether this network asks for a login of its own."
+                f"The server at {endpoint or constants.ENDPOINT} is not a Hugging Face hub: {_first_line(error)}. "
+                "Check HF_ENDPOINT, and whether this network requires a login."
             ) from error
 
 
@@ -184,7 +184,7 @@ def _response_to(request: AbstractContextManager[httpx2.Response]) -> Iterator[h
     threading.Thread(target=ask, name="logitbench-hub", daemon=True).start()
     wait([begun], BEGINS_WITHIN_S)
     if begun.cancel():
-        raise httpx2.ReadTimeout(f"it had not begun to answer after {BEGINS_WITHIN_S:g} s")
+        raise httpx2.ReadTimeout(f"no answer within {BEGINS_WITHIN_S:g} s")
     response = begun.result()
     try:
         yield response
@@ -200,7 +200,7 @@ def _with_body(response: httpx2.Response, most_bytes: int, ends: float) -> httpx
         if len(content) > most_bytes:
             raise ValueError(f"the answer has more than {most_bytes:,} bytes")
         if time.monotonic() > ends:
-            raise httpx2.ReadTimeout("the answer had not come to its end in time")
+            raise httpx2.ReadTimeout("the answer was not complete in time")
     headers = [(key, value) for key, value in response.headers.multi_items() if key not in _OF_THE_TRANSFER]
     return httpx2.Response(response.status_code, headers=headers, content=bytes(content), request=response.request)
 
@@ -228,9 +228,9 @@ def opened(repository: Repository, file: RemoteFile, offset: int) -> Iterator[tu
         length = response.headers.get("Content-Length", "")
         if not said.startswith(f"bytes {begins}-") or (length.isdigit() and begins + int(length) != file.size):
             raise DownloadError(
-                f"{response.url.host} sends {length or 'other'} bytes from {said.removeprefix('bytes ')} in place of "
-                f"{file.path} with {file.size:,} from {begins:,}. Check HF_ENDPOINT, and whether this network asks for "
-                "a login of its own."
+                f"{response.url.host} sends {length or 'other'} bytes from {said.removeprefix('bytes ')} instead of "
+                f"{file.path} with {file.size:,} from {begins:,}. Check HF_ENDPOINT, and whether this network requires "
+                "a login."
             )
         yield begins, response.iter_bytes()
 
@@ -246,9 +246,9 @@ def _with_short_body(response: httpx2.Response) -> httpx2.Response:
 def _repository(name: str, info: ModelInfo, endpoint: str) -> Repository:
     siblings = info.siblings or []
     if len(siblings) > MOST_FILES:
-        raise DownloadError(f"{name} has {len(siblings):,} files; up to {MOST_FILES:,} are looked at")
+        raise DownloadError(f"{name} has {len(siblings):,} files; the limit is {MOST_FILES:,}")
     if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha):
-        raise ValueError("the answer names no commit")
+        raise ValueError("the answer has no commit")
     licence = info.card_data.get("license", "") if info.card_data else ""
     return Repository(
         name=name,
@@ -267,7 +267,7 @@ def _file(sibling: RepoSibling) -> RemoteFile:
     file = RemoteFile(str(sibling.rfilename), size or 0, sha256, sibling.blob_id or "")
     is_size = isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= _MOST_SIZE
     if not is_size or not _HASH.fullmatch(file.digest):
-        raise ValueError(f"the answer gives no size or hash of {file.path!r}")
+        raise ValueError(f"the answer has no size or hash for {file.path!r}")
     return file
 
 
@@ -277,12 +277,12 @@ def _failures_said(asked: str) -> Iterator[None]:
     try:
         yield
     except OfflineModeIsEnabled as error:
-        raise NetworkError("HF_HUB_OFFLINE is set, so the hub is not asked. Unset it to download models.") from error
+        raise NetworkError("HF_HUB_OFFLINE is set, so the hub is not used. Unset it to download models.") from error
     except HfHubHTTPError as error:
         raise _refusal(asked, error) from error
     except httpx2.HTTPError as error:
         raise NetworkError(
-            f"No connection to the hub for {asked}: {_first_line(error)}. Models that are already here work without it."
+            f"No connection to the hub for {asked}: {_first_line(error)}. Models on this machine work without it."
         ) from error
 
 
@@ -291,7 +291,7 @@ def _check_login() -> None:
     try:
         get_token()
     except (OSError, ValueError, OIDCError) as error:
-        raise DownloadError(f"The login of the hub cannot be read: {_first_line(error)}. {_LOG_IN}.") from error
+        raise DownloadError(f"The hub login cannot be read: {_first_line(error)}. {_LOG_IN}.") from error
 
 
 def _refusal(asked: str, error: HfHubHTTPError) -> DownloadError:
@@ -299,8 +299,8 @@ def _refusal(asked: str, error: HfHubHTTPError) -> DownloadError:
     if isinstance(error, GatedRepoError):
         page = f"{constants.ENDPOINT}/{error.repo_id}"
         if get_token():
-            return DownloadError(f"{asked} is gated, and your login is not let in yet. Ask for access at {page}.")
-        return DownloadError(f"{asked} is gated. Ask for access at {page}, then: {_LOG_IN}.")
+            return DownloadError(f"{asked} is gated, and your login has no access yet. Request access at {page}.")
+        return DownloadError(f"{asked} is gated. Request access at {page}, then: {_LOG_IN}.")
     if isinstance(error, RevisionNotFoundError):
         return DownloadError(f"{asked} has no such revision. Leave it out to get the newest.")
     if isinstance(error, RemoteEntryNotFoundError):
@@ -310,11 +310,13 @@ def _refusal(asked: str, error: HfHubHTTPError) -> DownloadError:
             f"The hub has no {asked}, or it is private. Check the spelling. If it is private: {_LOG_IN}."
         )
     if isinstance(error, DisabledRepoError):
-        return DownloadError(f"The hub has closed {asked} to everyone. Choose another.")
+        return DownloadError(f"The hub has disabled {asked} for everyone. Choose another.")
     if status in (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN):
-        return DownloadError(f"The hub refuses {asked} to this login ({status}: {_server_says(error)}). {_LOG_IN}.")
+        return DownloadError(
+            f"The hub refuses this login access to {asked} ({status}: {_server_says(error)}). {_LOG_IN}."
+        )
     if status in _BUSY:
-        return NetworkError(f"The hub is busy ({status}: {_server_says(error)}). Try again in some minutes.")
+        return NetworkError(f"The hub is busy ({status}: {_server_says(error)}). Try again in a few minutes.")
     return DownloadError(f"The hub answers {status} for {asked}: {_server_says(error)}.")
 
 

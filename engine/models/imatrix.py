@@ -47,7 +47,7 @@ def read_imatrix(path: Path, model: ModelFile) -> tuple[Importance, ...]:
     known = tuple(one for one in found if one.name in sizes)
     unfit = [one.name for one in known if one.num_values != sizes[one.name]]
     if unfit or not known:
-        why = f"its {unfit[0]} has another size" if unfit else "no tensor has the same name"
+        why = f"its {unfit[0]} has a different size" if unfit else "no tensor has the same name"
         raise ModelError(f"{path}: is not the importance matrix of {model.path.name}: {why}. Make one from this model.")
     return known
 
@@ -70,7 +70,7 @@ def _read_gguf(path: Path, file: BinaryIO) -> list[Importance]:
             or not counts.num_values
             or sums.num_values % counts.num_values
         ):
-            raise ModelError(f"{path}: {name} and its counts do not go together; make the importance matrix again")
+            raise ModelError(f"{path}: {name} and its counts do not match; create the importance matrix again")
         file.seek(counts.offset)
         over = np.frombuffer(file.read(counts.num_bytes), "<f4").round().tolist()
         found.append(Importance(name.removesuffix(_SUMS), sums.offset, sums.num_values, tuple(over)))

@@ -47,7 +47,7 @@ class Incoming:
         if self.num_bytes + len(block) > self._file.size:
             self.start_over()
             raise DownloadError(
-                f"More came for {self._file.path} than its {self._file.size:,} bytes; it was thrown away. Try again."
+                f"{self._file.path}: more than its {self._file.size:,} bytes arrived; they were discarded. Try again."
             )
         rest = memoryview(block)
         while rest:
@@ -61,8 +61,8 @@ class Incoming:
         if came != self._file.digest:
             self.start_over()
             raise DownloadError(
-                f"{self._file.path} has come with the wrong checksum ({came[:12]}…, not {self._file.digest[:12]}…), so "
-                "it was thrown away. Try again; if it comes wrong again, another mirror or network may do better."
+                f"{self._file.path} has the wrong checksum ({came[:12]}…, not {self._file.digest[:12]}…), so "
+                "it was discarded. Try again; if that fails too, try another mirror or network."
             )
         os.fsync(self._kept.fileno())
         os.replace(partial_path(path, self._file), path)
@@ -84,9 +84,7 @@ def locked(path: Path, file: RemoteFile) -> Iterator[BinaryIO]:
         try:
             fcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise DownloadError(
-                f"{path} is being fetched by another download. Wait for that one, or stop it."
-            ) from error
+            raise DownloadError(f"{path} is already being downloaded. Wait for that download, or stop it.") from error
         try:
             yield kept
         finally:

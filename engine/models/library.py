@@ -108,7 +108,7 @@ def find_model(name: str, places: Sequence[Place] | None = None) -> ModelFile:
     if not found:
         known = [entry.name for entry in entries]
         near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "`models list` says which there are"
+        hint = f"did you mean {near[0]}?" if near else "`models list` shows all models"
         raise ConfigError(f"There is no model {name!r} here; {hint}")
     if len(found) > 1:
         paths = ", ".join(readable(entry.file.path) for entry in found)

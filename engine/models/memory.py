@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.errors import MemoryRefused
-from engine.models.available import available_memory
+from engine.machine.memory import available_memory
 from engine.models.gguf import ModelFile
 from engine.models.kv_cache import LayerCache, cache_bytes, layer_caches, state_bytes
 from engine.models.kv_cache import bytes_per_token as kv_bytes_per_token
@@ -86,7 +86,7 @@ class MemoryEstimate:
         times = f"{self.instances} x " if self.instances > 1 else ""
         shared = " shared" if self.instances > 1 else ""
         parts = [f"{_told(self.mapped)}{shared}"] if self.mapped or not self.copied else []
-        parts += [f"{times}{_told(self.copied)} of its own"] if self.copied else []
+        parts += [f"{times}{_told(self.copied)} private"] if self.copied else []
         return (
             f"weights {' and '.join(parts)} + KV cache {times}{_told(self.kv)} ({self.kv_note}) + buffers {times}"
             f"{_told(self.compute + self.output)} + process {times}{_told(self.process)} = {_told(self.total)}; "
@@ -124,8 +124,8 @@ def check_fits(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
     needed = estimate(model, spec)
     if not needed.fits:
         raise MemoryRefused(
-            f"{model.path.name} needs more memory than there is, so it was not loaded: {needed.arithmetic}. "
-            "Fewer instances, fewer or shorter sequences, shared weights or q8_0 keys and values need less"
+            f"{model.path.name} needs more memory than is available, so it was not loaded: {needed.arithmetic}. "
+            "Use fewer instances, fewer or shorter sequences, shared weights, or q8_0 keys and values"
         )
     return needed
 

@@ -18,17 +18,17 @@ def check_is_file(model: str | Path) -> None:
     if _URL.match(given):
         address = _HUB.match(given)
         raise ModelError(
-            f"{given}: is an address, not a file. Fetch the model first: "
-            f"python -m engine models get {address[1] if address else 'OWNER/NAME'}; it prints where the file lies."
+            f"{given}: is a URL, not a file. Download the model first: "
+            f"python -m engine models get {address[1] if address else 'OWNER/NAME'}; it prints the file's path."
         )
     if path.is_dir():
-        raise ModelError(f"{given}: is a folder; name the GGUF file itself. {_inside(path)}")
+        raise ModelError(f"{given}: is a folder; give the GGUF file itself. {_inside(path)}")
     if path.suffix.lower() in _OTHER_WEIGHTS:
-        raise ModelError(f"{given}: is no GGUF file, the only kind that llama.cpp loads. {_CONVERT}")
+        raise ModelError(f"{given}: is not a GGUF file, the only format that llama.cpp loads. {_CONVERT}")
     if not path.exists() and _REPOSITORY.fullmatch(given) and path.suffix.lower() != ".gguf":
         raise ModelError(
-            f"{given}: there is no such file. If it is a repository of Hugging Face, fetch a GGUF file of it: "
-            f"python -m engine models get {given}; it prints where the file lies."
+            f"{given}: there is no such file. If it is a Hugging Face repository, download a GGUF file from it: "
+            f"python -m engine models get {given}; it prints the file's path."
         )
 
 
@@ -43,11 +43,11 @@ def _inside(folder: Path) -> str:
     try:
         names = sorted(entry.name for entry in folder.iterdir())
     except OSError as error:
-        return f"It cannot be looked into: {error}."
+        return f"It cannot be read: {error}."
     models = [name for name in names if name.lower().endswith(".gguf")]
     if models:
         more = f" and {len(models) - _MOST_NAMES:,} more" if len(models) > _MOST_NAMES else ""
-        return f"In it are {', '.join(models[:_MOST_NAMES])}{more}."
+        return f"It contains {', '.join(models[:_MOST_NAMES])}{more}."
     if any(name.lower().endswith(_OTHER_WEIGHTS) for name in names):
-        return f"Its weights are in another form. {_CONVERT}"
+        return f"Its weights are in another format. {_CONVERT}"
     return "It has no GGUF file."

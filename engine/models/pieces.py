@@ -43,7 +43,7 @@ class Pieces:
             self.load(max(count, PIECE))
             first = 0
             if len(self.piece) < count:
-                self.refuse(f"ends within {what}: it became shorter while it was read")
+                self.refuse(f"ends within {what}: it shrank while it was being read")
         self.at += count
         return self.piece[first : first + count]
 
@@ -80,6 +80,6 @@ class Pieces:
         """Read a string of at most `limit` bytes."""
         length = self.number(U64, what)
         if length > limit:
-            self.refuse(f"{what} is {length:,} bytes long; up to {limit:,} are read")
+            self.refuse(f"{what} is {length:,} bytes long; the limit is {limit:,}")
         self.spend("bytes of text", length)
         return self.take(length, what).decode("utf-8", "replace")

@@ -102,7 +102,7 @@ def leads_to(path: Path, folder: Path) -> Path | None:
 def link_refusal(target: Path) -> str:
     """Return the reason why a link to `target` is not followed."""
     return (
-        f"is a link to {target}, outside of its folder, and is not followed. To use what lies there, add its folder to "
+        f"is a link to {target}, outside its folder, and is not followed. To use the target, add its folder to "
         "LOGITBENCH_MODELS"
     )
 
@@ -116,7 +116,7 @@ def _in_folder(folder: Path) -> Iterator[Candidate]:
     unread: list[OSError] = []
     for num_before, (root, names, files) in enumerate(os.walk(folder, onerror=unread.append)):
         if num_before == MAX_FOLDERS:
-            refusal = f"holds more than {MAX_FOLDERS:,} folders; the others were not looked into"
+            refusal = f"holds more than {MAX_FOLDERS:,} folders; the others were not searched"
             yield Candidate(folder, folder.name, refusal)
             break
         here = Path(root)
@@ -136,14 +136,14 @@ def _missing_parts(files: list[str]) -> Iterator[tuple[str, str]]:
     firsts = {OTHER_PART_NAME.sub("", name) + f"-00001-of-{name[-10:-5]}.gguf": name for name in others}
     for first, other in firsts.items():
         if first not in files:
-            yield first, f"is missing, though {other} lies here; get the missing part of this model"
+            yield first, f"is missing, although {other} exists; get the missing part of this model"
 
 
 def _not_looked_into(errors: list[OSError]) -> Iterator[Candidate]:
     for error in errors:
         if not isinstance(error, FileNotFoundError):
             folder = Path(error.filename)
-            yield Candidate(folder, folder.name, f"cannot be looked into ({error.strerror})")
+            yield Candidate(folder, folder.name, f"cannot be read ({error.strerror})")
 
 
 def _in_hub(folder: Path) -> Iterator[Candidate]:
@@ -184,13 +184,13 @@ def _of_manifest(path: Path, label: str, folder: Path) -> Iterator[Candidate]:
     try:
         manifest = msgspec.json.decode(_small_file(path), type=_Manifest)
     except (OSError, ValueError) as error:
-        yield Candidate(path, label, f"is no manifest of Ollama ({error})")
+        yield Candidate(path, label, f"is not an Ollama manifest ({error})")
         return
     for layer in manifest.layers or []:
         if layer.media_type == _MODEL_LAYER:
             digest = _DIGEST.fullmatch(layer.digest)
             if digest is None:
-                yield Candidate(path, label, f"names a file {layer.digest!r}; sha256 and 64 digits are needed")
+                yield Candidate(path, label, f"refers to a file {layer.digest!r}; it must be sha256 and 64 digits")
             else:
                 yield Candidate(folder / "blobs" / f"sha256-{digest[1]}", label)
 

@@ -79,21 +79,21 @@ def offer_of(source: ModelFile, name: str, answer: Mapping[str, Any], may_requan
     ]
     header = source.tensors[0].offset
     num_bytes = header + sum(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)
-    remark = "for models that were trained in this type; others lose their sense" if name in _FOR_TRAINED else ""
+    remark = "only for models trained in this type; others become useless" if name in _FOR_TRAINED else ""
     refusal = _refusal(source, answer, may_requantise)
     return Offer(name, num_bytes, 8 * sum(sizes) / max(source.num_parameters, 1), refusal, remark)
 
 
 def _refusal(source: ModelFile, answer: Mapping[str, Any], may_requantise: bool) -> str:
     if not answer["types"]:
-        return "nothing would change, it is of this type"
+        return "the model already has this type"
     if answer["needs_imatrix"]:
-        return "it needs an importance matrix of this model; give the file of one"
+        return "it needs an importance matrix of this model; give its file"
     is_again = any(tensor.name in answer["types"] and tensor.type.name not in FLOATS for tensor in source.tensors)
     if is_again and not may_requantise:
         return (
-            f"the model is quantised already ({source.quantisation}), and from it the result is worse than from the "
-            "original; take that one, or allow quantising again (--again in the shell)"
+            f"the model is already quantised ({source.quantisation}), so the result is worse than from the original; "
+            "use the original, or allow quantising again (--again on the command line)"
         )
     return ""
 

@@ -63,12 +63,12 @@ class QuantiseJob(Task[Path]):
                 self._write(program)
         except Exception as error:
             if self.is_stopped:
-                raise Stopped(f"{self.target.name}: stopped. What was written of it is removed.") from error
+                raise Stopped(f"{self.target.name}: stopped. The partial file is removed.") from error
             raise
         return self.target
 
     def _write(self, program: QuantiseProgram) -> None:
-        self.update(doing="reckoning the size")
+        self.update(doing="calculating the size")
         options = self._options()
         offer = self._size(program, options)
         began = time.monotonic()
@@ -106,8 +106,8 @@ class QuantiseJob(Task[Path]):
         free = shutil.disk_usage(self.target.parent).free
         if free < offer.num_bytes + SPARE_BYTES:
             raise ModelError(
-                f"{self.target.name} needs {quantity(offer.num_bytes, 'B')} on the disk of {self.target.parent}, and "
-                f"{quantity(free, 'B')} are free. Nothing was written. Free some, or choose a smaller type."
+                f"{self.target.name} needs {quantity(offer.num_bytes, 'B')} on the disk of {self.target.parent}; "
+                f"{quantity(free, 'B')} is free. Nothing was written. Free some space, or choose a smaller type."
             )
         return offer
 
@@ -121,7 +121,7 @@ class QuantiseJob(Task[Path]):
                 reason = _UNWRITTEN
         if reason:
             hint = f" The disk of {self.target.parent} may be full." if _UNWRITTEN in reason else ""
-            raise ModelError(f"{self.target.name} could not be made ({reason}); what was written is removed.{hint}")
+            raise ModelError(f"{self.target.name} could not be written ({reason}); the partial file is removed.{hint}")
         with self._partial.open("rb") as file:
             os.fsync(file.fileno())
 
@@ -129,14 +129,14 @@ class QuantiseJob(Task[Path]):
 def _check_target(source: ModelFile, target: Path) -> None:
     """Raise ConfigError for a target that would touch an existing file or cannot be created."""
     if target.suffix.lower() != ".gguf":
-        raise ConfigError(f"target = {str(target)!r}: must end in .gguf, so that it is found as a model")
+        raise ConfigError(f"target = {str(target)!r}: must end in .gguf to be found as a model")
     if not target.parent.is_dir():
-        raise ConfigError(f"{target.parent}: there is no such folder; make it, or choose another for the target")
+        raise ConfigError(f"{target.parent}: there is no such folder; create it, or choose another for the target")
     if not target.exists():
         return
     if any(target.samefile(file) for file in source.files if file.exists()):
-        raise ConfigError(f"{target}: is the model itself, which is read while the target is written; choose another")
-    raise ConfigError(f"{target}: exists already; choose another name, or remove it first")
+        raise ConfigError(f"{target}: is the source model itself; choose another target")
+    raise ConfigError(f"{target}: already exists; choose another name, or remove it first")
 
 
 @contextmanager
@@ -147,7 +147,7 @@ def _locked(partial: Path, target: Path) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise ModelError(f"{target.name} is being made already; wait for that, or stop it.") from error
+                raise ModelError(f"{target.name} is already being written; wait for that job, or stop it.") from error
             try:
                 yield
             finally:

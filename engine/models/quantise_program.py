@@ -12,7 +12,7 @@ class QuantiseProgram(Program):
     """Client of the child program `engine.llama.quantise`."""
 
     def __init__(self) -> None:
-        super().__init__("engine.llama.quantise", does="quantised it, and wrote nothing,")
+        super().__init__("engine.llama.quantise", does="was quantising it (nothing was written)")
 
     def quantise(self, source: Path, file_type: int, **options: Any) -> dict[str, Any]:
         """Run a job and return its answer; options as in `engine.llama.quantise.Job`. Raises WorkerDied."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from engine.errors import ConfigError
 from engine.models.gguf import MAX_LAYERS
-from engine.specs import Spec
+from engine.validation import Spec
 
 ARCHITECTURES = ("llama", "qwen2", "phi2", "gemma3")
 _BLOCK = 32
@@ -59,12 +59,12 @@ class Shape(Spec):
             raise ConfigError(f"sliding_window = {self.sliding_window:,}: must be 0 for {self.architecture}")
         heads = f"{self.n_head} heads of even size"
         for name, divisor, why in (
-            ("n_embd", _BLOCK, "blocks of a quantisation"),
-            ("n_ff", _BLOCK, "blocks of a quantisation"),
-            ("n_head_width", _BLOCK, "blocks of a quantisation"),
+            ("n_embd", _BLOCK, "quantisation block"),
+            ("n_ff", _BLOCK, "quantisation block"),
+            ("n_head_width", _BLOCK, "quantisation block"),
             ("n_embd", 1 if self.n_head_width else 2 * self.n_head, heads),
-            ("n_head", self.n_head_kv, f"{self.n_head_kv} heads of keys and values"),
-            ("n_rot", 2, "pairs that rotate"),
+            ("n_head", self.n_head_kv, f"{self.n_head_kv} KV heads"),
+            ("n_rot", 2, "rotary pairs"),
         ):
             if getattr(self, name) % divisor:
                 raise ConfigError(f"{name} = {getattr(self, name):,}: must be a multiple of {divisor} ({why})")

@@ -1,1 +1,1 @@
-"""Pool of worker processes behind one object: pool, job queue, routing, CPU placement, messages, worker program."""
+"""Pool of worker processes behind one object: pool, job queue, routing, messages, worker program."""

@@ -3,17 +3,27 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
+from typing import Protocol
 
 from engine.errors import EngineError
-from engine.pool.job import Job
-from engine.pool.job_queue import JobQueue
+from engine.jobs import Job
 from engine.results import Completion
 
 Prompt = str | Sequence[int]
 
 
+class Queue(Protocol):
+    """Bounded queue of jobs."""
+
+    def try_add(self, job: Job) -> bool:
+        """Append a job; return False if the queue is full. Raises PoolClosed."""
+
+    def wait_for_room(self, first: Job | None = None) -> None:
+        """Wait until the queue has room or is closed, or until `first` is over."""
+
+
 def completions(
-    prompts: Iterable[Prompt], make: Callable[[Prompt], Job], queue: JobQueue, *, is_failing: bool
+    prompts: Iterable[Prompt], make: Callable[[Prompt], Job], queue: Queue, *, is_failing: bool
 ) -> Iterator[Completion | EngineError]:
     """Queue the job that `make` creates for each prompt, and yield its completion or error.
 

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
-from engine.errors import PoolClosed, QueueFull
+from engine import errors
+from engine.errors import EngineError, PoolClosed, QueueFull
+from engine.jobs import Job, check_may_wait
 from engine.llama.phase import Phase
 from engine.pool import messages as m
-from engine.pool.delivery_guard import check_may_wait
-from engine.pool.job import Job
 from engine.pool.routing import best_worker, remember
 from engine.pool.worker_process import WorkerProcess
 
@@ -45,7 +45,7 @@ class JobQueue:
     def add(self, job: Job) -> None:
         """Append a job; raises QueueFull, PoolClosed."""
         if not self.try_add(job):
-            raise QueueFull(f"{self._most_waiting:,} jobs wait already, no more are allowed: wait, then try again")
+            raise QueueFull(f"the queue is full, {self._most_waiting:,} jobs are waiting: wait, then try again")
 
     def try_add(self, job: Job) -> bool:
         """Append a job; return False if the queue is full. Raises PoolClosed."""
@@ -148,7 +148,7 @@ class JobQueue:
                 worker = best_worker(room, reusable, job.vocabulary, self._parallel)
                 self._waiting.popleft()
                 worker.jobs[number] = job
-                worker.send(m.AddRequest(number, job.sent, job.compiled, job.request, job.submitted))
+                worker.send(m.AddRequest(number, job.sent, job.compiled, job.request, job.submitted - worker.epoch))
             self._room.notify_all()
 
     def on_decoded(self, worker: WorkerProcess, message: m.Decoded) -> None:
@@ -157,7 +157,7 @@ class JobQueue:
             jobs = [worker.jobs.get(steps.job) for steps in message.steps]
         for job, steps in zip(jobs, message.steps, strict=True):
             if job is not None:
-                job.on_steps(steps)
+                job.on_steps(steps.rows, is_prompt=steps.is_prompt)
 
     def on_started(self, worker: WorkerProcess, message: m.Started) -> None:
         """Handle a worker starting a job."""
@@ -165,7 +165,13 @@ class JobQueue:
             job = worker.jobs.get(message.job)
         if job is not None:
             self._remember(worker, job, message.prompt_ids)
-            job.on_started(message, worker.ready.load_s)
+            job.on_started(
+                message.prompt_ids,
+                num_cached=message.num_cached,
+                seed=message.seed,
+                queue_s=message.queue_s,
+                load_s=worker.ready.load_s,
+            )
 
     def on_ended(self, worker: WorkerProcess, message: m.Ended) -> None:
         """Handle a worker finishing a job: it has room for another."""
@@ -177,7 +183,7 @@ class JobQueue:
             job = worker.jobs.pop(message.job, None)
             self.num_deaths = 0
         if job is not None:
-            job.on_ended(message)
+            _end(job, message)
         self.dispatch()
 
     def take_back(self, worker: WorkerProcess) -> list[Job]:
@@ -216,6 +222,21 @@ class JobQueue:
         text = job.vocabulary.join(tuple(ids))
         with self._lock:
             remember(worker, job.id, text, len(ids), self._parallel)
+
+
+def _end(job: Job, message: m.Ended) -> None:
+    """Complete a job, or end it with the error that its worker reports."""
+    if message.error:
+        job.fail(getattr(errors, message.error, EngineError)(message.text))
+        return
+    job.on_ended(
+        message.finish_reason,
+        message.text_bytes,
+        prefill_s=message.prefill_s,
+        decode_s=message.decode_s,
+        threads=message.threads,
+        threads_batch=message.threads_batch,
+    )
 
 
 def _was_computed(worker: WorkerProcess, number: int, job: Job) -> bool:

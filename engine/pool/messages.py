@@ -5,7 +5,7 @@ import msgspec
 from engine.process.channel import Message
 from engine.specs import PoolSpec, Request, Sampling
 
-PROTOCOL = 5
+PROTOCOL = 6
 
 
 # pool to worker
@@ -24,7 +24,7 @@ class LoadModel(Message, frozen=True):
 
 
 class AddRequest(Message, frozen=True):
-    """Run one job; `prompt` is text or ids, `submitted` the time of submission (monotonic clock, seconds)."""
+    """Run one job; `prompt` is text or ids, `submitted` the seconds from the worker's epoch to its submission."""
 
     job: int
     prompt: str | list[int]
@@ -45,6 +45,10 @@ class Hold(Message, frozen=True):
     is_held: bool
 
 
+class ReadClock(Message, frozen=True):
+    """Request the worker's clock, from which the pool tells when Epoch was by its own."""
+
+
 class Tokenize(Message, frozen=True):
     """Tokenise a text; `special` parses written control tokens, `add_bos` prepends BOS if the GGUF specifies it."""
 
@@ -63,6 +67,15 @@ class Measure(Message, frozen=True):
 # worker to pool
 
 
+class Clock(Message, frozen=True):
+    """Reply to ReadClock: seconds since the worker's epoch, at which it began to load the model.
+
+    Times in messages are seconds since that epoch, as clocks of two machines differ.
+    """
+
+    elapsed_s: float
+
+
 class Loading(Message, frozen=True):
     """Load progress, 0 to 1."""
 
@@ -70,14 +83,10 @@ class Loading(Message, frozen=True):
 
 
 class Ready(Message, frozen=True):
-    """The model is loaded: its vocabulary, context length of one sequence in tokens, load time in seconds.
-
-    began: when loading began, after the interpreter and its imports were ready (monotonic clock, seconds).
-    """
+    """The model is loaded: its vocabulary, context length of one sequence in tokens, load time in seconds."""
 
     protocol: int
     pid: int
-    began: float
     load_s: float
     n_ctx: int
     pieces: list[bytes]
@@ -159,5 +168,5 @@ class Answer(Message, frozen=True):
     error: str = ""
 
 
-ToWorker = LoadModel | AddRequest | Cancel | Hold | Tokenize | Measure
-ToPool = Loading | Ready | Failed | Started | Decoded | Ended | InUse | Answer
+ToWorker = LoadModel | AddRequest | Cancel | Hold | ReadClock | Tokenize | Measure
+ToPool = Clock | Loading | Ready | Failed | Started | Decoded | Ended | InUse | Answer

@@ -6,72 +6,33 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, Self, overload
+from typing import Literal, Self, Unpack, overload
 
 from engine.errors import ConfigError, EngineError, ModelError, PoolClosed
 from engine.files import check_utf8
+from engine.jobs import Job, new_id
 from engine.llama.sandbox import Sandbox
+from engine.machine.cores import cores_for, threads_for
 from engine.models.gguf import read_model
 from engine.models.memory import check_fits
 from engine.models.mistaken import check_is_file
 from engine.pool import messages as m
 from engine.pool.in_order import completions
-from engine.pool.job import Job, new_id
 from engine.pool.job_queue import JobQueue
 from engine.pool.long_texts import LONGEST_FOR_WORKER, LongTexts
-from engine.pool.placement import cores_for, threads_for
 from engine.pool.worker_group import WorkerGroup
-from engine.pool.worker_process import Startup, WorkerProcess
+from engine.pool.worker_link import start_child
+from engine.pool.worker_process import WorkerProcess
+from engine.protocol import Capabilities, Startup, WorkerInfo
 from engine.results import Completion
 from engine.settings import Settings
-from engine.specs import (
-    MAX_PROMPT_CHARACTERS,
-    LoadMode,
-    PoolSpec,
-    Refusing,
-    Request,
-    Sampling,
-    given_prompt,
-    plain_text,
-    refusing,
-)
+from engine.specs import MAX_PROMPT_CHARACTERS, PoolOptions, PoolSpec, Request, RequestOptions, Sampling, given_prompt
+from engine.validation import Refusing, plain_text, refusing
 
 _MESSAGES = '[{"role": "user", "content": "Hello"}]'
 _MOST_DEATHS = 3
 _MOST_CONTROL_TOKENS = 8192
 """llama.cpp's time for a text grows with the square of their number: 0.2 s for this many."""
-
-
-class WorkerInfo(NamedTuple):
-    """Current state of one worker. cpus: cores it is pinned to, empty for all that the process may use.
-
-    phase: current phase of its loop (engine.llama.phase.Phase, in lower case); phase_s: seconds in it, at least.
-    threads: thread count for steps, threads_batch: for prompts; both vary if the pool was given no thread count.
-    """
-
-    pid: int
-    cpus: tuple[int, ...]
-    num_running: int
-    num_waiting: int
-    phase: str
-    phase_s: float
-    threads: int
-    threads_batch: int
-
-    @classmethod
-    def of(cls, worker: WorkerProcess, jobs: Sequence[Job]) -> Self:
-        """Return the state of a worker that has these jobs."""
-        num_running = sum(job.is_started for job in jobs)
-        return cls(
-            pid=worker.ready.pid,
-            cpus=tuple(worker.load.cpus),
-            num_running=num_running,
-            num_waiting=len(jobs) - num_running,
-            phase=worker.watch.phase.name.lower(),
-            phase_s=worker.watch.phase_s,
-            threads=worker.in_use.threads,
-            threads_batch=worker.in_use.threads_batch,
-        )
 
 
 class Pool(metaclass=Refusing):
@@ -88,50 +49,27 @@ class Pool(metaclass=Refusing):
         self,
         model: str | Path,
         *,
-        instances: int = 1,
-        threads: int | None = None,
-        threads_batch: int | None = None,
-        parallel: int = 8,
-        n_ctx: int = 512,
-        n_batch: int | None = None,
-        n_ubatch: int | None = None,
-        share_weights: bool = False,
-        pin: bool = False,
-        flash_attn: bool | None = None,
-        type_k: str = "f16",
-        type_v: str = "f16",
-        n_gpu_layers: int = 0,
-        load: LoadMode = "mmap",
         build: str = "",
         on_progress: Callable[[float], object] | None = None,
         on_opening: Callable[[Callable[[], None]], object] = lambda _abort: None,
+        **options: Unpack[PoolOptions],
     ) -> None:
-        self.spec = PoolSpec(
-            instances=instances,
-            threads=threads,
-            threads_batch=threads_batch,
-            parallel=parallel,
-            n_ctx=n_ctx,
-            n_batch=n_batch,
-            n_ubatch=n_ubatch,
-            share_weights=share_weights,
-            pin=pin,
-            flash_attn=flash_attn,
-            type_k=type_k,
-            type_v=type_v,
-            n_gpu_layers=n_gpu_layers,
-            load=load,
-        )
+        self.spec = PoolSpec(**options)
         self.model = str(_path(model))
         check_utf8(Path(self.model), ModelError)
         self.file = read_model(Path(self.model))
         check_fits(self.file, self.spec)
-        self.threads = threads or threads_for(instances)
+        self.threads = self.spec.threads or threads_for(self.spec.instances)
         settings = Settings.from_environment()
         orders = partial(_load, self.model, self.spec, self.threads, settings.prefill_share)
-        self._group = group = WorkerGroup(instances, orders, self, on_progress or (lambda _fraction: None), build)
+        self._group = group = WorkerGroup(
+            self.spec.instances, orders, self, on_progress or (lambda _fraction: None), partial(start_child, build)
+        )
         self._jobs = JobQueue(
-            lambda: group.alive, num_workers=instances, parallel=parallel, most_waiting=settings.max_queue
+            lambda: group.alive,
+            num_workers=self.spec.instances,
+            parallel=self.spec.parallel,
+            most_waiting=settings.max_queue,
         )
         self._sandbox = Sandbox()
         self._long_texts = LongTexts(self.model)
@@ -157,7 +95,7 @@ class Pool(metaclass=Refusing):
         except (OSError, ValueError, TypeError, LookupError) as error:
             if isinstance(error, EngineError):
                 raise
-            raise ConfigError(f"{path}: is no profile ({error!r})") from error
+            raise ConfigError(f"{path}: is not a profile ({error!r})") from error
 
     # jobs
 
@@ -167,13 +105,9 @@ class Pool(metaclass=Refusing):
         prompt: str | Sequence[int],
         sampling: Sampling | None = None,
         *,
-        max_tokens: int = 128,
-        top_k: int = 0,
-        stop: str | Sequence[str] = (),
-        prompt_logprobs: bool = False,
-        reuse_prefix: bool = True,
         generated: int = 0,
         job_id: str | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Job:
         """Submit a job; Request documents each parameter. job_id: a UUIDv7 to use instead of a new one.
 
@@ -181,14 +115,7 @@ class Pool(metaclass=Refusing):
         job. A new grammar or schema is first checked, for at most two seconds, and a text of more than 20,000
         characters tokenised, for at most ten seconds.
         """
-        request = Request(
-            max_tokens=max_tokens,
-            top_k=top_k,
-            stop=stop,  # type: ignore[arg-type]  # made a tuple there
-            prompt_logprobs=prompt_logprobs,
-            reuse_prefix=reuse_prefix,
-            generated=generated,
-        )
+        request = Request(**options, generated=generated)  # type: ignore[arg-type]  # stop becomes a tuple there
         self._group.check_open()
         job = self._job(prompt, sampling, request, job_id)
         self._jobs.add(job)
@@ -229,12 +156,8 @@ class Pool(metaclass=Refusing):
         prompts: Iterable[str | Sequence[int]],
         sampling: Sampling | None = None,
         *,
-        max_tokens: int = 128,
-        top_k: int = 0,
-        stop: str | Sequence[str] = (),
-        prompt_logprobs: bool = False,
-        reuse_prefix: bool = True,
         return_exceptions: Literal[False] = False,
+        **options: Unpack[RequestOptions],
     ) -> Iterator[Completion]: ...
     @overload
     def map(
@@ -242,12 +165,8 @@ class Pool(metaclass=Refusing):
         prompts: Iterable[str | Sequence[int]],
         sampling: Sampling | None = None,
         *,
-        max_tokens: int = 128,
-        top_k: int = 0,
-        stop: str | Sequence[str] = (),
-        prompt_logprobs: bool = False,
-        reuse_prefix: bool = True,
         return_exceptions: bool,
+        **options: Unpack[RequestOptions],
     ) -> Iterator[Completion | EngineError]: ...
     @refusing
     def map(
@@ -255,12 +174,8 @@ class Pool(metaclass=Refusing):
         prompts: Iterable[str | Sequence[int]],
         sampling: Sampling | None = None,
         *,
-        max_tokens: int = 128,
-        top_k: int = 0,
-        stop: str | Sequence[str] = (),
-        prompt_logprobs: bool = False,
-        reuse_prefix: bool = True,
         return_exceptions: bool = False,
+        **options: Unpack[RequestOptions],
     ) -> Iterator[Completion | EngineError]:
         """Yield completions in the order of the prompts; consumes prompts only as fast as the queue has room.
 
@@ -269,14 +184,8 @@ class Pool(metaclass=Refusing):
         yet yielded are cancelled when the iterator closes.
         """
         if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
-            raise ConfigError(f"prompts = {prompts!r}: must be a list of prompts; for a single one use submit")
-        request = Request(
-            max_tokens=max_tokens,
-            top_k=top_k,
-            stop=stop,  # type: ignore[arg-type]  # made a tuple there
-            prompt_logprobs=prompt_logprobs,
-            reuse_prefix=reuse_prefix,
-        )
+            raise ConfigError(f"prompts = {prompts!r}: must be a list of prompts; use submit for a single prompt")
+        request = Request(**options)  # type: ignore[arg-type]  # stop becomes a tuple there
         self._group.check_open()
         return completions(
             prompts, lambda prompt: self._job(prompt, sampling, request), self._jobs, is_failing=not return_exceptions
@@ -305,6 +214,12 @@ class Pool(metaclass=Refusing):
     def resume(self) -> None:
         """Start the jobs that pause() held back."""
         self._jobs.resume()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the loaded model can do."""
+        num_sequences = self.spec.instances * self.spec.parallel
+        return Capabilities(self.n_ctx, num_sequences, has_chat_template=bool(self.chat_template))
 
     @property
     def num_open(self) -> int:
@@ -339,12 +254,12 @@ class Pool(metaclass=Refusing):
         if self._group.is_closed:
             return
         if self._jobs.num_deaths > _MOST_DEATHS:
-            self._end(PoolClosed(f"{self._jobs.num_deaths} workers ended one after the other; the last {error}"))
+            self._end(PoolClosed(f"{self._jobs.num_deaths} workers ended one after another; the last: {error}"))
             return
         try:
             self._group.start(index)
         except Exception as failure:  # includes exceptions raised by on_progress
-            self._end(PoolClosed(f"a worker ended and no other could be started: {failure}"))
+            self._end(PoolClosed(f"a worker ended and could not be replaced: {failure}"))
             return
         self._jobs.dispatch()
 
@@ -388,7 +303,7 @@ class Pool(metaclass=Refusing):
 
     def workers(self) -> list[WorkerInfo]:
         """Return the state of each live worker."""
-        return [WorkerInfo.of(worker, self._jobs.of(worker)) for worker in self._group.alive]
+        return [_info(worker, self._jobs.of(worker)) for worker in self._group.alive]
 
     # shutdown
 
@@ -412,6 +327,21 @@ class Pool(metaclass=Refusing):
         self.close()
 
 
+def _info(worker: WorkerProcess, jobs: Sequence[Job]) -> WorkerInfo:
+    """Return the state of a worker that has these jobs."""
+    num_running = sum(job.is_started for job in jobs)
+    return WorkerInfo(
+        pid=worker.ready.pid,
+        cpus=tuple(worker.load.cpus),
+        num_running=num_running,
+        num_waiting=len(jobs) - num_running,
+        phase=worker.watch.phase.name.lower(),
+        phase_s=worker.watch.phase_s,
+        threads=worker.in_use.threads,
+        threads_batch=worker.in_use.threads_batch,
+    )
+
+
 def _path(model: str | Path) -> Path:
     if not isinstance(model, str | Path) or "\0" in str(model):
         raise ConfigError(f"model = {model!r}: must be the path of a GGUF file")
@@ -426,7 +356,7 @@ def _given_messages(messages: object) -> list[dict[str, str]]:
     given = list(messages)
     for number, message in enumerate(given):
         if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
-            raise ConfigError(f"messages[{number}] = {message!r}: needs a role and a content, as in {_MESSAGES}")
+            raise ConfigError(f"messages[{number}] = {message!r}: must have a role and content, as in {_MESSAGES}")
     return [{plain_text("name", name): plain_text(name, text) for name, text in one.items()} for one in given]
 
 

@@ -41,10 +41,10 @@ class Watch:
         phase = self.phase
         if self.silent_s > self._longest_silence_s():
             return (
-                f"gave no sign of life for {self.silent_s:.0f} s and was ended: it was stopped from outside, or starved"
+                f"sent no heartbeat for {self.silent_s:.0f} s and was killed: it was suspended or starved of CPU time"
             )
         if self.phase_s > LONGEST_S.get(phase, float("inf")):
-            return f"stood still for {self.phase_s:.1f} s, where {LONGEST_S[phase]:g} s are allowed, and was ended"
+            return f"hung for {self.phase_s:.1f} s (limit {LONGEST_S[phase]:g} s) and was killed"
         return ""
 
     def _longest_silence_s(self) -> float:

@@ -18,7 +18,7 @@ from engine.errors import ConfigError, EngineError
 from engine.llama.generation import Generation
 from engine.llama.model import Model
 from engine.llama.phase import IDLE, LOADING, SENDING, TOKENISING, Stamp
-from engine.llama.runner import Runner
+from engine.llama.runner import QueuedRequest, Runner
 from engine.pool import messages as m
 from engine.process.channel import Channel, Message
 from engine.process.pulse import Pulse
@@ -93,7 +93,7 @@ class Worker:
             raise ConfigError(f"pool speaks protocol {load.protocol}, this worker {m.PROTOCOL}")
         if load.cpus:
             os.sched_setaffinity(0, load.cpus)
-        began = time.monotonic()
+        self._epoch = time.monotonic()
         reported = 0.0
 
         def progress(fraction: float) -> None:
@@ -113,15 +113,14 @@ class Worker:
             stamp=self._stamp,
         )
         self._in_use = self._runner.threads.in_use
-        self._channel.send(self._ready(began, time.monotonic() - began))
+        self._channel.send(self._ready(time.monotonic() - self._epoch))
         gc.freeze()
 
-    def _ready(self, began: float, load_s: float) -> m.Ready:
+    def _ready(self, load_s: float) -> m.Ready:
         vocabulary = self._model.vocabulary
         return m.Ready(
             protocol=m.PROTOCOL,
             pid=os.getpid(),
-            began=began,
             load_s=load_s,
             n_ctx=self._runner.context.n_ctx,
             pieces=list(vocabulary.pieces),
@@ -172,12 +171,14 @@ class Worker:
     def _handle(self, message: m.ToWorker) -> None:
         match message:
             case m.AddRequest():
-                self._runner.submit(message)
+                self._runner.submit(self._queued(message))
             case m.Cancel():
                 self._runner.cancel(message.job)
             case m.Hold():
                 self._is_held = message.is_held
                 self._outbox.flush()
+            case m.ReadClock():
+                self._channel.send(m.Clock(time.monotonic() - self._epoch))
             case m.Tokenize() | m.Measure():
                 self._stamp(TOKENISING)
                 answer = self._answer(message)
@@ -185,6 +186,10 @@ class Worker:
                 self._channel.send(answer)
             case m.LoadModel():
                 raise ConfigError("a worker loads only once")
+
+    def _queued(self, order: m.AddRequest) -> QueuedRequest:
+        submitted = self._epoch + order.submitted
+        return QueuedRequest(order.job, order.prompt, order.sampling, order.request, submitted)
 
     def _answer(self, call: m.Tokenize | m.Measure) -> m.Answer:
         try:

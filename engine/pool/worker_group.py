@@ -9,9 +9,10 @@ from functools import partial
 from typing import Protocol
 
 from engine.errors import JobTimeout, PoolClosed, WorkerDied
+from engine.jobs import check_may_wait, listening
 from engine.pool import messages as m
-from engine.pool.delivery_guard import check_may_wait, listening
 from engine.pool.watchdog import keep_watch
+from engine.pool.worker_link import WorkerLink, start_child
 from engine.pool.worker_process import WorkerProcess
 from engine.process.channel import Message
 from engine.process.owner import OwnerProcess
@@ -30,7 +31,7 @@ class Owner(Protocol):
 
 
 class WorkerGroup:
-    """Group of `size` workers, each loaded by the order `load(index)`; `build` names a folder of llama.cpp libraries.
+    """Group of `size` workers, each started by `start_worker` and loaded by the order `load(index)`.
 
     Shuts them down when it is closed or garbage-collected. It refers to its owner weakly, so that a pool without other
     references and without open jobs is collected and its workers end.
@@ -42,9 +43,10 @@ class WorkerGroup:
         load: Callable[[int], m.LoadModel],
         owner: Owner,
         on_progress: Callable[[float], object],
-        build: str = "",
+        start_worker: Callable[[], WorkerLink] = start_child,
     ) -> None:
-        self._load, self._owner, self._on_progress, self._build = load, weakref.ref(owner), on_progress, build
+        self._load, self._owner, self._on_progress = load, weakref.ref(owner), on_progress
+        self._start_worker = start_worker
         self._fractions = [0.0] * size
         self._workers: list[WorkerProcess | None] = [None] * size
         self._is_aborted = False
@@ -93,7 +95,7 @@ class WorkerGroup:
             self.abort()
             raise
         if self._is_aborted:
-            raise PoolClosed("the load was ended before the model was ready: open the pool again")
+            raise PoolClosed("loading was cancelled before the model was ready: open the pool again")
         if failures:
             self.close()
             raise failures[0]
@@ -114,7 +116,7 @@ class WorkerGroup:
             fractions[index] = fraction
             on_progress(sum(fractions) / len(fractions))
 
-        worker = WorkerProcess(self._load(index), progress, self._build)
+        worker = WorkerProcess(self._load(index), progress, self._start_worker())
         self._workers[index] = worker
         if not self.is_closed:
             worker.start()
@@ -130,7 +132,7 @@ class WorkerGroup:
         workers = self.alive
         self.check_open()
         if not workers:
-            raise WorkerDied("the worker has ended and another is being started: try again in a few seconds")
+            raise WorkerDied("the worker ended and a replacement is starting: try again in a few seconds")
         return min(workers, key=lambda worker: len(worker.jobs)).call(make).result()
 
     def measure(self, timeout: float | None) -> list[dict[str, float]]:
@@ -139,7 +141,7 @@ class WorkerGroup:
         self._process.check_pool()
         futures = [worker.call(m.Measure) for worker in self.alive]
         if wait(futures, timeout).not_done:
-            raise JobTimeout(f"a worker gave no figures within {timeout:g} s: it is in a long step, or hangs")
+            raise JobTimeout(f"a worker did not report its figures within {timeout:g} s: it is in a long step or hangs")
         return [future.result().figures for future in futures]
 
 
@@ -149,7 +151,7 @@ def _listen(owner: "weakref.ref[Owner]", worker: WorkerProcess, index: int) -> N
             _deliver(owner, worker)
         except Exception:
             # without a listener the worker's jobs would never end, so it counts as dead
-            _log.exception("what a worker said could not be delivered")
+            _log.exception("a worker's message could not be delivered")
         alive = owner()
         if alive is not None:
             alive.on_death(worker, index)
@@ -159,7 +161,7 @@ def _deliver(owner: "weakref.ref[Owner]", worker: WorkerProcess) -> None:
     """Deliver the worker's messages to the owner until either of them is gone."""
     while True:
         try:
-            messages = worker.channel.receive()
+            messages = worker.transport.receive()
         except (EOFError, OSError):
             return
         alive = owner()

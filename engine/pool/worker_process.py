@@ -2,37 +2,26 @@
 
 import contextlib
 import logging
+import math
 import queue
-import socket
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, NamedTuple
 
 from engine import errors
 from engine.errors import EngineError, ModelError, PoolClosed, WorkerDied
+from engine.jobs import Job
 from engine.pool import messages as m
-from engine.pool.job import Job
 from engine.pool.watchdog import Watch
-from engine.process.channel import Channel, Message
-from engine.process.child import Child
-from engine.process.pulse import Pulse
+from engine.pool.worker_link import WorkerLink
+from engine.process.channel import Message
+from engine.protocol import Startup
 from engine.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
-
-
-class Startup(NamedTuple):
-    """Breakdown of the seconds from starting a process until it is ready.
-
-    interpreter_s: Python and its imports; load_s: weights and context; rest_s: the tokenizer's table and messages.
-    """
-
-    interpreter_s: float
-    load_s: float
-    rest_s: float
+_NUM_READINGS = 5
 
 
 class WorkerProcess:
@@ -40,54 +29,69 @@ class WorkerProcess:
 
     `jobs`: the jobs that it has, by their number on the wire; `texts`: texts that its KV cache may hold; both belong to
     the queue. `in_use`: its current thread counts. `watch`: its current phase. `failure`: the message that it reported
-    before it exited, if it gave up.
+    before it exited, if it gave up. `epoch`: when it began to load, in this clock's seconds.
 
-    `build` is the folder of llama.cpp libraries that it loads, empty for those of the Python package. start() blocks
-    until the model is loaded and raises ModelError (or the error that the worker reported) if loading fails.
+    It runs at the other end of `link`. start() blocks until the model is loaded and raises ModelError, or the error
+    that the worker reported, if loading fails.
     """
 
-    def __init__(self, load: m.LoadModel, on_progress: Callable[[float], object], build: str = "") -> None:
+    def __init__(self, load: m.LoadModel, on_progress: Callable[[float], object], link: WorkerLink) -> None:
         self.load = load
         self.in_use = m.InUse(load.threads, load.threads_batch)
         self.jobs: dict[int, Job] = {}
         self.texts: OrderedDict[str, tuple[bytes, int]] = OrderedDict()
-        self.num_started = 0
         self.is_alive = False
+        self.epoch, self._asked_at, self._num_readings = -math.inf, 0.0, 0
         self._on_progress = on_progress
         self._calls: dict[int, Future[m.Answer]] = {}
         self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self.failure = self._stalled = ""
-        self._child = Child("engine.pool.worker", build=build)
-        self.watch = Watch(Pulse.shared_over(self._child.socket).read)
-        self.channel = Channel(self._child.socket, _TO_POOL)
-        threading.Thread(target=_write, args=(self.channel, self._outbox), daemon=True).start()
+        self.transport, self._life, heartbeat = link
+        self.watch = Watch(heartbeat)
+        threading.Thread(target=_write, args=(link, self._outbox), daemon=True).start()
 
     def start(self) -> m.Ready:
         """Have the worker load the model; returns its Ready message."""
         try:
             self.send(self.load)
-            while True:
-                for message in self.channel.receive():
+            while not self.is_alive:
+                for message in self.transport.receive():
                     match message:
                         case m.Ready():
-                            self.is_alive = True
                             self.ready, self.ready_at = message, time.monotonic()
-                            return message
+                            self._read_clock()
+                        case m.Clock():
+                            self._read_clock(message)
                         case m.Loading():
                             self._on_progress(message.progress)
                         case m.Failed():
                             self.close()
-                            raise getattr(errors, message.error, ModelError)(message.text + self._child.log_tail())
+                            raise getattr(errors, message.error, ModelError)(message.text + self._life.log_tail())
         except (EOFError, OSError) as error:
             self.close()
             reason = self.reason_of_death()
-            raise ModelError(f"{self.load.model}: the worker {reason} while it loaded the model") from error
+            raise ModelError(f"{self.load.model}: the worker {reason} while loading the model") from error
+        return self.ready
+
+    def _read_clock(self, clock: m.Clock | None = None) -> None:
+        """Ask for the worker's clock again, or know its epoch from the quickest of several answers.
+
+        The worker read its clock after it was asked, so the epoch found is never too late, and too early by no more
+        than one round trip: 0.1 ms where both are on one machine.
+        """
+        if clock is not None:
+            self.epoch = max(self.epoch, self._asked_at - clock.elapsed_s)
+            self._num_readings += 1
+            self.is_alive = self._num_readings == _NUM_READINGS
+        if not self.is_alive:
+            self._asked_at = time.monotonic()
+            self.send(m.ReadClock())
 
     @property
     def startup(self) -> Startup:
         """Breakdown of the time until it was ready."""
-        interpreter_s, load_s = self.ready.began - self._child.started_at, self.ready.load_s
-        return Startup(interpreter_s, load_s, self.ready_at - self._child.started_at - interpreter_s - load_s)
+        load_s = self.ready.load_s
+        return Startup(self.epoch - self._life.started_at, load_s, self.ready_at - self.epoch - load_s)
 
     def vocabulary(self) -> Vocabulary:
         """Return the vocabulary that the worker sent."""
@@ -127,7 +131,7 @@ class WorkerProcess:
         error = (
             PoolClosed("the pool was closed before the worker could answer: open another")
             if was_told_to
-            else WorkerDied(f"{self._last_deed()}; the pool starts another: run this again")
+            else WorkerDied(f"{self._last_deed()}; the pool is starting another: run this again")
         )
         while self._calls:
             self._calls.popitem()[1].set_exception(error)
@@ -136,7 +140,7 @@ class WorkerProcess:
     def blamed(self) -> EngineError:
         """Return the error for the one job that the dead worker was working on."""
         return WorkerDied(
-            f"{self._last_deed()}; it was at this request, which therefore no other worker gets: "
+            f"{self._last_deed()}; it was working on this request, which is not retried: "
             "change its prompt, grammar or sampling"
         )
 
@@ -146,44 +150,41 @@ class WorkerProcess:
 
     def stall(self, reason: str) -> None:
         """Kill the hung worker; the thread that listens to it sees the socket close."""
-        if self._child.is_alive:
+        if self._life.is_alive:
             self._stalled = reason
-            self._child.kill()
-            self._child.hang_up()
+            self._life.kill()
+            self._life.hang_up()
 
     def hang_up(self) -> None:
         """Hang up, which makes the worker exit; does not wait."""
         self.is_alive = False
         self._outbox.put(None)
-        self._child.hang_up()
+        self._life.hang_up()
 
     def kill(self) -> None:
         """Kill the worker without waiting."""
-        self._child.kill()
+        self._life.kill()
 
     def close(self, patience_s: float = 3.0) -> None:
         """Hang up and wait for the worker to exit; kill it if that takes longer than `patience_s` seconds."""
         self.hang_up()
-        self._child.close(patience_s)
+        self._life.close(patience_s)
 
     def reason_of_death(self) -> str:
         """Describe how the process ended, with the tail of its log if it crashed or exited by itself."""
-        return self._stalled or (f"gave up: {self.failure}" if self.failure else self._child.ending())
+        return self._stalled or (f"gave up: {self.failure}" if self.failure else self._life.ending())
 
 
-_TO_POOL: Any = m.ToPool
-
-
-def _write(channel: Channel, outbox: "queue.SimpleQueue[Message | None]") -> None:
+def _write(link: WorkerLink, outbox: "queue.SimpleQueue[Message | None]") -> None:
     """Run a worker's writer thread; it ends with the worker, whose death the reader thread reports.
 
-    If a message cannot be encoded, because of a defect, the worker's socket is shut down, so that no caller waits for
-    an answer that never comes.
+    If a message cannot be encoded, because of a defect, the connection is ended, so that no caller waits for an answer
+    that never comes.
     """
     with contextlib.suppress(OSError):
         try:
             while (message := outbox.get()) is not None:
-                channel.send(message)
+                link.transport.send(message)
         except (TypeError, ValueError, OverflowError):
             _log.exception("a message to a worker could not be written")
-            channel.socket.shutdown(socket.SHUT_RDWR)
+            link.life.hang_up()

@@ -152,6 +152,6 @@ def ending(status: int, num_oom_before: int, tail: str) -> str:
     """
     if status == -signal.SIGKILL:
         is_oom = num_oom_kills() > num_oom_before
-        return "was killed by the system for want of memory" if is_oom else "was killed (SIGKILL)"
-    how = f"crashed ({signal.Signals(-status).name})" if status < 0 else f"ended with status {status}"
+        return "was killed by the system (out of memory)" if is_oom else "was killed (SIGKILL)"
+    how = f"crashed ({signal.Signals(-status).name})" if status < 0 else f"exited with status {status}"
     return how + tail

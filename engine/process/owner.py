@@ -19,4 +19,4 @@ class OwnerProcess:
     def check_pool(self) -> None:
         """Raise PoolClosed in a fork, which lacks the threads that a pool needs."""
         if not self.is_this:
-            raise PoolClosed(f"this pool belongs to process {self._pid}, which was forked: open another here")
+            raise PoolClosed(f"this pool belongs to process {self._pid}, which was forked: open a new one here")

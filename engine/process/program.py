@@ -67,7 +67,7 @@ class Program:
             raise LimitExceeded(f"{prefix}the process that {self._does} took longer than {deadline_s:.2g} s") from None
         except (EOFError, OSError, ValueError) as error:  # ValueError: closed meanwhile
             self._child.close(patience_s=1.0)
-            how = "was ended before it answered" if self._is_stopped else self._child.ending()
+            how = "was stopped before it answered" if self._is_stopped else self._child.ending()
             raise WorkerDied(f"{prefix}the process that {self._does} {how}") from error
         finally:
             self._lock.release()
@@ -133,7 +133,7 @@ class Service:
         try:
             return program.ask(request, max(deadline - time.monotonic(), 0.001), about)
         except WorkerDied as error:
-            raise LimitExceeded(f"{error}. The input is too large or too complex for it: make it simpler.") from error
+            raise LimitExceeded(f"{error}. The input is too large or too complex: simplify it.") from error
         finally:
             self._give_back(program)
 
@@ -155,7 +155,7 @@ class Service:
 
     def _fill(self) -> None:
         if self._is_closed:
-            raise WorkerDied(f"the process that {self._does} was ended with everything else")
+            raise WorkerDied(f"the process that {self._does} has been closed")
         for program in [one for one in self._programs if one not in self._busy and not one.is_alive]:
             self._programs.remove(program)  # it ended, or was killed, while idle
             program.close()
@@ -172,7 +172,7 @@ class Service:
                         self._busy.add(program)
                         return program
                 if not self._given_back.wait(max(deadline - time.monotonic(), 0)):
-                    raise LimitExceeded(f"the process that {self._does} was busy all the time allowed: try again")
+                    raise LimitExceeded(f"the process that {self._does} was busy until the time limit: try again")
 
     def _give_back(self, program: Program) -> None:
         is_alive = program.is_alive

@@ -65,12 +65,12 @@ def read_lines(text: str) -> tuple[NotedTiming, ...]:
     """
     lines = text.splitlines()
     if len(lines) > MOST_LINES:
-        raise ConfigError(f"there are {len(lines):,} lines; up to {MOST_LINES:,} are read: paste a part of them")
+        raise ConfigError(f"there are {len(lines):,} lines; the limit is {MOST_LINES:,}: paste fewer")
     found = tuple(
         _read(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.strip().startswith("#")
     )
     if not found:
-        raise ConfigError("there is no timing in it: a line such as 235 tokens in 80s = 2.93 tokens/s is needed")
+        raise ConfigError("no timing found: write a line such as 235 tokens in 80s = 2.93 tokens/s")
     return found
 
 
@@ -101,15 +101,13 @@ class _Line:
 def _read(number: int, text: str) -> NotedTiming:
     line = _Line(number, text)
     if len(text) > LINE_CHARACTERS:
-        raise line.refusal(f"has {len(text):,} characters; a timing has up to {LINE_CHARACTERS}")
+        raise line.refusal(f"has {len(text):,} characters; the limit is {LINE_CHARACTERS}")
     if _OF_PROMPT.search(text):
-        raise line.refusal(
-            "is the time of a prompt: leave it out, the line of generation (eval time) is the one to note"
-        )
+        raise line.refusal("is a prompt timing: leave it out, and use the generation line (eval time)")
     noted, step = _speed(line)
     count = line.take(_COUNT)
     if line.take(_COUNT):
-        raise line.refusal("has two numbers of tokens: write one timing a line")
+        raise line.refusal("has two token counts: write one timing per line")
     num_tokens = line.positive(count[1], "tokens") if count else None
     instances, threads = _layout(line)
     memory = line.take(_MEMORY)
@@ -150,7 +148,7 @@ def _layout(line: _Line) -> tuple[int, int | None]:
     written = match.groups() if match else [_either(line.take(pattern)) for pattern in (_INSTANCES, _THREADS)]
     instances, threads = (None if one is None else int(one) for one in written)
     if 0 in (instances, threads):
-        raise line.refusal("0 instances or 0 threads measure nothing")
+        raise line.refusal("instances and threads must be at least 1")
     return instances or 1, threads
 
 
@@ -204,6 +202,6 @@ def _remark(timing: NotedTiming, step: float, seconds_step: float) -> str:
     if abs(timing.noted_per_s - worked_out) <= step + worked_out * seconds_step / timing.seconds:
         return ""
     return (
-        f"says {digits(timing.noted_per_s)} tok/s, but {timing.num_tokens:,} tokens in {digits(timing.seconds)} s are "
-        f"{digits(worked_out)}: the latter is used"
+        f"says {digits(timing.noted_per_s)} tok/s, but {timing.num_tokens:,} tokens in {digits(timing.seconds)} s is "
+        f"{digits(worked_out)} tok/s: the latter is used"
     )

@@ -58,7 +58,7 @@ def noted_run(timings: Sequence[NotedTiming], *, machine: str, model: str = "", 
     """
     machine, model, name = (_checked(*pair) for pair in (("machine", machine), ("model", model), ("name", name)))
     if not timings or not machine:
-        raise ConfigError("noted timings need the name of their machine, and at least one line: fill in both")
+        raise ConfigError("noted timings need a machine name and at least one line: fill in both")
     said = [machine, model, name, [timing._replace(line=0) for timing in timings]]
     return _run(
         content_id(json.dumps(said).encode()),

@@ -56,7 +56,7 @@ def rounds_needed(
     Raises ValueError for a ratio of 1, which is no difference, and for one that is not positive.
     """
     if ratio <= 0 or ratio == 1:
-        raise ValueError(f"ratio = {ratio}: no number of rounds finds it")
+        raise ValueError(f"ratio = {ratio}: no number of rounds detects it")
     effect = abs(math.log(ratio)) / noise_sd if noise_sd > 0 else math.inf
     number = _rounded(num_comparisons)
     looks = range(_LAST_LOOK)

@@ -1,5 +1,5 @@
 """Workbench: the object behind pages and commands that owns model, trials, benchmark, comparison and history."""
 
-from engine.workbench.workbench import RECORDED, Workbench, current
+from engine.workbench.workbench import Workbench, current
 
-__all__ = ["RECORDED", "Workbench", "current"]
+__all__ = ["Workbench", "current"]

@@ -8,12 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.bench.analysis.ceiling import ceiling_key, prefill_ceiling
-from engine.bench.analysis.limits import Limits, measure_limits
 from engine.bench.baselines.llama_bench_program import build_llama_bench
 from engine.bench.exchange import files as exchange
-from engine.bench.measurement.machine import fingerprint, fingerprint_hash
-from engine.bench.measurement.quietness import QuietMeter, Quietness, wait_for_quiet
+from engine.bench.measurement.ceiling import ceiling_key, prefill_ceiling
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.planning.preview import Preview, preview
@@ -21,6 +18,9 @@ from engine.bench.running.session import Session
 from engine.csv_cells import escaped
 from engine.errors import ConfigError, HistoryError
 from engine.history import History, run_bytes
+from engine.machine.fingerprint import fingerprint, fingerprint_hash
+from engine.machine.limits import Limits, measure_limits
+from engine.machine.quietness import QuietMeter, Quietness, wait_for_quiet
 from engine.models import model_hash, read_model
 from engine.models.synthetic import write_synthetic
 from engine.reference import reference_run
@@ -39,7 +39,7 @@ from engine.workbench.model_manager import ModelManager
 POLL_S = 0.05
 WAITING = "Waiting for a quiet machine"
 FIELDS = SAMPLE.names or ()
-NO_HISTORY = "The history cannot be used, so nothing can be kept. Mend that first; the reason stands on the page."
+NO_HISTORY = "The history is unusable, so nothing can be saved. Fix that first; the page shows the reason."
 
 
 class BenchManager:
@@ -186,19 +186,19 @@ class BenchManager:
             return
         while self._model_manager.state.is_loading and not task.is_stopped:
             task.sleep(POLL_S)
-        pool = self._model_manager.state.pool
-        if pool is None:
+        engine = self._model_manager.state.engine
+        if engine is None:
             return
-        if pool.num_open:
-            pool.resume()
-            while pool.num_open and not task.is_stopped:
+        if engine.num_open:
+            engine.resume()
+            while engine.num_open and not task.is_stopped:
                 task.sleep(POLL_S)
-        pool.pause()
+        engine.pause()
 
     def _release(self) -> None:
-        pool = self._model_manager.state.pool
-        if pool is not None:
-            pool.resume()
+        engine = self._model_manager.state.engine
+        if engine is not None:
+            engine.resume()
 
     # prerequisites of a question
 
@@ -249,9 +249,9 @@ class BenchManager:
         if session is not None and session.id == run_id:
             raise ConfigError("This run is being measured. Stop it first, then delete it.")
         if run_id in self._unkept:
-            raise ConfigError("This run could not be kept yet. Delete it once the history works again.")
+            raise ConfigError("This run could not be saved yet. Delete it once the history works again.")
         if not self._kept_in().runs.delete(run_id):
-            raise ConfigError("There is no such run to delete: it is gone already, or was never kept.")
+            raise ConfigError("There is no such run: it was already deleted or never saved.")
 
     def restore(self, run_id: str) -> None:
         """Undo `delete`. Raises ConfigError where the run has been purged."""
@@ -265,7 +265,7 @@ class BenchManager:
         """
         taken = self._importer.take_in(self._kept_in(), name, content)
         if not taken.run_ids:
-            raise ConfigError(f"{name} holds no run to show here. {taken.sentence} The History page has the rest.")
+            raise ConfigError(f"{name} contains no run. {taken.sentence} The History page has the rest.")
         return taken.run_ids[0]
 
     def export(self, run_id: str, kind: str) -> bytes:
@@ -284,7 +284,7 @@ class BenchManager:
     def _existing(self, run_id: str) -> RunRecord:
         run = self.run(run_id)
         if run is None:
-            raise ConfigError("The address names a run that is not here: it was deleted, or never kept. Plan it again.")
+            raise ConfigError("The URL names a run that does not exist: it was deleted or never saved. Plan it again.")
         return run
 
     def _kept_in(self) -> History:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from engine.comparing.arms import Answer, ComparisonRecord
 from engine.errors import EngineError, ModelError, PoolClosed, QueueFull
+from engine.history import TrialLabel
 from engine.models import read_model
 from engine.specs import PoolSpec, Request
 from engine.tasks import Task
@@ -19,12 +20,11 @@ from engine.workbench.machine_lease import Lease, MachineBusy, MachineLease
 from engine.workbench.model_manager import ModelManager, ModelState, default_spec
 from engine.workbench.trials import Draft, LiveTrial
 
-COMPARED = "compared"
 """Label of the trials that a comparison starts."""
 
 POLL_S = 0.05
 KEEP_S = 2.0
-NAME, OTHERS = "A comparison", "The trials that run"
+NAME, OTHERS = "A comparison", "Running trials"
 
 
 class Begin(Protocol):
@@ -152,7 +152,7 @@ class CompareRun(Task[None]):
         The context is at most the one that the model was trained with. Defaults apply where no model was loaded.
         """
         file = read_model(path)
-        if self._before.pool is None:
+        if self._before.engine is None:
             return default_spec(file)
         usual = self._before.spec
         return replace(usual, n_ctx=min(usual.n_ctx, max(file.n_ctx_train, 16)))
@@ -163,18 +163,18 @@ class CompareRun(Task[None]):
         is_ours = self._loaded is not None and self._holds(self._loaded)
         if is_ours and before.path is not None:
             with suppress(PoolClosed):  # the workbench is closing
-                self._model_manager.load(before.path, None if before.pool is None else before.spec)
+                self._model_manager.load(before.path, None if before.engine is None else before.spec)
 
     def _holds(self, path: Path) -> bool:
         held = self._model_manager.state.path
         return held is not None and held.resolve() == path
 
     def _is_loaded(self, path: Path) -> bool:
-        return self._model_manager.state.pool is not None and self._holds(path)
+        return self._model_manager.state.engine is not None and self._holds(path)
 
     def _check(self, path: Path) -> None:
         if not self._holds(path):
-            raise ModelError(f"{path.name} was unloaded before this variant had answered. Run the comparison again.")
+            raise ModelError(f"{path.name} was unloaded before this variant finished. Run the comparison again.")
         self._model_manager.state.loaded()
 
     # trials
@@ -204,7 +204,7 @@ class CompareRun(Task[None]):
         """Start one trial; any failure except QueueFull, which is raised, is entered as its answer."""
         try:
             self._check(path)
-            trial = self._begin(self._draft(self._answers[number]), COMPARED)
+            trial = self._begin(self._draft(self._answers[number]), TrialLabel.COMPARED)
         except QueueFull:
             raise
         except EngineError as error:
@@ -246,4 +246,4 @@ class CompareRun(Task[None]):
 
 
 def _num_open(state: ModelState) -> int:
-    return state.pool.num_open if state.pool is not None else 0
+    return state.engine.num_open if state.engine is not None else 0

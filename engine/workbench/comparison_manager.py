@@ -21,7 +21,7 @@ from engine.comparing.templates import variables
 from engine.errors import ConfigError, HistoryError
 from engine.history import History
 from engine.history.comparisons import Comparisons
-from engine.pool.job import new_id
+from engine.jobs import new_id
 from engine.settings import Settings
 from engine.tasks import TaskRunner
 from engine.workbench.compare_run import Begin, CompareRun
@@ -31,7 +31,7 @@ from engine.workbench.model_manager import ModelManager
 from engine.workbench.trials import Message, Trial, perplexity
 
 PROMPT = "prompt"
-NOT_HERE = "The address names a comparison that is not here: it was deleted, or never kept. Run it again."
+NOT_HERE = "The URL names a comparison that does not exist: it was deleted or never saved. Run it again."
 
 
 class Figures(NamedTuple):
@@ -137,7 +137,7 @@ class ComparisonManager:
         exist or there are too many.
         """
         if not 1 <= len(trial_ids) <= MAX_ARMS:
-            raise ConfigError(f"{len(trial_ids)} trials: 1 to {MAX_ARMS} can be put side by side")
+            raise ConfigError(f"{len(trial_ids)} trials: 1 to {MAX_ARMS} can be compared side by side")
         trials = [self._trial(id) for id in dict.fromkeys(trial_ids)]
         answers = (Answer(number, 0, 0, trial.id) for number, trial in enumerate(trials))
         return ComparisonRecord(
@@ -161,7 +161,7 @@ class ComparisonManager:
     def _trial(self, id: str) -> Trial:
         trial = self._watch(id)
         if trial is None:
-            raise ConfigError(f"The address names a trial that is not here ({id[:40]}): it was deleted, or not kept.")
+            raise ConfigError(f"The URL names a trial that does not exist ({id[:40]}): it was deleted or not saved.")
         return trial
 
     # stored comparisons
@@ -179,7 +179,7 @@ class ComparisonManager:
         """Hide a comparison, but not its trials, until `restore`. Raises ConfigError where it is running."""
         run = self.running
         if run is not None and run.record.id == id:
-            raise ConfigError("This comparison still runs. Stop it, then delete it.")
+            raise ConfigError("This comparison is still running. Stop it, then delete it.")
         self._require(self._kept_in().delete(id))
 
     def restore(self, id: str) -> None:
@@ -189,7 +189,7 @@ class ComparisonManager:
     def _kept_in(self) -> Comparisons:
         history = self._kept.history
         if history is None:
-            raise HistoryError("The history cannot be used, so nothing in it can be changed. Mend that first.")
+            raise HistoryError("The history is unusable, so nothing in it can be changed. Fix that first.")
         return history.comparisons
 
     def _require(self, is_found: bool) -> None:

@@ -16,7 +16,7 @@ from engine.cost import Counted, Price, Provenance, Rate, Speed, count_folder, c
 from engine.cost.prices import check_unique
 from engine.errors import ConfigError
 from engine.files import open_regular, write_whole
-from engine.pool.pool import Pool
+from engine.protocol import Engine
 from engine.reference import NOTED_BY_HAND, REFERENCE, embedding_timings, noted_throughputs, reference_runs
 from engine.runs import RunRecord, machine_label, quantisation_in
 from engine.settings import shipped_folder
@@ -98,7 +98,7 @@ def save_prices(home: Path, prices: Iterable[Price]) -> None:
         home.mkdir(parents=True, exist_ok=True)
         write_whole(home / PRICES, write_prices(kept).encode())
     except OSError as error:
-        raise ConfigError(f"{home / PRICES}: the prices cannot be kept ({error.strerror})") from error
+        raise ConfigError(f"{home / PRICES}: the prices cannot be saved ({error.strerror})") from error
 
 
 def replace_prices(home: Path, prices: Iterable[Price]) -> None:
@@ -111,7 +111,7 @@ def replace_prices(home: Path, prices: Iterable[Price]) -> None:
         else:
             (home / PRICES_BEFORE).unlink(missing_ok=True)
     except OSError as error:
-        raise ConfigError(f"{home / PRICES_BEFORE}: the old prices cannot be kept ({error.strerror})") from error
+        raise ConfigError(f"{home / PRICES_BEFORE}: the old prices cannot be saved ({error.strerror})") from error
     save_prices(home, kept)
 
 
@@ -151,15 +151,15 @@ def count_with_model(bench: Workbench, documents: str | Path | Iterable[tuple[st
     measurement is running, ModelError where no model is loaded, WorkerDied.
     """
     with bench.machine.acquire("Counting tokens", "shared"):
-        pool, _ = bench.model.loaded()
-        return count_with(pool, documents)
+        engine, _ = bench.model.loaded()
+        return count_with(engine, documents)
 
 
-def count_with(pool: Pool, documents: str | Path | Iterable[tuple[str, bytes]]) -> Counted:
-    """Count words and tokens of documents with the tokenizer of any pool; see `count_with_model`."""
+def count_with(engine: Engine, documents: str | Path | Iterable[tuple[str, bytes]]) -> Counted:
+    """Count words and tokens of documents with the tokenizer of any engine; see `count_with_model`."""
 
     def count(text: str) -> int:
-        return len(pool.tokenize(text))
+        return len(engine.tokenize(text))
 
     if isinstance(documents, str | Path):
         return count_folder(documents, count)

@@ -22,7 +22,7 @@ KEPT = 8
 
 POLL_S, QUIET_S = 0.1, 60.0
 
-LOADING = "Loading the embedding model and its libraries, some seconds"
+LOADING = "Loading the embedding model and its libraries, a few seconds"
 _Key = tuple[tuple[str, ...], EmbedSpec, bool]
 
 

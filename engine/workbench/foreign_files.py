@@ -32,9 +32,9 @@ LABELS: dict[Kind, str] = {
     "run": "a run of this workbench",
     "trial": "a trial of this workbench",
     "archive": "runs and trials of this workbench",
-    "llama-bench": "rows of llama-bench",
-    "timing log": "a log of timed blocks",
-    "candidates": "a log of candidates",
+    "llama-bench": "llama-bench results",
+    "timing log": "a timing log",
+    "candidates": "a candidate log",
     "parquet": "a Parquet table",
     "lines": "timings noted by hand",
 }
@@ -45,7 +45,7 @@ _CANDIDATE = re.compile(r"\[\d{1,12}\] +(?:- +\d|sampled token:)")
 _OF_LLAMA_BENCH = re.compile(r"[\[{]|CREATE|INSERT|BEGIN|PRAGMA|--|.*\bn_prompt\b", re.IGNORECASE)
 _NOTED = re.compile(r"^[^\d\n]*+\d.*?\b(?:tok|tkn|t/s|tps)", re.IGNORECASE | re.MULTILINE)
 _HINTS = {
-    "| model ": "it is llama-bench's table for people, without samples: use its option -o jsonl",
+    "| model ": "it is llama-bench's Markdown table, which has no samples: run llama-bench with -o jsonl",
     "label,cell,round,": "it is a table of samples for other programs: export the run as a file",
     "part,position,id,": "it is a table of steps for other programs: export the trial as an archive",
 }
@@ -79,9 +79,9 @@ def _of_text(name: str, content: bytes) -> Arrival:
     text = exchange.text_of(content)
     start = text.lstrip()
     if not start:
-        raise ConfigError(f"{name} is empty: there is nothing in it to take in. Choose another file.")
+        raise ConfigError(f"{name} is empty. Choose another file.")
     if hint := _hint(start):
-        raise ConfigError(f"{name} cannot be taken in: {hint}.")
+        raise ConfigError(f"{name} cannot be imported: {hint}.")
     id = content_id(content)
     if is_timing_log(text):
         return _of_runs("timing log", [replace(exchange.read_run(content, name), id=id)])
@@ -96,7 +96,7 @@ def _of_text(name: str, content: bytes) -> Arrival:
         rows = [timing._asdict() for timing in timings]
         return Arrival("lines", len(rows), rows, runs=(noted_run(timings, machine=Path(name).stem),))
     raise ConfigError(
-        f"{name}: the format is not known; it begins with {start[:SHOWN]!r}. Known are {', '.join(LABELS.values())}."
+        f"{name}: unknown format; it begins with {start[:SHOWN]!r}. Known formats: {', '.join(LABELS.values())}."
     )
 
 
@@ -116,7 +116,7 @@ def _content(name: str, data: bytes | Path) -> bytes:
             )
         return data if isinstance(data, bytes) else data.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{name} cannot be read: {error}. Check that it is there and may be read.") from error
+        raise ConfigError(f"{name} cannot be read: {error}. Check that it exists and is readable.") from error
 
 
 # contents of each kind
@@ -143,7 +143,7 @@ def _trial(name: str, content: bytes) -> Arrival:
         trial = trial_from_bytes(content)
     except (ValueError, TypeError, OverflowError) as error:
         raise HistoryError(
-            f"{name} cannot be read as a trial of this workbench: {error}. Nothing was taken in."
+            f"{name} cannot be read as a trial of this workbench: {error}. Nothing was imported."
         ) from error
     steps = trial.completion.steps
     rows = [

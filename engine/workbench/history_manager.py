@@ -85,7 +85,7 @@ class HistoryManager:
                 self.failed(error)
                 said = self.error
             except Exception:  # this thread must survive: it also retries failed writes
-                log.exception("the inbox could not be looked at")
+                log.exception("the inbox could not be checked")
 
     def _opened(self) -> History | None:
         """Return the history; where another process owned it at the start, open it once that process has ended.

@@ -130,11 +130,11 @@ class _Reader:
         except (EngineError, MemoryError, RecursionError):
             raise
         except Exception as error:
-            _log.exception("not expected of a file")
+            _log.exception("unexpected error while reading a file")
             name = getattr(request, "name", "The file")
             raise HistoryError(
-                f"{name} cannot be read: something in it is not as files of its kind have it ({type(error).__name__}). "
-                "Nothing of it was kept; export it again where it came from."
+                f"{name} cannot be read: its content is malformed ({type(error).__name__}). "
+                "Nothing was imported; export it again from its source."
             ) from error
 
     def _answer(self, request: Request) -> Answer:

@@ -130,7 +130,7 @@ class Importer:
         with self._lock:
             if self._service is None:
                 if self._is_closed:
-                    raise WorkerDied("files are not read any more: this workbench is being closed")
+                    raise WorkerDied("no more files are read: this workbench is closing")
                 self._service = Service(program.__name__, does="reads files", answers=program.Answer, limits=LIMITS)
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class Importer:
                     file.write(data)
         except OSError as error:
             raise ConfigError(
-                f"The file could not be put aside in {self._folder} for reading: {error}. Free some space there."
+                f"The file could not be copied to {self._folder} for reading: {error}. Free some space there."
             ) from error
         try:
             yield path
@@ -200,7 +200,7 @@ def remove_leftovers(home: Path) -> None:
 
 def _told(num_runs: int, num_trials: int, num_known: int) -> str:
     kept = [counted(num, noun) for num, noun in ((num_runs, "run"), (num_trials, "trial")) if num]
-    told = [f"{' and '.join(kept)} taken in"] if kept else []
+    told = [f"{' and '.join(kept)} imported"] if kept else []
     if num_known:
-        told.append(f"{num_known:,} {'was' if num_known == 1 else 'were'} here already")
-    return f"{'; '.join(told) or 'It holds neither runs nor trials'}."
+        told.append(f"{num_known:,} {'was' if num_known == 1 else 'were'} already present")
+    return f"{'; '.join(told) or 'It contains no runs or trials'}."

@@ -22,7 +22,7 @@ class OrderRun(Task[LoadOrder]):
     """
 
     def __init__(self, a: Path, b: Path, model_manager: ModelManager) -> None:
-        super().__init__(f"The load order of {a.name} and {b.name}", lambda _task: self._measure())
+        super().__init__(f"The load-order measurement of {a.name} and {b.name}", lambda _task: self._measure())
         self.a, self.b = a, b
         self.steps: list[LoadStep] = []
         self._model_manager = model_manager
@@ -39,7 +39,7 @@ class OrderRun(Task[LoadOrder]):
             if before.path is not None:
                 self.let_go()
                 with suppress(MachineBusy, PoolClosed):  # another measurement has begun, or the workbench is closing
-                    self._model_manager.load(before.path, before.spec if before.pool is not None else None)
+                    self._model_manager.load(before.path, before.spec if before.engine is not None else None)
 
     def _opens(self, timeout: LoadTimeout) -> None:
         loaded = {"A": self.a, "B": self.b}[ORDER[len(self.steps)]]

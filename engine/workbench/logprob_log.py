@@ -8,12 +8,11 @@ import numpy as np
 
 from engine.bench.exchange.logs import LoggedStep
 from engine.errors import ConfigError
-from engine.history import ModelIdentity, TrialRecord
+from engine.history import ModelIdentity, TrialLabel, TrialRecord
 from engine.results import INSPECTED, RECORD, Completion, StepTable, Timings
 from engine.specs import MAX_RECORDED, PoolSpec, Request, Sampling
 from engine.vocabulary import Vocabulary
 
-LABEL = "log"
 MOST_TOKENS = 1_000_000
 
 
@@ -27,9 +26,7 @@ def trial_of_log(steps: Sequence[LoggedStep], id: str, name: str) -> TrialRecord
     """
     told = [step for step in steps if step.sampled is not None]
     if not told:
-        raise ConfigError(
-            "the log has candidates, but no line of a sampled token: nothing was drawn that could be kept"
-        )
+        raise ConfigError("the log has candidates but no sampled token, so there is nothing to import")
     table = _table(told, _vocabulary(told))
     completion = Completion(
         text=table.text,
@@ -52,7 +49,7 @@ def trial_of_log(steps: Sequence[LoggedStep], id: str, name: str) -> TrialRecord
         model=ModelIdentity(name, name, "", "", 0),
         versions={},
         completion=completion,
-        label=LABEL,
+        label=TrialLabel.LOG,
     )
 
 
@@ -70,7 +67,7 @@ def _vocabulary(steps: Sequence[LoggedStep]) -> Vocabulary:
 def _table(steps: Sequence[LoggedStep], vocabulary: Vocabulary) -> StepTable:
     k = max(len(step.candidates) for step in steps)
     if k > MAX_RECORDED:
-        raise ConfigError(f"a step has {k:,} candidates; up to {MAX_RECORDED:,} are kept")
+        raise ConfigError(f"a step has {k:,} candidates; at most {MAX_RECORDED:,} are allowed")
     records = np.zeros(len(steps), RECORD)
     for name in ("logprob", "entropy", "normaliser", "p_final", "draw"):
         records[name] = np.nan
@@ -97,4 +94,4 @@ def _moment(at: int) -> datetime:
     try:
         return datetime.fromtimestamp(at, UTC)
     except (OverflowError, ValueError, OSError):
-        raise ConfigError(f"[{at}]: no time in seconds since 1970") from None
+        raise ConfigError(f"[{at}]: not a valid time in seconds since 1970") from None

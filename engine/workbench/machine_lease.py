@@ -133,9 +133,9 @@ class MachineLease:
 
 
 def _refusal(holder: Lease, kind: Kind) -> MachineBusy:
-    told = "has the machine to itself. Wait for it, or stop it, then try again."
+    told = "has exclusive use of the machine. Wait for it, or stop it, then try again."
     if kind in EXCLUSIVE:
-        told = "is not done yet and would be measured too. Wait for it, or stop it."
+        told = "is still running and would distort the measurement. Wait for it, or stop it."
     elif kind == "background":
-        told = "goes first."
+        told = "has priority."
     return MachineBusy(f"{holder.name} {told}", holder.name)

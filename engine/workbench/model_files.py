@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from engine.errors import ConfigError, ModelError
+from engine.machine.cores import num_cores
 from engine.models.catalogue import Entry, look_up
 from engine.models.download import Download
 from engine.models.gguf import ModelFile, read_model
@@ -13,7 +14,6 @@ from engine.models.quantisations import target_path
 from engine.models.quantise import QuantiseJob
 from engine.models.shapes import shape_named
 from engine.models.synthetic import weights_bytes, write_synthetic
-from engine.pool.placement import num_cores
 from engine.runs import quantisation_in
 from engine.settings import Settings
 from engine.tasks import Task, TaskRunner
@@ -52,7 +52,7 @@ class FileTask(Task[tuple[Path, ...]]):
             self._files.discard()
 
     def _get(self) -> tuple[Path, ...]:
-        self.update(doing="beginning")
+        self.update(doing="starting")
         self._files = self._prepare()
         self.check()
         if isinstance(self._files, Download):
@@ -110,7 +110,7 @@ class ModelFiles:
         """
         path = self._settings.models / f"{shape}-{quantisation}.gguf"
         if path.exists():
-            raise ConfigError(f"{path} is here already; it would come out the same.")
+            raise ConfigError(f"{path} already exists; the result would be identical.")
         self._start(FileTask("synthesise", path.name, lambda: _synthesis(shape, quantisation, path)))
 
     def kept(self, entry: Entry) -> Path | None:
@@ -164,7 +164,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ModelError(f"{folder}: cannot be made ({error.strerror}); models are kept there.") from error
+        raise ModelError(f"{folder}: cannot be created ({error.strerror}); models are stored there.") from error
 
 
 def _synthesis(shape: str, quantisation: str, path: Path) -> Task[Path]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from math import nan
 from typing import Literal, NamedTuple
 
-from engine.bench.analysis.limits import Limits
-from engine.bench.measurement.machine import fingerprint, fingerprint_hash
-from engine.bench.measurement.page_cache import resident_share
 from engine.history import History
 from engine.history.filters import Filter
+from engine.machine.fingerprint import fingerprint, fingerprint_hash
+from engine.machine.limits import Limits
+from engine.machine.page_cache import resident_share
 from engine.models import BrokenFile, LibraryEntry, MemoryEstimate, ModelFile, estimate
 from engine.workbench.model_manager import default_spec
 

@@ -13,7 +13,8 @@ from engine.errors import EngineError, ModelError, PoolClosed
 from engine.history import ModelIdentity
 from engine.models.gguf import ModelFile, read_model
 from engine.models.identity import model_hash
-from engine.pool.pool import Pool
+from engine.opening import open_engine
+from engine.protocol import Engine, OpenEngine
 from engine.specs import PoolSpec
 from engine.workbench.machine_lease import Lease, MachineLease
 
@@ -28,13 +29,13 @@ CLOSED = "the workbench was closed while this ran: start it again, then run"
 
 @dataclass(frozen=True)
 class ModelState:
-    """State of the model bar: nothing chosen, loading (`progress` 0 to 1), loaded (`pool`) or failed (`error`)."""
+    """State of the model bar: nothing chosen, loading (`progress` 0 to 1), loaded (`engine`) or failed (`error`)."""
 
     path: Path | None = None
     file: ModelFile | None = None
     spec: PoolSpec = field(default_factory=PoolSpec)
     progress: float | None = None
-    pool: Pool | None = None
+    engine: Engine | None = None
     identity: ModelIdentity | None = None
     error: EngineError | None = None
 
@@ -43,10 +44,10 @@ class ModelState:
         """True while a model loads in the background."""
         return self.progress is not None
 
-    def loaded(self) -> tuple[Pool, ModelIdentity]:
-        """Return the pool and the identity of its model. Raises EngineError with the reason where there is none."""
-        if self.pool is not None and self.identity is not None:
-            return self.pool, self.identity
+    def loaded(self) -> tuple[Engine, ModelIdentity]:
+        """Return the engine and the identity of its model. Raises EngineError with the reason where there is none."""
+        if self.engine is not None and self.identity is not None:
+            return self.engine, self.identity
         if self.error is not None:
             raise self.error.bare()
         if self.is_loading:
@@ -62,8 +63,8 @@ def default_spec(file: ModelFile) -> PoolSpec:
 class ModelManager:
     """Owner of one loaded model at a time. Any thread may call it."""
 
-    def __init__(self, machine: MachineLease | None = None) -> None:
-        self._machine = machine or MachineLease()
+    def __init__(self, machine: MachineLease | None = None, open_engine: OpenEngine = open_engine) -> None:
+        self._machine, self._open_engine = machine or MachineLease(), open_engine
         self._lock = threading.Lock()
         self._one_load = threading.Lock()
         self._state, self._number = ModelState(), 0
@@ -89,20 +90,20 @@ class ModelManager:
                 return
             self._abandon_load()
             self._number += 1
-            number, old = self._number, self._state.pool
+            number, old = self._number, self._state.engine
             self._state = ModelState(path, spec=spec or PoolSpec(), progress=0.0)
         arguments = path, spec, number, old, lease
         threading.Thread(target=self._load, args=arguments, name="logitbench-load", daemon=True).start()
 
     def eject(self, reason: str = EJECTED) -> None:
-        """Close the pool and free its memory; a load in progress is aborted, even if it hangs.
+        """Close the engine and free its memory; a load in progress is aborted, even if it hangs.
 
         Open jobs end with PoolClosed and this reason.
         """
         with self._lock:
             self._abandon_load()
             self._number += 1
-            old, self._state = self._state.pool, ModelState()
+            old, self._state = self._state.engine, ModelState()
         if old is not None:
             old.close(reason)
 
@@ -120,7 +121,7 @@ class ModelManager:
         if timeout is not None:
             threading.Thread(target=timeout.stop, name="logitbench-abandon", daemon=True).start()
 
-    def _load(self, path: Path, spec: PoolSpec | None, number: int, old: Pool | None, lease: Lease) -> None:
+    def _load(self, path: Path, spec: PoolSpec | None, number: int, old: Engine | None, lease: Lease) -> None:
         """Load the model and, after releasing the lease, publish the result in the state."""
         with self._one_load:
             with lease:
@@ -132,10 +133,10 @@ class ModelManager:
                     changes = {"error": error.bare()}
                 except Exception as defect:
                     _log.exception("%s could not be loaded", path)
-                    text = f"{path.name} could not be loaded, through a defect of this program: {defect!r}."
+                    text = f"{path.name} could not be loaded because of a defect in this program: {defect!r}."
                     changes = {"error": ModelError(f"{text} Choose another.")}
-            if not self._show(number, progress=None, **changes) and "pool" in changes:
-                changes["pool"].close()
+            if not self._show(number, progress=None, **changes) and "engine" in changes:
+                changes["engine"].close()
 
     def _open(self, path: Path, spec: PoolSpec | None, number: int) -> dict[str, Any]:
         """Load a model and return the changes of the state; empty where a later load or eject replaced this one."""
@@ -146,13 +147,12 @@ class ModelManager:
             return {}
         with timeout:
             digest = _hashed(path)
-            pool = Pool(
-                path, on_progress=lambda done: self._progress(number, done), on_opening=timeout.begins,
-                **spec.to_dict(),
-            )  # fmt: skip
-            timeout.begins(lambda: _abandon(pool, digest))
+            engine = self._open_engine(
+                str(path), spec, on_progress=lambda done: self._progress(number, done), on_opening=timeout.begins
+            )
+            timeout.begins(lambda: _abandon(engine, digest))
             identity = ModelIdentity(file.name, str(file.path), digest.result(), file.quantisation, file.num_parameters)
-        return {"pool": pool, "identity": identity}
+        return {"engine": engine, "identity": identity}
 
     def _progress(self, number: int, progress: float) -> None:
         """Update the load progress; ignored after the load, as restarted workers report progress too."""
@@ -189,10 +189,10 @@ def _hashed(path: Path) -> "Future[str]":
     return future
 
 
-def _abandon(pool: Pool, digest: "Future[str]") -> None:
-    """Close the pool and fail the hash, so that no caller waits for it."""
-    pool.close()
-    _fail(digest, PoolClosed("The load was ended before the model was ready. Load it again."))
+def _abandon(engine: Engine, digest: "Future[str]") -> None:
+    """Close the engine and fail the hash, so that no caller waits for it."""
+    engine.close()
+    _fail(digest, PoolClosed("Loading was cancelled before the model was ready. Load it again."))
 
 
 def _fail(future: "Future[str]", error: Exception) -> None:

@@ -52,7 +52,7 @@ def _runs_in(path: str, content: bytes, name: str) -> list[RunRecord]:
         return [replace(run_of(_bench_rows(table), name), id=content_id(content))]
     missing = [column for column in ALWAYS if column not in table.names]
     if missing:
-        raise ConfigError(f"it has columns neither of samples ({missing[0]} is missing) nor of llama-bench")
+        raise ConfigError(f"it has the columns of neither samples ({missing[0]} is missing) nor llama-bench")
     return list(_runs(table, content, name))
 
 

@@ -13,7 +13,7 @@ from engine.embedding.specs import EmbedSpec
 from engine.errors import EngineError, HistoryError, PoolClosed
 from engine.history import History
 from engine.history.vectors import DIM, Model, Unread
-from engine.pool.placement import threads_for
+from engine.machine.cores import threads_for
 from engine.results import Floats
 from engine.tasks import Task
 from engine.units import counted
@@ -35,7 +35,7 @@ BYTES_PER_TEXT = 1_700
 CHECK_S, WAIT_S = 20.0, 1.0
 LET_GO_S = 60.0
 """Seconds for which the model stays in memory after the last text."""
-READING = "Reading texts for search by meaning"
+READING = "Indexing texts for search by meaning"
 
 
 class Cost(NamedTuple):
@@ -121,7 +121,7 @@ class SemanticIndex:
     def _open_history(self) -> History:
         history = self._history()
         if history is None:
-            raise HistoryError("The history cannot be used, so there is nothing to search. Mend that first.")
+            raise HistoryError("The history is unusable, so there is nothing to search. Fix that first.")
         return history
 
     # the thread

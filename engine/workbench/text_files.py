@@ -19,10 +19,10 @@ GROUP_NAMES = ("group", "label", "category", "topic", "language")
 
 _LOOKED_AT = 100
 _MAGIC = {
-    b"PK": "a ZIP archive, as spreadsheets are",
+    b"PK": "a ZIP archive, such as a spreadsheet",
     b"%PDF": "a PDF",
-    b"\x89PNG": "a picture",
-    b"\xff\xd8\xff": "a picture",
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
     b"\x1f\x8b": "compressed",
     b"GGUF": "a model",
     b"PAR1": "a Parquet table",
@@ -67,7 +67,7 @@ def read_texts(name: str, data: bytes, *, column: str | None = None, most: int |
     else:
         found = TextSet(tuple(line.strip() for line in text.splitlines() if line.strip()))
     if not found.texts:
-        raise ConfigError(f"{name}: there is no text in it")
+        raise ConfigError(f"{name}: contains no text")
     return _bounded(found, most)
 
 
@@ -83,7 +83,7 @@ def _decoded(name: str, data: bytes) -> str:
         raise ConfigError(f"{name}: has {len(data):,} bytes; up to {MOST_BYTES:,} are read")
     for magic, told in _MAGIC.items():
         if data.startswith(magic):
-            raise ConfigError(f"{name}: is {told}, whatever its name says: save its texts as .csv, .jsonl or .txt")
+            raise ConfigError(f"{name}: is {told}, despite its name: save its texts as .csv, .jsonl or .txt")
     is_wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     if b"\0" in data and not is_wide:
         raise ConfigError(f"{name}: is binary, not text")
@@ -97,8 +97,8 @@ def _table(name: str, text: str) -> Iterator[dict[str, Any]]:
     """Yield rows as mappings by column name; of two columns with the same name the first counts."""
     start = text.lstrip()[:1]
     if start and start in "{[<":
-        told = "HTML or XML" if start == "<" else "JSON, which is read line by line from .jsonl"
-        raise ConfigError(f"{name}: is no table, it looks like {told}")
+        told = "HTML or XML" if start == "<" else "JSON; save it as JSON lines in a .jsonl file"
+        raise ConfigError(f"{name}: is not a table; it looks like {told}")
     csv.field_size_limit(MOST_BYTES)
     header_line = text.splitlines()[0] if text else ""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header_line.count), strict=True)
@@ -113,11 +113,11 @@ def _table(name: str, text: str) -> Iterator[dict[str, Any]]:
             if len(row) != len(header):
                 raise ConfigError(
                     f"{name}, line {reader.line_num:,}: has {len(row):,} cells and the header {len(header):,}; "
-                    "a text with commas needs quotation marks around it"
+                    "put quotation marks around texts with commas"
                 )
             yield dict(zip(reversed(header), reversed(row), strict=True))
     except csv.Error as error:
-        raise ConfigError(f"{name}, line {reader.line_num:,}: is no row of a table ({error})") from None
+        raise ConfigError(f"{name}, line {reader.line_num:,}: is not a valid table row ({error})") from None
 
 
 def _json_rows(name: str, text: str) -> Iterator[dict[str, Any]]:
@@ -130,7 +130,7 @@ def _json_rows(name: str, text: str) -> Iterator[dict[str, Any]]:
             row = None
         if not isinstance(row, dict | str):
             raise ConfigError(
-                f"{name}, line {number:,}: is neither a JSON object nor a JSON text; plain lines belong into .txt"
+                f"{name}, line {number:,}: is neither a JSON object nor a JSON string; plain lines belong in .txt"
             )
         yield row if isinstance(row, dict) else {"": row}
 
@@ -141,13 +141,13 @@ def _of_rows(name: str, rows: Sequence[Mapping[str, Any]], column: str | None) -
     for key, value in ((key, value) for row in first for key, value in row.items() if isinstance(value, str)):
         amounts[key] = amounts.get(key, 0) + sum(map(str.isalpha, value[:_LOOKED_AT]))
     if not amounts:
-        raise ConfigError(f"{name}: there is no text in it")
+        raise ConfigError(f"{name}: contains no text")
     if column is not None and column not in amounts:
         raise ConfigError(f"{name}: has no column {column!r} with texts; it has {', '.join(map(repr, amounts))}")
     chosen = column if column is not None else _named(amounts, TEXT_NAMES) or max(amounts, key=amounts.__getitem__)
     for number, row in enumerate(rows, 1):
         if not isinstance(row.get(chosen), str):
-            raise ConfigError(f"{name}: text {number:,} of {len(rows):,} has no text under {chosen!r}")
+            raise ConfigError(f"{name}: row {number:,} of {len(rows):,} has no text in column {chosen!r}")
     group = _named({key: 0 for key in amounts if key != chosen}, GROUP_NAMES)
     groups = tuple(str(row.get(group, "")) for row in rows) if group else ()
     return TextSet(tuple(row[chosen] for row in rows), groups, tuple(amounts), chosen)

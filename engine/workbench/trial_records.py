@@ -1,7 +1,7 @@
 """Trial records: a trial of this workbench as stored in the history and as listed among recent ones."""
 
 from engine.errors import ConfigError
-from engine.history import TrialRecord, TrialSummary
+from engine.history import TrialLabel, TrialRecord, TrialSummary
 from engine.history.trials import OUTPUT_CHARACTERS, title_of, versions
 from engine.workbench.trials import Trial
 
@@ -23,7 +23,7 @@ def summary_of(trial: Trial) -> TrialSummary:
 
 def is_stepped_over(one: TrialSummary, newer: TrialSummary | None) -> bool:
     """Return True where `newer` is a continuation of the step `one` and contains all of its text."""
-    if newer is None or one.label != "step" or newer.label not in ("step", "continue"):
+    if newer is None or one.label != TrialLabel.STEP or newer.label not in (TrialLabel.STEP, TrialLabel.CONTINUE):
         return False
     return newer.title == one.title and newer.num_generated > one.num_generated
 
@@ -32,7 +32,7 @@ def record_of(trial: Trial) -> TrialRecord:
     """Return the history's record of a trial. Raises ConfigError where it has no result."""
     completion = trial.completion
     if completion is None:
-        raise ConfigError("This trial has no result to keep or to download: it still runs, or it failed.")
+        raise ConfigError("This trial has no result to save or download: it is still running, or it failed.")
     draft = trial.draft
     return TrialRecord(
         id=trial.id,

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.errors import EngineError
 from engine.history import ModelIdentity, TrialRecord
-from engine.pool.job import Job
+from engine.jobs import Job
 from engine.results import Completion, StepTable, Timings
 from engine.specs import PoolSpec, Request, Sampling
 
@@ -336,7 +336,7 @@ def _sentence(completion: Completion, n_ctx: int) -> str:
     if completion.finish_reason == "cancelled":
         return "You stopped it."
     if completion.finish_reason == "stop":
-        return "The model ended the text." if _has_end(completion) else "A stop string occurred."
+        return "The model ended the text." if _has_end(completion) else "Stopped at a stop string."
     if not completion.steps:
         return "Only the prompt was scored."
     if _num_context(len(completion.prompt_ids), len(completion.steps)) >= n_ctx:

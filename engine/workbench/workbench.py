@@ -1,4 +1,4 @@
-"""Workbench: the object behind the pages, with the loaded model and its pool, running trials and the history."""
+"""Workbench: the object behind the pages, with the loaded model, running trials and the history."""
 
 import atexit
 import logging
@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.errors import ConfigError, HistoryError
-from engine.history import History, TrialSummary, write_inbox
+from engine.history import History, TrialLabel, TrialSummary, write_inbox
 from engine.history.export import to_csv, to_json
 from engine.history.trial_file import read_trial
 from engine.models.library import embedded_model, shipped
-from engine.pool.pool import Pool
+from engine.opening import open_engine
+from engine.protocol import Engine, OpenEngine
 from engine.settings import Settings
 from engine.shutdown import close_all
 from engine.specs import Sampling
 from engine.workbench.backend_manager import BackendManager
 from engine.workbench.bench_manager import BenchManager
-from engine.workbench.compare_run import COMPARED
 from engine.workbench.comparison_manager import ComparisonManager
 from engine.workbench.embedding_manager import EmbeddingManager
 from engine.workbench.history_manager import HistoryManager
@@ -46,7 +46,6 @@ KEPT_S = 600
 READ_KEPT = 16
 PARTS_CLOSE_S, HISTORY_CLOSES_S = 2.0, 1.5
 STEPS_PER_LINE = 8
-RECORDED = "recorded"
 
 
 class Shift(NamedTuple):
@@ -58,13 +57,13 @@ class Shift(NamedTuple):
 
 
 class Workbench:
-    """Owner of the pool, running trials and history. Any thread may call it; `close` ends everything it started.
+    """Owner of the loaded model, running trials and history. Any thread may call it; `close` ends all that it started.
 
     An unusable history does not stop trials: they run unsaved, `history_error` has the reason, and they are stored once
-    it works again.
+    it works again. `open_engine` loads the model of the model bar.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, open_engine: OpenEngine = open_engine) -> None:
         self.settings = settings
         self.importer = Importer(settings.home)
         self.kept = HistoryManager(settings, on_opened=lambda: self.meaning.wake(), stage=self.importer.stage_kept)
@@ -73,7 +72,7 @@ class Workbench:
         self._lock, self._closing = threading.Lock(), threading.Lock()
         self._closed = threading.Event()
         self.machine = MachineLease()
-        self.model_manager = ModelManager(self.machine)
+        self.model_manager = ModelManager(self.machine, open_engine)
         self.files = ModelFiles(settings, self.machine)
         self.load_order = LoadOrderManager(self.model_manager, self.machine)
         self.tokenizer = TokenizerManager(self.machine)
@@ -118,31 +117,33 @@ class Workbench:
     def step(self, draft: Draft, trial: Trial | None) -> LiveTrial:
         """Generate one more token of `trial`, or the first token of `draft`."""
         if trial is not None:
-            return self.continue_trial(trial, 1, label="step")
-        return self._begin(replace(draft, request=replace(draft.request, max_tokens=1)), "step")
+            return self.continue_trial(trial, 1, label=TrialLabel.STEP)
+        return self._begin(replace(draft, request=replace(draft.request, max_tokens=1)), TrialLabel.STEP)
 
-    def continue_trial(self, trial: Trial, num_tokens: int, label: str = "continue") -> LiveTrial:
+    def continue_trial(self, trial: Trial, num_tokens: int, label: str = TrialLabel.CONTINUE) -> LiveTrial:
         """Continue from the token ids of `trial` with its parameters and seed, as if it had a larger token limit.
 
         Raises ConfigError where it is still running, failed or ended by itself, or the context is full.
         """
         if not trial.can_continue:
-            raise ConfigError("This trial cannot go on: it still runs, or it ended of its own accord. Run it again.")
-        self._pool_of(trial)
+            raise ConfigError(
+                "This trial cannot be continued: it is still running, or it ended by itself. Run it again."
+            )
+        self._engine_of(trial)
         total = len(trial.steps) + num_tokens
         draft = replace(trial.draft, request=replace(trial.draft.request, max_tokens=total))
         return self._start(draft, [*trial.prompt_ids, *trial.steps.ids], before=trial, label=label)
 
     def regenerate(self, trial: Trial) -> LiveTrial:
         """Run the same prompt ids and parameters with a new seed."""
-        self._pool_of(trial)
+        self._engine_of(trial)
         again = replace(trial.draft, sampling=replace(trial.draft.sampling, seed=random.getrandbits(31)))
-        return self._start(again, list(trial.prompt_ids), label="regenerate", parent=trial.id)
+        return self._start(again, list(trial.prompt_ids), label=TrialLabel.REGENERATE, parent=trial.id)
 
     def score(self, draft: Draft) -> LiveTrial:
         """Compute the log-probabilities of the prompt's tokens without generating any."""
         request = replace(draft.request, max_tokens=0, prompt_logprobs=True)
-        return self._begin(replace(draft, request=request), "score")
+        return self._begin(replace(draft, request=request), TrialLabel.SCORE)
 
     def stop(self, trial: Trial) -> None:
         """Stop a trial at the next decode step; no effect where it has ended."""
@@ -154,23 +155,23 @@ class Workbench:
 
         Raises EngineError where that cannot run.
         """
-        pool = self._pool_of(trial)
+        engine = self._engine_of(trial)
         ids = [*trial.prompt_ids, *trial.steps.ids]
-        with self.machine.acquire("A trial computed anew", "interactive"):
-            job = pool.submit(ids, Sampling(), max_tokens=0, top_k=1, prompt_logprobs=True, reuse_prefix=False)
+        with self.machine.acquire("A recomputed trial", "interactive"):
+            job = engine.submit(ids, Sampling(), max_tokens=0, top_k=1, prompt_logprobs=True, reuse_prefix=False)
             anew = job.result(timeout=KEPT_S).prompt_steps.records["logprob"][len(trial.prompt_ids) :]
         moved = np.abs(anew - trial.steps.records["logprob"][: len(anew)])
         return Shift(float(moved.max()), float(np.percentile(moved, 99)), len(moved))
 
-    def _pool_of(self, trial: Trial) -> Pool:
-        """Return the pool. Raises ConfigError where its model is not the trial's, as token ids are model-specific."""
-        pool, identity = self.model.loaded()
+    def _engine_of(self, trial: Trial) -> Engine:
+        """Return the engine. Raises ConfigError where its model is not the trial's, as token ids are model-specific."""
+        engine, identity = self.model.loaded()
         if identity.hash != trial.model.hash:
             raise ConfigError(
-                f"This trial was run by {trial.model.name}, which is not the model that is loaded, so its tokens "
-                "cannot be used. Load that model, or press Run to start again from the text."
+                f"This trial was run with {trial.model.name}, which is not the loaded model, so its tokens "
+                "cannot be reused. Load that model, or press Run to start again from the text."
             )
-        return pool
+        return engine
 
     def _begin(self, draft: Draft, label: str = "") -> LiveTrial:
         """Start a new trial; a conversation is converted to token ids with the model's chat template."""
@@ -192,12 +193,12 @@ class Workbench:
 
         `prompt` ends with the tokens of `before`, which count as generated.
         """
-        pool, identity = self.model.loaded()
+        engine, identity = self.model.loaded()
         num_before = len(before.steps) if before else 0
         submitted = datetime.now(UTC)
         lease = self.machine.acquire("A trial", "interactive")
         try:
-            job = pool.submit(
+            job = engine.submit(
                 prompt,
                 replace(draft.sampling, seed=before.seed) if before else draft.sampling,
                 max_tokens=draft.request.max_tokens - num_before,
@@ -211,7 +212,7 @@ class Workbench:
             lease.release()
             raise
         trial = LiveTrial(
-            draft, job, pool.spec, identity, created_at=submitted, before=before, label=label, parent=parent
+            draft, job, engine.spec, identity, created_at=submitted, before=before, label=label, parent=parent
         )
         with self._lock:
             self._forget_old()
@@ -223,7 +224,7 @@ class Workbench:
         return trial
 
     def _ended(self, trial: LiveTrial, lease: Lease) -> None:
-        """Submit a finished trial to the history; runs on the pool's thread and does not block."""
+        """Submit a finished trial to the history; runs on the engine's thread and does not block."""
         lease.release()
         trial.end()
         if self.history is None or not trial.draft.is_kept or trial.completion is None:
@@ -288,7 +289,7 @@ class Workbench:
         """Return a trial as `watch` does. Raises ConfigError where there is no such trial."""
         trial = self.watch(trial_id)
         if trial is None:
-            raise ConfigError("The address names a trial that is not here: it was deleted, or not kept. Run it again.")
+            raise ConfigError("The URL names a trial that does not exist: it was deleted or not saved. Run it again.")
         return trial
 
     def recorded(self) -> StoredTrial | None:
@@ -304,14 +305,22 @@ class Workbench:
 
         Trials of comparisons are left out, as they are listed with their comparison.
         """
-        stored = self.history.recent(STEPS_PER_LINE * limit, without_label=COMPARED) if self.history else []
+        stored = self.history.recent(STEPS_PER_LINE * limit, without_label=TrialLabel.COMPARED) if self.history else []
         with self._lock:
-            shown = [trial for trial in self._trials.values() if trial.label != COMPARED]
+            shown = [trial for trial in self._trials.values() if trial.label != TrialLabel.COMPARED]
         live = [trial for trial in shown if trial.completion or not trial.done()]
         by_id = {summary.id: summary for summary in stored} | {trial.id: summary_of(trial) for trial in live}
         newest_first = sorted(by_id.values(), key=lambda summary: summary.created_at, reverse=True)
         lines = [one for newer, one in pairwise([None, *newest_first]) if one and not is_stepped_over(one, newer)]
         return lines[:limit]
+
+    def children(self, trial_id: str) -> list[TrialSummary]:
+        """Return the trials that continue or regenerate this one, oldest first, including running and unsaved ones."""
+        stored = self.history.children(trial_id) if self.history else []
+        with self._lock:
+            live = [trial for trial in self._trials.values() if trial.parent == trial_id]
+        by_id = {summary.id: summary for summary in stored} | {trial.id: summary_of(trial) for trial in live}
+        return sorted(by_id.values(), key=lambda summary: summary.created_at)
 
     def newest_id(self) -> str | None:
         """Return the id of the trial that a page opens with: the newest, else the shipped one, or None."""
@@ -359,7 +368,7 @@ class Workbench:
         trial.job.result()
         record = record_of(trial)
         model = replace(record.model, path=Path(record.model.path).name)
-        return write_inbox(folder, replace(record, label=RECORDED, model=model))
+        return write_inbox(folder, replace(record, label=TrialLabel.RECORDED, model=model))
 
     # shutdown
 
@@ -381,7 +390,7 @@ class Workbench:
             )  # fmt: skip
             late = close_all([part.close for part in parts], PARTS_CLOSE_S)
             if late:
-                log.warning("Not over after %g s, and left behind: %s", PARTS_CLOSE_S, ", ".join(late))
+                log.warning("Still running after %g s, no longer waited for: %s", PARTS_CLOSE_S, ", ".join(late))
             self.kept.close(HISTORY_CLOSES_S)
 
 

@@ -5,7 +5,7 @@ import html
 import streamlit as st
 
 from engine.errors import ConfigError, EngineError
-from engine.pool.pool import Pool
+from engine.protocol import Engine
 from engine.workbench.trials import Message
 from pages.parts.notice import notice
 from pages.parts.plain import plain
@@ -21,14 +21,14 @@ STYLE = """
 """
 
 
-def show(pool: Pool | None) -> None:
+def show(engine: Engine | None) -> None:
     """Draw the messages, the buttons that add and remove them, and the rendered template as tokens."""
     numbers = st.session_state.setdefault(KEY, [0])
     for position, number in enumerate(numbers):
         _message(number, is_only=len(numbers) == 1, is_last=position == len(numbers) - 1)
     st.button("Add message", icon=":material/add:", type="tertiary", key="lab_add", on_click=_add)
-    if pool is not None:
-        _rendered(pool)
+    if engine is not None:
+        _rendered(engine)
 
 
 def _message(number: int, *, is_only: bool, is_last: bool) -> None:
@@ -46,20 +46,20 @@ def _message(number: int, *, is_only: bool, is_last: bool) -> None:
             )  # fmt: skip
 
 
-def _rendered(pool: Pool) -> None:
+def _rendered(engine: Engine) -> None:
     with st.expander("Rendered by the model's template", key="lab_rendered"):
         try:
-            _, ids = pool.render_chat(list(read()))
+            _, ids = engine.render_chat(list(read()))
         except ConfigError as error:
             st.caption(plain(str(error)))
             return
         except EngineError as error:
             notice(error)
             return
-        vocabulary = pool.vocabulary
+        vocabulary = engine.vocabulary
         spans = "".join(_span(vocabulary.text(token), vocabulary.is_control(token)) for token in ids)
         st.html(f'{STYLE}<div class="rendered">{spans}</div>')
-        st.caption(f"{len(ids):,} of {pool.n_ctx:,} tokens")
+        st.caption(f"{len(ids):,} of {engine.capabilities.n_ctx:,} tokens")
 
 
 def _span(text: str, is_control: bool) -> str:
@@ -79,7 +79,7 @@ def read() -> tuple[Message, ...]:
     """Return the messages on the screen. Raises ConfigError if there is no message to answer."""
     messages = on_screen()
     if not messages or messages[-1]["role"] == "assistant":
-        raise ConfigError("There is no message to answer yet: write the next one, then run.")
+        raise ConfigError("There is no message to answer: write one, then run.")
     return messages
 
 

@@ -51,7 +51,7 @@ def routes(workbench: Callable[[], Workbench]) -> list[BaseRoute]:
         asked = request.query_params
         history = workbench().history
         if history is None:
-            return PlainTextResponse("The history cannot be used; the reason stands on the page.", 503)
+            return PlainTextResponse("The history cannot be used; the page shows why.", 503)
         ids = {name: asked[kind].split(",") for kind, name in KINDS.items() if kind in asked}
         pieces = ArchivePieces(history, **ids)
         try:

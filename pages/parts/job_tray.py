@@ -75,7 +75,7 @@ def left(task: Task[Any]) -> str:
     """Return the remaining time of a task, or what it waits for, in words."""
     if task.is_stopped:
         return "stopping"
-    return f"waits: {task.waits_for}" if task.waits_for else time_left(task.left_s)
+    return f"waiting for: {task.waits_for}" if task.waits_for else time_left(task.left_s)
 
 
 def time_left(seconds: float | None) -> str:
@@ -98,7 +98,7 @@ def _follow(pages: Mapping[str, Page], begun: list[Job]) -> None:
         if job.title not in now:
             st.caption(plain(job.title))
             st.page_link(
-                pages[job.page], label="It has ended: open it", icon=":material/done:", width="stretch",
+                pages[job.page], label="Ended: open", icon=":material/done:", width="stretch",
                 query_params=job.query,
             )  # fmt: skip
     for job in now.values():

@@ -183,9 +183,7 @@ class Page:
         try:
             watched = await asyncio.to_thread(self._workbench.watch, trial)
             if watched is None:
-                await self._fail(
-                    trial, "This trial is not known here: it was deleted, or it was not kept. Run it again."
-                )
+                await self._fail(trial, "Unknown trial: it was deleted or not saved. Run it again.")
             else:
                 await self._relay(Feed(trial, watched, self._words, first, latency=latency))
         except EngineError as error:
@@ -196,7 +194,7 @@ class Page:
         except Exception:
             _log.exception("The tokens of trial %s could not be sent", trial)
             await self._fail(
-                trial, "The tokens could not be sent, by a fault of ours; the log says more. Reload the page."
+                trial, "The tokens could not be sent because of an internal error; see the log. Reload the page."
             )
 
     async def _fail(self, trial: str, error: str) -> None:

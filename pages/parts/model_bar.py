@@ -6,11 +6,11 @@ from pathlib import Path
 
 import streamlit as st
 
-from engine.bench.measurement.machine import fingerprint
 from engine.errors import ConfigError, EngineError
+from engine.machine.fingerprint import fingerprint
 from engine.models import ModelFile, embedded_model, estimate, read_model
 from engine.models.details import readable
-from engine.pool.pool import Pool, WorkerInfo
+from engine.protocol import Engine, WorkerInfo
 from engine.specs import PoolSpec
 from engine.units import counted, quantity
 from engine.workbench import Workbench, current
@@ -24,10 +24,10 @@ from pages.parts.units import parameters, size
 
 REFRESH_S, WHILE_MEASURING_S = 0.4, 2.0
 MEASURED_WITHIN_S = 2.0
-FOUND, PATH = "Found here", "Path"
+FOUND, PATH = "Library", "Path"
 OPENED = "model_dialog"
 """Session state key of the open dialog, picker or machine."""
-ANOTHER = "Load another model, or the same with other parameters"
+ANOTHER = "Load another model, or this one with other parameters"
 FIELDS = {
     "n_ctx": "Context",
     "parallel": "Sequences",
@@ -35,7 +35,7 @@ FIELDS = {
     "threads": "Threads",
     "n_gpu_layers": "GPU layers",
 }
-DEMONSTRATION = "A demonstration model, trained on old public-domain tales: it writes English sentences, not sense."
+DEMONSTRATION = "A demonstration model trained on old public-domain tales: its English sentences make little sense."
 
 
 def show() -> None:
@@ -49,18 +49,18 @@ def show() -> None:
     if state.path is None and bench.load_order.running is not None:
         _making_room(bench)
         return
-    if state.pool is not None and state.file is not None:
-        _loaded(state, state.file, state.pool)
+    if state.engine is not None and state.file is not None:
+        _loaded(state, state.file, state.engine)
     elif state.error is not None:
         notice(state.error)
     else:
-        st.caption("Nothing is loaded.")
+        st.caption("No model is loaded.")
     with st.container(horizontal=True, gap="small"):
-        label, told = ("Change", ANOTHER) if state.pool is not None else ("Choose a model", None)
+        label, told = ("Change", ANOTHER) if state.engine is not None else ("Choose a model", None)
         st.button(label, key="model_change", help=told, on_click=_open, args=("picker",))
-        if state.pool is not None:
+        if state.engine is not None:
             st.button(
-                "Eject", key="model_eject", type="tertiary", on_click=bench.model_manager.eject, help="Free its memory"
+                "Eject", key="model_eject", type="tertiary", on_click=bench.model_manager.eject, help="Unload the model"
             )
             st.button(
                 "This machine", key="model_machine", type="tertiary", help="Processor, limits, workers",
@@ -69,8 +69,8 @@ def show() -> None:
     match st.session_state.get(OPENED):
         case "picker":
             _picker(bench)
-        case "machine" if state.pool is not None:
-            _machine(bench, state.pool)
+        case "machine" if state.engine is not None and state.file is not None:
+            _machine(bench, state.engine, state.file)
 
 
 def _open(dialog: str) -> None:
@@ -97,22 +97,22 @@ def _loading(bench: Workbench) -> None:
 def _making_room(bench: Workbench) -> None:
     if bench.load_order.running is None:
         st.rerun()
-    st.caption("No other model is held while loads are being measured.")
+    st.caption("No model is loaded while load times are measured.")
 
 
-def _loaded(state: ModelState, file: ModelFile, pool: Pool) -> None:
+def _loaded(state: ModelState, file: ModelFile, engine: Engine) -> None:
     st.markdown(f"**{plain(readable(file.name))}**")
     facts = f"{parameters(file.num_parameters)} parameters · {file.quantisation} · {size(file.size)}"
-    st.caption(f"{plain(facts)}  \ncontext {pool.n_ctx:,} · {plain(threads_text(pool))}")
+    st.caption(f"{plain(facts)}  \ncontext {engine.capabilities.n_ctx:,} · {plain(threads_text(engine))}")
     if state.path == embedded_model():
         st.caption(DEMONSTRATION)
 
 
-def threads_text(pool: Pool) -> str:
+def threads_text(engine: Engine) -> str:
     """Return instances and threads of each, with the threads in use if they are adaptive and fewer."""
-    text = f"{pool.spec.instances} × {counted(pool.threads, 'thread')}"
-    in_use = {worker.threads for worker in pool.workers()}
-    if pool.spec.threads is not None or in_use <= {pool.threads}:
+    text = f"{engine.spec.instances} × {counted(engine.threads, 'thread')}"
+    in_use = {worker.threads for worker in engine.workers()}
+    if engine.spec.threads is not None or in_use <= {engine.threads}:
         return text
     return f"{text}, {' to '.join(map(str, sorted({min(in_use), max(in_use)})))} in use"
 
@@ -129,17 +129,17 @@ def _picker(bench: Workbench) -> None:
         return
     try:
         file = read_model(path)
-        usual = state.pool.spec if state.pool and state.path == path else default_spec(file)
+        usual = state.engine.spec if state.engine and state.path == path else default_spec(file)
         spec = _profile(bench, path) or _pool(file, usual)
         needed = estimate(file, spec)
     except EngineError as error:
         notice(error)
         return
-    st.markdown(f"**{size(needed.total)}** of the {size(needed.available)} that are free")
+    st.markdown(f"Needs **{size(needed.total)}** of {size(needed.available)} free memory")
     st.progress(min(needed.total / max(needed.available, 1), 1.0))
     st.caption(plain(needed.arithmetic[0].upper() + needed.arithmetic[1:] + "."))
     if not needed.fits:
-        notice("It does not fit, so it is not loaded. Fewer instances, fewer sequences or a shorter context need less.")
+        notice("The model does not fit in memory. Use fewer instances, fewer sequences or a shorter context.")
     if st.button("Load", type="primary", disabled=not needed.fits, key="pick_load"):
         try:
             bench.model_manager.load(path, spec)
@@ -162,7 +162,7 @@ def _from_library(state: ModelState) -> Path | None:
         format_func=labels.__getitem__, key="pick_file",
     )  # fmt: skip
     if len(usable) < len(entries):
-        st.caption(f"{counted(len(entries) - len(usable), 'file')} cannot be used: the Models page says why.")
+        st.caption(f"{counted(len(entries) - len(usable), 'file')} cannot be used; the Models page shows why.")
     return chosen
 
 
@@ -177,8 +177,8 @@ def _profile(bench: Workbench, path: Path) -> PoolSpec | None:
     if not kept:
         return None
     name = st.selectbox(
-        "Profile", list(kept), index=None, key="pick_profile", placeholder="chosen below", format_func=plain,
-        help="Settings kept from a benchmark of this model",
+        "Profile", list(kept), index=None, key="pick_profile", placeholder="none: set below", format_func=plain,
+        help="Settings saved from a benchmark of this model",
     )  # fmt: skip
     return kept[name] if name else None
 
@@ -186,11 +186,11 @@ def _profile(bench: Workbench, path: Path) -> PoolSpec | None:
 def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
     """Draw and return the pool's parameters. Raises ConfigError for values out of range."""
     helps = {
-        "n_ctx": f"Tokens of one sequence; trained with {file.n_ctx_train:,}",
-        "parallel": "Trials that run side by side, each",
-        "instances": "Processes with this model",
-        "threads": "Of each instance; empty: as many as are fastest just now, up to all cores",
-        "n_gpu_layers": "Needs a build for the GPU; -1: all layers",
+        "n_ctx": f"Tokens per sequence; the model was trained with {file.n_ctx_train:,}",
+        "parallel": "Trials that run in parallel in each instance",
+        "instances": "Worker processes with this model",
+        "threads": "Per instance; empty: adaptive, the fastest number at the moment, up to all cores",
+        "n_gpu_layers": "Needs a GPU build; -1: all layers",
     }
     # No field has bounds: Streamlit would show a value beyond them but keep the previous one, which would be loaded.
     with st.grid(3, min_column_width=120, gap="small"):
@@ -202,7 +202,7 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
             for name, label in FIELDS.items()
         }  # fmt: skip
         share_weights = st.toggle(
-            "Share weights", spec.share_weights, help="Instances share the file's pages; a single stream is then slower"
+            "Share weights", spec.share_weights, help="Instances share the file's pages; a single stream is slower"
         )
     try:
         return PoolSpec.from_dict({**spec.to_dict(), **values, "share_weights": share_weights})
@@ -211,7 +211,7 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
 
 
 @st.dialog("This machine", width="medium", on_dismiss=_close)
-def _machine(bench: Workbench, pool: Pool) -> None:
+def _machine(bench: Workbench, engine: Engine, file: ModelFile) -> None:
     """Draw the machine, its measured limits, and the worker processes with their memory."""
     try:
         machine, limits = fingerprint(), bench.bench.limits()
@@ -220,27 +220,27 @@ def _machine(bench: Workbench, pool: Pool) -> None:
         return
     cores = counted(len(machine["allowed_cores"]), "core")
     st.markdown(f"**{plain(machine['cpu'] or machine['architecture'])}**")
-    st.caption(plain(f"{cores} of {machine['threads']} may be used · {size(machine['memory_bytes'])} of memory"))
-    st.caption(plain(machine_limits(limits) if limits else "Its limits were not measured yet: see Benchmark."))
-    st.caption(f"{pool.file.architecture} {pool.file.quantisation} · loaded in {quantity(pool.load_s, 's')}")
+    st.caption(plain(f"{cores} of {machine['threads']} available · {size(machine['memory_bytes'])} of memory"))
+    st.caption(plain(machine_limits(limits) if limits else "Machine limits not measured yet: see Benchmark."))
+    st.caption(f"{file.architecture} {file.quantisation} · loaded in {quantity(engine.startup.load_s, 's')}")
     figures: dict[int, dict[str, float]] = {}
     try:
-        figures = {int(one["pid"]): one for one in pool.measure(MEASURED_WITHIN_S)}
+        figures = {int(one["pid"]): one for one in engine.measure(MEASURED_WITHIN_S)}
     except EngineError as error:  # such as a worker in a long computation, the very case this dialog is opened for
         notice(error)
     rows = [
         {
             "process": worker.pid,
-            "doing": phase_text(worker),
+            "phase": phase_text(worker),
             "cores": ", ".join(map(str, worker.cpus)) or "any",
             "threads": worker.threads,
-            "for prompts": worker.threads_batch,
+            "prefill threads": worker.threads_batch,
             "running": worker.num_running,
             "waiting": worker.num_waiting,
             "memory (PSS)": _measured(figures.get(worker.pid, {}).get("pss_bytes")),
-            "of it private": _measured(figures.get(worker.pid, {}).get("private_bytes")),
+            "private memory": _measured(figures.get(worker.pid, {}).get("private_bytes")),
         }
-        for worker in pool.workers()
+        for worker in engine.workers()
     ]
     st.dataframe(rows, hide_index=True)
 
@@ -253,4 +253,4 @@ def phase_text(worker: WorkerInfo) -> str:
 
 
 def _measured(num_bytes: float | None) -> str:
-    return "not measured here" if num_bytes is None or math.isnan(num_bytes) else size(num_bytes)
+    return "not measured" if num_bytes is None or math.isnan(num_bytes) else size(num_bytes)

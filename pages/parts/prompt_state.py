@@ -6,8 +6,9 @@ from dataclasses import replace
 import streamlit as st
 
 from engine.errors import EngineError
+from engine.history import TrialLabel
 from engine.specs import Request, Sampling
-from engine.workbench import RECORDED, Workbench
+from engine.workbench import Workbench
 from engine.workbench.trials import Draft, Trial
 from pages.parts import chat_editor, sampling_editor
 from pages.parts.notice import attempt, of_this
@@ -16,7 +17,7 @@ PROMPT, MODE, TRIAL, ERROR, ANSWERED = "lab_prompt", "lab_mode", "lab_trial", "l
 COMPLETION, CHAT = "Completion", "Chat"
 OPENING = "Once upon a time"
 # These use another number of tokens than the editor, or score what the editor only runs.
-BESIDE_THE_EDITOR = ("step", "continue", "score", RECORDED)
+BESIDE_THE_EDITOR = (TrialLabel.STEP, TrialLabel.CONTINUE, TrialLabel.SCORE, TrialLabel.RECORDED)
 
 
 def open_trial(bench: Workbench) -> Trial | None:
@@ -67,7 +68,7 @@ def put_on_screen(trial: Trial) -> None:
 
 def _as_filled(trial: Trial) -> Sampling:
     """Return a trial's sampling for the editor; the shipped trial's seed is dropped, so that Run gives another text."""
-    return replace(trial.draft.sampling, seed=None) if trial.label == RECORDED else trial.draft.sampling
+    return replace(trial.draft.sampling, seed=None) if trial.label == TrialLabel.RECORDED else trial.draft.sampling
 
 
 def show(trial: Trial | None) -> None:

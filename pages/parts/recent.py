@@ -5,8 +5,8 @@ from functools import partial
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.history import TrialSummary
-from engine.workbench import RECORDED, Workbench
+from engine.history import TrialLabel, TrialSummary
+from engine.workbench import Workbench
 from engine.workbench.trials import Trial
 from pages.parts import prompt_state
 from pages.parts.notice import attempt, notice
@@ -16,8 +16,14 @@ from pages.parts.units import moment
 SHOWN = 10
 TITLE_WIDTH = 26
 DELETED = "lab_deleted"
-LIKE_HELP = "Opens the trials of the history by how alike their answers are in meaning to this one"
-WHY = {"step": "stepped", "continue": "continued", "regenerate": "again", "score": "scored", RECORDED: RECORDED}
+LIKE_HELP = "Lists the trials in the history by how similar their answers are in meaning to this one"
+WHY: dict[str, str] = {
+    TrialLabel.STEP: "stepped",
+    TrialLabel.CONTINUE: "continued",
+    TrialLabel.REGENERATE: "regenerated",
+    TrialLabel.SCORE: "scored",
+    TrialLabel.RECORDED: "recorded",
+}
 
 
 def show(bench: Workbench, trial: Trial | None) -> None:
@@ -50,11 +56,16 @@ def actions(bench: Workbench, trial: Trial) -> None:
             kind, partial(make, trial), f"trial-{trial.id}.{kind.lower()}", mime, key=f"lab_{kind}",
             icon=":material/download:", type="tertiary", on_click="ignore", help=f"Download this trial as {kind}",
         )  # fmt: skip
-    if bench.history is not None and trial.label != RECORDED and trial.draft.is_kept and trial.steps.text.strip():
+    if (
+        bench.history is not None
+        and trial.label != TrialLabel.RECORDED
+        and trial.draft.is_kept
+        and trial.steps.text.strip()
+    ):
         asked = {"view": "trials", "like": trial.id}
-        if st.button("Like this one", icon=":material/join_inner:", type="tertiary", key="lab_like", help=LIKE_HELP):
+        if st.button("Find similar", icon=":material/join_inner:", type="tertiary", key="lab_like", help=LIKE_HELP):
             st.switch_page("history.py", query_params=asked)
-    if trial.label != RECORDED:
+    if trial.label != TrialLabel.RECORDED:
         st.button(
             "Delete", icon=":material/delete:", type="tertiary", key="lab_delete", on_click=_delete,
             args=(bench, trial.id),

@@ -45,13 +45,13 @@ GROUPS: tuple[tuple[str, tuple[Field, ...]], ...] = (
         REPETITION,
         (
             Field("repeat_penalty", "Repeat", "Divides the logits of tokens that occurred; 1 is off.", 0.05),
-            Field("frequency_penalty", "Frequency", "Taken off the logit for each occurrence; 0 is off.", 0.1),
-            Field("presence_penalty", "Presence", "Taken off the logit of a token that occurred; 0 is off.", 0.1),
-            Field("penalty_last_n", "Looks back", "Tokens that the three penalties look at; -1: the whole context."),
-            Field("dry_multiplier", "DRY", "Strength against repeated sequences; 0 is off.", 0.1),
-            Field("dry_base", "DRY base", "How fast that grows with the length of the repetition.", 0.05),
-            Field("dry_allowed_length", "DRY allowed", "Repetitions up to this many tokens cost nothing."),
-            Field("dry_penalty_last_n", "DRY looks back", "Tokens that DRY looks at; -1: the whole context."),
+            Field("frequency_penalty", "Frequency", "Subtracted from the logit for each occurrence; 0 is off.", 0.1),
+            Field("presence_penalty", "Presence", "Subtracted from the logit of a token that occurred; 0 is off.", 0.1),
+            Field("penalty_last_n", "Penalty window", "Last tokens the penalties consider; -1: the whole context."),
+            Field("dry_multiplier", "DRY", "Strength of the penalty on repeated sequences; 0 is off.", 0.1),
+            Field("dry_base", "DRY base", "How fast the DRY penalty grows with the length of the repetition.", 0.05),
+            Field("dry_allowed_length", "DRY allowed", "Repetitions up to this many tokens are not penalised."),
+            Field("dry_penalty_last_n", "DRY window", "Last tokens that DRY considers; -1: the whole context."),
         ),
     ),
     (
@@ -60,8 +60,8 @@ GROUPS: tuple[tuple[str, tuple[Field, ...]], ...] = (
             Field(
                 "mirostat", "Mirostat", "Version 1 or 2 steers the surprise and replaces the other stages; 0 is off."
             ),
-            Field("mirostat_tau", "Target", "The surprise aimed at, in bits.", 0.5),
-            Field("mirostat_eta", "Rate", "How fast it corrects.", 0.05),
+            Field("mirostat_tau", "Target", "Target surprise, in bits.", 0.5),
+            Field("mirostat_eta", "Rate", "How fast Mirostat corrects towards the target.", 0.05),
         ),
     ),
 )
@@ -86,7 +86,7 @@ def parameter_row(recorded_top_k: int | None, prefix: str = PREFIX) -> None:
     )  # fmt: skip
     st.number_input(
         "Seed", value=None, step=1, key=prefix + "seed", width=SEED_WIDTH, persist_state="session",
-        placeholder="random", help="Empty: a new one each time; the one in use stands with the result.",
+        placeholder="random", help="Empty: a new seed for each run; the result shows the seed used.",
     )  # fmt: skip
     num_changed = _num_changed(recorded_top_k, prefix)
     label = f"More · {num_changed} changed" if num_changed else "More"
@@ -111,12 +111,12 @@ def _more(prefix: str, *, has_recording: bool) -> None:
             if title == REPETITION:
                 st.text_area(
                     "DRY breakers", key=prefix + "breakers", height=110, persist_state="session",
-                    help="One a line, \\n a line break, \\t a tabulator; a repetition ends at these.",
+                    help="One per line; \\n is a line break, \\t a tab. A repetition ends at any of these.",
                 )  # fmt: skip
     with sampling[-1]:
         st.multiselect(
             "Order of the stages", DEFAULT_SAMPLERS, key=prefix + "samplers", persist_state="session",
-            help="The stages run from left to right; one left out does nothing.",
+            help="Stages run from left to right; a stage not listed is off.",
         )  # fmt: skip
 
 
@@ -125,9 +125,9 @@ def _unshown(prefix: str) -> None:
     kept = st.session_state[prefix + "unshown"]
     if kept:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.caption(f"Kept as it was, though not shown here: {', '.join(map(_told, kept, kept.values()))}.")
+            st.caption(f"Set, but not editable here: {', '.join(map(_told, kept, kept.values()))}.")
             st.button(
-                "Leave it out", type="tertiary", key=prefix + "leave_out",
+                "Remove", type="tertiary", key=prefix + "leave_out",
                 on_click=st.session_state.update, args=({prefix + "unshown": {}},),
             )  # fmt: skip
 
@@ -149,8 +149,8 @@ def _numbers(group: tuple[Field, ...], prefix: str) -> None:
 
 def _stop(prefix: str) -> None:
     st.text_area(
-        "Stop strings", key=prefix + "stop", height=110, persist_state="session", placeholder="One a line",
-        help="The text ends before the first that occurs; \\n is a line break, \\t a tabulator.",
+        "Stop strings", key=prefix + "stop", height=110, persist_state="session", placeholder="One per line",
+        help="The text ends before the first match; \\n is a line break, \\t a tab.",
     )  # fmt: skip
 
 
@@ -158,20 +158,20 @@ def _record(left: DeltaGenerator, right: DeltaGenerator, prefix: str) -> None:
     with left:
         st.number_input(
             "Candidates recorded", step=1, key=prefix + "recorded", persist_state="session",
-            help="The most probable tokens kept with each step; how many are shown is chosen at the strip.",
+            help="Most probable tokens saved with each step; the inspector sets how many are shown.",
         )  # fmt: skip
     with right:
         st.toggle(
             "Repeatable", key=prefix + "repeatable", persist_state="session",
-            help="Computes the prompt anew: on an idle pool the same seed and parameters then give the same tokens.",
+            help="Recomputes the prompt: on an idle pool the same seed and parameters then give the same tokens.",
         )  # fmt: skip
         st.toggle(
             "Score the prompt", key=prefix + "scored", persist_state="session",
-            help="The prompt's own tokens get their probabilities too, and a perplexity.",
+            help="Also computes the probabilities and the perplexity of the prompt's own tokens.",
         )  # fmt: skip
         st.toggle(
-            "Don't keep", key=prefix + "unkept", persist_state="session",
-            help="The next trials stay out of the history; they can be seen and downloaded for ten minutes.",
+            "Don't save", key=prefix + "unkept", persist_state="session",
+            help="New trials are not saved to the history; they can be viewed and downloaded for ten minutes.",
         )  # fmt: skip
 
 
@@ -208,7 +208,7 @@ def read_sampling(prefix: str = PREFIX) -> Sampling:
     state = st.session_state
     for name in NUMBERS:
         if state[prefix + name] is None:
-            raise ConfigError(f"{name} is empty: give a number")
+            raise ConfigError(f"{name} is empty: enter a number")
     values = {name: state[prefix + name] for name in NUMBERS}
     return Sampling(
         **values,
@@ -224,9 +224,9 @@ def read_request(prefix: str = PREFIX) -> Request:
     state = st.session_state
     max_tokens, recorded = state[prefix + "max_tokens"], state[prefix + "recorded"]
     if max_tokens is None:
-        raise ConfigError("max_tokens is empty: give a number")
+        raise ConfigError("max_tokens is empty: enter a number")
     if not recorded:
-        raise ConfigError("Candidates recorded: at least 1 is needed to see what else the model considered")
+        raise ConfigError("Candidates recorded: enter at least 1 to see what else the model considered")
     return Request(
         max_tokens=max_tokens,
         top_k=recorded,

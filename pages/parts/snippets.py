@@ -19,7 +19,7 @@ def copy_button(draft: Draft, model: str, spec: PoolSpec) -> None:
         in_python, in_shell = st.tabs(["Python", "Shell"])
         in_python.code(as_python(draft, model, spec), language="python", wrap_lines=True)
         if draft.messages:
-            in_shell.caption("The command line takes a prompt, not a conversation: use the Python form.")
+            in_shell.caption("The command line takes a prompt, not a chat. Use the Python code.")
         else:
             in_shell.code(as_shell(draft, model, spec), language="bash", wrap_lines=True)
 

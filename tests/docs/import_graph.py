@@ -1,6 +1,6 @@
-"""python -m tests.docs.import_graph: draw the packages and their imports into docs/structure.md, as a Mermaid diagram.
+"""Import diagram: draws the packages and their imports into docs/structure.md (python -m tests.docs.import_graph).
 
-An arrow means "imports". Arrows that others imply are left out (the transitive reduction), as they say nothing about
+An arrow means "imports". Arrows that others imply are omitted (transitive reduction), because they say nothing about
 the order of the layers.
 """
 
@@ -16,14 +16,14 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "structure.md"
 DRAWING = re.compile(r"(?<=```mermaid\n).*?(?=```)", re.DOTALL)
 VALUES = "values"
-"""The modules directly in `engine/`, without those that are named in OWN_NODE."""
+"""Node of the modules directly in `engine/`, except those named in OWN_NODE."""
 OWN_NODE = {"engine": "engine", "engine.calls": "engine", "engine.__main__": "commands"}
-"""Nodes of modules that are not in a package of their own."""
+"""Nodes of modules that have no package."""
 LABELS = {VALUES: "specs, results, samples, tasks, errors …", "engine": "import engine", "app": "app.py"}
 
 
 def main() -> int:
-    """Write the diagram; 1 where it was out of date."""
+    """Write the diagram and return the exit status: 1 if it was out of date."""
     text = PAGE.read_text("utf-8")
     drawn = DRAWING.sub(lambda _old: diagram(), text)
     PAGE.write_text(drawn, "utf-8")
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def diagram() -> str:
-    """The lines of the Mermaid diagram."""
+    """Return the Mermaid diagram."""
     imports = reduced(package_imports())
     nodes = [f'    {name}["{LABELS.get(name, name)}"]' for name in sorted(imports)]
     arrows = [f"    {name} --> {other}" for name in sorted(imports) for other in sorted(imports[name])]
@@ -39,7 +39,7 @@ def diagram() -> str:
 
 
 def package_imports() -> dict[str, set[str]]:
-    """Which package imports which, by the names of the nodes."""
+    """Return the imports of each package, by node name."""
     sys.path.insert(0, str(ROOT))
     graph = grimp.build_graph("engine", "pages", cache_dir=None)
     found: dict[str, set[str]] = {}
@@ -53,7 +53,7 @@ def package_imports() -> dict[str, set[str]]:
 
 
 def reduced(imports: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """The transitive reduction of a graph without circles."""
+    """Return the transitive reduction of an acyclic graph."""
     behind: dict[str, set[str]] = {}
 
     def reachable(name: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""The page on files names what they hold."""
+"""docs/formats.md: names every member of an archive and every column that is always present."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The notebook of the documentation runs from its first cell to its last, and shows what it promises."""
+"""Quickstart notebook: runs from its first cell to its last, shows what it promises, and is stored without outputs."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from nbclient import NotebookClient
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "quickstart.ipynb"
 
 
-# ipykernel opens sockets that it leaves to the end of the process.
+# ipykernel leaves sockets open until the process ends.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_quickstart_runs(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)

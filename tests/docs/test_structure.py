@@ -1,4 +1,4 @@
-"""The page on the structure is true to the tree."""
+"""docs/structure.md: its paths exist, it names every part of the engine, and its diagram matches the imports."""
 
 import re
 from pathlib import Path

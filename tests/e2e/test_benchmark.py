@@ -48,7 +48,7 @@ def test_from_a_plan_to_a_sentence(server: Server, open_page: OpenPage) -> None:
     expect(page.get_by_text(re.compile(r"^\d+ of \d+ samples")).first).to_be_visible(timeout=30_000)
 
     other = open_page(server.url)
-    expect(other.get_by_text(re.compile(r"^A benchmark is measuring\."))).to_be_visible()
+    expect(other.get_by_text(re.compile(r"^A benchmark is running\."))).to_be_visible()
     expect(other.get_by_text(re.compile(r"^Sweep · \d+ of \d+ samples"))).to_be_visible()
     other.close()
 

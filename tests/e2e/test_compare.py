@@ -20,7 +20,7 @@ def test_runs_are_judged_and_the_file_opens_offline(
     is_settled(page)
     said = page.get_by_role("heading", level=3).first.inner_text().replace("\u2060", "")
     with page.expect_download() as download:
-        page.get_by_role("button", name="One file that opens offline").click()
+        page.get_by_role("button", name="Download as HTML").click()
     path = tmp_path / "comparison.html"
     download.value.save_as(path)
     with browser.new_context(offline=True) as elsewhere:

@@ -53,12 +53,12 @@ def test_a_deleted_run_is_said_in_another_tab_and_comes_back(
     expect(page.get_by_text("1 run was deleted.")).to_be_visible()
     address = f"{kept.url}/benchmark?run={runs[0].id}"
     other = open_page(address, "Benchmark")
-    expect(other.get_by_text("it was deleted, or never kept")).to_be_visible()
+    expect(other.get_by_text("it was deleted or never saved")).to_be_visible()
     page.get_by_role("button", name="Undo").click()
     expect(caption(page, "1 run")).to_be_visible()
     other.goto(address)
     expect(other.get_by_role("heading", level=3).first).to_be_visible()
-    expect(other.get_by_text("it was deleted, or never kept")).to_have_count(0)
+    expect(other.get_by_text("it was deleted or never saved")).to_have_count(0)
 
 
 def test_pasted_lines_are_seen_before_they_are_taken_in(kept: Server, open_page: OpenPage) -> None:
@@ -67,7 +67,7 @@ def test_pasted_lines_are_seen_before_they_are_taken_in(kept: Server, open_page:
     box = page.get_by_label("Or paste lines")
     box.fill("235 tokens in 80s = 2.93 tokens/s (4 threads)")
     box.press("Control+Enter")
-    page.get_by_role("button", name="Take it in").click()
+    page.locator(".st-key-history_take_in button").click()
     expect(caption(page, "3 runs")).to_be_visible()
 
 

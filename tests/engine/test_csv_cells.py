@@ -1,4 +1,4 @@
-"""No text of a CSV that leaves begins a formula, numbers stay numbers, and our own files give the texts back."""
+"""CSV export: no text begins a formula, numbers stay numbers, and our own files give the texts back."""
 
 import csv
 import io

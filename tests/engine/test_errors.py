@@ -1,4 +1,4 @@
-"""What is kept of a failure: its text, never the frames that it passed through."""
+"""Stored failures: the text is kept, never the frames that the error passed through."""
 
 import ast
 import gc
@@ -40,7 +40,7 @@ def test_a_bare_copy_keeps_what_else_a_failure_knows() -> None:
 
 
 class Large:
-    """Something that a frame holds."""
+    """Object that a frame holds."""
 
 
 def _failing(held: Large) -> None:
@@ -102,7 +102,7 @@ def _num_frames(error: BaseException) -> int:
 
 
 def _kept(tree: ast.AST) -> Iterator[int]:
-    """Lines where an error goes beyond its handler as it was caught, or where a kept one is raised itself."""
+    """Yield lines where an error leaves its handler as it was caught, or where a stored error itself is raised."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise):
             raised = node.exc.value if isinstance(node.exc, ast.Subscript) else node.exc

@@ -1,4 +1,4 @@
-"""Files: bad names and what has no end are refused in words; what is written appears whole, through links too."""
+"""Files: bad names and endless input are refused with a reason; what is written appears complete, through links too."""
 
 import os
 import threading

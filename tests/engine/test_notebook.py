@@ -1,4 +1,4 @@
-"""What a notebook shows of a completion."""
+"""Notebook view of a completion."""
 
 import math
 from html.parser import HTMLParser
@@ -17,7 +17,7 @@ HOSTILE = (b"<img src=x onerror=alert(1)>", b"</style><script>", b"&amp;", b"\n"
 
 
 class Reader(HTMLParser):
-    """Tags, attributes and visible text of a piece of HTML."""
+    """Parser that collects the tags, attributes and visible text of a piece of HTML."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

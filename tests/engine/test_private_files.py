@@ -1,4 +1,4 @@
-"""Permissions of what is written: the home folder's files are private whatever the umask, a person's own are not."""
+"""Permissions of written files: those in the home folder are private whatever the umask, a user's own files are not."""
 
 import os
 import stat
@@ -30,20 +30,20 @@ def mode(path: Path) -> int:
 
 
 def loose(folder: Path) -> dict[str, str]:
-    """What others may reach in a folder, with its mode."""
+    """Return what others may reach in a folder, with its mode."""
     return {str(path): oct(mode(path)) for path in [folder, *folder.rglob("*")] if mode(path) & private_files.OTHERS}
 
 
 @pytest.fixture(params=UMASKS, ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
-    """The person's umask."""
+    """Umask of the user."""
     before = os.umask(request.param)
     yield request.param
     os.umask(before)
 
 
 def test_commands_keep_everything_to_themselves(umask: int, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Database, inbox, caches of headers and hashes: made by commands, while another process has the history too."""
+    """Commands create database, inbox and caches of headers and hashes, also while the history is open elsewhere."""
     assert shell.main(["generate", "--prompt", "Once", "--max-tokens", "2"]) == 0
     with History.open(Settings.from_environment().history):
         assert shell.main(["generate", "--prompt", "Twice", "--max-tokens", "2"]) == 0

@@ -1,4 +1,4 @@
-"""Steps as text: bytes that are no whole characters, whatever the tokens are."""
+"""Steps as text: bytes that are not whole characters, whatever the tokens are."""
 
 import copy
 import pickle
@@ -50,7 +50,7 @@ def test_an_unfinished_character_reads_as_one_replacement(ids: list[int], text: 
 
 
 def completion_of(num_vocab: int, k: int, ids: list[int], *, is_full: bool = False) -> Completion:
-    """A completion with nonsense figures, NaN among them, in a vocabulary of words."""
+    """Return a completion with meaningless figures, NaN among them, in a vocabulary of words."""
     words = Vocabulary(
         tuple(f" word{token}".encode() for token in range(num_vocab)), bytes(num_vocab), {1: "<s>"}, 1, True, True
     )
@@ -105,7 +105,7 @@ def test_a_pickle_is_as_large_as_its_steps_not_as_its_vocabulary() -> None:
 def test_a_completion_that_was_pickled_is_not_kept(tmp_path: Path) -> None:
     trial = make_trial()
     pickled = replace(trial, completion=pickle.loads(pickle.dumps(trial.completion)))
-    with pytest.raises(ConfigError, match="was pickled"):
+    with pytest.raises(ConfigError, match="pickled completion"):
         trial_bytes(pickled)
-    with History.open(tmp_path / "history.duckdb") as history, pytest.raises(EngineError, match="was pickled"):
+    with History.open(tmp_path / "history.duckdb") as history, pytest.raises(EngineError, match="pickled completion"):
         history.record(pickled).result()

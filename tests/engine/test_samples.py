@@ -1,4 +1,4 @@
-"""Which samples count: one decision for all cells of a run, so that identical ones are not told apart by it."""
+"""Counted samples: one decision for all cells of a run, so that it does not make identical cells differ."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ CONTENDED = FLAGS.index("contended")
 
 
 def identical(num_cells: int, num_rounds: int, share_clean: float, loss: float, seed: int) -> Samples:
-    """Samples of cells that do not differ, a part of them disturbed and then slower by `loss`."""
+    """Return samples of identical cells, part of them disturbed and then slower by `loss`."""
     random = np.random.default_rng(seed)
     samples = np.zeros(num_cells * num_rounds, SAMPLE)
     samples["cell"] = np.tile(np.arange(num_cells), num_rounds)
@@ -24,14 +24,14 @@ def identical(num_cells: int, num_rounds: int, share_clean: float, loss: float, 
 
 
 def gap(samples: Samples) -> float:
-    """By how much the highest median of a table is above the lowest."""
+    """Return the relative difference between the highest and the lowest median of a table."""
     medians = [figures["tokens_per_s"].value for figures in Rounds.of(samples).intervals().values()]
     return max(medians) / min(medians) - 1
 
 
 @pytest.mark.parametrize(("num_cells", "num_rounds"), [(6, 8), (2, 8), (9, 12), (3, 7)])
 def test_identical_cells_are_not_apart_for_what_counts(num_cells: int, num_rounds: int) -> None:
-    """With clean samples alone where a cell has any, 6 cells of 8 rounds were apart by more in 47 % of such tables."""
+    """Counting only clean samples where a cell has any, 6 cells of 8 rounds differed by more in 47 % of the tables."""
     tables = [identical(num_cells, num_rounds, 0.1, 0.08, seed) for seed in range(400)]
     assert sum(gap(table) > 0.05 for table in tables) <= 8
 

@@ -1,4 +1,4 @@
-"""The bound of a shutdown: what hangs is left behind, and a second signal asks nobody."""
+"""Bounded shutdown: what hangs is left behind, and a second signal ends the process immediately."""
 
 import signal
 import subprocess

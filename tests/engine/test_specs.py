@@ -1,16 +1,38 @@
-"""Parameters of every kind a caller may hold: made plain where they say the same, refused by name where they do not."""
+"""Parameters of every type a caller may pass: converted to plain values where equivalent, otherwise refused by name."""
 
+import inspect
 import math
 from collections.abc import Callable
+from dataclasses import fields
 from decimal import Decimal
 from fractions import Fraction
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
 
-from engine import ConfigError, PoolSpec, Request, Sampling
-from engine.specs import given_prompt
+from engine import ConfigError, Pool, PoolSpec, Request, Sampling
+from engine.specs import PoolOptions, RequestOptions, given_prompt
+
+
+@pytest.mark.parametrize(
+    ("options", "spec", "missing"),
+    [(PoolOptions, PoolSpec, set[str]()), (RequestOptions, Request, {"generated"})],
+)
+def test_the_keywords_of_a_call_are_the_fields_of_its_spec(options: Any, spec: Any, missing: set[str]) -> None:
+    kinds = {field.name: field.type for field in fields(spec)}
+    assert options.__annotations__.keys() == kinds.keys() - missing
+    assert {name: kind for name, kind in options.__annotations__.items() if name != "stop"}.items() <= kinds.items()
+
+
+def test_signatures_show_the_fields_of_the_spec() -> None:
+    shown = inspect.signature(Pool.submit).parameters
+    assert {name: shown[name].default for name in ("max_tokens", "stop", "generated")} == {
+        "max_tokens": 128, "stop": (), "generated": 0,
+    }  # fmt: skip
+    assert inspect.signature(Pool).parameters["parallel"].default == 8
+    assert "options" not in {*shown, *inspect.signature(Pool.map).parameters, *inspect.signature(Pool).parameters}
 
 
 def test_numbers_of_other_libraries_become_plain_ones() -> None:
@@ -51,9 +73,9 @@ def test_numbers_of_other_libraries_become_plain_ones() -> None:
         ({"logit_bias": {5: math.nan}}, "needs a token id"),
         ({"logit_bias": [(1,)]}, "needs a token id"),
         ({"logit_bias": None}, "must map token ids"),
-        ({"samplers": None}, "samplers = None: must be several texts"),
-        ({"samplers": "top_k"}, "must be several texts"),
-        ({"dry_sequence_breakers": 5}, "must be several texts"),
+        ({"samplers": None}, "samplers = None: must be a list of texts"),
+        ({"samplers": "top_k"}, "must be a list of texts"),
+        ({"dry_sequence_breakers": 5}, "must be a list of texts"),
         ({"dry_sequence_breakers": ("a", 5)}, "dry_sequence_breakers = 5: must be text"),
         ({"dry_sequence_breakers": ("\ud800",)}, "half of a surrogate pair"),
         ({"json_schema": {"type": "object"}}, "json_schema = .*: must be text"),
@@ -107,7 +129,7 @@ LIMITED: dict[str, tuple[int, Callable[[int], object]]] = {
 def test_what_one_request_may_bring_has_a_limit_that_the_error_names(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.specs.MAX_PROMPT_IDS", 1000)  # the real one takes seconds
+    monkeypatch.setattr("engine.specs.MAX_PROMPT_IDS", 1000)  # the real limit takes seconds
     most, make = LIMITED[what]
     assert make(most)
     name = what.split()[-1].rstrip("s")

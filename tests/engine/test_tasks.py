@@ -1,4 +1,4 @@
-"""Tasks: one way to say state, progress, time left, failure and stop; and one of them at a time."""
+"""Tasks: state, progress, time left, failure and stop reported in one way; and only one task at a time."""
 
 import gc
 import logging
@@ -45,7 +45,7 @@ def ended(task: Task[T]) -> Task[T]:
     return task
 
 
-# its states
+# States
 
 
 def test_it_waits_runs_and_gives_its_result() -> None:
@@ -64,7 +64,7 @@ def test_it_waits_runs_and_gives_its_result() -> None:
     assert (task.state, task.share, task.doing) == ("running", 0.5, "the first half")
     task.waits_for = "A benchmark"
     assert task.state == "waiting"
-    with pytest.raises(JobTimeout, match="Writing was not done within 0 s; it goes on"):
+    with pytest.raises(JobTimeout, match="Writing did not finish within 0 s; it continues"):
         task.result(0)
     go_on.set()
     assert task.result(WITHIN_S) == "all of it"
@@ -73,7 +73,7 @@ def test_it_waits_runs_and_gives_its_result() -> None:
 
 def test_it_is_done_once() -> None:
     task = ended(Task("Writing", lambda _task: 1))
-    with pytest.raises(ConfigError, match="Writing was begun already"):
+    with pytest.raises(ConfigError, match="Writing has already been started"):
         task.run()
     assert task.result() == 1
 
@@ -90,7 +90,7 @@ def test_a_defect_is_logged_and_said_in_words(defect: Exception, caplog: pytest.
     with caplog.at_level(logging.ERROR, "engine.tasks"):
         task = ended(Task("Writing", fails(defect)))
     assert type(task.error) is EngineError
-    assert str(task.error) == f"Writing failed, through a defect of this program: {defect!r}"
+    assert str(task.error) == f"Writing failed because of a defect in this program: {defect!r}"
     assert task.state == "failed" and caplog.records[-1].exc_info is not None
 
 
@@ -110,7 +110,7 @@ def test_what_the_work_needed_is_let_go_of_at_the_end() -> None:
     assert kept() is None and task.state == "done"
 
 
-# stopping
+# Stopping
 
 
 def test_stop_ends_it_where_it_next_tells_its_progress() -> None:
@@ -152,7 +152,7 @@ def test_a_stop_that_comes_too_late_changes_nothing() -> None:
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_stop_returns_at_once_and_kills_what_hangs(is_first: bool) -> None:
-    """Also where the kill itself takes long, and where it was asked for before there was anything to kill."""
+    """Also if the kill itself takes long, and if the stop was requested before there was anything to kill."""
     begun, asked, hangs = threading.Event(), threading.Event(), threading.Event()
     returned = list[bool]()
 
@@ -171,7 +171,7 @@ def test_stop_returns_at_once_and_kills_what_hangs(is_first: bool) -> None:
     task = Task("Loading", work).start()
     assert begun.wait(WITHIN_S)
     task.stop()
-    asked.set()  # the kill waits for what comes only after stop() has returned
+    asked.set()  # the kill waits for an event that is set only after stop() has returned
     assert task.wait(WITHIN_S) and returned == [True]
     assert task.state == "stopped" and "status -9" in str(task.error)
 
@@ -180,7 +180,7 @@ def test_a_kill_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     task = ScriptedTask().start()
     task.on_stop(fails(OSError("gone")).__get__(task))
     task.stop()
-    until(lambda: "could not be stopped at once" in caplog.text)
+    until(lambda: "could not be stopped" in caplog.text)
     task.finish()
     assert task.state == "stopped"
 
@@ -206,11 +206,11 @@ def test_a_task_as_part_of_another_shares_its_progress_and_its_stop() -> None:
     assert whole.start().result(WITHIN_S) == 3
 
 
-# what it holds
+# Held resources
 
 
 class Hold:
-    """Knows when it was entered and left, and whether the task was over by then."""
+    """Context manager that records its entry and exit, and requires the task to be running at the exit."""
 
     def __init__(self) -> None:
         self.seen = list[str]()
@@ -264,7 +264,7 @@ def test_a_thread_that_cannot_begin_leaves_nothing_held(monkeypatch: pytest.Monk
     assert hold.seen == ["entered", "left"] and runner.running is None and runner.last is None
 
 
-# progress and time left
+# Progress and time left
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=20))
@@ -282,7 +282,7 @@ def test_the_share_never_falls_and_stays_in_its_bounds(shares: list[float]) -> N
     st.floats(10.0, 10_000.0),
 )
 def test_time_left_by_a_pace_that_varies_stays_near_the_truth(steps: list[tuple[float, float]], total_s: float) -> None:
-    """Steps of work at half to twice the usual pace: what is said lies between the estimates of both extremes."""
+    """The work proceeds at half to twice the usual pace; the estimate is never negative nor above twice the total."""
     clock = Clock()
     task = Task("Writing", lambda _task: None, clock=clock)
     done_s = 0.0
@@ -367,7 +367,7 @@ def test_progress_can_be_looked_up_where_nobody_reports_it() -> None:
     assert task.wait(WITHIN_S) and task.share == 1.0
 
 
-# one at a time
+# One at a time
 
 
 def test_one_at_a_time_and_the_last_is_kept_until_it_is_dismissed() -> None:
@@ -377,7 +377,7 @@ def test_one_at_a_time_and_the_last_is_kept_until_it_is_dismissed() -> None:
     assert runner.running is runner.last is first
     runner.dismiss()
     assert runner.last is first
-    with pytest.raises(ConfigError, match="Writing is not done yet, and one is done at a time"):
+    with pytest.raises(ConfigError, match="Writing is still running, and only one runs at a time"):
         runner.start(Task("Building", lambda _task: None))
     go_on.set()
     assert runner.wait(WITHIN_S) and runner.running is None and runner.last is first

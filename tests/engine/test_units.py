@@ -1,4 +1,4 @@
-"""Numbers as they are read."""
+"""Numbers formatted for people."""
 
 import math
 import re
@@ -89,7 +89,7 @@ def test_money_has_cents_and_three_digits_below_them(value: float, text: str) ->
     assert dollars(value) == text
 
 
-# Drawn numbers
+# Generated numbers
 
 FIGURES = st.floats(0, 1e15) | st.floats(1e-12, 1.0)
 UNITS = st.sampled_from(sorted({metric.unit for metric in METRICS} | {"h", "B"}))

@@ -2,7 +2,9 @@
 
 A person's day by script: trials, every page, searches, questions in SQL, imports, exports, deletions, benchmarks. Each
 minute a line of figures goes into a CSV file; at the end each figure gets its slope, a 95 % interval for it (t, least
-squares) and a verdict against a bound that is stated here.
+squares) and a verdict against a bound that is stated here. The app's memory is fitted on the length of the history's
+write-ahead log too: rows that are not in the file yet are in memory, at most 16 MB of them, and come and go. Figures
+are taken after a few seconds of rest: queries that run take tens of megabytes more, the longer the history the more.
 """
 
 import argparse
@@ -27,6 +29,7 @@ from tests.faults.failure import Failure
 from tests.faults.world import SHORT, World
 
 EVERY_S = 60.0
+REST_S = 5.0
 SETTLES_WITHIN_MIN = 12.0
 """Trials stay in memory for ten minutes and pages for two: before that a workbench in use grows."""
 
@@ -81,13 +84,14 @@ def _use(world: World, draw: random.Random, minutes: float, file: TextIO) -> Ite
     """Do one thing after another; a row of figures each minute."""
     world.start()
     Checks(world).warm_up(draw)
-    writer = csv.DictWriter(file, ["minute", *BOUNDS, "done", "failed"])
+    writer = csv.DictWriter(file, ["minute", *BOUNDS, "log_mb", "done", "failed"])
     writer.writeheader()
     began, num_done, num_failed = time.monotonic(), 0, 0
     last = -EVERY_S
     while (now := time.monotonic() - began) < 60 * minutes:
         if now - last >= EVERY_S:
             last = now
+            time.sleep(REST_S)
             row = {"minute": round(now / 60, 2), **_figures(world), "done": num_done, "failed": num_failed}
             writer.writerow(row)
             file.flush()
@@ -105,6 +109,7 @@ def _figures(world: World) -> dict[str, float]:
     app, workers = world.app.process, world.app.workers()
     return {
         "app_mb": private_bytes(app) / 1e6,
+        "log_mb": log.stat().st_size / 1e6 if (log := Path(world.home.path, "history.duckdb.wal")).exists() else 0.0,
         "app_threads": app.num_threads(),
         "app_handles": app.num_fds(),
         "workers_mb": sum(map(private_bytes, workers)) / 1e6,
@@ -116,13 +121,15 @@ def _figures(world: World) -> dict[str, float]:
 
 def _slope(name: str, rows: list[dict[str, float]]) -> Slope:
     hours, figures = np.array([row["minute"] for row in rows]) / 60, np.array([row[name] for row in rows])
-    if len(rows) < 3:
+    causes = np.column_stack([hours, np.ones(len(rows))])
+    if name == "app_mb" and np.ptp(log_mb := np.array([row["log_mb"] for row in rows])):
+        causes = np.column_stack([causes, log_mb])
+    if (freedom := len(rows) - causes.shape[1]) < 1:
         return Slope(name, np.nan, -np.inf, np.inf)
-    if not np.ptp(figures):  # linregress gives no error for what never changes
-        return Slope(name, 0.0, 0.0, 0.0)
-    fit = stats.linregress(hours, figures)
-    half = float(stats.t.ppf(0.975, len(rows) - 2) * fit.stderr)
-    return Slope(name, float(fit.slope), float(fit.slope) - half, float(fit.slope) + half)
+    effects, *_ = np.linalg.lstsq(causes, figures)
+    variance = np.sum((figures - causes @ effects) ** 2) / freedom
+    half = float(stats.t.ppf(0.975, freedom) * np.sqrt(variance * np.linalg.inv(causes.T @ causes)[0, 0]))
+    return Slope(name, float(effects[0]), float(effects[0]) - half, float(effects[0]) + half)
 
 
 def _table(slopes: list[Slope], rows: list[dict[str, float]]) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from engine.bench.analysis.summary import summarise
-from engine.bench.measurement.quietness import Quietness
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import Preview, preview
 from engine.bench.running.progress import Progress
 from engine.errors import HistoryError
-from engine.pool.job import new_id
+from engine.jobs import new_id
+from engine.machine.quietness import Quietness
 from engine.reference import reference_run
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
 from engine.samples import FLAGS, Samples, make_sample

@@ -9,7 +9,7 @@ from engine.bench.analysis.embeddings import embedding_sentence
 from engine.bench.analysis.summary import summarise
 from engine.embedding.backends import KINDS
 from engine.embedding.models import EMBEDDED_NAME
-from engine.pool.job import new_id
+from engine.jobs import new_id
 from engine.runs import RunRecord
 from pages.parts.benchmark import embedding_view, run_charts, run_table
 from pages.parts.plain import plain
@@ -95,7 +95,7 @@ def test_a_run_shows_speed_beside_agreement_and_the_notes(manager: ScriptedManag
     ]  # fmt: skip
     assert at.main.metric[2].value == "0.9962"
     assert "From the notes" in [heading.value for heading in at.main.subheader]
-    assert "What limits it" not in [heading.value for heading in at.main.subheader]
+    assert "Hardware limits" not in [heading.value for heading in at.main.subheader]
     assert address(at)["run"] == run.id
     assert not any(button.key.startswith("run_use") for button in at.button if button.key)
 

@@ -6,10 +6,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.baselines.arms import Missing
-from engine.bench.measurement.quietness import Quietness
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.plan_file import plan_to_json
 from engine.errors import ProgramFailed
+from engine.machine.quietness import Quietness
 from engine.models import embedded_model
 from engine.runs import RunRecord
 from pages.parts.benchmark import plan_editor, plan_preview
@@ -30,7 +30,7 @@ def opened(manager: ScriptedManager, run: RunRecord) -> AppTest:
 
 def test_the_page_opens_on_a_plan_with_its_cost_and_one_primary_button(manager: ScriptedManager) -> None:
     at = page()
-    assert [metric.label for metric in at.main.metric] == ["Time", "Samples", "Memory", "Detects from"]
+    assert [metric.label for metric in at.main.metric] == ["Time", "Samples", "Memory", "Min. difference"]
     (label,) = primary(at)
     assert label.startswith("Run · about")
     assert at.session_state["axes_shown"] == ["layout", "parallel"]
@@ -41,7 +41,7 @@ def test_a_plan_without_a_verdict_offers_the_rounds_that_give_one(manager: Scrip
     at = page()
     at.number_input(key="plan_rounds").set_value(3).run()
     assert at.main.metric[3].value == "no verdict"
-    assert plain("No verdict is possible with 3 rounds: 8 are the fewest") in said(at)
+    assert plain("No verdict is possible with 3 rounds: 8 is the minimum") in said(at)
     assert at.button(key="plan_rounds_0").label.startswith("Use 8 rounds · about ")
     press(at, "plan_rounds_0")
     assert at.number_input(key="plan_rounds").value == 8
@@ -49,7 +49,7 @@ def test_a_plan_without_a_verdict_offers_the_rounds_that_give_one(manager: Scrip
 
 
 def test_before_run_it_says_whether_the_machine_is_quiet(manager: ScriptedManager) -> None:
-    assert "Looking whether the machine is quiet" in said(page())
+    assert "Checking whether the machine is quiet" in said(page())
     manager.quiet = Quietness(0.06, 2, 0.0, {})
     assert f":material/check_circle: {plain('Quiet: other programs use 3 %')}" in said(page())
     manager.quiet = Quietness(0.8, 2, 0.0, {"chromium": 0.8})
@@ -172,7 +172,7 @@ def test_a_way_of_calling_that_is_missing_can_be_built(
 ) -> None:
     monkeypatch.setattr(plan_editor, "missing_arms", lambda: {"llama-bench": Missing("Build it", can_be_built=True)})
     at = page(question="python")
-    assert "llama-bench is not installed, so it is left out." in said(at)
+    assert "llama-bench is not installed and is left out." in said(at)
     at = press(at, "plan_build_llama-bench")
     assert manager.calls == [("build_llama_bench",)]
     assert at.button(key="plan_build_llama-bench").disabled

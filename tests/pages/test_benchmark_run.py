@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from engine.bench.analysis.limits import Limits
 from engine.bench.analysis.summary import summarise
 from engine.bench.planning.plan import Plan
+from engine.machine.limits import Limits
 from engine.reference import reference_runs
 from engine.runs import RunRecord
 from engine.samples import FLAGS
@@ -70,7 +70,7 @@ def test_an_interrupted_run_is_offered(manager: ScriptedManager, plan: Plan) -> 
 
 def test_an_unknown_address_says_so(manager: ScriptedManager) -> None:
     at = page(run="01a1fab9-91c7-7816-819a-8fcdffdfbaff")
-    assert "not here" in at.main.error[0].value
+    assert "does not exist" in at.main.error[0].value
 
 
 def test_cards_name_their_configuration_and_put_the_best_beside_the_control(
@@ -165,7 +165,7 @@ def test_cells_are_judged_by_another_metric_against_another_cell(manager: Script
     at.selectbox(key=f"run_baseline_{run.id}").set_value(5).run()
     assert not at.exception
     table = at.main.dataframe[0].value
-    assert table["verdict"][5] == "compared with"
+    assert table["verdict"][5] == "baseline"
     assert any(column.startswith("first token") for column in table.columns)
 
 
@@ -177,12 +177,12 @@ def test_the_table_has_verdicts_in_words_intervals_and_reasons(plan: Plan) -> No
     table = run_table.frame(summary, "Speed")
     verdict = summary.cells[1].verdict
     assert verdict is not None and table["verdict"][1] == f"↑ faster {verdict.ratio.value:.2f} ×"
-    assert table["verdict"][0] == "compared with" and table["verdict"][2] == "failed"
+    assert table["verdict"][0] == "baseline" and table["verdict"][2] == "failed"
     assert table["remark"][2] == "The worker died."
     assert table["total speed, tok/s"][0] == summary.cells[0].metrics["tokens_per_s"].value
     assert " – " in table["total speed, 95 %"][0] and table["total speed, 95 %"][2] == ""
     loading = run_table.frame(summary, "Loading")
-    assert loading["load, from disk, ms"][0] == pytest.approx(900)
+    assert loading["cold load, ms"][0] == pytest.approx(900)
 
 
 def test_a_run_is_copied_and_taken_away(manager: ScriptedManager, plan: Plan) -> None:
@@ -249,7 +249,7 @@ def test_what_a_search_never_tried_is_shown_on_request(manager: ScriptedManager,
     at = opened(manager, untried)
     assert len(at.main.dataframe[0].value) == 4
     (switch,) = at.main.toggle
-    assert switch.label == "Show 2 configurations not measured"
+    assert switch.label == "Show 2 unmeasured configurations"
     switch.set_value(True).run()
     assert len(at.main.dataframe[0].value) == 6
     assert not opened(manager, run).main.toggle
@@ -311,7 +311,7 @@ def test_limits_are_measured_and_a_cached_model_is_told_as_that(manager: Scripte
     assert manager.calls[-1] == ("start_shape", "llama-1.1b-32k", run.id)
     manager.machine = Limits(machine_hash="m", num_cores=2, cache_bytes=1 << 10, bandwidth=bandwidth, flops=1e11)
     at = opened(manager, run)
-    assert "Decoding reads" in said(at)
+    assert "Decode reads" in said(at)
     assert "limits_shape" not in [button.key for button in at.button]
 
 

@@ -44,7 +44,7 @@ def test_what_is_not_kept_is_said_while_it_runs_and_afterwards(manager: Scripted
     assert not page(run=run.id).error
     manager.unkept.add(run.id)
     (told,) = page(run=run.id).error
-    assert "gone when the workbench closes" in told.value
+    assert "it is lost if the workbench closes" in told.value
 
 
 def test_the_tray_is_on_every_page(manager: ScriptedManager, plan: Plan) -> None:

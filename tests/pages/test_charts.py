@@ -14,7 +14,8 @@ import pytest
 from engine.bench.analysis import series
 from engine.bench.analysis.capacity import capacity
 from engine.bench.analysis.summary import Summary, summarise
-from engine.bench.analysis.time_breakdown import PartTotals, time_breakdown
+from engine.bench.analysis.time_breakdown import time_breakdown
+from engine.bench.measurement.token_parts import PartTotals
 from engine.bench.planning.plan import Objective, Plan
 from engine.history.downsampling import MOST_POINTS
 from engine.models import embedded_model
@@ -146,7 +147,7 @@ def test_a_pause_of_days_does_not_squeeze_the_strip(run: RunRecord) -> None:
 
 def test_a_strip_of_nothing_is_empty() -> None:
     found = series.strip(no_samples(), METRIC)
-    assert len(found.ratio) == 0 and found.finding == "Every sample counts"
+    assert len(found.ratio) == 0 and found.finding == "All samples included"
 
 
 def test_a_strip_of_very_many_samples_sends_few_and_loses_no_outlier(run: RunRecord) -> None:
@@ -184,7 +185,7 @@ def test_users_are_drawn_with_what_is_wanted(plan: Plan) -> None:
     figure = answer_charts.users(found, wanted)
     assert [list(trace.x) for trace in figure.data] == [[1, 2, 4, 8]] * 2
     assert {shape.line.dash for shape in figure.layout.shapes} == {"dash", "dot"}
-    assert title(figure) == f"{found.users} users served as wanted"
+    assert title(figure) == f"{found.users} users served within the objective"
     assert 4 <= found.users < 8
 
 

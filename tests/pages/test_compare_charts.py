@@ -77,7 +77,7 @@ def test_a_scatter_shows_medians_with_intervals_and_what_they_are_compared_with(
     (line,) = figure.layout.shapes
     assert line.line.dash == "dash" and line.y0 == base.cell.metrics[metric].value
     best = max(comparison.entries, key=lambda entry: entry.cell.metrics[metric].value)
-    assert title(figure).endswith(f"at most: {best.label}")
+    assert title(figure).startswith("Highest ") and title(figure).endswith(f": {best.label}")
 
 
 def test_a_metric_against_another_is_in_its_unit(comparison: Comparison) -> None:

@@ -95,7 +95,7 @@ def test_cells_metric_and_baseline_are_chosen_and_kept_in_the_address(
         metrics=["ttft_s", *(n for n in compare_runs(runs).metrics if n != "ttft_s")],
     )
     assert again.main.subheader[0].value == plain(expected.sentence)
-    assert again.main.dataframe[0].value["verdict"][2] == "compared with"
+    assert again.main.dataframe[0].value["verdict"][2] == "baseline"
 
 
 def test_a_chosen_entry_becomes_the_baseline_or_is_left_out(
@@ -106,7 +106,7 @@ def test_a_chosen_entry_becomes_the_baseline_or_is_left_out(
     table = run_entries.key_of_table(compare_runs(runs[:1]).entries)
     at.session_state[table] = {"selection": {"rows": [3], "columns": [], "cells": []}}
     at.run().button(key="compare_as_baseline").click().run()
-    assert at.main.dataframe[0].value["verdict"][3] == "compared with"
+    assert at.main.dataframe[0].value["verdict"][3] == "baseline"
     at.session_state[table] = {"selection": {"rows": [5], "columns": [], "cells": []}}
     at.run().button(key="compare_leave_out").click().run()
     assert "compare_leave_out" not in [button.key for button in at.button]
@@ -175,11 +175,11 @@ def test_what_is_gone_is_said_and_the_rest_is_compared(
 ) -> None:
     gone = "01a1fab9-91c7-7816-819a-8fcdffdfbaff"
     at = page(runs=f"{gone},{runs[0].id},<b>x</b>")
-    assert "2 runs that cannot be compared" in at.main.error[0].value
+    assert "2 runs in the URL cannot be compared" in at.main.error[0].value
     assert at.multiselect(key="compare_runs").value == [runs[0].id]
     assert at.main.subheader
     at = page(runs=gone)
-    assert not at.main.subheader and "Nothing is measured here" in said(at)
+    assert not at.main.subheader and "No runs to compare" in said(at)
 
 
 def test_a_cell_that_is_gone_is_said_in_the_warnings(
@@ -207,7 +207,7 @@ def test_only_what_differs_stands_in_the_table_with_verdicts_in_words(runs: tupl
     found = run_entries.frame(comparison, ["tokens_per_s", "ttft_s"])
     assert list(found["Sequences"]) == [1, 4] and "Layout" not in found and "Model" not in found
     verdict = comparison.verdicts[key_of(first.id, 1), "tokens_per_s"]
-    assert list(found["verdict"]) == ["compared with", f"↑ faster {verdict.ratio.value:.2f} ×"]
+    assert list(found["verdict"]) == ["baseline", f"↑ faster {verdict.ratio.value:.2f} ×"]
     assert found["total speed, 95 %"][0].count(" – ") == 1
     slower = comparison.verdicts[key_of(first.id, 1), "ttft_s"]
     assert found["first token, verdict"][1].startswith(f"↓ slower {slower.ratio.value:.2f}")
@@ -223,7 +223,7 @@ def test_what_some_do_not_tell_is_not_the_same_in_all(runs: tuple[RunRecord, Run
 
 def test_marks_stand_in_the_table(runs: tuple[RunRecord, RunRecord]) -> None:
     comparison = compare_runs([*runs, reference_runs()[0]])
-    known = set(run_entries.frame(comparison, ["tokens_per_s"])["to know"])
+    known = set(run_entries.frame(comparison, ["tokens_per_s"])["remarks"])
     assert {"other machine", "reference"} <= known
 
 

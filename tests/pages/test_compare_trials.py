@@ -93,8 +93,8 @@ def test_run_writes_the_address_and_puts_the_answers_side_by_side(bench: Workben
     record = after(press(at, "arms_run"), bench)
     assert [arm.max_tokens for arm in record.plan.arms] == [8, 8]
     assert all(answer.trial_id for answer in record.answers)
-    assert at.main.subheader[0].value.startswith(("The first", "They part", "Only the first", "All 2"))
-    assert plain("tok/s") in captions(at) and "bits a token" in captions(at)
+    assert at.main.subheader[0].value.startswith(("The first", "They diverge", "Only the first", "All 2"))
+    assert plain("tok/s") in captions(at) and "bits per token" in captions(at)
     assert captions(at).count("shared machine") == 2
     assert at.get("download_button")
     assert "edited" not in captions(at)
@@ -217,7 +217,7 @@ def test_what_cannot_be_run_is_said_in_place(bench: Workbench) -> None:
 def test_an_unknown_address_says_so(bench: Workbench) -> None:
     for query in ({"comparison": "01a1fab9-91c7-7816-819a-8fcdffdfbaff"}, {"trials": "nonsense"}):
         at = page(**query)
-        assert "not here" in at.main.error[0].value
+        assert "does not exist" in at.main.error[0].value
         assert temperatures(at)
 
 

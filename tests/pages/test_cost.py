@@ -72,25 +72,25 @@ def test_it_opens_on_the_example_of_the_notes(manager: ScriptedManager) -> None:
 
 def test_the_table_has_the_figures_of_the_notes_beside_what_follows_from_their_inputs(manager: ScriptedManager) -> None:
     shown = table(page()).set_index("machine")
-    per_dollar = shown["ktokens for $1"].round(1).to_dict()
+    per_dollar = shown["ktokens per $"].round(1).to_dict()
     expected = {
         "g4dn.xlarge": 27.4, "inf1.2xlarge": 80.1, "c7i.4xlarge": 94.1, "c7i.2xlarge": 129.8, "c7i.xlarge": 143.0,
     }  # fmt: skip
     assert {name: per_dollar[name] for name in expected} == pytest.approx(expected, abs=0.11)
-    assert shown["ktokens for $1, noted"]["g4dn.xlarge"] == 28.2
+    assert shown["ktokens per $, noted"]["g4dn.xlarge"] == 28.2
     for machine, hours, money in (("c7i.4xlarge", 11.2, 8.0), ("c7i.2xlarge", 16.2, 5.78), ("c7i.xlarge", 29.4, 5.25)):
-        assert shown["as the notes, h"][machine] == hours
-        assert shown["as the notes, $"][machine] == pytest.approx(money, abs=0.006)
+        assert shown["as in the notes, h"][machine] == hours
+        assert shown["as in the notes, $"][machine] == pytest.approx(money, abs=0.006)
 
 
 def test_the_other_way_of_counting_stands_beside_it(manager: ScriptedManager) -> None:
     at = page(output_tokens="200")
-    assert "With prefill apart\\:" in captions(at)
-    assert "speed of prefill" in captions(at)
+    assert "With separate prefill\\:" in captions(at)
+    assert "prefill speed is unknown" in captions(at)
     at = page(counted="apart", output_tokens="200")
-    assert "speed of prefill" in sentence(at)
-    assert "As the notes counted\\:" in captions(at)
-    assert plain("prefill rate not in the notes") in captions(at)
+    assert "prefill speed is unknown" in sentence(at)
+    assert "Counted as in the notes\\:" in captions(at)
+    assert plain("prefill speed not in the notes") in captions(at)
 
 
 def test_what_is_noted_and_what_is_assumed_is_said(manager: ScriptedManager) -> None:
@@ -98,15 +98,17 @@ def test_what_is_noted_and_what_is_assumed_is_said(manager: ScriptedManager) -> 
     (noted,) = [line for line in lines if line.startswith("**Noted:**")]
     (assumed,) = [line for line in lines if line.startswith("**Assumed:**")]
     assert plain("c7i.4xlarge") in noted and plain("prices (note A, 2024)") in noted
-    assert plain("c7i.xlarge (as c7i.4xlarge") in assumed and plain("1.5 tokens a word") in assumed
+    assert plain("c7i.xlarge (as c7i.4xlarge") in assumed and plain("1.5 tokens per word") in assumed
     assert not [line for line in lines if line.startswith("**Measured here:**")]
 
 
 def test_a_deadline_and_a_budget_choose(manager: ScriptedManager) -> None:
     at = page(deadline_h="20")
-    assert sentence(at).startswith(plain("c7i.2xlarge takes 16.2 h and costs $5.78: the cheapest that ends within 20"))
+    assert sentence(at).startswith(
+        plain("c7i.2xlarge takes 16.2 h and costs $5.78: the cheapest that finishes within 20")
+    )
     assert at.number_input(key="cost_deadline_h").value == 20
-    assert plain("With prefill apart: c7i.2xlarge takes at most 16.2 h") in captions(at)
+    assert plain("With separate prefill: c7i.2xlarge takes at most 16.2 h") in captions(at)
     at.number_input(key="cost_deadline_h").set_value(None)
     at.number_input(key="cost_budget_usd").set_value(6.0).run()
     assert sentence(at).startswith(plain("c7i.2xlarge takes 16.2 h and costs $5.78: the fastest for at most $6.00"))
@@ -130,7 +132,7 @@ def test_the_page_comes_back_as_it_was_left_and_begins_anew(manager: ScriptedMan
     at.switch_page("cost.py").run()
     assert at.number_input(key="cost_documents").value == 200
     assert address(at) == {"documents": "200"}
-    (anew,) = [button for button in at.main.button if button.label == "The notes' example"]
+    (anew,) = [button for button in at.main.button if button.label == "Reset to the notes' example"]
     anew.click().run()
     assert sentence(at) == plain(NOTES) and address(at) == {}
 
@@ -165,7 +167,7 @@ def test_a_run_of_this_machine_is_there_with_its_interval(run: RunRecord) -> Non
     assert sentence(at).startswith(HOME) and "no machine here has a price" in sentence(at)
     assert "**Measured here:**" in captions(at) and "**Noted:**" not in captions(at)
     shown = table(at)
-    assert shown["generation is"].tolist() == ["measured here"]
+    assert shown["source of speed"].tolist() == ["measured here"]
     assert shown["generation, 95 %"].notna().all()
     assert len(table(page(model="story", every="True"))) == len(run.cells)
 
@@ -177,7 +179,7 @@ def test_the_own_machine_gets_a_price_by_power_and_purchase(bench: Workbench, ru
     at.number_input(key="cost_own_usd_per_kwh").set_value(0.5)
     at.number_input(key="cost_own_purchase_usd").set_value(0.0)
     at.number_input(key="cost_own_lifetime_h").set_value(0.0).run()
-    assert plain("$0.0500 an hour") in captions(at)
+    assert plain("$0.0500 per hour") in captions(at)
     at.button(key="cost_own_add").click().run()
     assert not at.exception and not at.main.error
     (price,) = prices_for(HOME, costing.load_prices(bench.settings.home))
@@ -214,13 +216,13 @@ def test_times_of_the_table_have_three_digits_and_separators(manager: ScriptedMa
     for documents, form in (("100", "%,.1f"), ("1", "%,.3f"), ("10000", "%,.0f"), ("100000000", "%,.0f")):
         at = page(documents=documents)
         (shown,) = [one for one in at.main.dataframe if "configuration" in one.value]
-        assert json.loads(shown.proto.columns)["as the notes, h"]["type_config"]["format"] == form
+        assert json.loads(shown.proto.columns)["as in the notes, h"]["type_config"]["format"] == form
 
 
 def test_heads_of_the_price_table_have_their_units(manager: ScriptedManager) -> None:
     (shown,) = [one for one in page().main.dataframe if "usd_per_kwh" in one.value]
     heads = {name: column.get("label") for name, column in json.loads(shown.proto.columns).items()}
-    assert heads["power_w"] == "power, W" and heads["usd_per_kwh"] == "$ a kWh"
+    assert heads["power_w"] == "power, W" and heads["usd_per_kwh"] == "$ per kWh"
 
 
 # prices
@@ -252,7 +254,7 @@ def test_prices_that_others_took_the_place_of_come_back(bench: Workbench, manage
     at.button(key="cost_prices_undo").click().run()
     assert costing.load_prices(home) == own
     at.button(key="cost_prices_shipped").click().run()
-    assert sentence(at) == plain(NOTES) and "The prices that ship stand in place of your own." in captions(at)
+    assert sentence(at) == plain(NOTES) and "The default prices were restored." in captions(at)
     at.button(key="cost_prices_undo").click().run()
     assert costing.load_prices(home) == own
     assert "cost_prices_undo" not in [button.key for button in at.button]
@@ -263,7 +265,7 @@ def test_prices_that_others_took_the_place_of_come_back(bench: Workbench, manage
 
 
 @pytest.mark.parametrize(
-    ("line", "told"), [("c7i.xlarge,-0.2", "line 2"), ("c7i.xlarge,", "absent"), ("c7i.xlarge,1e9", "100")]
+    ("line", "told"), [("c7i.xlarge,-0.2", "line 2"), ("c7i.xlarge,", "missing"), ("c7i.xlarge,1e9", "100")]
 )
 def test_prices_that_cannot_be_are_refused_and_the_old_ones_stay(
     manager: ScriptedManager, line: str, told: str
@@ -272,7 +274,7 @@ def test_prices_that_cannot_be_are_refused_and_the_old_ones_stay(
     csv = f"machine,usd_per_h\n{line}\n".encode()
     at.file_uploader(key="cost_price_file").set_value(("mine.csv", csv, "text/csv")).run()
     at.button(key="cost_prices_take").click().run()
-    (popover,) = [block for block in at.get("popover") if block.proto.popover.label == "From CSV"]
+    (popover,) = [block for block in at.get("popover") if block.proto.popover.label == "Import CSV"]
     (error,) = popover.error
     assert told in error.value.replace("\\", "")
     assert sentence(at) == plain(NOTES)
@@ -313,7 +315,7 @@ def test_a_folder_is_counted_and_becomes_the_job(bench: Workbench, manager: Scri
     assert not at.exception and not at.main.error
     assert len(at.get("plotly_chart")) == 3
     skipped = next(shown.value for shown in at.main.dataframe if "why" in shown.value)
-    assert skipped["file"].tolist() == ["picture.bin"] and "binary" in skipped["why"][0]
+    assert skipped["file"].tolist() == ["picture.bin"] and "binary" in skipped["reason"][0]
     at.button(key="cost_take").click().run()
     found = costing.count_with_model(bench, tmp_path)
     assert address(at)["documents"] == "3"

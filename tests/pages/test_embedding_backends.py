@@ -74,7 +74,7 @@ def test_a_backend_stands_in_the_address() -> None:
 def test_what_would_disturb_is_said(bench: Workbench) -> None:
     with bench.machine.acquire("A benchmark", "benchmark"):
         at = press(page(), "embed_measure")
-    assert "A benchmark is not done yet" in at.main.error[0].value
+    assert "A benchmark is still running" in at.main.error[0].value
     assert not at.run().main.error
 
 

@@ -159,7 +159,7 @@ def test_while_a_benchmark_measures_nothing_new_is_embedded(bench: Workbench) ->
     at = page(bench, source="Pasted")
     with bench.machine.acquire("A benchmark", "benchmark"):
         at.text_area(key="embed_pasted").set_value("new text\nanother new text").run()
-        assert "A benchmark has the machine to itself" in at.main.error[0].value
+        assert "A benchmark has exclusive use of the machine" in at.main.error[0].value
         at.query_params["source"] = "Shipped"
         assert title(at.run()).startswith("Most alike")
 

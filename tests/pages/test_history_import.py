@@ -61,7 +61,7 @@ def test_a_file_is_looked_at_and_taken_in_once(history: History, plan: Plan) -> 
     assert address(at) == {"view": "runs"} and names(at) == ["From elsewhere"]
     at.file_uploader(key="history_file_1").set_value(("run.zip", run_bytes(run), "application/zip")).run()
     press(at, "history_take_in")
-    assert names(at) == ["From elsewhere"] and "1 was here already" in said(at)
+    assert names(at) == ["From elsewhere"] and "1 was already present" in said(at)
 
 
 def test_pasted_lines_are_looked_at_and_taken_in(history: History) -> None:
@@ -72,7 +72,7 @@ def test_pasted_lines_are_looked_at_and_taken_in(history: History) -> None:
     assert list(preview["tokens"]) == [235, 340]
     press(at, "history_take_in")
     (row,) = history.find.runs().rows
-    assert row["origin"] == NOTED_BY_HAND and "taken in" in said(at)
+    assert row["origin"] == NOTED_BY_HAND and "imported" in said(at)
     assert at.text_area(key="history_pasted").value == ""
 
 
@@ -81,7 +81,7 @@ def test_a_file_of_the_inbox_that_was_set_aside_is_told(bench: Workbench, histor
     inbox.mkdir(exist_ok=True)
     (inbox / "00000000.trial").write_bytes(b"\x91" * 50_000)
     until(bench.kept.refusals, "the file is not set aside")
-    assert plain("00000000.trial of the inbox could not be read") in said(page())
+    assert plain("00000000.trial in the inbox could not be read") in said(page())
 
 
 def test_what_no_door_knows_is_refused_in_place(history: History) -> None:
@@ -97,7 +97,7 @@ def test_a_file_without_content_is_said_to_be_empty(history: History, content: b
     assert not at.main.error
     at.file_uploader(key="history_file_0").set_value(("x.csv", content, "text/csv")).run()
     (error,) = at.main.error
-    assert plain("x.csv is empty: there is nothing in it to take in.") in error.value
+    assert plain("x.csv is empty.") in error.value
     assert "history_take_in" not in [button.key for button in at.button]
 
 
@@ -129,13 +129,13 @@ def test_a_file_that_takes_its_time_shows_how_far_it_is_and_can_be_stopped(
     go_on.set()
     bench.importing.wait(60)
     at.run()
-    assert plain("Importing pasted lines was stopped. Nothing of it was kept.") in said(at)
+    assert plain("Importing pasted lines was stopped. Nothing was imported.") in said(at)
     assert not history.find.runs().rows and address(at) == {"view": "sql"}
 
     go_on.clear()
     press(at, "history_take_in")
     press(at, "history_take_in")
-    assert "is not done yet" in at.main.error[0].value
+    assert "is still running" in at.main.error[0].value
     go_on.set()
     bench.importing.wait(60)
     at.run()
@@ -153,4 +153,4 @@ def test_an_import_that_ends_leaves_a_tab_where_the_person_went(
     at.run()
     assert len(history.find.runs().rows) == 1
     assert address(at) == {"view": "trials"}
-    assert "taken in" in said(at)
+    assert "imported" in said(at)

@@ -27,7 +27,7 @@ def test_a_new_history_opens_on_the_reference_machines(history: History) -> None
     at = page()
     assert address(at) == {"view": "runs"}
     assert "No runs yet" in said(at)
-    assert "nothing was measured here yet" in at.main.subheader[0].value
+    assert "no runs here yet" in at.main.subheader[0].value
     assert at.get("plotly_chart")
 
 
@@ -67,7 +67,7 @@ def test_the_filter_is_in_the_address(runs: list[RunRecord], history: History) -
 
 def test_a_filter_that_finds_nothing_says_so(runs: list[RunRecord]) -> None:
     at = page(view="runs", text="nowhere")
-    assert "Nothing fits this filter" in said(at) and not at.main.dataframe
+    assert "Nothing matches this filter" in said(at) and not at.main.dataframe
 
 
 def test_dates_switches_and_ranges_narrow(runs: list[RunRecord], history: History) -> None:
@@ -81,7 +81,7 @@ def test_dates_switches_and_ranges_narrow(runs: list[RunRecord], history: Histor
     press(at, "history_clear")
     at.multiselect(key="history_ranged").set_value(["parallel"]).run()
     at.number_input(key="history_filter_parallel_from").set_value(8.0).run()
-    assert "Nothing fits" in said(at) and address(at)["ranges"] == "parallel:8.."
+    assert "Nothing matches" in said(at) and address(at)["ranges"] == "parallel:8.."
     at.multiselect(key="history_ranged").set_value([]).run()
     assert len(names(at)) == 3
 
@@ -153,7 +153,7 @@ def test_what_is_archived_leaves_the_list_until_asked_for(runs: list[RunRecord])
     assert names(at) == ["Wednesday"]
     press(choose(at, 0), "history_do_is_archived")
     assert len(names(page())) == 3
-    assert "lie in the archive" in said(press(choose(page(), 0, 1, 2), "history_do_is_archived"))
+    assert "All are archived" in said(press(choose(page(), 0, 1, 2), "history_do_is_archived"))
 
 
 def test_deleting_is_undone(runs: list[RunRecord]) -> None:
@@ -176,7 +176,7 @@ def test_a_run_that_another_tab_deleted_is_said_to_be_gone(runs: list[RunRecord]
     history.runs.delete(runs[2].id)
     history.gc()
     press(at, "history_do_delete")
-    assert "gone already" in at.main.error[0].value and names(at) == ["Tuesday", "Monday"]
+    assert "already deleted" in at.main.error[0].value and names(at) == ["Tuesday", "Monday"]
 
 
 def test_hostile_text_stays_text(history: History, plan: Plan) -> None:

@@ -66,7 +66,7 @@ def test_an_address_fills_the_editor_and_runs_nothing(
 
 def test_the_page_says_as_of_when_it_answers(runs: list[RunRecord], history: History) -> None:
     before = datetime.now().replace(microsecond=0)
-    shown = re.search(r"of the history at (\d\d:\d\d:\d\d)", re.sub(r"[\\\u2060]", "", said(ask("FROM runs"))))
+    shown = re.search(r"history as of (\d\d:\d\d:\d\d)", re.sub(r"[\\\u2060]", "", said(ask("FROM runs"))))
     assert shown
     when = datetime.combine(before.date(), time.fromisoformat(shown[1]))
     assert min((when - before) % timedelta(days=1), (before - when) % timedelta(days=1)) < timedelta(minutes=10)
@@ -74,7 +74,7 @@ def test_the_page_says_as_of_when_it_answers(runs: list[RunRecord], history: His
 
 def test_what_writes_is_refused_with_its_reason(runs: list[RunRecord], history: History) -> None:
     at = ask("DELETE FROM runs")
-    assert "only reads" in at.main.error[0].value.replace("\\", "")
+    assert "is read-only" in at.main.error[0].value.replace("\\", "")
     assert len(history.find.runs().rows) == 3
 
 

@@ -73,4 +73,4 @@ def test_an_empty_prompt_is_named_and_leaves_the_column_its_width(history: Histo
 
 
 def test_no_trial_leads_to_the_prompt_lab(history: History) -> None:
-    assert "No trial was kept yet" in said(page(view="trials"))
+    assert "No trials yet" in said(page(view="trials"))

@@ -103,7 +103,7 @@ def test_all_that_runs_is_listed_and_can_be_stopped(
     assert found["Comparison"].query == {"comparison": "an-id"}
     assert found["Load order"].query == {"view": "order", "model": "/m/a.gguf", "second": "/m/b.gguf"}
     compared.waits_for = "A benchmark"
-    assert job_tray.left(compared) == "waits: A benchmark"
+    assert job_tray.left(compared) == "waiting for: A benchmark"
     for job in found.values():
         job.task.stop()
         assert job_tray.left(job.task) == "stopping"

@@ -280,7 +280,7 @@ def test_a_fault_of_ours_is_told_and_fails_no_neighbour(bench: ScriptedBench, se
     with page(server) as socket:
         ask(socket, broken=0, t=0)
         ends = {message["job"]: message["end"] for message in (hear(socket), hear(socket)) if "end" in message}
-    assert "fault of ours" in ends["broken"]["error"]
+    assert "internal error" in ends["broken"]["error"]
     assert ends["t"]["error"] == ""
 
 

@@ -73,7 +73,7 @@ def test_it_opens_on_the_loaded_model_among_all_that_are_here(bench: Workbench, 
     box, path = at.selectbox(key="pick_file"), bench.model.path
     assert path is not None and box.value == path
     assert len(box.options) == 2
-    assert "1 file cannot be used: the Models page says why." in [caption.value for caption in at.caption]
+    assert "1 file cannot be used; the Models page shows why." in [caption.value for caption in at.caption]
     assert not at.button(key="pick_load").disabled
     told = " ".join(one.value for one in [*at.markdown, *at.caption])
     assert plain(quantity(read_model(path).size, "B")) in told and "MiB" not in told

@@ -54,7 +54,7 @@ def test_it_opens_on_the_models_found_here(manager: ScriptedManager, models_fold
     assert list(shown["fits"]) == ["fits", "fits"]
     assert set(shown["vocabulary"]) == {read_model(embedded_model()).n_vocab}
     assert "2 models" in said(at)
-    assert "all of them fit" in said(at)
+    assert "all fit" in said(at)
     assert address(at) == {}
     assert primary(at) == []
 
@@ -69,7 +69,7 @@ def test_broken_files_stand_there_with_their_reason(manager: ScriptedManager, mo
 
 def test_without_limits_no_speed_is_estimated(manager: ScriptedManager, models_folder: Path) -> None:
     at = page()
-    assert "speed is" not in table(at, "quantisation")
+    assert "source of speed" not in table(at, "quantisation")
     at.button(key="models_limits").click().run()
     assert manager.calls == [("measure_limits", "", 512)]
 
@@ -77,7 +77,7 @@ def test_without_limits_no_speed_is_estimated(manager: ScriptedManager, models_f
 def test_speed_is_estimated_from_the_limits(manager: ScriptedManager, models_folder: Path) -> None:
     manager.machine = Machine()
     shown = table(page(), "quantisation")
-    assert list(shown["speed is"]) == ["estimated"]
+    assert list(shown["source of speed"]) == ["estimated"]
     per_s = 10e9 / read_model(embedded_model()).weights_bytes
     assert shown["one sequence, tok/s"][0] == pytest.approx(per_s)
 
@@ -97,7 +97,7 @@ def test_a_model_has_a_page_with_what_its_header_says(manager: ScriptedManager, 
     metadata = table(at, "key")
     assert set(metadata["key"]) == set(file.metadata) - {"tokenizer.chat_template"}
     tensors = table(at, "tensor")
-    assert tensors["number"].sum() == len(file.tensors)
+    assert tensors["tensors"].sum() == len(file.tensors)
     assert primary(at) == ["Load"]
 
 
@@ -107,7 +107,7 @@ def test_the_tokenizer_answers_with_ids_and_bytes(
     at = page(model=str(embedded_model()))
     at.text_area(key=playground.TEXT).set_value("Once upon a time\n🐈").run()
     shown = table(at, "bytes")
-    pool = bench.model.pool
+    pool = bench.model.engine
     assert pool is not None
     assert list(shown["id"]) == pool.tokenize("Once upon a time\n🐈")
     raw = b"".join(bytes.fromhex(one) for one in shown["bytes"])
@@ -132,7 +132,7 @@ def test_while_a_benchmark_measures_no_tokenizer_is_opened(
     plan = Plan(model=str(other))
     manager.begin(make_run(plan), plan)
     at = page(model=str(other))
-    assert "A benchmark has the machine to itself" in at.error[0].value
+    assert "A benchmark has exclusive use of the machine" in at.error[0].value
     assert at.main.dataframe
 
 
@@ -243,7 +243,7 @@ def test_only_memory_near_the_columns_is_drawn() -> None:
     rows = rows_with(lambda row: row.sequences == 8)
     most = rows[-1].total
     near = fit_charts.over_context(rows, MachineMemory(total=100 * most, limit=2 * most, available=most // 2))
-    assert [shape.label.text.split(":")[0] for shape in near.layout.shapes] == ["free now", "control group"]
+    assert [shape.label.text.split(":")[0] for shape in near.layout.shapes] == ["free now", "cgroup limit"]
     assert not fit_charts.over_context(rows, MachineMemory(100 * most, None, 90 * most)).layout.shapes
     low = fit_charts.over_context(rows, MachineMemory(most // 10, None, most // 20))
     assert [shape.label.text for shape in low.layout.shapes] == ["", ""]
@@ -269,4 +269,4 @@ def test_where_some_fit_the_title_says_up_to_which() -> None:
     one, many = (fit_charts.over_context([row for row in rows if row.sequences == count], MachineMemory(1, None, 1))
                  for count in (1, 512))  # fmt: skip
     assert one.layout.title.text.startswith("1 sequence: ")
-    assert many.layout.title.text == "512 sequences: none of these fits"
+    assert many.layout.title.text == "512 sequences: none of these fit"

@@ -9,9 +9,9 @@ import pytest
 from huggingface_hub import constants
 from streamlit.testing.v1 import AppTest
 
-from engine.bench.analysis.limits import Limits
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError
+from engine.machine.limits import Limits
 from engine.models import read_model
 from engine.models.catalogue import read_catalogue
 from engine.models.quantise import QuantiseJob
@@ -108,14 +108,14 @@ def test_an_entry_is_fetched_by_one_button(hub: Hub, files: ModelFiles) -> None:
     at.run()
     assert not at.main.error and files.task is not None
     (kept,) = files.task.result()
-    assert plain(f"{ENTRY.name} is here: {kept}") in texts(at)
+    assert plain(f"{ENTRY.name} is ready: {kept}") in texts(at)
     assert [button.label for button in at.main.button if button.key and button.key.startswith("models_file")] == [
-        "Load it", "Open it", "Close",
+        "Load", "Open", "Close",
     ]  # fmt: skip
     assert table(at)["here"][0] == "here"
     assert "models_get" not in [button.key for button in at.main.button]
     at.button(key="models_file_close").click().run()
-    assert files.task is None and "It is here" in texts(at)
+    assert files.task is None and "Already here" in texts(at)
     at.button(key="models_get_open").click().run()
     assert address(at) == {"model": str(kept)}
 
@@ -151,7 +151,7 @@ def test_no_network_is_said_at_once_and_can_be_tried_again(files: ModelFiles, mo
     ended(files)
     at.run()
     assert "No connection to the hub" in at.main.error[0].value
-    assert at.button(key="models_file_refresh").label == "Go on"
+    assert at.button(key="models_file_refresh").label == "Continue"
 
 
 def test_a_download_shows_how_far_it_is_and_stops(hub: Hub, files: ModelFiles) -> None:
@@ -196,7 +196,7 @@ def test_types_are_listed_with_their_size_and_one_is_made(files: ModelFiles, sou
     assert made == source.with_name("tiny-Q8_0.gguf")
     assert made.stat().st_size == pytest.approx(1e6 * shown["size, MB"]["Q8_0"], rel=0.01)
     at.run()
-    assert plain(f"{made} is here already") in texts(at)
+    assert plain(f"{made} already exists") in texts(at)
     assert at.button(key="models_quantise_make").disabled
 
 
@@ -218,14 +218,14 @@ def test_all_files_of_a_model_become_a_plan(source: Path) -> None:
 def test_a_quantised_model_is_not_quantised_again_unasked(bench: Workbench, story_model: Path) -> None:
     at = page("quantise", model=str(story_model))
     assert set(table(at)["can be made"]) == {"no"}
-    assert "Nothing can be made" in texts(at)
+    assert "No type can be made" in texts(at)
     toggle = at.toggle(key="models_quantise_again").label
     assert toggle.lower() in texts(at).lower(), "the remark names the way out as it stands there"
     at.query_params["type"] = "Q6_K"
     assert plain(f"Q6_K: {table(at.run()).set_index('type')['remark']['Q6_K']}.") in texts(at)
     at.toggle(key="models_quantise_again").set_value(True).run()
     assert "yes" in set(table(at)["can be made"])
-    assert "quantised already" not in texts(at)
+    assert "already quantised" not in texts(at)
 
 
 def test_a_bad_importance_matrix_and_a_missing_model_are_said(source: Path) -> None:
@@ -243,7 +243,7 @@ def test_a_synthetic_model_is_made(files: ModelFiles, source: Path) -> None:
     at.button(key="models_quantise_write").click().run()
     ended(files)
     at.run()
-    assert not at.main.error and plain("tiny-Q4_0.gguf is here") in texts(at)
+    assert not at.main.error and plain("tiny-Q4_0.gguf is ready") in texts(at)
 
 
 def test_while_a_benchmark_measures_nothing_is_fetched_or_made(
@@ -252,7 +252,7 @@ def test_while_a_benchmark_measures_nothing_is_fetched_or_made(
     plan = Plan(model=str(source))
     manager.begin(make_run(plan), plan)
     monkeypatch.setattr(manager, "limits", lambda: LIMITS, raising=False)
-    assert "A benchmark is measuring" in texts(page("quantise", model=str(source)))
+    assert "A benchmark is running" in texts(page("quantise", model=str(source)))
     assert page("get", get=ENTRY.name).button(key="models_get").disabled
-    with pytest.raises(ConfigError, match="A benchmark has the machine to itself"):
+    with pytest.raises(ConfigError, match="A benchmark has exclusive use of the machine"):
         files.get(ENTRY.name)

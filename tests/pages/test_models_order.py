@@ -90,7 +90,7 @@ def order(a: Path, b: Path, left: float = 0.2) -> LoadOrder:
 def test_it_opens_on_the_loaded_model_and_another(folder: Path, story_model: Path) -> None:
     at = page()
     assert [box.value for box in at.main.selectbox] == [str(story_model), str(folder / "a.gguf")]
-    assert "there should be room for both" in texts(at)
+    assert "both should fit" in texts(at)
     (button,) = [one for one in at.main.button if one.proto.type == "primary"]
     assert button.label.startswith(plain("Load A, B, A"))
 
@@ -101,7 +101,7 @@ def test_one_model_is_not_enough_and_the_ways_to_another_stand_there(
 ) -> None:
     (folder / "a.gguf").unlink()
     at = page()
-    assert "This takes two models" in texts(at)
+    assert "This needs two models" in texts(at)
     assert [button.key for button in at.main.button] == ["order_to_get", "order_to_quantise"]
     asked = address(press(at, f"order_to_{view}"))
     assert asked.pop("view") == view
@@ -121,7 +121,7 @@ def test_a_measurement_is_followed_stopped_and_shown(folder: Path, story_model: 
     assert order_view.told(run).startswith("stopping")
     orders.end(order(run.a, run.b))
     at = page(model=str(run.a), second=str(run.b))
-    assert plain("B pushed A out: 20.0 % of A lay in memory after B.") in texts(at)
+    assert plain("B evicted A: 20.0 % of A was still in memory after B.") in texts(at)
     table = at.main.dataframe[0].value
     assert table["loading, s"].tolist() == [11.7, 16.9, 8.2]
     assert table["A in RAM before, %"].tolist() == [0, 100, 20]
@@ -148,8 +148,8 @@ def test_an_address_that_names_no_model_gives_the_usual(folder: Path, story_mode
 
 def test_what_is_expected_follows_from_the_sizes(story_model: Path) -> None:
     file = read_model(story_model)
-    assert "room for both" in order_view.expectation(file, file, 2 * file.size)
-    assert "push out at least" in order_view.expectation(file, file, 2 * file.size - 10**6)
+    assert "both should fit" in order_view.expectation(file, file, 2 * file.size)
+    assert "evict at least" in order_view.expectation(file, file, 2 * file.size - 10**6)
 
 
 def test_charts_say_what_was_found() -> None:
@@ -157,7 +157,7 @@ def test_charts_say_what_was_found() -> None:
     times, shares = order_charts.times(found), order_charts.shares(found)
     assert [sum(bar.y[place] for bar in times.data) for place in range(3)] == pytest.approx([12.7, 17.9, 8.7])
     assert [list(bar.y) for bar in shares.data] == [[0, 100, 20, 100], [0, 0, 100, 50]]
-    assert shares.layout.title.text == "20.0 % of A lay in memory after B"
+    assert shares.layout.title.text == "20.0 % of A was still in memory after B"
     assert "<b>b" not in times.data[0].hovertext[0]
     untold = order_charts.shares(order(Path("a.gguf"), Path("b.gguf"), math.nan))
-    assert "does not tell" in untold.layout.title.text
+    assert "does not report" in untold.layout.title.text

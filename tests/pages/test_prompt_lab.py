@@ -97,7 +97,7 @@ def test_the_address_opens_a_trial_with_its_prompt_and_parameters(bench: Workben
 def test_an_unknown_address_says_so(bench: Workbench) -> None:
     at = page(trial="01a1fab9-91c7-7816-819a-8fcdffdfbaff")
     assert not at.exception
-    assert "not here" in at.main.error[0].value
+    assert "does not exist" in at.main.error[0].value
 
 
 def test_step_continue_regenerate_and_score(bench: Workbench) -> None:
@@ -113,7 +113,7 @@ def test_step_continue_regenerate_and_score(bench: Workbench) -> None:
     assert again.seed != more.seed and again.prompt_ids == more.prompt_ids
     scored = shown(press(at, "do_ink_highlighter"), bench)
     assert not len(scored.steps)
-    assert "perplexity of the prompt" in captions(at)
+    assert "prompt perplexity" in captions(at)
 
 
 def test_what_was_only_scored_or_stepped_leaves_length_and_scoring_of_the_editor_alone(bench: Workbench) -> None:
@@ -191,7 +191,7 @@ def refuse(_draft: object) -> None:
 
 def test_a_bad_address_leaves_a_mode_chosen(chatting: Workbench) -> None:
     at = page(trial="01a1fab9-91c7-7816-819a-8fcdffdfbaff")
-    assert "not here" in at.main.error[0].value
+    assert "does not exist" in at.main.error[0].value
     assert at.segmented_control(key="lab_mode").value == "Completion"
 
 
@@ -290,7 +290,7 @@ def test_a_chat_answer_becomes_the_next_turn(chatting: Workbench) -> None:
     box.set_value("Who lives in the wood?").run()
     pool, _ = chatting.model.loaded()
     text, ids = pool.render_chat([{"role": "user", "content": "Who lives in the wood?"}])
-    assert f"{len(ids)} of {pool.n_ctx} tokens" in captions(at)
+    assert f"{len(ids)} of {pool.capabilities.n_ctx} tokens" in captions(at)
     trial = shown(press(at, "do_run"), chatting)
     assert trial.prompt_ids == tuple(ids) and trial.draft.prompt == text
     assert trial.completion is not None

@@ -46,7 +46,7 @@ def test_speed_and_divergence_stand_over_the_size_of_each_file(run: RunRecord) -
     assert list(one.y) == pytest.approx([40, 30, 20], rel=0.1)
     assert list(divergence.y) == [0.05, 0.001, 0.0]
     assert list(divergence.text) == ["Q4_0", "Q8_0", "F16"]
-    assert figure.layout.xaxis2.title.text == "size of the file, MB"
+    assert figure.layout.xaxis2.title.text == "file size, MB"
 
 
 def test_it_is_the_first_chart_of_such_a_run(run: RunRecord) -> None:

@@ -32,13 +32,13 @@ def test_the_page_opens_with_its_title_and_the_model(bench: Workbench) -> None:
     bar = " ".join(element.value for element in [*at.sidebar.markdown, *at.sidebar.caption])
     assert "Logitbench Story" in bar
     assert "demonstration model" in bar
-    assert f"context {bench.model.loaded()[0].n_ctx}" in bar
+    assert f"context {bench.model.loaded()[0].capabilities.n_ctx}" in bar
 
 
 def test_eject_frees_the_model_and_the_bar_says_so(bench: Workbench) -> None:
     bench.model_manager.eject()
     at = page()
-    assert "Nothing is loaded." in [caption.value for caption in at.sidebar.caption]
+    assert "No model is loaded." in [caption.value for caption in at.sidebar.caption]
     assert at.button(key="model_change").label == "Choose a model"
     assert at.button(key="do_run").disabled
     assert any(caption.value.startswith("No model is loaded") for caption in at.main.caption)

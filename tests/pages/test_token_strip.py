@@ -243,10 +243,10 @@ def test_forced_tokens_and_scored_prompts_say_so(page: Page, server: Server) -> 
     trial.steps.records["flags"][2] |= FORCED
     tokens = show(page, server, trial)
     tokens.nth(2).click()
-    expect(page.locator(".sentence").first).to_contain_text("given, not drawn")
+    expect(page.locator(".sentence").first).to_contain_text("forced, not drawn")
     assert tokens.nth(2).evaluate("span => getComputedStyle(span).textDecorationStyle") == "dotted"
     page.locator(".t.prompt").nth(2).click()
-    expect(page.locator(".inspector .sentence")).to_contain_text("stands in the prompt")
+    expect(page.locator(".inspector .sentence")).to_contain_text("is part of the prompt")
     page.locator(".t.prompt").nth(0).click()
     expect(page.locator(".inspector .sentence")).to_contain_text("No probabilities were recorded")
     assert trial.prompt_steps.ids[0] == BOS
@@ -256,7 +256,7 @@ def test_a_text_that_was_only_scored_opens_on_its_own_tokens(page: Page, server:
     trial = ScriptedTrial("", STORY, scored=True)
     trial.finish("Only the prompt was scored.", timings={"ttft_s": 0.175, "num_generated": 0, "num_cached": 0})
     show(page, server, trial)
-    expect(page.locator(".inspector .sentence")).to_contain_text("stands in the prompt")
+    expect(page.locator(".inspector .sentence")).to_contain_text("is part of the prompt")
     expect(page.locator(".figures")).to_contain_text(f"{len(trial.prompt_steps)} prompt tokens")
     expect(page.locator(".figures")).not_to_contain_text("first token")
     expect(page.locator(".chip")).to_have_count(5)

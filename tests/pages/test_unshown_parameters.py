@@ -35,14 +35,14 @@ def test_the_prompt_lab_keeps_them_through_run_and_says_so(bench: Workbench, tri
     press(at, "do_run")
     assert address(at)["trial"] != trial.id and opened(bench, at) == SAMPLING
     press(at, "lab_leave_out")
-    assert "Kept as it was" not in said(at)
+    assert "Set, but not editable here" not in said(at)
     press(at, "do_run")
     assert opened(bench, at) == Sampling(seed=3)
 
 
 def test_an_arm_keeps_them_through_run(bench: Workbench, trial: Trial) -> None:
     at = open_page("compare.py", "Compare", trials=trial.id)
-    assert said(at).count("Kept as it was") == 1
+    assert said(at).count("Set, but not editable here") == 1
     press(press(at, "arms_add"), "arms_run")
     bench.compare.wait(60)
     record = bench.compare.comparison(address(at)["comparison"])

@@ -10,7 +10,6 @@ from contextlib import closing
 import numpy as np
 
 from engine.bench.analysis.summary import by_round
-from engine.bench.analysis.tuning import Tuning
 from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.candidates import DEFAULT, candidates, settings_plan
 from engine.bench.planning.plan import Cell, Plan
@@ -18,6 +17,7 @@ from engine.bench.planning.schedule import rounds_of
 from engine.bench.running.effects import effects
 from engine.bench.running.runner import Runner
 from engine.bench.running.strategies import Rounds
+from engine.bench.running.tuning import Tuning
 from engine.samples import Samples, no_samples
 from tests.speed.common import N_CTX, Row, Told, at_least, at_most, model, paired
 

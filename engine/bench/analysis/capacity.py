@@ -66,7 +66,7 @@ def capacity(run: RunRecord, objective: Objective | None = None) -> Capacity:
         if cell.settings.get("users") and len(samples):
             groups[_others(cell)].append(_point(int(cell.settings["users"]), samples, wanted, is_own))
     if not groups:
-        raise ConfigError("this run measured no number of users: vary users, then this question has an answer")
+        raise ConfigError("this run did not vary the number of users: run it again with users varied")
     found = [_capacity(sorted(points), wanted) for points in groups.values()]
     return max(found, key=lambda one: (one.users, one.is_at_least))
 
@@ -121,7 +121,7 @@ def _capacity(points: list[Point], wanted: Objective) -> Capacity:
     if num_met == len(points):
         users = points[-1].users
         return Capacity(
-            users, True, tuple(points), _sentence(f"at least {_named(users)}", wanted, "no more were tried")
+            users, True, tuple(points), _sentence(f"at least {_named(users)}", wanted, "no larger number was measured")
         )
     if num_met == 0:
         fewest = points[0].users
@@ -129,7 +129,7 @@ def _capacity(points: list[Point], wanted: Objective) -> Capacity:
         return Capacity(0, False, tuple(points), _sentence(who, wanted, ""))
     below, above = list(pairwise(points))[num_met - 1]
     users = _between(below, above, wanted)
-    note = f"reckoned between {below.users} and {above.users} measured" if users > below.users else ""
+    note = f"interpolated between {below.users} and {above.users}" if users > below.users else ""
     return Capacity(users, False, tuple(points), _sentence(_named(users), wanted, note))
 
 
@@ -154,6 +154,6 @@ def _named(users: int) -> str:
 def _sentence(who: str, wanted: Objective, note: str) -> str:
     added = f" ({note})" if note else ""
     return (
-        f"This machine serves {who} at first token < {exact(wanted.ttft_s)} s and {exact(wanted.per_s)} tok/s each, "
-        f"{exact(round(100 * wanted.share, 1))} % of the requests so{added}."
+        f"This machine serves {who} with first token < {exact(wanted.ttft_s)} s and ≥ {exact(wanted.per_s)} tok/s each "
+        f"for {exact(round(100 * wanted.share, 1))} % of requests{added}."
     )

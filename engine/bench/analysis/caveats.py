@@ -18,9 +18,9 @@ from engine.units import counted
 
 ELSEWHERE: dict[Mark, str] = {
     "other machine": "on another machine",
-    "other system": "under another system",
+    "other system": "on another OS or kernel",
     "other llama.cpp": "with another llama.cpp",
-    "unknown machine": "on a machine that its run does not name",
+    "unknown machine": "on an unknown machine",
 }
 """Marks of entries measured elsewhere, each as the end of a sentence."""
 
@@ -42,8 +42,8 @@ def _missing(num: int) -> str:
         return ""
     is_one = num == 1
     return (
-        f"{counted(num, 'chosen configuration')} {'is' if is_one else 'are'} left out: "
-        f"{'its run was' if is_one else 'their runs were'} deleted or measured nothing there."
+        f"{counted(num, 'selected configuration')} {'is' if is_one else 'are'} left out: "
+        f"{'its run was' if is_one else 'their runs were'} deleted or took no samples."
     )
 
 
@@ -53,8 +53,8 @@ def _mixed_kinds(entries: Sequence[Entry]) -> str:
     if len(embedding) in (0, len(entries)):
         return ""
     return (
-        f"Embedding of texts ({_list(embedding)}) and generation are mixed here. They have no speed in common: only "
-        "memory and processor use of the two can be compared."
+        f"This compares embedding ({_list(embedding)}) with generation. They share no speed metric: only memory and "
+        "processor use are comparable."
     )
 
 
@@ -64,7 +64,7 @@ def _mixed_work(entries: Sequence[Entry]) -> str:
     named = [f"{label_of(name)} {_list(values)}" for name, values in mixed.items() if len(values) > 1]
     if not named:
         return ""
-    return f"Different work is compared: {', '.join(named)}. A part of the difference may come from that."
+    return f"Workloads differ: {', '.join(named)}. This may explain part of the difference."
 
 
 def _values(entries: Sequence[Entry], name: str) -> list[str]:
@@ -78,8 +78,8 @@ def _noted(entries: Sequence[Entry]) -> str:
         return ""
     metric = METRICS_BY_NAME[NOTED_METRIC]
     return (
-        f"From notes, not measured here: {_list(noted)}. Of these only {metric.label} is known "
-        f"({metric.formula}), so they stand beside no other figure and get no verdict."
+        f"From notes, not measured here: {_list(noted)}. Only {metric.label} is known "
+        f"({metric.formula}), so they have no other figures and no verdict."
     )
 
 
@@ -109,7 +109,7 @@ def _apart(entries: Sequence[Entry]) -> str:
         return ""
     return (
         f"Not measured in the same rounds as the baseline: {_list([entry.label for entry in entries])}. "
-        "What the machine did differently on the two occasions counts as difference; one run of both settles it."
+        "The difference may come from the machine's state; measure both in one run to rule that out."
     )
 
 

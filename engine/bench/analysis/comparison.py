@@ -76,7 +76,7 @@ class Comparison:
         lines = [row([escaped(name) for name in head]), row(["---"] * len(head)), *map(self._row, self.entries)]
         same = ", ".join(f"{label_of(name)} {shown(name, value)}" for name, value in self.same.items())
         notes = [f"- {escaped(warning)}" for warning in self.warnings]
-        below = [f"The same for all: {escaped(same)}.", ""] if same else []
+        below = [f"Same for all: {escaped(same)}.", ""] if same else []
         return "\n".join([escaped(self.sentence), "", *lines, "", *below, *notes, *([""] if notes else [])])
 
     def _row(self, entry: Entry) -> str:
@@ -196,7 +196,7 @@ def _sentence(
 ) -> str:
     """Return which entry to use, where it was measured if elsewhere, and the related figures from notes."""
     if not entries:
-        return "Choose runs to compare."
+        return "Select runs to compare."
     said = [] if base is None else [sentence_of(cells, main, base, best, nothing="Nothing here")]
     if best is not None and entries[best].marks:
         elsewhere = ", ".join(ELSEWHERE[mark] for mark in entries[best].marks)
@@ -214,9 +214,9 @@ def _from_notes(entries: Sequence[Entry], main: str) -> str:
     metric = METRICS_BY_NAME[main]
     figures = []
     for entry in list(best.values())[:_MOST_NOTED]:
-        model = entry.settings.get("model", "model not told")
+        model = entry.settings.get("model", "unknown model")
         figures.append(f"{entry.label} ({model}): {quantity(_median(entry, main), metric.unit)}")
-    return f"From notes, {metric.label}, {'; '.join(figures)}." if figures else ""
+    return f"From notes ({metric.label}): {'; '.join(figures)}." if figures else ""
 
 
 def _median(entry: Entry, metric: str) -> float:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.bench.measurement.system_noise import OTHER_SHARE, STEAL_SHARE
 from engine.jsonable import figure
+from engine.machine.noise import OTHER_SHARE, STEAL_SHARE
 from engine.runs import RunRecord
 from engine.samples import FEWEST_CLEAN, FLAGS, Samples
 from engine.units import cores, counted, percent
@@ -55,7 +55,7 @@ class Disturbance(NamedTuple):
         causes = ", ".join(self._cause(name, num) for name, num in self.causes.items())
         waiting = ""
         if self.waiting_share >= _LEAST_WAITING:
-            waiting = f"; something waited for CPU {percent(self.waiting_share)} of the time"
+            waiting = f"; tasks waited for CPU {percent(self.waiting_share)} of the time"
         return f"{share}: {causes}{waiting}. {self._consequence}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,9 +68,9 @@ class Disturbance(NamedTuple):
     @property
     def _consequence(self) -> str:
         if self.num_excluded:
-            return f"Medians and verdicts leave {'it' if self.num == 1 else 'them'} out."
-        count, them = ("It counts", "it") if self.num == 1 else ("They count", "them")
-        return f"{count} too: without {them} some configuration would have fewer than {FEWEST_CLEAN} rounds."
+            return f"Medians and verdicts exclude {'it' if self.num == 1 else 'them'}."
+        count, them = ("It is included", "it") if self.num == 1 else ("They are included", "them")
+        return f"{count}: without {them} some configuration would have fewer than {FEWEST_CLEAN} rounds."
 
     def _cause(self, name: str, num: int) -> str:
         many = "" if len(self.causes) == 1 else f"{num:,} "
@@ -119,7 +119,7 @@ _OF_RUN = {"interrupted": "an interrupted run", "stopped": "a stopped run", "fai
 
 
 def _causes(run: RunRecord) -> dict[str, npt.NDArray[np.bool_]]:
-    """Return a mask of the disturbed samples by cause, as flagged by engine.bench.measurement.system_noise."""
+    """Return a mask of the disturbed samples by cause, as flagged by engine.machine.noise."""
     samples, cores = run.samples, run.machine.get("allowed_cores")
     is_contended = samples["flag"] == FLAGS.index("contended")
     is_stolen = is_contended & (samples["steal_share"] > STEAL_SHARE)

@@ -17,7 +17,7 @@ def embedding_sentence(run: RunRecord) -> str:
     chosen = summary.cell(summary.best)
     if chosen is None or math.isnan(worst_cosine(chosen)):
         return summary.sentence
-    said = f"{summary.sentence} Cosine to float32 at worst: {cosine(worst_cosine(chosen))}."
+    said = f"{summary.sentence} Worst cosine to float32: {cosine(worst_cosine(chosen))}."
     exact = fastest_exact(summary)
     if worst_cosine(chosen) >= LOSSLESS or exact is None:
         return said

@@ -17,7 +17,7 @@ def pareto(entries: Sequence[Entry], metrics: Sequence[str]) -> list[str]:
     unknown one, and one of which neither more nor less is better.
     """
     if not metrics:
-        raise ConfigError("no metrics to compare by: name at least one")
+        raise ConfigError("no metrics to compare: name at least one")
     signs = [_sign(name) for name in metrics]
     able = [entry for entry in entries if all(name in entry.cell.metrics for name in metrics)]
     rows = [[sign * e.cell.metrics[name].value for name, sign in zip(metrics, signs, strict=True)] for e in able]
@@ -34,5 +34,5 @@ def _sign(name: str) -> int:
     metric = METRICS_BY_NAME.get(name)
     if metric is None or metric.is_more_better is None:
         known = ", ".join(name for name, known in METRICS_BY_NAME.items() if known.is_more_better is not None)
-        raise ConfigError(f"no front by {name!r}: it must be one of {known}")
+        raise ConfigError(f"no Pareto front by {name!r}: must be one of {known}")
     return 1 if metric.is_more_better else -1

@@ -71,7 +71,7 @@ class Quantisations:
         """Return both sentences and a table of size, divergence and speed."""
         unit = METRICS_BY_NAME[self.metric].unit
         speeds = [f"{METRICS_BY_NAME[self.metric].label}, {counted(number, 'sequence')}" for number in self.sequences]
-        head = ["file", "size", "bits per weight", "KL, nats a token", *speeds, "verdict"]
+        head = ["file", "size", "bits per weight", "KL, nats per token", *speeds, "verdict"]
         rows = [
             row(
                 [
@@ -102,7 +102,7 @@ def quantisations(run: RunRecord) -> Quantisations:
     represents all. Raises ConfigError where the run measured fewer than two files or compared no answers.
     """
     if not has_quantisations(run):
-        raise ConfigError("this run compares no quantisations: vary the model, and have the answers compared")
+        raise ConfigError("this run does not compare quantisations: vary the model and compare the answers")
     cells = _by_file(run)
     original = next(str(cell.settings["model"]) for cell in _comparable(run) if "kl_mean" in cell.facts)
     rounds = Rounds.of(run.samples)
@@ -228,12 +228,15 @@ def _sentence(files: Sequence[QuantisationFigures], sequences: tuple[int, ...]) 
     if not faster:
         more = max((file.verdicts[few].more_rounds for file in files if few in file.verdicts), default=0)
         told_by = f": not enough data, run {counted(more, 'more round')}" if more else ""
-        return f"No quantisation is shown to be faster than {original.label} at {at}{told_by}."
+        return f"No quantisation is proven faster than {original.label} at {at}{told_by}."
     best = max(faster, key=lambda file: file.speeds[few].value)
     share = best.size.num_bytes / original.size.num_bytes
     sized = "" if math.isnan(share) else f", at {percent(share)} of its size"
-    kl = "" if math.isnan(best.kl_mean) else f" and KL {significant(best.kl_mean)} nats a token"
-    return f"{best.label} is the fastest at {at}: {times(best.verdicts[few].ratio)} {original.label}{sized}{kl}."
+    kl = "" if math.isnan(best.kl_mean) else f" and KL {significant(best.kl_mean)} nats per token"
+    return (
+        f"{best.label} is the fastest at {at}: {times(best.verdicts[few].ratio)} the speed of {original.label}"
+        f"{sized}{kl}."
+    )
 
 
 def _batches(files: Sequence[QuantisationFigures], sequences: tuple[int, ...]) -> str:
@@ -246,7 +249,7 @@ def _batches(files: Sequence[QuantisationFigures], sequences: tuple[int, ...]) -
     few, many = counted(sequences[0], "sequence"), counted(sequences[-1], "sequence")
     told_of = f"{num_more} of {len(gains)} gain more over the original at {few} than at {many}, {num_less} gain less"
     if num_more > num_less:
-        return f"Formats of few bits gain most at small batches here: {told_of}."
+        return f"Low-bit formats gain most at small batches here: {told_of}."
     if any(gain.word == "not enough data" for gain in gains) and not num_less:
-        return f"Whether formats of few bits gain most at small batches cannot be told yet: {told_of}."
-    return f"Formats of few bits do not gain most at small batches here: {told_of}."
+        return f"Not enough data to tell whether low-bit formats gain most at small batches: {told_of}."
+    return f"Low-bit formats do not gain most at small batches here: {told_of}."

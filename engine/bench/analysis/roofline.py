@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.bench.analysis.ceiling import ceiling_key
-from engine.bench.analysis.limits import Limits
+from engine.bench.measurement.ceiling import ceiling_key
 from engine.bench.planning.plan import Cell
+from engine.machine.limits import Limits
 from engine.models.gguf import ModelFile
 from engine.models.memory import kv_bytes_per_token
 from engine.units import percent, quantity
@@ -41,10 +41,10 @@ def shares(cell: Cell, model: ModelFile, limits: Limits, *, tokens_per_s: float,
 
     MBU = bytes read per step × steps per second / bandwidth measured with all cores. In one step a process reads its
     weights once for all its sequences (see weights_read), and each sequence's keys and values up to the middle of its
-    answer. The best prefill is that of engine.bench.analysis.ceiling, where `limits` has it.
+    answer. The best prefill is that of engine.bench.measurement.ceiling, where `limits` has it.
     """
     if cell.pool.n_gpu_layers:
-        return Roofline(_NAN, _NAN, False, "Layers run on a GPU, whose limits are not measured here.")
+        return Roofline(_NAN, _NAN, False, "Layers run on a GPU; its limits are not measured.")
     copies = 1 if cell.pool.share_weights else cell.pool.instances
     if copies * model.weights_bytes <= limits.cache_bytes:
         return Roofline(
@@ -52,8 +52,8 @@ def shares(cell: Cell, model: ModelFile, limits: Limits, *, tokens_per_s: float,
             _NAN,
             True,
             f"The weights ({quantity(copies * model.weights_bytes, 'B')}) fit in the last-level cache "
-            f"({quantity(limits.cache_bytes, 'B')}): memory does not limit this model, and what holds for it does not "
-            "hold for larger ones.",
+            f"({quantity(limits.cache_bytes, 'B')}): memory does not limit this model, so its "
+            "results do not apply to larger ones.",
         )
     read_per_s = _read_per_s(cell, model, tokens_per_s)
     best = _NAN
@@ -97,8 +97,8 @@ def _of_decoding(cell: Cell, limits: Limits, read_per_s: float) -> str:
     if math.isnan(read_per_s):
         return ""
     most, share = limits.bandwidth_bytes_per_s, read_per_s / limits.bandwidth_bytes_per_s
-    rates = f"{read_per_s / 1e9:,.1f} of the {most / 1e9:,.1f} GB/s"
-    reads = f"Decoding reads {rates} that this memory gives ({percent(share)})"
+    rates = f"{read_per_s / 1e9:,.1f} of {most / 1e9:,.1f} GB/s"
+    reads = f"Decode reads {rates} of memory bandwidth ({percent(share)})"
     used = _num_threads(cell)
     if share > _BEYOND:
         return (
@@ -107,19 +107,19 @@ def _of_decoding(cell: Cell, limits: Limits, read_per_s: float) -> str:
         )
     if share >= NEAR_LIMIT:
         return (
-            f"{reads}: memory is the limit, so more threads cannot help; a smaller quantisation can, and for many "
-            "requests more sequences at once."
+            f"{reads}: memory is the limit, so more threads cannot help; a smaller quantisation can, or, with many "
+            "requests, more sequences."
         )
     if used < limits.num_cores:
         times = min(1 / share, limits.num_cores / used)
         return f"{reads} with {used} of {limits.num_cores} cores: more threads can help, by up to {times:.1f} times."
-    return f"{reads} with all cores at work: arithmetic is the limit, so more threads cannot help."
+    return f"{reads} with all cores busy: compute is the limit, so more threads cannot help."
 
 
 def _of_prefill(cell: Cell, limits: Limits, share: float, best: float) -> str:
     if math.isnan(share):
         return ""
-    says = f"Prefill runs at {percent(share)} of the best that such layers reach here ({best:,.0f} tok/s)"
+    says = f"Prefill runs at {percent(share)} of the best for such layers on this machine ({best:,.0f} tok/s)"
     used = _num_threads(cell, is_prefill=True)
     return f"{says} with {used} of {limits.num_cores} cores." if used < limits.num_cores else f"{says}."
 

@@ -152,7 +152,7 @@ def scaling(summary: Summary, metric: str) -> Scaling | None:
         return None
     ideal = tuple(tuple(line.points[0].y.value * point.x / line.points[0].x for point in line.points) for line in lines)
     first, last = lines[0].points[0], max(lines[0].points, key=lambda point: point.y.value)
-    finding = "No number of threads is faster than one instance with the fewest"
+    finding = "More threads are not faster than the fewest measured"
     if last is not first:
         gain = last.y.value / first.y.value
         ideal_gain = exact(round(last.x / first.x, 1))
@@ -227,7 +227,7 @@ def strip(samples: Samples, metric: str) -> Strip:
     started = samples["started_at"]
     elapsed_s = np.cumsum(np.minimum(np.diff(started, prepend=started[:1]), LONGEST_GAP_S))
     num_out = int((~counted).sum())
-    finding = f"{num_out:,} of {len(samples):,} samples excluded" if num_out else "Every sample counts"
+    finding = f"{num_out:,} of {len(samples):,} samples excluded" if num_out else "All samples included"
     return Strip(
         (elapsed_s / 60).astype(np.float32),
         (samples[metric] / medians).astype(np.float32),

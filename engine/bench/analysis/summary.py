@@ -85,11 +85,11 @@ class Summary:
         shown = [cell for cell in self.cells if cell.metrics or cell.status in ("failed", "refused")]
         lines = [row(head), row(["---"] * len(head)), *(row(self._columns(cell, names, facts)) for cell in shown)]
         few = any(cell.metrics and _num_rounds(cell) < _FEWEST_OF_INTERVAL for cell in self.cells)
-        note = "Median over rounds (95 % interval" + ("; the range below six rounds)." if few else ").")
+        note = "Median over rounds (95 % interval" + ("; range below six rounds)." if few else ").")
         num_untried = len(self.cells) - len(shown)
         note += f" {counted(num_untried, 'configuration')} not measured." if num_untried else ""
         if any(cell.verdict is not None and math.isfinite(cell.verdict.p_value) for cell in shown):
-            note += " p: corrected for the number of comparisons and for looking again."
+            note += " p is corrected for multiple comparisons and repeated looks."
         disturbed = [escaped(self.disturbance.sentence), ""] if self.disturbance.sentence else []
         return "\n".join([escaped(self.sentence), "", *lines, "", note, "", *disturbed])
 
@@ -231,7 +231,7 @@ def sentence_of(
             return said
         may_be = f"may be {better}" if is_faster else f"may have {better} {metric.label}"
         seen = figure(likely.metrics[main], metric.unit)
-        return f"{said} {_name(likely)} {may_be} still, at {seen}: {missing} tell."
+        return f"{said} {_name(likely)} {may_be} still, at {seen}: {missing} settle it."
     is_better = f"is {better}" if is_faster else f"has {better} {metric.label}"
     if likely is not None:
         return _estimate(likely, theirs, verdicts[likely.number].ratio, metric, missing)
@@ -243,13 +243,13 @@ def sentence_of(
 
 def _estimate(likely: CellSummary, theirs: CellSummary, ratio: Interval, metric: Metric, missing: str) -> str:
     """Return the estimate of a configuration against the baseline, and what is missing for a verdict."""
-    does = "confirm it" if gain_of(ratio, metric.is_more_better).value > 1 else "tell"
+    does = "confirm it" if gain_of(ratio, metric.is_more_better).value > 1 else "settle it"
     return f"{looks(_name(likely), _name(theirs), ratio, metric)}; {missing} {does}."
 
 
 def _nothing(cells: Sequence[CellSummary]) -> str:
     reason = next((cell.reason for cell in cells if cell.status in ("failed", "refused") and cell.reason), "")
-    return f"Nothing could be measured: {reason}" if reason else "Nothing was measured yet."
+    return f"Nothing could be measured: {reason}" if reason else "No measurements yet."
 
 
 def _may_be_better(verdict: Verdict, sign: int) -> bool:
@@ -261,7 +261,7 @@ def _may_be_better(verdict: Verdict, sign: int) -> bool:
 def _missing(cell: CellSummary, seconds_of_round: float, is_disturbed: bool) -> str:
     """Return what a verdict needs: further rounds, with their duration where known, or a quiet machine."""
     if is_disturbed:
-        return "a run while the machine is quiet would"
+        return "a run on a quiet machine would"
     more = cell.verdict.more_rounds if cell.verdict else 0
     time = f" (about {duration(more * seconds_of_round)})" if math.isfinite(seconds_of_round) else ""
     return f"{counted(more, 'more round')}{time} would"

@@ -4,21 +4,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from engine.bench.analysis.summary import by_round
+from engine.bench.measurement.token_parts import PARTS, fact_name
 from engine.runs import CellRecord, RunRecord
 from engine.stats import compare
 from engine.units import percent, quantity
-
-PARTS = {
-    "tokenise": "text to token ids",
-    "prefill": "llama_decode of the prompt",
-    "decode": "llama_decode of the tokens",
-    "sample": "choosing the token",
-    "distribution": "exact figures of each token",
-    "transport": "messages between processes",
-    "rest": "the program's own work",
-}
-"""Parts of a request's time, with their descriptions. A runtime in one process has no transport; "rest" is the time
-that no other part accounts for."""
 
 INSIDE = ("prefill", "decode")
 """Parts spent inside llama_decode, whatever the calling language."""
@@ -54,53 +43,14 @@ class TimeBreakdown(NamedTuple):
     sentence: str
 
 
-class PartTotals:
-    """Running totals of the parts over the samples of one configuration."""
-
-    def __init__(self) -> None:
-        self._seconds = dict.fromkeys(PARTS, 0.0)
-        self._num_tokens = 0
-
-    def add(self, seconds: Mapping[str, float], wall_s: float, num_tokens: int) -> None:
-        """Add a sample of `num_tokens` generated tokens: seconds of some parts; the remainder of `wall_s` is rest."""
-        for name, each in seconds.items():
-            self._seconds[name] += each
-        self._seconds["rest"] += max(0.0, wall_s - sum(seconds.values()))
-        self._num_tokens += num_tokens
-
-    def facts(self) -> dict[str, float]:
-        """Return a configuration's facts: seconds of each part per generated token; none before the first sample."""
-        if not self._num_tokens:
-            return {}
-        return {_fact(name): seconds / self._num_tokens for name, seconds in self._seconds.items()}
-
-
-def seconds_of_pool(gained: Mapping[str, float], wall_s: float) -> dict[str, float]:
-    """Return the seconds of each part of one stream in a pool.
-
-    `gained`: increase of the worker's figures (`Pool.measure`) during `wall_s`. Time outside the worker loop counts as
-    transport: messages in both directions.
-    """
-    return {
-        "prefill": gained["prefill_s"],
-        "decode": gained["decode_s"] - gained["prefill_s"],
-        **{name: gained.get(f"{name}_s", 0.0) for name in ("tokenise", "sample", "distribution")},
-        "transport": max(0.0, wall_s - gained["loop_s"]),
-    }
-
-
 def time_breakdown(run: RunRecord) -> TimeBreakdown:
     """Return the bars of the run's configurations, in order; the sentence is empty where no parts were measured."""
-    bars = tuple(_bar(cell) for cell in run.cells if _fact("rest") in cell.facts)
+    bars = tuple(_bar(cell) for cell in run.cells if fact_name("rest") in cell.facts)
     return TimeBreakdown(bars, _sentence(run, bars) if bars else "")
 
 
-def _fact(part: str) -> str:
-    return f"{part}_part_s"
-
-
 def _bar(cell: CellRecord) -> Bar:
-    seconds = {name: cell.facts.get(_fact(name), 0.0) for name in PARTS}
+    seconds = {name: cell.facts.get(fact_name(name), 0.0) for name in PARTS}
     total = sum(seconds.values())
     parts = tuple(Part(name, each, each / total if total else 0.0) for name, each in seconds.items())
     return Bar(cell.number, cell.label, _arm(cell.settings), parts, total)
@@ -116,7 +66,7 @@ def _sentence(run: RunRecord, bars: tuple[Bar, ...]) -> str:
     ours = by_arm.get("pool", bars[0])
     said = (
         f"Python costs at most {percent(ours.share_outside, 1)} here: {_name(ours)} spends "
-        f"{_inside(ours)} a token inside llama_decode, and the rest holds the choice of the token too"
+        f"{_inside(ours)} per token inside llama_decode; the rest includes sampling"
     )
     usual = by_arm.get("create_completion")
     if usual is not None and usual is not ours:
@@ -132,7 +82,7 @@ def _race(run: RunRecord, ours: Bar, yardstick: Bar | None) -> str:
     if not verdict.num_rounds:
         return ""
     ratio = verdict.ratio
-    return f" Decode beside llama-bench: {ratio.value:.2f} times ({ratio.low:.2f} to {ratio.high:.2f})."
+    return f" Decode compared with llama-bench: {ratio.value:.2f} times ({ratio.low:.2f} to {ratio.high:.2f})."
 
 
 def _name(bar: Bar) -> str:

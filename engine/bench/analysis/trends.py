@@ -68,10 +68,10 @@ def trend(points: Sequence[TrendPoint], metric: str = "tokens_per_s") -> Trend:
     """
     ordered = tuple(sorted(points, key=lambda point: point.created_at))
     if not ordered:
-        return Trend((), (), None, (), "This configuration was not measured yet.")
+        return Trend((), (), None, (), "No runs of this configuration yet.")
     shown, newest = METRICS_BY_NAME[metric], ordered[-1]
     if len(ordered) == 1:
-        said = f"One run so far: {_figure(newest, shown)}. Measure it again, and this shows whether it changed."
+        said = f"One run so far: {_figure(newest, shown)}. Measure again to see whether it changes."
         return Trend(ordered, (), None, (), said)
     hardware = hardware_of(newest.machine)
     here = [point for point in ordered if hardware and hardware_of(point.machine) == hardware]
@@ -166,7 +166,7 @@ def _sentence(newest: TrendPoint, metric: Metric, own: Change | None, latest: Se
         if change.what:
             said += f" Since {change.when:%Y-%m-%d}, {change.what}: {told(change.verdict)}."
     if any(change.num_runs < FEWEST_RUNS and change.verdict.word in words_of(metric) for change in latest):
-        said += " So few runs may differ by as much by themselves: a few more would tell."
+        said += " With so few runs this may be chance; a few more would settle it."
     return said
 
 
@@ -175,7 +175,7 @@ def _beside(change: Change, metric: Metric) -> str:
     before = f"the {counted(change.num_runs - 1, 'earlier run')} with this fingerprint"
     word, ratio = change.verdict.word, times(change.verdict.ratio)
     if word == "same":
-        return f"as in {before}"
+        return f"same as {before}"
     if word in words_of(metric):
         return f"{word} than {before}: {ratio}"
     return f"{ratio} that of {before}: no change detected"

@@ -14,25 +14,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
-from engine.bench.analysis.time_breakdown import PartTotals
 from engine.bench.baselines.llama_bench import LlamaBench
 from engine.bench.baselines.llama_bench_program import build_minutes, find_llama_bench
 from engine.bench.measurement.clients import Deadline, Prompt, repeated
 from engine.bench.measurement.embedding import open_embedding_target
 from engine.bench.measurement.load_timeout import LoadTimeout
 from engine.bench.measurement.metrics import RequestTimes, metrics_of
-from engine.bench.measurement.system_noise import NoiseWatch
 from engine.bench.measurement.target import (
     COLD_TIMEOUT_S,
     SAMPLE_S,
     Measured,
     Target,
-    open_pool_target,
+    open_engine_target,
     steady_s,
 )
+from engine.bench.measurement.token_parts import PartTotals
 from engine.bench.planning.plan import Arm, Cell, EmbeddingCell, PlannedCell
 from engine.errors import BenchTimeout, ConfigError, LimitExceeded
-from engine.pool.placement import cores_for, threads_for
+from engine.machine.cores import cores_for, threads_for
+from engine.machine.noise import NoiseWatch
 from engine.process.program import Program
 from engine.specs import PoolSpec
 
@@ -45,7 +45,7 @@ def open_target(cell: PlannedCell, timeout: LoadTimeout | None = None) -> Target
     if isinstance(cell, EmbeddingCell):
         return open_embedding_target(cell, timeout)
     if cell.arm == "pool":
-        return open_pool_target(cell, timeout)
+        return open_engine_target(cell, timeout)
     return LlamaBench(cell) if cell.arm == "llama-bench" else ProgramTarget(cell, timeout)
 
 
@@ -183,7 +183,7 @@ def _ask(program: Program, request: Mapping[str, Any], deadline: Deadline) -> di
     try:
         answer: dict[str, Any] = program.ask(request, deadline.left_s)
     except LimitExceeded as error:
-        raise BenchTimeout(f"{error}: it hangs or is too slow; ask for less or allow more time") from error
+        raise BenchTimeout(f"{error}: it hangs or is too slow; reduce the workload or allow more time") from error
     return answer
 
 

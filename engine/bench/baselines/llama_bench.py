@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.bench.analysis.time_breakdown import PartTotals
 from engine.bench.baselines.llama_bench_program import build_minutes, find_llama_bench, libraries_for
-from engine.bench.measurement.system_noise import NoiseWatch
 from engine.bench.measurement.target import SAMPLE_S, Measured
+from engine.bench.measurement.token_parts import PartTotals
 from engine.bench.planning.plan import Cell
 from engine.errors import BenchTimeout, ProgramFailed, WorkerDied
-from engine.pool.placement import cores_for
+from engine.machine.cores import cores_for
+from engine.machine.noise import NoiseWatch
 from engine.specs import PoolSpec
 
 _LAST_WORDS = 2000
@@ -34,7 +34,7 @@ class LlamaBench:
     def __init__(self, cell: Cell) -> None:
         program = find_llama_bench()
         if program is None:
-            raise ProgramFailed(f"llama-bench is not there: build it (about {build_minutes()} min) or leave it out")
+            raise ProgramFailed(f"llama-bench is not built: build it (about {build_minutes()} min) or leave it out")
         self._program, self._cell = program, cell
         self._num_repetitions = 1
         self._parts = PartTotals()
@@ -94,13 +94,13 @@ class LlamaBench:
             found, complaints, code = self._run(words, left_s)
         except subprocess.TimeoutExpired as error:
             raise BenchTimeout(
-                f"llama-bench was not done within {timeout_s:g} s: ask for less or allow more"
+                f"llama-bench did not finish within {timeout_s:g} s: reduce the workload or allow more time"
             ) from error
         if code < 0:
-            raise WorkerDied(f"llama-bench was ended by signal {-code}: run this again")
+            raise WorkerDied(f"llama-bench was killed by signal {-code}: run it again")
         rows = _rows(found)
         if code or len(rows) != 1:
-            raise ProgramFailed(f"llama-bench ended with status {code}:\n{complaints[-_LAST_WORDS:].strip()}")
+            raise ProgramFailed(f"llama-bench exited with status {code}:\n{complaints[-_LAST_WORDS:].strip()}")
         return [_NS * nanoseconds for nanoseconds in rows[0]["samples_ns"]]
 
     def _run(self, words: Sequence[str], left_s: float) -> tuple[str, str, int]:

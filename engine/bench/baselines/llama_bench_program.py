@@ -15,8 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from engine.errors import ConfigError, ProgramFailed
+from engine.machine.cores import num_cores
 from engine.models.repacking import llama_cpp_libraries
-from engine.pool.placement import num_cores
 from engine.settings import Settings, is_checkout
 
 PROGRAM = "llama-bench"
@@ -105,7 +105,7 @@ def build_programs(names: Sequence[str], num_jobs: int, on_progress: Progress = 
     goes to build.log. Raises ProgramFailed.
     """
     if shutil.which("cmake") is None:
-        raise ProgramFailed("cmake was not found, which builds llama.cpp's programs: install it, then try again")
+        raise ProgramFailed("cmake, which builds llama.cpp's programs, was not found: install it, then try again")
     try:
         _build(names, num_jobs, on_progress)
     except (OSError, tarfile.TarError) as error:
@@ -142,7 +142,7 @@ def _fetched_source() -> Path:
     found = next((folder / "source").glob("*/vendor/llama.cpp"), None)
     if found is None:
         raise ProgramFailed(
-            f"{requirement} as downloaded to {folder} holds no llama.cpp: delete that folder, try again"
+            f"{requirement} as downloaded to {folder} does not contain llama.cpp: delete that folder, then try again"
         )
     return found
 
@@ -172,5 +172,5 @@ def _run(
             raise
     if process.returncode:
         words = b"".join(last).decode("utf-8", "replace").strip()
-        where = f"; all its words are in {log}" if log else ""
-        raise ProgramFailed(f"{Path(command[0]).name} ended with status {process.returncode}{where}:\n{words}")
+        where = f"; full output in {log}" if log else ""
+        raise ProgramFailed(f"{Path(command[0]).name} exited with status {process.returncode}{where}:\n{words}")

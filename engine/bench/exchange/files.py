@@ -14,9 +14,9 @@ from engine.bench.exchange.llama_bench_text import Format, read_rows, write_rows
 from engine.bench.exchange.logs import is_timing_log, read_timing_log
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError, ModelError
+from engine.jobs import new_id
 from engine.jsonable import figure
 from engine.models.gguf import read_model
-from engine.pool.job import new_id
 from engine.runs import CellRecord, RunRecord
 from engine.samples import METRICS_BY_NAME, SAMPLE, SYSTEM_NOISE, Samples, is_counted
 
@@ -42,12 +42,12 @@ def read_run(data: bytes, name: str = "") -> RunRecord:
 def text_of(data: bytes) -> str:
     """Decode a file as UTF-8; raises ConfigError with the line of an invalid byte, and for a file that is too large."""
     if len(data) > MOST_BYTES:
-        raise ConfigError(f"the file has {len(data):,} bytes; up to {MOST_BYTES:,} are read: split it")
+        raise ConfigError(f"the file has {len(data):,} bytes; the limit is {MOST_BYTES:,}: split it")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"line {line}: not text in UTF-8: byte {data[error.start]:#04x}") from error
+        raise ConfigError(f"line {line}: not UTF-8 text: byte {data[error.start]:#04x}") from error
 
 
 def run_of(rows: Sequence[Row], name: str = "") -> RunRecord:
@@ -78,9 +78,7 @@ def write_run(run: RunRecord, form: Format) -> str:
     """
     rows = [row for cell in run.cells for row in _rows_of(run, cell)]
     if not rows:
-        raise ConfigError(
-            "no configuration of this run can be a row of llama-bench, which runs one process and one stream only"
-        )
+        raise ConfigError("no configuration of this run fits llama-bench, which runs one process and one stream only")
     return write_rows(rows, form)
 
 

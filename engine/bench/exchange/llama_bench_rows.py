@@ -91,7 +91,7 @@ def checked_row(where: str, given: Mapping[str, Any]) -> Row:
     given = _renamed(given)
     row: Row = {name: _as(kind, given.get(name, DEFAULTS[name]), where, name) for name, kind in FIELDS.items()}
     if min(row["n_prompt"], row["n_gen"], row["n_depth"]) < 0 or not row["n_prompt"] + row["n_gen"]:
-        raise ConfigError(f"{where}: n_prompt and n_gen do not say what was measured")
+        raise ConfigError(f"{where}: n_prompt, n_gen and n_depth do not describe a test")
     nanoseconds = given.get("samples_ns")
     if nanoseconds:
         if not isinstance(nanoseconds, list) or not all(_is_time(value) for value in nanoseconds):
@@ -153,7 +153,7 @@ def _is_number(value: Any) -> bool:
 _WORDS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     int: ("a whole number", lambda value: _whole(value)),
     float: ("a number", lambda value: float(value)),
-    bool: ("yes or no", lambda value: {"0": False, "1": True, "false": False, "true": True}[str(value).lower()]),
+    bool: ("true or false", lambda value: {"0": False, "1": True, "false": False, "true": True}[str(value).lower()]),
     str: ("text", lambda value: value),
 }
 

@@ -47,7 +47,7 @@ def read_rows(text: str) -> list[Row]:
         found = _from_csv(text)
     rows = [checked_row(where, row) for where, row in _bounded(found)]
     if not rows:
-        raise ConfigError("this file has no row of llama-bench: give what its option -o json, jsonl, csv or sql prints")
+        raise ConfigError("this file has no llama-bench rows: use the output of llama-bench -o json, jsonl, csv or sql")
     if sum(len(row.get("samples_ns", ())) for row in rows) > MOST_SAMPLES:
         raise ConfigError(f"the file has more than {MOST_SAMPLES:,} samples: split it")
     return rows
@@ -100,7 +100,7 @@ def _parsed(text: str, lines_before: int) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        hint = "; llama-bench leaves its list open where it broke off: use -o jsonl" if text.startswith("[") else ""
+        hint = "; llama-bench leaves its list unclosed when interrupted: use -o jsonl" if text.startswith("[") else ""
         raise ConfigError(f"line {lines_before + error.lineno}: not JSON: {error.msg}{hint}") from error
     except (RecursionError, ValueError) as error:
         raise ConfigError(f"line {lines_before + 1}: not JSON that can be read: {type(error).__name__}") from error
@@ -108,7 +108,7 @@ def _parsed(text: str, lines_before: int) -> Any:
 
 def _object(row: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(row, dict):
-        raise ConfigError(f"{where}: {type(row).__name__} where a row of llama-bench was expected")
+        raise ConfigError(f"{where}: {type(row).__name__} instead of a llama-bench row")
     return row
 
 
@@ -117,7 +117,7 @@ def _from_csv(text: str) -> Found:
     try:
         head = [name.strip() for name in next(reader, [])]
         if "n_prompt" not in head:
-            raise ConfigError("line 1: neither JSON nor SQL, nor the head of a table with the fields of llama-bench")
+            raise ConfigError("line 1: not JSON, SQL or a CSV header with llama-bench's fields")
         for row in reader:
             if row:
                 yield f"line {reader.line_num}", _zipped(head, [*map(unescaped, row)], f"line {reader.line_num}")

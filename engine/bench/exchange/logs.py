@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError
-from engine.pool.job import new_id
+from engine.jobs import new_id
 from engine.runs import CellRecord, RunRecord
 from engine.samples import Samples, make_sample
 
@@ -64,7 +64,7 @@ class _Block(NamedTuple):
         except (ValueError, OverflowError):
             value = math.nan
         if not 0 <= value < 1e9:
-            raise ConfigError(f"line {self.line}: {name} = {self.values[name]!r:.80}: must be a number from 0 upwards")
+            raise ConfigError(f"line {self.line}: {name} = {self.values[name]!r:.80}: must be a number of at least 0")
         return value
 
 
@@ -124,15 +124,15 @@ def _blocks(text: str) -> Iterator[_Block]:
                 yield block
             block = _Block(int(head[1]), int(head[2]), {}, line)
         elif words.startswith("### MODEL_NUM"):
-            raise ConfigError(f"line {line}: not a head of the form ### MODEL_NUM: 1 | ITER: 1 ###")
+            raise ConfigError(f"line {line}: not a header of the form ### MODEL_NUM: 1 | ITER: 1 ###")
         elif block is not None and "output" not in block.values:
             key, colon, value = words.partition(":")
             if words.strip() and not (colon and key in (*_NUMBERS, *_SETTINGS, "output")):
-                raise ConfigError(f"line {line}: {words!r:.80}: neither a value of a block nor its head")
+                raise ConfigError(f"line {line}: {words!r:.80}: neither a value nor the header of a block")
             if colon:
                 block.values[key] = value.strip()
         elif block is None and words.strip():
-            raise ConfigError(f"line {line}: {words!r:.80}: stands before the first block")
+            raise ConfigError(f"line {line}: {words!r:.80}: comes before the first block")
     if block:
         yield block
 
@@ -191,7 +191,7 @@ def read_candidate_log(text: str) -> list[LoggedStep]:
     if found:
         steps.append(_step(at, found, None))
     if not steps:
-        raise ConfigError("line 1: no line of a candidate: [seconds]  -  id: 'text' (probability)")
+        raise ConfigError("line 1: no candidate line: [seconds]  -  id: 'text' (probability)")
     return steps
 
 
@@ -208,7 +208,7 @@ def _skip_blank(text: str, at: int) -> int:
 def _candidate(match: re.Match[str], text: str) -> LoggedCandidate:
     p = float(match[4])
     if p > 1:
-        raise ConfigError(f"line {text.count(chr(10), 0, match.start()) + 1}: {p} is no probability")
+        raise ConfigError(f"line {text.count(chr(10), 0, match.start()) + 1}: {p} is not a probability")
     padded = match[3]
     bare = padded.lstrip(" ")
     is_padded = len(padded) <= _PADDED and len(bare) < len(padded)

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.bench.measurement.metrics import Repetition, RequestTimes
 from engine.errors import BenchTimeout, QueueFull
-from engine.pool.job import Job
+from engine.jobs import Job
 
 Prompt = str | list[int]
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class Clients:
         num = len(self._done) + len(self._open) + len(self._kept)
         return BenchTimeout(
             f"{len(self._done):,} of {num:,} requests were answered within {self._deadline.timeout_s:g} s: the workers "
-            "hang or are too slow for what is asked; ask for less or allow more time"
+            "hang or are too slow; reduce the workload or allow more time"
         )
 
     def streams(self, released: float) -> Repetition:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 from engine.bench.measurement.clients import Deadline, repeated
 from engine.bench.measurement.load_timeout import LoadTimeout
-from engine.bench.measurement.system_noise import NoiseWatch
 from engine.bench.measurement.target import SAMPLE_S, Measured, no_collection, repetitions_for, steady_s
 from engine.bench.measurement.texts import Texts
 from engine.bench.planning.plan import EmbeddingCell
@@ -13,6 +12,7 @@ from engine.embedding.job import EmbedJob, EmbedResult
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.worker_group import WorkerFigures
 from engine.errors import BenchTimeout, JobTimeout, WorkerDied
+from engine.machine.noise import NoiseWatch
 
 
 class EmbeddingTarget:
@@ -74,7 +74,7 @@ class EmbeddingTarget:
             )
         after = self.pool.measure()
         if _pids(after) != pids:
-            raise WorkerDied("a worker ended while it was measured, so the sample was dropped: measure it again")
+            raise WorkerDied("a worker exited during the measurement, so the sample was dropped: measure again")
         processes = (after.program, *after.workers)
         metrics = {
             **_metrics(results, self.pool.spec.workers),
@@ -108,7 +108,7 @@ class EmbeddingTarget:
             job.cancel()
             raise BenchTimeout(
                 f"{job.num_done:,} of {job.num_texts:,} texts were embedded within {deadline.timeout_s:g} s: the "
-                "workers hang or are too slow for what is asked; ask for fewer texts or allow more time"
+                "workers hang or are too slow; use fewer texts or allow more time"
             ) from error
 
 

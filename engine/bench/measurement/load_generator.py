@@ -1,4 +1,4 @@
-"""Load generator: sends a workload's requests to a pool: together, by users in a loop, or at random times."""
+"""Load generator: sends a workload's requests to an engine: together, by users in a loop, or at random times."""
 
 import itertools
 import math
@@ -11,8 +11,8 @@ from engine.bench.measurement.clients import Clients, Deadline, Prompt, answers,
 from engine.bench.measurement.metrics import Repetition
 from engine.bench.planning.plan import Workload
 from engine.errors import ConfigError
-from engine.pool.job import Job
-from engine.pool.pool import Pool
+from engine.jobs import Job
+from engine.protocol import Engine
 from engine.specs import Sampling
 from engine.vocabulary import TokenKind
 
@@ -24,17 +24,17 @@ _WAKE_PROMPT, _WAKE_TOKENS = 8, 2
 
 
 class LoadGenerator:
-    """Requests of one workload on one pool; a pool may have several generators if only one runs at a time.
+    """Requests of one workload on one engine; an engine may have several generators if only one runs at a time.
 
     Tokens are sampled by llama.cpp's default chain, without recording figures for them. No part of a prompt is reused
     except the `depth` ids before it, which a sequence holds before timing begins. Raises ConfigError where prompt and
     tokens do not fit a sequence.
     """
 
-    def __init__(self, pool: Pool, workload: Workload) -> None:
-        self._pool, self._workload = pool, workload
-        self._num_sequences = pool.spec.instances * pool.spec.parallel
-        kinds = np.frombuffer(pool.vocabulary.kinds, np.uint8)
+    def __init__(self, engine: Engine, workload: Workload) -> None:
+        self._engine, self._workload = engine, workload
+        self._num_sequences = engine.capabilities.num_sequences
+        kinds = np.frombuffer(engine.vocabulary.kinds, np.uint8)
         self._words = np.flatnonzero(kinds & TokenKind.CONTROL == 0)
         is_random = workload.asked == "tokens"
         ends = np.flatnonzero(kinds & TokenKind.END).tolist() if is_random else []
@@ -48,19 +48,19 @@ class LoadGenerator:
     def _check_room(self) -> None:
         asked = self._workload
         needed = self._depth + self._num_prompt + max(asked.num_generated - 1, 0)
-        if needed > self._pool.n_ctx:
+        if needed > (most := self._engine.capabilities.n_ctx):
             raise ConfigError(
                 f"depth {asked.depth:,} + prompt {asked.num_prompt:,} + {asked.num_generated:,} tokens need a context "
-                f"of {needed:,}, and a sequence has {self._pool.n_ctx:,}: raise n_ctx or ask for less"
+                f"of {needed:,}, but a sequence has {most:,}: raise n_ctx or reduce the workload"
             )
 
     def wake(self, deadline: Deadline) -> None:
         """Generate a few tokens on every worker, so that none is measured while waking up, as llama-bench does too."""
-        prompts = self._ids(np.random.default_rng(), self._pool.spec.instances, _WAKE_PROMPT)
+        prompts = self._ids(np.random.default_rng(), self._engine.spec.instances, _WAKE_PROMPT)
         answers(self._submitter(0, max_tokens=_WAKE_TOKENS), prompts, deadline)
 
     def first_token_s(self, deadline: Deadline) -> float:
-        """Return the seconds to the first token of one request on an idle pool."""
+        """Return the seconds to the first token of one request on an idle engine."""
         prompt = self._source(np.random.default_rng())(0)
         return answers(self._submitter(0, max_tokens=1), [prompt], deadline)[0][0].ttft_s
 
@@ -126,7 +126,7 @@ class LoadGenerator:
         if self._depth:
             answers(self._submitter(0, max_tokens=0), self._prefixes, deadline)
         with Clients(self._submitter(seed), deadline) as clients:
-            with self._pool.held():
+            with self._engine.held():
                 for stream, prompt in enumerate(first):
                     clients.ask(stream, prompt)
                 released = time.monotonic()
@@ -149,7 +149,7 @@ class LoadGenerator:
         num = self._workload.num_generated if max_tokens is None else max_tokens
 
         def submit(prompt: Prompt) -> Job:
-            return self._pool.submit(prompt, sampling, max_tokens=num, reuse_prefix=self._depth > 0)
+            return self._engine.submit(prompt, sampling, max_tokens=num, reuse_prefix=self._depth > 0)
 
         return submit
 
@@ -167,7 +167,7 @@ class LoadGenerator:
     def _ids(self, random: np.random.Generator, num: int, length: int, *, is_start: bool = True) -> list[list[int]]:
         """Return `num` rows of `length` random ids; at the start of a context the first is BOS if the model adds it."""
         rows = self._words[random.integers(0, len(self._words), (num, length))]
-        vocabulary = self._pool.vocabulary
+        vocabulary = self._engine.vocabulary
         if is_start and length and vocabulary.add_bos and vocabulary.bos is not None:
             rows[:, 0] = vocabulary.bos
         found: list[list[int]] = rows.tolist()

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.bench.measurement import page_cache
 from engine.bench.measurement.clients import Deadline
 from engine.bench.measurement.load_generator import LoadGenerator
 from engine.bench.measurement.load_timeout import LoadTimeout, patience_s
@@ -15,9 +14,10 @@ from engine.bench.measurement.target import COLD_TIMEOUT_S
 from engine.bench.planning.plan import Workload
 from engine.errors import ConfigError
 from engine.jsonable import figure
+from engine.machine import page_cache
+from engine.machine.cores import threads_for
 from engine.models.gguf import ModelFile, read_model
-from engine.pool.placement import threads_for
-from engine.pool.pool import Pool
+from engine.opening import open_engine
 from engine.specs import PoolSpec
 from engine.units import quantity
 
@@ -73,13 +73,13 @@ class LoadOrder:
         """Result in one or two sentences."""
         first, second, third = self.steps
         times = (
-            f"A was loaded in {quantity(first.load_s, 's')}{_from(first.before['A'])}, "
+            f"A loaded in {quantity(first.load_s, 's')}{_from(first.before['A'])}, "
             f"B in {quantity(second.load_s, 's')}, A again in {quantity(third.load_s, 's')}."
         )
         if math.isnan(self.left):
-            return f"This system does not tell what lies in the page cache. {times}"
-        left = f"{quantity(self.left, '')} of A lay in memory after B."
-        return f"{'B pushed A out' if self.is_pushed_out else 'There is room for both'}: {left} {times}"
+            return f"This system does not report what is in the page cache. {times}"
+        left = f"{quantity(self.left, '')} of A was still in memory after B."
+        return f"{'B evicted A' if self.is_pushed_out else 'Both fit in memory'}: {left} {times}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; a share that the system does not report is None."""
@@ -110,7 +110,7 @@ def measure_load_order(
     """
     files = {"A": read_model(a), "B": read_model(b)}
     if files["A"].path.samefile(files["B"].path):
-        raise ConfigError(f"{files['A'].path}: is both A and B; choose two different models")
+        raise ConfigError(f"{files['A'].path} is both A and B: choose two different models")
     for file in files.values():
         for path in file.files:
             page_cache.drop(path)
@@ -139,11 +139,11 @@ def _load(
     before = _shares(files)
     asked = Workload(num_prompt=_PROMPT, num_generated=1)
     with timeout:
-        pool = Pool(files[name].path, **asdict(spec), on_progress=on_progress, on_opening=timeout.begins)
-        with pool:
-            timeout.begins(pool.close)
-            first_token_s = LoadGenerator(pool, asked).first_token_s(Deadline(COLD_TIMEOUT_S))
-            load_s = pool.startup.load_s
+        engine = open_engine(str(files[name].path), spec, on_progress=on_progress, on_opening=timeout.begins)
+        with engine:
+            timeout.begins(engine.close)
+            first_token_s = LoadGenerator(engine, asked).first_token_s(Deadline(COLD_TIMEOUT_S))
+            load_s = engine.startup.load_s
     return LoadStep(name, load_s, first_token_s, before, _shares(files))
 
 
@@ -151,7 +151,7 @@ def _from(resident: float) -> str:
     """Return where a model with this resident share was loaded from; empty where the share is unknown."""
     if math.isnan(resident):
         return ""
-    return " from the disk" if resident < PUSHED_OUT else f", {quantity(resident, '')} of it in memory already"
+    return " from the disk" if resident < PUSHED_OUT else f" with {quantity(resident, '')} already in memory"
 
 
 def _shares(files: dict[str, ModelFile]) -> dict[str, float]:

@@ -54,13 +54,13 @@ class LoadTimeout:
 
     def stop(self) -> None:
         """End the load, now or as soon as it begins."""
-        self._give_up(PoolClosed("the run was stopped while a model was loaded"))
+        self._give_up(PoolClosed("the run was stopped while a model was loading"))
 
     def _time_out(self) -> None:
         self._give_up(
             BenchTimeout(
-                f"the model was not loaded within {self._timeout_s:,.0f} s: its file or the process hangs. "
-                "Look whether the disk answers, then run again"
+                f"the model did not load within {self._timeout_s:,.0f} s: its file or the process hangs. "
+                "Check that the disk responds, then run again"
             )
         )
 

@@ -1,26 +1,26 @@
-"""Measurement targets: the interface to warm up, sample and close one, and its implementation for a worker pool."""
+"""Measurement targets: the interface to warm up, sample and close one, and its implementation for an engine."""
 
 import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from engine.bench.analysis.time_breakdown import PartTotals, seconds_of_pool
-from engine.bench.measurement import page_cache
 from engine.bench.measurement.clients import Deadline
 from engine.bench.measurement.load_generator import LoadGenerator
 from engine.bench.measurement.load_timeout import LoadTimeout
 from engine.bench.measurement.metrics import Repetition, metrics_of, seconds_of
-from engine.bench.measurement.system_noise import NoiseWatch
+from engine.bench.measurement.token_parts import PartTotals, seconds_of_pool
 from engine.bench.planning.plan import Cell
 from engine.errors import BenchTimeout, JobTimeout, ModelError, WorkerDied
-from engine.models.available import available_memory
+from engine.machine import page_cache
+from engine.machine.memory import available_memory
+from engine.machine.noise import NoiseWatch
 from engine.models.gguf import read_model
-from engine.pool.pool import Pool
+from engine.opening import open_engine
+from engine.protocol import Engine
 from engine.samples import Flag
 
 SAMPLE_S = 1.0
@@ -69,35 +69,35 @@ class Target(Protocol):
         """End the workers; safe to call twice, where they hang, and from another thread, where sample() then raises."""
 
 
-class PoolTarget:
-    """Target whose requests a pool answers; other configurations may use the same pool, one at a time.
+class EngineTarget:
+    """Target whose requests an engine answers; other configurations may use the same engine, one at a time.
 
-    facts: those given, which belong to the pool; warm_up() adds `first_token_s` of a fresh pool and `repetitions`; for
-    a single stream also the parts of the time per token (see `time_breakdown`) over all samples so far.
+    facts: those given, which belong to the engine; warm_up() adds `first_token_s` of a fresh engine and `repetitions`;
+    for a single stream also the parts of the time per token (see `time_breakdown`) over all samples so far.
     """
 
     def __init__(
         self,
         cell: Cell,
-        pool: Pool,
+        engine: Engine,
         facts: Mapping[str, float] | None = None,
         *,
         is_fresh: bool = False,
         sample_s: float = SAMPLE_S,
     ) -> None:
-        self.pool = pool
+        self.engine = engine
         self.facts = dict(facts or {})
-        self._load = LoadGenerator(pool, cell.workload)
+        self._load = LoadGenerator(engine, cell.workload)
         self._objective = cell.objective
         self._is_fresh, self._sample_s = is_fresh, sample_s
         self._num_repetitions = 1
         self._parts = PartTotals()
         self._has_parts = cell.pool.instances == cell.pool.parallel == 1 and not cell.workload.depth
 
-    def beside(self, cell: Cell) -> "PoolTarget":
+    def beside(self, cell: Cell) -> "EngineTarget":
         """Return a target on the same workers for a configuration that differs only in its requests."""
         facts = {name: value for name, value in self.facts.items() if name != "repetitions"}
-        return PoolTarget(cell, self.pool, facts, sample_s=self._sample_s)
+        return EngineTarget(cell, self.engine, facts, sample_s=self._sample_s)
 
     def warm_up(self, timeout_s: float) -> None:
         """Repeat until steady, and compute the number of repetitions for one sample."""
@@ -120,7 +120,7 @@ class PoolTarget:
             repetitions = self._load.run(seed, self._num_repetitions, self._sample_s, deadline)
         after = self._figures(deadline)
         if [int(worker["pid"]) for worker in after] != pids:
-            raise WorkerDied("a worker ended while it was measured, so the sample was dropped: measure it again")
+            raise WorkerDied("a worker exited during the measurement, so the sample was dropped: measure again")
         metrics = {
             **metrics_of(repetitions, self._objective),
             **watch.use(),
@@ -140,33 +140,33 @@ class PoolTarget:
 
     def _figures(self, deadline: Deadline) -> list[dict[str, float]]:
         try:
-            return self.pool.measure(deadline.left_s)
+            return self.engine.measure(deadline.left_s)
         except JobTimeout as error:
-            raise BenchTimeout(f"the workers said nothing within {deadline.timeout_s:g} s: they hang") from error
+            raise BenchTimeout(f"the workers did not respond within {deadline.timeout_s:g} s: they hang") from error
 
     def close(self) -> None:
-        """Close the pool, even where other targets use it."""
-        self.pool.close()
+        """Close the engine, even where other targets use it."""
+        self.engine.close()
 
 
-def open_pool_target(
-    cell: Cell, timeout: LoadTimeout | None = None, *, pool: Pool | None = None, sample_s: float = SAMPLE_S
-) -> PoolTarget:
-    """Return a target on `pool`, or on a new one after reading its file into the page cache.
+def open_engine_target(
+    cell: Cell, timeout: LoadTimeout | None = None, *, engine: Engine | None = None, sample_s: float = SAMPLE_S
+) -> EngineTarget:
+    """Return a target on `engine`, or on a new one after reading its file into the page cache.
 
     Raises ModelError, MemoryRefused or ConfigError, and the error of an ended `timeout`.
     """
-    if pool is not None:
-        return PoolTarget(cell, pool, sample_s=sample_s)
+    if engine is not None:
+        return EngineTarget(cell, engine, sample_s=sample_s)
     _warm(cell.model)
-    opened = _open_pool(cell, timeout)
+    opened = _open(cell, timeout)
     facts = {
         "load_warm_s": opened.startup.load_s,
         "interpreter_s": opened.startup.interpreter_s,
         "rest_s": opened.startup.rest_s,
     }
     try:
-        return PoolTarget(cell, opened, facts, is_fresh=True, sample_s=sample_s)
+        return EngineTarget(cell, opened, facts, is_fresh=True, sample_s=sample_s)
     except BaseException:
         opened.close()
         raise
@@ -176,27 +176,27 @@ def load_cold(cell: Cell, timeout: LoadTimeout | None = None) -> dict[str, float
     """Load the configuration's model once with its file evicted from the page cache; return the figures by name.
 
     load_cold_s and first_token_cold_s are in seconds; resident_share is the share that stayed in the page cache, as it
-    must where another process has the file mapped. Raises as open_pool_target does, and BenchTimeout where the first
+    must where another process has the file mapped. Raises as open_engine_target does, and BenchTimeout where the first
     token takes more than COLD_TIMEOUT_S seconds.
     """
     files = read_model(cell.model).files
     for file in files:
         page_cache.drop(file)
     share = page_cache.resident_share_of(files)
-    with _open_pool(cell, timeout) as pool:
+    with _open(cell, timeout) as engine:
         return {
-            "load_cold_s": pool.startup.load_s,
-            "first_token_cold_s": LoadGenerator(pool, cell.workload).first_token_s(Deadline(COLD_TIMEOUT_S)),
+            "load_cold_s": engine.startup.load_s,
+            "first_token_cold_s": LoadGenerator(engine, cell.workload).first_token_s(Deadline(COLD_TIMEOUT_S)),
             "resident_share": share,
         }
 
 
-def _open_pool(cell: Cell, timeout: LoadTimeout | None) -> Pool:
-    return Pool(cell.model, **asdict(cell.pool), build=cell.build, on_opening=(timeout or LoadTimeout()).begins)
+def _open(cell: Cell, timeout: LoadTimeout | None) -> Engine:
+    return open_engine(cell.model, cell.pool, build=cell.build, on_opening=(timeout or LoadTimeout()).begins)
 
 
 def _warm(model: str) -> None:
-    """Read the model's files into memory where they fit; the pool reports errors in them better."""
+    """Read the model's files into memory where they fit; opening them reports errors better."""
     with suppress(ModelError, OSError):
         file = read_model(model)
         if file.size < available_memory():

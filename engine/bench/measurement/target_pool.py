@@ -10,15 +10,15 @@ from typing import Any
 
 from engine.bench.measurement.embedding import EmbeddingTarget
 from engine.bench.measurement.load_timeout import LoadTimeout, patience_s
-from engine.bench.measurement.target import COLD_TIMEOUT_S, PoolTarget, Target, load_cold, open_pool_target
+from engine.bench.measurement.target import COLD_TIMEOUT_S, EngineTarget, Target, load_cold, open_engine_target
 from engine.bench.planning.embedding_guesses import weights_bytes
 from engine.bench.planning.feasibility import Feasibility
 from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell
 from engine.embedding.models import find_model
 from engine.errors import MemoryRefused, ModelError
-from engine.models.available import available_memory
+from engine.machine.memory import available_memory
 from engine.models.gguf import read_model
-from engine.specs import Spec
+from engine.validation import Spec
 
 WorkerKey = tuple[object, ...]
 
@@ -44,7 +44,7 @@ class TargetPool:
 
     def __init__(
         self,
-        open_target: Callable[[Any, LoadTimeout], Target] = open_pool_target,
+        open_target: Callable[[Any, LoadTimeout], Target] = open_engine_target,
         memory_bytes: int | None = None,
         *,
         measures_cold: bool = False,
@@ -100,7 +100,7 @@ class TargetPool:
             with self._timeout_of(cell, COLD_TIMEOUT_S) as timeout:
                 self._cold[cell.worker_key] = load_cold(cell, timeout)
         target = self._open(cell)
-        if isinstance(target, PoolTarget):
+        if isinstance(target, EngineTarget):
             target.facts |= self._cold.get(cell.worker_key, {})
         self._loaded[cell.worker_key] = _Loaded(need, {(cell.number, cell.workload): target})
 
@@ -147,7 +147,7 @@ class TargetPool:
 
 def _beside(shared: Target | None, cell: PlannedCell) -> Target | None:
     """Return a target for `cell` on the workers of another configuration; None where they cannot be shared."""
-    if isinstance(shared, PoolTarget) and isinstance(cell, Cell):
+    if isinstance(shared, EngineTarget) and isinstance(cell, Cell):
         return shared.beside(cell)
     if isinstance(shared, EmbeddingTarget) and isinstance(cell, EmbeddingCell):
         return shared.beside(cell)

@@ -15,7 +15,7 @@ AXES = (
         "layout",
         "Layout",
         "{}",
-        "processes with the model × threads of each; 2xauto: the cores allowed / 2 for each",
+        "processes with the model × threads of each; 2xauto: allowed cores / 2 for each",
         where="cell",
         kind="layout",
     ),
@@ -24,14 +24,14 @@ AXES = (
         "threads_batch",
         "Threads for prefill",
         "{} thread{s} for prefill",
-        "threads that compute prompts; auto: as many as generate",
+        "threads that compute prompts; auto: as many as for generation",
         unset="auto",
     ),
     Axis(
         "pin",
         "Pinning",
         "pinning {}",
-        "each process keeps to cores of its own",
+        "each process is pinned to its own cores",
         kind="switch",
         choices=("not pinned", "pinned"),
     ),
@@ -39,7 +39,7 @@ AXES = (
         "share_weights",
         "Shared weights",
         "shared weights {}",
-        "on: one copy for all processes; off: each repacks its own, which decodes a single stream faster",
+        "on: one copy for all processes; off: each repacks its own, which is faster for a single stream",
         kind="switch",
         choices=("repacked weights", "shared weights"),
     ),
@@ -47,17 +47,17 @@ AXES = (
         "load",
         "Load mode",
         "load {}",
-        "how the file gets into memory",
+        "how the file is loaded into memory",
         kind="choice",
         choices=("mmap", "mlock", "none"),
     ),
-    Axis("n_ctx", "Context", "context {}", "tokens that one sequence holds", "tokens"),
-    Axis("n_batch", "Logical batch", "n_batch {}", "most tokens of one llama_decode call", "tokens", unset="auto"),
+    Axis("n_ctx", "Context", "context {}", "tokens of context per sequence", "tokens"),
+    Axis("n_batch", "Logical batch", "n_batch {}", "maximum tokens per llama_decode call", "tokens", unset="auto"),
     Axis(
         "n_ubatch",
         "Physical batch",
         "n_ubatch {}",
-        "tokens computed at once; no more than n_batch",
+        "maximum tokens computed at once; at most n_batch",
         "tokens",
         unset="auto",
     ),
@@ -65,7 +65,7 @@ AXES = (
         "flash_attn",
         "Flash attention",
         "flash attention {}",
-        "attention without its whole matrix; auto: llama.cpp decides",
+        "attention without storing the full matrix; auto: llama.cpp decides",
         kind="switch",
         choices=("flash attention off", "flash attention on"),
         unset="auto",
@@ -75,7 +75,7 @@ AXES = (
         "type_k",
         "Key type",
         "keys {}",
-        "how keys are kept in the cache",
+        "type of the keys in the KV cache",
         kind="choice",
         choices=KV_TYPES,
         changes_answers=True,
@@ -84,21 +84,23 @@ AXES = (
         "type_v",
         "Value type",
         "values {}",
-        "how values are kept in the cache; the quantised ones need flash attention",
+        "type of the values in the KV cache; quantised types need flash attention",
         kind="choice",
         choices=KV_TYPES,
         changes_answers=True,
     ),
-    Axis("n_gpu_layers", "Layers on the GPU", "{} layer{s} on the GPU", "layers given to the GPU; -1: all", "layers"),
-    Axis("num_prompt", "Prompt", "prompt {}", "random tokens of each prompt", "tokens", "workload"),
-    Axis("num_generated", "Generated", "{} generated", "tokens generated for each prompt", "tokens", "workload"),
-    Axis("depth", "Depth", "depth {}", "tokens already in the context when the clock starts", "tokens", "workload"),
-    Axis("users", "Users", "{} user{s}", "how many ask at once, each again once answered", "", "workload"),
+    Axis(
+        "n_gpu_layers", "Layers on the GPU", "{} layer{s} on the GPU", "layers offloaded to the GPU; -1: all", "layers"
+    ),
+    Axis("num_prompt", "Prompt", "prompt {}", "random tokens per prompt", "tokens", "workload"),
+    Axis("num_generated", "Generated", "{} generated", "tokens generated per prompt", "tokens", "workload"),
+    Axis("depth", "Depth", "depth {}", "tokens already in the context when timing starts", "tokens", "workload"),
+    Axis("users", "Users", "{} user{s}", "concurrent users; each sends its next request once answered", "", "workload"),
     Axis(
         "rate_per_s",
         "Arrivals",
         "{} requests/s",
-        "requests that arrive in a second, at random (Poisson)",
+        "requests per second, arriving at random (Poisson)",
         "1/s",
         "workload",
         kind="real",
@@ -115,7 +117,7 @@ AXES = (
     ),
     Axis(
         "arm",
-        "Way of calling",
+        "Runtime",
         "{}",
         "what runs the model: this pool, a bare Python loop, create_completion or llama-bench",
         where="cell",
@@ -127,12 +129,12 @@ AXES = (
 _LAYOUT, _MODEL = AXES[0], next(axis for axis in AXES if axis.name == "model")
 
 EMBEDDING_AXES = (
-    replace(_LAYOUT, help="processes that share the model × threads of each; 2xauto: the cores allowed / 2 for each"),
+    replace(_LAYOUT, help="processes that share the model × threads of each; 2xauto: allowed cores / 2 for each"),
     Axis(
         "backend",
         "Computed by",
         "{}",
-        "what computes the vectors; all but torch differ a little from it, which is measured too",
+        "what computes the vectors; all but torch differ slightly from it, which is measured too",
         where="embedding",
         kind="choice",
         choices=tuple(kind.name for kind in KINDS),
@@ -142,14 +144,14 @@ EMBEDDING_AXES = (
         "tokens_per_batch",
         "Batch",
         "batches of {}",
-        "tokens that a process computes at once, padding included; auto: as many as its threads do best with",
+        "tokens that a process computes at once, including padding; auto: the best number for its threads",
         "tokens",
         where="embedding",
         unset="auto",
     ),
-    Axis("num_texts", "Texts", "{} text{s} at once", "texts handed over together", where="texts"),
-    Axis("num_words", "Text length", "{} word{s}", "words of a text, on average", "words", where="texts"),
-    replace(_MODEL, help="folder of sentence-transformers, or the name of an embedding model that is here"),
+    Axis("num_texts", "Texts", "{} text{s} at once", "texts submitted together", where="texts"),
+    Axis("num_words", "Text length", "{} word{s}", "average words per text", "words", where="texts"),
+    replace(_MODEL, help="sentence-transformers folder, or the name of an embedding model on this machine"),
 )
 AXES_BY_NAME = {axis.name: axis for axis in (*EMBEDDING_AXES, *AXES)}
 
@@ -165,7 +167,7 @@ def axis_of(name: str, question: Question = "speed") -> Axis:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-        what = "axis of embedding" if question == "embedding" else "axis"
+        what = "embedding axis" if question == "embedding" else "axis"
         raise ConfigError(f"there is no {what} {name!r}; {hint}")
     return known[name]
 

@@ -11,7 +11,8 @@ from engine.bench.planning.layout import parse_layout
 from engine.bench.planning.plan import TextWorkload, Workload
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError
-from engine.specs import PoolSpec, Spec
+from engine.specs import PoolSpec
+from engine.validation import Spec
 
 MAX_VALUES = 2_000
 LARGEST = 1 << 53

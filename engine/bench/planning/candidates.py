@@ -11,7 +11,7 @@ from engine.bench.planning.cells import cells_of
 from engine.bench.planning.embedding_cells import embedding_cells
 from engine.bench.planning.feasibility import Feasibility
 from engine.bench.planning.plan import Cell, Goal, Plan, PlannedCell
-from engine.pool.placement import num_cores
+from engine.machine.cores import num_cores
 
 DEFAULT = 0
 """Number of the configuration with llama.cpp's defaults."""

@@ -11,8 +11,9 @@ from engine.bench.planning.layout import Layout, parse_layout
 from engine.bench.planning.plan import Cell, Objective, Plan, PlannedCell, Workload
 from engine.bench.planning.product import Axes, Settings, checked_axes, part, product_of
 from engine.errors import ConfigError
-from engine.pool.placement import threads_for
-from engine.specs import PoolSpec, Spec
+from engine.machine.cores import threads_for
+from engine.specs import PoolSpec
+from engine.validation import Spec
 
 LENGTHS = ("num_prompt", "num_generated", "depth")
 ARRIVALS = {"users": "users", "rate_per_s": "poisson"}
@@ -111,11 +112,9 @@ def _with_arrival(workload: Mapping[str, Any], axes: Axes) -> Settings:
     """Return the plan's workload with the arrival mode that its axes imply; refuse axes without meaning for it."""
     implied = [arrival for name, arrival in ARRIVALS.items() if name in axes]
     if len(implied) > 1 or (implied and workload.get("arrival", implied[0]) != implied[0]):
-        raise ConfigError(
-            "users and rate_per_s are two ways for requests to arrive: a plan has one, and no other arrival"
-        )
+        raise ConfigError("users and rate_per_s both set how requests arrive: use one of them, without another arrival")
     if workload.get("asked") == "prompts" and (senseless := [name for name in ("num_prompt", "depth") if name in axes]):
-        raise ConfigError(f"the axis {senseless[0]} means nothing for texts: take it out, or ask random tokens")
+        raise ConfigError(f"the axis {senseless[0]} does not apply to texts: remove it, or use random tokens")
     return dict(workload) | ({"arrival": implied[0]} if implied else {})
 
 

@@ -70,12 +70,12 @@ def _refusals(spec: EmbedSpec, feasibility: Feasibility) -> Iterator[str]:
     if isinstance(model, str):
         yield model
         return
-    reason = feasibility.backends(model).get(spec.backend, "is a choice and no backend: name the one to measure")
+    reason = feasibility.backends(model).get(spec.backend, "not a backend; name the one to measure")
     if reason:
         yield f"{spec.backend}: {reason}"
     need = feasibility.need_of_embedding(spec)
     if need is not None and need.total > need.available:
         yield (
-            f"needs more memory than there is: about {need.total / 1e9:.1f} GB for the model and "
+            f"needs more memory than is available: about {need.total / 1e9:.1f} GB for the model and "
             f"{spec.workers:,} processes, and {need.available / 1e9:.1f} GB are free"
         )

@@ -10,10 +10,10 @@ from engine.embedding.backends import available
 from engine.embedding.models import EmbeddingModel, find_model
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ModelError
-from engine.models.available import available_memory
+from engine.machine.cores import num_cores
+from engine.machine.memory import available_memory
 from engine.models.gguf import ModelFile, read_model
 from engine.models.memory import MemoryEstimate, estimate
-from engine.pool.placement import num_cores
 from engine.specs import PoolSpec
 
 BYTES_PER_TOKEN = 2
@@ -103,7 +103,7 @@ class Feasibility:
         if isinstance(file, str):
             yield file
         if cell.build and not any(Path(cell.build, name).exists() for name in _LIBRARIES):
-            yield f"{cell.build}: holds no {_LIBRARIES[0]}; name the folder that a build of llama.cpp put it in"
+            yield f"{cell.build}: does not contain {_LIBRARIES[0]}; name the folder of a llama.cpp build that does"
         if cell.arm != "pool":
             yield from _refusals_of_arm(cell)
         if cell.pool.flash_attn is False and cell.pool.type_v not in _FLOATS:
@@ -112,14 +112,14 @@ class Feasibility:
             yield f"a request takes {needed:,} tokens of context, but n_ctx is {cell.pool.n_ctx:,}"
         memory = self.memory(cell.model, cell.pool)
         if memory is not None and not memory.fits:
-            yield f"needs more memory than there is: {memory.arithmetic}"
+            yield f"needs more memory than is available: {memory.arithmetic}"
 
     def notes(self, cell: Cell) -> tuple[str, ...]:
         """Return the unusual but allowed properties of `cell`."""
         found = [*crowded(cell.pool.instances * (cell.pool.threads or 1))]
         file = self.file(cell.model)
         if isinstance(file, ModelFile) and num_needed(cell.workload) > file.n_ctx_train:
-            found.append(f"longer than the {file.n_ctx_train:,} tokens that the model was trained on")
+            found.append(f"longer than the model's training context of {file.n_ctx_train:,} tokens")
         room = cell.pool.instances * cell.pool.parallel
         if cell.workload.arrival == "users" and cell.workload.users > room:
             found.append(f"{cell.workload.users:,} users share {room:,} sequences: the others wait")
@@ -151,14 +151,14 @@ def fit_together(cells: Iterable[PlannedCell], feasibility: Feasibility) -> bool
 def _refusals_of_arm(cell: Cell) -> Iterator[str]:
     """Yield the requirements of `cell` that only this workbench's own pool meets."""
     if cell.pool.instances > 1 or cell.pool.parallel > 1 or cell.workload.arrival != "together":
-        yield f"{cell.arm} answers one request at a time: take one process, parallel = 1 and no users or arrivals"
+        yield f"{cell.arm} answers one request at a time: use one process, parallel = 1 and no users or arrivals"
     if cell.arm == "create_completion" and cell.pool.share_weights:
-        yield "create_completion always repacks the weights: leave share_weights out"
+        yield "create_completion always repacks the weights: remove share_weights"
     if cell.arm != "llama-bench":
         return
     if cell.workload.asked == "prompts":
-        yield "llama-bench asks random tokens, no texts"
+        yield "llama-bench uses random tokens, not texts"
     if cell.pool.threads_batch != cell.pool.threads:
-        yield "llama-bench has one number of threads for prompts and generation: leave threads_batch out"
+        yield "llama-bench has one thread count for prefill and decode: remove threads_batch"
     if cell.build:
-        yield "llama-bench brings libraries of its own: leave build out"
+        yield "llama-bench has its own libraries: remove build"

@@ -8,8 +8,8 @@ from engine.bench.planning.embedding_guesses import guessed_embedding_load_s, gu
 from engine.bench.planning.feasibility import Feasibility
 from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell
 from engine.embedding.models import EmbeddingModel
+from engine.machine.cores import num_cores
 from engine.models.gguf import ModelFile
-from engine.pool.placement import num_cores
 
 SHORTEST_SAMPLE_S = 1.0
 """Minimum seconds of a sample, which repeats its requests until then."""

@@ -5,7 +5,7 @@ import re
 from typing import Any, NamedTuple
 
 from engine.errors import ConfigError
-from engine.pool.placement import threads_for
+from engine.machine.cores import threads_for
 from engine.specs import PoolSpec
 
 AUTO = "auto"

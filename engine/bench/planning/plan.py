@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError
-from engine.specs import PoolSpec, Spec
+from engine.specs import PoolSpec
+from engine.validation import Spec
 
 Question = Literal["speed", "settings", "python", "users", "embedding"]
 QUESTIONS: tuple[Question, ...] = ("speed", "settings", "python", "users", "embedding")

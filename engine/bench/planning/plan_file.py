@@ -29,13 +29,13 @@ def plan_from_json(text: str, source: str = "the plan") -> Plan:
     """
     if len(text) > MOST_CHARACTERS or text.count("[") + text.count("{") > MOST_BRACKETS:
         raise ConfigError(
-            f"{source}: is larger than any plan: up to {MOST_CHARACTERS:,} characters and {MOST_BRACKETS:,} brackets "
-            "are read"
+            f"{source}: too large for a plan: up to {MOST_CHARACTERS:,} characters and {MOST_BRACKETS:,} brackets "
+            "are allowed"
         )
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{source}: is no JSON ({error})") from None
+        raise ConfigError(f"{source}: not JSON ({error})") from None
     if not isinstance(values, dict):
         raise ConfigError(f'{source}: must be an object with the fields of a plan, such as "model" and "axes"')
     try:
@@ -51,7 +51,7 @@ def read_plan(path: Path) -> Plan:
     """Read the plan in a file. Raises ConfigError as plan_from_json does, and where the file cannot be read."""
     try:
         if path.stat().st_size > 4 * MOST_CHARACTERS:
-            raise ConfigError(f"{path}: is larger than any plan")
+            raise ConfigError(f"{path}: too large for a plan")
         text = path.read_text("utf-8-sig")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from error
@@ -60,12 +60,12 @@ def read_plan(path: Path) -> Plan:
 
 def _check_kinds(values: dict[str, Any]) -> None:
     """Check the types that the specs rely on."""
-    _check(values, _TEXTS, str, "a text")
+    _check(values, _TEXTS, str, "a string")
     _check(values, _OBJECTS, dict, "an object")
     for name in ("prompts", "texts"):
         given = values.get("workload", {}).get(name, [])
         if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
-            raise ConfigError(f"workload.{name} must be a list of texts")
+            raise ConfigError(f"workload.{name} must be a list of strings")
 
 
 def _check(values: dict[str, Any], names: Iterable[str], kind: type, what: str) -> None:

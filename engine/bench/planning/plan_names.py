@@ -52,7 +52,7 @@ def _asked(plan: Plan) -> list[str]:
     """Return the requests of each sample, as far as no axis varies them."""
     asked = _workload(plan)
     if asked.texts if isinstance(asked, TextWorkload) else asked.prompts:
-        return ["own texts"]
+        return ["custom texts"]
     names = ("num_texts", "num_words") if plan.is_embedding else ("num_prompt", "num_generated")
     values = {name: getattr(asked, name) for name in names if name not in plan.axes}
     if len(values) == 2 and not plan.is_embedding:

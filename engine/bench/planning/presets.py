@@ -16,8 +16,8 @@ from engine.bench.planning.preview import preview
 from engine.embedding.backends import usable
 from engine.embedding.models import EmbeddingModel
 from engine.errors import ConfigError
+from engine.machine.cores import num_cores
 from engine.models.repacking import has_amx
-from engine.pool.placement import num_cores
 from engine.stats import FIRST_LOOK
 
 QUICK_S = 120.0

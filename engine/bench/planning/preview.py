@@ -69,9 +69,9 @@ class Preview:
             cannot = f"{len(self.refused):,} cannot run" if num_able else "No configuration can run"
             said.append(f"{cannot}: {self.refused[0].label}: {self.refused[0].refusal}.")
         if self.plan.question != "settings" and not self.fits_together:
-            said.append("The workers do not fit into memory together, so they are loaded anew each round.")
+            said.append("The workers do not fit in memory together, so they are reloaded each round.")
         if num_able > 1 and self.smallest_ratio < math.inf:
-            said.append(f"Detects differences of {share_of(self.smallest_ratio)} or more, at the usual noise.")
+            said.append(f"Detects differences of {share_of(self.smallest_ratio)} or more at typical noise.")
         elif self.offers:
             said.append(f"No verdict is possible with {counted(self.plan.rounds, 'round')}: {self._offered}.")
         return " ".join(said)
@@ -79,7 +79,7 @@ class Preview:
     @property
     def _offered(self) -> str:
         fewest, *more = self.offers
-        found = [f"{fewest.rounds:,} are the fewest and detect {share_of(fewest.smallest_ratio)} or more"]
+        found = [f"{fewest.rounds:,} is the minimum and detects {share_of(fewest.smallest_ratio)} or more"]
         return "; ".join([*found, *(f"{one.rounds:,} detect {share_of(one.smallest_ratio)}" for one in more)])
 
     def _amount(self, num_able: int) -> str:

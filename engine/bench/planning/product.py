@@ -32,9 +32,9 @@ def checked_axes(plan: Plan) -> Axes:
         axis_of(name, plan.question)
         fixed = [field for field in decided_by([name]) if field in plan.pool or field in plan.workload]
         if fixed:
-            raise ConfigError(f"{fixed[0]} is fixed in the plan and varied by the axis {name}: take one of them out")
+            raise ConfigError(f"{fixed[0]} is fixed in the plan and varied by the axis {name}: remove one of them")
         if not values:
-            raise ConfigError(f"the axis {name} has no values: name one, or take the axis out")
+            raise ConfigError(f"the axis {name} has no values: name one, or remove the axis")
     if not plan.model and "model" not in plan.axes:
         what = "folder or name of an embedding model" if plan.is_embedding else "path of a GGUF file"
         raise ConfigError(f"the plan names no model: give the {what}")

@@ -28,9 +28,9 @@ def read_prompts(source: str | Path) -> tuple[str, ...]:
     is_jsonl = text.lstrip().startswith("{") or (isinstance(source, Path) and source.suffix == ".jsonl")
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
-        raise ConfigError(f"{name}: there is no prompt in it; one a line is needed")
+        raise ConfigError(f"{name}: no prompts; put one on each line")
     if len(lines) > MAX_PROMPTS:
-        raise ConfigError(f"{name}: holds {len(lines):,} prompts; up to {MAX_PROMPTS:,} are read: take a part of them")
+        raise ConfigError(f"{name}: has {len(lines):,} prompts; the limit is {MAX_PROMPTS:,}: use fewer")
     return tuple(_prompt(f"{name}, line {number:,}", line) if is_jsonl else line.strip() for number, line in lines)
 
 
@@ -41,7 +41,7 @@ def _text_of(path: Path) -> str:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from error
     if size > MAX_BYTES:
-        raise ConfigError(f"{path}: has {size:,} bytes; up to {MAX_BYTES:,} are read: take a part of it")
+        raise ConfigError(f"{path}: has {size:,} bytes; the limit is {MAX_BYTES:,}: use a part of it")
     return text
 
 
@@ -49,8 +49,8 @@ def _prompt(place: str, line: str) -> str:
     try:
         read = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{place}: is no JSON ({error})") from None
+        raise ConfigError(f"{place}: not JSON ({error})") from None
     found = [read[key] for key in _KEYS if key in read] if isinstance(read, dict) else []
     if not found or not isinstance(found[0], str) or not found[0].strip():
-        raise ConfigError(f'{place}: needs an object with a text in "prompt" or "text"')
+        raise ConfigError(f'{place}: must be an object with text in "prompt" or "text"')
     return found[0]

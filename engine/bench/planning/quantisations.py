@@ -6,7 +6,7 @@ from pathlib import Path
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.presets import with_timeout
 from engine.errors import ConfigError
-from engine.pool.placement import num_cores
+from engine.machine.cores import num_cores
 from engine.stats import FIRST_LOOK
 
 SEQUENCES = (1, 2, 4, 8)
@@ -21,7 +21,7 @@ def quantisations_plan(models: Sequence[str | Path], *, cores: int | None = None
     """
     files = tuple(dict.fromkeys(str(Path(model).expanduser().resolve()) for model in models))
     if len(files) < 2:
-        raise ConfigError("one file of a model gives nothing to compare: quantise it first, or name another file of it")
+        raise ConfigError("one file of a model cannot be compared: quantise it first, or name another file of it")
     axes = {"parallel": SEQUENCES, "model": files}
     plan = Plan(
         name="All quantisations",

@@ -58,7 +58,7 @@ def rounds_of(
     if num_cells * num_rounds > MAX_SAMPLES:
         raise ConfigError(
             f"{num_cells:,} configurations × {num_rounds:,} rounds are {num_cells * num_rounds:,} samples; "
-            f"up to {MAX_SAMPLES:,} are allowed: take fewer rounds or configurations"
+            f"up to {MAX_SAMPLES:,} are allowed: use fewer rounds or configurations"
         )
     generator = random.Random(seed)
     turns = [Turn(anchor, 0, True)]

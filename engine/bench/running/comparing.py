@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from engine.bench.analysis.divergence import Answers, answers, divergence
+from engine.bench.analysis.divergence import divergence
+from engine.bench.measurement.answers import Answers, answers
 from engine.bench.measurement.embedding import EmbeddingTarget
-from engine.bench.measurement.target import PoolTarget, Target
+from engine.bench.measurement.target import EngineTarget, Target
 from engine.bench.planning.embedding_cells import EXACT
 from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell
 from engine.bench.planning.prompts import sample_prompts
@@ -42,10 +43,10 @@ def compared_answers(measured: Measured, target_of: Find, timeout_s: float) -> I
         computation = _computation(cell)
         if computation not in known:
             target = target_of(cell)
-            if not isinstance(target, PoolTarget):
+            if not isinstance(target, EngineTarget):
                 continue
             try:
-                found = answers(target.pool, reference or prompts, timeout_s=timeout_s * NUM_COMPARED)
+                found = answers(target.engine, reference or prompts, timeout_s=timeout_s * NUM_COMPARED)
             except EngineError as error:
                 yield replace(record, reason=f"its answers could not be compared: {error}")
                 continue

@@ -125,7 +125,7 @@ class Halving:
     def says(self) -> str:
         """Current stage."""
         if self._final is None:
-            return f"Looking through settings with short samples, round {max(self._round, 0) + 1}"
+            return f"Searching settings with short samples, round {max(self._round, 0) + 1}"
         others = len(self._finalists) - 1
         return f"Final: llama.cpp's default against the best {others if others > 1 else 'other setting'}"
 

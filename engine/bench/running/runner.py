@@ -9,13 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.bench.measurement.other_programs import largest
 from engine.bench.measurement.target import Measured, Target
 from engine.bench.planning.plan import Plan, PlannedCell
 from engine.bench.planning.schedule import Turn, turns_of
 from engine.bench.running.progress import Progress, TurnTimes
 from engine.bench.running.strategies import Rounds, Strategy
 from engine.errors import EngineError, PoolClosed, WorkerDied
+from engine.machine.other_programs import largest
 from engine.runs import CellRecord, RunStatus
 from engine.samples import FLAGS, Samples, make_sample, no_samples
 

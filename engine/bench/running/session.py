@@ -10,9 +10,7 @@ from engine.bench.analysis.disturbance import PROGRAMS
 from engine.bench.analysis.embeddings import embedding_sentence
 from engine.bench.analysis.summary import summarise
 from engine.bench.analysis.time_breakdown import time_breakdown
-from engine.bench.analysis.tuning import Tuning
 from engine.bench.baselines.arms import open_target
-from engine.bench.measurement.machine import EMBEDDING_PACKAGES, fingerprint, fingerprint_hash, versions
 from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.guesses import expected_turns
@@ -20,8 +18,10 @@ from engine.bench.planning.plan import Cell, Objective, Plan, PlannedCell
 from engine.bench.running.comparing import compared_answers, compared_vectors
 from engine.bench.running.progress import Progress
 from engine.bench.running.runner import Runner, first_record
+from engine.bench.running.tuning import Tuning
 from engine.errors import ConfigError
-from engine.pool.job import new_id
+from engine.jobs import new_id
+from engine.machine.fingerprint import EMBEDDING_PACKAGES, fingerprint, fingerprint_hash, versions
 from engine.runs import CellRecord, RunRecord, RunStatus
 from engine.samples import Samples
 
@@ -63,7 +63,7 @@ class Session:
         self.plan, self._keeper = plan, keeper
         self._cells = planned_cells(plan)
         if all(cell.refusal for cell in self._cells):
-            raise ConfigError(f"nothing of this plan can be measured: {self._cells[0].refusal}")
+            raise ConfigError(f"no configuration of this plan can run: {self._cells[0].refusal}")
         self._targets = TargetPool(open_target, measures_cold=plan.measures_cold)
         generating = [cell for cell in self._cells if isinstance(cell, Cell)]
         self._tuning = Tuning(plan, generating) if plan.question == "settings" else None

@@ -109,8 +109,8 @@ class Rounds:
             return ""
         changes = ", ".join(map(change, self._changes))
         return (
-            f"The machine itself changed its speed while this was measured: the control configuration by {changes}, "
-            f"{MOST_REPEATS + 1} times in a row. Comparisons within rounds stay sound; a single figure depends on when."
+            f"The machine's speed changed during the run: the control by {changes}, {MOST_REPEATS + 1} times in a row. "
+            "Comparisons within rounds remain valid; single figures depend on when they were measured."
         )
 
 

@@ -4,7 +4,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from engine.bench.analysis.capacity import Capacity
-from engine.bench.analysis.time_breakdown import PARTS, Part, TimeBreakdown
+from engine.bench.analysis.time_breakdown import Part, TimeBreakdown
+from engine.bench.measurement.token_parts import PARTS
 from engine.bench.planning.plan import Objective
 from engine.units import counted, percent, quantity, scale_of
 from pages.parts.benchmark.chart_pen import (
@@ -24,9 +25,9 @@ from pages.parts.benchmark.chart_pen import (
 def users(found: Capacity, wanted: Objective) -> go.Figure:
     """Draw time to first token (top) and speed (bottom) by number of users: objective dashed, capacity dotted."""
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08)
-    served = f"{'At least ' * found.is_at_least}{counted(found.users, 'user')} served as wanted"
+    served = f"{'At least ' * found.is_at_least}{counted(found.users, 'user')} served within the objective"
     style(figure, served, height=HEIGHT + 80)
-    rows = ((1, "ttft_s", wanted.ttft_s, "first token"), (2, "per_s", wanted.per_s, "each"))
+    rows = ((1, "ttft_s", wanted.ttft_s, "first token"), (2, "per_s", wanted.per_s, "per user"))
     places = [point.users for point in found.points]
     for row, name, limit, label in rows:
         intervals = [getattr(point, name) for point in found.points]
@@ -45,7 +46,7 @@ def users(found: Capacity, wanted: Objective) -> go.Figure:
         figure.add_vline(x=found.users, line={"color": GREY, "dash": "dot", "width": 1.2})
     is_doubling = len(places) > 2 and places[-1] / places[0] >= 8
     figure.update_xaxes(type="log" if is_doubling else "linear", tickvals=places, ticktext=[f"{x:,}" for x in places])
-    figure.update_xaxes(title="users at once", row=2, col=1)
+    figure.update_xaxes(title="concurrent users", row=2, col=1)
     return figure
 
 
@@ -54,10 +55,10 @@ def time_breakdown(found: TimeBreakdown) -> go.Figure:
     slowest = max(found.bars, key=lambda bar: bar.seconds_per_token)
     fastest = min(found.bars, key=lambda bar: bar.seconds_per_token)
     scale = scale_of("s", slowest.seconds_per_token)
-    title = f"{fastest.label}: {quantity(fastest.seconds_per_token, 's')} a token"
+    title = f"{fastest.label}: {quantity(fastest.seconds_per_token, 's')} per token"
     if slowest is not fastest:
         title += f"; {slowest.label}: {quantity(slowest.seconds_per_token, 's')}"
-    figure = blank(title, f"time of a generated token, {scale.unit}", height=min(HEIGHT, 120 + 44 * len(found.bars)))
+    figure = blank(title, f"time per generated token, {scale.unit}", height=min(HEIGHT, 120 + 44 * len(found.bars)))
     labels = [Pen.text(bar.label) for bar in found.bars]
     for (part, words), colour in zip(PARTS.items(), ramp(len(PARTS), FAINTEST_AREA), strict=True):
         steps = [next(one for one in bar.parts if one.name == part) for bar in found.bars]

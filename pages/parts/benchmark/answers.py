@@ -125,8 +125,8 @@ def _agreement(cell: CellSummary) -> list[Figure]:
     if math.isnan(worst_cosine(cell)):
         return []
     order = cell.facts.get("rank_correlation", math.nan)
-    told = "Least cosine between a vector and that of float32, over the sentences that ship; 1 is the same direction"
-    return [Figure("Worst cosine", cosine(worst_cosine(cell)), f"order of pairs {cosine(order)}", told)]
+    told = "Lowest cosine between a vector and its float32 reference, over the bundled sentences; 1: same direction"
+    return [Figure("Worst cosine", cosine(worst_cosine(cell)), f"rank correlation {cosine(order)}", told)]
 
 
 def _of_users(run: RunRecord, summary: Summary) -> Answer:
@@ -141,7 +141,7 @@ def _of_users(run: RunRecord, summary: Summary) -> Answer:
 def _at_capacity(found: Capacity) -> list[Figure]:
     """Return the number of users served, and the metrics at the largest measured number that is served."""
     users = f"{'≥ ' * found.is_at_least}{found.users:,}"
-    figures = [Figure("Users served", users, "", "The most for whom enough requests are as wanted")]
+    figures = [Figure("Users served", users, "", "Most users for whom enough requests meet the objective")]
     served = [point for point in found.points if point.users <= found.users]
     if served:
         last = served[-1]

@@ -12,8 +12,8 @@ from engine.bench.planning.layout import parse_layout
 from engine.bench.planning.plan import Question
 from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
+from engine.machine.cores import num_cores
 from engine.models import embedded_model
-from engine.pool.placement import num_cores
 from pages.parts.benchmark.layout_grid import layout_grid, names
 from pages.parts.labels import told_of
 from pages.parts.plain import plain
@@ -78,14 +78,18 @@ def _row(axis: Axis) -> None:
     resolved = [_resolved(axis, value) for value in values]
     if not _choices(axis) and resolved != _texts(axis.name):
         shown = resolved[:MOST_SHOWN] + ["…"] * (len(resolved) > MOST_SHOWN)
-        st.caption(plain(f"Here: {', '.join(shown)}" + (f" ({len(resolved):,})" if len(resolved) > MOST_SHOWN else "")))
+        st.caption(
+            plain(
+                f"On this machine: {', '.join(shown)}" + (f" ({len(resolved):,})" if len(resolved) > MOST_SHOWN else "")
+            )
+        )
 
 
 def _values(axis: Axis) -> tuple[Any, ...]:
     typed = st.session_state.get(_key(axis.name))
     if isinstance(typed, list):
         if not typed:
-            raise Unreadable(f"{axis.label}: nothing is chosen; choose at least one, or take the axis out")
+            raise Unreadable(f"{axis.label}: no value is selected; select at least one, or remove the axis")
         return tuple(_choices(axis)[shown] for shown in typed)
     try:
         return values_of(axis, typed or "")

@@ -48,7 +48,7 @@ def lines(run: RunRecord, summary: Summary, axis: str, axis_label: str, metric: 
     drawn = series.by_axis(summary, axis, metric)
     best = series.best_of(series.measured(summary, metric), metric)
     value = quantity(best.metrics[metric].value, METRICS_BY_NAME[metric].unit)
-    figure = blank(f"{value} at most: {best.label}", axis_label)
+    figure = blank(f"Best: {value} with {best.label}", axis_label)
     pen = Pen(figure, run, metric, [point.cell for line in drawn for point in line.points])
     for line, (colour, symbol) in zip(drawn, strokes(len(drawn)), strict=True):
         pen.dots(line.points, colour)
@@ -61,7 +61,7 @@ def lines(run: RunRecord, summary: Summary, axis: str, axis_label: str, metric: 
 
 def scaling(run: RunRecord, found: series.Scaling, metric: str, num_cores: int) -> go.Figure:
     """Draw speed by the threads of one instance, with the ideal line and the number of cores of the machine."""
-    figure = blank(found.finding, "threads of one instance")
+    figure = blank(found.finding, "threads per instance")
     pen = Pen(figure, run, metric, [point.cell for line in found.lines for point in line.points])
     dashed = {"color": GREY, "dash": "dash", "width": 1.2}
     for number, (line, ideal) in enumerate(zip(found.lines, found.ideal, strict=True)):
@@ -82,7 +82,7 @@ def scaling(run: RunRecord, found: series.Scaling, metric: str, num_cores: int) 
 
 def layouts(grid: series.Grid, metric: str) -> go.Figure:
     """Draw a heat map with instances down and threads across, the best value of each layout in its field."""
-    figure = blank(grid.finding, "threads of each instance")
+    figure = blank(grid.finding, "threads per instance")
     values = [[cell.metrics[metric].value if cell else math.nan for cell in row] for row in grid.cells]
     scale = scale_of(METRICS_BY_NAME[metric].unit, float(np.nanmax(values)))
     figure.add_heatmap(
@@ -99,7 +99,7 @@ def layouts(grid: series.Grid, metric: str) -> go.Figure:
         reversescale=METRICS_BY_NAME[metric].is_more_better is False,
     )
     figure.update_yaxes(title="instances", autorange="reversed", type="category", showgrid=False)
-    figure.update_xaxes(title=f"threads of each instance · fields in {scale.unit}", type="category")
+    figure.update_xaxes(title=f"threads per instance · cells in {scale.unit}", type="category")
     return figure
 
 
@@ -112,7 +112,7 @@ def trade_off(run: RunRecord, summary: Summary, axis: str, x_metric: str, metric
     value = quantity(best.metrics[metric].value, METRICS_BY_NAME[metric].unit)
     cost = quantity(best.metrics[x_metric].value, x_unit)
     label = METRICS_BY_NAME[x_metric].label
-    figure = blank(f"{value} comes with {cost} of {label}", f"{label}, {scale.unit}")
+    figure = blank(f"{value} at {cost} {label}", f"{label}, {scale.unit}")
     pen = Pen(figure, run, metric, cells)
     for line, (colour, symbol) in zip(drawn, strokes(len(drawn)), strict=True):
         marks = [str(point.cell.settings.get(axis, "")) for point in line.points]
@@ -130,9 +130,9 @@ def memory(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
     cells = [cell for cell in series.measured(summary, metric) if _memory(cell) > 0]
     best, least = series.best_of(cells, metric), series.least_memory(cells, metric)
     scale = scale_of("B", max(map(_memory, cells)))
-    title = f"{best.label}: the best, with {quantity(_memory(best), 'B')}"
+    title = f"{best.label}: the best, at {quantity(_memory(best), 'B')}"
     if least is not best:
-        title = f"{least.label}: within 5 % of the best, with {quantity(_memory(least), 'B')}"
+        title = f"{least.label}: within 5 % of the best, at {quantity(_memory(least), 'B')}"
     figure = blank(title, f"memory of all workers (PSS), {scale.unit}")
     points = [Point(_memory(cell) * scale.factor, cell.metrics[metric], cell) for cell in cells]
     marks = [cell.label if cell is best or cell is least else "" for cell in cells]
@@ -166,7 +166,7 @@ def strip(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
     """
     found = series.strip(run.samples, metric)
     found = found.at(downsampling.extremes(found.elapsed_min, found.ratio, 2 * found.flag + found.is_counted))
-    figure = blank(found.finding, "minutes of measuring", height=STRIP_HEIGHT)
+    figure = blank(found.finding, "measuring time, min", height=STRIP_HEIGHT)
     labels = {cell.number: Pen.text(cell.label) + "<br>" for cell in summary.cells}
     is_labelled = len(found.cell) <= MOST_DOTS
     for number, flag in enumerate(FLAGS):

@@ -28,8 +28,8 @@ def speed_and_agreement(run: RunRecord, summary: Summary, metric: str) -> go.Fig
     cells = [cell for cell in series.measured(summary, metric) if math.isfinite(worst_cosine(cell))]
     best = series.best_of(cells, metric)
     value = quantity(best.metrics[metric].value, METRICS_BY_NAME[metric].unit)
-    title = f"{value} at a worst cosine of {cosine(worst_cosine(best))}: {best.label or 'this setting'}"
-    figure = blank(title, "worst cosine to float32, 1 is the same")
+    title = f"{value} at a worst cosine of {cosine(worst_cosine(best))}: {best.label or 'this configuration'}"
+    figure = blank(title, "worst cosine to float32 (1: identical)")
     pen = Pen(figure, run, metric, cells)
     points = [Point(worst_cosine(cell), cell.metrics[metric], cell) for cell in cells]
     pen.line(points, ACCENT, marks=_marks(cells, metric), is_joined=False)
@@ -53,7 +53,7 @@ def _marks(cells: Sequence[CellSummary], metric: str) -> list[str]:
 def notes() -> None:
     """Draw the embedding rates from the notes as a table."""
     st.subheader("From the notes", anchor=False)
-    st.caption("Sentences embedded a second elsewhere. How long they were is not told, so they only show the order.")
+    st.caption("Sentences per second on other machines. Their length is unknown: compare orders of magnitude only.")
     rows = [_row(timing) for timing in embedding_timings()]
     st.dataframe(rows, hide_index=True, key="run_embedding_notes", alt="Embedding rates of the notes")
 
@@ -64,7 +64,7 @@ def _row(timing: EmbeddingTiming) -> dict[str, str]:
     return {
         "machine": timing.machine,
         "model": timing.model,
-        "by": timing.engine,
+        "engine": timing.engine,
         "processes": processes,
         "cores each": cores,
         "sentences/s": f"{timing.sentences_per_s:.2f}",

@@ -4,12 +4,12 @@ import math
 
 import streamlit as st
 
-from engine.bench.analysis.limits import Limits
 from engine.bench.analysis.roofline import Roofline, shares
 from engine.bench.analysis.summary import CellSummary
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Cell, Plan, Workload
 from engine.errors import EngineError
+from engine.machine.limits import Limits
 from engine.models import read_model
 from engine.runs import RunRecord
 from engine.units import counted, digits
@@ -19,12 +19,12 @@ from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.units import size
 
-SHAPE, SHAPE_TOLD = "llama-1.1b-32k", "Measure a 1.1 B shape (668 MB, no download)"
+SHAPE, SHAPE_TOLD = "llama-1.1b-32k", "Measure a synthetic 1.1 B model (668 MB, no download)"
 
 
 def show(bench: Workbench, run: RunRecord, cell: CellSummary | None) -> None:
     """Draw the limits and the share that a configuration reaches, or a button that measures unknown limits."""
-    st.subheader("What limits it", anchor=False)
+    st.subheader("Hardware limits", anchor=False)
     try:
         limits = bench.bench.limits()
         share = _share(run, cell, limits) if limits is not None and cell is not None and run.plan else None
@@ -32,7 +32,7 @@ def show(bench: Workbench, run: RunRecord, cell: CellSummary | None) -> None:
         notice(error)
         return
     if limits is None:
-        st.caption("How fast this machine reads memory and multiplies is not known yet.")
+        st.caption("The memory bandwidth and compute speed of this machine are not measured yet.")
         task_button.button(
             bench, "Measure this machine · a few seconds", "straighten", "limits_measure", bench.bench.measure_limits
         )
@@ -49,15 +49,15 @@ def _told(bench: Workbench, run: RunRecord, share: Roofline) -> None:
     if share.fits_in_cache:
         task_button.button(
             bench, SHAPE_TOLD, "straighten", "limits_shape", lambda: bench.bench.start_shape(SHAPE, run.id),
-            "Writes a model of random weights of that size and asks the same of it",
+            "Writes a model of that size with random weights and runs the same workload on it",
         )  # fmt: skip
     elif math.isnan(share.prefill):
         plan = Plan.from_dict(run.plan)
         num_prompt = Workload.from_dict(plan.workload).num_prompt
         task_button.button(
-            bench, "Measure the best prefill · about a minute", "straighten", "limits_prefill",
+            bench, "Measure the prefill limit · about a minute", "straighten", "limits_prefill",
             lambda: bench.bench.measure_limits(plan.model, num_prompt),
-            "Times single layers of random weights of this model's shape; no configuration can be faster",
+            "Times single layers of this model's shape with random weights; no configuration can be faster",
         )  # fmt: skip
 
 
@@ -79,4 +79,4 @@ def machine_limits(limits: Limits) -> str:
     """Return the limits of a machine in one line."""
     reads = [f"{digits(rate / 1e9)} GB/s with {counted(num, 'thread')}" for num, rate in limits.bandwidth]
     cache = f" · last-level cache {size(limits.cache_bytes)}" if limits.cache_bytes else ""
-    return f"This machine reads {', '.join(reads)} · multiplies {digits(limits.flops / 1e9)} GFLOP/s{cache}"
+    return f"Memory bandwidth {', '.join(reads)} · compute {digits(limits.flops / 1e9)} GFLOP/s{cache}"

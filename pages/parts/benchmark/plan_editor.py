@@ -13,8 +13,8 @@ from engine.bench.planning.plan_names import name_of
 from engine.bench.planning.presets import preset
 from engine.bench.planning.product import unvaried
 from engine.embedding.models import EMBEDDED_NAME
+from engine.machine.cores import num_cores
 from engine.models import ModelFile, embedded_model, list_models
-from engine.pool.placement import num_cores
 from engine.workbench import Workbench
 from pages.parts.benchmark import axis_rows, plan_preview, plan_shelf, task_button, workload_editor
 from pages.parts.benchmark.workload_editor import PREFIX, number
@@ -32,9 +32,9 @@ GOAL_LABELS = {
 }  # fmt: skip
 PURPOSE: dict[Question, str] = {
     "speed": "Measures every combination of the values below, in shuffled rounds.",
-    "settings": "Tries settings against llama.cpp's defaults and keeps the better half, until the time is used up.",
-    "python": "Runs the same model through each way of calling llama.cpp, and shows where the time goes.",
-    "users": "Raises the number of users until the first token or the speed of each is no longer good enough.",
+    "settings": "Tries settings against llama.cpp's defaults, keeping the better half, until the time is up.",
+    "python": "Runs the same model through each runtime and shows where the time goes.",
+    "users": "Adds users until time to first token or speed per user misses the objective.",
     "embedding": "Embeds texts in every combination of the values below, and compares the vectors with float32.",
 }
 
@@ -141,7 +141,7 @@ def _model(bench: Workbench) -> None:
     st.selectbox(
         "Model", [path for path in paths if path], key=PREFIX + "model", persist_state="session",
         format_func=lambda path: _file_name(path, found.get(path)),
-        accept_new_options=True, help="A file found here, or the path of any GGUF file",
+        accept_new_options=True, help="A model file found on this machine, or the path of any GGUF file",
     )  # fmt: skip
 
 
@@ -150,7 +150,7 @@ def _embedding_model() -> None:
         st.selectbox(
             "Embedding model", list(dict.fromkeys([st.session_state[PREFIX + "model"], EMBEDDED_NAME])),
             key=PREFIX + "model", persist_state="session", accept_new_options=True,
-            help="The folder of a sentence-transformers model, a GGUF file, or the name of one that is here",
+            help="A sentence-transformers folder, a GGUF file, or the name of an installed model",
         )  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def _arms(bench: Workbench) -> None:
     """Draw the buttons that build the ways of calling that are missing on this machine."""
     for arm, missing in missing_arms().items():
         if missing.can_be_built:
-            st.caption(f"{arm} is not installed, so it is left out.")
+            st.caption(f"{arm} is not installed and is left out.")
             task_button.button(bench, missing.remedy, "build", f"plan_build_{arm}", bench.bench.build_llama_bench)
         else:
             st.caption(f"{arm} is left out: {plain(missing.remedy)}")
@@ -175,10 +175,10 @@ def _goal() -> None:
         on_change=_aim, help="Least memory: among the settings with at least 95 % of the best total speed",
     )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        number("budget_min", "Time, min", 0.5, 1440.0, 1.0, "The search ends when this is used up")
+        number("budget_min", "Time, min", 0.5, 1440.0, 1.0, "The search ends after this time")
         st.toggle(
-            "May change the answers", key=PREFIX + "may_change_answers", persist_state="session", on_change=_aim,
-            help="Also tries settings after which the model may answer differently, and says by how much",
+            "Allow different answers", key=PREFIX + "may_change_answers", persist_state="session", on_change=_aim,
+            help="Also tries settings that may change the model's answers, and reports by how much",
         )  # fmt: skip
 
 
@@ -197,11 +197,11 @@ def _aim() -> None:
 
 
 def _objective() -> None:
-    st.caption("Good enough for a user")
+    st.caption("Objective")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        number("ttft_s", "First token within, s", 0.001, 3600.0, 0.5, "Longest wait that users accept")
+        number("ttft_s", "First token within, s", 0.001, 3600.0, 0.5, "Longest acceptable wait")
         number("per_s", "At least, tok/s", 0.01, 100_000.0, 1.0, "Speed of each stream after its first token")
-        number("share", "For, % of requests", 50, 100, 1, "How many requests must meet both")
+        number("share", "For, % of requests", 50, 100, 1, "Share of requests that must meet both")
 
 
 def _fixed(question: Question) -> None:
@@ -213,14 +213,14 @@ def _fixed(question: Question) -> None:
     if processes:
         told.insert(0, f"{processes} × {fixed.get('threads', 'auto')}")
     if told:
-        st.caption(plain(f"Fixed by this plan: {', '.join(told)}. Add the axis to change one."))
+        st.caption(plain(f"Fixed by this plan: {', '.join(told)}. Add an axis to change its value."))
 
 
 def _more(question: Question) -> None:
     kept, given = (st.session_state[which][question] for which in (KEPT, GIVEN))
     with st.expander("More", key=PREFIX + "more"):
         st.text_input(
-            "Name", key=PREFIX + "name", placeholder=name_of(kept, given), help="Found again under this name",
+            "Name", key=PREFIX + "name", placeholder=name_of(kept, given), help="Name of the run in the history",
             persist_state="session",
         )  # fmt: skip
         workload_editor.which(question)
@@ -230,16 +230,16 @@ def _more(question: Question) -> None:
             number("seed", "Seed", 0, 1 << 31, 1, "Sets the order of configurations and their prompts")
             number(
                 "timeout_s",
-                "Longest sample, s",
+                "Sample timeout, s",
                 1.0,
                 86_400.0,
                 10.0,
                 "A longer sample fails its configuration",
             )
             if "rate_per_s" in st.session_state[axis_rows.SHOWN]:
-                number("duration_s", "Requests arrive for, s", 0.1, 3600.0, 1.0, "Seconds of arrivals in a sample")
+                number("duration_s", "Arrival window, s", 0.1, 3600.0, 1.0, "How long requests arrive in a sample")
             if question == "embedding":
-                number("spread", "Spread of lengths", 0.0, 2.0, 0.1, "Of the logarithm of the length; 0: all alike")
+                number("spread", "Spread of lengths", 0.0, 2.0, 0.1, "Sigma of the log-normal length; 0: all equal")
         if question != "embedding":
             _also()
 
@@ -248,9 +248,9 @@ def _also() -> None:
     """Draw the switches for what is measured or compared besides speed."""
     st.toggle(
         "Measure loading from disk", key=PREFIX + "measures_cold", persist_state="session",
-        help="Loads every configuration once with its file out of the page cache",
+        help="Loads each configuration once with its file evicted from the page cache",
     )  # fmt: skip
     st.toggle(
         "Compare the answers", key=PREFIX + "compares_answers", persist_state="session",
-        help="Also asks fixed prompts and says how far the answers differ from those of the first configuration",
+        help="Also runs fixed prompts and reports how far the answers differ from the first configuration's",
     )  # fmt: skip

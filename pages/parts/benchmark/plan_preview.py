@@ -17,7 +17,7 @@ from pages.parts.labels import calm_sign
 from pages.parts.plain import plain
 
 QUIETNESS_S = 3.0
-MARKED = "A value below cannot be read: it says there what is allowed."
+MARKED = "A value below is not valid; its row says what is allowed."
 
 
 def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
@@ -38,7 +38,7 @@ def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
         on_click=run_state.start, args=(bench, read),
     )  # fmt: skip
     if running is not None:
-        st.caption("Another benchmark is running; this one can start when it has ended.")
+        st.caption("Another benchmark is running; this one can start when it ends.")
     st.caption(plain(preview.sentence))
     _offers(preview)
     _quietness(bench)
@@ -66,7 +66,7 @@ def _quietness(bench: Workbench) -> None:
     """Show whether the machine is quiet now, so that disturbances are known before the run."""
     now = bench.bench.quietness()
     if bench.bench.running is None:
-        said = plain(now.sentence) if now else "Looking whether the machine is quiet…"
+        said = plain(now.sentence) if now else "Checking whether the machine is quiet…"
         st.caption(f"{calm_sign(None if now is None else now.is_quiet)} {said}")
 
 
@@ -74,15 +74,15 @@ def _figures(plan: Plan, preview: Preview) -> None:
     num_able = len(preview.cells) - len(preview.refused)
     memory = max((preview.memory_by_cell.get(cell.number, 0) for cell in preview.cells if not cell.refusal), default=0)
     with st.grid(4, min_column_width=90, gap="small"):
-        st.metric("Time", f"≈ {duration(preview.seconds)}", help="A guess that is refined while the run goes on")
+        st.metric("Time", f"≈ {duration(preview.seconds)}", help="An estimate, refined during the run")
         st.metric(
             "Samples", f"{preview.num_samples:,}",
-            help=f"{counted(num_able, 'configuration')} × {counted(plan.rounds, 'round')}, and the repeated control",
+            help=f"{counted(num_able, 'configuration')} × {counted(plan.rounds, 'round')}, plus the repeated control",
         )  # fmt: skip
-        st.metric("Memory", quantity(memory, "B") if memory else "–", help="What the largest configuration takes")
+        st.metric("Memory", quantity(memory, "B") if memory else "–", help="Needed by the largest configuration")
         st.metric(
-            "Detects from", _least(preview.smallest_ratio),
-            help="The smallest difference that four of five such runs would detect, at the noise usual here",
+            "Min. difference", _least(preview.smallest_ratio),
+            help="The smallest difference that four in five such runs would detect at this machine's usual noise",
         )  # fmt: skip
 
 
@@ -95,8 +95,8 @@ def cells(preview: Preview) -> None:
     has_remarks = any(cell.refusal or cell.notes for cell in preview.cells)
     rows = [_row(cell, preview, has_remarks) for cell in preview.cells]
     config = {
-        "memory": st.column_config.TextColumn(help="Weights, caches, buffers and processes, as estimated"),
-        "time": st.column_config.TextColumn(help="Loading and all rounds, as guessed"),
+        "memory": st.column_config.TextColumn(help="Estimate: weights, caches, buffers and processes"),
+        "time": st.column_config.TextColumn(help="Estimate: loading and all rounds"),
         "remark": st.column_config.TextColumn(width="large"),
     }
     st.dataframe(rows, hide_index=True, column_config=config, alt="Configurations of the plan")

@@ -26,13 +26,13 @@ def show(bench: Workbench, read: Read, fill: Fill) -> None:
             notice(error)
             kept = {}
         if not kept:
-            st.caption("None was kept yet. Give this one a name under More, then keep it.")
+            st.caption("No saved plans yet. Name this plan under More, then save it.")
         for name, values in kept.items():
             _line(bench, name, values, fill)
         _this_one(bench, read)
-        st.file_uploader("Open a plan from a file", "json", key=FILE, max_upload_size=4)
+        st.file_uploader("Plan file", "json", key=FILE, max_upload_size=4)
         st.button(
-            "Open the file",
+            "Open file",
             key="shelf_read",
             disabled=st.session_state.get(FILE) is None,
             on_click=_open_file,
@@ -59,11 +59,11 @@ def _this_one(bench: Workbench, read: Read) -> None:
         return
     with st.container(horizontal=True, gap="small"):
         st.button(
-            "Keep this plan", icon=":material/bookmark_add:", key="shelf_keep", disabled=not plan.name,
+            "Save this plan", icon=":material/bookmark_add:", key="shelf_keep", disabled=not plan.name,
             on_click=run_state.act, args=(lambda: bench.bench.save_plan(plan.name, plan),),
         )  # fmt: skip
         st.download_button(
-            "As a file", plan_to_json(plan), f"{plan.name or plan.question}.plan.json",
+            "Download", plan_to_json(plan), f"{plan.name or plan.question}.plan.json",
             "application/json", key="shelf_write", icon=":material/download:", on_click="ignore",
         )  # fmt: skip
 

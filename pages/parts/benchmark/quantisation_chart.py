@@ -28,11 +28,11 @@ def quantisations(found: Quantisations) -> go.Figure:
         x=[_size(file) * scale.factor for file in measured], y=[file.kl_mean for file in measured],
         mode="markers+text", marker={"color": ACCENT, "size": 9}, showlegend=False, cliponaxis=False,
         text=[_name(file) for file in measured], textposition="top center", hoverinfo="text",
-        hovertext=[f"{Pen.text(file.label)}<br>KL {digits(file.kl_mean)} nats a token" for file in measured],
+        hovertext=[f"{Pen.text(file.label)}<br>KL {digits(file.kl_mean)} nats per token" for file in measured],
         row=2, col=1,
     )  # fmt: skip
-    figure.update_yaxes(title="KL, nats a token", rangemode="tozero", row=2, col=1)
-    figure.update_xaxes(title=f"size of the file, {scale.unit}", row=2, col=1)
+    figure.update_yaxes(title="KL, nats per token", rangemode="tozero", row=2, col=1)
+    figure.update_xaxes(title=f"file size, {scale.unit}", row=2, col=1)
     legend_below(figure)
     return figure
 

@@ -19,10 +19,10 @@ from pages.parts.plain import plain
 NAME = "run_name_"
 NAME_CHARACTERS = 200
 DOWNLOADS = {
-    "run": ("Everything", "run.zip", "application/zip"),
+    "run": ("Complete run, ZIP", "run.zip", "application/zip"),
     "csv": ("Samples, CSV", "csv", "text/csv"),
     "llama-bench": ("llama-bench, JSONL", "jsonl", "application/jsonl"),
-    "sidecar": ("What those rows leave out, JSON", "json", "application/json"),
+    "sidecar": ("Rest of the run, JSON", "json", "application/json"),
 }
 OF_ANY_RUN = ("run", "csv")
 """The DOWNLOADS that embedding runs offer too."""
@@ -37,7 +37,7 @@ def show(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Advi
         _next(bench, run, summary, advice, is_free)
         if run.plan:
             st.button(
-                "Change the plan", icon=":material/tune:", key="run_edit", on_click=run_state.act,
+                "Edit plan", icon=":material/tune:", key="run_edit", on_click=run_state.act,
                 args=(lambda: _edit(run, edit),),
             )  # fmt: skip
             st.button(
@@ -64,11 +64,11 @@ def of_cell(bench: Workbench, run: RunRecord, cell: CellSummary) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(plain(cell.label), width="content")
         if run.origin == "measured":
-            _use(bench, run, cell.number, "Use this one")
+            _use(bench, run, cell.number, "Use this configuration")
         st.download_button(
             "Profile, JSON", lambda: bench.bench.profile(run.id, cell.number), f"profile-{run.id}-{cell.number}.json",
             "application/json", key="run_profile", icon=":material/download:", type="tertiary", on_click="ignore",
-            help="These settings as a file that Pool.from_profile takes",
+            help="These settings as a file for Pool.from_profile",
         )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def _next(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Adv
     if run.status in ("stopped", "interrupted"):
         st.button(
             "Continue", type="primary", icon=":material/play_arrow:", key="run_resume", disabled=not is_free,
-            on_click=run_state.act, args=(lambda: bench.bench.resume(run.id),), help="What was measured stays",
+            on_click=run_state.act, args=(lambda: bench.bench.resume(run.id),), help="Keeps the samples so far",
         )  # fmt: skip
     elif advice.more_rounds and summary.disturbance.is_mostly:
         _when_quiet(bench, run)
@@ -106,7 +106,7 @@ def _when_quiet(bench: Workbench, run: RunRecord) -> None:
     task_button.button(
         bench, "Run again when the machine is quiet", "notifications_paused", "run_when_quiet",
         lambda: bench.bench.start_when_quiet(Plan.from_dict(run.plan)),
-        "Waits until other programs leave the processors alone, then measures the same plan as a new run",
+        "Waits until other programs leave the cores idle, then measures the same plan as a new run",
         is_primary=True,
     )  # fmt: skip
 
@@ -115,14 +115,14 @@ def _embed_with(run: RunRecord, number: int) -> None:
     """Draw a link to the Embeddings page with the model and the backend of a configuration."""
     settings = next(cell.settings for cell in run.cells if cell.number == number)
     asked = {name: str(settings[name]) for name in ("model", "backend") if name in settings}
-    st.page_link("embeddings.py", label="Embed with these", icon=":material/check:", query_params=asked)
+    st.page_link("embeddings.py", label="Embed with these settings", icon=":material/check:", query_params=asked)
 
 
 def _use(bench: Workbench, run: RunRecord, cell: int, label: str, *, is_primary: bool = False) -> None:
     st.button(
         label, type="primary" if is_primary else "secondary", icon=":material/check:", key=f"run_use_{is_primary}",
         on_click=run_state.act, args=(lambda: bench.bench.use(run.id, cell),),
-        help="Keeps them as a profile of this model, and loads it with them",
+        help="Saves these settings as this model's profile and reloads it with them",
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from engine.bench.analysis.summary import Summary
 from engine.bench.analysis.time_breakdown import time_breakdown
 from engine.bench.planning.axes import AXES_BY_NAME
 from engine.errors import ConfigError
-from engine.pool.placement import num_cores
+from engine.machine.cores import num_cores
 from engine.runs import RunRecord
 from pages.parts import address
 from pages.parts.benchmark import answer_charts, answers, charts, embedding_view, quantisation_chart

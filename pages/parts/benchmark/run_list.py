@@ -44,7 +44,7 @@ def interrupted(bench: Workbench, run: RunRecord | None) -> None:
                 told = f"{name} was interrupted after {counted(one.num_samples, 'sample')} and can be continued."
                 st.caption(told, width="content")
                 st.button(
-                    "Open it", key=f"run_interrupted_{one.id}", type="tertiary", on_click=run_state.show_run,
+                    "Open", key=f"run_interrupted_{one.id}", type="tertiary", on_click=run_state.show_run,
                     args=(one.id,),
                 )  # fmt: skip
 
@@ -74,10 +74,10 @@ def _label(one: RunSummary) -> str:
 
 def _import(bench: Workbench) -> None:
     with st.popover("Import", icon=":material/upload:", key="run_import", type="tertiary"):
-        st.caption("A run made elsewhere, results of llama-bench, or a timing log.")
+        st.caption("A run from another workbench, llama-bench results, or a timing log.")
         st.file_uploader("File", KINDS, key=FILE, label_visibility="collapsed")
         st.button(
-            "Take it in", key="run_take_in", disabled=st.session_state.get(FILE) is None, on_click=_take_in,
+            "Import", key="run_take_in", disabled=st.session_state.get(FILE) is None, on_click=_take_in,
             args=(bench,),
         )  # fmt: skip
 

@@ -129,7 +129,7 @@ def _found(bench: Workbench, run_id: str) -> RunRecord | None:
     try:
         run = bench.bench.run(run_id)
         if run is None:
-            raise ConfigError("The address names a run that is not here: it was deleted, or never kept. Plan it again.")
+            raise ConfigError("The URL names a run that does not exist: it was deleted or never saved. Plan it again.")
     except EngineError as error:
         st.session_state[ERROR] = error.bare()
         return None

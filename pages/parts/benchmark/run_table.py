@@ -26,20 +26,20 @@ GROUPS = {
 }  # fmt: skip
 FACTS = {
     "Loading": {
-        "load_cold_s": ("load, from disk", "s"),
-        "load_warm_s": ("load, file in memory", "s"),
-        "resident_share": ("in memory before the cold load", ""),
+        "load_cold_s": ("cold load", "s"),
+        "load_warm_s": ("warm load", "s"),
+        "resident_share": ("in page cache before cold load", ""),
         "interpreter_s": ("interpreter and imports", "s"),
         "first_token_s": ("first token", "s"),
-        "one_text_s": ("one text alone", "s"),
-        "cut_share": ("texts cut", ""),
+        "one_text_s": ("single text", "s"),
+        "cut_share": ("texts truncated", ""),
         "rest_s": ("rest of the process", "s"),
     },
     "Answers": {
         "kl_mean": ("KL, mean", "nats"),
-        "kl_max": ("KL, largest", "nats"),
+        "kl_max": ("KL, max", "nats"),
         "num_different": ("different", "answers"),
-        "first_difference": ("the same for", "tokens"),
+        "first_difference": ("identical for", "tokens"),
     },
     "Agreement": {
         "worst_cosine": ("worst", "cosine"),
@@ -74,7 +74,7 @@ def show(summary: Summary, run_id: str) -> int | None:
         if (
             tried
             and num_untried
-            and not st.toggle(f"Show {counted(num_untried, 'configuration')} not measured", key=UNTRIED)
+            and not st.toggle(f"Show {counted(num_untried, 'unmeasured configuration')}", key=UNTRIED)
         ):
             summary = replace(summary, cells=tuple(tried))
     table = frame(summary, group)
@@ -112,7 +112,7 @@ def verdict_of(cell: CellSummary, summary: Summary) -> str:
     if cell.status in ("failed", "refused"):
         return cell.status
     if cell.verdict is None:
-        return "compared with" if cell.number == summary.baseline else ""
+        return "baseline" if cell.number == summary.baseline else ""
     return verdict_columns.words(cell.verdict, METRICS_BY_NAME[summary.main_metric])
 
 

@@ -71,7 +71,7 @@ def _origin(run: RunRecord, summary: Summary) -> str:
         _model(run.plan.get("model", "")),
         moment(run.created_at),
         "" if run.origin == "measured" else f"from {run.origin}",
-        counted(len(run.samples), "sample") + (f", {num_disturbed:,} of them disturbed" if num_disturbed else ""),
+        counted(len(run.samples), "sample") + (f", {num_disturbed:,} disturbed" if num_disturbed else ""),
         ENDED[run.status],
     ]
     return " · ".join(plain(fact) for fact in facts if fact)
@@ -98,7 +98,7 @@ def _as_good(run: RunRecord, summary: Summary) -> None:
     labels = {cell.number: cell.label for cell in summary.cells}
     flat = [labels[number] for number in run.outcome.get("flat", ()) if number in labels]
     if len(flat) > 1:
-        st.caption(plain(f"The same within 2 %, least memory first: {', '.join(flat)}."))
+        st.caption(plain(f"Equivalent within 2 %, least memory first: {', '.join(flat)}."))
 
 
 def _choices(run: RunRecord, summary: Summary) -> None:
@@ -109,11 +109,11 @@ def _choices(run: RunRecord, summary: Summary) -> None:
         return
     with st.container(horizontal=True, gap="small"):
         st.selectbox(
-            "Judged by", measured, width=240, format_func=lambda name: METRICS_BY_NAME[name].label,
+            "Metric", measured, width=240, format_func=lambda name: METRICS_BY_NAME[name].label,
             **address.bound("metric", METRIC + run.id, summary.main_metric),
         )  # fmt: skip
         st.selectbox(
-            "Compared with", list(labels), width=320, format_func=labels.__getitem__,
+            "Baseline", list(labels), width=320, format_func=labels.__getitem__,
             **address.bound("baseline", BASELINE + run.id, summary.baseline),
         )  # fmt: skip
 
@@ -121,5 +121,5 @@ def _choices(run: RunRecord, summary: Summary) -> None:
 def _machine(run: RunRecord) -> None:
     """Draw the machine and the versions that the run was measured with."""
     with st.expander("Machine and versions", key="run_machine"):
-        rows = [{"what": name, "value": value} for name, value in facts(run).items()]
+        rows = [{"property": name, "value": value} for name, value in facts(run).items()]
         st.dataframe(rows, hide_index=True, alt="Machine and versions of the run")

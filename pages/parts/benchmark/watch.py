@@ -7,8 +7,8 @@ from pathlib import Path
 import streamlit as st
 
 from engine.bench.analysis.summary import summarise
-from engine.bench.measurement.system_noise import OTHER_SHARE, STEAL_SHARE
-from engine.pool.placement import num_cores
+from engine.machine.cores import num_cores
+from engine.machine.noise import OTHER_SHARE, STEAL_SHARE
 from engine.runs import RunRecord
 from engine.units import cores, percent, quantity
 from engine.workbench import Workbench
@@ -30,10 +30,10 @@ def in_seconds(value: float) -> str:
 
 
 LIGHTS = (
-    ("taken by the host", "steal_share", percent, STEAL_SHARE, "Processor time that the hypervisor gave to others"),
-    ("waiting for CPU", "pressure_share", percent, math.inf, "Time in which somebody waited for a processor"),
-    ("throttled", "throttled_s", in_seconds, 0.0, "Time in which the quota of this container stopped everything"),
-    ("other programs", "other_cores", cores, OTHER_SHARE * num_cores(), "Cores that other programs used"),
+    ("taken by the host", "steal_share", percent, STEAL_SHARE, "CPU time that the hypervisor gave to other guests"),
+    ("waiting for CPU", "pressure_share", percent, math.inf, "Share of time in which a task waited for a CPU"),
+    ("throttled", "throttled_s", in_seconds, 0.0, "Time for which the CPU quota stopped this container"),
+    ("other programs", "other_cores", cores, OTHER_SHARE * num_cores(), "Cores used by other programs"),
 )
 
 
@@ -44,9 +44,9 @@ def show(bench: Workbench, run: RunRecord) -> None:
     st.button(
         "Stop", type="primary", icon=":material/stop:", key="watch_stop",
         on_click=run_state.act, args=(bench.bench.stop,),
-        help="At once; what was measured so far is kept, and the run can be continued",
+        help="Stops immediately. Samples so far are saved, and the run can be continued",
     )  # fmt: skip
-    st.caption("While it measures, the model in the model bar waits: a trial may run after the current sample.")
+    st.caption("The model in the model bar waits during the benchmark; a trial runs after the current sample.")
     _samples(bench, run.id)
 
 
@@ -62,7 +62,7 @@ def _follow(bench: Workbench, run_id: str, labels: Mapping[int, str]) -> None:
     st.caption(plain(" · ".join(part for part in now if part)) or "Starting")
     if running.failure is not None:
         notice(
-            f"{running.failure}\nSamples stay in memory, and are kept when the run ends and the history works again."
+            f"{running.failure}\nSamples stay in memory and are saved when the run ends and the history works again."
         )
     _lights(running.noise)
 
@@ -72,7 +72,7 @@ def _samples(bench: Workbench, run_id: str) -> None:
     """Draw the samples of each configuration so far; the chart is rebuilt only after a new sample."""
     running = bench.bench.running
     if running is None or running.progress.done == 0:
-        st.caption("The first sample comes once the model is loaded and warm.")
+        st.caption("The first sample appears once the model is loaded and warmed up.")
         return
     key = (run_id, running.progress.done)
     if st.session_state.get(DRAWN, (None, None))[0] != key:
@@ -80,7 +80,7 @@ def _samples(bench: Workbench, run_id: str) -> None:
         if run is None:
             return
         summary = summarise(run)
-        st.session_state[DRAWN] = key, charts.cells(run, summary, summary.main_metric, title="So far, by median")
+        st.session_state[DRAWN] = key, charts.cells(run, summary, summary.main_metric, title="Medians so far")
     charts.draw(st.session_state[DRAWN][1], "watch_cells")
 
 

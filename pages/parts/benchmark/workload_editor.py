@@ -15,7 +15,7 @@ ASKED, TEXTS = PREFIX + "asked", PREFIX + "prompts"
 GENERATING, EMBEDDING = ("num_prompt", "num_generated", "duration_s"), ("num_texts", "num_words", "spread")
 EDITED = {*GENERATING, *EMBEDDING, "asked", "prompts", "texts"}
 WHICH = {"tokens": "random tokens", "prompts": "texts"}
-WHICH_TO_EMBED = {"tokens": "words of the shipped sentences", "prompts": "texts"}
+WHICH_TO_EMBED = {"tokens": "words of the bundled sentences", "prompts": "texts"}
 
 
 def fill(plan: Plan) -> None:
@@ -47,22 +47,22 @@ def numbers(question: Question) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         if question == "embedding":
             if "num_texts" not in shown:
-                number("num_texts", "Texts at once", 1, 100_000, 64, "Handed over together, again and again")
+                number("num_texts", "Texts at once", 1, 100_000, 64, "Texts per call, in repeated calls")
             if not is_text and "num_words" not in shown:
-                number("num_words", "Text length, words", 1, 10_000, 8, "On average; their lengths are log-normal")
+                number("num_words", "Text length, words", 1, 10_000, 8, "On average; lengths are log-normal")
         else:
             if not is_text and "num_prompt" not in shown:
-                number("num_prompt", "Prompt, tokens", 0, 1 << 20, 16, "Random tokens of each prompt")
+                number("num_prompt", "Prompt, tokens", 0, 1 << 20, 16, "Random tokens per prompt")
             if "num_generated" not in shown:
-                number("num_generated", "Generated, tokens", 0, 1 << 20, 16, "Tokens generated for each prompt")
+                number("num_generated", "Generated, tokens", 0, 1 << 20, 16, "Tokens generated per prompt")
         if question != "settings":
-            number("rounds", "Rounds", 1, 10_000, 1, "Samples of each configuration; below 6 no verdict is given")
+            number("rounds", "Rounds", 1, 10_000, 1, "Samples per configuration; a verdict needs at least 6")
 
 
 def which(question: Question) -> None:
     """Draw the choice between generated texts and the user's own."""
     words = WHICH_TO_EMBED if question == "embedding" else WHICH
-    help = "Texts are what people really ask; random tokens compare with llama-bench"
+    help = "Texts are realistic; random tokens are comparable with llama-bench"
     st.segmented_control(
         "Texts" if question == "embedding" else "Prompts", tuple(words), key=ASKED, required=True,
         persist_state="session", format_func=words.__getitem__, help=None if question == "embedding" else help,
@@ -70,10 +70,10 @@ def which(question: Question) -> None:
     if st.session_state[ASKED] != "prompts":
         return
     st.text_area(
-        "Texts", key=TEXTS, height=120, persist_state="session", placeholder="One text a line, or JSONL",
-        help="One a line, or JSON lines with a field prompt or text", label_visibility="collapsed",
+        "Texts", key=TEXTS, height=120, persist_state="session", placeholder="One text per line, or JSONL",
+        help="One per line, or JSON lines with a field prompt or text", label_visibility="collapsed",
     )  # fmt: skip
-    st.button("Sample prompts", type="tertiary", key="plan_samples", on_click=_sample_prompts)
+    st.button("Insert sample prompts", type="tertiary", key="plan_samples", on_click=_sample_prompts)
 
 
 def number(name: str, label: str, low: Any, high: Any, step: Any, help: str) -> None:

@@ -16,9 +16,8 @@ from pages.parts.labels import distinct
 
 KEY, NAME, ON = "arms_meaning", "meaning", "1"
 HELP = (
-    "How alike the answers shown are in meaning, whatever their words: the cosine of their vectors. 1.00: the same "
-    "meaning, about 0: nothing in common. By all-MiniLM-L6-v2, which was trained on English and reads the first 256 "
-    "tokens."
+    "Semantic similarity of the answers shown: the cosine of their embeddings. 1.00: same meaning, about 0: "
+    "unrelated. Model: all-MiniLM-L6-v2, which was trained on English and reads the first 256 tokens."
 )
 
 
@@ -33,7 +32,7 @@ class Said(NamedTuple):
 def control() -> None:
     """Draw the switch for the comparison of meanings; the model is loaded only if it is on."""
     st.session_state[KEY] = _is_on()
-    st.toggle("Meaning", key=KEY, on_change=lambda: put(NAME, ON if st.session_state[KEY] else ""), help=HELP)
+    st.toggle("Similarity", key=KEY, on_change=lambda: put(NAME, ON if st.session_state[KEY] else ""), help=HELP)
 
 
 def show(bench: Workbench, arms: Sequence[Said]) -> Mapping[str, str]:
@@ -52,7 +51,7 @@ def show(bench: Workbench, arms: Sequence[Said]) -> Mapping[str, str]:
         _pairs([arm.label for arm in said], alike)
     first, *others = said
     return {
-        arm.trial_id: f"alike in meaning {alike[0, place]:.2f} with {first.label}"
+        arm.trial_id: f"semantic similarity {alike[0, place]:.2f} to {first.label}"
         for place, arm in enumerate(others, 1)
     }
 
@@ -72,7 +71,7 @@ def _vectors(bench: Workbench, said: Sequence[Said]) -> Floats | None:
 
 def _pairs(labels: Sequence[str], alike: Floats) -> None:
     names = list(distinct(dict(enumerate(labels))).values())
-    with st.expander("Alike in meaning, each with each", key="arms_pairs"):
+    with st.expander("Semantic similarity of all pairs", key="arms_pairs"):
         st.dataframe(
             {"": names, **{name: alike[:, place] for place, name in enumerate(names)}},
             hide_index=True,

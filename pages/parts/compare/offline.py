@@ -50,7 +50,7 @@ def comparison_html(comparison: Comparison, figures: Sequence[go.Figure]) -> byt
         *map(_chart, figures),
         _same(comparison),
         _machines(comparison),
-        f'<p class="muted">Written by Logitbench, {now:%Y-%m-%d %H:%M} UTC.</p>',
+        f'<p class="muted">Exported by Logitbench, {now:%Y-%m-%d %H:%M} UTC.</p>',
         f'<script type="application/json" id="themes">{_json(_themes())}</script>',
         f"<script>{get_plotlyjs()}</script>",
         f"<script>{(HERE / 'offline.js').read_text('utf-8')}</script></body></html>",

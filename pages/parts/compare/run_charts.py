@@ -79,7 +79,7 @@ def _asked(name: str, options: Sequence[str], default: str) -> str:
 def _choose_axes(comparison: Comparison, axes: Axes) -> None:
     with st.container(horizontal=True, gap="small"):
         for name, label, options, value in (
-            ("x", "Across", _across(comparison), axes.x),
+            ("x", "X axis", _across(comparison), axes.x),
             ("colour", "Colour by", _by(comparison), axes.colour or NOTHING),
             ("panel", "Panel by", _by(comparison), axes.panel or NOTHING),
             ("scale", "Scale", SCALES, LOGARITHMIC if axes.is_log else LINEAR),

@@ -42,7 +42,7 @@ def open_runs(bench: Workbench) -> list[RunRecord]:
     runs = [run for run in found if run is not None]
     if len(runs) < len(found):
         missing = counted(len(found) - len(runs), "run")
-        notice(f"The address names {missing} that cannot be compared: deleted, or never kept here. Add others below.")
+        notice(f"{missing} in the URL cannot be compared: deleted or never saved here. Add others below.")
     return runs
 
 
@@ -88,12 +88,12 @@ def pick_cells(comparison: Comparison) -> None:
 
 def _judged(comparison: Comparison, labels: Mapping[str, str]) -> None:
     st.selectbox(
-        "Judged by", comparison.measured, width=240, format_func=lambda name: METRICS_BY_NAME[name].label,
+        "Metric", comparison.measured, width=240, format_func=lambda name: METRICS_BY_NAME[name].label,
         **address.bound("y", METRIC, comparison.main_metric),
     )  # fmt: skip
     if comparison.baseline is not None:
         st.selectbox(
-            "Compared with", _able(comparison), width=420, format_func=labels.__getitem__,
+            "Baseline", _able(comparison), width=420, format_func=labels.__getitem__,
             **address.bound("baseline", BASELINE, comparison.baseline),
         )  # fmt: skip
 

@@ -18,7 +18,7 @@ from pages.parts.compare import run_pen
 from pages.parts.labels import distinct
 
 GROUP, TABLE, NAME = "compare_group", "compare_table", "configuration"
-BASELINE = "compared with"
+BASELINE = "baseline"
 
 
 def show(comparison: Comparison) -> Entry | None:
@@ -43,7 +43,7 @@ def show(comparison: Comparison) -> Entry | None:
     event = st.dataframe(
         styled, hide_index=True, height=height, key=key_of_table(comparison.entries), on_select="rerun",
         selection_mode="single-row", column_config=verdict_columns.config(table, NAME),
-        alt="Configurations beside each other",
+        alt="Configurations side by side",
     )  # fmt: skip
     rows = event.selection.rows
     return comparison.entries[rows[0]] if rows and rows[0] < len(comparison.entries) else None
@@ -68,7 +68,7 @@ def frame(comparison: Comparison, metrics: list[str]) -> pd.DataFrame:
     if comparison.main_metric in judged:
         table[_heading(comparison, comparison.main_metric)] = _words(comparison, comparison.main_metric)
     if any(entry.marks for entry in entries):
-        table["to know"] = [", ".join(entry.marks) for entry in entries]
+        table["remarks"] = [", ".join(entry.marks) for entry in entries]
     for name in comparison.differing:
         table[label_of(name)] = _setting(entries, name)
     for name in metrics:
@@ -85,7 +85,7 @@ def same(comparison: Comparison) -> str:
         for name, value in comparison.same.items()
         if value != "" and all(name in entry.settings for entry in comparison.entries)
     ]
-    return f"The same in all: {' · '.join(told)}." if told else ""
+    return f"Same for all: {' · '.join(told)}." if told else ""
 
 
 def machines(comparison: Comparison) -> pd.DataFrame:
@@ -95,7 +95,7 @@ def machines(comparison: Comparison) -> pd.DataFrame:
     told = {labels[run.id]: facts(run) for run in runs.values()}
     names = list(dict.fromkeys(name for of_run in told.values() for name in of_run))
     columns = {label: [of_run.get(name, "") for name in names] for label, of_run in told.items()}
-    return pd.DataFrame({"what": names, **columns})
+    return pd.DataFrame({"property": names, **columns})
 
 
 def _setting(entries: Sequence[Entry], name: str) -> list[Any]:

@@ -36,7 +36,7 @@ def samples(comparison: Comparison) -> go.Figure:
     drawn = run_pen.having(comparison, metric)[:MOST_ROWS][::-1]
     scale, taken = run_pen.scale(drawn, metric), _samples_of(drawn, metric)
     num_out, num_all = int((~taken.is_counted).sum()), len(taken.value)
-    told = f"{num_out:,} of {num_all:,} samples excluded" if num_out else f"All {num_all:,} samples count"
+    told = f"{num_out:,} of {num_all:,} samples excluded" if num_out else f"All {num_all:,} samples included"
     figure = blank(told, run_pen.titled(metric, scale.unit), height=max(HEIGHT // 2, 96 + ROW_HEIGHT * len(drawn)))
     rows = downsampling.ranks(taken.value, 2 * taken.place + taken.is_counted)
     for place, entry in enumerate(drawn):
@@ -70,7 +70,7 @@ def front(comparison: Comparison, metrics: tuple[str, ...]) -> go.Figure:
     named = {pareto([entry for entry in drawn if entry.key in best], [name])[0] for name in metrics}
     x_scale, y_scale = run_pen.scale(drawn, latency), run_pen.scale(drawn, speed)
     beaten_in = "speed, latency and memory" if memory else "speed and latency"
-    title = f"{len(best):,} of {len(drawn):,} are beaten by none in {beaten_in}"
+    title = f"Pareto-optimal in {beaten_in}: {len(best):,} of {len(drawn):,}"
     figure = blank(title, run_pen.titled(latency, x_scale.unit))
     for is_best in (False, True):
         chosen = [entry for entry in drawn if (entry.key in best) is is_best]
@@ -85,7 +85,7 @@ def front(comparison: Comparison, metrics: tuple[str, ...]) -> go.Figure:
                 "color": ACCENT if is_best else GREY, "symbol": "circle" if is_best else "circle-open",
                 "line": {"width": 0 if is_best else 1.5},
             },
-            name="beaten by none" if is_best else "beaten",
+            name="Pareto-optimal" if is_best else "dominated",
             hovertext=[run_pen.told_of(entry, metrics) for entry in chosen],
             hoverinfo="text",
             cliponaxis=False,
@@ -105,7 +105,7 @@ def parallel(comparison: Comparison) -> go.Figure:
     axes = [_setting_axis(drawn, name) for name in settings]
     axes += [_metric_axis(drawn, name) for name in metrics[: MOST_DIMENSIONS - len(axes)]]
     shades = [[number / (NUM_SHADES - 1), shade] for number, shade in enumerate(ramp(NUM_SHADES))]
-    figure = blank("Each line is a configuration; drag along an axis to choose", "", height=HEIGHT + 60)
+    figure = blank("Each line is a configuration; drag along an axis to filter", "", height=HEIGHT + 60)
     figure.add_parcoords(
         dimensions=axes, line={"color": run_pen.medians(drawn, comparison.main_metric, 1), "colorscale": shades}
     )

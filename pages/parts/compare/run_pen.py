@@ -11,7 +11,7 @@ from engine.units import Scale, between, quantity, scale_of
 from pages.parts.benchmark import verdict_columns
 from pages.parts.benchmark.chart_pen import Pen
 
-UNTOLD = "not told"
+UNTOLD = "not recorded"
 
 
 def having(comparison: Comparison, *metrics: str) -> list[Entry]:

@@ -165,7 +165,7 @@ def _finding(entries: Sequence[Entry], name: str) -> str:
     """Return the best value drawn, as the title."""
     metric = METRICS_BY_NAME[name]
     if not entries:
-        return f"Nothing here has {metric.label}"
-    sign, word = (-1, "least") if metric.is_more_better is False else (1, "most")
+        return f"No data for {metric.label}"
+    sign, word = (-1, "Lowest") if metric.is_more_better is False else (1, "Highest")
     best = max(entries, key=lambda entry: sign * entry.cell.metrics[name].value)
-    return f"{quantity(best.cell.metrics[name].value, metric.unit)} {metric.label} at {word}: {best.label}"
+    return f"{word} {metric.label}, {quantity(best.cell.metrics[name].value, metric.unit)}: {best.label}"

@@ -23,7 +23,7 @@ def show(bench: Workbench) -> None:
         st.caption(plain(warning))
     run_choice.pick_runs(bench, runs)
     if not comparison.offered:
-        st.caption("Nothing is measured here. Add a run above, or measure one on the Benchmark page.")
+        st.caption("No runs to compare. Add one above, or run a benchmark on the Benchmark page.")
         return
     run_choice.pick_cells(comparison)
     if not comparison.entries:
@@ -71,14 +71,14 @@ def _of_entry(comparison: Comparison, entry: Entry) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(plain(entry.label), width="content")
         st.button(
-            "Compare with this", icon=":material/flag:", key="compare_as_baseline", on_click=address.put,
+            "Set as baseline", icon=":material/flag:", key="compare_as_baseline", on_click=address.put,
             args=("baseline", entry.key), disabled=entry.key == comparison.baseline,
         )  # fmt: skip
         st.button(
-            "Leave out", icon=":material/close:", key="compare_leave_out", on_click=address.put,
+            "Remove", icon=":material/close:", key="compare_leave_out", on_click=address.put,
             args=("cells", ",".join(rest)), disabled=not rest,
         )  # fmt: skip
-        st.page_link("benchmark.py", label="Open the run", icon=":material/speed:", query_params={"run": entry.run.id})
+        st.page_link("benchmark.py", label="Open run", icon=":material/speed:", query_params={"run": entry.run.id})
 
 
 def _actions(comparison: Comparison) -> None:
@@ -88,7 +88,7 @@ def _actions(comparison: Comparison) -> None:
         with st.popover("Copy as Markdown", icon=":material/content_copy:", key="compare_markdown"):
             st.code(comparison.to_markdown().rstrip(), language="markdown", wrap_lines=True)
         st.download_button(
-            "One file that opens offline",
+            "Download as HTML",
             lambda: offline.comparison_html(comparison, run_charts.figures(comparison, axes)), "comparison.html",
             "text/html", key="compare_download", icon=":material/download:", on_click="ignore",
         )  # fmt: skip

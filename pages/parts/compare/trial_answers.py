@@ -10,7 +10,7 @@ from pages.parts.number_columns import formats, scaled
 
 WIDEST = 280
 HELPS = {
-    "Decode": "Tokens after the first over the time since the first",
+    "Decode": "Tokens after the first, divided by the time since the first",
     "First token": "First token decoded − submit: queue and prefill",
     "Surprise": "Mean of -log2 of the model's probability over the generated tokens",
 }

@@ -59,7 +59,7 @@ def _arm(number: int, label: str, models: dict[str, str], variables: Sequence[st
     st.selectbox(
         "Model", list(known), key=_key(number, "model"), format_func=lambda path: known.get(path, path),
         label_visibility="collapsed", accept_new_options=True, persist_state="session",
-        help="Or type the path of a GGUF file. Other models are loaded one after the other.",
+        help="Or enter the path of a GGUF file. Other models are loaded one at a time.",
     )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="bottom", gap="xsmall"):
         sampling_editor.parameter_row(None, _key(number, ""))
@@ -87,7 +87,7 @@ def has_problem(variables: Sequence[str]) -> bool:
 def _variables(number: int, names: Sequence[str]) -> None:
     """Draw the fields for variable values specific to this variant."""
     own = _own(number, names)
-    with st.popover(f"Variables · {len(own)} own" if own else "Variables", key=_key(number, "variables")):
+    with st.popover(f"Variables · {len(own)} set" if own else "Variables", key=_key(number, "variables")):
         for name in names:
             st.text_input(
                 plain(name), key=_key(number, f"value_{name}"), placeholder="as in the table", persist_state="session"
@@ -126,7 +126,7 @@ def _fill(number: int, arm: Arm) -> None:
 def _read(number: int, variables: Sequence[str]) -> Arm:
     state, prefix = st.session_state, _key(number, "")
     if state[prefix + "max_tokens"] is None:
-        raise ConfigError("max_tokens is empty: give a number")
+        raise ConfigError("max_tokens is empty: enter a number")
     return Arm(
         label=state[_key(number, "label")].strip(),
         model=(state[_key(number, "model")] or "").strip(),

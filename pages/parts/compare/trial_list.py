@@ -45,7 +45,7 @@ def _actions(bench: Workbench, record: ComparisonRecord, *, is_running: bool) ->
         if record.id:
             st.session_state[NAME] = record.name
             st.text_input(
-                "Name", key=NAME, placeholder="Give it a name", label_visibility="collapsed", width=240,
+                "Name", key=NAME, placeholder="Name this comparison", label_visibility="collapsed", width=240,
                 on_change=_rename, args=(bench, record.id),
             )  # fmt: skip
             st.button(
@@ -55,7 +55,7 @@ def _actions(bench: Workbench, record: ComparisonRecord, *, is_running: bool) ->
         else:
             ids = [answer.trial_id for answer in record.answers]
             st.button(
-                "Keep as a comparison", icon=":material/bookmark:", key="arms_keep", on_click=_keep, args=(bench, ids)
+                "Save as comparison", icon=":material/bookmark:", key="arms_keep", on_click=_keep, args=(bench, ids)
             )
         st.button(
             "New comparison", icon=":material/add:", type="tertiary", key="arms_new", on_click=trial_state.begin_anew

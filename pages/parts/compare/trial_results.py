@@ -27,11 +27,11 @@ REFRESH_S = 0.5
 COLUMNS, COLUMN_WIDTH = 3, 260
 START_WIDTH = 48
 FORMULAS = (
-    "tok/s: tokens after the first over the time since the first, recorded with all figures of each token. "
-    "First token: queue and prefill. Bits a token: mean surprise, -log2 of the model's probability. Of several "
-    "repeats the medians."
+    "tok/s: tokens after the first, divided by the time since the first, with token inspection on. "
+    "First token: queue and prefill. Bits per token: mean surprise, -log2 of the model's probability. "
+    "Medians where there are several repeats."
 )
-SHARED = "Other trials ran beside it, so these speeds are not its own. Run one at a time to compare speeds."
+SHARED = "Other trials ran at the same time, which affects these speeds. Run one at a time to compare speeds."
 
 
 class Column(NamedTuple):
@@ -85,7 +85,7 @@ def show(bench: Workbench, record: ComparisonRecord, *, is_running: bool) -> Non
                 "HTML", lambda: as_file(sentence, [(column.label, column.mark, trial) for column, trial in ended]),
                 f"comparison-{record.id or 'trials'}.html", "text/html",
                 key="arms_html", icon=":material/download:", type="tertiary", on_click="ignore",
-                help="What is shown as one file that opens offline",
+                help="Download these answers as one HTML file that opens offline",
             )  # fmt: skip
     said = [alike.Said(column.label, column.shown.trial_id, column.text or "") for column, _ in ended]
     likeness = {} if is_running else alike.show(bench, said)
@@ -184,7 +184,7 @@ def _head(column: Column, *, is_running: bool) -> None:
     if column.shown.error:
         notice(column.shown.error)
     elif column.trial is None:
-        st.caption("Waiting for its turn." if is_running else "It has not run, or its trial was deleted.")
+        st.caption("Waiting to start." if is_running else "Not run, or its trial was deleted.")
     if not is_running and column.outcomes:
         _figures(column)
         _answers(column)
@@ -195,7 +195,7 @@ def _figures(column: Column) -> None:
     told = [
         "" if found.decode_per_s is None else quantity(found.decode_per_s, "tok/s"),
         "" if found.ttft_s is None else f"first token {quantity(found.ttft_s, 's')}",
-        "" if found.mean_surprise_bits is None else f"{quantity(found.mean_surprise_bits, 'bits')} a token",
+        "" if found.mean_surprise_bits is None else f"{quantity(found.mean_surprise_bits, 'bits')} per token",
         column.mark,
     ]
     st.caption(plain(" · ".join(one for one in told if one)), help=f"{FORMULAS} {SHARED}" if column.mark else FORMULAS)

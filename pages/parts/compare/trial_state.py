@@ -67,7 +67,7 @@ def plan() -> ComparisonPlan:
     """Return the plan in the editor. Raises ConfigError if it cannot be run."""
     state = st.session_state
     if state[REPEATS] is None:
-        raise ConfigError("repeats is empty: give a number")
+        raise ConfigError("repeats is empty: enter a number")
     names = variables(state[PROMPT])
     return ComparisonPlan(
         prompt=state[PROMPT],

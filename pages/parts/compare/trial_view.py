@@ -33,13 +33,13 @@ def _prompt(bench: Workbench) -> None:
     state = st.session_state
     st.text_area(
         "Prompt", key=trial_state.PROMPT, height=96, label_visibility="collapsed", persist_state="session",
-        placeholder="Write a prompt; {{name}} stands for a value of a table",
+        placeholder="Write a prompt; {{name}} inserts a value from the table",
     )  # fmt: skip
-    pool = bench.model.pool
-    if state[trial_state.CHAT] or (pool is not None and pool.chat_template):
+    engine = bench.model.engine
+    if state[trial_state.CHAT] or (engine is not None and engine.capabilities.has_chat_template):
         st.toggle(
-            "As a message of a chat", key=trial_state.CHAT, persist_state="session",
-            help="Each model answers it in its own template",
+            "Send as a chat message", key=trial_state.CHAT, persist_state="session",
+            help="Each model uses its own chat template",
         )  # fmt: skip
         if state[trial_state.BEFORE]:
             st.caption(f"It follows {counted(len(state[trial_state.BEFORE]), 'earlier message')}.")
@@ -61,11 +61,11 @@ def _buttons(
             )  # fmt: skip
         st.number_input(
             "Repeats", 1, MAX_REPEATS, key=trial_state.REPEATS, width=112, persist_state="session",
-            help="How often each variant answers, each time with a seed of its own: the variant's, counted up",
+            help="Answers per variant; the variant's seed increases by 1 with each repeat",
         )  # fmt: skip
         st.toggle(
-            "Run one after another", key=trial_state.APART, persist_state="session",
-            help="Slower, but each has the machine to itself, so that their speeds can be compared",
+            "Run one at a time", key=trial_state.APART, persist_state="session",
+            help="Slower, but each trial has the machine to itself, which makes speeds comparable",
         )  # fmt: skip
     st.caption(plain(missing or _told(bench, record)))
 
@@ -95,7 +95,7 @@ def _told(bench: Workbench, record: ComparisonRecord | None) -> str:
         f"{counted(plan.num_trials, 'trial')} of up to {counted(max(arm.max_tokens for arm in plan.arms), 'token')}"
     ]
     if bench.bench.running is not None:
-        told.append("a benchmark is measuring: they start between its samples")
+        told.append("a benchmark is running: trials start between its samples")
     if record is not None and trial_state.is_edited(record):
         told.append("edited since this comparison")
     return " · ".join(told)

@@ -67,5 +67,5 @@ def _number(name: str, text: str) -> float | None:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or (name in GOALS and value <= 0):
-        raise ConfigError(f"{name} = {text[:40]!r} in the address: must be a number{' above 0' * (name in GOALS)}")
+        raise ConfigError(f"{name} = {text[:40]!r} in the URL: must be a number{' above 0' * (name in GOALS)}")
     return value

@@ -15,7 +15,7 @@ from pages.parts.cost import name_places
 MOST_BARS, FEWEST_ROWS = 40, 5
 MOST_NAMED = 12
 MOST_BINS = 60
-WAYS: dict[Way, str] = {"notes": "generation speed for all tokens", "apart": "prefill apart"}
+WAYS: dict[Way, str] = {"notes": "generation speed for all tokens", "apart": "separate prefill"}
 _AS_IT_IS = Scale(1, "")
 _PATTERNS: dict[Provenance, str] = {"measured here": "", "imported": "", "noted": "", "assumed": "/"}
 
@@ -30,7 +30,7 @@ def per_dollar(estimates: Sequence[Estimate]) -> go.Figure:
     best = shown[-1]
     left_out = f"; {len(ranked) - len(shown):,} more are in the table" if len(ranked) > len(shown) else ""
     figure = blank(
-        f"{name(best, shown)} gives the most for a dollar{left_out}", "ktokens generated for $1",
+        f"{name(best, shown)} gives the most tokens per dollar{left_out}", "ktokens generated per $",
         height=max(HEIGHT, 96 + 28 * len(shown)),
     )  # fmt: skip
     for provenance, colour in zip(PROVENANCES, reversed(ramp(len(PROVENANCES))), strict=True):
@@ -105,7 +105,7 @@ def time_and_money(
 
 def _finding(told: list[Estimate], chosen: Estimate | None) -> str:
     if not told:
-        return "No machine has both a speed and a price for this"
+        return "No machine has both a speed and a price"
     best = chosen or told[0]
     return f"{best.rate.machine}: {quantity(best.hours.value, 'h')} for {dollars(best.dollars.value)}"
 
@@ -164,7 +164,7 @@ def lengths(found: Counted) -> go.Figure:
     tokens = np.array([document.num_tokens for document in found.documents])
     mean = float(tokens.mean())
     figure = blank(
-        f"{counted(len(tokens), 'document')}, {digits(mean)} tokens each on average", "tokens of a document",
+        f"{counted(len(tokens), 'document')}, {digits(mean)} tokens each on average", "tokens per document",
         height=HEIGHT - 60,
     )  # fmt: skip
     figure.add_histogram(x=tokens, nbinsx=MOST_BINS, marker={"color": ACCENT}, hovertemplate="%{y} of %{x} tokens")
@@ -187,10 +187,10 @@ def _told(one: Estimate, shown: Iterable[Estimate]) -> str:
         f"<b>{Pen.text(name(one, shown))}</b>",
         f"{quantity(one.hours.value, 'h')}, {dollars(one.dollars.value)}",
         _bounds(one.hours),
-        f"{_ktokens(one)} ktokens for $1",
+        f"{_ktokens(one)} ktokens per $",
         f"{digits(speed.per_s.value)} tok/s, {speed.provenance}",
         Pen.text(one.rate.model),
-        f"answers diverge by {digits(one.rate.divergence)} nats a token" if one.rate.divergence is not None else "",
+        f"answers diverge by {digits(one.rate.divergence)} nats per token" if one.rate.divergence is not None else "",
     ]
     return "<br>".join(line for line in lines if line)
 

@@ -17,20 +17,20 @@ def show(known: Sequence[Rate], looked: Looked, values: Mapping[str, Any]) -> No
     models = [*dict.fromkeys(rate.model for rate in known), EVERY_MODEL]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.selectbox(
-            "Model", models, width=240, help="Speeds of different models are no choice between machines",
+            "Model", models, width=240, help="Machines are comparable only with the same model",
             **address.bound("model", "cost_model", looked.model),
         )  # fmt: skip
         job_form.goals(values)
         st.segmented_control(
             "Tokens counted", tuple(reversed(WAYS)), format_func=SHORT.__getitem__, required=True,
-            help="As the notes counted: all tokens at the speed of generation. Prefill apart: prompt tokens at its own",
+            help="As in the notes: all tokens at generation speed. Separate prefill: prompt tokens at prefill speed",
             **address.bound("counted", "cost_counted", looked.way),
         )  # fmt: skip
         st.toggle(
-            "Every configuration", help="Off: of each machine the fastest",
+            "Every configuration", help="Off: only the fastest of each machine",
             **address.bound("every", "cost_every", looked.is_every),
         )  # fmt: skip
         if st.query_params:
-            st.button("The notes' example", icon=":material/undo:", type="tertiary", on_click=asked.begin_anew)
+            st.button("Reset to the notes' example", icon=":material/undo:", type="tertiary", on_click=asked.begin_anew)
     if looked.model == EVERY_MODEL:
-        st.caption("These are different models: what a token is worth differs as well.")
+        st.caption("These are different models; their tokens are not equal in value.")

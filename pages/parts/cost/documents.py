@@ -66,18 +66,16 @@ def _found(found: Found) -> None:
         draw(charts.lengths(found.counted), "cost_lengths")
         per_word = found.counted.num_tokens / max(found.counted.num_words, 1)
         all_tokens = counted(found.counted.num_tokens, "token")
-        told = f"{all_tokens} in all, {digits(per_word)} a word, by {found.model}'s tokenizer."
+        told = f"{all_tokens} in total, {digits(per_word)} per word, by {found.model}'s tokenizer."
         st.caption(plain(told))
-        st.button(
-            "Take these as the job", key="cost_take", icon=":material/check:", on_click=asked.ask, kwargs=found.job
-        )
+        st.button("Use as the job", key="cost_take", icon=":material/check:", on_click=asked.ask, kwargs=found.job)
     else:
         st.caption("No document could be counted.")
     if not found.counted.is_complete:
-        st.caption("There are more documents than are counted at once: these are the first of them.")
+        st.caption("There are more documents than can be counted at once; only the first are counted.")
     if skipped:
-        st.caption(f"{counted(len(skipped), 'file')} left out")
+        st.caption(f"{counted(len(skipped), 'file')} skipped")
         st.dataframe(
-            [{"file": one.name, "why": one.reason} for one in skipped], hide_index=True, key="cost_skipped",
+            [{"file": one.name, "reason": one.reason} for one in skipped], hide_index=True, key="cost_skipped",
             alt="Files that were not counted",
         )  # fmt: skip

@@ -21,21 +21,21 @@ class Field(NamedTuple):
 
 
 FIELDS = {
-    "documents": Field("Documents", 0, 10**12, 10, "How many are read"),
-    "words_per_document": Field("Words in each", 0.0, 1e9, 500.0, "On average; not used where tokens are given"),
-    "tokens_per_word": Field("Tokens a word", 0.01, 100.0, 0.1, "1.5 is what the notes assume for English"),
-    "tokens_per_document": Field("Tokens in each", 0.0, 1e9, 500.0, "Empty: words × tokens a word"),
-    "output_tokens": Field("Output tokens", 0.0, 1e9, 50.0, "Generated for each document"),
-    "embedding_sentences": Field("Sentences to embed", 0, 10**12, 1000, "In all"),
-    "concurrency": Field("At once", 0, 4096, 1, "Documents worked on together; empty: as many as were measured"),
-    "startup_s": Field("Start-up, s", 0.0, 1e7, 60.0, "Until the machine works: booting, copying, loading; paid once"),
+    "documents": Field("Documents", 0, 10**12, 10, "Number of documents"),
+    "words_per_document": Field("Words per document", 0.0, 1e9, 500.0, "On average; ignored if tokens are set"),
+    "tokens_per_word": Field("Tokens per word", 0.01, 100.0, 0.1, "The notes assume 1.5 for English"),
+    "tokens_per_document": Field("Tokens per document", 0.0, 1e9, 500.0, "Empty: words × tokens per word"),
+    "output_tokens": Field("Output tokens", 0.0, 1e9, 50.0, "Generated per document"),
+    "embedding_sentences": Field("Sentences to embed", 0, 10**12, 1000, "In total"),
+    "concurrency": Field("Concurrency", 0, 4096, 1, "Documents processed at the same time; empty: as measured"),
+    "startup_s": Field("Start-up, s", 0.0, 1e7, 60.0, "Booting, copying and loading before the work starts; paid once"),
 }
-UNSET = {"tokens_per_document": "by words", "concurrency": "as measured"}
+UNSET = {"tokens_per_document": "from words", "concurrency": "as measured"}
 """Placeholders of fields that are empty if their value is 0."""
 
 GOALS = {
-    "deadline_h": Field("Deadline, h", 0.0, 1e9, 1.0, "The cheapest machine that ends by then; empty: none"),
-    "budget_usd": Field("Budget, $", 0.0, 1e12, 1.0, "The fastest machine that costs no more; empty: none"),
+    "deadline_h": Field("Deadline, h", 0.0, 1e9, 1.0, "Selects the cheapest machine that is in time; empty: none"),
+    "budget_usd": Field("Budget, $", 0.0, 1e12, 1.0, "Selects the fastest machine within the budget; empty: none"),
 }
 
 
@@ -54,7 +54,7 @@ def show(values: Mapping[str, Any]) -> None:
             else:
                 _number(name, field, values[name])
         st.slider(
-            "Utilisation", 0.01, 1.0, step=0.01, format="percent", help="Share of the paid time that is work",
+            "Utilisation", 0.01, 1.0, step=0.01, format="percent", help="Share of the paid time spent on work",
             **address.bound("utilisation", PREFIX + "utilisation", _within(values["utilisation"], 0.01, 1.0)),
         )  # fmt: skip
 

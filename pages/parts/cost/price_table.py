@@ -19,14 +19,14 @@ SHOWN, VERSION, REPLACED = "cost_prices_shown", "cost_prices_version", "cost_pri
 ERROR, OWN_ERROR, FILE_ERROR = "cost_prices_error", "cost_own_error", "cost_price_file_error"
 TEXTS = ("machine", "region", "kind", "dated", "source")
 NUMBERS = {
-    "usd_per_h": ("$ an hour", "Of a rented machine"),
-    "power_w": ("Power, W", "What an own machine draws while it works"),
-    "usd_per_kwh": ("$ a kWh", "Of the power of an own machine"),
-    "purchase_usd": ("Bought for, $", "What an own machine cost"),
-    "lifetime_h": ("Hours of work", "Over which what an own machine cost is spread"),
+    "usd_per_h": ("$ per hour", "Price of a rented machine"),
+    "power_w": ("Power, W", "Power draw of your own machine under load"),
+    "usd_per_kwh": ("$ per kWh", "Electricity price of your own machine"),
+    "purchase_usd": ("Purchase price, $", "Of your own machine"),
+    "lifetime_h": ("Working life, h", "Working hours over which the purchase price is spread"),
 }
 USUAL = {"power_w": 120.0, "usd_per_kwh": 0.3, "purchase_usd": 1200.0, "lifetime_h": 20_000.0}
-DATED = "Day, month or year that the price is of: 2024-05-31, 2024-05 or 2024"
+DATED = "Date of the price: 2024-05-31, 2024-05 or 2024"
 
 
 def kept(bench: Workbench) -> tuple[Price, ...]:
@@ -50,20 +50,20 @@ def show(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate], *, is
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             _own_machine(bench, prices, rates)
             st.download_button(
-                "As CSV", write_prices(prices), "prices.csv", "text/csv", key="cost_prices_csv",
+                "Export CSV", write_prices(prices), "prices.csv", "text/csv", key="cost_prices_csv",
                 icon=":material/download:", type="tertiary", on_click="ignore",
             )  # fmt: skip
-            with st.popover("From CSV", icon=":material/upload:", type="tertiary", key="cost_prices_in"):
-                st.caption(plain(f"Its first line names the columns: {', '.join(PRICE_FIELDS)}."))
+            with st.popover("Import CSV", icon=":material/upload:", type="tertiary", key="cost_prices_in"):
+                st.caption(plain(f"The first line names the columns: {', '.join(PRICE_FIELDS)}."))
                 st.file_uploader("File", "csv", key=FILE, label_visibility="collapsed", max_upload_size=4)
                 st.button(
-                    "Take these prices", key="cost_prices_take", disabled=st.session_state.get(FILE) is None,
-                    on_click=attempt, args=(FILE_ERROR, lambda: _take(bench)), help="In place of the table",
+                    "Import", key="cost_prices_take", disabled=st.session_state.get(FILE) is None,
+                    on_click=attempt, args=(FILE_ERROR, lambda: _take(bench)), help="Replaces the table",
                 )  # fmt: skip
                 _failure(FILE_ERROR)
             st.button(
-                "The prices that ship", icon=":material/undo:", type="tertiary", key="cost_prices_shipped",
-                on_click=attempt, args=(ERROR, lambda: _forget(bench)), help="In place of the table",
+                "Restore default prices", icon=":material/undo:", type="tertiary", key="cost_prices_shipped",
+                on_click=attempt, args=(ERROR, lambda: _forget(bench)), help="Replaces the table",
                 disabled=not costing.has_own_prices(bench.settings.home),
             )  # fmt: skip
 
@@ -105,7 +105,7 @@ def _edit(bench: Workbench, prices: Sequence[Price]) -> None:
             state[SHOWN] = changed
             st.rerun()
     except EngineError as error:
-        st.caption(f":orange[{plain(f'Not kept yet. {error}')}]")
+        st.caption(f":orange[{plain(f'Not saved. {error}')}]")
 
 
 def frame(prices: Sequence[Price]) -> pd.DataFrame:
@@ -143,7 +143,7 @@ def _own_machine(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate
     with st.popover("Own machine", icon=":material/add:", key="cost_own"):
         machines = list(dict.fromkeys(rate.machine for rate in rates if not prices_for(rate.machine, prices)))
         st.selectbox(
-            "Machine", machines, key=OWN + "machine", accept_new_options=True, placeholder="Name it",
+            "Machine", machines, key=OWN + "machine", accept_new_options=True, placeholder="Machine name",
             index=0 if machines else None,
         )  # fmt: skip
         with st.grid(2, min_column_width=130, gap="small"):
@@ -155,7 +155,7 @@ def _own_machine(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate
         except ConfigError as error:
             st.caption(f":orange[{plain(str(error))}]")
             return
-        st.caption(plain(f"{dollars(price.hourly_usd)} an hour"))
+        st.caption(plain(f"{dollars(price.hourly_usd)} per hour"))
         st.button("Add", key="cost_own_add", on_click=attempt, args=(OWN_ERROR, lambda: _add(bench, prices)))
         _failure(OWN_ERROR)
 
@@ -174,12 +174,12 @@ def _add(bench: Workbench, prices: Sequence[Price]) -> None:
 def _take(bench: Workbench) -> None:
     text = st.session_state[FILE].getvalue().decode("utf-8-sig", "replace")
     costing.replace_prices(bench.settings.home, read_prices(text))
-    _replaced(bench, "The prices of the file stand in place of those before.")
+    _replaced(bench, "The prices were imported from the file.")
 
 
 def _forget(bench: Workbench) -> None:
     costing.forget_prices(bench.settings.home)
-    _replaced(bench, "The prices that ship stand in place of your own.")
+    _replaced(bench, "The default prices were restored.")
 
 
 def _replaced(bench: Workbench, told: str) -> None:

@@ -17,14 +17,14 @@ from pages.parts.cost.reckoning import Reckoned
 from pages.parts.plain import plain
 
 MOST_NAMED = 6
-OTHERWISE: dict[Way, str] = {"notes": "As the notes counted", "apart": "With prefill apart"}
-SHORT: dict[Way, str] = {"notes": "as the notes", "apart": "prefill apart"}
+OTHERWISE: dict[Way, str] = {"notes": "Counted as in the notes", "apart": "With separate prefill"}
+SHORT: dict[Way, str] = {"notes": "as in the notes", "apart": "separate prefill"}
 SPEEDS = {"tokens": "generation", "output": "generation", "prompt": "prefill"}
-PER_DOLLAR, NOTED, HOURLY = "ktokens for $1", "ktokens for $1, noted", "$ an hour"
+PER_DOLLAR, NOTED, HOURLY = "ktokens per $", "ktokens per $, noted", "$ per hour"
 HELPS = {
-    "generation": "tokens generated a second by all streams together",
-    PER_DOLLAR: "generation × 3,600 / 1,000 / dollars an hour",
-    "divergence": "KL of the answers from those of the run's baseline, nats a token",
+    "generation": "tokens generated per second by all streams",
+    PER_DOLLAR: "generation × 3,600 / 1,000 / dollars per hour",
+    "divergence": "KL divergence of the answers from the run's baseline, nats per token",
 }
 
 
@@ -46,7 +46,7 @@ def drawn(found: Reckoned, goals: Mapping[str, float | None]) -> None:
             draw(charts.per_dollar(shown), "cost_per_dollar")
     without = [one.rate.machine for one in shown if one.price is None]
     if without:
-        st.caption(plain(f"Without a price: {_listed(without, '; ')}. Prices can be added below."))
+        st.caption(plain(f"No price for {_listed(without, '; ')}. Add prices below."))
 
 
 def has_prices(found: Reckoned) -> bool:
@@ -132,7 +132,7 @@ def frame(found: Reckoned) -> pd.DataFrame:
         NOTED: [one.rate.noted_ktokens_per_usd for one in shown],
         "generation, tok/s": [one.rate.generation.per_s.value for one in shown],
         "generation, 95 %": [_bounds(one.rate.generation.per_s, "tok/s") for one in shown],
-        "generation is": [one.rate.generation.provenance for one in shown],
+        "source of speed": [one.rate.generation.provenance for one in shown],
         HOURLY: [one.price.hourly_usd if one.price else None for one in shown],
         "region": [one.price.region or None if one.price else None for one in shown],
         "model": [" ".join(filter(None, (one.rate.model, one.rate.quantisation))) for one in shown],

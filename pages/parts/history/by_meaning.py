@@ -26,10 +26,10 @@ from pages.parts.units import size
 KEY, BY, LIKE, MEANING = "history_by", "by", "like", "meaning"
 CHOICES = {"": "Search by words", MEANING: "by meaning"}
 CALLED = {"prompt": "prompt", "output": "answer"}
-ORDERS = {"-similarity": "Most alike first"}
+ORDERS = {"-similarity": "Most similar first"}
 COLUMNS = {
-    "similarity": Column("alike", None, "cosine of the vectors: 1.00 the same meaning, about 0 nothing in common"),
-    "matched": Column("by its", None, "which of the two is most alike"),
+    "similarity": Column("similarity", None, "cosine of the vectors: 1.00 same meaning, about 0 unrelated"),
+    "matched": Column("matched", None, "whichever of the two is more similar"),
     **tables.TRIAL,
 }
 REFRESH_S = 1.0
@@ -47,7 +47,7 @@ def control() -> None:
     st.segmented_control(
         "Search by", CHOICES, format_func=CHOICES.__getitem__, key=KEY, required=True, label_visibility="collapsed",
         on_change=lambda: view.put(**{BY: st.session_state[KEY], LIKE: "", "order": "", "page": ""}),
-        help="By words: each occurs as it is written. By meaning: what says something alike, in whatever words",
+        help="By words: texts with exactly these words. By meaning: texts that say something similar in any words",
     )  # fmt: skip
 
 
@@ -71,8 +71,8 @@ def listing(bench: Workbench, history: History, wanted: Filter, usual: Listing) 
 def like_button(trial_id: str) -> None:
     """Draw a button that opens the list of answers similar to this trial's, on the History page."""
     st.button(
-        "Like this one", icon=":material/join_inner:", key="history_do_like",
-        help="Trials by how alike their answers are in meaning to this one",
+        "Find similar", icon=":material/join_inner:", key="history_do_like",
+        help="Trials by how similar in meaning their answers are to this one",
         on_click=lambda: view.put(**{LIKE: trial_id, BY: "", "text": "", "order": "", "page": ""}),
     )  # fmt: skip
 
@@ -94,16 +94,16 @@ def _like(history: History, trial_id: str) -> Listing | None:
     vector = history.vectors.of_outputs([trial_id]).get(trial_id)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if vector is None:
-            st.caption("The answer of this trial was not read yet, or it has none.", width="content")
+            st.caption("The answer of this trial is not indexed yet, or it has none.", width="content")
         else:
-            st.caption(f"By likeness to: {_title(history, trial_id)}", width="content")
+            st.caption(f"Similar to: {_title(history, trial_id)}", width="content")
         _all_trials()
     return None if vector is None else _by(history, vector, "output")
 
 
 def _not_yet() -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption("Trials are found by meaning once their texts have been read; until then by words.", width="content")
+        st.caption("Search by meaning works once the texts are indexed; until then, search by words.", width="content")
         if view.part(LIKE):
             _all_trials()
 
@@ -128,13 +128,13 @@ def _standing(bench: Workbench, history: History) -> bool:
             notice(meaning.error)
         model = history.vectors.model
         if model is None:
-            _offer(bench, "Read them")
+            _offer(bench, "Index them")
             return False
         read = history.vectors.num_read(model.hash)
         if meaning.reading is not None:
             _follow(bench)
         elif meaning.is_stopped:
-            _offer(bench, "Go on")
+            _offer(bench, "Continue")
         else:
             _told(bench, read)
             return True
@@ -147,17 +147,15 @@ def _standing(bench: Workbench, history: History) -> bool:
 def _offer(bench: Workbench, label: str) -> None:
     """Draw the cost of indexing the remaining texts, and the button that starts it."""
     cost = bench.meaning.cost()
-    told = "No prompt or answer to read yet; each will be as it ends."
+    told = "No prompt or answer to index yet; each is indexed as it finishes."
     if cost.num_texts:
         left = f"about {duration(max(cost.seconds, 1.0))} in the background, {size(cost.num_bytes)} of disk"
-        told = (
-            f"{counted(cost.num_texts, 'text')} of prompts and answers to read: {left}; then each new one as it ends."
-        )
+        told = f"{counted(cost.num_texts, 'text')} of prompts and answers to index: {left}; new ones as they finish."
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(told, width="content")
         st.button(
             label, icon=":material/play_arrow:", key="history_read", on_click=view.act, args=(bench.meaning.turn_on,),
-            help=f"Makes a vector of each by {EMBEDDED_NAME}, trained on English. Nothing leaves this machine.",
+            help=f"Embeds each with {EMBEDDED_NAME}, trained on English. Nothing leaves this machine.",
         )  # fmt: skip
 
 
@@ -167,20 +165,20 @@ def _follow(bench: Workbench) -> None:
     reading = bench.meaning.reading
     if reading is None:
         st.rerun()
-    left = f"{reading.waits_for} goes first" if reading.waits_for else job_tray.left(reading)
+    left = f"waiting for {reading.waits_for}" if reading.waits_for else job_tray.left(reading)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.progress(reading.share, plain(f"Reading {reading.doing} · {left}"))
+        st.progress(reading.share, plain(f"Indexing {reading.doing} · {left}"))
         st.button("Stop", type="tertiary", icon=":material/stop:", key="history_stop", on_click=bench.meaning.stop)
 
 
 def _told(bench: Workbench, read: Read) -> None:
     """Draw what is indexed, how many texts were truncated, and the button that turns the search off."""
-    told = f"{counted(read.num_texts, 'text')} read by {EMBEDDED_NAME}"
+    told = f"{counted(read.num_texts, 'text')} indexed with {EMBEDDED_NAME}"
     if read.num_cut:
-        told += f", of {read.num_cut:,} only the beginning: they are longer than the model takes"
+        told += f", {read.num_cut:,} of them truncated to the longest text that the model takes"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(told, width="stretch")
         st.button(
             "Turn off", type="tertiary", key="history_forget", on_click=view.act, args=(bench.meaning.turn_off,),
-            help="Removes the vectors, no trial; they can be read again",
+            help="Removes the vectors, not the trials; they can be indexed again",
         )  # fmt: skip

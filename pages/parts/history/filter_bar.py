@@ -22,7 +22,7 @@ from pages.parts.notice import notice
 KEY, RANGED = "history_filter_", "history_ranged"
 SHOWN, HIDDEN = ("models", "machines", "tags"), ("quantisations", "questions", "origins", "statuses")
 DATES = {"since": "From", "until": "To"}
-SWITCHES = {"is_starred": "Starred only", "has_archived": "With the archive", "only_archived": "The archive alone"}
+SWITCHES = {"is_starred": "Starred only", "has_archived": "Include archived", "only_archived": "Archived only"}
 LABELS = {
     "models": "Model",
     "machines": "Machine",
@@ -30,7 +30,7 @@ LABELS = {
     "quantisations": "Quantisation",
     "questions": "Question",
     "origins": "Origin",
-    "statuses": "How it ended",
+    "statuses": "Status",
 }
 STATUSES = {
     "run": ("done", "stopped", "interrupted", "failed", "running"),
@@ -62,7 +62,7 @@ def show(history: History, kind: Literal["run", "trial"]) -> Filter:
 
 def nothing(wanted: Filter) -> None:
     """Show that nothing matches the filter."""
-    st.caption("All of them lie in the archive; see More." if wanted == EVERYTHING else "Nothing fits this filter.")
+    st.caption("All are archived; see More." if wanted == EVERYTHING else "Nothing matches this filter.")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class _Bar:
         """Draw the fields in the bar itself."""
         self._widget("text", lambda key, change: st.text_input(
             "Search", key=key, on_change=change, placeholder="Search", label_visibility="collapsed",
-            icon=":material/search:", help="In names, sentences, notes and tags; of trials in prompts and answers",
+            icon=":material/search:", help="Searches names, results, notes, tags; in trials also prompts and answers",
         ))  # fmt: skip
         for name in SHOWN:
             self._several(name, width=190)

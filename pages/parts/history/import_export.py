@@ -54,7 +54,7 @@ def _import(bench: Workbench, history: History) -> None:
     bench.importer.warm()
     with st.popover("Import", icon=":material/upload:", key="history_import", width="content"):
         st.caption(
-            "Runs and trials of another workbench, rows of llama-bench, timing logs, candidate lists, Parquet, "
+            "Runs and trials from another workbench, llama-bench rows, timing logs, candidate lists, Parquet, "
             "or lines such as 235 tokens in 80s."
         )
         st.file_uploader("File", ENDINGS, key=_key(), label_visibility="collapsed", max_upload_size=MOST_MB)
@@ -69,7 +69,7 @@ def told(bench: Workbench) -> None:
     if bench.importing.running is not None:
         _progress(bench.importing)
     for name, reason in list(bench.kept.refusals().items())[:MOST_REFUSALS]:
-        st.caption(plain(f"{name} of the inbox could not be read and lies in {INBOX}/{REFUSED} now: {reason}"))
+        st.caption(plain(f"{name} in the inbox could not be read and was moved to {INBOX}/{REFUSED}: {reason}"))
     sentence = st.session_state.get(view.TOLD)
     if sentence:
         st.caption(plain(sentence))
@@ -88,7 +88,7 @@ def _ended(importing: ImportManager, *, is_waited_for: bool) -> None:
     if task is None:
         return
     if task.state == "stopped":
-        st.session_state[view.TOLD] = f"{task.error} Nothing of it was kept."
+        st.session_state[view.TOLD] = f"{task.error} Nothing was imported."
     elif task.state == "failed":
         st.session_state[view.ERROR] = task.error
     else:
@@ -122,9 +122,9 @@ def _preview(bench: Workbench, history: History, name: str, data: bytes) -> None
     st.caption(f"{plain(found.label)} · {counted(found.num, 'row')}")
     rows = Found.of(found.preview, found.num)
     table = tables.frame(rows.rows, tables.columns_of(rows, COLUMNS, has_all=True))
-    st.dataframe(table, hide_index=True, placeholder=NOT_MEASURED, alt="The first rows of what is to be imported")
+    st.dataframe(table, hide_index=True, placeholder=NOT_MEASURED, alt="Preview of the import")
     st.button(
-        "Take it in", key="history_take_in", on_click=view.act,
+        "Import", key="history_take_in", on_click=view.act,
         args=(lambda: _take_in(bench.importing, history, name, data),),
     )  # fmt: skip
 

@@ -69,10 +69,10 @@ def _below(listing: Listing, found: Found, order: str, page: int, has_all: bool)
         shown = f"{first + 1:,}–{last:,} of {shown}"
     shared = tables.same(found, listing.columns) if len(found.rows) > 1 else ""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(shown + (f" · all of them: {plain(shared)}" if shared else ""), width="stretch")
+        st.caption(shown + (f" · all: {plain(shared)}" if shared else ""), width="stretch")
         if found.total > PAGE:
-            _turn("chevron_left", "Earlier rows", page - 1, is_enabled=page > 1)
-            _turn("chevron_right", "Further rows", page + 1, is_enabled=last < found.total)
+            _turn("chevron_left", "Previous rows", page - 1, is_enabled=page > 1)
+            _turn("chevron_right", "Next rows", page + 1, is_enabled=last < found.total)
         st.session_state[ORDER], st.session_state[ALL] = order, has_all
         st.selectbox(
             "Order", list(listing.orders), key=ORDER, label_visibility="collapsed", width=180,

@@ -20,7 +20,7 @@ from pages.parts.plain import plain
 METRIC = METRICS_BY_NAME["end_to_end_per_s"]
 MEASURED, NOTED, REFERENCE = "measured", "noted by hand", "reference"
 LOOKS = {MEASURED: (ACCENT, "circle"), NOTED: (ACCENT, "circle-open"), REFERENCE: (GREY, "circle-open")}
-NOTED_MODELS = "with models of 7 B"
+NOTED_MODELS = "with 7 B models"
 MOST_CELLS, MOST_PLACES, WIDE = 200, 6, 30
 
 
@@ -40,8 +40,8 @@ def show(history: History) -> list[Point]:
     st.subheader(plain(sentence(found)), anchor=False)
     charts.draw(chart(found), "history_standing")
     st.caption(
-        "Tokens over total seconds, prompt included; the notes have no other speed. A filled dot was measured, a "
-        "hollow one was noted. Another model is another amount of work for each token."
+        "Tokens / total seconds, prompt included; the notes have no other speed. Filled dots are measured, hollow ones "
+        "noted. Different models take different amounts of work per token."
     )
     return found
 
@@ -64,11 +64,11 @@ def points(history: History) -> list[Point]:
 def sentence(found: list[Point]) -> str:
     """Return a sentence comparing the fastest of ours with the slowest and fastest references."""
     noted = [point.per_s for point in found if point.group == REFERENCE]
-    among = f"the reference machines noted {digits(min(noted))} to {digits(max(noted))} {METRIC.unit}, {NOTED_MODELS}"
+    among = f"the reference machines reached {digits(min(noted))} to {digits(max(noted))} {METRIC.unit} {NOTED_MODELS}"
     best = next((point for point in found if point.group == MEASURED), None)
     if best is None:
-        return f"{among[0].upper()}{among[1:]}, end to end; nothing was measured here yet."
-    return f"{quantity(best.per_s, METRIC.unit)} end to end at best: {best.place}; {among}."
+        return f"{among[0].upper()}{among[1:]}, end to end; no runs here yet."
+    return f"{quantity(best.per_s, METRIC.unit)} end to end at best, on {best.place}; {among}."
 
 
 def chart(found: list[Point]) -> go.Figure:

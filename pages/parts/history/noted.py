@@ -16,21 +16,21 @@ MOST_NOTED = 100_000
 EXAMPLE = "235 tokens in 80s = 2.93 tokens/s (4 threads)"
 COLUMNS = {
     "line": Column("line"),
-    "tokens_per_s": Column("speed", "tok/s", "tokens over total seconds where both are there, else as noted"),
+    "tokens_per_s": Column("speed", "tok/s", "tokens / total seconds if both are given, else as noted"),
     "noted_per_s": Column("as noted", "tok/s"),
     "num_tokens": Column("tokens"),
     "seconds": Column("time", "s"),
     "instances": Column("instances"),
     "threads": Column("threads"),
     "memory_gb": Column("memory", "GB"),
-    "label": Column("other words"),
+    "label": Column("other text"),
     "remark": Column("remark"),
 }
 
 
 def show(history: History) -> None:
     """Draw the form; the table appears below it as the lines are parsed."""
-    with st.expander("Notes of your own", icon=":material/edit:", key="history_noted"):
+    with st.expander("Your own notes", icon=":material/edit:", key="history_noted"):
         with st.container(horizontal=True, gap="small"):
             st.text_input("Machine", key=MACHINE, placeholder="c7i.4xlarge", persist_state="session")
             st.text_input("Model", key=MODEL, placeholder="Mistral-7B Q4_K_M", persist_state="session")
@@ -39,11 +39,11 @@ def show(history: History) -> None:
         if timings:
             rows = [{**timing._asdict(), "tokens_per_s": timing.tokens_per_s} for timing in timings]
             table = tables.frame(rows, COLUMNS)
-            st.dataframe(table, hide_index=True, placeholder=NOT_MEASURED, alt="The lines as they were read")
+            st.dataframe(table, hide_index=True, placeholder=NOT_MEASURED, alt="Parsed lines")
         st.button(
             "Save as noted by hand", icon=":material/save:", key="history_save_noted", on_click=view.act,
             disabled=not timings or not st.session_state[MACHINE].strip(), args=(lambda: _save(history, timings),),
-            help="Needs lines and the name of the machine",
+            help="Needs lines and a machine name",
         )  # fmt: skip
 
 
@@ -61,5 +61,5 @@ def _save(history: History, timings: tuple[NotedTiming, ...]) -> None:
     machine = st.session_state[MACHINE].strip()
     is_new = history.runs.keep(noted_run(timings, machine=machine, model=st.session_state[MODEL].strip()))
     what = f"{counted(len(timings), 'timing')} of {machine}"
-    st.session_state[view.TOLD] = f"{what}: saved as noted by hand." if is_new else f"{what}: saved already."
+    st.session_state[view.TOLD] = f"{what}: saved as noted by hand." if is_new else f"{what}: already saved."
     st.session_state[LINES] = ""

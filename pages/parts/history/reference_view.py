@@ -20,9 +20,9 @@ COLUMNS = {
     "engine": Column("engine"),
     "variant": Column("variant"),
     METRIC.name: Column(METRIC.label, METRIC.unit, METRIC.formula),
-    "noted_per_s": Column("as noted", "tok/s", "the speed as the note rounds it"),
+    "noted_per_s": Column("as noted", "tok/s", "the speed as rounded in the note"),
     "num_tokens": Column("tokens"),
-    "noted_memory_gb": Column("memory as noted", "GB", "by a method that was not noted: not a figure of PSS"),
+    "noted_memory_gb": Column("memory as noted", "GB", "by a method that was not noted; not comparable with PSS"),
     "noted": Column("noted in"),
     "source": Column("source"),
 }
@@ -40,7 +40,7 @@ def show(history: History) -> None:
     found = machine_ranking.show(history)
     _machines(found)
     noted.show(history)
-    with st.expander("The tables as they ship", key="history_tables"):
+    with st.expander("Bundled tables", key="history_tables"):
         name = st.selectbox(
             "Table", TABLES, key="history_shipped", format_func=lambda each: NAMES.get(each, each), width=280,
             label_visibility="collapsed",
@@ -55,7 +55,7 @@ def _machines(found: Sequence[Point]) -> None:
     best = next((point.run_id for point in found if point.group == MEASURED), None)
     ids = list(dict.fromkeys([*([best] if best else []), *(rows[row]["run_id"] for row in chosen)]))
     if not chosen:
-        st.caption("Choose rows to compare their machines" + (" with the best run." if best else "."))
+        st.caption("Select rows to compare their machines" + (" with the best run." if best else "."))
     elif st.button("Compare", type="primary", icon=":material/compare_arrows:", key="history_compare_reference"):
         st.switch_page("compare.py", query_params={"runs": ",".join(ids)})
 

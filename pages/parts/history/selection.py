@@ -37,7 +37,7 @@ class Chosen(NamedTuple):
 def show(bench: Workbench, history: History, chosen: Chosen) -> None:
     """Draw the buttons; if nothing is selected, a caption names them."""
     if not chosen.rows:
-        st.caption("Choose rows to open, compare, tag, export or delete them.")
+        st.caption("Select rows to open, compare, tag, export or delete them.")
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         _open(chosen)
@@ -111,7 +111,7 @@ def _tags(history: History, chosen: Chosen) -> None:
         st.session_state[key] = sorted(common)
         st.multiselect(
             "Tags", sorted({*history.marks.tags(), *common}), key=key, accept_new_options=True,
-            on_change=_retag, args=(history, chosen, common, key), placeholder="Choose or write a tag",
+            on_change=_retag, args=(history, chosen, common, key), placeholder="Select or type a tag",
         )  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def _delete(bench: Workbench, chosen: Chosen) -> None:
     """Delete after confirmation; it can be undone until the history is next opened."""
     what = counted(len(chosen.ids), chosen.kind)
     with st.popover("Delete", icon=":material/delete:", key=f"{KEY}delete_of"):
-        st.caption(f"Delete {what}? It can be undone until the program is next started.")
+        st.caption(f"Delete {what}? You can undo this until the workbench restarts.")
         st.button(f"Delete {what}", key=f"{KEY}delete", on_click=view.act, args=(lambda: _remove(bench, chosen),))
 
 

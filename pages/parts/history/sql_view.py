@@ -39,7 +39,7 @@ def show(history: History) -> None:
     if asked and asked == st.session_state.get(ASKED):
         _answer(history, asked)
     elif asked:
-        st.caption("This query came with the address. Read it, then press Run.")
+        st.caption("This query came from the URL. Read it, then press Run.")
 
 
 def _editor() -> None:
@@ -52,10 +52,10 @@ def _editor() -> None:
             on_click=_ask,
         )  # fmt: skip
         st.selectbox(
-            "Ready-made", [name for name, _ in READY], index=None, key=READY_MADE, placeholder="Ready-made questions",
+            "Example queries", [name for name, _ in READY], index=None, key=READY_MADE, placeholder="Example queries",
             label_visibility="collapsed", width=280, on_change=_ask_ready,
         )  # fmt: skip
-        st.caption(f"Reads only, {MOST_ROWS:,} rows and {TIMEOUT_S} s at most.", width="content")
+        st.caption(f"Read-only, at most {MOST_ROWS:,} rows and {TIMEOUT_S} s.", width="content")
 
 
 def _ask() -> None:
@@ -75,7 +75,7 @@ def _tables(history: History) -> None:
     """Draw the tables and views that can be queried, with the columns of one of them."""
     schema = history.console.schema()
     name = st.selectbox("Table", list(schema), key=TABLE, label_visibility="collapsed")
-    columns = [{"column": column, "type": kind, "meaning": comment or ""} for column, kind, comment in schema[name]]
+    columns = [{"column": column, "type": kind, "description": comment or ""} for column, kind, comment in schema[name]]
     st.dataframe(columns, hide_index=True, height=210, alt=f"Columns of {name}")
 
 
@@ -86,13 +86,13 @@ def _answer(history: History, asked: str) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         found = f"{counted(result.num_rows, 'row')} in {quantity(result.elapsed_s, 's')}"
-        as_of = f"of the history at {result.as_of.astimezone():%H:%M:%S}"
+        as_of = f"history as of {result.as_of.astimezone():%H:%M:%S}"
         st.caption(plain(f"{found}, {as_of}. {result.why_truncated}".strip()), width="stretch")
         drawn = _drawn(result.table)
         _downloads(result)
     if drawn is not None:
         charts.draw(sql_chart.chart(result.table, *drawn), "history_sql_figure")
-    st.dataframe(result.table, hide_index=True, alt="What the question found")
+    st.dataframe(result.table, hide_index=True, alt="Query result")
 
 
 def _result(history: History, asked: str) -> Result | EngineError:
@@ -123,7 +123,7 @@ def _drawn(table: pa.Table) -> tuple[str, str] | None:
         across = _column("x", places, next((name for name in places if name != numbers[0]), places[-1]))
         upwards = _column("y", numbers, numbers[0])
     st.toggle(
-        "Chart", key=CHART, disabled=not numbers, help=None if numbers else "Needs a column of numbers",
+        "Chart", key=CHART, disabled=not numbers, help=None if numbers else "Needs a numeric column",
         on_change=lambda: view.put(chart="1" if st.session_state[CHART] else "", x="", y=""),
     )  # fmt: skip
     return (across, upwards) if is_wanted else None

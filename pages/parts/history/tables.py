@@ -40,16 +40,16 @@ ORIGIN = Column("origin", help="measured here, by another program, or noted by h
 MODEL = {"model_name": Column("model"), "quantisation": Column("quantisation"), "machine": Column("machine")}
 RUN = {
     **STAR, "created_at": Column("when"), "name": Column("name"), "question": Column("question"),
-    "best": Column("best", help="median of the best configuration, by the metric behind it"),
-    "sentence": Column("result", width=420), "status": Column("ended"),
-    "origin": ORIGIN, **MODEL, "num_cells": Column("configurations", help="how many settings were measured"),
-    "num_samples": Column("samples", help="timings that are kept, of all configurations"),
-    "num_disturbed": Column("disturbed", help="samples that something else disturbed"), **MARKS,
+    "best": Column("best", help="median of the best configuration, in the metric named"),
+    "sentence": Column("result", width=420), "status": Column("status"),
+    "origin": ORIGIN, **MODEL, "num_cells": Column("configurations", help="number of configurations measured"),
+    "num_samples": Column("samples", help="samples saved, over all configurations"),
+    "num_disturbed": Column("disturbed", help="samples disturbed by other activity"), **MARKS,
 }  # fmt: skip
 CELL = {
     **STAR, "created_at": Column("when"), "name": Column("run"), "label": Column("configuration"),
-    "question": Column("question"), "status": Column("ended"), "reason": Column("remark"), "origin": ORIGIN, **MODEL,
-    "num_counted": Column("samples counted", help="of which the medians are: the clean, if all have enough"),
+    "question": Column("question"), "status": Column("status"), "reason": Column("remark"), "origin": ORIGIN, **MODEL,
+    "num_counted": Column("samples counted", help="used for the medians: only clean ones if all have enough"),
 }  # fmt: skip
 TRIAL = {
     **STAR, "created_at": Column("when"), "title": Column("prompt", width=220),
@@ -58,18 +58,18 @@ TRIAL = {
     "decode_per_s": Column("decode", "tok/s", METRICS_BY_NAME["decode_per_s"].formula),
     "ttft_s": Column("first token", "s", METRICS_BY_NAME["ttft_s"].formula),
     "mean_surprise_bits": Column("surprise", "bits", "mean of -log2 p over the tokens"),
-    "lowest_p": Column("least p", "", "probability of the least expected token"),
+    "lowest_p": Column("lowest p", "", "probability of the least expected token"),
     "slowest_s": Column("slowest token", "s", "longest wait for a token after the first"),
     "num_prompt": Column("prompt tokens"),
-    "num_cached": Column("of them reused", help="taken from the cache of an earlier trial instead of computed"),
+    "num_cached": Column("prompt tokens reused", help="taken from the cache of an earlier trial instead of computed"),
     "prefill_per_s": Column("prefill", "tok/s", METRICS_BY_NAME["prefill_per_s"].formula),
-    "threads": Column("threads", help="that computed most of its tokens"),
-    "label": Column("made by", help="the button that made it, where that was not Run"), **MARKS,
+    "threads": Column("threads", help="used for most of its tokens"),
+    "label": Column("made by", help="the button that made it, if not Run"), **MARKS,
 }  # fmt: skip
 TOKEN = {
     "title": Column("trial"), "position": Column("position"), "text": Column("token"),
-    "p": Column("p", "", "probability the model gave it, before any sampler"),
-    "elapsed_s": Column("time", "s", "since the token before it"),
+    "p": Column("p", "", "probability under the model, before sampling"),
+    "elapsed_s": Column("time", "s", "since the previous token"),
 }  # fmt: skip
 INNER = ("id", "run_id", "trial_id", "cell", "model", "best_metric")
 FLAGS = {"is_starred": "★", "is_archived": "archived"}

@@ -43,7 +43,7 @@ def show(bench: Workbench, history: History) -> None:
         return
     _controls(run, cell, metric)
     if not points:
-        st.caption(f"{METRICS_BY_NAME[metric].label.capitalize()} was not measured of this configuration.")
+        st.caption(f"{METRICS_BY_NAME[metric].label.capitalize()} was not measured for this configuration.")
         return
     found = trends.trend(points, metric)
     st.subheader(plain(found.sentence), anchor=False)
@@ -56,9 +56,7 @@ def _configuration(bench: Workbench, text: str) -> tuple[RunRecord, int]:
     run_id, _, number = text.rpartition(".")
     run = bench.bench.run(run_id)
     if run is None:
-        raise ConfigError(
-            "The address names a run that is not here: it was deleted, or never kept. Choose another one."
-        )
+        raise ConfigError("The URL names a run that does not exist: it was deleted or never saved. Choose another one.")
     if number not in [str(cell.number) for cell in run.cells]:
         raise ConfigError(f"This run has no configuration {number[:20]!r}: choose one of its {len(run.cells)}.")
     return run, int(number)
@@ -80,7 +78,7 @@ def _controls(run: RunRecord | None, cell: int, metric: str) -> None:
         if run is None:
             return
         st.session_state[CELL] = cell
-        labels = distinct({each.number: each.label or "the one configuration" for each in run.cells})
+        labels = distinct({each.number: each.label or "the only configuration" for each in run.cells})
         st.selectbox(
             "Configuration", list(labels), key=CELL, label_visibility="collapsed", width=320,
             format_func=labels.__getitem__, on_change=lambda: view.put(trend=f"{run.id}.{st.session_state[CELL]}"),
@@ -108,7 +106,7 @@ def chart(found: Trend, metric: str) -> go.Figure:
     is_here = [point.machine_hash == newest.machine_hash for point in found.points]
     places = [point.created_at.timestamp() for point in found.points]
     rows = downsampling.extremes(places, [point.value for point in found.points], is_here).tolist()
-    for name, colour, is_same in (("other machines", GREY, False), ("this fingerprint", ACCENT, True)):
+    for name, colour, is_same in (("other machines", GREY, False), ("same machine", ACCENT, True)):
         points = [found.points[row] for row in rows if is_here[row] is is_same]
         if points:
             _line(figure, points, scale, unit, name, colour)

@@ -15,7 +15,7 @@ MOST_TOKENS = 50
 ORDERS = {
     "-created_at": "Newest first",
     "created_at": "Oldest first",
-    "-mean_surprise_bits": "Most surprise",
+    "-mean_surprise_bits": "Highest surprise",
     "decode_per_s": "Slowest",
     "-num_generated": "Longest",
 }
@@ -40,10 +40,10 @@ def show(bench: Workbench, history: History) -> None:
     if num_found:
         selection.show(bench, history, Chosen("trial", chosen))
     elif not history.recent(1):
-        st.caption("No trial was kept yet.")
+        st.caption("No trials yet.")
         st.page_link("prompt_lab.py", label="Run the first one in the Prompt lab", icon=":material/edit_note:")
     elif listed is not usual and bench.meaning.reading is not None:
-        st.caption("Nothing fits this filter among what has been read so far.")
+        st.caption("Nothing matches this filter among the texts indexed so far.")
     else:
         filter_bar.nothing(wanted)
 
@@ -53,10 +53,10 @@ def _tokens(history: History, wanted: Filter, rows: str) -> None:
     find = history.find.unsure_tokens if rows == "unsure" else history.find.slow_tokens
     tokens = find(wanted, MOST_TOKENS)
     if not tokens:
-        st.caption("No token of these trials was inspected." if rows == "unsure" else "There is no token to show.")
+        st.caption("No token of these trials was inspected." if rows == "unsure" else "No tokens to show.")
         return
     found = Found.of(tokens, len(tokens))
     columns = tables.columns_of(found, tables.TOKEN, has_all=True)
     chosen = tables.draw(tables.frame(tokens, columns), columns, f"history_{rows}", ROWS[rows], is_single=True)
-    if chosen and st.button("Open its trial", type="primary", icon=":material/open_in_new:", key="history_open_token"):
+    if chosen and st.button("Open the trial", type="primary", icon=":material/open_in_new:", key="history_open_token"):
         st.switch_page("prompt_lab.py", query_params={"trial": str(tokens[chosen[0]]["trial_id"])})

@@ -64,11 +64,11 @@ def _done(bench: Workbench, task: FileTask) -> None:
     """Draw the path of the new file, and the actions on it."""
     first = task.result()[0]
     is_model = first.suffix.lower() == ".gguf"
-    st.caption(plain(f"{task.name} is here: {readable(first if is_model else first.parent)}"))
+    st.caption(plain(f"{task.name} is ready: {readable(first if is_model else first.parent)}"))
     with st.container(horizontal=True, gap="small"):
         if is_model:
-            _button("Load it", "play_arrow", lambda: bench.model_manager.load(first))
-            _button("Open it", "open_in_new", lambda: place.go(place.LIBRARY, first))
+            _button("Load", "play_arrow", lambda: bench.model_manager.load(first))
+            _button("Open", "open_in_new", lambda: place.go(place.LIBRARY, first))
         _button("Close", "close", bench.files.dismiss)
 
 
@@ -79,9 +79,9 @@ def _failed(bench: Workbench, task: FileTask) -> None:
     else:
         notice(str(task.error))
     with st.container(horizontal=True, gap="small"):
-        _button("Try again" if task.kind != "get" else "Go on", "refresh", bench.files.again)
+        _button("Retry" if task.kind != "get" else "Continue", "refresh", bench.files.again)
         if task.can_discard:
-            _button("Discard what has come", "delete", lambda: bench.files.dismiss(discard=True))
+            _button("Discard partial download", "delete", lambda: bench.files.dismiss(discard=True))
         _button("Close", "close", bench.files.dismiss)
 
 

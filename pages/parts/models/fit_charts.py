@@ -31,7 +31,7 @@ class Line(NamedTuple):
 def over_context(rows: Sequence[FitRow], memory: MachineMemory) -> go.Figure:
     """Draw a column for each context length, at one number of sequences."""
     told = f"{counted(rows[0].sequences, 'sequence')}: {_up_to(rows, [f'{row.n_ctx:,} tokens' for row in rows])}"
-    return _stacked(rows, [f"{row.n_ctx:,}" for row in rows], told, "tokens of each sequence", memory)
+    return _stacked(rows, [f"{row.n_ctx:,}" for row in rows], told, "tokens per sequence", memory)
 
 
 def over_sequences(rows: Sequence[FitRow], memory: MachineMemory) -> go.Figure:
@@ -45,7 +45,7 @@ def _up_to(rows: Sequence[FitRow], names: Sequence[str]) -> str:
     fitting = [name for row, name in zip(rows, names, strict=True) if row.fits]
     if len(fitting) == len(rows):
         return "all of these fit"
-    return f"up to {fitting[-1]} fit" if fitting else "none of these fits"
+    return f"up to {fitting[-1]} fit" if fitting else "none of these fit"
 
 
 def _stacked(
@@ -72,7 +72,7 @@ def _stacked(
 
 def _lines(memory: MachineMemory) -> list[Line]:
     """Return the lines for free memory, and for the most that this process may use."""
-    name, most = ("this machine", memory.total) if memory.limit is None else ("control group", memory.limit)
+    name, most = ("this machine", memory.total) if memory.limit is None else ("cgroup limit", memory.limit)
     return [Line("free now", memory.available, "start"), Line(name, most, "end")]
 
 

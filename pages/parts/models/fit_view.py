@@ -34,18 +34,18 @@ from pages.parts.models import fit_charts, place
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
-EXAMPLE_LABEL = "Example of the notes: 540 B parameters"
+EXAMPLE_LABEL = "Example from the notes: 540 B parameters"
 MOST_INSTANCES = 64
 HELPS = {
-    "context": "tokens of one sequence",
+    "context": "tokens per sequence",
     "KV cache": "keys and values of every layer, for all tokens of all sequences",
-    "buffers": "what llama.cpp computes in, and the rows of logits",
+    "buffers": "llama.cpp's compute buffers and the logits",
     "processes": "the interpreter and libraries of each instance",
-    "total": "as estimated, before anything is loaded",
+    "total": "estimated before loading",
 }
 ABOUT_WINDOWS = (
-    "Some layers of this model see only a window of the last tokens. The pool keeps their whole context all the same, "
-    "so that a prefix can be used again; the column “KV, windows only” is what would do."
+    "Some layers of this model attend only to a sliding window. The pool stores their whole context so that prefixes "
+    "can be reused; the column “KV, windows only” shows what the windows alone need."
 )
 
 
@@ -103,7 +103,7 @@ def _asked(path: str, model: ModelFile) -> Asked:
         type_k = _select("type_k", "Keys", KV_TYPES, usual.type_k)
         type_v = _select("type_v", "Values", KV_TYPES, usual.type_v)
     shares = st.toggle(
-        "Share weights", help="Instances share the file's pages; otherwise each repacks what this processor likes",
+        "Share weights", help="Instances share the file's pages; otherwise each repacks the weights for this processor",
         **address.bound("shared", "fit_shared", st.query_params.get("shared", str(usual.share_weights)) == "True"),
     )  # fmt: skip
     spec = replace(usual, instances=instances, type_k=type_k, type_v=type_v, share_weights=shares)
@@ -156,8 +156,8 @@ def sentence(row: FitRow, longest: int) -> str:
 
 def _memory(memory: MachineMemory) -> str:
     """Return the machine's memory, in words."""
-    limit = "" if memory.limit is None else f", {quantity(memory.limit, 'B')} of them allowed by the control group"
-    return f"Of {quantity(memory.total, 'B')} of memory{limit}, {quantity(memory.available, 'B')} are free now."
+    limit = "" if memory.limit is None else f", {quantity(memory.limit, 'B')} of it allowed by the cgroup"
+    return f"Of {quantity(memory.total, 'B')} of memory{limit}, {quantity(memory.available, 'B')} is free now."
 
 
 def _table(rows: Sequence[FitRow]) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from engine.bench.analysis.limits import Limits
 from engine.errors import EngineError
-from engine.models.available import available_memory
+from engine.machine.limits import Limits
+from engine.machine.memory import available_memory
 from engine.models.catalogue import Catalogue, Choice, Entry, choices, read_catalogue
 from engine.models.details import readable
 from engine.models.hub import Repository, read_repository
@@ -29,9 +29,9 @@ ROWS, TYPED, LISTED, CHOSEN = "models_get_rows", "models_get_name", "models_get_
 NAME_WIDTH = 220
 NEEDS, SPEED = "needs here", "at most"
 HELPS = {
-    NEEDS: "weights, KV cache of one sequence of up to 4,096 tokens, buffers and process; of a folder, with torch",
-    SPEED: "of a text model tokens generated a second: what this machine reads from memory a second / bytes of the "
-    "file; of an embedding model texts of 100 tokens a second: operations of this machine / (2 × parameters × tokens)",
+    NEEDS: "weights, KV cache of one sequence of up to 4,096 tokens, buffers and process; for a folder, with torch",
+    SPEED: "text model, tokens generated per second: memory bandwidth of this machine / file size; embedding model, "
+    "texts of 100 tokens per second: operations per second of this machine / (2 × parameters × tokens)",
 }
 
 
@@ -44,8 +44,8 @@ def show(bench: Workbench) -> None:
     st.caption(plain(f"Catalogue of {catalogue.dated}: {catalogue.source}."))
     name = st.query_params.get(NAME, "")
     st.text_input(
-        "Model", **bound(NAME, TYPED, name), placeholder="a row of the table, or owner/name of any repository",
-        help="A repository of the Hugging Face hub, owner/name@revision, or the address of its page",
+        "Model", **bound(NAME, TYPED, name), placeholder="Select a row above, or type owner/name of any repository",
+        help="A repository on the Hugging Face hub, owner/name@revision, or the URL of its page",
     )  # fmt: skip
     if name.strip():
         _chosen(bench, catalogue, name.strip())
@@ -87,7 +87,7 @@ def _table(bench: Workbench, entries: Sequence[Entry], limits: Limits | None) ->
     }
     st.dataframe(
         table, hide_index=True, key=ROWS, on_select=_take_row, selection_mode="single-row", placeholder=NOT_MEASURED,
-        column_config=config, alt="Models worth getting",
+        column_config=config, alt="Model catalogue",
     )  # fmt: skip
     if limits is None:
         task_button.button(
@@ -107,9 +107,7 @@ def _chosen(bench: Workbench, catalogue: Catalogue, name: str) -> None:
     """Draw the download of a catalogue entry, or of a repository's files once they are listed."""
     entry = next((one for one in catalogue.entries if one.name == name), None)
     if entry is None and "/" not in name:
-        st.caption(
-            f":orange[{plain(f'{name} is not in the catalogue. Write owner/name for a repository of the hub.')}]"
-        )
+        st.caption(f":orange[{plain(f'{name} is not in the catalogue. Type owner/name for a repository on the hub.')}]")
         return
     kept = bench.files.kept(entry) if entry is not None else None
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -117,13 +115,13 @@ def _chosen(bench: Workbench, catalogue: Catalogue, name: str) -> None:
             _get(bench, f"Get {entry.title} · about {quantity(entry.size_bytes, 'B')}", name)
         if kept is not None and kept.is_file():
             st.button(
-                "Open it", icon=":material/open_in_new:", key="models_get_open", on_click=place.go,
+                "Open", icon=":material/open_in_new:", key="models_get_open", on_click=place.go,
                 args=(place.LIBRARY, kept),
             )  # fmt: skip
-        if st.button("List its files", icon=":material/list:", key="models_get_list"):
+        if st.button("List files", icon=":material/list:", key="models_get_list"):
             _list(entry.repository if entry else name)
     if entry is not None:
-        st.caption(_needs(entry) + (plain(f" It is here: {readable(kept)}") if kept else ""))
+        st.caption(_needs(entry) + (plain(f" Already here: {readable(kept)}") if kept else ""))
     address, listed = st.session_state.get(LISTED, ("", None))
     if address == (entry.repository if entry else name):
         _of_repository(bench, address, listed, is_primary=entry is None or kept is not None)
@@ -140,17 +138,17 @@ def _get(bench: Workbench, label: str, name: str, wanted: str = "", *, is_primar
 def _needs(entry: Entry) -> str:
     needed, free = entry.needed_bytes(), available_memory()
     verdict = "it fits" if needed <= free else "it does not fit now"
-    gated = " Gated: ask for access on its page, then log in with `hf auth login`." if entry.is_gated else ""
+    gated = " Gated: request access on its page, then log in with `hf auth login`." if entry.is_gated else ""
     said = (
         f"{entry.repository}, licence {entry.license}. Needs {quantity(needed, 'B')} of the {quantity(free, 'B')} of "
-        f"memory that are free: {verdict}."
+        f"memory that is free: {verdict}."
     )
     return plain(said) + gated
 
 
 def _list(address: str) -> None:
     """List the repository on the hub, once; the result stays on the page."""
-    with st.spinner("Asking the hub"):
+    with st.spinner("Querying the hub"):
         try:
             st.session_state[LISTED] = address, read_repository(address)
         except EngineError as error:
@@ -163,10 +161,10 @@ def _of_repository(bench: Workbench, address: str, listed: Repository | EngineEr
         notice(listed)
         return
     offered = choices(listed)
-    licence = one_line(listed.license) or "not said"
+    licence = one_line(listed.license) or "not given"
     st.caption(plain(f"{listed.name} · licence {licence}{' · gated' if listed.is_gated else ''}"))
     if not offered:
-        st.caption("It holds no GGUF file and no folder for sentence-transformers with safetensors.")
+        st.caption("It has no GGUF file and no sentence-transformers folder with safetensors.")
         return
     labels = distinct({number: _label(choice) for number, choice in enumerate(offered)})
     number = st.selectbox("File", list(labels), format_func=labels.__getitem__, key=CHOSEN)

@@ -9,8 +9,8 @@ import pandas as pd
 import streamlit as st
 
 from engine.errors import EngineError
+from engine.machine.memory import available_memory
 from engine.models import BrokenFile, LibraryEntry, find_places
-from engine.models.available import available_memory
 from engine.models.details import readable
 from engine.units import NOT_MEASURED, counted
 from engine.workbench import Workbench
@@ -29,9 +29,9 @@ NEEDS, IN_MEMORY, SPEED, PARAMETERS = "needs", "in RAM", "one sequence", "parame
 HELPS = {
     NEEDS: "Weights, KV cache, buffers and process of one instance with 8 sequences of the trained context, up to "
     "2,048 tokens each",
-    IN_MEMORY: "Share of the file that lies in the page cache now",
-    SPEED: "Tokens generated a second. Measured here: the best configuration in the history. Estimated: at most "
-    "what this machine reads from memory in a second / bytes of weights",
+    IN_MEMORY: "Share of the file that is in the page cache now",
+    SPEED: "Tokens generated per second. Measured here: the best configuration in the history. Estimated: upper limit, "
+    "memory bandwidth of this machine / bytes of weights",
 }
 
 
@@ -47,7 +47,7 @@ def show(bench: Workbench) -> None:
     st.markdown(plain(sentence(models)))
     _table(models)
     if limits is None:
-        st.caption("How fast this machine reads memory is not known yet: only measured speeds are shown.")
+        st.caption("The memory bandwidth of this machine is not measured yet; only measured speeds are shown.")
         task_button.button(
             bench, "Measure this machine · a few seconds", "straighten", "models_limits", bench.bench.measure_limits
         )
@@ -60,12 +60,12 @@ def sentence(models: Sequence[LibraryModel]) -> str:
     """Return how many models there are, and how many of them fit."""
     total = sum(model.file.size for model in models)
     num_fitting = sum(model.needed.fits for model in models)
-    fitting = "all of them fit" if num_fitting == len(models) else f"{num_fitting:,} of them fit"
+    fitting = "all fit" if num_fitting == len(models) else f"{num_fitting:,} fit"
     if len(models) == 1:
         fitting = "it fits" if num_fitting else "it does not fit"
     return (
         f"{counted(len(models), 'model')}, {size(total)}; {fitting} into the {size(available_memory())} of memory that "
-        "are free now."
+        "is free now."
     )
 
 
@@ -96,7 +96,7 @@ def frame(models: Sequence[LibraryModel]) -> pd.DataFrame:
         "fits": ["fits" if model.needed.fits else "too large" for model in models],
         **number_columns.scaled(IN_MEMORY, "", [model.resident for model in models]),
         **number_columns.scaled(SPEED, "tok/s", [speed and speed.decode_per_s for speed in speeds]),
-        "speed is": [speed and speed.provenance for speed in speeds],
+        "source of speed": [speed and speed.provenance for speed in speeds],
         "architecture": [one_line(file.architecture) for file in files],
         "trained context": [file.n_ctx_train for file in files],
         "vocabulary": [file.n_vocab for file in files],
@@ -132,4 +132,4 @@ def unusable(entries: Sequence[LibraryEntry]) -> None:
 def _places() -> None:
     """Show the folders that were searched."""
     searched = " · ".join(f"{place.name}: {readable(place.folder)}" for place in find_places())
-    st.caption(plain(f"Looked through {searched}. LOGITBENCH_MODELS names other folders."))
+    st.caption(plain(f"Searched {searched}. Set LOGITBENCH_MODELS to search other folders."))

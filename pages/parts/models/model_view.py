@@ -71,7 +71,7 @@ def _head(bench: Workbench, file: ModelFile) -> None:
 def _hash(file: ModelFile) -> None:
     """Draw the SHA-256 of the file if it is known, else a button that computes it."""
     known = known_hashes([file.path]).get(file.path)
-    told = "Reads the whole file: some seconds for each gigabyte"
+    told = "Reads the whole file: a few seconds per gigabyte"
     if known is None and st.button("SHA-256", type="tertiary", key="model_hash", help=told):
         with st.spinner("Reading the file"):
             known = model_hash(file.path)
@@ -85,10 +85,10 @@ def _facts(file: ModelFile) -> list[str]:
     window = f" · sliding window {file.sliding_window:,}" if file.sliding_window else ""
     return [
         f"{file.architecture} · {parameters(file.num_parameters)} parameters · {file.quantisation} · "
-        f"{size(file.size)}{split} · {file.license or 'no licence named'}",
+        f"{size(file.size)}{split} · {file.license or 'no licence given'}",
         f"{counted(file.n_layer, 'layer')} of {file.n_embd:,} · {file.n_head:,} heads, "
-        f"{'–'.join(f'{number:,}' for number in (heads[:1] + heads[1:][-1:]))} of keys and values · vocabulary "
-        f"{file.n_vocab:,} · trained with {file.n_ctx_train:,} tokens{window}",
+        f"{'–'.join(f'{number:,}' for number in (heads[:1] + heads[1:][-1:]))} KV heads · vocabulary "
+        f"{file.n_vocab:,} · trained context {file.n_ctx_train:,}{window}",
         f"{readable(file.path)} · {_resident(file)}",
     ]
 
@@ -121,10 +121,10 @@ def _tensors(file: ModelFile) -> None:
         {
             "tensor": [one_line(group.name) for group in groups],
             "stored as": [", ".join(group.types) for group in groups],
-            "number": [group.num_tensors for group in groups],
+            "tensors": [group.num_tensors for group in groups],
             "values": [group.num_values for group in groups],
             **number_columns.scaled("size", "B", [group.num_bytes for group in groups]),
-            "bits a value": [group.bits_per_value for group in groups],
+            "bits per value": [group.bits_per_value for group in groups],
         }
     )
     config = {

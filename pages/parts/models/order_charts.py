@@ -16,7 +16,7 @@ PARTS = {"load_s": "loading", "first_token_s": "to the first token"}
 def times(order: LoadOrder) -> go.Figure:
     """Draw the seconds of each load, and from there to the first token."""
     first, _second, third = order.steps
-    figure = blank(f"A was loaded in {quantity(first.load_s, 's')}, then in {quantity(third.load_s, 's')}", "")
+    figure = blank(f"A loaded in {quantity(first.load_s, 's')}, then in {quantity(third.load_s, 's')}", "")
     scale = scale_of("s", max(step.load_s + step.first_token_s for step in order.steps))
     for (part, name), colour in zip(PARTS.items(), reversed(ramp(len(PARTS))), strict=True):
         figure.add_bar(
@@ -48,8 +48,8 @@ def shares(order: LoadOrder) -> go.Figure:
 
 def _told(left: float) -> str:
     if math.isnan(left):
-        return "This system does not tell what lies in memory"
-    return f"{quantity(left, '')} of A lay in memory after B"
+        return "This system does not report the page cache"
+    return f"{quantity(left, '')} of A was still in memory after B"
 
 
 def _file(order: LoadOrder, step: LoadStep) -> str:

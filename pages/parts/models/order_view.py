@@ -7,8 +7,8 @@ import pandas as pd
 import streamlit as st
 
 from engine.bench.measurement.load_order import LoadOrder
+from engine.machine.memory import available_memory
 from engine.models import ModelFile
-from engine.models.available import available_memory
 from engine.models.details import readable
 from engine.units import NOT_MEASURED, duration, quantity
 from engine.workbench import Workbench
@@ -26,8 +26,8 @@ FIRST, SECOND = "model", "second"
 ERROR = "models_order_error"
 REFRESH_S = 0.5
 ABOUT = (
-    "Both files are dropped from the page cache, then loaded A, B and A again, each asked for one token. The model in "
-    "the model bar makes room meanwhile and is loaded again afterwards."
+    "Both files are evicted from the page cache; then A, B and A again are loaded, each generating one token. The "
+    "model in the model bar is unloaded meanwhile and loaded again afterwards."
 )
 
 
@@ -55,10 +55,10 @@ def show(bench: Workbench) -> None:
 
 def expectation(a: ModelFile, b: ModelFile, available: int) -> str:
     """Return the expectation from the file sizes, in a sentence."""
-    both = f"A and B have {quantity(a.size + b.size, 'B')}, and {quantity(available, 'B')} of memory are free"
+    both = f"A and B take {quantity(a.size + b.size, 'B')}, and {quantity(available, 'B')} of memory is free"
     if a.size + b.size <= available:
-        return f"{both}: there should be room for both."
-    return f"{both}: B should push out at least {quantity(min(a.size + b.size - available, a.size), 'B')} of A."
+        return f"{both}: both should fit."
+    return f"{both}: B should evict at least {quantity(min(a.size + b.size - available, a.size), 'B')} of A."
 
 
 def frame(order: LoadOrder) -> pd.DataFrame:
@@ -77,7 +77,7 @@ def frame(order: LoadOrder) -> pd.DataFrame:
 
 def _second_wanted(bench: Workbench, files: Mapping[str, ModelFile]) -> None:
     """Draw the ways to get another model."""
-    st.caption("This takes two models, and there is one here: get another, or quantise this one.")
+    st.caption("This needs two models, and there is only one here. Get another, or quantise this one.")
     path = files[first].path if (first := place.at_first(bench, files)) else None
     with st.container(horizontal=True, gap="small"):
         for label, view, of in (("Get another", place.GET, None), ("Quantise this one", place.QUANTISE, path)):

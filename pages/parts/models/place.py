@@ -18,7 +18,7 @@ LIBRARY, FIT, GET, QUANTISE, ORDER = "library", "fit", "get", "quantise", "order
 EXAMPLE = "notes"
 """Used instead of a path: the model of the notes, of which there is no file."""
 
-VIEWS = {LIBRARY: "Library", FIT: "Does it fit", GET: "Get", QUANTISE: "Quantise", ORDER: "Load order"}
+VIEWS = {LIBRARY: "Library", FIT: "Memory fit", GET: "Get", QUANTISE: "Quantise", ORDER: "Load order"}
 
 
 def view_control() -> str:

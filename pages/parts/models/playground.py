@@ -6,7 +6,7 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.models import ModelFile
 from engine.models.tokenizer import Tokenizer
-from engine.pool.pool import Pool
+from engine.protocol import Engine
 from engine.units import counted, digits
 from engine.vocabulary import Vocabulary
 from engine.workbench import Workbench
@@ -14,7 +14,7 @@ from pages.parts.labels import one_line
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
-Source = Pool | Tokenizer
+Source = Engine | Tokenizer
 
 TEXT, CONTROL = "playground_text", "playground_control"
 EXAMPLE = "Once upon a time, 1,234 naïve cats 🐈 drank tea."
@@ -29,7 +29,7 @@ CONVERSATION = (
 def is_loaded(bench: Workbench, file: ModelFile) -> bool:
     """Return True if the model bar has this file loaded."""
     state = bench.model
-    return state.pool is not None and state.file is not None and state.file.path.resolve() == file.path.resolve()
+    return state.engine is not None and state.file is not None and state.file.path.resolve() == file.path.resolve()
 
 
 def show(bench: Workbench, file: ModelFile) -> None:
@@ -43,7 +43,7 @@ def show(bench: Workbench, file: ModelFile) -> None:
         _tokenizer(source)
     st.subheader("Chat template", anchor=False)
     if not file.chat_template:
-        st.caption("The file has none: prompts are written whole, in completion mode.")
+        st.caption("This file has no chat template: write whole prompts in completion mode.")
         return
     _template(source, file.chat_template)
 
@@ -62,13 +62,13 @@ def _source(bench: Workbench, file: ModelFile) -> Source | None:
 
 def _tokenizer(source: Source) -> None:
     text = st.text_area("Text", EXAMPLE, key=TEXT, max_chars=MOST_CHARACTERS, height="content")
-    has_control = st.toggle("Read control tokens", key=CONTROL, help="A marker such as </s> counts as one token")
+    has_control = st.toggle("Parse control tokens", key=CONTROL, help="A marker such as </s> counts as one token")
     try:
         ids = source.tokenize(text, special=has_control)
     except EngineError as error:
         notice(error)
         return
-    each = f", {digits(len(text) / len(ids))} characters each" if ids and text else ""
+    each = f", {digits(len(text) / len(ids))} characters per token" if ids and text else ""
     st.caption(plain(f"{counted(len(ids), 'token')} for {counted(len(text), 'character')}{each}"))
     st.dataframe(tokens(source.vocabulary, ids), hide_index=True, key="playground_tokens", alt="Tokens of the text")
 
@@ -95,7 +95,7 @@ def _template(source: Source | None, template: str) -> None:
             st.code(visible(text), language=None, wrap_lines=True)
         except EngineError as error:
             notice(error)
-    with st.expander("The template", key="playground_template"):
+    with st.expander("Template", key="playground_template"):
         st.code(visible(template), language=None, wrap_lines=True)
 
 

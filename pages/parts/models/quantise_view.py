@@ -32,9 +32,9 @@ KEY = "models_quantise_"
 ROWS, IMATRIX, AGAIN = f"{KEY}rows", f"{KEY}imatrix", f"{KEY}again"
 USUAL = "Q4_K_M"
 HELPS = {
-    "size": "of the file, by llama.cpp's own choice of a type for each tensor",
+    "size": "file size with the types that llama.cpp chooses for the tensors",
     "of the source": "size of the file / size of the model's file",
-    "bits a weight": "over all tensors",
+    "bits per weight": "over all tensors",
 }
 
 
@@ -57,7 +57,7 @@ def frame(source: ModelFile, offered: Sequence[Offer]) -> pd.DataFrame:
             "type": [offer.name for offer in offered],
             **number_columns.scaled("size", "B", sizes),
             **number_columns.scaled("of the source", "", [size and size / source.size for size in sizes]),
-            "bits a weight": [offer.bits_per_weight or math.nan for offer in offered],
+            "bits per weight": [offer.bits_per_weight or math.nan for offer in offered],
             "can be made": ["no" if offer.refusal else "yes" for offer in offered],
             "remark": [_remark(offer) for offer in offered],
         }
@@ -85,7 +85,7 @@ def _source(bench: Workbench, files: Mapping[str, ModelFile]) -> ModelFile | Non
 def _types(bench: Workbench, source: ModelFile) -> None:
     """Draw the table of types and the button that makes one."""
     if bench.bench.running is not None:
-        st.caption("A benchmark is measuring and has the machine to itself; the types are listed when it has ended.")
+        st.caption("A benchmark is running; the types are listed when it ends.")
         return
     imatrix, may_requantise = _options(source)
     try:
@@ -117,20 +117,20 @@ def _told_of_chosen(offered: Sequence[Offer], usual: str) -> None:
 def _options(source: ModelFile) -> tuple[str, bool]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         imatrix = st.text_input(
-            "Importance matrix", key=IMATRIX, placeholder="path of a file, as llama-imatrix writes it",
+            "Importance matrix", key=IMATRIX, placeholder="path of a file written by llama-imatrix",
             help="How much each column of a tensor matters; types below 3 bits need one",
         )  # fmt: skip
         is_quantised = source.quantisation not in FLOATS
         may_requantise = is_quantised and st.toggle(
             "Allow quantising again", key=AGAIN,
-            help="The result is worse than from the original: take that where it is here",
+            help="The result is worse than from the original: use the original if you have it",
         )  # fmt: skip
     return imatrix.strip(), may_requantise
 
 
 def _make(bench: Workbench, source: ModelFile, able: dict[str, Offer], imatrix: str, may_requantise: bool) -> None:
     if not able:
-        st.caption("Nothing can be made of it this way; a row that is ticked has its remark shown here.")
+        st.caption("No type can be made from this file with these options; select a row to see why.")
         return
     asked = st.query_params.get(TYPE, "")
     shown = next(name for name in (asked, USUAL, *able) if name in able)
@@ -147,7 +147,7 @@ def _make(bench: Workbench, source: ModelFile, able: dict[str, Offer], imatrix: 
                 ),
             ),
         )  # fmt: skip
-    st.caption(plain(f"{readable(target)} is here already." if is_here else f"Written to {readable(target)}"))
+    st.caption(plain(f"{readable(target)} already exists." if is_here else f"Written to {readable(target)}"))
 
 
 def _take_row(offered: Sequence[Offer]) -> None:
@@ -165,7 +165,7 @@ def _state(source: ModelFile) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-@st.cache_data(max_entries=8, show_spinner="Asking llama.cpp for the size of each type")
+@st.cache_data(max_entries=8, show_spinner="Computing the size of each type")
 def _offers(path: str, state: tuple[int, int], imatrix: str, may_requantise: bool) -> tuple[Offer, ...]:
     return offers(place.find(path), imatrix=imatrix or None, may_requantise=may_requantise)
 
@@ -176,11 +176,12 @@ def _measured(source: ModelFile, files: Sequence[ModelFile]) -> None:
     told = ", ".join(file.quantisation for file in family)
     counts = f"{', '.join(map(str, SEQUENCES[:-1]))} and {SEQUENCES[-1]}"
     if len(family) < 2:
-        st.caption(f"With a second file of this model, all can be measured beside each other at {counts} sequences.")
+        st.caption(f"With a second file of this model, you can compare them at {counts} sequences.")
         return
     st.caption(
         plain(
-            f"Here are {told}: measured at {counts} sequences, and how far each answers from {family[0].quantisation}."
+            f"Files here: {told}. Measures speed at {counts} sequences, and how far the answers differ from "
+            f"{family[0].quantisation}."
         )
     )
     if st.button(f"Measure all {len(family)} files", icon=":material/speed:", key=f"{KEY}measure"):
@@ -194,9 +195,7 @@ def _synthetic(bench: Workbench) -> None:
     It is as fast and as large as a real one of its shape, for machines that may not download one.
     """
     with st.popover("Make a synthetic model", icon=":material/casino:", key=f"{KEY}synthetic"):
-        st.caption(
-            "Random weights in the shape of a known model: as fast and as large as that one, with nothing to say."
-        )
+        st.caption("Random weights in the shape of a known model: same speed and size, meaningless output.")
         shape = st.selectbox("Shape", list(SHAPES), key=f"{KEY}shape")
         quantisation = st.selectbox("Quantisation", QUANTISATIONS, key=f"{KEY}quantisation")
         st.button(

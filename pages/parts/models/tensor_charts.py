@@ -18,7 +18,7 @@ def types(groups: Sequence[TensorGroup]) -> go.Figure:
     """Draw bytes by the type that tensors are stored in."""
     total = sum(group.num_bytes for group in groups)
     bits = 8 * total / max(sum(group.num_values for group in groups), 1)
-    return _bars(groups, f"{groups[0].name} holds {_share(groups[0], total)}; {digits(bits)} bits a value on average")
+    return _bars(groups, f"{groups[0].name} holds {_share(groups[0], total)}; {digits(bits)} bits per value on average")
 
 
 def largest(groups: Sequence[TensorGroup]) -> go.Figure:

@@ -65,9 +65,9 @@ function plural(count, noun) {
 function sentences(step, quoted, isPrompt) {
   if (step.logprob === null) return ["No probabilities were recorded for ", quoted, "."];
   const parts = ["The model ranked ", quoted, ` ${ordinal(step.rank)}, at ${percent(Math.exp(step.logprob))}.`];
-  if (isPrompt) return [...parts, " It stands in the prompt, so it was not drawn."];
-  if (step.isForced) return [...parts, " It was given, not drawn."];
-  if (step.isResampled) parts.push(" The grammar refused the first draw.");
+  if (isPrompt) return [...parts, " It is part of the prompt, so it was not drawn."];
+  if (step.isForced) return [...parts, " It was forced, not drawn."];
+  if (step.isResampled) parts.push(" The grammar rejected the first draw.");
   if (step.kept === 1) parts.push(" Sampling kept only this one, so there was nothing to draw.");
   else if (step.kept > 1) {
     parts.push(` Sampling kept ${plural(step.kept, "candidate")}; its chance became ${percent(step.p)}.`);

@@ -39,7 +39,7 @@ function legendTexts(mode, unit, medianMs) {
     const short = PALETTE.entropy.map((bits) => String(Number((bits * scale).toFixed(1))));
     return [`entropy, ${unit === "nats" ? "nats" : "bits"}`, short.map((text) => `≤ ${text}`), `> ${short.at(-1)}`];
   }
-  const title = medianMs === null ? "time over the median" : `time over the median of ${milliseconds(medianMs)}`;
+  const title = medianMs === null ? "time relative to the median" : `time relative to the median of ${milliseconds(medianMs)}`;
   return [title, PALETTE.time.map((ratio) => `≤ ${ratio}×`), `> ${PALETTE.time.at(-1)}×`];
 }
 
@@ -87,7 +87,7 @@ function figureParts(trial) {
   if (trial.steps.length || !trial.prompt.length) {
     const noun = figures.numGenerated === 1 ? " token" : " tokens";
     const count = isRunning && figures.maxTokens ? ` of ${whole(figures.maxTokens)} tokens` : noun;
-    parts.push(["", whole(figures.numGenerated), count, "tokens generated, the decision to end included"]);
+    parts.push(["", whole(figures.numGenerated), count, "tokens generated, including the end-of-generation token"]);
   } else parts.push(["", whole(trial.prompt.length), " prompt tokens", "nothing was generated"]);
   if (figures.rate) {
     const label = isInspected ? " tok/s with inspection" : " tok/s";
@@ -97,16 +97,16 @@ function figureParts(trial) {
     parts.push(["first token ", milliseconds(figures.ttft), "", "first token decoded − submit: queue and prefill"]);
   }
   if (figures.numContext !== null && figures.numCtx) {
-    parts.push(["context ", whole(figures.numContext), ` of ${whole(figures.numCtx)}`, "tokens in the context, of those that fit"]);
+    parts.push(["context ", whole(figures.numContext), ` of ${whole(figures.numCtx)}`, "tokens in the context, out of its capacity"]);
   }
   if (figures.numCached !== null) {
-    parts.push(["", whole(figures.numCached), " cached", "prompt tokens taken from an earlier run instead of computed"]);
+    parts.push(["", whole(figures.numCached), " cached", "prompt tokens reused from an earlier run instead of computed"]);
   }
   if (figures.threads !== null) {
     const noun = figures.threads === 1 ? " thread" : " threads";
     parts.push(["", whole(figures.threads), noun, "threads that computed most of its tokens"]);
   }
-  if (figures.seed !== null) parts.push(["seed ", String(figures.seed), "", "the seed of the draws; the same seed repeats them"]);
+  if (figures.seed !== null) parts.push(["seed ", String(figures.seed), "", "sampling seed; the same seed repeats the draws"]);
   return parts;
 }
 
@@ -114,7 +114,7 @@ function figureParts(trial) {
 function waitingText(status) {
   if (status.state === "queued") {
     const place = status.queue_position;
-    return { text: place ? `Waiting, ${ordinal(place)} in the queue` : "Waiting for a free place" };
+    return { text: place ? `Waiting, ${ordinal(place)} in the queue` : "Waiting for a free sequence" };
   }
   if (status.state === "loading") {
     const share = status.progress;

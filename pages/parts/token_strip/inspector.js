@@ -87,14 +87,14 @@ function factsOf(trial, step, unit, isPrompt) {
   const word = trial.word(step.id);
   const bytes = (word.hex.match(/../g) ?? []).join(" ");
   const facts = [["id", whole(step.id), "number of the token in the vocabulary"]];
-  facts.push(["bytes", bytes || "none", "what the token adds to the text, hexadecimal"]);
+  facts.push(["bytes", bytes || "none", "bytes that the token adds to the text, in hexadecimal"]);
   if (step.rank !== null && step.logprob !== null) {
-    facts.push(["rank", whole(step.rank), "1 is the most probable; equal ones share the better rank"]);
+    facts.push(["rank", whole(step.rank), "1 is the most probable; ties share the better rank"]);
     facts.push(["entropy", entropyText(step.entropy, unit), "of the model's distribution over the whole vocabulary"]);
   }
   if (isPrompt) return facts;
-  facts.push(["time", milliseconds(step.ms), step.index ? "since the token before" : "since the run was submitted"]);
-  if (step.draw !== null && step.kept !== 1) facts.push(["draw", step.draw.toFixed(4), "the uniform number that decided"]);
+  facts.push(["time", milliseconds(step.ms), step.index ? "since the previous token" : "since the run was submitted"]);
+  if (step.draw !== null && step.kept !== 1) facts.push(["draw", step.draw.toFixed(4), "uniform random number used for the draw"]);
   return facts;
 }
 
@@ -137,7 +137,7 @@ class Inspector {
     this.title = element("h3");
     this.walk = element("span", "walk");
     this.walk.append(
-      iconButton("Token before (left arrow)", "‹", () => view.pin.step(-1)),
+      iconButton("Previous token (left arrow)", "‹", () => view.pin.step(-1)),
       iconButton("Next token (right arrow)", "›", () => view.pin.step(1)),
       iconButton("Unpin (Esc)", "×", () => view.pin.set(null)),
     );
@@ -177,7 +177,7 @@ class Inspector {
     this.table.replaceChildren();
     if (isEmpty) {
       this.title.textContent = "Inspector";
-      this.content.append(element("p", "hint", "Hover over a token to see what else the model considered; click keeps it here."));
+      this.content.append(element("p", "hint", "Hover over a token to see what else the model considered; click to pin it here."));
       return;
     }
     const [steps, index] = trial.locate(place);

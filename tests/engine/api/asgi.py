@@ -1,4 +1,4 @@
-"""ASGI scopes as a server makes them, and an application behind the gate that says whether it was reached."""
+"""ASGI scopes as a server builds them, and an application behind the gate that records whether it was reached."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +20,7 @@ def scope(
     scheme: str = "",
     client: tuple[str, int] | None = ("203.0.113.9", 4711),
 ) -> dict[str, Any]:
-    """A scope of one request; its peer is on another machine, so that its user cannot be told."""
+    """Return the scope of one request. Its peer is on another machine, so its user is unknown."""
     made = {
         "type": kind,
         "path": path,
@@ -34,7 +34,7 @@ def scope(
 
 
 class Asked:
-    """The answer to one scope: the messages sent, and whether the application behind the gate was reached."""
+    """Response to one scope: the messages sent, and whether the application behind the gate was reached."""
 
     def __init__(self, gate: Callable[[Any], Gate], scope: dict[str, Any]) -> None:
         self.messages: list[Any] = []
@@ -49,12 +49,12 @@ class Asked:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The answer's headers."""
+        """Response headers."""
         return {name.decode(): value.decode() for name, value in self.messages[0]["headers"]}
 
     @property
     def text(self) -> str:
-        """The answer's body."""
+        """Response body."""
         body: bytes = self.messages[1]["body"]
         return body.decode()
 
@@ -72,5 +72,5 @@ class Asked:
 
 
 def gate(home: Path, access: str = "open") -> Callable[[Any], Gate]:
-    """A gate around an application."""
+    """Return a factory that puts the gate in front of an application."""
     return lambda app: Gate(app, access=access, home=home, address=lambda: "http://127.0.0.1:8501/")

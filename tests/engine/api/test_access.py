@@ -1,4 +1,4 @@
-"""Who may ask: our user by the connection itself, others by the token and the cookie it is exchanged for."""
+"""Access: our own user is recognised by the connection, others by the token and the cookie issued for it."""
 
 import os
 import socket
@@ -31,7 +31,7 @@ def exchanged(home: Path, path: str = "/", query: str = "", **more: Any) -> Aske
 
 @pytest.fixture
 def connection() -> Any:
-    """Client and server address of a connection that this process has open."""
+    """Client and server address of an open connection of this process."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         accepted, address = server.accept()
         with accepted:
@@ -62,7 +62,7 @@ def test_the_user_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: 
 @pytest.mark.parametrize("name", ["x-forwarded-for", "forwarded"])
 @pytest.mark.parametrize("value", ["", "127.0.0.1:{port}", "for=127.0.0.1"])
 def test_a_forwarded_address_is_nobodys(tmp_path: Path, connection: Any, name: str, value: str) -> None:
-    """Whoever asks writes that header, and the server puts it in the place of the peer."""
+    """The client controls this header, and the server uses it as the address of the peer."""
     peer = {name: connection[name] for name in ("client", "server")}
     headers = (HOST, (name, value.format(port=connection["client"][1])))
     assert not Asked(gate(tmp_path, ""), scope(headers=headers) | peer).is_passed

@@ -1,4 +1,4 @@
-"""The token's file: private, kept across restarts, replaced where others may have seen it."""
+"""Access token file: private, kept across restarts, replaced if others may have seen it."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""The gate's rules on headers, drawn over hosts, origins, methods, schemes, paths and fetch metadata."""
+"""Gate: its header rules, tested with generated hosts, origins, methods, schemes, paths and fetch metadata."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ SECURE = {"http": "http", "ws": "http", "https": "https", "wss": "https"}
 
 
 def foreign_origins(own: str) -> st.SearchStrategy[str]:
-    """Origins that are near to ours and not ours."""
+    """Return a strategy for foreign origins that resemble ours."""
     scheme, _, host = own.partition("://")
     name, port = host.rsplit(":", 1) if host.rpartition(":")[2].isdigit() else (host, "80")
     return st.sampled_from(
@@ -76,7 +76,7 @@ def test_a_request_passes_with_our_origin_and_reads_without_one(data: st.DataObj
 @drawn
 @given(kind=st.sampled_from(["http", "websocket"]), path=PATHS, host=FOREIGN_HOSTS, copies=st.integers(0, 2))
 def test_nothing_passes_under_a_foreign_host(kind: str, path: str, host: str, copies: int) -> None:
-    """None, a foreign one, and a foreign one beside ours, in either order."""
+    """Without a host header, with a foreign one, and with a foreign one beside ours, in either order."""
     for hosts in ((), (host,) * copies, ("localhost:8501", host), (host, "localhost:8501")):
         origin = ("origin", f"http://{hosts[0] if hosts else 'localhost:8501'}")
         asked = Asked(gate(HOME), scope(kind, path, (*(("host", each) for each in hosts), origin)))

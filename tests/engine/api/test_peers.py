@@ -1,4 +1,4 @@
-"""Owners of connections, asked of the kernel that runs the tests."""
+"""Owners of connections, as reported by the kernel that runs the tests."""
 
 import os
 import socket
@@ -76,7 +76,7 @@ def test_a_socket_that_listens_is_no_connection() -> None:
 @is_root
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_another_user_is_told_until_the_socket_is_closed(address: str) -> None:
-    """A socket without a file belongs to root, says the kernel: it must not count as root's."""
+    """The kernel reports root as the owner of a socket without a file; it must not count as root's."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, 0), family=family) as server:
         command = [sys.executable, "-c", CLIENT, str(STRANGER), address, str(server.getsockname()[1])]

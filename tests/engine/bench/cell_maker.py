@@ -1,4 +1,4 @@
-"""Cells for the tests of measuring."""
+"""Cells for the measurement tests."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ SMALL = {"num_prompt": 16, "num_generated": 8}
 
 
 def make_cell(model: Path, number: int = 0, pool: dict[str, Any] | None = None, **workload: Any) -> Cell:
-    """A cell of one thread and two sequences unless told otherwise."""
+    """Return a cell, by default with one thread and two sequences."""
     return Cell(
         number=number,
         label=str(number),

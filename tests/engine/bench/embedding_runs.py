@@ -1,4 +1,4 @@
-"""Finished runs of embedding with known speeds and cosines, for tests of findings and pages."""
+"""Finished embedding runs with known speeds and cosines, for tests of findings and pages."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ def embedding_run(
     machine: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> RunRecord:
-    """A run of `plan`: two processes are 1.1 times as fast as one, samples scatter by half a per cent."""
+    """Return a run of `plan`: two processes are 1.1 times as fast as one, and samples scatter by half a per cent."""
     cells = embedding_cells(plan)
     random = np.random.default_rng(0)
     samples: list[Samples] = []

@@ -1,4 +1,4 @@
-"""A machine made of arithmetic: a clock that stands still unless something takes time, and targets of known speed."""
+"""Simulated machine: a clock that advances only when something takes time, and targets of known speed."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ LOAD_S = 2.5
 
 
 class Clock:
-    """Seconds that pass only when told."""
+    """Clock whose seconds pass only when told."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -26,7 +26,7 @@ class Clock:
 
 
 class FakeTarget:
-    """A cell of `speed` tokens a second, with log-normal noise; one sample lasts at least a second."""
+    """Target with its pool's `speed` in tokens per second and log-normal noise; a sample lasts at least one second."""
 
     def __init__(self, cell: Cell, machine: "FakeTargetPool") -> None:
         self.cell = cell
@@ -49,10 +49,10 @@ class FakeTarget:
 
 
 class FakeTargetPool:
-    """Gives out targets; `speed` says what a cell's true speed is, `errors` what the n-th sample of a cell raises.
+    """Pool of fake targets. speed: the true speed of a cell; errors: what the n-th sample of a cell raises.
 
-    drift: factor of the machine's speed at a moment; flags: what disturbs the n-th sample of all; programs: the cores
-    that others use then.
+    drift: factor on the machine's speed at a given time; flags: the disturbance of the n-th sample of all; programs:
+    the cores that other programs use during it.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class FakeTargetPool:
     def stop(self) -> None: ...
 
     def seconds(self, cell: Cell) -> float:
-        """How long one repetition takes: prompts at four times the speed of the tokens, and those."""
+        """Return the duration of one repetition: the prompts at four times the token speed, then the tokens."""
         streams = cell.pool.instances * cell.pool.parallel
         speed = self._speed(cell)
         return streams * (cell.workload.num_prompt / (4 * speed) + cell.workload.num_generated / speed)
@@ -116,7 +116,7 @@ class FakeTargetPool:
 
 
 class Kept:
-    """A reporter that keeps what it hears."""
+    """Reporter that records what it is told."""
 
     def __init__(self) -> None:
         self.cells: list[CellRecord] = []
@@ -133,7 +133,7 @@ class Kept:
 
 
 def cell(number: int, **settings: object) -> Cell:
-    """A cell of the given settings on no model."""
+    """Return a cell with the given settings and no real model."""
     names = {name: value for name, value in settings.items() if name in ("parallel", "share_weights", "n_ubatch")}
     instances, threads = map(int, str(settings.get("layout", "1x1")).split("x"))
     return Cell(
@@ -149,5 +149,5 @@ def cell(number: int, **settings: object) -> Cell:
 
 
 def cells(num: int) -> Sequence[Cell]:
-    """Cells that differ in their sequences alone."""
+    """Return cells that differ only in their number of sequences."""
     return [cell(number, layout="1x1", parallel=number + 1) for number in range(num)]

@@ -1,4 +1,4 @@
-"""Finished runs of known speeds, for the tests of findings."""
+"""Finished runs with known speeds, for the tests of findings."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -35,7 +35,7 @@ def measured_run(
     also: dict[str, float] | None = None,
     **changes: Any,
 ) -> RunRecord:
-    """A run with a cell for each speed, which differ in their sequences unless told otherwise.
+    """Return a run with one cell per speed; by default the cells differ in their number of sequences.
 
     end_to_end_per_s is 0.9 of the speed, ttft_s its inverse; also: other metrics, the same in every sample.
     """

@@ -1,4 +1,4 @@
-"""The other arms as targets: measured as the pool is, ended like it, and gone through by one run."""
+"""Other runtimes as targets: measured like the pool, stopped like it, and llama-bench run with the pool's flags."""
 
 import os
 import signal
@@ -12,12 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
-from engine.bench.analysis.time_breakdown import INSIDE, PARTS
+from engine.bench.analysis.time_breakdown import INSIDE
 from engine.bench.baselines import llama_bench_program
 from engine.bench.baselines.arms import ProgramTarget, missing_arms, open_target
 from engine.bench.baselines.llama_bench import LlamaBench, flags
 from engine.bench.baselines.llama_bench_program import find_llama_bench
 from engine.bench.measurement.target import Target
+from engine.bench.measurement.token_parts import PARTS
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Cell, Plan
 from engine.errors import BenchTimeout, ModelError, ProgramFailed, WorkerDied
@@ -29,7 +30,7 @@ PYTHON_ARMS = ("loop", "create_completion")
 
 @pytest.fixture
 def cell(story_model: Path) -> Any:
-    """Makes the cell of an arm."""
+    """Factory for the cell of a runtime."""
 
     def make(arm: str, pool: dict[str, Any] | None = None, **workload: Any) -> Cell:
         return cells_of(
@@ -53,14 +54,14 @@ def target(request: pytest.FixtureRequest, cell: Any) -> Iterator[Target]:
 
 
 def fake_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """A program in the place of llama-bench."""
+    """Install a shell script in place of llama-bench."""
     path = tmp_path / "llama-bench"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("LOGITBENCH_LLAMA_BENCH", str(path))
 
 
-# what is measured
+# Measurements
 
 
 def test_a_sample_lasts_a_second_and_its_parts_add_up(target: Target) -> None:
@@ -88,7 +89,7 @@ def test_every_arm_gives_the_facts_of_loading(target: Target) -> None:
 
 @pytest.mark.parametrize("arm", PYTHON_ARMS)
 def test_the_same_seed_asks_the_same_ids_as_the_pool(arm: str, cell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What differs between two arms is then the program alone."""
+    """The program is then the only difference between two runtimes."""
     asked: dict[str, list[int]] = {}
     opened = open_target(cell(arm, depth=24))
     assert isinstance(opened, ProgramTarget)
@@ -132,7 +133,7 @@ def test_a_prompt_alone_has_no_tokens_to_time(cell: Any) -> None:
     opened.close()
 
 
-# bad days
+# Failures
 
 
 def test_a_killed_program_is_a_dead_worker(cell: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a person may write for the values of an axis, and what is refused."""
+"""Axis values: what a user may enter, and what is refused."""
 
 import math
 import os
@@ -11,7 +11,7 @@ from engine.bench.planning.axis import MAX_VALUES
 from engine.bench.planning.layout import Layout, parse_layout
 from engine.bench.planning.plan import Workload
 from engine.errors import ConfigError
-from engine.pool.placement import num_cores
+from engine.machine.cores import num_cores
 from engine.specs import PoolSpec
 
 

@@ -1,4 +1,4 @@
-"""What the search chooses from."""
+"""Candidates that the settings search chooses from."""
 
 from pathlib import Path
 

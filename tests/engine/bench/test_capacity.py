@@ -1,4 +1,4 @@
-"""How many users a machine serves: between measured numbers, never beyond them."""
+"""Capacity: the number of users a machine serves, interpolated between measured numbers and never beyond them."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ ROUNDS = 6
 
 
 def run(figures: dict[int, dict[str, float]], **settings: Any) -> RunRecord:
-    """A run with a cell for each number of users, whose samples all have these figures."""
+    """Return a run with one cell per number of users, whose samples all have the given figures."""
     cells = tuple(
         CellRecord(number=number, label=f"{users}", settings={"users": users, **settings})
         for number, users in enumerate(figures)
@@ -43,7 +43,7 @@ def run(figures: dict[int, dict[str, float]], **settings: Any) -> RunRecord:
 
 
 def served(share: float, ttft_s: float = 0.4, per_s: float = 20.0) -> dict[str, float]:
-    """Figures of a cell in which this share of requests met the run's own objective."""
+    """Return the figures of a cell in which this share of the requests met the run's own objective."""
     return {
         "requests_per_s": 2.0,
         "goodput_per_s": 2.0 * share,
@@ -58,7 +58,7 @@ def served(share: float, ttft_s: float = 0.4, per_s: float = 20.0) -> dict[str, 
 def test_the_share_is_followed_between_two_measured_numbers() -> None:
     found = capacity(run({4: served(1.0), 8: served(1.0), 16: served(0.9)}))
     assert (found.users, found.is_at_least) == (12, False)
-    assert "serves 12 users at first token < 1 s and 10 tok/s each, 95 % of the requests" in found.sentence
+    assert "serves 12 users with first token < 1 s and ≥ 10 tok/s each for 95 % of requests" in found.sentence
     assert "between 8 and 16" in found.sentence
     assert [point.users for point in found.points] == [4, 8, 16]
     assert found.points[2].share == pytest.approx(0.9)
@@ -81,7 +81,7 @@ def test_below_what_was_measured_it_says_fewer(fewest: int, words: str) -> None:
 def test_a_number_of_users_behind_one_that_failed_is_not_claimed() -> None:
     found = capacity(run({1: served(1.0), 2: served(0.5), 4: served(1.0)}))
     assert found.users == 1
-    assert found.sentence.endswith("requests so.")
+    assert found.sentence.endswith("of requests.")
 
 
 def test_two_neighbours_are_not_divided() -> None:
@@ -89,13 +89,13 @@ def test_two_neighbours_are_not_divided() -> None:
 
 
 def test_another_objective_is_judged_by_quantiles() -> None:
-    """p95 of the first token is 0.2, 0.4, 0.8 s: 0.566 s is the geometric middle of the last two."""
+    """The p95 of the first token is 0.2, 0.4 and 0.8 s; 0.566 s is the geometric mean of the last two."""
     figures = {2: served(1, 0.1), 4: served(1, 0.2), 8: served(1, 0.4)}
     found = capacity(run(figures), Objective(ttft_s=math.sqrt(0.4 * 0.8) + 1e-6))
     assert (found.users, found.is_at_least) == (6, False)
     assert all(math.isnan(point.share) for point in found.points)
     slow = capacity(run(figures), Objective(ttft_s=0.5, per_s=14))
-    assert slow.users == 0  # 95 % of the streams have 13.3 tok/s
+    assert slow.users == 0  # 95 % of the streams reach 13.3 tok/s
 
 
 def test_the_middle_of_the_requests_is_judged_by_the_median() -> None:
@@ -129,5 +129,5 @@ def test_of_several_settings_the_one_that_serves_most_is_taken() -> None:
 
 
 def test_a_run_without_users_has_no_answer() -> None:
-    with pytest.raises(ConfigError, match="vary users"):
+    with pytest.raises(ConfigError, match="users varied"):
         capacity(replace(run({1: served(1.0)}), cells=()))

@@ -1,12 +1,12 @@
-"""The best prefill: the sum over layers is right, and it is found with real workers; what cannot be made is refused."""
+"""Prefill ceiling: the sum over the layers is right, real workers find it, and unsupported models are refused."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from engine.bench.analysis import ceiling
-from engine.bench.analysis.ceiling import ceiling_key, prefill_ceiling, shape_of
+from engine.bench.measurement import ceiling
+from engine.bench.measurement.ceiling import ceiling_key, prefill_ceiling, shape_of
 from engine.errors import ConfigError
 from engine.models.gguf import ModelFile, read_model
 from engine.models.shapes import SHAPES, Shape
@@ -32,7 +32,7 @@ def test_the_shape_of_a_file_is_the_one_it_was_made_from(name: str, tmp_path: Pa
 def test_the_ceiling_is_all_layers_but_the_last_and_the_last_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seconds are made up here: a plain layer takes 1, one of more bits 3, each run 0.25, of the last layer 0.5."""
+    """Times are made up: a plain layer takes 1 s, one with more bits 3 s, each run 0.25 s and the last layer 0.5 s."""
     asked = []
 
     def made_up(times: ceiling._Times, path: Path, layout: ceiling._Layout) -> float:
@@ -70,9 +70,9 @@ def test_prompts_of_about_the_same_length_share_a_ceiling(tmp_path: Path) -> Non
 
 def test_models_whose_layers_cannot_be_made_are_refused(tmp_path: Path) -> None:
     model = model_of("tiny", tmp_path)
-    with pytest.raises(ConfigError, match=r"no best prefill is known for the architecture gemma4"):
+    with pytest.raises(ConfigError, match=r"best prefill cannot be measured for the architecture gemma4"):
         prefill_ceiling(replace(model, architecture="gemma4"))
-    with pytest.raises(ConfigError, match=r"no best prefill is known for IQ3_XXS; one layer .* as Q4_K_M"):
+    with pytest.raises(ConfigError, match=r"best prefill cannot be measured for IQ3_XXS; supported: .*Q4_K_M"):
         prefill_ceiling(replace(model, quantisation="IQ3_XXS"))
     with pytest.raises(ConfigError, match="architecture"):
         shape_of(replace(model, head_k=2 * model.head_k))

@@ -1,4 +1,4 @@
-"""The cells of a plan: resolved, merged, labelled by what differs, and refused with the reason."""
+"""Cells of a plan: resolved, merged, labelled by their differences, and refused with the reason."""
 
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,13 @@ from engine.bench.planning import feasibility
 from engine.bench.planning.cells import anchor_of, cells_of
 from engine.bench.planning.plan import Plan, Workload
 from engine.errors import ConfigError
-from engine.pool.placement import num_cores
+from engine.machine.cores import num_cores
 from engine.specs import PoolSpec
 
 
 @pytest.fixture
 def plan(story_model: Path) -> Any:
-    """Makes plans for the model that ships."""
+    """Factory for plans on the shipped model."""
     return lambda **values: Plan(**{"model": str(story_model), **values})
 
 
@@ -23,7 +23,7 @@ def labels(plan: Plan) -> list[str]:
     return [cell.label for cell in cells_of(plan)]
 
 
-# What cells are made.
+# Which cells are made.
 
 
 def test_cells_are_the_product_of_the_axes_in_their_order(plan: Any) -> None:
@@ -93,7 +93,7 @@ def test_a_longest_request_that_does_not_fit_costs_the_others_nothing(
     monkeypatch.setattr("engine.models.memory.available_memory", lambda: 400 << 20)
     short, long = cells_of(plan(axes={"depth": (0, 500_000)}))
     assert (short.pool.n_ctx, short.refusal) == (512, "")
-    assert long.refusal.startswith("needs more memory than there is: weights")
+    assert long.refusal.startswith("needs more memory than is available: weights")
 
 
 def test_texts_get_room_by_their_length(plan: Any) -> None:
@@ -125,7 +125,7 @@ def test_files_are_called_by_the_shortest_names_that_tell_them_apart(story_model
     assert labels(Plan(axes={"model": (str(story_model), *map(str, copies))})) == ["story", "one/copy", "two/copy"]
 
 
-# What is odd but allowed.
+# Unusual but allowed.
 
 
 def test_more_threads_than_cores_are_noted(plan: Any) -> None:
@@ -137,7 +137,7 @@ def test_more_threads_than_cores_are_noted(plan: Any) -> None:
 def test_users_who_wait_and_contexts_beyond_training_are_noted(plan: Any) -> None:
     (cell,) = cells_of(plan(axes={"users": (4,)}, pool={"parallel": 2}, workload={"depth": 100_000}))
     assert any("4 users share 2 sequences" in note for note in cell.notes)
-    assert any("tokens that the model was trained on" in note for note in cell.notes)
+    assert any("longer than the model's training context of" in note for note in cell.notes)
 
 
 # What is refused.
@@ -150,18 +150,18 @@ def test_users_who_wait_and_contexts_beyond_training_are_noted(plan: Any) -> Non
         ({"pool": {"n_ctx": 256}, "workload": {"num_prompt": 300}}, "a request takes 364 tokens of context"),
         ({"axes": {"type_v": ("q8_0",), "flash_attn": (False,)}}, "values of type q8_0 need flash attention"),
         ({"axes": {"num_prompt": (0,), "num_generated": (0,)}}, "nothing would be measured"),
-        ({"axes": {"build": ("/nowhere",)}}, "/nowhere: holds no libllama.so"),
+        ({"axes": {"build": ("/nowhere",)}}, "/nowhere: does not contain libllama.so"),
         ({"model": "/nowhere.gguf"}, "/nowhere.gguf: there is no such file"),
-        ({"pool": {"parallel": 256, "n_ctx": 1 << 24}}, "needs more memory than there is: weights"),
+        ({"pool": {"parallel": 256, "n_ctx": 1 << 24}}, "needs more memory than is available: weights"),
         ({"axes": {"arm": ("loop",), "parallel": (2,)}}, "loop answers one request at a time"),
         ({"axes": {"arm": ("create_completion",), "users": (2,)}}, "create_completion answers one request at a time"),
         (
             {"axes": {"arm": ("llama-bench",)}, "workload": {"asked": "prompts", "prompts": ["x"]}},
-            "llama-bench asks random tokens",
+            "llama-bench uses random tokens",
         ),
         (
             {"axes": {"arm": ("llama-bench",), "layout": ("1x1",), "threads_batch": (2,)}},
-            "llama-bench has one number of threads",
+            "llama-bench has one thread count",
         ),
     ],
 )
@@ -201,11 +201,11 @@ def test_a_folder_with_the_library_is_a_build(plan: Any, tmp_path: Path) -> None
         ({"axes": {"parallel": (1,)}, "pool": {"parallel": 2}}, "parallel is fixed in the plan and varied by the axis"),
         ({"axes": {"layout": ("1x1",)}, "pool": {"threads": 2}}, "threads is fixed in the plan and varied by the axis"),
         ({"axes": {"depth": (1,)}, "workload": {"depth": 2}}, "depth is fixed in the plan"),
-        ({"axes": {"users": (1,), "rate_per_s": (1.0,)}}, "users and rate_per_s are two ways"),
-        ({"axes": {"users": (1,)}, "workload": {"arrival": "poisson"}}, "users and rate_per_s are two ways"),
+        ({"axes": {"users": (1,), "rate_per_s": (1.0,)}}, "users and rate_per_s both set"),
+        ({"axes": {"users": (1,)}, "workload": {"arrival": "poisson"}}, "users and rate_per_s both set"),
         (
             {"axes": {"num_prompt": (8,)}, "workload": {"asked": "prompts", "prompts": ["x"]}},
-            "the axis num_prompt means nothing for texts",
+            "the axis num_prompt does not apply to texts",
         ),
         ({"model": ""}, "the plan names no model"),
     ],

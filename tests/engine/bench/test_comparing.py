@@ -1,11 +1,11 @@
-"""How far cells are from each other in what they answer: each way of computing is asked once."""
+"""Comparison of the cells' answers: each way of computing is asked only once."""
 
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from engine.bench.analysis.divergence import answers
-from engine.bench.measurement.target import PoolTarget, Target
+from engine.bench.measurement.answers import answers
+from engine.bench.measurement.target import EngineTarget, Target
 from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.plan import PlannedCell
 from engine.bench.planning.prompts import sample_prompts
@@ -34,7 +34,7 @@ def test_cells_that_compute_alike_are_asked_once(story_model: Path) -> None:
         assert records[0].facts["kl_max"] == 0 and records[1].facts == records[0].facts
         assert records[2].facts["kl_max"] > 0
         opened = [targets.target(cell) for cell in cells[:2]]
-        assert all(isinstance(target, PoolTarget) for target in opened)
+        assert all(isinstance(target, EngineTarget) for target in opened)
         alone, ready_for_four = (answers(target.pool, sample_prompts()[:2]) for target in opened)  # type: ignore[attr-defined]
         assert alone.greedy == ready_for_four.greedy
         assert (alone.top_logprobs == ready_for_four.top_logprobs).all()

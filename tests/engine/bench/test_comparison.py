@@ -1,4 +1,4 @@
-"""Cells of several runs beside each other: what is chosen, what differs, the verdicts, and what has to be said."""
+"""Comparison of cells of several runs: the selection, the differences, the verdicts and the caveats."""
 
 import re
 from typing import Any
@@ -19,7 +19,7 @@ OTHER_MACHINE = {**MACHINE, "cpu": "Faster CPU", "hash": "cd34"}
 
 
 def noted(id: str = "note", speed: float = 18.7, **changes: Any) -> RunRecord:
-    """A run noted by hand, in which somebody has put more than a note can know."""
+    """Return a run noted by hand, with a figure added that a note cannot contain."""
     run = measured_run(id, [speed], num_rounds=1, origin=NOTED_BY_HAND, machine={"name": "a laptop"}, **changes)
     run.samples["pss_bytes"] = 1e9
     return run
@@ -32,8 +32,8 @@ def words(found: Comparison, metric: str = "tokens_per_s") -> dict[str, str]:
 def test_nothing_chosen_asks_for_a_choice() -> None:
     found = compare_runs([])
     assert (found.entries, found.baseline, found.best, found.verdicts) == ((), None, None, {})
-    assert found.sentence == "Choose runs to compare."
-    assert "Choose runs" in found.to_markdown()
+    assert found.sentence == "Select runs to compare."
+    assert "Select runs" in found.to_markdown()
 
 
 def test_cells_of_one_run_are_compared_by_pairs() -> None:
@@ -107,7 +107,8 @@ def test_a_faster_cell_that_lacks_rounds_is_named_beside_the_best() -> None:
     assert found.best == "a.1"
     assert found.sentence.startswith("a · parallel 2: 4")
     assert re.search(
-        r" b · parallel 1 may be faster still, at (49|50)\.\d tok/s .*: \d more rounds would tell\.", found.sentence
+        r" b · parallel 1 may be faster still, at (49|50)\.\d tok/s .*: \d more rounds would settle it\.",
+        found.sentence,
     )
     slower = compare_runs([runs[0], measured_run("b", [36], num_rounds=4, day=1)])
     assert words(slower)["b.0"] == "not enough data"
@@ -142,11 +143,11 @@ def test_of_many_cells_the_first_and_the_best_of_each_run_are_chosen() -> None:
 def test_cells_that_are_no_longer_there_are_told() -> None:
     found = compare_runs([measured_run("a", [30, 41])], chosen=["a.1", "a.7", "gone.0", "nonsense"])
     assert [entry.key for entry in found.entries] == ["a.1"]
-    assert found.warnings[0].startswith("3 chosen configurations are left out")
+    assert found.warnings[0].startswith("3 selected configurations are left out")
     assert (
         compare_runs([], chosen=["gone.0"])
         .warnings[0]
-        .startswith("1 chosen configuration is left out: its run was deleted")
+        .startswith("1 selected configuration is left out: its run was deleted")
     )
 
 
@@ -178,7 +179,7 @@ def test_threads_for_prefill_are_left_out_where_they_follow_the_layout() -> None
             "other llama.cpp",
             "9 fedcba; the baseline 0.3.36 abcdef",
         ),
-        ({"machine": {}}, "unknown machine", "on a machine that its run does not name"),
+        ({"machine": {}}, "unknown machine", "on an unknown machine"),
     ],
 )
 def test_other_surroundings_are_marked_and_told(changes: dict[str, Any], mark: str, fact: str) -> None:
@@ -191,11 +192,11 @@ def test_other_surroundings_are_marked_and_told(changes: dict[str, Any], mark: s
 
 def test_different_work_is_told() -> None:
     runs = [measured_run("a", [30]), measured_run("b", [41], settings=[{"num_prompt": 512}])]
-    assert "Different work is compared: Prompt 128 and 512." in compare_runs(runs).warnings[0]
+    assert "Workloads differ: Prompt 128 and 512." in compare_runs(runs).warnings[0]
     texts = [{"workload": {"prompts": prompts}} for prompts in (["one"], ["two"], ["two"])]
     asked = [measured_run(id, [30], plan=plan) for id, plan in zip("abc", texts, strict=True)]
     assert any("Prompts" in warning for warning in compare_runs(asked).warnings)
-    assert not any("Different work" in warning for warning in compare_runs(asked[1:]).warnings)
+    assert not any("Workloads differ" in warning for warning in compare_runs(asked[1:]).warnings)
 
 
 def test_notes_stand_beside_end_to_end_alone_and_get_no_verdict() -> None:
@@ -206,7 +207,7 @@ def test_notes_stand_beside_end_to_end_alone_and_get_no_verdict() -> None:
     assert {key for key, _ in found.verdicts} == {"a.1"}
     assert words(found, NOTED_METRIC) == {"a.1": "faster"}
     assert found.sentence.startswith("a · parallel 2: 3")
-    assert found.sentence.endswith("From notes, end to end, note · parallel 1 (story-Q8_0): 16.8 tok/s.")
+    assert found.sentence.endswith("From notes (end to end): note · parallel 1 (story-Q8_0): 16.8 tok/s.")
     assert any("From notes, not measured here: note" in warning for warning in found.warnings)
     assert compare_runs([noted(), measured_run("a", [30])], baseline="note.0").baseline == "a.0"
 
@@ -256,7 +257,7 @@ def test_the_table_shows_hostile_names_as_they_are() -> None:
     assert lines[2].startswith("| entry | Machine | total speed | ")
     assert "| baseline |" in lines[4]
     assert lines[5].endswith("| other machine |")
-    assert any(line.startswith("The same for all: Model story-Q8\\_0, ") for line in lines)
+    assert any(line.startswith("Same for all: Model story-Q8\\_0, ") for line in lines)
 
 
 @pytest.mark.parametrize(

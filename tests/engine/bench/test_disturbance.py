@@ -1,4 +1,4 @@
-"""Disturbance in words: how many samples, by what, and whether they count; what a figure of few samples rests on."""
+"""Disturbance in words: the number of samples, causes, whether they count, and what figures of few samples mean."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ from tests.engine.bench.test_summary import measured, run_of
 
 
 def disturbed(num: int, flag: str, num_rounds: int = 16, **noise: float) -> RunRecord:
-    """A run of two cells whose first rounds, `num` samples in all, were disturbed."""
+    """Return a run of two cells whose first `num` samples were disturbed."""
     samples = measured([30, 41], num_rounds=num_rounds)
     samples["flag"][:num] = FLAGS.index(flag)
     for name, value in noise.items():
@@ -41,7 +41,7 @@ def test_a_quiet_run_says_nothing_of_it() -> None:
         ("contended", {"other_cores": 1.2, "steal_share": 0.3}, "6 by other programs (1.2 cores), 6 taken by the"),
         ("throttled", {}, ": throttled. "),
         ("cold", {}, ": read from the disk. "),
-        ("contended", {"other_cores": 1.0, "pressure_share": 0.34}, "; something waited for CPU 34 % of the time"),
+        ("contended", {"other_cores": 1.0, "pressure_share": 0.34}, "; tasks waited for CPU 34 % of the time"),
         ("contended", {}, ": by other programs. "),
     ],
 )
@@ -49,14 +49,14 @@ def test_what_disturbed_is_named(flag: str, noise: dict[str, Any], words: str) -
     found = found_in(disturbed(6, flag, **noise))
     assert found.sentence.startswith("6 of 32 samples were disturbed: ")
     assert words in found.sentence
-    assert found.sentence.endswith("Medians and verdicts leave them out.")
+    assert found.sentence.endswith("Medians and verdicts exclude them.")
 
 
 def test_where_disturbed_samples_count_it_says_why() -> None:
     found = found_in(disturbed(18, "contended"))
     assert found.is_mostly
     assert found.num_excluded == 0
-    assert found.sentence.endswith("They count too: without them some configuration would have fewer than 8 rounds.")
+    assert found.sentence.endswith("They are included: without them some configuration would have fewer than 8 rounds.")
 
 
 def test_programs_are_named_by_what_they_used() -> None:
@@ -67,12 +67,12 @@ def test_programs_are_named_by_what_they_used() -> None:
 def test_a_run_mostly_disturbed_offers_a_quiet_machine_not_rounds() -> None:
     quiet, loud = disturbed(0, "clean", 4), disturbed(8, "contended", 4)
     assert "4 more rounds" in summarise(quiet).sentence
-    assert summarise(loud).sentence.endswith("; a run while the machine is quiet would confirm it.")
+    assert summarise(loud).sentence.endswith("; a run on a quiet machine would confirm it.")
 
 
 def test_table_and_json_say_what_the_page_says() -> None:
     summary = summarise(disturbed(18, "contended", other_cores=0.8, steal_share=0.0))
-    assert "18 of 32 samples were disturbed: by other programs (0.8 cores). They count" in summary.to_markdown()
+    assert "18 of 32 samples were disturbed: by other programs (0.8 cores). They are included" in summary.to_markdown()
     plain = json.loads(json.dumps(summary.disturbance.to_dict(), allow_nan=False))
     assert (plain["num"], plain["total"], plain["sentence"]) == (18, 32, summary.disturbance.sentence)
     assert plain["causes"] == {"by other programs": 18}

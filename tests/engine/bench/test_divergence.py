@@ -1,10 +1,11 @@
-"""Divergence: exact where all candidates are known, never above the truth elsewhere, zero for equal configurations."""
+"""Divergence: exact where all candidates are known, otherwise never above the truth; zero for equal configurations."""
 
 import numpy as np
 import pytest
 from scipy import special, stats
 
-from engine.bench.analysis.divergence import NUM_CANDIDATES, Answers, answers, divergence
+from engine.bench.analysis.divergence import divergence
+from engine.bench.measurement.answers import NUM_CANDIDATES, Answers, answers
 from engine.errors import ConfigError, JobTimeout, PromptTooLong
 from engine.pool.pool import Pool
 
@@ -13,7 +14,7 @@ NUM_VOCAB = 300
 
 
 def recorded(logits: np.ndarray, num_candidates: int, greedy: tuple[tuple[int, ...], ...] = ((1, 2),)) -> Answers:
-    """Answers whose positions have these logits, only so many candidates of each known."""
+    """Return answers whose positions have these logits, with only `num_candidates` candidates of each known."""
     logprobs = special.log_softmax(logits, axis=1)
     ids = np.argsort(-logprobs, axis=1)[:, :num_candidates]
     kept = np.take_along_axis(logprobs, ids, axis=1)
@@ -48,7 +49,7 @@ def test_the_same_figures_do_not_diverge(logits: np.ndarray) -> None:
     assert (found.kl_mean, found.kl_max, found.first_difference) == (0, 0, None)
     assert found.same_answers
     assert found.facts == {"kl_mean": 0, "kl_max": 0, "num_different": 0}
-    assert found.sentence.startswith("Answers as the reference does: all 1 greedy answers are the same (KL 0 nats")
+    assert found.sentence.startswith("Answers match the reference: all 1 greedy answers are the same (KL 0 nats")
 
 
 def test_candidates_that_are_missing_are_left_out(logits: np.ndarray) -> None:
@@ -77,12 +78,12 @@ def test_the_first_difference_is_that_of_the_answer_that_parts_soonest(
     assert (found.first_difference, found.num_different, found.num_answers) == (first, num_different, 3)
     assert found.same_answers == (first is None)
     if first is not None:
-        assert f"{num_different} of 3 greedy answers differ, the first at token {first + 1} " in found.sentence
+        assert f"{num_different} of 3 greedy answers, the first at token {first + 1} " in found.sentence
         assert found.facts["first_difference"] == first
 
 
 def test_answers_to_other_tokens_are_not_compared(logits: np.ndarray) -> None:
-    with pytest.raises(ConfigError, match="to other tokens"):
+    with pytest.raises(ConfigError, match="to different tokens"):
         divergence(recorded(logits, 8), recorded(logits, 8)._replace(forced=((7, 1, 3),)))
 
 
@@ -113,7 +114,7 @@ def test_what_cannot_be_asked_is_refused(pool: Pool) -> None:
     with pytest.raises(ConfigError, match="at least one"):
         answers(pool, [])
     reference = answers(pool, PROMPTS[:1], num_tokens=2)
-    with pytest.raises(ConfigError, match=r"a vocabulary of 7 tokens and this model one of 4,096"):
+    with pytest.raises(ConfigError, match=r"a vocabulary of 7 tokens and this model 4,096"):
         answers(pool, reference._replace(num_vocab=7))
     with pytest.raises(PromptTooLong):
         answers(pool, ["word " * 2000])

@@ -1,4 +1,4 @@
-"""What a run of embedding says, beside others too."""
+"""Result of an embedding run, alone and compared with other runs."""
 
 from dataclasses import replace
 
@@ -15,13 +15,13 @@ def test_the_sentence_names_the_fastest_with_what_it_loses_and_the_fastest_witho
     said = embedding_sentence(embedding_run("a"))
     assert said.startswith("2 × 1 · torch-bf16: 93")
     assert "sent/s" in said and "times" in said
-    assert "Cosine to float32 at worst: 0.9962." in said
+    assert "Worst cosine to float32: 0.9962." in said
     assert "Fastest without loss: 2 × 1 · torch, 5" in said
 
 
 def test_a_fastest_that_loses_nothing_is_named_alone() -> None:
     said = embedding_sentence(embedding_run("a", cosines={"torch": 1.0, "torch-bf16": 0.99997}))
-    assert said.endswith("Cosine to float32 at worst: 1.0000.")
+    assert said.endswith("Worst cosine to float32: 1.0000.")
 
 
 def test_without_agreement_the_verdict_stands_alone() -> None:
@@ -45,14 +45,12 @@ def test_embedding_beside_generation_is_marked_and_shares_no_speed() -> None:
     generation = measured_run("g", [50.0, 90.0], also={"pss_bytes": 1e8})
     mixed = compare_runs([generation, embedding_run("e")])
     assert mixed.main_metric in ("tokens_per_s", "sentences_per_s")
-    assert any(
-        "embedding of texts" in warning.lower() and "no speed in common" in warning for warning in mixed.warnings
-    )
+    assert any("embedding (" in warning.lower() and "share no speed metric" in warning for warning in mixed.warnings)
     for entry in mixed.entries:
         is_embedding = entry.run.question == "embedding"
         assert ("sentences_per_s" in entry.cell.metrics) is is_embedding
         assert ("tokens_per_s" in entry.cell.metrics) is not is_embedding
-    assert not any("no speed in common" in warning for warning in compare_runs([embedding_run("e")]).warnings)
+    assert not any("share no speed metric" in warning for warning in compare_runs([embedding_run("e")]).warnings)
 
 
 def test_runs_of_embedding_are_compared_by_their_texts() -> None:
@@ -60,7 +58,7 @@ def test_runs_of_embedding_are_compared_by_their_texts() -> None:
     found = compare_runs([embedding_run("a"), embedding_run("b", longer)])
     assert found.main_metric == "sentences_per_s"
     assert {"num_words", "backend", "layout"} <= set(found.differing)
-    assert any("Different work is compared: Text length 32 and 200" in warning for warning in found.warnings)
+    assert any("Workloads differ: Text length 32 and 200" in warning for warning in found.warnings)
 
 
 def test_a_newer_torch_is_a_change_in_the_trend() -> None:

@@ -1,4 +1,4 @@
-"""Plans that embed: their axes, cells, what they will take, and what is refused."""
+"""Embedding plans: their axes, their cells, their estimates, and what is refused."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from engine.bench.planning.presets import coarser, preset
 from engine.bench.planning.preview import preview
 from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
-from engine.pool.placement import num_cores
+from engine.machine.cores import num_cores
 
 
 def plan(**values: object) -> Plan:
@@ -70,7 +70,7 @@ def test_a_model_that_is_not_here_is_refused_and_the_others_are_not(tmp_path: Pa
     known, unknown, empty = embedding_cells(plan(axes={"model": (EMBEDDED_NAME, "no-such-model", str(tmp_path))}))
     assert not known.refusal
     assert "no-such-model is not on this machine" in unknown.refusal
-    assert "is no embedding model" in empty.refusal
+    assert "is not an embedding model" in empty.refusal
     assert (known.label, unknown.label) == (EMBEDDED_NAME, "no-such-model")
 
 
@@ -88,14 +88,14 @@ def test_more_threads_than_cores_are_noted() -> None:
 def test_more_memory_than_there_is_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.bench.planning.feasibility.available_memory", lambda: 100_000_000)
     (cell,) = embedding_cells(plan(axes={"layout": ("2x1",)}))
-    assert "needs more memory than there is" in cell.refusal
+    assert "needs more memory than is available" in cell.refusal
     assert not fit_together([cell], Feasibility())
 
 
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"axes": {"parallel": (1,)}}, "there is no axis of embedding 'parallel'"),
+        ({"axes": {"parallel": (1,)}}, "there is no embedding axis 'parallel'"),
         ({"axes": {"bakend": ("torch",)}}, "did you mean backend"),
         ({"axes": {"backend": ("abacus",)}}, "backend = 'abacus'"),
         ({"axes": {"num_words": (0,)}}, "num_words"),
@@ -124,7 +124,7 @@ def test_a_plan_goes_through_json() -> None:
     assert plan_from_json(plan_to_json(given)) == given
     text = '{"question": "embedding", "model": "m", "axes": {"tokens_per_batch": "128-512*2"}}'
     assert plan_from_json(text).axes == {"tokens_per_batch": (128, 256, 512)}
-    with pytest.raises(ConfigError, match="workload.texts must be a list of texts"):
+    with pytest.raises(ConfigError, match="workload.texts must be a list of strings"):
         plan_from_json('{"question": "embedding", "workload": {"texts": "one"}}')
 
 

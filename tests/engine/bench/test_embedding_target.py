@@ -1,4 +1,4 @@
-"""Embedding measured for real, with the model that is installed: figures, shared workers, agreement, bad days."""
+"""Embedding target with the installed model: figures, shared workers, agreement and failures."""
 
 import os
 import signal
@@ -109,7 +109,7 @@ def test_a_load_ends_when_it_is_stopped() -> None:
     cell = embedding_cells(PLAN)[0]
     timeout = LoadTimeout()
     threading.Timer(0.3, timeout.stop).start()
-    with pytest.raises(PoolClosed, match="stopped while a model was loaded"), timeout:
+    with pytest.raises(PoolClosed, match="stopped while a model was loading"), timeout:
         open_short(cell, timeout)
 
 

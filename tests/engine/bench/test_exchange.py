@@ -1,4 +1,4 @@
-"""Rows of llama-bench in and out: every form and version, true spreads, and nothing read by halves."""
+"""Import and export of llama-bench rows: every format and version, correct spreads, and no partial reads."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ from engine.runs import CellRecord, RunRecord
 from engine.samples import make_sample
 
 LONG_NS = [30_000_000_000, 31_500_000_000, 28_700_000_000, 30_400_000_000, 29_300_000_000]
-"""Samples of half a minute, whose squares pass 64 bits."""
+"""Samples of half a minute, whose squares overflow 64 bits."""
 
 COMPARED = {
     *("cpu_info", "gpu_info", "backends", "n_gpu_layers", "n_cpu_moe", "tensor_buft_overrides", "model_filename"),
@@ -34,7 +34,7 @@ COMPARED = {
 
 
 def row(**values: Any) -> dict[str, Any]:
-    """A row as llama-bench prints it, with its own wrong spread."""
+    """Return a row as llama-bench prints it, including its incorrect spread."""
     given = {
         **DEFAULTS,
         "build_commit": "0c1e570",
@@ -53,7 +53,7 @@ def row(**values: Any) -> dict[str, Any]:
 
 
 def as_sql(rows: list[dict[str, Any]]) -> str:
-    """What llama-bench -o sql prints: quotes inside a value are not doubled."""
+    """Return the rows as `llama-bench -o sql` prints them: quotes inside a value are not doubled."""
     text = "CREATE TABLE IF NOT EXISTS llama_bench (\n  build_commit TEXT\n);\n\n"
     for each in rows:
         values = ", ".join(f"'{int(v) if isinstance(v, bool) else v}'" for v in (each[name] for name in FIELDS))
@@ -73,7 +73,7 @@ WRITERS: dict[str, Callable[[list[dict[str, Any]]], str]] = {
 }
 
 
-# in
+# Import
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -137,7 +137,7 @@ def test_old_versions_are_read() -> None:
 
 
 def test_a_dump_of_the_table_is_read() -> None:
-    """sqlite3's .dump has no names of columns, and numbers without quotes."""
+    """sqlite3's .dump writes no column names, and writes numbers without quotes."""
     database = sqlite3.connect(":memory:")
     database.executescript(write_rows([with_averages(row())], "sql"))
     dumped = "\n".join(database.iterdump())
@@ -149,17 +149,17 @@ def test_a_dump_of_the_table_is_read() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "neither JSON"),
-        ("hello\nworld", "line 1: neither JSON"),
-        ('[{"n_gen": 1},', "line 1: not JSON.*broke off"),
+        ("", "not JSON, SQL"),
+        ("hello\nworld", "line 1: not JSON, SQL"),
+        ('[{"n_gen": 1},', "line 1: not JSON.*interrupted"),
         ('{"n_gen": 16, "avg_ts": 1}\n{"n_gen": ', "line 2: not JSON"),
-        ("[1, 2]", "row 1: int where a row"),
+        ("[1, 2]", "row 1: int instead of a"),
         ("[" * 100_000, "not JSON"),
-        ("[]", "no row"),
-        (json.dumps([row(n_gen=0)]), "row 1: n_prompt and n_gen"),
+        ("[]", "no llama-bench rows"),
+        (json.dumps([row(n_gen=0)]), "row 1: n_prompt, n_gen and n_depth"),
         (json.dumps([row(), row(n_threads="many")]), "row 2: n_threads = 'many': must be a whole number"),
         (json.dumps([row(n_threads=4.5)]), "n_threads = 4.5"),
-        (json.dumps([row(cpu_strict="perhaps")]), "yes or no"),
+        (json.dumps([row(cpu_strict="perhaps")]), "true or false"),
         (json.dumps([row(model_filename=["a"])]), "must be text"),
         (json.dumps([row(model_type="x" * 5000)]), "model_type"),
         (json.dumps([row(samples_ns=[1, -1])]), "list of nanoseconds"),
@@ -172,7 +172,7 @@ def test_a_dump_of_the_table_is_read() -> None:
         ('n_prompt,n_gen,avg_ts\n1,2,"3', "not CSV"),
         ("INSERT INTO llama_bench (n_gen, avg_ts) VALUES ('1', '2'", "line 1: the values"),
         ("--\nINSERT INTO llama_bench (n_gen, avg_ts) VALUES ('1');", "line 2: 1 values for 2"),
-        ("CREATE TABLE llama_bench (n_gen INTEGER);", "no row"),
+        ("CREATE TABLE llama_bench (n_gen INTEGER);", "no llama-bench rows"),
     ],
 )
 def test_a_malformed_file_is_refused_with_line_and_reason(text: str, reason: str) -> None:
@@ -181,9 +181,9 @@ def test_a_malformed_file_is_refused_with_line_and_reason(text: str, reason: str
 
 
 def test_bytes_that_are_no_text_are_refused() -> None:
-    with pytest.raises(ConfigError, match="line 2: not text in UTF-8: byte 0xff"):
+    with pytest.raises(ConfigError, match="line 2: not UTF-8 text: byte 0xff"):
         read_run(b"[\n\xff]")
-    with pytest.raises(ConfigError, match="up to"):
+    with pytest.raises(ConfigError, match="the limit is"):
         read_run(bytes(MOST_BYTES + 1))
 
 
@@ -194,7 +194,7 @@ def test_a_value_that_looks_like_a_statement_is_a_value() -> None:
     assert found["model_filename"] == hostile
 
 
-# out
+# Export
 
 
 @pytest.mark.parametrize("form", ["json", "jsonl"])
@@ -211,7 +211,7 @@ def test_what_came_in_goes_out_as_it_was_but_for_the_spread(form: Format) -> Non
 
 
 def measured(story_model: Path) -> RunRecord:
-    """A run of ours: one stream, and two processes beside it that no row can tell of."""
+    """Run of our own: one stream, and two more configurations that no llama-bench row can represent."""
     shared = {"model": str(story_model), "arm": "pool", "n_batch": 512, "n_ubatch": 256, "type_k": "f16"}
     shared |= {"flash_attn": None, "load": "mmap", "share_weights": True, "num_prompt": 64, "num_generated": 32}
     cells = (

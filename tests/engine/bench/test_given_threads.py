@@ -1,4 +1,4 @@
-"""What is measured has a number of threads that does not move while it is."""
+"""Measured pools have a fixed number of threads."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,15 +8,14 @@ from typing import Any, NoReturn
 import pytest
 
 from engine import PoolSpec
-from engine.bench.analysis import ceiling
-from engine.bench.measurement import load_order
+from engine.bench.measurement import ceiling, load_order
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Cell
 from engine.bench.planning.presets import PRESETS, preset
 from engine.errors import ConfigError
+from engine.machine.cores import threads_for
 from engine.models.gguf import read_model
 from engine.models.synthetic import write_synthetic
-from engine.pool.placement import threads_for
 
 MEASURED: dict[str, tuple[ModuleType, Callable[[Path, Path], object]]] = {
     "the best prefill": (ceiling, lambda path, _other: ceiling.prefill_ceiling(read_model(path), 32)),

@@ -1,4 +1,4 @@
-"""The search for the best settings on a machine of arithmetic whose best is known."""
+"""Search for the best settings on a simulated machine whose optimum is known."""
 
 import itertools
 import math
@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from engine.bench.analysis.tuning import FLAT, Tuning
 from engine.bench.planning.candidates import DEFAULT
 from engine.bench.planning.grid import Grid
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.running.effects import effects
 from engine.bench.running.halving import MOST_COARSE, OVERRUN, SHORT_TOKENS, Halving, final_round
 from engine.bench.running.runner import Runner
+from engine.bench.running.tuning import FLAT, Tuning
 from engine.errors import MemoryRefused
 from engine.samples import Samples, make_sample, no_samples
 from engine.stats import FIRST_LOOK
@@ -27,7 +27,7 @@ PLAN = Plan(
     workload={"num_prompt": 8, "num_generated": 32},
     budget_s=300,
 )
-# Shaped like a 1.1 B model on two cores: tokens per second by sequences, repacked weights and shared ones.
+# Modelled on a 1.1 B model on two cores: tokens per second by sequences, with repacked and with shared weights.
 REPACKED = (57, 75, 85, 92, 95, 108, 120, 125, 126)
 SHARED = (45, 70, 85, 98, 106, 136, 168, 180, 182)
 
@@ -210,7 +210,7 @@ def test_before_the_final_the_answer_is_preliminary() -> None:
 
 
 def test_nothing_measured_is_said_so() -> None:
-    assert Tuning(PLAN, candidates()).outcome(no_samples()) == {"sentence": "No setting could be measured yet."}
+    assert Tuning(PLAN, candidates()).outcome(no_samples()) == {"sentence": "No settings measured yet."}
 
 
 def test_effects_separate_cells_from_rounds_they_did_not_share() -> None:

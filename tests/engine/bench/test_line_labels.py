@@ -1,4 +1,4 @@
-"""Lines of a chart are called as cells are: a model by the end of its path that tells it apart."""
+"""Line labels of a chart: like those of cells, with each model named by the end of its path that identifies it."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""llama-bench found, or built; the compiler is played by a script, as the real one takes minutes."""
+"""llama-bench program: found or built; a script plays the compiler, because the real one takes minutes."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ esac
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty build folder with the source in it, and a cmake that only pretends; all inside a git repository."""
+    """Empty build folder with the source and a fake cmake, inside a git repository."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     subprocess.run(
         ["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "-m", "one"],
@@ -80,7 +80,7 @@ def test_flags_of_the_environment_reach_cmake(folder: Path, monkeypatch: pytest.
 
 def test_a_failed_build_tells_its_last_words(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROKEN", "1")
-    with pytest.raises(ProgramFailed, match=r"(?s)status 2; all its words are in .*build.log:.*no such header"):
+    with pytest.raises(ProgramFailed, match=r"(?s)status 2; full output in .*build.log:.*no such header"):
         build_llama_bench()
 
 
@@ -141,7 +141,7 @@ def test_a_folder_that_cannot_be_written_is_told(folder: Path, monkeypatch: pyte
 
 def test_a_download_without_the_source_is_told(folder: Path) -> None:
     (folder / "source" / "package" / "vendor" / "llama.cpp").rmdir()
-    with pytest.raises(ProgramFailed, match="holds no llama.cpp"):
+    with pytest.raises(ProgramFailed, match="does not contain llama.cpp"):
         build_llama_bench()
 
 

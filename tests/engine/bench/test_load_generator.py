@@ -1,4 +1,4 @@
-"""Workloads on a real pool: who asks when, what is computed, what ends them."""
+"""Workloads on a real pool: when requests are sent, what is computed, and what ends them."""
 
 import itertools
 from collections.abc import Iterator
@@ -13,21 +13,21 @@ from engine.bench.measurement.load_generator import LoadGenerator
 from engine.bench.measurement.metrics import Repetition, RequestTimes
 from engine.bench.planning.plan import Workload
 from engine.errors import BenchTimeout
-from engine.pool.job import Job
+from engine.jobs import Job
 
 SMALL: dict[str, Any] = {"num_prompt": 16, "num_generated": 6}
 
 
 @pytest.fixture(scope="module")
 def two(story_model: Path) -> Iterator[Pool]:
-    """Two workers with two sequences each."""
+    """Pool of two workers with two sequences each."""
     with Pool(story_model, instances=2, threads=1, parallel=2, n_ctx=256) as opened:
         yield opened
 
 
 @pytest.fixture
 def asked(two: Pool, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the pool `two` is asked from now on: prompts in order."""
+    """Prompts submitted to the pool `two` from now on, in order."""
     found: list[Any] = []
     submit = two.submit
 
@@ -86,12 +86,12 @@ def test_tokens_alone_are_no_prefill(two: Pool) -> None:
 
 
 def test_users_ask_again_once_they_are_answered(two: Pool) -> None:
-    (streams,) = run(two, arrival="users", users=3, duration_s=0.4)
+    (streams,) = run(two, arrival="users", users=3, duration_s=2.0)
     assert len(streams) == 3
     for stream in streams:
         assert len(stream) > 1
         assert all(later.asked >= earlier.end for earlier, later in itertools.pairwise(stream))
-    assert max(stream[-1].asked for stream in streams) - streams[0][0].asked <= 0.4
+    assert max(stream[-1].asked for stream in streams) - streams[0][0].asked <= 2.0
 
 
 def test_more_users_than_sequences_wait_their_turn(two: Pool) -> None:
@@ -159,6 +159,6 @@ def test_clients_keep_who_was_answered_apart(two: Pool) -> None:
 
 
 def idle(pool: Pool) -> bool:
-    """True once nothing runs; an answer of each worker shows that it has taken the cancellations."""
+    """Return True once nothing runs; a reply from each worker shows that it has processed the cancellations."""
     pool.measure(30)
     return not any(worker.num_running or worker.num_waiting for worker in pool.workers())

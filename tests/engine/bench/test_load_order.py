@@ -1,4 +1,4 @@
-"""Load order A, B, A: what is measured, what it says, and how it ends early."""
+"""Load order A, B, A: what is measured, the conclusion, and how it ends early."""
 
 import json
 import os
@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from engine.bench.measurement import load_order, page_cache
+from engine.bench.measurement import load_order
 from engine.bench.measurement.load_order import LoadOrder, LoadStep, measure_load_order
 from engine.bench.measurement.load_timeout import LoadTimeout
 from engine.errors import ConfigError, ModelError, PoolClosed
+from engine.machine import page_cache
 
 
 @pytest.fixture
@@ -52,17 +53,17 @@ def test_it_says_whether_the_second_pushed_the_first_out() -> None:
     pushed, both, unknown = made(0.2), made(1.0), made(float("nan"))
     assert pushed.is_pushed_out
     assert pushed.says == (
-        "B pushed A out: 20.0 % of A lay in memory after B. "
-        "A was loaded in 11.7 s from the disk, B in 16.9 s, A again in 200 ms."
+        "B evicted A: 20.0 % of A was still in memory after B. "
+        "A loaded in 11.7 s from the disk, B in 16.9 s, A again in 200 ms."
     )
     assert not both.is_pushed_out
-    assert both.says.startswith("There is room for both: 100 % of A lay in memory after B.")
+    assert both.says.startswith("Both fit in memory: 100 % of A was still in memory after B.")
     assert not unknown.is_pushed_out
-    assert unknown.says.startswith("This system does not tell what lies in the page cache. A was")
+    assert unknown.says.startswith("This system does not report what is in the page cache. A loaded")
 
 
 def test_a_model_that_is_pushed_out_is_seen(models: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is not short here, so A is dropped while B is in a pool."""
+    """Memory is not short here, so A is dropped from the page cache when B is loaded."""
     measured = load_order._load
 
     def loads(name: str, *rest: Any) -> LoadStep:

@@ -1,4 +1,4 @@
-"""Loads that hang: ended by a timeout, or at once when the run is stopped; nothing is left running."""
+"""Hanging loads: ended by a timeout, or immediately when the run is stopped; nothing is left running."""
 
 import threading
 from collections.abc import Callable
@@ -28,7 +28,7 @@ PLAN = Plan(model="none.gguf", rounds=1)
 
 @pytest.fixture
 def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every program that is started in place of Python does nothing, for ever."""
+    """Make every program that is started in place of Python hang forever."""
     program = tmp_path / "hanging"
     program.write_text("#!/bin/sh\nexec sleep 3600\n")
     program.chmod(0o755)
@@ -40,13 +40,13 @@ def num_children() -> int:
 
 
 def stopped_soon(stop: Callable[[], object]) -> None:
-    """Call `stop` from another thread while a load is on its way, or before it."""
+    """Call `stop` from another thread, during a load or before it."""
     threading.Timer(0.2, stop).start()
 
 
 def test_what_loads_is_ended_once_and_the_reason_raised() -> None:
     ends: list[str] = []
-    with pytest.raises(PoolClosed, match="stopped while a model was loaded"), LoadTimeout() as timeout:
+    with pytest.raises(PoolClosed, match="stopped while a model was loading"), LoadTimeout() as timeout:
         timeout.begins(lambda: ends.append("first"))
         timeout.stop()
         timeout.stop()
@@ -73,7 +73,7 @@ def test_a_load_that_ends_in_time_is_left_alone() -> None:
 
 def test_a_load_that_takes_too_long_is_ended() -> None:
     ended = threading.Event()
-    with pytest.raises(BenchTimeout, match="not loaded within 0 s"), LoadTimeout(0.05) as timeout:
+    with pytest.raises(BenchTimeout, match="did not load within 0 s"), LoadTimeout(0.05) as timeout:
         timeout.begins(ended.set)
         ended.wait()
 
@@ -84,7 +84,7 @@ def test_larger_files_may_take_longer() -> None:
 
 def test_a_pool_that_hangs_while_it_loads_can_be_ended(hanging: None, story_model: Path) -> None:
     before = num_children()
-    with pytest.raises(PoolClosed, match="the load was ended"):
+    with pytest.raises(PoolClosed, match="loading was cancelled"):
         Pool(story_model, instances=2, threads=1, on_opening=stopped_soon)
     assert num_children() == before
     with pytest.raises(PoolClosed):
@@ -98,7 +98,7 @@ def test_a_cell_whose_load_hangs_times_out(
 ) -> None:
     monkeypatch.setattr(fleets, "patience_s", lambda _num_bytes: 0.2)
     before, targets = num_children(), TargetPool(open_target)
-    with pytest.raises(BenchTimeout, match="was not loaded within"):
+    with pytest.raises(BenchTimeout, match="did not load within"):
         targets.target(_cell(story_model, arm))
     assert num_children() == before
 

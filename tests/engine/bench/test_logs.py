@@ -1,4 +1,4 @@
-"""Logs that timings and candidates were kept in before."""
+"""Import of two older log formats for timings and candidates."""
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def test_the_same_model_with_other_threads_is_another_cell() -> None:
         (block(1, load=-1), "time_load"),
         (block(1, infer=0), "measures nothing"),
         (block(1, tokens="5.5"), "comp_tokens"),
-        (block(1) + "### MODEL_NUM: x | ITER: 1 ###\n", "line 13: not a head"),
+        (block(1) + "### MODEL_NUM: x | ITER: 1 ###\n", "line 13: not a header"),
         (block(1).replace("N_THREADS", "N_TREADS"), "line 6: 'N_TREADS: 3': neither"),
     ],
 )
@@ -105,9 +105,9 @@ def test_several_steps_and_an_open_one() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "line 1: no line of a candidate"),
+        ("", "line 1: no candidate line"),
         (CANDIDATES + "something else\n", "line 8: 'something else': neither"),
-        (CANDIDATES.replace("0.503", "5.03"), "line 1: 5.03 is no probability"),
+        (CANDIDATES.replace("0.503", "5.03"), "line 1: 5.03 is not a probability"),
         (CANDIDATES.replace("(0.047)", "(much)"), "line 3"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The formulas of a sample, on moments made by hand."""
+"""Formulas of a sample's metrics, on timestamps made by hand."""
 
 import math
 
@@ -20,7 +20,7 @@ from engine.samples import METRICS_BY_NAME
 def request(
     asked: float, first: float, gaps: list[float], *, waited: float = 0.0, num_computed: int = 10
 ) -> RequestTimes:
-    """Asked, then `waited` in the queue, first token at `first`, the others after these gaps."""
+    """Return a request that waited `waited` s, with its first token at `first` and the others after these gaps."""
     tokens = first + np.concatenate([[0.0], np.cumsum(gaps)])
     return RequestTimes(asked, asked + waited, first, tokens, num_computed)
 

@@ -1,4 +1,4 @@
-"""The Pareto front: what nothing else betters in everything at once."""
+"""Pareto front: the entries that no other entry dominates."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.engine.bench.run_maker import measured_run
 
 
 def entries(*figures: tuple[float, float, float]) -> list[Entry]:
-    """Entries "0.0", "1.0", … of these speeds, first tokens (s) and memories (GB)."""
+    """Return entries "0.0", "1.0", … with these speeds, times to first token (s) and memory sizes (GB)."""
     runs = [
         measured_run(str(number), [speed], noise_sd=0, also={"ttft_s": ttft_s, "pss_bytes": 1e9 * memory})
         for number, (speed, ttft_s, memory) in enumerate(figures)
@@ -39,7 +39,7 @@ def test_entries_without_a_figure_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "said"), [([], "no metrics"), (["cpu_cores"], "no front by"), (["x"], "no front by")]
+    ("metrics", "said"), [([], "no metrics"), (["cpu_cores"], "no Pareto front by"), (["x"], "no Pareto front by")]
 )
 def test_a_metric_must_have_a_better_side(metrics: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):

@@ -1,4 +1,4 @@
-"""Plans written as JSON and read back, and what a person may get wrong in one."""
+"""Plan files: written as JSON and read back, and the errors for malformed ones."""
 
 import json
 from pathlib import Path
@@ -36,20 +36,20 @@ def test_axes_may_be_written_as_on_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{\n"rounds": 8,\n}', "p.json: is no JSON (.*line 3"),
+        ('{\n"rounds": 8,\n}', "p.json: not JSON (.*line 3"),
         ("[]", "p.json: must be an object"),
-        ("[" * 100_000, "p.json: is no JSON"),
+        ("[" * 100_000, "p.json: not JSON"),
         ('{"round": 8}', "Plan has no parameter 'round'; did you mean rounds?"),
         ('{"rounds": "8"}', "rounds = '8': must be a whole number"),
         ('{"question": "speeed"}', "question = 'speeed': must be one of"),
-        ('{"model": 5}', "model = 5: must be a text"),
+        ('{"model": 5}', "model = 5: must be a string"),
         ('{"axes": [1]}', r"axes = \[1\]: must be an object"),
         ('{"axes": {"parallel": "1-x"}}', "parallel: '1-x' cannot be read"),
         ('{"axes": {"paralel": "1"}}', "did you mean parallel?"),
         ('{"pool": {"n_ctxx": 5}}', "PoolSpec has no parameter 'n_ctxx'"),
         ('{"pool": 5}', "pool = 5: must be an object"),
-        ('{"workload": {"asked": "prompts", "prompts": "abc"}}', "workload.prompts must be a list of texts"),
-        ('{"workload": {"asked": "prompts", "prompts": [5]}}', "workload.prompts must be a list of texts"),
+        ('{"workload": {"asked": "prompts", "prompts": "abc"}}', "workload.prompts must be a list of strings"),
+        ('{"workload": {"asked": "prompts", "prompts": [5]}}', "workload.prompts must be a list of strings"),
     ],
 )
 def test_a_malformed_plan_is_refused_with_the_reason(text: str, reason: str) -> None:
@@ -76,9 +76,9 @@ def test_what_is_written_is_short(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["[" * 200_000, "[" + "[]," * 100_000 + "[]]", '{"name": "' + "x" * (4 << 20) + '"}'])
 def test_what_is_larger_than_any_plan_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="larger than any plan"):
+    with pytest.raises(ConfigError, match="too large for a plan"):
         plan_from_json(text)
     path = tmp_path / "large.json"
     path.write_text(text)
-    with pytest.raises(ConfigError, match="larger than any plan"):
+    with pytest.raises(ConfigError, match="too large for a plan"):
         read_plan(path)

@@ -1,4 +1,4 @@
-"""Names of plans: those of the plan they were made from while they measure the same, else what they measure."""
+"""Plan names: the name of the original plan while both measure the same, otherwise what the plan measures."""
 
 from dataclasses import replace
 from typing import Any
@@ -43,7 +43,10 @@ def test_the_same_work_has_the_same_name(changes: dict[str, Any]) -> None:
         ({"axes": {"flash_attn": (None, True)}}, "Flash attention auto, on; 64 + 32 tokens"),
         ({"axes": {"model": ("/a/x.gguf", "/a/y.gguf")}}, "Model x, y; 64 + 32 tokens"),
         ({"axes": {"num_prompt": (8, 16)}, "workload": {}}, "Prompt 8, 16; 64 generated"),
-        ({"axes": {"parallel": (2,)}, "workload": {"asked": "prompts", "prompts": ("a",)}}, "Sequences 2; own texts"),
+        (
+            {"axes": {"parallel": (2,)}, "workload": {"asked": "prompts", "prompts": ("a",)}},
+            "Sequences 2; custom texts",
+        ),
         ({"axes": {}}, "64 + 32 tokens"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a plan is said to take before it is launched, and the plans that come ready made."""
+"""Preview of a plan's time and memory before launch, and the presets."""
 
 import math
 import struct
@@ -26,7 +26,7 @@ TEXT, U32 = 8, 4
 
 @pytest.fixture
 def large_model(tmp_path: Path) -> Path:
-    """The header of a 7 B model at Q4_K, over a file that is one hole."""
+    """Sparse file with the header of a 7 B model at Q4_K."""
     tensors = [(f"blk.{layer}.ffn_up.weight", (4096, 51_200)) for layer in range(32)]
     size = 4096 * 51_200 // 256 * 144
     keys = [
@@ -90,7 +90,7 @@ def test_more_rounds_and_less_noise_find_smaller_differences(story_model: Path) 
 def test_too_few_rounds_for_any_verdict_are_told(story_model: Path) -> None:
     found = preview(Plan(model=str(story_model), axes={"parallel": (1, 2, 3, 4, 5, 6)}, rounds=7))
     assert found.smallest_ratio == math.inf
-    assert "No verdict is possible with 7 rounds: 8 are the fewest and detect " in found.sentence
+    assert "No verdict is possible with 7 rounds: 8 is the minimum and detects " in found.sentence
     fewest, more = found.offers
     assert fewest.rounds == 8 < more.rounds
     assert fewest.smallest_ratio > 1.1 >= more.smallest_ratio
@@ -122,7 +122,7 @@ def test_loading_anew_each_round_is_counted(story_model: Path, monkeypatch: pyte
     apart = preview(plan)
     assert (together.fits_together, apart.fits_together) == (True, False)
     assert apart.seconds > together.seconds + 3 * 5 * 0.5
-    assert "loaded anew each round" in apart.sentence
+    assert "reloaded each round" in apart.sentence
 
 
 def test_a_cold_load_is_counted(story_model: Path) -> None:
@@ -137,7 +137,7 @@ def test_the_search_for_settings_stays_in_its_budget(story_model: Path) -> None:
     assert "candidates" in found.sentence
 
 
-# Plans ready made.
+# Presets.
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -1,4 +1,4 @@
-"""Prompts from texts and files, right ones and wrong ones."""
+"""Prompts from texts and files, valid and malformed."""
 
 from pathlib import Path
 
@@ -32,15 +32,15 @@ def test_jsonl_has_objects_with_prompt_or_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "the prompts: there is no prompt in it"),
-        ("\n \n", "there is no prompt in it"),
-        ('{"prompt": "a"}\n{"prompt": ', "the prompts, line 2: is no JSON"),
-        ('{"prompt": "a"}\n\n["b"]', 'the prompts, line 3: needs an object with a text in "prompt" or "text"'),
-        ('{"prompt": 5}', "line 1: needs an object"),
-        ('{"prompt": " "}', "line 1: needs an object"),
-        ('{"question": "a"}', "line 1: needs an object"),
-        ('{"prompt": ' + "[" * 100_000, "line 1: is no JSON"),
-        ("a\n" * 10_001, "holds 10,001 prompts; up to 10,000 are read"),
+        ("", "the prompts: no prompts; put one on each line"),
+        ("\n \n", "no prompts; put one on each line"),
+        ('{"prompt": "a"}\n{"prompt": ', "the prompts, line 2: not JSON"),
+        ('{"prompt": "a"}\n\n["b"]', 'the prompts, line 3: must be an object with text in "prompt" or "text"'),
+        ('{"prompt": 5}', "line 1: must be an object"),
+        ('{"prompt": " "}', "line 1: must be an object"),
+        ('{"question": "a"}', "line 1: must be an object"),
+        ('{"prompt": ' + "[" * 100_000, "line 1: not JSON"),
+        ("a\n" * 10_001, "has 10,001 prompts; the limit is 10,000"),
     ],
 )
 def test_what_is_malformed_is_refused_with_its_line(text: str, reason: str) -> None:
@@ -56,5 +56,5 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(ConfigError, match=f"{path}: cannot be read"):
             read_prompts(path)
     monkeypatch.setattr(prompts, "MAX_BYTES", 2)
-    with pytest.raises(ConfigError, match="has 3 bytes; up to 2 are read"):
+    with pytest.raises(ConfigError, match="has 3 bytes; the limit is 2"):
         read_prompts(binary)

@@ -1,4 +1,4 @@
-"""All quantisations of a model: their plan, what a run of it finds, and whether few bits gain most at small batches."""
+"""All quantisations of a model: the plan, the findings of a run, and whether few bits gain most at small batches."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import pytest
 
 from engine.bench.analysis.quantisations import Quantisations, has_quantisations, quantisations
 from engine.bench.measurement.load_timeout import LoadTimeout
-from engine.bench.measurement.target import Target, open_pool_target
+from engine.bench.measurement.target import Target, open_engine_target
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Cell
 from engine.bench.planning.quantisations import SEQUENCES, quantisations_plan
@@ -30,7 +30,7 @@ ORIGINAL, SMALL, SMALLEST = "/models/story-F16.gguf", "/models/story-Q8_0.gguf",
 
 
 class Keeper(Kept):
-    """Keeps a run for nobody."""
+    """Recorder of a run that saves nothing."""
 
     def begin(self, run: RunRecord) -> None: ...
     def finish(self, status: str, outcome: Mapping[str, Any]) -> None: ...
@@ -38,13 +38,13 @@ class Keeper(Kept):
 
 @pytest.fixture(scope="module")
 def smaller(story_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped model with four bits a weight."""
+    """Shipped model quantised to four bits per weight."""
     target = tmp_path_factory.mktemp("smaller") / "story-Q4_0.gguf"
     return QuantiseJob(read_model(story_model), "Q4_0", target, threads=2, may_requantise=True).start().result(WITHIN_S)
 
 
 def run_of(speeds: dict[str, tuple[float, float]], kl: dict[str, float], **changes: Any) -> RunRecord:
-    """A run of files at 1 and at 8 sequences, with their KL."""
+    """Return a run of files at 1 and at 8 sequences, with their KL."""
     settings: list[dict[str, Any]] = [{"model": model, "parallel": number} for number in (1, 8) for model in speeds]
     run = measured_run(
         "r", [speeds[one["model"]][one["parallel"] == 8] for one in settings], settings=settings, **changes
@@ -60,7 +60,7 @@ def found(
     return quantisations(run_of(speeds, {ORIGINAL: 0.0, SMALL: 0.001, SMALLEST: 0.05}, **changes))
 
 
-# the plan
+# Plan
 
 
 def test_every_file_is_measured_at_every_number_of_sequences_and_the_original_comes_first(
@@ -82,14 +82,14 @@ def test_one_file_alone_is_refused(story_model: Path) -> None:
         quantisations_plan([story_model, story_model])
 
 
-# a run
+# Run
 
 
 def test_a_run_ends_in_size_speed_and_divergence(
     story_model: Path, smaller: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def open_quickly(cell: Cell, timeout: LoadTimeout | None = None) -> Target:
-        return open_pool_target(cell, timeout, sample_s=0.02)
+        return open_engine_target(cell, timeout, sample_s=0.02)
 
     monkeypatch.setattr(session, "open_target", open_quickly)
     plan = quantisations_plan([story_model, smaller], cores=1)
@@ -109,7 +109,7 @@ def test_a_run_ends_in_size_speed_and_divergence(
     assert second.verdicts[1].word == "not enough data"
 
 
-# what it says
+# Findings
 
 
 def test_speeds_are_judged_against_the_original_at_as_many_sequences() -> None:
@@ -126,17 +126,18 @@ def test_speeds_are_judged_against_the_original_at_as_many_sequences() -> None:
 
 def test_the_fastest_is_named_with_what_it_costs() -> None:
     assert found().sentence == (
-        "story-Q4_0 is the fastest at 1 sequence: 2.00 times (1.99 to 2.01) story-F16 and KL 0.050 nats a token."
+        "story-Q4_0 is the fastest at 1 sequence: 2.00 times (1.99 to 2.01) the speed of story-F16 "
+        "and KL 0.050 nats per token."
     )
     slow = found(small=(19.0, 50.0), smallest=(20.0, 40.0))
-    assert slow.sentence == "No quantisation is shown to be faster than story-F16 at 1 sequence."
+    assert slow.sentence == "No quantisation is proven faster than story-F16 at 1 sequence."
     assert "at 1 sequence: not enough data, run" in found(num_rounds=3).sentence
 
 
 def test_whether_few_bits_gain_most_at_small_batches() -> None:
-    assert found().batches.startswith("Formats of few bits gain most at small batches here: 2 of 2 gain more")
-    assert found((22.0, 60.0), (21.0, 70.0)).batches.startswith("Formats of few bits do not gain most")
-    assert "cannot be told yet" in found(num_rounds=3).batches
+    assert found().batches.startswith("Low-bit formats gain most at small batches here: 2 of 2 gain more")
+    assert found((22.0, 60.0), (21.0, 70.0)).batches.startswith("Low-bit formats do not gain most")
+    assert "Not enough data to tell" in found(num_rounds=3).batches
     assert [file.gain.word for file in found().files[1:] if file.gain] == ["more", "more"]
 
 
@@ -169,7 +170,7 @@ def test_the_table_has_a_line_for_each_file_and_escapes_names() -> None:
 
 def test_runs_without_an_answer() -> None:
     assert not has_quantisations(measured_run("r", [1.0, 2.0]))
-    with pytest.raises(ConfigError, match="compares no quantisations"):
+    with pytest.raises(ConfigError, match="does not compare quantisations"):
         quantisations(measured_run("r", [1.0, 2.0]))
     nothing = run_of({ORIGINAL: (1.0, 1.0), SMALL: (1.0, 1.0)}, {ORIGINAL: 0.0, SMALL: 0.1}, num_rounds=0)
     assert quantisations(nothing).sentence == "Nothing was measured."

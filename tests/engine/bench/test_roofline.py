@@ -1,4 +1,4 @@
-"""Shares of the limits: what a step reads, against sums done by hand; the advice for each side of the roofline."""
+"""Roofline: the bytes that a step reads, against sums done by hand, and the advice for each side of the roofline."""
 
 import math
 import re
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.analysis.ceiling import ceiling_key
-from engine.bench.analysis.limits import Limits
 from engine.bench.analysis.roofline import shares, weights_read
+from engine.bench.measurement.ceiling import ceiling_key
 from engine.bench.planning.plan import Cell, Workload
+from engine.machine.limits import Limits
 from engine.models.ggml import TYPES_BY_NAME
 from engine.models.gguf import ModelFile, read_model
 from engine.models.header import TensorInfo
@@ -76,12 +76,12 @@ def test_bandwidth_is_weights_for_each_step_and_keys_for_each_sequence(tiny: Mod
 @pytest.mark.parametrize(
     ("threads", "share", "says"),
     [
-        (4, 0.9, r"reads 3\.6 of the 4\.0 GB/s that this memory gives \(90 %\): memory is the limit, so more threads"),
+        (4, 0.9, r"reads 3\.6 of 4\.0 GB/s of memory bandwidth \(90 %\): memory is the limit, so more threads"),
         (2, 0.9, "memory is the limit, so more threads cannot help"),
         (2, 0.4, r"with 2 of 4 cores: more threads can help, by up to 2\.0 times"),
         (2, 0.75, r"more threads can help, by up to 1\.3 times"),
-        (4, 0.3, r"with all cores at work: arithmetic is the limit, so more threads cannot help"),
-        (8, 0.3, "arithmetic is the limit"),
+        (4, 0.3, r"with all cores busy: compute is the limit, so more threads cannot help"),
+        (8, 0.3, "compute is the limit"),
         (4, 1.3, r"\(130 %\): some of it comes from the caches"),
     ],
 )
@@ -97,7 +97,7 @@ def test_prefill_is_a_part_of_the_best_and_never_more(tiny: ModelFile) -> None:
     known = LIMITS.with_prefill(ceiling_key(tiny, 100), 500)
     found = shares(cell(pool()), tiny, known, tokens_per_s=NAN, prefill_per_s=400)
     assert found.prefill == pytest.approx(0.8)
-    assert found.says == "Prefill runs at 80 % of the best that such layers reach here (500 tok/s)."
+    assert found.says == "Prefill runs at 80 % of the best for such layers on this machine (500 tok/s)."
     assert shares(cell(pool()), tiny, known, tokens_per_s=NAN, prefill_per_s=520).prefill == 1
     idle = shares(cell(pool(threads=1)), tiny, known, tokens_per_s=NAN, prefill_per_s=100)
     assert idle.says.endswith("with 1 of 4 cores.")

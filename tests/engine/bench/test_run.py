@@ -1,4 +1,4 @@
-"""Runs on the real engine, with the model that ships and samples far shorter than those of a real run."""
+"""Runs on the real engine with the shipped model, and samples far shorter than those of a real run."""
 
 import os
 import signal
@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.bench.analysis.tuning import Tuning
 from engine.bench.measurement.load_timeout import LoadTimeout
-from engine.bench.measurement.target import PoolTarget, Target, open_pool_target
+from engine.bench.measurement.target import EngineTarget, Target, open_engine_target
 from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.candidates import DEFAULT, candidates
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.running.halving import final_round
 from engine.bench.running.runner import Runner
+from engine.bench.running.tuning import Tuning
 from engine.stats import FIRST_LOOK
 from tests.engine.bench.fakes import Kept
 
@@ -43,11 +43,11 @@ def plan(story_model: Path) -> Plan:
 
 
 @contextmanager
-def targets_of(opened: list[PoolTarget]) -> Iterator[TargetPool]:
-    """A targets that notes the targets it opens."""
+def targets_of(opened: list[EngineTarget]) -> Iterator[TargetPool]:
+    """Yield a target pool that adds the targets it opens to `opened`."""
 
     def open_one(cell: Cell, timeout: LoadTimeout) -> Target:
-        opened.append(open_pool_target(cell, timeout, sample_s=SAMPLE_S))
+        opened.append(open_engine_target(cell, timeout, sample_s=SAMPLE_S))
         return opened[-1]
 
     with closing(TargetPool(open_one)) as targets:
@@ -55,7 +55,7 @@ def targets_of(opened: list[PoolTarget]) -> Iterator[TargetPool]:
 
 
 def test_every_cell_is_measured_and_those_that_differ_in_their_requests_share_workers(plan: Plan) -> None:
-    cells, reporter, opened = cells_of(plan), Kept(), list[PoolTarget]()
+    cells, reporter, opened = cells_of(plan), Kept(), list[EngineTarget]()
     with targets_of(opened) as targets:
         assert Runner(plan, cells, targets, reporter).run() == "done"
     assert len(opened) == 2
@@ -71,7 +71,7 @@ def test_every_cell_is_measured_and_those_that_differ_in_their_requests_share_wo
 
 
 def test_a_worker_killed_in_the_middle_is_replaced_and_no_sample_is_missing(plan: Plan) -> None:
-    cells, reporter, opened = cells_of(plan), Kept(), list[PoolTarget]()
+    cells, reporter, opened = cells_of(plan), Kept(), list[EngineTarget]()
     with targets_of(opened) as targets:
         runner = Runner(plan, cells, targets, reporter, between=lambda: kill_once(opened, reporter))
         assert runner.run() == "done"
@@ -80,10 +80,10 @@ def test_a_worker_killed_in_the_middle_is_replaced_and_no_sample_is_missing(plan
     assert np.unique(kept["cell"], return_counts=True)[1].tolist() == [2] * len(cells)
 
 
-def kill_once(opened: list[PoolTarget], reporter: Kept) -> None:
-    """Before the fourth sample end the worker that was opened first."""
+def kill_once(opened: list[EngineTarget], reporter: Kept) -> None:
+    """Kill the worker that was opened first before the fourth sample."""
     if len(reporter.samples) == 3:
-        os.kill(opened[0].pool.workers()[0].pid, signal.SIGKILL)
+        os.kill(opened[0].engine.workers()[0].pid, signal.SIGKILL)
 
 
 def test_stop_ends_a_long_sample_at_once_and_its_workers_with_it(story_model: Path) -> None:
@@ -94,16 +94,16 @@ def test_stop_ends_a_long_sample_at_once_and_its_workers_with_it(story_model: Pa
         workload={"num_prompt": 4, "num_generated": 2000},
         rounds=50,
     )
-    opened = list[PoolTarget]()
+    opened = list[EngineTarget]()
     reporter = Kept()
     with targets_of(opened) as targets:
         runner = Runner(plan, cells_of(plan), targets, reporter)
         ended: list[Any] = []
         thread = threading.Thread(target=lambda: ended.append(runner.run()))
         thread.start()
-        while not opened or not opened[0].pool.workers()[0].num_running:
+        while not opened or not opened[0].engine.workers()[0].num_running:
             time.sleep(0.005)
-        pid = opened[0].pool.workers()[0].pid
+        pid = opened[0].engine.workers()[0].pid
         runner.stop()
         thread.join(20)
         assert ended == ["stopped"]
@@ -113,14 +113,14 @@ def test_stop_ends_a_long_sample_at_once_and_its_workers_with_it(story_model: Pa
 
 
 def test_a_worker_that_hangs_fails_its_cell_in_time_and_the_others_go_on(plan: Plan) -> None:
-    patient = replace(plan, timeout_s=3)  # sooner than a pool ends a worker that stands still
-    cells, reporter, opened = cells_of(patient), Kept(), list[PoolTarget]()
+    patient = replace(plan, timeout_s=3)  # sooner than a pool kills a hung worker
+    cells, reporter, opened = cells_of(patient), Kept(), list[EngineTarget]()
 
     frozen: list[int] = []
 
     def freeze_once() -> None:
         if len(reporter.samples) == 3 and not frozen:
-            frozen.append(opened[0].pool.workers()[0].pid)
+            frozen.append(opened[0].engine.workers()[0].pid)
             os.kill(frozen[0], signal.SIGSTOP)
 
     with targets_of(opened) as targets:
@@ -158,7 +158,7 @@ def test_best_settings_on_the_real_engine_end_with_a_choice(story_model: Path) -
     )
     cells, reporter = candidates(plan), Kept()
     tuning = Tuning(plan, cells)
-    with closing(TargetPool(partial(open_pool_target, sample_s=SAMPLE_S))) as targets:
+    with closing(TargetPool(partial(open_engine_target, sample_s=SAMPLE_S))) as targets:
         assert Runner(plan, cells, targets, reporter, strategy=tuning.strategy()).run() == "done"
     outcome = tuning.outcome(reporter.samples)
     final = final_round(reporter.samples)
@@ -171,6 +171,6 @@ def test_best_settings_on_the_real_engine_end_with_a_choice(story_model: Path) -
     assert cells[max(medians, key=medians.__getitem__)].pool.parallel == 16
     winner = cells[outcome["winner"]].pool
     assert outcome["pool"]["parallel"] == winner.parallel
-    # A machine with much else to do may leave the final rounds without a verdict; then the default must stay.
+    # On a busy machine the final rounds may end without a verdict; then the default must stay.
     assert (winner.parallel == 16) == (outcome["word"] == "faster")
     assert outcome["word"] != "faster" or outcome["gain"]["low"] > 1

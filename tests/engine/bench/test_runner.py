@@ -1,4 +1,4 @@
-"""A run as a whole on a machine of arithmetic: order, cells that fail, workers that die, stopping and continuing."""
+"""Run on a simulated machine: order, failing cells, dying workers, stopping and resuming."""
 
 import threading
 from collections import Counter
@@ -230,8 +230,8 @@ def test_the_programs_that_disturbed_are_told_by_their_mean_use_while_they_did()
 def test_time_left_does_not_jump_for_the_loads_of_the_first_round(
     load_s: float, true_s: list[float], wrong_by: float, num_rounds: int
 ) -> None:
-    """Guesses that are wrong by one factor: what is said of the samples never rises above the wrong guess or the truth,
-    and from the second round on it is right."""
+    """All guesses are wrong by the same factor: the estimate for the samples stays between the wrong guess and the
+    truth, and is exact from the second round on."""
     times = TurnTimes({cell: seconds / wrong_by for cell, seconds in enumerate(true_s)})
     ahead = [cell for _ in range(num_rounds) for cell in range(len(true_s))]
     guessed, truth = times.left_s(ahead), sum(true_s) * num_rounds

@@ -1,4 +1,4 @@
-"""The order of measuring: balanced, shuffled, the same for the same seed, with the anchor where it belongs."""
+"""Schedule: balanced, shuffled, the same for the same seed, with the control where it belongs."""
 
 import itertools
 from collections import Counter

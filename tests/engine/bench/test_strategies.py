@@ -1,4 +1,4 @@
-"""The anchor: what drifted is measured again, and a machine that has changed for good is told apart."""
+"""Control: samples that drifted are measured again, and a machine that changed for good is recognised."""
 
 from collections.abc import Callable
 

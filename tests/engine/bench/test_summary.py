@@ -1,4 +1,4 @@
-"""The summary of a run: which samples count, figures by rounds, the sentence, the table, and what it costs."""
+"""Summary of a run: which samples count, figures by rounds, the sentence, the table, and very large runs."""
 
 import math
 import re
@@ -19,7 +19,7 @@ from engine.stats import Interval
 
 
 def run_of(samples: Samples, labels: list[str], outcome: dict[str, Any] | None = None, **cells: Any) -> RunRecord:
-    """A finished run with a cell for each label."""
+    """Return a finished run with one cell per label."""
     return RunRecord(
         id="run",
         created_at=datetime(2026, 1, 1, tzinfo=UTC),
@@ -38,7 +38,7 @@ def run_of(samples: Samples, labels: list[str], outcome: dict[str, Any] | None =
 
 
 def measured(speeds: list[float], num_rounds: int = 8, noise_sd: float = 0.01, seed: int = 0, **also: Any) -> Samples:
-    """A sample of each cell in each round, ten seconds apart; one round takes a minute."""
+    """Return one sample of each cell in each round, ten seconds apart; a round takes a minute."""
     random = np.random.default_rng(seed)
     return np.concatenate(
         [
@@ -111,7 +111,7 @@ def test_what_may_be_better_than_the_best_is_named_with_the_rounds_that_would_te
     assert (speed.best, memory.best) == (1, 1)
     assert speed.sentence.startswith("b: 4")
     assert " that of a. c may be faster still, at 5" in speed.sentence
-    assert speed.sentence.endswith("): 5 more rounds (about 5 min) would tell.")
+    assert speed.sentence.endswith("): 5 more rounds (about 5 min) would settle it.")
     assert " that of a. c may have less memory (PSS) still, at " in memory.sentence
 
 
@@ -146,7 +146,7 @@ def test_a_baseline_that_failed_gives_way() -> None:
 
 def test_without_samples_it_says_so_and_why() -> None:
     nothing = summarise(run_of(no_samples(), ["a", "b"]))
-    assert (nothing.baseline, nothing.best, nothing.sentence) == (None, None, "Nothing was measured yet.")
+    assert (nothing.baseline, nothing.best, nothing.sentence) == (None, None, "No measurements yet.")
     failed = summarise(run_of(no_samples(), ["a"], status="failed", reason="The worker was killed."))
     assert failed.sentence == "Nothing could be measured: The worker was killed."
     assert summarise(run_of(no_samples(), [])).cells == ()
@@ -214,7 +214,7 @@ def test_the_table_shows_hostile_names_as_they_are() -> None:
     assert r"| \<img src=x\> \| \*b\* \# c | 8 | " in lines[5]
     assert "| faster: 1.3" in lines[5]
     assert lines[-1] == (
-        "Median over rounds (95 % interval). p: corrected for the number of comparisons and for looking again."
+        "Median over rounds (95 % interval). p is corrected for multiple comparisons and repeated looks."
     )
 
 
@@ -223,7 +223,7 @@ def test_the_table_says_what_failed_and_what_few_rounds_mean() -> None:
     assert "| a | 0 | refused: Too large. |" in summarise(run).to_markdown()
     few = summarise(run_of(measured([30, 41], num_rounds=3), ["a", "b", "c"])).to_markdown()
     assert re.search(r"not enough data: 1\.3\d times \(1\.3\d to 1\.3\d\), 5 more rounds", few)
-    assert few.endswith("the range below six rounds). 1 configuration not measured.\n")
+    assert few.endswith("range below six rounds). 1 configuration not measured.\n")
     assert "| c |" not in few
 
 

@@ -1,4 +1,4 @@
-"""Workers of a run: opened once, shared, kept while memory allows, replaced."""
+"""Workers of a run: opened once, shared, kept open while memory allows, replaced."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 
 from engine import MemoryRefused, ModelError
 from engine.bench.measurement.load_timeout import LoadTimeout
-from engine.bench.measurement.target import Measured, PoolTarget, Target
+from engine.bench.measurement.target import EngineTarget, Measured, Target
 from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.plan import Cell
 from engine.models.gguf import read_model
@@ -17,7 +17,7 @@ from tests.engine.bench.cell_maker import make_cell
 
 
 class Empty:
-    """A target that measures nothing."""
+    """Target that measures nothing."""
 
     facts: Mapping[str, float]
 
@@ -35,7 +35,7 @@ class Empty:
 
 
 class Opener:
-    """Opens empty targets and keeps them by cell; refuses for want of memory as often as told."""
+    """Opener of empty targets, recorded by cell; refuses the first `num_refusals` times for lack of memory."""
 
     def __init__(self, num_refusals: int = 0) -> None:
         self.opened: list[tuple[int, Empty]] = []
@@ -55,7 +55,7 @@ class Opener:
 
 @pytest.fixture
 def cells(story_model: Path) -> list[Cell]:
-    """Three cells with workers of their own."""
+    """Three cells, each with its own workers."""
     return [make_cell(story_model, number, pool={"n_ctx": 256 * (number + 1)}) for number in range(3)]
 
 
@@ -120,7 +120,7 @@ def test_cells_that_differ_in_what_is_asked_share_their_pool(
 ) -> None:
     first, second = cells[0], make_cell(story_model, 7, num_generated=2)
     opened = [targets.target(cell) for cell in (first, second, cells[1])]
-    pools = [target.pool for target in opened if isinstance(target, PoolTarget)]
+    pools = [target.engine for target in opened if isinstance(target, EngineTarget)]
     assert pools[0] is pools[1] is not pools[2]
     targets.drop(second)
     assert targets.target(first) is not opened[0]

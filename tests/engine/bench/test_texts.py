@@ -1,4 +1,4 @@
-"""The texts that a sample of embedding is made of."""
+"""Texts of an embedding sample."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Where the time of a token goes: parts that add up, and a sentence that says no more than was measured."""
+"""Time breakdown per token: parts that add up, and a sentence that claims no more than was measured."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.bench.analysis.time_breakdown import PARTS, PartTotals, seconds_of_pool, time_breakdown
+from engine.bench.analysis.time_breakdown import time_breakdown
 from engine.bench.baselines.arms import open_target
 from engine.bench.measurement.target_pool import TargetPool
+from engine.bench.measurement.token_parts import PARTS, PartTotals, seconds_of_pool
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Plan
 from engine.bench.running.runner import Runner
@@ -22,7 +23,7 @@ MS = 1e-3
 
 
 def facts(**milliseconds: float) -> dict[str, float]:
-    """Facts of a cell of one token; what is not given is 0."""
+    """Return the facts of a cell with one token; parts that are not given are 0."""
     totals = PartTotals()
     totals.add({name: MS * value for name, value in milliseconds.items()}, MS * sum(milliseconds.values()), 1)
     return totals.facts()
@@ -83,9 +84,9 @@ def test_the_sentence_names_what_python_costs() -> None:
         for cell, per_s in enumerate((100.0, 98.0, 50.0))
     ]
     said = time_breakdown(run(arms, np.concatenate(samples))).sentence
-    assert "Python costs at most 2.0 % here: this pool spends 10.0 ms of 10.2 ms a token inside llama_decode" in said
+    assert "Python costs at most 2.0 % here: this pool spends 10.0 ms of 10.2 ms per token inside llama_decode" in said
     assert "create_completion spends 10.0 ms of 20.0 ms there (50.0 % outside)" in said
-    assert said.endswith("Decode beside llama-bench: 0.98 times (0.98 to 0.98).")
+    assert said.endswith("Decode compared with llama-bench: 0.98 times (0.98 to 0.98).")
 
 
 def test_without_the_yardstick_nothing_is_said_of_it() -> None:
@@ -99,7 +100,7 @@ def test_a_run_without_parts_says_nothing() -> None:
 
 
 class Kept:
-    """A reporter that keeps the last record of each cell, and all samples."""
+    """Reporter that keeps the last record of each cell, and all samples."""
 
     def __init__(self) -> None:
         self.records: dict[int, CellRecord] = {}
@@ -112,7 +113,7 @@ class Kept:
         self.samples.append(sample)
 
     def replaced(self, positions: list[int]) -> None:
-        """A machine that does other work too may drift; what was measured again has no say here."""
+        """Ignore the call: a machine with other work may drift, and repeated measurements do not matter here."""
 
 
 def test_a_real_run_over_the_arms_breaks_the_time_of_a_token_down(story_model: Path) -> None:

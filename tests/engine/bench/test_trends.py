@@ -1,4 +1,4 @@
-"""A configuration over time: what changed, what got slower, and what runs differ by themselves."""
+"""Trend of a configuration: what changed, what became slower, and how much runs differ without any change."""
 
 import math
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ def point(
     machine: Mapping[str, Any] = MACHINE,
     **versions: str,
 ) -> TrendPoint:
-    """A run on that day; versions replace those of its run, "_" standing for "-"."""
+    """Return the point of a run on that day; `versions` replace the run's own, with "_" for "-"."""
     figures = speed * np.exp(np.random.default_rng(day).normal(0, noise_sd, num_rounds))
     interval = median_interval(figures)
     return TrendPoint(
@@ -41,12 +41,12 @@ def point(
 
 
 def with_llama(commit: str) -> dict[str, Any]:
-    """The machine with another build of llama.cpp, which is another fingerprint."""
+    """Return the machine with another build of llama.cpp, which has another fingerprint."""
     return {**MACHINE, "llama": {"commit": commit}, "hash": commit}
 
 
 def test_without_runs_and_with_one() -> None:
-    assert trend([]).sentence == "This configuration was not measured yet."
+    assert trend([]).sentence == "No runs of this configuration yet."
     one = trend([point(0)])
     assert (one.newest, one.changes, one.regressions) == (None, (), ())
     assert one.sentence.startswith("One run so far: ")
@@ -75,7 +75,7 @@ def test_a_faster_run_and_an_equal_one_are_none() -> None:
     equal = trend([*map(point, range(6))])
     assert equal.newest is not None
     assert (equal.newest.verdict.word, equal.regressions) == ("same", ())
-    assert "as in the 5 earlier runs" in equal.sentence
+    assert "same as the 5 earlier runs" in equal.sentence
 
 
 def test_of_seconds_more_are_slower() -> None:
@@ -92,9 +92,9 @@ def test_of_what_is_neither_better_nor_worse_nothing_is_a_regression() -> None:
 def test_of_few_runs_it_is_told_that_they_may_differ_by_themselves() -> None:
     few = trend([point(0), point(1), point(2, 45)])
     assert [change.num_runs for change in few.regressions] == [3]
-    assert few.sentence.endswith("So few runs may differ by as much by themselves: a few more would tell.")
-    assert "So few runs" not in trend([*map(point, range(3)), point(3, 45)]).sentence
-    assert "So few runs" not in trend([point(0), point(1)]).sentence
+    assert few.sentence.endswith("With so few runs this may be chance; a few more would settle it.")
+    assert "With so few runs" not in trend([*map(point, range(3)), point(3, 45)]).sentence
+    assert "With so few runs" not in trend([point(0), point(1)]).sentence
 
 
 def test_what_runs_differ_by_themselves_is_no_regression() -> None:

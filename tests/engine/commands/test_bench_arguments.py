@@ -1,4 +1,4 @@
-"""The words of the benchmark's commands, read into plans and what to do with them."""
+"""Arguments of the benchmark commands, parsed into plans and actions."""
 
 import argparse
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_instances_and_threads_are_layouts() -> None:
     assert plan_of("bench", "--threads", "1-3,llama-cpp-default").axes == {
         "layout": ("1x1", "1x2", "1x3", "1xllama-cpp-default")
     }
-    with pytest.raises(ConfigError, match="--layout already says instances and threads"):
+    with pytest.raises(ConfigError, match="--layout already sets instances and threads"):
         parse(["bench", "--layout", "1x2", "--threads", "2"])
 
 

@@ -1,4 +1,4 @@
-"""`python -m engine bench --embed`: its words, and one run of them."""
+"""`python -m engine bench --embed`: its arguments, and one run."""
 
 import json
 from pathlib import Path
@@ -68,8 +68,8 @@ def test_a_plan_from_a_file_needs_no_flag(tmp_path: Path) -> None:
         (["--embed", "--parallel", "2"], "--parallel: embedding has no such axis"),
         (["--backend", "torch"], "--backend: it needs --embed"),
         (["--embed", "--backend", "abacus"], "backend = 'abacus'"),
-        (["--embed", "--cold"], "--cold loads GGUF files"),
-        (["--embed", "--layout", "1x1", "--workers", "2"], "--layout already says"),
+        (["--embed", "--cold"], "--cold times the loading of GGUF files"),
+        (["--embed", "--layout", "1x1", "--workers", "2"], "--layout already sets"),
     ],
 )
 def test_what_has_no_sense_is_refused(words: list[str], reason: str) -> None:
@@ -80,7 +80,7 @@ def test_what_has_no_sense_is_refused(words: list[str], reason: str) -> None:
 def test_a_plan_that_generates_does_not_embed(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text(plan_to_json(Plan(model="m.gguf")))
-    with pytest.raises(ConfigError, match="generates; leave one of the two out"):
+    with pytest.raises(ConfigError, match="generates text; remove one of the two"):
         plan_of("--embed", "--plan", str(file))
 
 
@@ -89,7 +89,7 @@ def test_a_run_is_measured_kept_and_printed(capsys: pytest.CaptureFixture[str]) 
     bench.run([*words, "--rounds", "1", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["status"] == "done"
-    assert "sent/s" in told["sentence"] and "Cosine to float32 at worst: 1.0000" in told["sentence"]
+    assert "sent/s" in told["sentence"] and "Worst cosine to float32: 1.0000" in told["sentence"]
     assert told["versions"]["torch"]
     (cell,) = told["cells"]
     assert cell["settings"]["backend"] == "torch"

@@ -1,4 +1,4 @@
-"""The command line, as a person meets it: in a process of its own."""
+"""Command line as a user sees it: in its own process."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def arguments(*words: str) -> Sampling:
     return parse(["generate", "--prompt", "x", *words]).sampling
 
 
-# What is read.
+# Arguments.
 
 
 def test_defaults_are_those_of_the_specs() -> None:
@@ -82,7 +82,7 @@ def test_values_out_of_range_are_refused(words: list[str], reason: str) -> None:
         parse(["generate", "--prompt", "x", *words])
 
 
-# What is printed.
+# Output.
 
 
 def test_json_holds_the_completion_with_its_steps() -> None:
@@ -117,7 +117,7 @@ def test_a_terminal_is_not_steered_by_a_model() -> None:
     assert printable("👩\u200d🚀", is_terminal=True) == "👩\u200d🚀"
 
 
-# What is kept.
+# Saving to the history.
 
 
 def test_a_trial_is_kept_unless_told_otherwise(home: Path) -> None:
@@ -144,17 +144,17 @@ def test_a_history_that_cannot_be_used_costs_only_the_keeping(home: Path) -> Non
     (home / "history.duckdb").write_bytes(b"no database" * 1000)
     done = generate("--prompt", "Once", "--max-tokens", "3", "--seed", "1")
     assert done.stdout.strip()
-    assert done.stderr.startswith("not kept: ")
+    assert done.stderr.startswith("not saved: ")
 
 
-# Bad days.
+# Failures.
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
         (["--prompt", "x", "--model", "nowhere.gguf"], "nowhere.gguf"),
-        (["--prompt", "word " * 2000], "the prompt has"),
+        (["--prompt", "word " * 2000], "the prompt is"),
         (["--prompt", "x", "--seed", "-1"], "seed = -1"),
         (["--prompt", "x", "--grammar", "root ::= ("], "grammar"),
         (["--prompt", "x", "--temprature", "1"], "--temprature"),
@@ -194,8 +194,8 @@ def test_an_interrupted_benchmark_is_kept_and_says_that_it_was_stopped(home: Pat
         process.send_signal(signal.SIGINT)
         printed, errors = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "not kept" not in errors
-    assert "go on with: python -m engine bench resume" in errors
+    assert "not saved" not in errors
+    assert "resume with: python -m engine bench resume" in errors
     assert json.loads(printed)["status"] == read_run(out).status == "stopped"
     with History.open(home / "history.duckdb") as history:
         kept = history.runs.run(json.loads(printed)["id"])
@@ -210,7 +210,7 @@ def test_an_interrupted_benchmark_is_kept_and_says_that_it_was_stopped(home: Pat
 def test_a_place_that_cannot_be_written_is_said_before_the_work(words: list[str]) -> None:
     done = subprocess.run([*COMMAND[:-1], *words], input="", capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
-    assert "there is no folder /nowhere" in done.stderr
+    assert "the folder /nowhere does not exist" in done.stderr
 
 
 def test_a_plan_of_which_nothing_can_run_is_an_error() -> None:
@@ -232,7 +232,7 @@ def test_a_full_disk_behind_standard_output_is_said_in_a_line() -> None:
         words = ["--prompt", "x", "--max-tokens", "2", "--no-keep"]
         done = subprocess.run([*COMMAND, *words], stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.decode().startswith("error: the disk has no more room")
+    assert done.stderr.decode().startswith("error: the disk is full")
     assert b"Traceback" not in done.stderr
 
 

@@ -1,4 +1,4 @@
-"""The command that embeds the texts of a file, through its own front door."""
+"""`embed` command: embeds the texts of a file, called through the command line's entry point."""
 
 import json
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def test_json_and_array_have_the_same_vectors(table: Path, capsys: pytest.Captur
 def test_without_json_it_tells_what_is_near_what(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["embed", str(table)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("3 texts, 384 numbers each, by all-MiniLM-L6-v2 (onnx), ")
+    assert lines[0].startswith("3 texts, 384 dimensions, by all-MiniLM-L6-v2 (onnx), ")
     place = next(number for number, line in enumerate(lines) if line.endswith("The rent goes up."))
     assert lines[place + 1].endswith("We pay more for the flat.")
 

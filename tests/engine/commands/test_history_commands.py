@@ -35,7 +35,7 @@ def refused(capsys: Told, *words: str) -> str:
 
 @pytest.fixture
 def ids(home: Path) -> tuple[str, str, str]:
-    """Two runs and a trial, the second run with a tag."""
+    """Ids of two runs and a trial; the second run has a tag."""
     runs, trial = [make_run(48, 2, name="first"), make_run(48, 2, name="second")], make_trial(5, 3)
     with History.open(Settings.from_environment().history) as history:
         for run in runs:
@@ -113,7 +113,7 @@ def test_everything_goes_out_and_comes_in_once(
     assert (counts["runs"], counts["trials"]) == (2, 1)
     assert "1 run, 0 trials" in told(capsys, "export", str(tmp_path / "one.zip"), "--run", ids[0])
     monkeypatch.setenv("LOGITBENCH_HOME", str(tmp_path / "elsewhere"))
-    assert "2 runs and 1 trial taken in" in told(capsys, "import", path)
+    assert "2 runs and 1 trial imported" in told(capsys, "import", path)
     (file,) = json.loads(told(capsys, "import", path, "--json"))["files"]
     assert (file["kind"], file["run_ids"]) == ("archive", [])
     assert json.loads(told(capsys, "list", "--json"))["total"] == 2
@@ -158,7 +158,7 @@ def test_what_was_deleted_is_purged(capsys: Told, ids: tuple[str, str, str]) -> 
         (("export", "nowhere/all.zip"), "could not be written"),
         (("export", "all.zip", "--run", uuid7()), "There is no run"),
         (("import", "nowhere.zip"), "nowhere.zip"),
-        (("sql", "DELETE FROM runs"), "only reads"),
+        (("sql", "DELETE FROM runs"), "is read-only"),
         (("list", "--since", "yesterday"), "--since yesterday"),
         (("list", "--limit", "0"), "limit"),
     ],

@@ -36,7 +36,7 @@ def test_list_has_every_file_with_what_it_needs(capsys: pytest.CaptureFixture[st
 
 def test_list_looks_only_into_folders_that_are_named(capsys: pytest.CaptureFixture[str], models_folder: Path) -> None:
     assert plain(capsys, "list", str(models_folder)) == {"models": []}
-    assert told(capsys, "list", str(models_folder)) == "There is no model file.\n"
+    assert told(capsys, "list", str(models_folder)) == "No model files found.\n"
 
 
 def test_show_tells_what_the_header_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +80,7 @@ def test_a_synthetic_model_is_written(capsys: pytest.CaptureFixture[str], tmp_pa
     ("words", "reason"),
     [
         (("show", "nothing"), "There is no model 'nothing' here"),
-        (("list", "nowhere"), "nowhere: is no folder"),
+        (("list", "nowhere"), "nowhere: is not a folder"),
         (("fit", "nothing"), "There is no model 'nothing' here"),
         (("fit", str(embedded_model()), "--sequences", "1,many"), "--sequences 1,many"),
         (("fit", str(embedded_model()), "--sequences", "0"), "sequences = 0"),

@@ -1,4 +1,4 @@
-"""`models get` and `models quantize`: what they print, keep, and say when they cannot."""
+"""`models get` and `models quantize`: what they print and save, and their errors."""
 
 import json
 import os
@@ -27,7 +27,7 @@ DATA = random.Random(3).randbytes(300_000)
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """The hub that HF_ENDPOINT names, and no login."""
+    """Local hub that HF_ENDPOINT names, without a login."""
     without_login(monkeypatch, tmp_path / "no-token")
     with serving() as served:
         by_default(monkeypatch, served)
@@ -76,7 +76,7 @@ def test_a_model_is_fetched_into_the_folder_of_models(
 
 def test_which_file_is_asked_where_there_are_several(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "get", NAME]) == ERROR
-    assert "Which of" in capsys.readouterr().err
+    assert "Choose one of" in capsys.readouterr().err
     assert main(["models", "get", "no-such-model"]) == ERROR
     assert "not in the catalogue" in capsys.readouterr().err
 
@@ -97,7 +97,7 @@ def test_ctrl_c_stops_the_work_and_says_what_stays(
         watched.watch(download)
     with pytest.raises(DownloadError, match="stopped"):
         download.result(30)
-    assert "What has come is kept" in capsys.readouterr().err
+    assert "The downloaded part is saved" in capsys.readouterr().err
 
 
 def test_an_interrupt_in_a_wait_is_not_the_end_of_the_work(hub: Hub, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_model_that_ships_gets_no_neighbour(
     home: Path, story_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["models", "quantize", str(story_model), "Q4_0"]) == ERROR
-    assert "or allow quantising again (--again in the shell)" in capsys.readouterr().err
+    assert "or allow quantising again (--again on the command line)" in capsys.readouterr().err
     found = told(capsys, "quantize", str(story_model), "Q4_0", "--again")
     assert found["path"] == str(home / "models" / "story-Q4_0.gguf")
 
@@ -147,10 +147,10 @@ def test_a_model_that_ships_gets_no_neighbour(
     ("type_name", "out", "said"),
     [
         ("Q99", "x.gguf", "must be one of"),
-        ("F16", "x.gguf", "nothing would change"),
+        ("F16", "x.gguf", "already has this type"),
         ("Q8_0", "x.bin", "must end in .gguf"),
         ("Q8_0", "no/x.gguf", "there is no such folder"),
-        ("Q8_0", "models/tiny-F16.gguf", "is the model itself"),
+        ("Q8_0", "models/tiny-F16.gguf", "is the source model itself"),
     ],
 )
 def test_what_cannot_be_made_is_said(

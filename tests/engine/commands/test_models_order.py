@@ -1,4 +1,4 @@
-"""`models order`: two models in turn, as a table and as JSON."""
+"""`models order`: two models loaded in turn, printed as a table and as JSON."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ def test_it_is_measured_and_told(models: list[str], capsys: pytest.CaptureFixtur
     assert shell.main(["models", "order", *models]) == 0
     text = capsys.readouterr().out
     assert text.count("\nA ") == 2 and text.count("\nB ") == 2
-    assert "of A lay in memory after B" in text
+    assert "of A was still in memory after B" in text
 
 
 def test_the_same_model_twice_is_refused(models: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Words that no command knows."""
+"""Command-line parser: unknown flags, closed output, and errors that do not steer the terminal."""
 
 import subprocess
 import sys
@@ -53,7 +53,7 @@ def test_embed_says_that_its_choice_may_be_of_less_precision(capsys: pytest.Capt
     with pytest.raises(SystemExit):
         shell.main(["embed", "--help"])
     told = " ".join(capsys.readouterr().out.split())
-    assert "bfloat16 too, if all its vectors have a cosine of at least 0.9999 to those of float32" in told
+    assert "bfloat16 included, whose vectors all have a cosine of at least 0.9999 to those of float32" in told
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])

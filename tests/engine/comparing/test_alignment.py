@@ -1,4 +1,4 @@
-"""Texts and tokens beside each other."""
+"""Texts and tokens side by side."""
 
 import numpy as np
 import pytest
@@ -57,20 +57,21 @@ def test_where_arms_part_is_told_with_how_each_goes_on() -> None:
     assert parting(tables) == 3
     sentence = parting_sentence(["cold", "hot", "short"], tables)
     assert sentence == (
-        "The first 3 tokens are the same; then cold goes on with “ time”; hot goes on with “ hill”; short ends there."
+        "The first 3 tokens are the same; then cold continues with “ time”; hot continues with “ hill”; "
+        "short ends there."
     )
 
 
 def test_arms_that_go_the_same_way_are_named_together() -> None:
     tables = [table(1, 2), table(1, 3), table(1, 3), table(1, 4), table(1, 5)]
     sentence = parting_sentence(["a", "b", "c", "d", "e"], tables)
-    assert sentence.startswith("Only the first token is the same; then b, c go on with “ a”;")
-    assert sentence.endswith("1 more go other ways.")
+    assert sentence.startswith("Only the first token is the same; then b, c continue with “ a”;")
+    assert sentence.endswith("1 more continue differently.")
 
 
 def test_all_alike_and_nothing_alike() -> None:
     assert parting_sentence(["a", "b"], [table(1, 2), table(1, 2)]) == "All 2 variants gave the same 2 tokens."
-    assert parting_sentence(["a", "b"], [table(1), table(0)]).startswith("They part at the first token: a goes on")
+    assert parting_sentence(["a", "b"], [table(1), table(0)]).startswith("They diverge at the first token: a continues")
     assert "“</s>”" in parting_sentence(["a", "b"], [table(1), table(0)])
     assert parting_sentence(["a"], [table(1)]) == ""
 

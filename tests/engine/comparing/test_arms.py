@@ -1,4 +1,4 @@
-"""What a comparison asks: checked once, kept as plain values, named by what sets the arms apart."""
+"""Comparison plan: validated once, stored as plain values, with variants named by what sets them apart."""
 
 import json
 from typing import Any
@@ -57,7 +57,7 @@ def test_an_arm_overrules_the_row() -> None:
         ({"prompt": "{{who}}"}, "{{who}}"),
         ({"rows": ({"a": 1},)}, "must be text"),
         ({"before": ({"role": "user", "content": "x"},)}, "only for a chat"),
-        ({"is_chat": True, "before": ({"role": "robot", "content": "x"},)}, "no message"),
+        ({"is_chat": True, "before": ({"role": "robot", "content": "x"},)}, "not a message"),
         ({"prompt": "{{a}}", "rows": ({"a": "x" * 1_000_001},)}, "1,000,001 characters"),
         ({"temperature": 1}, "no parameter 'temperature'"),
     ],

@@ -1,4 +1,4 @@
-"""Prompts with variables: every value as it is, every gap named."""
+"""Prompts with variables: every value is inserted unchanged, and every missing one is named."""
 
 import pytest
 

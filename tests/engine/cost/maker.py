@@ -1,4 +1,4 @@
-"""Rates for the tests of costs."""
+"""Rates for the cost tests."""
 
 import math
 from typing import Any
@@ -12,6 +12,6 @@ def speed(value: float, low: float = math.nan, high: float = math.nan) -> Speed:
 
 
 def make_rate(machine: str = "desk", per_s: float = 10.0, **changes: Any) -> Rate:
-    """A machine that generates `per_s` tokens a second, without an interval; `changes` replace its fields."""
+    """Return a rate of `per_s` generated tokens per second, without an interval; `changes` replace its fields."""
     given = {"label": "2x8", "machine": machine, "model": "story", "generation": speed(per_s)} | changes
     return Rate(**given)

@@ -12,7 +12,7 @@ JOB = CostJob(documents=1, tokens_per_document=36_000, output_tokens=0)
 
 
 def on(machine: str, per_s: float, usd_per_h: float | None, **changes: Any) -> Estimate:
-    """36,000 tokens, that is 10 / per_s hours."""
+    """Return the estimate for 36,000 tokens, which take 10 / per_s hours."""
     price = None if usd_per_h is None else Price(machine=machine, usd_per_h=usd_per_h)
     return estimate(JOB, make_rate(machine, per_s, **changes), price, counted_as="notes")
 
@@ -24,14 +24,14 @@ THREE = (SLOW, FAST, MIDDLE)
 @pytest.mark.parametrize(
     ("goals", "machine", "sentence"),
     [
-        ({}, "fast", "fast ends 9.00 h sooner than slow for $0.70 more."),
-        ({"deadline_h": 3}, "middle", "middle takes 2.00 h and costs $1.00: the cheapest that ends within 3 h."),
-        ({"deadline_h": 20}, "slow", "slow takes 10.0 h and costs $0.50: the cheapest that ends within 20 h."),
+        ({}, "fast", "fast finishes 9.00 h sooner than slow for $0.70 more."),
+        ({"deadline_h": 3}, "middle", "middle takes 2.00 h and costs $1.00: the cheapest that finishes within 3 h."),
+        ({"deadline_h": 20}, "slow", "slow takes 10.0 h and costs $0.50: the cheapest that finishes within 20 h."),
         (
             {"deadline_h": 0.5},
             None,
-            "Nothing ends within 30 min: the fastest, fast, takes 1.00 h and costs $1.20. "
-            "Allow 30 min more, or share the documents between 2 of them.",
+            "Nothing finishes within 30 min: the fastest, fast, takes 1.00 h and costs $1.20. "
+            "Allow 30 min more, or split the documents between 2 of them.",
         ),
         ({"budget_usd": 1.1}, "middle", "middle takes 2.00 h and costs $1.00: the fastest for at most $1.10."),
         ({"budget_usd": 0.1}, None, "Nothing costs $0.10 or less: the cheapest, slow, takes 10.0 h and costs $0.50."),
@@ -39,36 +39,36 @@ THREE = (SLOW, FAST, MIDDLE)
         (
             {"deadline_h": 1.5, "budget_usd": 1.1},
             None,
-            "Nothing ends within 1.5 h for at most $1.10: the cheapest in that time, fast, takes 1.00 h and costs "
+            "Nothing finishes within 1.5 h for at most $1.10: the cheapest in that time, fast, takes 1.00 h and costs "
             "$1.20; the fastest for that money, middle, takes 2.00 h and costs $1.00.",
         ),
         (
             {"deadline_h": 1.5, "budget_usd": 0.1},
             None,
-            "Nothing ends within 1.5 h for at most $0.10: the cheapest in that time, fast, takes 1.00 h and costs "
+            "Nothing finishes within 1.5 h for at most $0.10: the cheapest in that time, fast, takes 1.00 h and costs "
             "$1.20.",
         ),
         (
             {"deadline_h": 5000, "budget_usd": 0.1},
             None,
-            "Nothing ends within 5,000 h for at most $0.10: the cheapest, slow, takes 10.0 h and costs $0.50.",
+            "Nothing finishes within 5,000 h for at most $0.10: the cheapest, slow, takes 10.0 h and costs $0.50.",
         ),
         (
             {"deadline_h": 0.5, "budget_usd": 1.1},
             None,
-            "Nothing ends within 30 min: the fastest for at most $1.10, middle, takes 2.00 h and costs $1.00. "
-            "Allow 1.50 h more, or share the documents between 4 of them.",
+            "Nothing finishes within 30 min: the fastest for at most $1.10, middle, takes 2.00 h and costs $1.00. "
+            "Allow 1.50 h more, or split the documents between 4 of them.",
         ),
         (
             {"deadline_h": 0.5, "budget_usd": 2},
             None,
-            "Nothing ends within 30 min: the fastest, fast, takes 1.00 h and costs $1.20. "
-            "Allow 30 min more, or share the documents between 2 of them.",
+            "Nothing finishes within 30 min: the fastest, fast, takes 1.00 h and costs $1.20. "
+            "Allow 30 min more, or split the documents between 2 of them.",
         ),
         (
             {"deadline_h": 0.5, "budget_usd": 0.1},
             None,
-            "Nothing ends within 30 min or costs $0.10 or less: the fastest, fast, takes 1.00 h and costs $1.20; "
+            "Nothing finishes within 30 min or costs $0.10 or less: the fastest, fast, takes 1.00 h and costs $1.20; "
             "the cheapest, slow, takes 10.0 h and costs $0.50.",
         ),
     ],
@@ -107,13 +107,13 @@ def test_machines_without_a_price_take_part_where_time_is_asked() -> None:
     assert answer([free]).sentence == "home takes 30 min; no machine here has a price."
     assert answer([free, FAST]).sentence == "fast takes 1.00 h and costs $1.20."
     told = answer([free, SLOW], deadline_h=1)
-    assert told.sentence == "home takes 30 min; no machine that ends within 1 h has a price."
+    assert told.sentence == "home takes 30 min; no machine that finishes within 1 h has a price."
     assert told.chosen is free
     assert answer([free, FAST], deadline_h=2).chosen is FAST
     assert answer([free], budget_usd=5).chosen is None
     assert answer([free], deadline_h=1, budget_usd=5).chosen is None
     assert answer([free, SLOW], deadline_h=1, budget_usd=0.1).sentence == (
-        "Nothing ends within 1 h for at most $0.10: the cheapest, slow, takes 10.0 h and costs $0.50."
+        "Nothing finishes within 1 h for at most $0.10: the cheapest, slow, takes 10.0 h and costs $0.50."
     )
 
 
@@ -121,16 +121,16 @@ def test_a_machine_with_a_price_and_no_known_time_is_not_said_to_have_none() -> 
     free, unknown = on("home", 20, None), estimate(JOB, make_rate("noted", 10), Price(machine="noted", usd_per_h=1))
     assert answer([free, unknown]).sentence == "home takes 30 min; no machine whose time is known has a price."
     assert answer([free, unknown], budget_usd=5).sentence == (
-        "No machine whose time is known has a price, so nothing can be said of a budget. "
-        "noted takes at most 1.00 h and costs at most $1.00: the speed of prefill is not known."
+        "No machine whose time is known has a price, so a budget cannot be checked. "
+        "noted takes at most 1.00 h and costs at most $1.00: the prefill speed is unknown."
     )
-    assert answer([free], budget_usd=5).sentence.endswith("nothing can be said of a budget. Add prices to the table.")
+    assert answer([free], budget_usd=5).sentence.endswith("a budget cannot be checked. Add prices to the table.")
 
 
 def test_what_cannot_be_told_says_why() -> None:
     unknown = estimate(JOB, make_rate("noted", 10), Price(machine="noted", usd_per_h=1))
     assert answer([unknown]) == (
-        "noted takes at most 1.00 h and costs at most $1.00: the speed of prefill is not known.",
+        "noted takes at most 1.00 h and costs at most $1.00: the prefill speed is unknown.",
         None,
     )
     assert answer([unknown, FAST]).chosen is FAST
@@ -145,16 +145,16 @@ def test_what_cannot_be_told_says_why() -> None:
         ({"budget_usd": 1.1}, "even takes at most 2.00 h and costs at most $1.00"),
         ({"deadline_h": 20}, "late takes at most 10.0 h and costs at most $0.50"),
         ({"deadline_h": 20, "budget_usd": 5}, "late takes at most 10.0 h and costs at most $0.50"),
-        ({"deadline_h": 0.5}, "Nothing is sure to keep to that. quick takes at most 1.00 h and costs at most $1.20"),
-        ({"deadline_h": 3, "budget_usd": 0.6}, "Nothing is sure to keep to that. late takes at most 10.0 h"),
-        ({"deadline_h": 3, "budget_usd": 0.1}, "Nothing is sure to keep to that. late takes at most 10.0 h"),
+        ({"deadline_h": 0.5}, "Nothing is certain to meet that. quick takes at most 1.00 h and costs at most $1.20"),
+        ({"deadline_h": 3, "budget_usd": 0.6}, "Nothing is certain to meet that. late takes at most 10.0 h"),
+        ({"deadline_h": 3, "budget_usd": 0.1}, "Nothing is certain to meet that. late takes at most 10.0 h"),
     ],
 )
 def test_bounds_answer_what_is_wanted(goals: dict[str, float], sentence: str) -> None:
     priced = (("quick", 10, 1.2), ("even", 5, 0.5), ("late", 1, 0.05))
     bounded = [estimate(JOB, make_rate(name, per_s), Price(machine=name, usd_per_h=usd)) for name, per_s, usd in priced]
     told = answer(bounded, **goals)
-    assert told.sentence.startswith(sentence) and told.sentence.endswith(": the speed of prefill is not known.")
+    assert told.sentence.startswith(sentence) and told.sentence.endswith(": the prefill speed is unknown.")
     assert told.chosen is None
 
 
@@ -165,7 +165,7 @@ def test_two_prices_or_settings_of_one_machine_are_told_apart() -> None:
 
     assert answer([priced("east", 2), priced("west", 1)]).sentence.startswith("fast · east takes 5.00 h")
     two: Sequence[Estimate] = [on("fast", 10, 2), on("fast", 5, 0.5, label="1x4")]
-    assert answer(two).sentence == "fast · 2x8 ends 1.00 h sooner than fast · 1x4 for $1.00 more."
+    assert answer(two).sentence == "fast · 2x8 finishes 1.00 h sooner than fast · 1x4 for $1.00 more."
 
 
 def test_order_and_best() -> None:

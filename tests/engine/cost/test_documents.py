@@ -45,9 +45,9 @@ def test_what_is_no_document_is_listed_with_its_reason(folder: Path, monkeypatch
         "binary.bin": "binary, not text",
         "empty.txt": "empty",
         "huge.txt": "larger than 1 MiB",
-        "latin.txt": "not text in UTF-8",
+        "latin.txt": "not UTF-8 text",
         "loop.txt": "cannot be read",
-        "out.txt": "a link that leads out of the folder",
+        "out.txt": "a link to outside the folder",
         "pipe": "not a regular file",
     }
 
@@ -78,7 +78,7 @@ def test_folders_that_are_not_entered_are_listed(folder: Path, monkeypatch: pyte
     monkeypatch.setattr(documents, "MOST_FOLDERS", 1)
     found = count_folder(folder, count)
     assert [name for name, *_ in found.documents] == ["b.txt"]
-    assert found.skipped == (("deeper", "a folder that was not entered: up to 1 are"),)
+    assert found.skipped == (("deeper", "a folder that was not read: the limit is 1 folders"),)
 
 
 def test_files_that_were_brought_are_counted_alike() -> None:

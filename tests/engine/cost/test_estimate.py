@@ -50,10 +50,10 @@ def test_an_unknown_prefill_lies_between_no_time_and_generating_as_many() -> Non
     assert made.hours.low == pytest.approx(3600 / 3600 / 12)
     assert made.hours.high == pytest.approx(39_600 / 3600 / 8)
     assert made.dollars.high == pytest.approx(made.hours.high / 2)
-    assert made.assumptions == ("prefill rate not measured: between no time at all and that of generating as many",)
+    assert made.assumptions == ("prefill speed not measured: between no time and that of generating as many tokens",)
     noted = estimate(job(), make_rate(generation=speed(10)._replace(provenance="noted")), PRICE)
     assert (noted.hours.low, noted.hours.high) == pytest.approx((0.1, 1.1))
-    assert "prefill rate not in the notes" in noted.assumptions[0]
+    assert "prefill speed not in the notes" in noted.assumptions[0]
 
 
 def test_utilisation_stretches_the_work_and_start_up_is_paid_once() -> None:
@@ -70,7 +70,7 @@ def test_embedding_takes_its_own_speed() -> None:
     assert [part.unit for part in made.parts] == ["sentences"]
     unknown = estimate(sentences, make_rate(), PRICE)
     assert math.isnan(unknown.hours.value)
-    assert unknown.assumptions == ("embedding rate of this machine not known",)
+    assert unknown.assumptions == ("embedding speed of this machine unknown",)
 
 
 @pytest.mark.parametrize(("concurrency", "hours"), [(0, 0.2), (4, 0.2), (2, 0.3), (1, 0.5), (64, 0.2)])
@@ -108,7 +108,7 @@ def test_tokens_for_a_dollar() -> None:
 def test_words_are_turned_into_tokens_unless_tokens_are_told() -> None:
     words = CostJob(documents=100, words_per_document=5000)
     assert (words.num_prompt, words.is_from_words) == (750_000, True)
-    assert "1.5 tokens a word" in estimate(words, make_rate(), PRICE).assumptions
+    assert "1.5 tokens per word" in estimate(words, make_rate(), PRICE).assumptions
     told = CostJob(documents=100, tokens_per_document=10, output_tokens=5)
     assert (told.num_prompt, told.num_output, told.is_from_words) == (1000, 500, False)
 

@@ -1,4 +1,4 @@
-"""Pools of workers, models and places that the tests of embeddings share, and the texts they embed."""
+"""Fixtures of the embedding tests: pools of workers, models and folders, and the texts to embed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,19 +25,19 @@ TEXTS = [
 
 @pytest.fixture(scope="session")
 def embedder() -> Iterator[EmbeddingPool]:
-    """The embedded model in float32; batches small enough that jobs are several."""
+    """Pool with the installed model in float32; its batches are small, so that several jobs are needed."""
     with EmbeddingPool(EmbedSpec(backend="torch", workers=2, threads=1, tokens_per_batch=128)) as opened:
         yield opened
 
 
 @pytest.fixture
 def kept_home(home: Path, exported: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the exported forms as the home of one test, as making them takes seconds."""
+    """Folder of the exported models as the home of one test, because exporting takes seconds."""
     monkeypatch.setenv(PREFIX + "HOME", str(exported))
     return exported
 
 
 @pytest.fixture(scope="session")
 def minilm_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The embedded model as a GGUF file in 16 bits."""
+    """Installed model as a 16-bit GGUF file."""
     return write_minilm(tmp_path_factory.mktemp("gguf") / "all-MiniLM-L6-v2.F16.gguf", "F16")

@@ -1,4 +1,4 @@
-"""How near two sets of vectors are, on vectors whose answer is known."""
+"""Agreement of two sets of vectors, on vectors with a known answer."""
 
 import math
 

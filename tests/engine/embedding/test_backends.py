@@ -1,4 +1,4 @@
-"""Every backend for real: its vectors are those of float32 as nearly as it promises, whatever the texts are."""
+"""Embedding backends with the real model: vectors as close to float32's as promised, whatever the texts are."""
 
 import importlib.util
 import os
@@ -31,7 +31,7 @@ WORST_COSINES = {
 
 @pytest.fixture(params=WORST_COSINES)
 def backend(request: pytest.FixtureRequest, kept_home: Path) -> str:
-    """Every backend of a folder but the reference; OpenVINO in bfloat16 only where the processor has that."""
+    """Each backend for model folders but the reference; OpenVINO in bfloat16 only where the processor supports it."""
     name: str = request.param
     if name == "openvino-bf16" and "avx512_bf16" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor has no bfloat16")
@@ -81,7 +81,7 @@ def test_a_damaged_export_is_said(home: Path, exported: Path) -> None:
 
 def test_an_export_that_has_no_room_is_said_and_leaves_nothing(home: Path) -> None:
     (home / "embedding").write_text("a file where a folder is needed")
-    with pytest.raises(ModelError, match="cannot be brought into the form onnx"):
+    with pytest.raises(ModelError, match="cannot be exported as onnx"):
         EmbeddingPool(EmbedSpec(backend="onnx"))
 
 
@@ -91,7 +91,7 @@ def test_every_backend_of_a_folder_can_be_used_here() -> None:
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if ONNX Runtime and OpenVINO had never been installed."""
+    """Pretend that ONNX Runtime and OpenVINO were never installed."""
     found = importlib.util.find_spec
 
     def find_spec(name: str) -> ModuleSpec | None:

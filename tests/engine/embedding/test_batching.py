@@ -1,4 +1,4 @@
-"""Batches and chunks: every text once, budgets kept, little padding."""
+"""Batches and chunks: every text once, within the budget, with little padding."""
 
 import re
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def test_every_text_is_in_one_chunk_and_the_longest_come_first(sizes: list[int],
 
 
 def runs(given: Sequence[str], longest: int, max_tokens: int) -> Tokens:
-    """A token for each run of up to `longest` times one character."""
+    """Return one token for each run of up to `longest` equal characters."""
     found = [re.findall(rf"a{{1,{longest}}}|b{{1,{longest}}}|é| +", text) for text in given]
     rows = [[len(run) << 16 | ord(run[0]) for run in text] for text in found]
     return Tokens([row[:max_tokens] for row in rows], [at for at, row in enumerate(rows) if len(row) > max_tokens])

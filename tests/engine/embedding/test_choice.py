@@ -1,4 +1,4 @@
-"""Which backend "auto" stands for: by what was measured, never by a constant."""
+"""Choice of the backend for "auto": by measurements, never by a constant."""
 
 import math
 from pathlib import Path
@@ -30,7 +30,7 @@ FIGURES = (
 
 @pytest.fixture
 def model() -> EmbeddingModel:
-    """The embedded model."""
+    """Installed embedding model."""
     return find_model("")
 
 

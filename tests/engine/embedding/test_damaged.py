@@ -1,4 +1,4 @@
-"""Models that load but give no numbers, and such as do not load."""
+"""Models that load but return no numbers, and models that do not load."""
 
 import shutil
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_a_vector_that_is_no_number_is_refused_and_the_others_are_well(tmp_path:
     weights["embeddings.word_embeddings.weight"][zebra] = np.nan
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with EmbeddingPool(EmbedSpec(model=str(folder), backend="torch-bf16")) as pool:
-        with pytest.raises(ModelError, match="text 4 of 5: its vector has numbers that are not finite"):
+        with pytest.raises(ModelError, match="text 4 of 5: its vector has non-finite values"):
             pool.embed([*TEXTS[:3], "a zebra", "a horse"])
         likeness = (pool.embed(TEXTS) * embedder.embed(TEXTS)).sum(axis=1)
         assert likeness.min() > 0.999

@@ -1,4 +1,4 @@
-"""GGUF embedding models through llama.cpp: pooled as they say, near to the same model in PyTorch."""
+"""GGUF embedding models in llama.cpp: pooled as their metadata says, close to the same model in PyTorch."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +17,8 @@ from tests.engine.embedding.conftest import TEXTS
 from tests.minilm_gguf import write_minilm
 
 LATIN = [0, 1, 2, *range(8, len(TEXTS))]
-"""Texts whose ids llama.cpp and the original tokenizer agree on: of what the vocabulary does not know they make
-different unknown pieces."""
+"""Indices of the texts for which llama.cpp and the original tokenizer give the same ids. The two split characters that
+the vocabulary lacks into different unknown tokens."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_a_text_longer_than_a_batch_is_one_and_what_is_too_long_is_cut(llama: Em
     [("word " * 5_000, "1 of 1 texts"), (["word", "word " * 511, "word " * 5_000], "2 of 3 texts")],
 )
 def test_the_one_line_form_warns_where_it_cuts(minilm_gguf: Path, texts: str | list[str], told: str) -> None:
-    with pytest.warns(UserWarning, match=f"{told} have more than the 512 tokens"):
+    with pytest.warns(UserWarning, match=f"{told} exceed the 512 tokens"):
         vectors = embed(texts, model=minilm_gguf)
     assert vectors.shape == ((384,) if isinstance(texts, str) else (3, 384))
 
@@ -73,12 +73,12 @@ def test_pooling_is_as_the_metadata_says(tmp_path: Path, llama: EmbeddingPool) -
 @pytest.mark.parametrize("pooling", [None, gguf.PoolingType.NONE, gguf.PoolingType.RANK])
 def test_without_a_pooling_it_is_no_embedding_model(tmp_path: Path, pooling: gguf.PoolingType | None) -> None:
     path = write_minilm(tmp_path / "bare.gguf", "F16", pooling)
-    with pytest.raises(ModelError, match="no embedding model"):
+    with pytest.raises(ModelError, match="not an embedding model"):
         EmbeddingPool(EmbedSpec(model=str(path)))
 
 
 def test_a_language_model_is_no_embedding_model(story_model: Path) -> None:
-    with pytest.raises(ModelError, match="no embedding model"):
+    with pytest.raises(ModelError, match="not an embedding model"):
         EmbeddingPool(EmbedSpec(model=str(story_model)))
 
 
@@ -89,9 +89,9 @@ def test_a_file_that_is_none_is_said_before_anything_is_loaded(tmp_path: Path) -
 
 
 def test_a_backend_that_reads_no_such_file_is_refused(minilm_gguf: Path) -> None:
-    with pytest.raises(ConfigError, match="does not read GGUF"):
+    with pytest.raises(ConfigError, match="cannot read GGUF"):
         EmbeddingPool(EmbedSpec(model=str(minilm_gguf), backend="torch"))
-    with pytest.raises(ConfigError, match="reads GGUF files"):
+    with pytest.raises(ConfigError, match="reads only GGUF files"):
         EmbeddingPool(EmbedSpec(backend="llama"))
 
 

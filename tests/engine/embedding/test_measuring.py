@@ -1,4 +1,4 @@
-"""The backends of the embedded model measured against each other, and stopped on the way."""
+"""Measurement of the installed model's backends against each other, complete and stopped halfway."""
 
 from pathlib import Path
 
@@ -15,14 +15,14 @@ from engine.errors import ModelError
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few texts and two backends, as this is about what is done with the figures."""
+    """Use few texts and two backends, because these tests are about what happens to the figures."""
     monkeypatch.setattr(measuring, "passages", lambda: shipped_sentences()[:8])
     monkeypatch.setattr(measuring, "usable", lambda _model: ["torch", "torch-bf16"])
 
 
 @pytest.fixture
 def quick(few: None, unmeasured_export: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those texts, and two backends of which the first starts at once and the other cannot read the model."""
+    """Use few texts and two backends: the first starts immediately, the second cannot read the model."""
     monkeypatch.setattr(measuring, "usable", lambda _model: ["onnx", "llama"])
 
 
@@ -51,7 +51,7 @@ def test_a_backend_that_fails_has_a_reason_and_the_others_figures() -> None:
     found = measure_backends(rounds=1)
     assert found is not None
     assert found.backends[0].texts_per_s > 0
-    assert "reads GGUF files" in found.backends[1].reason
+    assert "reads only GGUF files" in found.backends[1].reason
 
 
 @pytest.mark.usefixtures("quick")

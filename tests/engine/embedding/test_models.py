@@ -1,4 +1,4 @@
-"""Embedding models by folder and name, and what they want before questions and documents."""
+"""Embedding models by folder and name, and the prefixes they need for queries and documents."""
 
 import json
 from pathlib import Path
@@ -89,7 +89,7 @@ def test_a_configuration_without_end_is_not_read(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "model")
     with (folder / "config_sentence_transformers.json").open("wb") as file:
         file.truncate(1 << 30)
-    with pytest.raises(ModelError, match="larger than any configuration"):
+    with pytest.raises(ModelError, match="too large for a configuration file"):
         find_model(str(folder))
 
 
@@ -99,7 +99,7 @@ def test_a_configuration_without_end_is_not_read(tmp_path: Path) -> None:
 def test_weights_that_are_none_are_said_at_once(tmp_path: Path, content: bytes) -> None:
     folder = folder_of(tmp_path / "model")
     (folder / "model.safetensors").write_bytes(content)
-    with pytest.raises(ModelError, match="get the model again"):
+    with pytest.raises(ModelError, match="download the model again"):
         find_model(str(folder))
 
 

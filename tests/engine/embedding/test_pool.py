@@ -1,4 +1,4 @@
-"""The pool with the real model: true vectors in order, whatever the texts are and whatever happens to the workers."""
+"""Embedding pool with the real model: correct vectors in order, for any text and whatever happens to the workers."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from tests.engine.embedding.conftest import TEXTS
 from tests.waiting import until
 
 SIMILARITY = [[1.0, 0.66196, -0.04102], [0.66196, 1.0, -0.10647], [-0.04102, -0.10647, 1.0]]
-"""Of the first three texts, by SentenceTransformer.encode 6.2.0 in float32."""
+"""Cosines of the first three texts, by SentenceTransformer.encode 6.2.0 in float32."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def vectors(embedder: EmbeddingPool) -> Floats:
 
 @pytest.fixture
 def bounded(embedder: EmbeddingPool) -> Iterator[EmbeddingPool]:
-    """The pool, whatever a test does to its workers: at the end there are two that answer."""
+    """Pool whose workers a test may harm; at the end, two workers must answer."""
     yield embedder
     embedder.embed(TEXTS)
     assert len(embedder.measure().workers) == 2
@@ -91,9 +91,9 @@ def test_odd_characters_are_texts_too(embedder: EmbeddingPool) -> None:
 
 
 def test_what_is_no_list_of_texts_is_refused(embedder: EmbeddingPool) -> None:
-    with pytest.raises(ConfigError, match="a single one"):
+    with pytest.raises(ConfigError, match="not a single text"):
         embedder.embed("text")
-    with pytest.raises(ConfigError, match="text 2 of 2 is no text but int"):
+    with pytest.raises(ConfigError, match="text 2 of 2 is not text but int"):
         embedder.embed(["text", 3])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="texts = 3"):
         embedder.embed(3)  # type: ignore[arg-type]
@@ -124,7 +124,7 @@ def test_a_cancelled_job_gives_what_it_has(bounded: EmbeddingPool) -> None:
 
 
 def test_a_timeout_ends_what_it_waits_for(bounded: EmbeddingPool) -> None:
-    with pytest.raises(JobTimeout, match="of 6,700 texts so far: it was ended"):
+    with pytest.raises(JobTimeout, match="of 6,700 texts so far: job cancelled"):
         bounded.embed(TEXTS * 100, timeout=0.05)
 
 
@@ -137,7 +137,7 @@ def test_a_question_does_not_wait_for_a_long_job(bounded: EmbeddingPool) -> None
 
 def test_too_much_waiting_text_is_refused(bounded: EmbeddingPool) -> None:
     running = bounded.submit(["word " * 2_000] * 4_000)
-    with pytest.raises(QueueFull, match="tokens wait already"):
+    with pytest.raises(QueueFull, match="tokens are waiting"):
         bounded.submit(["word " * 2_000] * 4_000)
     running.cancel()
 
@@ -186,7 +186,7 @@ def test_a_load_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
         children = [child for child in psutil.Process().children() if "embedding.worker" in str(child.cmdline())]
         max(children, key=psutil.Process.create_time).suspend()
 
-    with pytest.raises(ModelError, match="no sign of life"):
+    with pytest.raises(ModelError, match="no heartbeat"):
         EmbeddingPool(EmbedSpec(workers=1, threads=1), on_opening=stop)
 
 

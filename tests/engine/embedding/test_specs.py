@@ -6,7 +6,7 @@ import pytest
 
 from engine.embedding.specs import TOKENS_PER_BATCH, EmbedSpec
 from engine.errors import ConfigError
-from engine.pool.placement import num_cores
+from engine.machine.cores import num_cores
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The queue in front of the workers: bounded, in turn, closed."""
+"""Text queue in front of the workers: bounded, round-robin, closable."""
 
 import threading
 
@@ -31,7 +31,7 @@ def test_jobs_are_taken_in_turn() -> None:
 def test_a_full_queue_refuses_and_says_how_much_waits() -> None:
     queue = TextQueue(most_tokens=30)
     put(queue, 2)
-    with pytest.raises(QueueFull, match="20 tokens wait already and 30 may"):
+    with pytest.raises(QueueFull, match="20 of 30 tokens are waiting"):
         put(queue, 2)
     put(queue, 1)
     assert queue.num_tokens == 30
@@ -87,7 +87,7 @@ def test_a_job_knows_how_far_it_is_and_a_late_answer_changes_nothing() -> None:
     assert pieces[1] is not None
     job.on_answer(pieces[0], Vectors(bytes(8), 3, [0], 0.5))
     assert (job.progress, job.num_done, job.done()) == (0.5, 1, False)
-    job.on_answer(pieces[1], Unusable(0, "its vector has numbers that are not finite"))
+    job.on_answer(pieces[1], Unusable(0, "its vector has non-finite values"))
     with pytest.raises(ModelError, match="text 2 of 2"):
         job.result(0)
     job.on_answer(pieces[1], Vectors(bytes(8), 3, [], 0.5))

@@ -1,4 +1,4 @@
-"""A process that owns a history: `python -m tests.engine.history.owner FILE`. It keeps trials until its input ends."""
+"""Process that owns a history: `python -m tests.engine.history.owner FILE`. It saves trials until its input ends."""
 
 import select
 import sys
@@ -12,7 +12,7 @@ NUM_STEPS = 6
 
 
 def main() -> None:
-    """Keep one trial after the other; say the number of those that are on disk."""
+    """Save one trial after another, and print the number of trials on disk after each."""
     with History.open(Path(sys.argv[1])) as history:
         num_kept = 0
         while not select.select([sys.stdin], [], [], 0)[0]:

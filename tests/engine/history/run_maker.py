@@ -1,4 +1,4 @@
-"""Runs made of numbers, for tests and for the processes that tests start."""
+"""Synthetic runs, for tests and for the processes that tests start."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from tests.engine.history.trial_maker import uuid7
 
 
 def make_samples(num_samples: int, num_cells: int = 2, *, first: int = 0, seed: int = 0) -> Samples:
-    """Samples at successive positions, every field filled, a fifth of the figures not measured."""
+    """Return samples at successive positions with every field filled; a fifth of the figures are not measured (NaN)."""
     random = np.random.default_rng(seed)
     samples = np.zeros(num_samples, SAMPLE)
     samples["position"] = np.arange(first, first + num_samples)
@@ -30,7 +30,7 @@ def make_samples(num_samples: int, num_cells: int = 2, *, first: int = 0, seed: 
 
 
 def make_cell(number: int, **changes: Any) -> CellRecord:
-    """A cell that was measured; `changes` replace its fields."""
+    """Return a measured cell; `changes` replace its fields."""
     cell = CellRecord(
         number=number,
         label=f"{number + 1}x2",
@@ -42,7 +42,7 @@ def make_cell(number: int, **changes: Any) -> CellRecord:
 
 
 def make_run(num_samples: int = 12, num_cells: int = 2, **changes: Any) -> RunRecord:
-    """A run that is done; `changes` replace its fields."""
+    """Return a finished run; `changes` replace its fields."""
     run = RunRecord(
         id=uuid7(),
         created_at=datetime.now(UTC),
@@ -60,14 +60,14 @@ def make_run(num_samples: int = 12, num_cells: int = 2, **changes: Any) -> RunRe
 
 
 def assert_same_run(found: RunRecord | None, expected: RunRecord) -> None:
-    """Every field the same, every sample bit by bit."""
+    """Assert that every field is equal, and every sample bit by bit."""
     assert found is not None
     assert {**vars(found), "samples": None} == {**vars(expected), "samples": None}
     assert_same_samples(found.samples, expected.samples)
 
 
 def assert_same_samples(found: Samples, expected: Samples) -> None:
-    """Every figure of every sample the same, NaN where it is NaN."""
+    """Assert that every figure of every sample is equal, with NaN equal to NaN."""
     assert found.dtype == SAMPLE
     for name in SAMPLE.names or ():
         np.testing.assert_array_equal(found[name], expected[name], strict=True, err_msg=name)

@@ -1,4 +1,4 @@
-"""Runs and trials as one file: there and back, without duplicates, all or nothing, whatever the file is."""
+"""Archive of runs and trials in one file: round trip, no duplicates, all or nothing, whatever the file is."""
 
 import io
 import json
@@ -27,7 +27,7 @@ def other(tmp_path: Path) -> Iterator[History]:
 
 
 def fill(history: History) -> tuple[list[RunRecord], list[TrialRecord]]:
-    """Two runs, one of them empty, and two trials, one with a prompt that was scored."""
+    """Save two runs, one of them empty, and two trials, one with a scored prompt, and return them."""
     runs = [make_run(300, 3, name=NASTY), make_run(0, 1, cells=(make_cell(0, facts={"load_cold_s": np.nan}),))]
     trials = [make_trial(20, 8, prompt=NASTY, label="step"), make_trial(0)]
     completion = replace(trials[1].completion, prompt_steps=make_steps(3, 8, is_prompt=True), text="")
@@ -79,7 +79,7 @@ def test_everything_there_and_back(history: History, other: History, tmp_path: P
         assert_same_trial(other.trial(trial.id), trial)
     assert other.marks.tags() == ["good", "long"]
     ours, theirs = archived_lines((tmp_path / "all.zip").read_bytes()), archived_lines(archived(other))
-    assert {name for name in ours if ours[name] != theirs[name]} == {"runs.jsonl"}  # whose origin is another
+    assert {name for name in ours if ours[name] != theirs[name]} == {"runs.jsonl"}  # its runs have another origin
 
 
 def archived_lines(content: bytes) -> dict[str, set[bytes]]:

@@ -1,4 +1,4 @@
-"""An archive in pieces: the same as a file, failures told, and no writer left behind."""
+"""Archive streamed in pieces: identical to the file, failures reported, and no writer left behind."""
 
 import threading
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_a_reader_that_takes_nothing_for_long_ends_the_writing(
     history.runs.keep(make_run(60_000, 3))
     pieces = ArchivePieces(history)
     until(lambda: not _writers(), "the archive is still written", PATIENCE_S)
-    with pytest.raises(HistoryError, match="nobody reads"):
+    with pytest.raises(HistoryError, match="its reader has gone"):
         list(pieces)
 
 
@@ -60,7 +60,7 @@ def test_the_end_of_the_history_ends_the_writing(path: Path) -> None:
     until(lambda: not _writers(), "the archive is still written", PATIENCE_S)
     with pytest.raises(HistoryError):
         list(pieces)
-    with History.open(path) as history:  # the file was let go of
+    with History.open(path) as history:  # the file was released
         assert len(history.runs.recent()) == 1
 
 

@@ -1,4 +1,4 @@
-"""Locks, damage, full disks and sudden ends: what was kept stays, and the error says what happened."""
+"""Failures of the history: locks, damage, full disks, crashes. Saved data remains; the error says what happened."""
 
 import os
 import signal
@@ -30,13 +30,13 @@ print("ready", flush=True)
 
 
 def start(program: str, *arguments: object) -> subprocess.Popen[str]:
-    """Another Python process."""
+    """Start another Python process."""
     command = [sys.executable, "-W", "error", "-c", program, *map(str, arguments)]
     return subprocess.Popen(command, env=ENVIRONMENT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def run(program: str, *arguments: object) -> str:
-    """The output of another Python process that ends well."""
+    """Return the output of another Python process that ends successfully."""
     with start(program, *arguments) as process:
         output, _ = process.communicate(timeout=120)
     assert process.returncode == 0
@@ -77,7 +77,7 @@ def test_a_file_of_a_newer_duckdb(path: Path) -> None:
 
 
 def checksum(block: bytes | bytearray) -> int:
-    """DuckDB's checksum of a block."""
+    """Return DuckDB's checksum of a block."""
     result = 5381
     for (word,) in struct.iter_unpack("<Q", block):
         result ^= word * 0xBF58476D1CE4E5B9 % (1 << 64)
@@ -105,11 +105,11 @@ def test_a_damaged_file(path: Path, damage: str) -> None:
 def test_a_database_of_somebody_else(path: Path) -> None:
     with duckdb.connect(path) as connection:
         connection.execute("CREATE TABLE wages (name VARCHAR)")
-    assert_untouched(path, HistoryError, "not a history")
+    assert_untouched(path, HistoryError, "not a Logitbench history")
 
 
 def assert_untouched(path: Path, error: type[HistoryError], text: str) -> None:
-    """Opening fails in words, and neither the file nor its folder changes."""
+    """Assert that opening fails with this message, and that neither the file nor its folder changes."""
     before, beside = path.read_bytes(), sorted(path.parent.iterdir())
     for _ in range(2):
         with pytest.raises(error, match=text) as caught:
@@ -126,14 +126,14 @@ def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["history.duckdb", "history.duckdb.wal"])
 def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
-    with pytest.raises(HistoryError, match="cannot be made at this place"):
+    with pytest.raises(HistoryError, match="cannot be created"):
         History.open(tmp_path / "history.duckdb")
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file" / "history.duckdb", tmp_path / "file" / "folder" / "history.duckdb", tmp_path):
-        with pytest.raises(HistoryError, match="cannot be made at this place"):
+        with pytest.raises(HistoryError, match="cannot be created"):
             History.open(path)
 
 
@@ -161,7 +161,7 @@ with tempfile.TemporaryDirectory() as folder:
 """)
     lines = printed.splitlines()
     assert len(lines) == 3
-    assert all("is not writable for this user" in line for line in lines)
+    assert all("is not writable by this user" in line for line in lines)
 
 
 FULL_DISK = """
@@ -228,7 +228,7 @@ def test_killed_in_the_middle_of_writing(path: Path) -> None:
     with History.open(path) as history:
         trials = {id: history.trial(id) for id in finished}
         assert all(trial is not None and len(trial.completion.steps) == 300 for trial in trials.values())
-        # At most the one that was being written is there besides, and it is whole.
+        # At most the trial that was being written is there as well, and it is complete.
         others = [summary.id for summary in history.recent(10_000) if summary.id not in trials]
         assert len(others) <= 1
         assert all(len(history.trial(id).completion.steps) == 300 for id in others)  # type: ignore[union-attr]
@@ -263,7 +263,7 @@ def test_killed_in_the_middle_of_a_benchmark(path: Path) -> None:
     samples = make_samples(10_000)
     with History.open(path) as history:
         (left,) = history.runs.interrupted()
-        # At most the one that was being written is there besides.
+        # At most the sample that was being written is there as well.
         assert (left.id, left.num_samples - len(finished) in (0, 1)) == (id, True)
         assert_same_samples(samples_of(history, id), samples[: left.num_samples])
         history.runs.resume(id)
@@ -272,7 +272,7 @@ def test_killed_in_the_middle_of_a_benchmark(path: Path) -> None:
 
 
 def samples_of(history: History, run_id: str) -> Samples:
-    """The samples of a run that must be there."""
+    """Return the samples of a run that must exist."""
     run = history.runs.run(run_id)
     assert run is not None
     return run.samples
@@ -323,5 +323,5 @@ file.close()
 
 
 def test_a_read_opens_a_file_anew_that_a_failed_checkpoint_ended(path: Path) -> None:
-    """Until then it says why that cannot be done, whoever reads; nothing that was acknowledged is lost."""
+    """Until the file is reopened, every read reports why that is not possible; nothing acknowledged is lost."""
     assert run(INVALIDATED, path) == "200001\n"

@@ -1,4 +1,4 @@
-"""Comparisons in the history: kept, changed, hidden, purged."""
+"""Comparisons in the history: saved, changed, hidden, purged."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

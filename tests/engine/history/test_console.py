@@ -1,4 +1,4 @@
-"""SQL of people: what it may do, and what is refused with its reason."""
+"""SQL console: what a user's statements may do, and what is refused with its reason."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ from tests.waiting import until
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    """A history with runs and trials, for tests that only read it."""
+    """History with runs and trials, for tests that only read it."""
     with History.open(tmp_path_factory.mktemp("console") / "history.duckdb") as history:
         for _ in range(3):
             history.runs.keep(make_run(40, 4))
@@ -354,7 +354,7 @@ def test_queries_at_the_same_time_do_not_disturb_each_other(kept: History) -> No
 
 
 def copied(history: History) -> dict[str, int]:
-    """Time of change of each file of the copy, by name."""
+    """Return the change time of each file of the copy, by name."""
     return {path.name: path.stat().st_ctime_ns for path in history.path.with_name("history.duckdb.console").iterdir()}
 
 

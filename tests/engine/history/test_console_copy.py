@@ -1,4 +1,4 @@
-"""The copy that the console asks: whole, private, and no more copied than has changed."""
+"""Copy of the database that the console queries: complete, private, and only what has changed is copied."""
 
 import os
 import time
@@ -53,7 +53,7 @@ def test_a_file_that_changed_is_copied_again(source: Path, target: Path, change:
     copy_database(source, target)
     times = source.stat().st_mtime_ns
     source.write_bytes(os.urandom(3_000_000 + (change == "grown")))
-    if change == "rewritten within a moment":  # the file system's clock did not move between the two
+    if change == "rewritten within a moment":  # the file system's clock did not advance in between
         os.utime(source, ns=(times, times))
     copy_database(source, target)
     assert target.read_bytes() == source.read_bytes()

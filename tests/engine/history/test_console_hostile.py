@@ -1,4 +1,4 @@
-"""Hostile SQL, drawn: each statement ends, costs the workbench no memory, writes nothing and spoils no other."""
+"""Generated hostile SQL: each statement ends, costs the workbench no memory, writes nothing and spoils no other."""
 
 import os
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from tests.engine.history.run_maker import make_run
 
 ALLOWED_S = 0.5
 MOST_GROWTH = 50_000_000
-WRITTEN = "{out}"  # stands for a file that must never come to be
+WRITTEN = "{out}"  # stands for a file that must never be created
 
-# What needs much time or memory, as one value
+# Expressions that need much time or memory
 BOMBS = (
     "length(printf('%1999999999d', 1))",
     "length(format('{:>500000000}', 1))",
@@ -41,7 +41,7 @@ BOMBS = (
     "length(bitstring('1', 4000000000))",
     "pg_sleep(1000)",
 )
-# What needs much of it, as a table
+# Tables that need much time or memory
 TABLES = (
     "(SELECT max(n) FROM (WITH RECURSIVE e AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM e) SELECT n FROM e))",
     "(WITH RECURSIVE e AS (SELECT 'x' AS n UNION ALL SELECT n || n FROM e) SELECT n FROM e)",
@@ -54,7 +54,7 @@ TABLES = (
     "(SELECT count(*) AS n FROM samples a, samples b, samples c, samples d, samples e, samples f)",
     "(SELECT range AS n FROM range(100000000000))",
 )
-# What would write or reach outside, as a whole statement
+# Statements that would write or reach outside
 REACHES = (
     f"COPY (SELECT 1) TO '{WRITTEN}'",
     f"WITH x AS (COPY (SELECT 1) TO '{WRITTEN}') SELECT * FROM x",
@@ -80,7 +80,7 @@ REACHES = (
 
 
 def doubled(levels: int) -> str:
-    """Nested cross joins of a table with itself: the planner's work grows with 2.7 to the power of `levels`."""
+    """Return nested cross joins of a table with itself; the planner's work grows as 2.7 to the power of `levels`."""
     parts = [f"c{n} AS (SELECT * FROM c{n - 1} a, c{n - 1} b)" for n in range(1, levels + 1)]
     return f"WITH c0 AS (SELECT 1 AS x), {', '.join(parts)} SELECT count(*) FROM c{levels}"
 
@@ -113,7 +113,7 @@ hostile = st.one_of(bombs, st.sampled_from(REACHES))
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    """A history with runs, of which every statement is to leave all."""
+    """History with runs that no statement may change."""
     home = tmp_path_factory.mktemp("hostile")
     with History.open(home / "history.duckdb") as history:
         for _ in range(3):
@@ -154,11 +154,11 @@ def test_what_reaches_outside_is_refused(kept: History, tmp_path: Path, sql: str
 
 @pytest.mark.parametrize("levels", [23, 200])
 def test_a_planner_that_takes_too_long_is_ended(kept: History, levels: int) -> None:
-    """Planning ignores an interrupt, so nothing but the end of the process ends it."""
+    """Planning ignores interrupts, so only killing the process ends it."""
     with pytest.raises(LimitExceeded, match="longer than|memory"):
         kept.console.run(doubled(levels), timeout_s=ALLOWED_S)
 
 
 def test_a_plan_of_a_few_levels_is_answered(kept: History) -> None:
-    """The shape of the statement is allowed: only what its planning takes ends it."""
+    """The shape of the statement is allowed; only the time and memory of its planning are limited."""
     assert kept.console.run(doubled(8)).num_rows == 1

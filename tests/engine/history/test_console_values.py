@@ -1,4 +1,4 @@
-"""Values of every type that DuckDB has, as the console's answers hold them: every download can write them."""
+"""Console results with values of every DuckDB type: every download format can write them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Archives that are damaged, foreign or hostile: each is refused whole, with the reason."""
+"""Damaged, foreign and hostile archives: each is refused as a whole, with the reason."""
 
 import io
 import json
@@ -23,7 +23,7 @@ Members = dict[str, bytes]
 
 
 def lines_changed(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Members], None]:
-    """Change the first line of a member."""
+    """Return a function that changes the first line of a member."""
 
     def apply(members: Members) -> None:
         lines = [members[name]] if name == "manifest.json" else members[name].splitlines()
@@ -35,7 +35,7 @@ def lines_changed(name: str, change: Callable[[dict[str, Any]], object]) -> Call
 
 
 def table_changed(name: str, change: Callable[[pa.Table], pa.Table]) -> Callable[[Members], None]:
-    """Change a Parquet member."""
+    """Return a function that changes a Parquet member."""
 
     def apply(members: Members) -> None:
         file = io.BytesIO()
@@ -46,7 +46,7 @@ def table_changed(name: str, change: Callable[[pa.Table], pa.Table]) -> Callable
 
 
 def with_value(column: str, value: Any, type: pa.DataType | None = None) -> Callable[[pa.Table], pa.Table]:
-    """The first row with another value in one column."""
+    """Return a function that replaces the first row's value in one column."""
 
     def change(table: pa.Table) -> pa.Table:
         values = table[column].to_pylist()
@@ -58,13 +58,13 @@ def with_value(column: str, value: Any, type: pa.DataType | None = None) -> Call
 
 
 DAMAGE: dict[str, tuple[Callable[[Members], object], str]] = {
-    "a member that is missing": (lambda members: members.pop("steps.parquet"), "it should hold"),
-    "a member that climbs out": (lambda members: members.update({"../../evil": b""}), "it should hold"),
+    "a member that is missing": (lambda members: members.pop("steps.parquet"), "it should contain"),
+    "a member that climbs out": (lambda members: members.update({"../../evil": b""}), "it should contain"),
     "another format": (lines_changed("manifest.json", lambda plain: plain.update(format="tar")), "format"),
     "a later version": (lines_changed("manifest.json", lambda plain: plain.update(version=2)), "version 2"),
     "counts that are wrong": (
         lines_changed("manifest.json", lambda plain: plain["counts"].update(samples=7)),
-        "speaks of 7",
+        "lists 7",
     ),
     "no manifest at all": (lambda members: members.update({"manifest.json": b"[]"}), "manifest|object"),
     "a run with an unknown field": (lines_changed("runs.jsonl", lambda run: run.update(extra=1)), "runs.jsonl, line 1"),
@@ -96,7 +96,7 @@ DAMAGE: dict[str, tuple[Callable[[Members], object], str]] = {
     ),
     "a prompt outside the vocabulary": (
         lines_changed("trials.jsonl", lambda trial: trial.update(prompt_ids=[1 << 40])),
-        "token that its tokenizer",
+        "token that is not in its tokenizer",
     ),
     "a trial without a time zone": (
         lines_changed("trials.jsonl", lambda trial: trial.update(created_at="2026-01-01T00:00:00")),
@@ -118,7 +118,7 @@ DAMAGE: dict[str, tuple[Callable[[Members], object], str]] = {
         table_changed("samples.parquet", lambda table: table.drop_columns(["run_id"])),
         "missing: run_id",
     ),
-    "samples of nobody": (table_changed("samples.parquet", with_value("run_id", uuid7())), "none of its runs"),
+    "samples of nobody": (table_changed("samples.parquet", with_value("run_id", uuid7())), "the archive's runs"),
     "a sample with an infinity": (
         table_changed("samples.parquet", with_value("ttft_s", float("inf"))),
         "row 0: ttft_s is infinite",
@@ -139,20 +139,20 @@ DAMAGE: dict[str, tuple[Callable[[Members], object], str]] = {
         "configuration that its run does not have",
     ),
     "two samples at one position": (table_changed("samples.parquet", with_value("position", 7)), "same position"),
-    "an unknown flag": (table_changed("samples.parquet", with_value("flag", "noisy")), "the flag is none of"),
-    "steps of nobody": (table_changed("steps.parquet", with_value("trial_id", uuid7())), "none of its trials"),
+    "an unknown flag": (table_changed("samples.parquet", with_value("flag", "noisy")), "the flag must be one of"),
+    "steps of nobody": (table_changed("steps.parquet", with_value("trial_id", uuid7())), "the archive's trials"),
     "a token outside the vocabulary": (
         table_changed("steps.parquet", with_value("id", 1 << 30)),
-        "its tokenizer does not have",
+        "token that is not in its tokenizer",
     ),
     "a candidate outside the vocabulary": (
         table_changed("steps.parquet", with_value("top_ids", [1 << 30, *range(7)])),
-        "its tokenizer does not have",
+        "token that is not in its tokenizer",
     ),
     "a candidate below 0": (table_changed("steps.parquet", with_value("top_ids", [-5, *range(7)])), "top_ids"),
     "more candidates than probabilities": (
         table_changed("steps.parquet", with_value("top_ids", [1])),
-        "another number of logprobs",
+        "the numbers of candidates and logprobs differ",
     ),
     "a step with an infinity": (
         table_changed("steps.parquet", with_value("elapsed_s", float("inf"))),
@@ -172,7 +172,7 @@ DAMAGE: dict[str, tuple[Callable[[Members], object], str]] = {
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """An archive in order."""
+    """Valid archive."""
     with History.open(tmp_path_factory.mktemp("sound") / "history.duckdb") as history:
         fill(history)
         return archived(history)
@@ -180,7 +180,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture(scope="module")
 def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    """A history that every damaged archive is offered to, and that takes none."""
+    """History that is offered every damaged archive and accepts none."""
     with History.open(tmp_path_factory.mktemp("receiver") / "history.duckdb") as history:
         yield history
 
@@ -192,8 +192,8 @@ def test_a_damaged_archive_is_refused_whole(sound: bytes, receiver: History, dam
     change(members)
     with pytest.raises(HistoryError, match=reason) as caught:
         import_archive(receiver, packed(members), "box.zip")
-    assert "box.zip cannot be read as an archive" in str(caught.value)
-    assert "Nothing of it was taken in" in str(caught.value)
+    assert "box.zip cannot be read as a Logitbench archive" in str(caught.value)
+    assert "Nothing was imported" in str(caught.value)
     assert_empty(receiver)
 
 
@@ -207,7 +207,7 @@ def assert_empty(history: History) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.5, 0.9, 0.999])
 def test_an_archive_that_is_cut_off_is_refused(sound: bytes, receiver: History, share: float) -> None:
-    with pytest.raises(HistoryError, match="cannot be read as an archive"):
+    with pytest.raises(HistoryError, match="cannot be read as a Logitbench archive"):
         import_archive(receiver, sound[: int(share * len(sound))])
     assert_empty(receiver)
 
@@ -242,16 +242,16 @@ def test_a_table_that_unpacks_without_end_is_refused(
     sound: bytes, receiver: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.history.archive_members.MOST_ROWS", 299)
-    with pytest.raises(HistoryError, match=r"samples.parquet: it has 300 rows; up to 299"):
+    with pytest.raises(HistoryError, match=r"samples.parquet: it has 300 rows; the limit is 299"):
         import_archive(receiver, sound)
     assert_empty(receiver)
 
 
 def test_a_foreign_zip_and_a_missing_file(receiver: History, tmp_path: Path) -> None:
-    with pytest.raises(HistoryError, match=r"it should hold manifest.json"):
+    with pytest.raises(HistoryError, match=r"it should contain manifest.json"):
         import_archive(receiver, packed({"readme.txt": b""}))
     with pytest.raises(HistoryError, match="there is no such file"):
         import_archive(receiver, tmp_path / "nowhere.zip")
-    with pytest.raises(HistoryError, match="compressed in a way"):
+    with pytest.raises(HistoryError, match="uses a compression method"):
         import_archive(receiver, packed(dict.fromkeys(MEMBERS, b""), zipfile.ZIP_LZMA))
     assert_empty(receiver)

@@ -1,4 +1,4 @@
-"""The end of the owner: what reads is interrupted, what hangs is left behind, and the file is never shared."""
+"""Database writer: closing interrupts reads and abandons hung ones, the file is never shared, memory is released."""
 
 import ctypes
 import os
@@ -76,21 +76,21 @@ def test_many_reads_leave_no_memory_behind(history: History) -> None:
 
     def read(num: int) -> int:
         for number in range(num):
-            with history.file.reading(is_large=number == num - 1) as cursor:  # the last has memory released
+            with history.file.reading(is_large=number == num - 1) as cursor:  # the last releases memory
                 assert len(cursor.execute(f"SELECT {windows} FROM range(100)").fetchall()) == 100
         history.file.while_still(lambda: None).result(60)
         return int(mallinfo().uordblks)
 
     before = read(READS_PER_RELEASE)
     read(2 * READS_PER_RELEASE)
-    after = min(read(READS_PER_RELEASE) for _ in range(3))  # now and then DuckDB lets go of it a release later
+    after = min(read(READS_PER_RELEASE) for _ in range(3))  # DuckDB sometimes frees memory only at a later release
     assert after - before < 2_000_000, "each read left more than 2 KB; without a release it is 10 KB"
     with history.file.reading() as cursor:
         assert cursor.execute("SELECT current_setting('memory_limit')").fetchall() == [("1.0 GiB",)]
 
 
 def test_threads_that_come_and_go_leave_no_memory_behind(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DuckDB keeps something for every thread that asks it: whoever asks, the same few threads do."""
+    """DuckDB keeps some memory for every thread that queries it, so a few fixed threads run all queries."""
     asking: set[str] = set()
     submit = history.file._reading.submit
 
@@ -110,7 +110,7 @@ def test_threads_that_come_and_go_leave_no_memory_behind(history: History, monke
 
 
 def test_memory_is_released_only_while_nobody_reads(history: History) -> None:
-    """While it is, a query would find none: eight readers of 2 MB each, who never all pause."""
+    """A query during a release would find no memory; eight readers of 2 MB each never all pause at the same time."""
 
     def read(_: int) -> int:
         for _ in range(READS_PER_RELEASE // 2):
@@ -124,7 +124,7 @@ def test_memory_is_released_only_while_nobody_reads(history: History) -> None:
 
 
 def test_memory_that_is_released_is_not_moved_to_the_disk(path: Path) -> None:
-    """What is not in the file yet stays in memory: moved to a file beside it, a disk that fails would take it away."""
+    """What is not in the file yet stays in memory: moved to a file beside it, a failing disk would lose it."""
     with History.open(path) as history:
         for _ in range(4):
             history.record(make_trial(100, 40)).result()
@@ -132,6 +132,6 @@ def test_memory_that_is_released_is_not_moved_to_the_disk(path: Path) -> None:
         assert f"{path.name}.wal" in before
         for _ in range(READS_PER_RELEASE + 1):
             history.recent()
-        history.file.while_still(lambda: None).result()  # the release runs before
+        history.file.while_still(lambda: None).result()  # the release runs first
         assert sorted(os.listdir(path.parent)) == before
         assert len(history.recent()) == 4

@@ -1,4 +1,4 @@
-"""Thinned points: few, whole in outline or in quartiles, and each part with its share."""
+"""Downsampling: few points, with the outline or the quartiles preserved and each part represented by its share."""
 
 import numpy as np
 import pytest

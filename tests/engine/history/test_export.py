@@ -1,4 +1,4 @@
-"""A trial as JSON and CSV."""
+"""Export of a trial as JSON and CSV."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ from tests.engine.history.trial_maker import NASTY, make_steps, make_trial
 
 
 def nasty_completion() -> Completion:
-    """Text of all sorts, an infinite figure, a prompt whose first token has no figures."""
+    """Return a completion with all sorts of text, an infinite figure, and a prompt whose first token has no figures."""
     trial = make_trial(6, 8)
     completion, prompt_steps = trial.completion, make_steps(2, 8, is_prompt=True)
     prompt_steps.records["flags"][0] = 0

@@ -1,4 +1,4 @@
-"""Filters: checked once, and the same again from an address."""
+"""Filters: validated once, and restored unchanged from a URL."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Finding trials and their tokens: by words, figures and sampling."""
+"""Search for trials and their tokens: by words, figures and sampling."""
 
 import math
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tests.engine.history.trial_maker import NASTY, make_steps, make_trial
 
 
 def ids(found: Found) -> list[str]:
-    """Ids of the rows, in their order."""
+    """Return the ids of the rows, in order."""
     return [row["id"] for row in found.rows]
 
 

@@ -1,4 +1,4 @@
-"""Trials handed over as files."""
+"""Inbox: trials and runs handed over as files."""
 
 import os
 import zipfile
@@ -75,7 +75,7 @@ def _infinite(records: bytes) -> bytes:
 
 
 def _nested(depth: int, *, of_maps: bool = False) -> bytes:
-    """The start of a trial's file whose request is nested so deep, lists or maps of one another."""
+    """Return the start of a trial's file whose request is nested `depth` levels deep, in lists or maps."""
     inner = b"\x81\xa1a" * depth if of_maps else b"\x91" * depth
     return b"\xde\x00\x17\xa7request\x81\xa1x" + inner + b"\xc0"
 
@@ -239,7 +239,7 @@ def test_what_cannot_be_set_aside_holds_up_no_other(history: History, inbox: Pat
     write_inbox(inbox, trial)
     (inbox / "0.trial").mkdir()
     (inbox / "refused" / "0.trial" / "kept").mkdir(parents=True)
-    with pytest.raises(HistoryError, match="nor set aside"):
+    with pytest.raises(HistoryError, match="or set aside"):
         Inbox(inbox).take(history)
     assert history.trial(trial.id) is not None
 
@@ -265,7 +265,7 @@ def test_a_file_whose_reader_fails_is_read_again(history: History, inbox: Path, 
 def test_a_disk_without_room_leaves_the_file_where_it_is(history: History, inbox: Path) -> None:
     trial = make_trial()
     path = write_inbox(inbox, trial)
-    with pytest.raises(HistoryError, match="stays where it is"):
+    with pytest.raises(HistoryError, match="stays in the inbox"):
         Inbox(inbox, lambda path, folder: stage_kept(path, folder / "missing")).take(history)
     assert list(inbox.iterdir()) == [path]
     assert Inbox(inbox).take(history) == [trial.id]
@@ -281,7 +281,7 @@ def test_what_the_history_refuses_and_cannot_be_set_aside_holds_up_no_other(hist
         if path == bad:
             (folder / TRIALS).write_bytes(b"\xff")
 
-    with pytest.raises(HistoryError, match="nor set aside"):
+    with pytest.raises(HistoryError, match="or set aside"):
         Inbox(inbox, stage).take(history)
     assert history.trial(good.id) is not None
 
@@ -308,7 +308,7 @@ def test_files_stay_while_the_history_takes_no_more(path: Path, inbox: Path) -> 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(HistoryError, match="could not be left"):
+    with pytest.raises(HistoryError, match="could not be written"):
         write_inbox(tmp_path / "file" / "inbox", make_trial())
 
 

@@ -1,4 +1,4 @@
-"""The history read by other processes while its owner writes it."""
+"""History read by other processes while its owner writes it."""
 
 import os
 import socket
@@ -28,7 +28,7 @@ with open_to_read(sys.argv[1]) as history:
 
 
 class Owner:
-    """Another process that owns the file and writes all the time."""
+    """Another process that owns the file and writes continuously."""
 
     def __init__(self, path: Path) -> None:
         words = [sys.executable, "-m", "tests.engine.history.owner", str(path)]
@@ -44,7 +44,7 @@ class Owner:
             self.num_kept = int(line)
 
     def end(self) -> int:
-        """End it well; gives its exit status."""
+        """End the process normally and return its exit status."""
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
         status = self.process.wait(60)
@@ -66,7 +66,7 @@ def owner(path: Path) -> Iterator[Owner]:
 
 
 def num_steps(history: History) -> list[int]:
-    """How many steps each trial has: a torn state would have other numbers."""
+    """Return the number of steps of each trial; a torn state would have other numbers."""
     rows = history.console.run("SELECT count(*) AS num FROM steps GROUP BY trial_id").table
     found: list[int] = rows["num"].to_pylist()
     return found
@@ -131,7 +131,7 @@ def test_a_snapshot_is_one_file_that_plain_duckdb_opens(owner: Owner, path: Path
     with duckdb.connect(target, read_only=True) as plain:
         ((num,),) = plain.execute("SELECT count(*) FROM trials").fetchall()
     assert num >= before
-    with open_to_read(path) as history, pytest.raises(ConfigError, match="is there already"):
+    with open_to_read(path) as history, pytest.raises(ConfigError, match="already exists"):
         write_snapshot(history, target)
 
 
@@ -236,7 +236,7 @@ def test_another_program_with_the_file_lends_nothing(path: Path, monkeypatch: py
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(HistoryLocked, match="lends no copy"), open_to_read(path):
+        with pytest.raises(HistoryLocked, match="provides no copy"), open_to_read(path):
             pass
         other.kill()
 

@@ -1,4 +1,4 @@
-"""Stars, archive, notes and tags: kept, bounded, gone with what they were given to."""
+"""Stars, archive marks, notes and tags: saved, bounded, and purged with what they mark."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.engine.history.trial_maker import NASTY, make_trial, uuid7
 
 
 def marks_of(history: History) -> dict[str, tuple[bool, bool, str, list[str]]]:
-    """Marks of every run by id."""
+    """Return the marks of every run by id."""
     rows = history.find.runs(limit=100).rows
     return {row["id"]: (row["is_starred"], row["is_archived"], row["note"], row["tags"]) for row in rows}
 

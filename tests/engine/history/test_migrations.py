@@ -1,4 +1,4 @@
-"""Old files are brought up to date, with a copy of what they were beside them."""
+"""Migrations: old files are brought up to date, with a copy of the previous state beside them."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ OLDEST_STEP = """
 
 
 def make_oldest(path: Path, monkeypatch: pytest.MonkeyPatch, trial_id: str | None = None) -> None:
-    """A file as the first version left it, by the first migration alone."""
+    """Create a file as the first version left it, using the first migration alone."""
     with monkeypatch.context() as first_only, duckdb.connect(path) as connection:
         first_only.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
         schema.migrate(connection)

@@ -1,4 +1,4 @@
-"""Parquet whose footer is damaged: it is read or refused, and never ends the process."""
+"""Parquet files with a damaged footer: read or refused, without ending the process."""
 
 from pathlib import Path
 

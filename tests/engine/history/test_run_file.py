@@ -1,4 +1,4 @@
-"""A run as a file: whole there and back, and whatever else has that name is refused with its reason."""
+"""Run file: complete round trip, and any other file with that name is refused with its reason."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ from tests.engine.history.trial_maker import NASTY, uuid7
 
 
 def packed(members: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
-    """A zip of these members."""
+    """Return a zip of these members."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", compression) as archive:
         for name, value in members.items():
@@ -28,7 +28,7 @@ def packed(members: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -
 
 
 def unpacked(content: bytes) -> dict[str, bytes]:
-    """The members of a zip."""
+    """Return the members of a zip."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
@@ -109,7 +109,7 @@ RUN_DAMAGE: dict[str, Damage] = {
 
 
 def nest(depth: int) -> Any:
-    """A marker that `damaged` replaces by lists within lists, deeper than Python itself can write."""
+    """Return a marker that `damaged` replaces with nested lists, deeper than Python itself can write."""
     return {"nest": depth}
 
 
@@ -120,7 +120,7 @@ def test_a_run_with_a_fault_is_refused(damage: str) -> None:
     RUN_DAMAGE[damage](plain)
     text = json.dumps(plain).replace('"nest": 20000', f'"nest": {"[" * 20_000}{"]" * 20_000}')
     members["run.json"] = text.encode()
-    with pytest.raises(HistoryError, match="box.zip cannot be read as a run"):
+    with pytest.raises(HistoryError, match="box.zip cannot be read as a Logitbench run"):
         run_from_bytes(packed(members), "box.zip")
 
 
@@ -128,16 +128,16 @@ CELL_DAMAGE = {
     "a word for a number": ("ttft_s", "fast", "Row #4"),
     "a whole number beyond its bounds": ("round", str(1 << 40), "Row #4"),
     "a fraction for a whole number": ("position", "1.5", "Row #4"),
-    "no cell": ("cell", "", "line 4: there is no cell"),
-    "no start": ("started_at", "nan", "line 4: there is no started_at"),
-    "no flag": ("flag", "", "line 4: the flag is none of clean"),
-    "an unknown flag": ("flag", "noisy", "line 4: the flag is none of clean"),
+    "no cell": ("cell", "", "line 4: cell is missing"),
+    "no start": ("started_at", "nan", "line 4: started_at is missing"),
+    "no flag": ("flag", "", "line 4: the flag must be one of clean"),
+    "an unknown flag": ("flag", "noisy", "line 4: the flag must be one of clean"),
     "an unknown cell": ("cell", "99", "line 4: there is no such configuration"),
     "a round below 0": ("round", "-1", "line 4: round is less than 0"),
     "a duration below 0": ("duration_s", "-0.5", "line 4: duration_s is less than 0"),
     "an infinity": ("tpot_s", "inf", "line 4: tpot_s is infinite"),
     "a start in another age": ("started_at", "1e300", "line 4: started_at is after the year 9999"),
-    "a position twice": ("position", "0", "line 4: there is another sample of this position"),
+    "a position twice": ("position", "0", "line 4: another sample has this position"),
 }
 
 
@@ -153,7 +153,7 @@ def test_a_sample_with_a_fault_is_refused_by_its_line(damage: str) -> None:
 
 
 def repeat_last(rows: list[list[str]], name: str) -> None:
-    """One more column like the last, under this name."""
+    """Append a copy of the last column under this name."""
     for row in rows:
         row.append(row[-1])
     rows[0][-1] = name
@@ -161,10 +161,10 @@ def repeat_last(rows: list[list[str]], name: str) -> None:
 
 TABLE_DAMAGE: dict[str, tuple[Callable[[list[list[str]]], object], str]] = {
     "a column of the future": (lambda rows: repeat_last(rows, "joules"), "unknown: joules"),
-    "a column twice": (lambda rows: repeat_last(rows, rows[0][-1]), "or one twice"),
+    "a column twice": (lambda rows: repeat_last(rows, rows[0][-1]), "or a duplicate"),
     "a column too few": (lambda rows: [row.pop(0) for row in rows], "missing: cell"),
     "a short line": (lambda rows: rows[2].pop(), "Row #3"),
-    "an empty line": (lambda rows: rows.insert(2, []), "line 3: there is no cell"),
+    "an empty line": (lambda rows: rows.insert(2, []), "line 3: cell is missing"),
     "nothing at all": (lambda rows: rows.clear(), "missing: cell"),
 }
 
@@ -177,7 +177,7 @@ def test_a_table_with_a_fault_is_refused(damage: str) -> None:
 
 
 def with_rows(change: Callable[[list[list[str]]], object]) -> bytes:
-    """The file of a run whose table was changed."""
+    """Return the file of a run whose table was changed."""
     members = unpacked(run_bytes(make_run()))
     rows = list(csv.reader(io.StringIO(members["samples.csv"].decode())))
     change(rows)
@@ -193,14 +193,14 @@ def test_what_is_no_run_is_refused() -> None:
         b"garbage" * 1000: "not a zip",
         good[: len(good) // 2]: "not a zip",
         good[:60] + bytes(byte ^ 0xFF for byte in good[60:90]) + good[90:]: "box",
-        packed({}): "holds nothing",
-        packed({"run.json": b"{}"}): "holds run.json",
+        packed({}): "contains nothing",
+        packed({"run.json": b"{}"}): "contains run.json",
         packed({**members, "../../evil": b""}): "evil",
         packed({**members, "run.json": members["run.json"][:-9]}): "truncated",
         packed({**members, "run.json": b"\xff\xfe"}): "box",
         packed({**members, "samples.csv": b"\xff\xfe\n"}): "box",
         packed({**members, "samples.csv": b"," * (1 << 20)}): "missing: cell",
-        packed(members, zipfile.ZIP_LZMA): "does not read",
+        packed(members, zipfile.ZIP_LZMA): "does not support",
         encrypted(good): "encrypted",
     }
     for content, reason in contents.items():
@@ -209,7 +209,7 @@ def test_what_is_no_run_is_refused() -> None:
 
 
 def encrypted(content: bytes) -> bytes:
-    """The same zip with the mark that its members are encrypted."""
+    """Return the same zip with its members marked as encrypted."""
     changed = bytearray(content)
     for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         at = changed.find(signature)
@@ -232,7 +232,7 @@ def test_what_is_too_large_is_refused_before_it_is_unpacked(tmp_path: Path, monk
     huge = tmp_path / "huge.zip"
     with huge.open("wb") as file:
         file.truncate(1 << 32)
-    with pytest.raises(HistoryError, match="larger than any file of a run"):
+    with pytest.raises(HistoryError, match="larger than any run file"):
         read_run(huge)
 
 

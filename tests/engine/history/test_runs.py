@@ -1,4 +1,4 @@
-"""Benchmark runs: what is measured is kept, comes back as it was, and survives a sudden end."""
+"""Benchmark runs in the history: measurements are saved, read back unchanged, and survive a crash."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,14 +21,14 @@ UNKNOWN = ("", "junk", "' OR 1=1 --", uuid7())
 
 
 def started(history: History, num_cells: int = 2) -> str:
-    """The id of a run that has begun and has no samples yet."""
+    """Start a run that has no samples yet, and return its id."""
     run = make_run(0, num_cells, status="running", outcome={})
     history.runs.begin(run)
     return run.id
 
 
 def found(history: History, id: str) -> RunRecord:
-    """A run that must be there."""
+    """Return a run that must exist."""
     run = history.runs.run(id)
     assert run is not None
     return run
@@ -257,5 +257,5 @@ def test_a_hundred_thousand_samples_are_read(history: History) -> None:
 
 
 def assert_positions(run: RunRecord, num_samples: int) -> None:
-    """The run has every sample from the first on."""
+    """Assert that the run has every sample from the first on."""
     np.testing.assert_array_equal(run.samples["position"], np.arange(num_samples))

@@ -1,4 +1,4 @@
-"""Plans, profiles and limits of machines under their names."""
+"""Saved plans, profiles and machine limits."""
 
 from pathlib import Path
 

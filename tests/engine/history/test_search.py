@@ -1,4 +1,4 @@
-"""Finding: what a filter says is what is found, figures are those of the benchmark, and no text breaks a query."""
+"""Search: filters find what they say, figures are those of the benchmark, and no text breaks a query."""
 
 import math
 from collections.abc import Iterator
@@ -21,19 +21,19 @@ from tests.engine.history.trial_maker import NASTY, make_trial, uuid7
 
 
 def ids(found: Found) -> list[str]:
-    """Ids of the rows, in their order."""
+    """Return the ids of the rows, in order."""
     return [row["id"] for row in found.rows]
 
 
 def keep(history: History, **changes: Any) -> str:
-    """Id of a run that was kept."""
+    """Save a run and return its id."""
     run = make_run(**changes)
     history.runs.keep(run)
     return run.id
 
 
 def cells_with(**settings: Any) -> tuple[Any, ...]:
-    """One cell with these settings beside its usual ones."""
+    """Return one cell with these settings in addition to its usual ones."""
     cell = make_cell(0)
     return (replace(cell, settings={**cell.settings, **settings}),)
 
@@ -148,7 +148,7 @@ def test_every_order_that_is_offered_works(history: History) -> None:
 
 @pytest.fixture
 def three(history: History) -> Iterator[dict[str, str]]:
-    """Ids of three runs by a letter: they differ in every field of a filter."""
+    """Ids of three runs by letter; the runs differ in every field of a filter."""
     day = datetime.combine(date(2026, 11, 10), time(12)).astimezone()
     machines = [{"hash": f"{letter}0", "cpu": f"CPU {letter}"} for letter in "abc"]
     yield {

@@ -1,4 +1,4 @@
-"""What is kept comes back as it was."""
+"""Store: what is saved is read back unchanged."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ from tests.engine.history.trial_maker import NASTY, VOCABULARY, make_steps, make
 
 
 def kept(history: History, trial: TrialRecord) -> TrialRecord:
-    """The trial after a way through the database."""
+    """Return the trial after a round trip through the database."""
     history.record(trial).result(60)
     found = history.trial(trial.id)
     assert found is not None
@@ -27,7 +27,7 @@ def kept(history: History, trial: TrialRecord) -> TrialRecord:
 
 
 def assert_same_steps(found: StepTable, expected: StepTable) -> None:
-    """Every number the same, bit by bit."""
+    """Assert that every number is equal, bit by bit."""
     for name in RECORD.names or ():
         np.testing.assert_array_equal(found.records[name], expected.records[name], strict=True, err_msg=name)
     for column in ("top_ids", "top_logprobs", "top_p_final"):

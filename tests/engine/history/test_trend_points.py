@@ -1,4 +1,4 @@
-"""Trends: the runs of one configuration, and of no other, with the figures that the benchmark gives them."""
+"""Trend points: the runs of one configuration and no other, with the figures that the benchmark gives them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +16,7 @@ PLAN = {"workload": {"asked": "tokens", "num_prompt": 128}, "rounds": 8}
 
 
 def kept(history: History, day: int, *, seed: int = 0, plan: dict[str, Any] = PLAN, **settings: Any) -> RunRecord:
-    """A run of two configurations on that day; `settings` change those of both."""
+    """Save a run of two configurations on that day and return it; `settings` change both."""
     cells = tuple(
         make_cell(number, settings={**make_cell(number).settings, **settings, "parallel": number}) for number in (0, 1)
     )

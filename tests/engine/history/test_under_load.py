@@ -1,4 +1,4 @@
-"""Kills in the middle of writing, and appending while others read: the programs of tests/speed, short."""
+"""Crashes during writes, and appends while others read: short runs of the programs in tests/faults and tests/speed."""
 
 from pathlib import Path
 

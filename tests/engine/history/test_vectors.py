@@ -1,4 +1,4 @@
-"""Vectors of prompts and outputs: what is unread, what is kept, what is nearest, what goes with its trial."""
+"""Vectors of prompts and outputs: which are missing, saved and nearest, and what is purged with its trial."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,14 +27,14 @@ def keep(history: History, output: str = "what it said", **changes: Any) -> Tria
 
 
 def axis(number: int, lean: float = 0.0) -> Floats:
-    """A vector along one axis, leaning towards the next."""
+    """Return a vector along one axis, leaning towards the next one."""
     vector = np.zeros(DIM, np.float32)
     vector[number], vector[number + 1] = 1.0, lean
     return vector
 
 
 def read(history: History, **by_text: Floats) -> None:
-    """Read everything that is unread: words of a text to the vector it gets; any other text lies far away."""
+    """Save a vector for every unread text: the one in `by_text`, which has "_" for spaces, or else a distant one."""
     history.vectors.begin(MODEL)
     while unread := history.vectors.unread(MODEL.hash, 100):
         vectors = np.stack([by_text.get(one.text.replace(" ", "_"), axis(300)) for one in unread])

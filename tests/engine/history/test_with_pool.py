@@ -1,4 +1,4 @@
-"""Trials of the model that ships, through the real pool."""
+"""Trials of the shipped model, through the real pool."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -61,10 +61,10 @@ def test_what_the_model_gave_comes_back(completions: list[Completion], history: 
 
 
 def assert_reads_the_same(kept: StepTable, given: StepTable) -> None:
-    """Every figure that a reader of a step sees is the same."""
+    """Assert that every figure that a reader of a step sees is the same."""
     assert len(kept) == len(given)
     for one, other in zip(kept, given, strict=True):
-        # As text, since a candidate that no sampler saw has a p_final that is no number.
+        # As text, because the p_final of a candidate that no sampler saw is NaN.
         assert repr([getattr(one, name) for name in FIGURES]) == repr([getattr(other, name) for name in FIGURES])
         assert (one.is_forced, one.is_resampled) == (other.is_forced, other.is_resampled)
 

@@ -1,4 +1,4 @@
-"""Trials made of numbers with the shape of real ones, for tests and for the processes that tests start."""
+"""Synthetic trials with the shape of real ones, for tests and for the processes that tests start."""
 
 import os
 import time
@@ -27,13 +27,13 @@ VOCABULARY = Vocabulary(
 
 
 def uuid7() -> str:
-    """A time-ordered id, as a submit makes it."""
+    """Return a time-ordered id, as a submission creates it."""
     value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
     return str(uuid.UUID(int=value & ~(0xF << 76) & ~(0x3 << 62) | 7 << 76 | 2 << 62))
 
 
 def make_steps(num_steps: int, k: int = 8, *, seed: int = 0, is_prompt: bool = False) -> StepTable:
-    """Steps whose logits fall off as a language model's do; the sampler kept 1 to 40 candidates."""
+    """Return steps whose logits fall off like a language model's; the sampler kept 1 to 40 candidates."""
     random = np.random.default_rng(seed)
     table = StepTable(VOCABULARY, k, is_prompt=is_prompt)
     for _ in range(num_steps):
@@ -55,7 +55,7 @@ def make_steps(num_steps: int, k: int = 8, *, seed: int = 0, is_prompt: bool = F
 
 
 def make_trial(num_steps: int = 6, k: int = 8, *, seed: int = 0, **changes: Any) -> TrialRecord:
-    """A trial; `changes` replace its fields."""
+    """Return a trial; `changes` replace its fields."""
     steps, id = make_steps(num_steps, k, seed=seed), changes.pop("id", uuid7())
     completion = Completion(
         text="what it said",

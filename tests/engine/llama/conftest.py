@@ -1,4 +1,4 @@
-"""The shipped model in this very process: the truth that the engine's figures are held against."""
+"""Shipped model in this process: the reference for the engine's figures."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A machine in numbers: cores, decode times and what company does to them, to try controllers of threads on."""
+"""Simulated machine: cores, decode times and the effect of other load on them, for testing thread controllers."""
 
 import math
 import random
@@ -9,30 +9,30 @@ from typing import NamedTuple
 from engine.llama.thread_controller import Decoded, ThreadController
 
 TICK_S = 0.2
-"""How often idle cores are read."""
+"""Interval at which idle cores are read, in seconds."""
 
 
 class Kind(NamedTuple):
-    """A model: seconds of a decode by number of threads on free cores; growth: of it for each token of depth."""
+    """Model: seconds per decode by number of threads on free cores; growth: relative increase per token of depth."""
 
     seconds: dict[int, float]
     growth: float = 0.0
 
 
 SHARED_OUT = Kind({1: 0.0255, 2: 0.016})
-"""1.1 B at Q4_K_M on 2 cores: the second thread gains 1.6 times."""
+"""1.1 B at Q4_K_M on 2 cores: the second thread makes it 1.6 times as fast."""
 BY_MEMORY = Kind({1: 0.0037, 2: 0.0037})
-"""200 MB at Q8_0 there: the second thread gains nothing."""
+"""200 MB at Q8_0 on the same machine: the second thread gains nothing."""
 
 
 def scaling(most: int, single_s: float, serial: float = 0.05) -> Kind:
-    """A model by Amdahl's law."""
+    """Return a model that scales by Amdahl's law."""
     return Kind({n: single_s * (serial + (1 - serial) / n) for n in range(1, most + 1)})
 
 
 @dataclass
 class Program:
-    """One that generates on the machine: its controller (None: a fixed number) and what it has done."""
+    """Program that generates on the machine: its controller (None: a fixed number of threads) and its past decodes."""
 
     kind: Kind
     controller: ThreadController | None
@@ -46,17 +46,17 @@ class Program:
     depth: int = 0
 
     def per_s(self, first_s: float, last_s: float) -> float:
-        """Tokens a second between two times."""
+        """Return the tokens per second between two times."""
         return sum(size for at, _threads, size in self.history if first_s <= at < last_s) / (last_s - first_s)
 
     def used(self, first_s: float, last_s: float) -> list[int]:
-        """Threads of each decode between two times."""
+        """Return the number of threads of each decode between two times."""
         return [threads for at, threads, _size in self.history if first_s <= at < last_s]
 
 
 class Machine:
-    """Cores, programs and others' load by time; `sees`: "all", "own" (no idle
-    cores, as where the system does not tell) or "time" alone."""
+    """Cores, programs and the load of others by time. sees: "all", "own" (no idle cores, as where the system does
+    not report them) or "time" alone."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Machine:
         self._idle: list[tuple[float, float]] = [(0.0, float(cores))]
 
     def run(self, until_s: float) -> None:
-        """Let all programs decode until then."""
+        """Let all programs decode until `until_s`."""
         for program in self.programs:
             program.now = program.starts_s
         while True:
@@ -115,8 +115,8 @@ class Machine:
         return busy + self.load(now)
 
     def _slowed(self, threads: int, crowd: float) -> float:
-        """How much longer a decode takes where `crowd` threads too many are there; as measured on 2 cores: two threads
-        beside one busy one 4.3 times, beside two 7.5 times; one thread only shares its core."""
+        """Return how much longer a decode takes with `crowd` threads too many. As measured on 2 cores: two threads
+        beside one busy thread take 4.3 times as long, beside two 7.5 times; one thread only shares its core."""
         if threads == 1:
             return max(1.0, (self.cores + crowd) / self.cores)
         return 1 + 3.3 * min(crowd, 1) + 3.2 * min(max(crowd - 1, 0), 1) + 0.5 * max(crowd - 2, 0)

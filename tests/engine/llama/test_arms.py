@@ -1,4 +1,4 @@
-"""The programs of the other arms: they compute what our own pool computes, and account for their time."""
+"""Programs of the other runtimes: they compute what our own pool computes, and account for their time."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ ENDING = "and they lived happily ever after."
 
 
 class Spoken:
-    """A child program that is asked by hand; `ready` is what it said of the model."""
+    """Child program driven by hand; `ready` is its description of the model."""
 
     def __init__(self, child: Child, load: LoadArm) -> None:
         self._channel = Channel(child.socket, Reply)
@@ -41,14 +41,14 @@ class Spoken:
 
 @contextmanager
 def spoken(module: str, model: Path, **spec: Any) -> Iterator[Spoken]:
-    """The program with the model loaded; it must end by itself."""
+    """Yield the program with the model loaded; it must end by itself."""
     load = LoadArm(str(model), PoolSpec.from_dict({"parallel": 1, "n_ctx": 512} | spec), 1, 1, [])
     child = Child(module, environment={"PYTHONWARNINGS": "error"})
     try:
         yield Spoken(child, load)
     finally:
         child.close(patience_s=10)
-    assert child.ending().startswith("ended with status 0")
+    assert child.ending().startswith("exited with status 0")
     assert "Error" not in child.ending()
     assert "Warning" not in child.ending()
 
@@ -124,7 +124,7 @@ def test_the_vocabulary_is_told_as_the_pool_tells_it(story_model: Path, pool: Po
 
 
 def test_the_bare_loop_ends_where_the_pool_ends(story_model: Path, pool: Pool) -> None:
-    """The same chain, seed and prompt draw the same tokens, so the end of the text comes after as many of them."""
+    """The same chain, seed and prompt draw the same tokens, so the text ends after the same number of them."""
     expected = [pool.submit(ENDING, Sampling(seed=seed), max_tokens=60, reuse_prefix=False) for seed in range(2, 5)]
     lengths = [len(job.result(60).ids) for job in expected]
     with spoken("engine.llama.bare_loop", story_model) as program:

@@ -1,4 +1,4 @@
-"""Chat templates are code from outside: sandboxed, bounded, explained."""
+"""Chat templates are untrusted code: sandboxed, bounded, with clear errors."""
 
 import pytest
 
@@ -36,5 +36,5 @@ def test_messages_are_data_not_template() -> None:
     ],
 )
 def test_a_template_that_fails_or_attacks_is_a_config_error(template: str) -> None:
-    with pytest.raises(ConfigError, match="failed|made 9,999,999 characters"):
+    with pytest.raises(ConfigError, match="failed|produced 9,999,999 characters"):
         render(template)

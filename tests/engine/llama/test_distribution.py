@@ -1,4 +1,4 @@
-"""Figures of a row against float64 arithmetic on the same logits."""
+"""Figures of a row of logits, against float64 arithmetic on the same logits."""
 
 import llama_cpp.llama_cpp as llama
 import numpy as np
@@ -33,7 +33,7 @@ def rows(size: int) -> dict[str, Logits]:
 
 
 def taken(logits: Logits, token: int, k: int, left: Candidates | None = None) -> np.void:
-    """The row of a step that took a token."""
+    """Return the row of a step that took a token."""
     seen, row = Distribution(len(logits)), row_of(logits)
     seen.look(row, k, is_measured=True)
     return step_of(seen.record(row, Drawn(token, 0.25, RESAMPLED), 0.5, k, left), k)
@@ -73,7 +73,7 @@ def test_top_equals_a_full_sort(size: int, k: int) -> None:
 @pytest.mark.parametrize("size", [8191, 8193, 32000, 151_936])
 @pytest.mark.parametrize("num_threads", [2, 3, 8])
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, size: int, num_threads: int) -> None:
-    """Each row gives the same bytes, whoever looks at which part of it, and however often it is looked at."""
+    """Each row gives the same bytes, whichever thread reads which part of it, and however often it is read."""
     monkeypatch.setattr(distribution, "has_one_openmp", lambda: True)
     alone, shared = Distribution(size), Distribution(size)
     shared.use_threads(num_threads)
@@ -151,7 +151,7 @@ def test_rank_counts_ties_at_the_better_place() -> None:
 
 @pytest.mark.parametrize("wrong", [[np.nan, 1.0], [np.inf, 1.0], [-np.inf, -np.inf]])
 def test_a_row_that_is_no_distribution_is_refused(wrong: list[float]) -> None:
-    with pytest.raises(ModelError, match="NaN or nothing finite"):
+    with pytest.raises(ModelError, match="NaN or no finite value"):
         Distribution(2).look(row_of(np.array(wrong, np.float32)), 1, is_measured=False)
 
 

@@ -1,4 +1,4 @@
-"""Flash attention as llama.cpp was compiled for this processor, beside attention without it."""
+"""Flash attention as llama.cpp was compiled for this processor, compared with attention without it."""
 
 import time
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ HEADS_OF_64 = Shape(
 
 @pytest.fixture
 def narrow(tmp_path: Path) -> Iterator[Model]:
-    """A model whose time goes into attention as soon as a text is long."""
+    """Model that spends its time in attention as soon as a text is long."""
     path = tmp_path / "narrow.gguf"
     write_synthetic(HEADS_OF_64, path, "Q8_0")
     with closing(Model(str(path), PoolSpec())) as model:

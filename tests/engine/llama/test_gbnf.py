@@ -1,4 +1,4 @@
-"""Grammars as they are read here and as llama.cpp reads them: nothing it takes is misread, and limits are exact."""
+"""Grammars as we and llama.cpp read them: nothing that llama.cpp accepts is misread, and limits are exact."""
 
 import re
 
@@ -70,7 +70,7 @@ def grow(limit: int, text: str) -> list[str]:
 )  # fmt: skip
 def test_each_limit_is_where_it_says(within: str, beyond: str) -> None:
     gbnf.read(within)
-    with pytest.raises(ConfigError, match="at most|most allowed|most that are allowed"):
+    with pytest.raises(ConfigError, match="at most|the limit"):
         gbnf.read(beyond)
 
 
@@ -91,7 +91,7 @@ EXPRESSIONS = st.recursive(
 @settings(max_examples=150, deadline=None)
 @given(root=EXPRESSIONS, x=EXPRESSIONS, y=EXPRESSIONS)
 def test_drawn_grammars_are_read_as_llama_cpp_reads_them(root: str, x: str, y: str) -> None:
-    """Where this reader sees no limit, llama.cpp's own parser has nothing to add, and it always ends."""
+    """Where our reader reports no limit, llama.cpp's own parser has nothing to add; it always ends."""
     try:
         check_grammar(f"root ::= {root}\nx ::= {x} # x\ny ::= {y}\n")
     except ConfigError as error:
@@ -101,7 +101,7 @@ def test_drawn_grammars_are_read_as_llama_cpp_reads_them(root: str, x: str, y: s
 
 
 def decoyed(loop: str, decoy: str) -> str:
-    """A loop that reads the same in eight ways, beside nine that begin with another character and differ."""
+    """Return a repetition of eight identical choices, beside nine that begin with another character and differ."""
     decoys = (decoy.replace("{}", chr(ord("a") + number)) for number in range(9))
     return f"root ::= ({' | '.join([*decoys, *[loop] * 8])})*"
 
@@ -134,7 +134,7 @@ PLAIN = [
 
 @pytest.mark.parametrize("text", AMBIGUOUS)
 def test_ambiguous_grammars_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="is ambiguous: rule .* most allowed"):
+    with pytest.raises(ConfigError, match="is ambiguous: rule .* the limit"):
         ambiguity.check(gbnf.read(text))
 
 

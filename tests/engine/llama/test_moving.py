@@ -1,4 +1,4 @@
-"""Jobs that change their sequence while they run, so that those of a worker follow each other."""
+"""Jobs that change their sequence while they run, so that the sequences in use stay consecutive."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -10,8 +10,7 @@ import numpy as np
 from engine.errors import EngineError
 from engine.llama.generation import Generation
 from engine.llama.model import Model
-from engine.llama.runner import Runner
-from engine.pool.messages import AddRequest
+from engine.llama.runner import QueuedRequest, Runner
 from engine.results import Records, step_dtype
 from engine.specs import PoolSpec, Request, Sampling
 
@@ -21,14 +20,14 @@ END_OF_SEQUENCE = 2
 GREEDY = Sampling(temperature=0, logit_bias=((END_OF_SEQUENCE, -math.inf),))
 
 
-def order(job: int, max_tokens: int) -> AddRequest:
-    """A greedy job that does not end before its last token."""
+def order(job: int, max_tokens: int) -> QueuedRequest:
+    """Return a greedy job that does not end before its last token."""
     request = Request(max_tokens=max_tokens, top_k=1, reuse_prefix=False)
-    return AddRequest(job, PROMPTS[job], GREEDY, request, monotonic())
+    return QueuedRequest(job, PROMPTS[job], GREEDY, request, monotonic())
 
 
 class Heard:
-    """What the runner reports: each job's records, and its end."""
+    """Reports of the runner: each job's records, and its end."""
 
     def __init__(self) -> None:
         self.records: dict[int, list[bytes]] = {FIRST: [], SHORT: [], LAST: []}
@@ -54,7 +53,7 @@ class Heard:
 
 
 @contextmanager
-def running(model: Model, *orders: AddRequest) -> Iterator[tuple[Runner, Heard]]:
+def running(model: Model, *orders: QueuedRequest) -> Iterator[tuple[Runner, Heard]]:
     heard = Heard()
     runner = Runner(
         model,

@@ -1,4 +1,4 @@
-"""Which sequence a prompt takes, by the ids that each cache holds."""
+"""Prefix cache: which sequence a prompt takes, by the ids that each sequence holds."""
 
 import random
 
@@ -161,7 +161,7 @@ def test_no_more_is_reused_than_is_asked_for() -> None:
 
 
 def begin(cache: PrefixCache, ids: list[int], *, num_coming: int | None = None) -> int:
-    """Place a prompt whose tokens will be computed."""
+    """Place a prompt whose tokens will be computed, and return its sequence."""
     return cache.place(ids, most=ALL, num_coming=len(ids) if num_coming is None else num_coming).sequence
 
 

@@ -1,4 +1,4 @@
-"""The sampler chain on the real library: the mirrored draw, what survives, grammar, bias."""
+"""Sampler chain on the real library: the mirrored draw, the surviving candidates, grammar, bias."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from engine.specs import Sampling
 
 
 class Bench:
-    """One sampler over given rows, with the figures beside it."""
+    """Sampler applied to given rows, with the distribution and candidates it needs."""
 
     def __init__(self, model: Model, sampling: Sampling, seed: int = 7) -> None:
         self.size = model.num_vocab
@@ -128,7 +128,7 @@ def test_breakers_are_searched_for_once_and_each_sampler_counts_for_itself(
 def test_breakers_that_take_long_to_search_for_are_refused(model: Model) -> None:
     breakers = tuple(f"{number:040}" for number in range(32))
     with pytest.raises(
-        ConfigError, match=r"1280 bytes in all; with a vocabulary of 4,096 tokens at most 512 are allowed"
+        ConfigError, match=r"1280 bytes in total; at most 512 are allowed with a vocabulary of 4,096 tokens"
     ):
         Bench(model, Sampling(dry_multiplier=1.0, dry_sequence_breakers=breakers))
     assert Bench(model, Sampling(dry_multiplier=1.0, dry_sequence_breakers=breakers[:12])).sampler
@@ -157,7 +157,7 @@ def test_memory_for_repetitions_is_no_longer_than_the_context(
     asked: dict[str, Any] = {"dry_multiplier": 0.7, "repeat_penalty": 1.1}
     for length in (1 << 24, -1, 100):
         Bench(model, Sampling(**asked, dry_penalty_last_n=length, penalty_last_n=length)).draw(row)
-    assert sorted(lengths) == [100, 100, 512, 512, 512]  # DRY of the same length is made once
+    assert sorted(lengths) == [100, 100, 512, 512, 512]  # DRY with the same length is created only once
 
 
 def test_advancing_equals_having_drawn(model: Model, row: npt.NDArray[np.float32]) -> None:
@@ -189,7 +189,7 @@ def test_bans_that_leave_nothing_finite_are_refused(model: Model, top_k: int) ->
 def test_the_short_way_through_top_k_leaves_the_same_candidates(
     model: Model, row: npt.NDArray[np.float32], bias: dict[int, float]
 ) -> None:
-    """Both go through top_k first; a top_k larger than the short way takes makes the chain see all logits."""
+    """With the temperature before top_k, the chain sees all logits instead of presorted candidates."""
     chain: dict[str, Any] = {"logit_bias": bias, "temperature": 1.0, "top_p": 1.0, "min_p": 0.0}
     short = Bench(model, Sampling(top_k=1000, **chain))
     whole = Bench(model, Sampling(top_k=1000, samplers=("temperature", "top_k"), **chain))

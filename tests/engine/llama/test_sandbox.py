@@ -1,4 +1,4 @@
-"""The process that evaluates foreign text: what is kept, what a death costs others, how it ends."""
+"""Sandbox that evaluates foreign text: what is cached, what a crash costs others, how it ends."""
 
 import contextlib
 import threading
@@ -29,7 +29,7 @@ def sandbox() -> Iterator[Sandbox]:
 def processes() -> set[int]:
     found = set()
     for child in psutil.Process().children():
-        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+        with contextlib.suppress(psutil.Error):  # it has ended in the meantime
             if "engine.llama.sandbox_program" in " ".join(child.cmdline()):
                 found.add(child.pid)
     return found

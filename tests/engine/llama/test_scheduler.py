@@ -11,7 +11,7 @@ from engine.llama.scheduler import Plan, Scheduler
 
 @dataclass
 class FakeRunner:
-    """Computes plans at once; refuses those of more than `room` tokens; keeps every plan it was given."""
+    """Runner that computes plans immediately, refuses those of more than `room` tokens, and records every plan."""
 
     scheduler: Scheduler
     room: int = 1 << 30
@@ -133,7 +133,7 @@ def test_streams_go_on_as_they_are_until_one_comes_or_goes() -> None:
 
 
 def test_a_batch_is_in_the_order_of_its_sequences() -> None:
-    """llama.cpp takes sequences that do not follow each other in passes of their own."""
+    """llama.cpp computes sequences that are not consecutive in separate passes."""
     scheduler = make()
     for sequence in (2, 3, 1):
         generate(scheduler, sequence)
@@ -208,9 +208,10 @@ def test_every_prompt_token_is_computed_exactly_once(num_prompt: int) -> None:
 
 
 def num_passes(plan: Plan, n_ubatch: int) -> int:
-    """Passes over the weights that llama.cpp needs: in each, as many tokens of every sequence that is left.
+    """Return the number of passes over the weights that llama.cpp needs: each takes equally many tokens of every
+    sequence that is left.
 
-    For sequences of which each is the one after the last (llama-batch.cpp, split_equal).
+    This holds for consecutive sequences (llama-batch.cpp, split_equal).
     """
     left, passes = [*plan.values()], 0
     while left:
@@ -223,7 +224,7 @@ def num_passes(plan: Plan, n_ubatch: int) -> int:
 
 
 def oldest_first(scheduler: Scheduler) -> Plan:
-    """The plan that fills all the room with the prompts in their order."""
+    """Return the plan that fills all the room with the prompts, oldest first."""
     room = min(scheduler.n_ubatch, scheduler.n_batch)
     plan = {}
     for sequence, track in scheduler.tracks.items():

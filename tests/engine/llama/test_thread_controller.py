@@ -1,4 +1,4 @@
-"""Controllers of threads on machines in numbers: what they lose against the better fixed number, which nobody knows."""
+"""Thread controllers on simulated machines: their loss against the better fixed number, which is not known."""
 
 import random
 from collections.abc import Callable
@@ -33,14 +33,14 @@ def adaptive(kind: Kind, cores: int = 2, seed: int = 0, **options: Any) -> Progr
 
 
 def fixed_rate(kind: Kind, threads: int, load: Load, cores: int = 2, seed: int = 0, num_programs: int = 1) -> float:
-    """Tokens a second of each of so many programs side by side with this number."""
+    """Return the lowest tokens per second among `num_programs` programs that all use this number of threads."""
     programs = [Program(kind, None, fixed=threads) for _ in range(num_programs)]
     Machine(cores, programs, load, seed=seed).run(UNTIL_S)
     return min(one.per_s(0, UNTIL_S) for one in programs)
 
 
 def share_of_better(kind: Kind, load: Load, **options: object) -> float:
-    """Speed over that of the better of 1 and 2 threads on 2 cores, both under the same load."""
+    """Return the speed relative to the better of 1 and 2 threads on 2 cores, both under the same load."""
     seed, sees = int(str(options.pop("seed", 0))), str(options.pop("sees", "all"))
     sizes = random.Random(seed).choices(range(1, 9), k=20_000) if options.pop("is_mixed", False) else [1] * 20_000
     rates: list[float] = []
@@ -113,7 +113,7 @@ def test_full_speed_is_back_two_seconds_after_company_has_gone(kind: Kind, sees:
 @pytest.mark.parametrize(("period_s", "part"), [(10, 0.2), (4, 0.5), (2, 0.1), (1, 0.5), (0.4, 0.5), (0.05, 0.3)])
 @pytest.mark.parametrize("model", TWO_CORES)
 def test_company_that_comes_in_bursts(model: str, period_s: float, part: float, seed: int) -> None:
-    """Bursts as short as a decode cannot be told from slow decodes one by one: there it may lose a quarter."""
+    """Bursts as short as a decode cannot be told from single slow decodes; there it may lose 30 %."""
 
     def load(now: float) -> float:
         return float(now % period_s < part * period_s)
@@ -170,7 +170,7 @@ def test_prompts_are_decided_apart() -> None:
 
 
 def test_what_one_size_finds_of_company_holds_for_prompts_too() -> None:
-    """A model whose prompts gain from a second thread and whose single tokens do not: a prompt of its size a second."""
+    """The model's prompts gain from a second thread, its single tokens do not; every prompt has another size."""
     controller = ThreadController(2, random.Random(0).random)
     seen = {}
     for number, num_busy in enumerate([0] * 40 + [1] * 40 + [0] * 40):

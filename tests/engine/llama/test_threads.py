@@ -1,4 +1,4 @@
-"""Numbers of threads in a real worker loop: what they change in logits, and when they stay as they were given."""
+"""Thread numbers in a real worker loop: their effect on logits, and when they stay as given."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +13,6 @@ from engine.llama.context import Chunk, Context
 from engine.llama.model import Model
 from engine.llama.thread_controller import Decoded
 from engine.llama.threads import IdleCores, Threads
-from engine.pool.messages import AddRequest
 from engine.specs import PoolSpec
 from tests.engine.llama.test_moving import FIRST, order, running
 
@@ -22,7 +21,7 @@ Rows = npt.NDArray[np.float32]
 
 
 def rows(model: Model, threads: int, *, flash_attn: bool) -> Rows:
-    """Logits of a prompt's last token and of single tokens behind it, with so many threads, (n, vocabulary)."""
+    """Return the logits of a prompt's last token and the single tokens after it, (n, vocabulary)."""
     spec = PoolSpec(parallel=1, n_ctx=512, flash_attn=flash_attn)
     ids = np.random.default_rng(0).integers(3, model.num_vocab, NUM_PROMPT + NUM_SINGLE).tolist()
     context = Context(model, spec, 1, 1)
@@ -48,7 +47,7 @@ def test_without_flash_attention_no_number_of_threads_moves_a_logit(model: Model
 
 @pytest.mark.parametrize("threads", [2, 3, 4])
 def test_flash_attention_splits_a_long_text_over_threads(model: Model, threads: int) -> None:
-    """Prompts stay equal. Why jobs that must come out the same each time have a number that does not move."""
+    """Prompts stay equal. This is why jobs that must be reproducible have a fixed number of threads."""
     one, more = rows(model, 1, flash_attn=True), rows(model, threads, flash_attn=True)
     assert np.array_equal(one[0], more[0])
     assert not np.array_equal(one[1:], more[1:])
@@ -56,7 +55,7 @@ def test_flash_attention_splits_a_long_text_over_threads(model: Model, threads: 
 
 
 class Counting:
-    """A context that only notes what it was set to."""
+    """Context that only records the numbers it was set to."""
 
     def __init__(self) -> None:
         self.set: list[tuple[int, int]] = []
@@ -66,7 +65,7 @@ class Counting:
 
 
 def decode(threads: Threads, num: int, *, num_tokens: int = 1, is_prompt: bool = False, is_exact: bool = False) -> None:
-    """So many decodes that take as long with one thread as with two."""
+    """Run `num` decodes that take as long with one thread as with two."""
     for number in range(num):
         threads.choose(num_tokens, is_prompt=is_prompt, is_exact=is_exact)
         threads.decoded(0.004, threads._read_at + 0.004 * (number % 2 + 1))
@@ -74,7 +73,7 @@ def decode(threads: Threads, num: int, *, num_tokens: int = 1, is_prompt: bool =
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine on which nothing else runs: processor time as of two threads, and no core that is seen idle."""
+    """Simulate a machine on which nothing else runs: processor time as of two threads, and no core seen idle."""
     monkeypatch.setattr(measured, "_usage", lambda: (0.0, 0))
     monkeypatch.setattr(IdleCores, "lately", lambda _self, _now: 0.0)
     yield
@@ -116,7 +115,7 @@ def test_threads_given_for_batches_alone_are_kept_for_them() -> None:
 def test_jobs_that_must_come_out_the_same_are_computed_with_the_given_number(model: Model, reuse_prefix: bool) -> None:
     made = order(FIRST, 40)
     request = replace(made.request, reuse_prefix=reuse_prefix)
-    with running(model, AddRequest(made.job, made.prompt, made.sampling, request, made.submitted)) as (runner, heard):
+    with running(model, made._replace(request=request)) as (runner, heard):
         runner.threads = Threads(runner.context, PoolSpec(), 2, 2)
         ends_with = []
         while not runner.is_idle:

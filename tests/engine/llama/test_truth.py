@@ -1,4 +1,4 @@
-"""The engine's numbers against raw logits, the high-level class, and themselves in other company."""
+"""The engine's numbers against raw logits, the high-level class, and themselves in other batches."""
 
 import itertools
 from pathlib import Path
@@ -20,7 +20,7 @@ GREEDY = Sampling(temperature=0)
 
 
 def raw_logits(context: Context, ids: list[int]) -> npt.NDArray[np.float32]:
-    """Logits after each of `ids`, computed as scoring computes them: chunks of at most 32 rows."""
+    """Return the logits after each of `ids`, computed as for scoring: in chunks of at most 32 rows."""
     rows = []
     for start in range(0, len(ids), 32):
         chunk = ids[start : start + 32]
@@ -59,7 +59,7 @@ def test_generated_logprobs_equal_a_float64_log_softmax(pool: Pool, model: Model
 
 
 def test_greedy_ids_equal_the_high_level_class(pool: Pool, story_model: Path) -> None:
-    """With flash attention on in both: the pool lets llama.cpp decide, and on a processor it decides so."""
+    """Flash attention is on in both: the pool lets llama.cpp decide, and on a CPU it chooses flash attention."""
     llama = llama_cpp.Llama(str(story_model), n_ctx=512, n_threads=2, flash_attn=True, verbose=False)
     ours = pool.submit(PROMPT, GREEDY, max_tokens=48, reuse_prefix=False).result(60)
     theirs = itertools.islice(llama.generate(list(ours.prompt_ids), temp=0.0, repeat_penalty=1.0), 48)
@@ -96,7 +96,7 @@ def test_sixty_four_and_continue_sixty_four_equal_one_hundred_and_twenty_eight(p
 
 
 def test_batch_against_single_teacher_forced(pool: Pool) -> None:
-    """Neighbours move the logits a little; a greedy choice may differ only where the margin is smaller than that."""
+    """Neighbours change the logits a little; a greedy choice may differ only where the margin is smaller."""
     ids = list(pool.submit(PROMPT, Sampling(seed=2), max_tokens=120).result(60).ids)
     prompt = pool.tokenize(PROMPT)
     alone = pool.submit([*prompt, *ids], max_tokens=0, top_k=2, prompt_logprobs=True).result(60)

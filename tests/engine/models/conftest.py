@@ -1,4 +1,4 @@
-"""What tests of model files share: small models written once, and a hub of our own with a little repository."""
+"""Fixtures of the model file tests: small models written once, and a local hub with a small repository."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> ModelFile:
 
 @pytest.fixture
 def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where huggingface_hub looks for its token: a file that is not there."""
+    """Path where huggingface_hub looks for its token; the file does not exist."""
     path = tmp_path / "login" / "token"
     path.parent.mkdir()
     without_login(monkeypatch, path)
@@ -47,7 +47,7 @@ def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def hub(login: Path) -> Iterator[Hub]:
-    """A hub with a little repository."""
+    """Local hub with a small repository."""
     with serving() as served:
         served.repositories[NAME] = {FILE: DATA, "README.md": b"# Little"}
         yield served
@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def get(hub: Hub, folder: Path) -> Get:
-    """A download of the little model, as the hub lists it now; it has begun."""
+    """Function that starts a download of the small model, as the hub lists it at that time."""
 
     def started() -> Download:
         repository = read_repository(NAME, hub.endpoint)

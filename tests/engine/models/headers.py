@@ -1,4 +1,4 @@
-"""Small GGUF files made by hand, right ones and wrong ones."""
+"""Small GGUF files made by hand, valid and invalid."""
 
 import struct
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""A server of our own that speaks the Hugging Face hub's protocol, with the faults that tests ask it for.
+"""Local server that speaks the Hugging Face hub's protocol, with the faults that tests request.
 
-Files of at least LARGE bytes are kept as the hub keeps LFS files: known by SHA-256, and sent by another origin to which
-it redirects. Smaller ones are known by git's hash of a blob and come from the hub itself.
+Files of at least LARGE bytes are stored as the hub stores LFS files: identified by SHA-256, and sent by another origin
+to which the hub redirects. Smaller files are identified by git's hash of a blob and sent by the hub itself.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ BLOCK = 16 << 10
 
 
 class Asked(NamedTuple):
-    """One request for the bytes of a file; range and authorization are empty where the header was not sent."""
+    """One request for the bytes of a file; range and authorization are empty if the header was not sent."""
 
     origin: str
     path: str
@@ -34,12 +34,13 @@ class Asked(NamedTuple):
 class Hub:
     """Repositories by name, each with its files by path.
 
-    needs_token: the token that a request has to carry, empty for none. refusal: status and error code of every answer.
-    breaks: after how many bytes the next answers break off. takes_ranges: False sends every file from the beginning.
-    told_sizes and told_hash: what the listing claims instead of what is true. is_corrupt: bytes come changed. extra:
-    bytes that come after the end, unannounced. shift: added to where an answer says it begins. page: the body of every
-    answer, where it is not empty. pace: waited for after each block of the storage; sent: the first block has
-    gone out. asked: every request for the bytes of a file; paths: of every request to the hub itself.
+    needs_token: the token that a request must carry, empty for none. refusal: status and error code of every response.
+    breaks: the numbers of bytes after which the next responses break off. takes_ranges: if False, every file is sent
+    from the beginning. told_sizes and told_hash: what the listing claims instead of the truth. is_corrupt: bytes are
+    changed. extra: unannounced bytes after the end. shift: added to the position where a response claims to begin.
+    page: the body of every response, unless empty. pace: awaited after each block of the storage. sent: set once the
+    first block has been sent. asked: every request for the bytes of a file. paths: the path of every request to the hub
+    itself.
     """
 
     def __init__(self) -> None:
@@ -64,17 +65,17 @@ class Hub:
 
     @property
     def ranges(self) -> list[str]:
-        """The ranges that the storage was asked for, in order."""
+        """Ranges requested from the storage, in order."""
         return [asked.range for asked in self.asked if asked.origin == "storage"]
 
     def commit(self, name: str) -> str:
-        """The commit of a repository: another one whenever its files change."""
+        """Return the commit of a repository, which changes whenever its files change."""
         return hashlib.sha1(repr(sorted(self.repositories[name].items())).encode()).hexdigest()
 
 
 @contextmanager
 def serving() -> Iterator[Hub]:
-    """A hub and its storage on two ports of this machine."""
+    """Serve a hub and its storage on two ports of this machine."""
     hub = Hub()
     servers = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub, origin)) for origin in ("hub", "storage")]
     hub.endpoint, hub.storage = (f"http://127.0.0.1:{server.server_port}" for server in servers)
@@ -91,14 +92,14 @@ def serving() -> Iterator[Hub]:
 
 
 def without_login(monkeypatch: pytest.MonkeyPatch, token: Path) -> None:
-    """No login of this machine is used: huggingface_hub looks for its token in this file alone."""
+    """Hide any login of this machine: huggingface_hub looks for its token in this file alone."""
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_OIDC_RESOURCE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(token))
 
 
 def by_default(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
-    """Make it the hub of whoever names none, as HF_ENDPOINT does before huggingface_hub is imported."""
+    """Make it the default hub, as HF_ENDPOINT does before huggingface_hub is imported."""
     monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
     template = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
@@ -219,5 +220,5 @@ class _Answers(BaseHTTPRequestHandler):
 
 
 def git_hash(data: bytes) -> str:
-    """What git calls a blob of these bytes."""
+    """Return git's hash of a blob with these bytes."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()

@@ -1,4 +1,4 @@
-"""The catalogue against known shapes, and what is offered of a repository."""
+"""Catalogue against known shapes, and the files of a repository that are offered."""
 
 import math
 
@@ -22,14 +22,14 @@ KNOWN = {
     "qwen2.5-0.5b": "qwen2.5-0.5b",
     "qwen2.5-1.5b": "qwen2.5-1.5b",
 }
-"""Shapes of entries, by name in SHAPES."""
+"""Names of shapes in SHAPES, by name of the entry."""
 
 WITH_TWO_EMBEDDINGS = ("qwen2.5-0.5b", "qwen2.5-1.5b")
-"""Entries whose files hold the embeddings a second time, as output matrix."""
+"""Entries whose files contain the embeddings a second time, as the output matrix."""
 
 
 def repository(*paths: str, name: str = "somebody/something") -> Repository:
-    """A repository with files of 100 bytes, 101, 102 …"""
+    """Return a repository with files of 100, 101, 102, … bytes."""
     files = (RemoteFile(path, 100 + index, f"{index:064x}", "") for index, path in enumerate(paths))
     return Repository(name, "0" * 40, "mit", False, tuple(files))
 
@@ -147,7 +147,7 @@ def test_a_folder_for_sentence_transformers_is_what_that_reads() -> None:
 
 def test_pickles_are_not_offered() -> None:
     assert choices(repository("modules.json", "config.json", "pytorch_model.bin")) == ()
-    with pytest.raises(ConfigError, match="no GGUF file and no folder"):
+    with pytest.raises(ConfigError, match="no GGUF file and no sentence-transformers folder"):
         choose(repository("pytorch_model.bin"))
 
 
@@ -155,7 +155,7 @@ def test_a_choice_is_made_by_quantisation_or_name_and_asked_for_where_several_fi
     several = repository("a.Q4_K_M.gguf", "a.Q8_0.gguf", "b.Q8_0.gguf")
     assert choose(several, "q4_k_m").name == "a.Q4_K_M.gguf"
     assert choose(several, "b.Q8_0.gguf").name == "b.Q8_0.gguf"
-    for wanted, said in (("Q8_0", "2 of them fit"), ("Q6_K", "none of them fits"), ("", "3 of them fit")):
+    for wanted, said in (("Q8_0", "2 models match"), ("Q6_K", "no model matches"), ("", "3 models match")):
         with pytest.raises(ConfigError, match=f"{said}.*a.Q4_K_M.gguf"):
             choose(several, wanted)
     assert choose(repository("only.gguf")).name == "only.gguf"

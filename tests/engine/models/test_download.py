@@ -1,4 +1,4 @@
-"""Downloads from a server of our own that speaks the hub's protocol: whole, broken, resumed, refused, wrong."""
+"""Downloads from a local server that speaks the hub's protocol: complete, broken, resumed, refused, wrong."""
 
 import fcntl
 import hashlib
@@ -57,7 +57,7 @@ def test_a_stopped_download_goes_on_where_it_stopped(hub: Hub, get: Get, folder:
         download.result(0.01)
     download.stop()
     hub.pace.set()
-    with pytest.raises(DownloadError, match="stopped. What has come is kept"):
+    with pytest.raises(DownloadError, match="stopped. The downloaded part is saved"):
         download.result(30)
     (kept,) = partials(folder)
     num_kept = kept.stat().st_size
@@ -91,7 +91,7 @@ def test_a_connection_that_keeps_breaking_is_said_and_what_came_is_kept(hub: Hub
     hub.breaks = [100_000, 0, 0]
     with pytest.raises(NetworkError, match="of 300 kB|of 0.300 MB") as failure:
         get().result(30)
-    assert "are kept; start it again" in str(failure.value)
+    assert "are saved; start it again" in str(failure.value)
     assert get().result(30)[0].read_bytes() == DATA
 
 
@@ -122,14 +122,14 @@ def test_what_had_come_is_not_trusted(hub: Hub, get: Get, folder: Path) -> None:
 
 def test_more_than_was_announced_is_thrown_away(hub: Hub, get: Get, folder: Path) -> None:
     hub.extra = b"and more"
-    with pytest.raises(DownloadError, match="More came for .* than its 300,000 bytes"):
+    with pytest.raises(DownloadError, match="more than its 300,000 bytes arrived"):
         get().result(30)
     assert partials(folder) == []
 
 
 def test_an_answer_that_begins_elsewhere_is_not_mixed_in(hub: Hub, get: Get) -> None:
     hub.breaks, hub.shift = [100_000], 1
-    with pytest.raises(DownloadError, match="sends .* in place of"):
+    with pytest.raises(DownloadError, match="sends .* instead of"):
         get().result(30)
     hub.shift = 0
     assert get().result(30)[0].read_bytes() == DATA
@@ -152,7 +152,7 @@ def test_two_downloads_of_one_file_do_not_mix(hub: Hub, get: Get, folder: Path) 
     hub.pace.clear()
     first = get()
     assert hub.sent.wait(30)
-    with pytest.raises(DownloadError, match="another download"):
+    with pytest.raises(DownloadError, match="already being downloaded"):
         get().result(30)
     hub.pace.set()
     assert first.result(30)[0].read_bytes() == DATA
@@ -185,7 +185,7 @@ def test_a_full_disk_is_said(get: Get, hub: Hub, folder: Path) -> None:
     (kept,) = partials(folder)
     kept.unlink()
     kept.symlink_to("/dev/full")
-    with pytest.raises(DownloadError, match="is full.*free some room"):
+    with pytest.raises(DownloadError, match="is full.*free some space"):
         get().result(30)
 
 
@@ -193,7 +193,7 @@ def test_too_little_room_is_said_before_anything_is_fetched(hub: Hub, folder: Pa
     hub.repositories[NAME] = {f"part{number}.gguf": b"" for number in range(1000)}
     hub.told_sizes = dict.fromkeys(hub.repositories[NAME], LARGEST_FILE)
     repository = read_repository(NAME, hub.endpoint)
-    with pytest.raises(DownloadError, match="are free. Nothing was fetched"):
+    with pytest.raises(DownloadError, match="is free. Nothing was downloaded"):
         Download(repository, repository.files, folder).start().result(30)
     assert hub.asked == []
 
@@ -217,7 +217,7 @@ def test_a_file_larger_than_the_hub_sends_is_refused_with_the_way_that_works(fol
 )
 def test_a_file_name_that_leads_out_or_hides_is_refused(folder: Path, path: str) -> None:
     repository = Repository(NAME, "0" * 40, "", False, ())
-    with pytest.raises(DownloadError, match="cannot be kept in"):
+    with pytest.raises(DownloadError, match="cannot be saved in"):
         Download(repository, [RemoteFile(path, 1, "ab" * 32, "")], folder)
 
 
@@ -226,13 +226,13 @@ def test_a_link_out_of_the_folder_is_not_followed(hub: Hub, folder: Path, tmp_pa
     folder.mkdir()
     (folder / "somebody").symlink_to(tmp_path / "elsewhere")
     repository = read_repository(NAME, hub.endpoint)
-    with pytest.raises(DownloadError, match="cannot be kept in"):
+    with pytest.raises(DownloadError, match="cannot be saved in"):
         Download(repository, repository.files, folder)
 
 
 @contextmanager
 def another_program(hub: Hub, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that downloads all of the little repository; it knows the hub from its environment."""
+    """Run a program that downloads all of the small repository and gets the hub's address from its environment."""
     program = (
         "import sys; from engine.models.hub import read_repository; from engine.models.download import Download\n"
         "repository = read_repository(sys.argv[1])\n"

@@ -1,4 +1,4 @@
-"""Fit: the grid is the estimate, the longest context is the last that fits, and the example of the notes computes."""
+"""Fit: the grid matches the estimate, the longest context is the last that fits, and the example of the notes works."""
 
 import json
 import os
@@ -85,7 +85,7 @@ def test_the_example_of_the_notes_is_three_terabytes_and_three_times_the_weights
     assert row.weights == 2 * model.num_parameters + 2 * (2 * 118 + 1) * model.n_embd
     assert round(row.kv / row.weights) == 3
     assert not row.fits
-    assert "118 layers x 48 heads x 128 numbers, keys and values in f16: 2.90 MB for each token" in says
+    assert "118 layers x 48 heads x 128 numbers, keys and values in f16: 2.90 MB per token" in says
     assert "x 512 sequences x 2,048 tokens = 3.04 TB, 2.8 times the weights of 1.08 TB" in says
 
 
@@ -114,14 +114,14 @@ def test_the_report_says_it_in_words_and_as_json(monkeypatch: pytest.MonkeyPatch
     text = str(report)
     assert text.startswith("gemma-3-1b: weights ")
     assert "It fits." in text
-    assert "8.59 GB allowed by the control group, 8.00 GB are free." in text
+    assert "limited to 8.59 GB by the control group; 8.00 GB is available." in text
     lines = text.splitlines()
     assert lines[3].split() == ["sequences", "512", "tokens", "32,768", "tokens"]
     assert lines[4].split()[0] == "1"
     assert lines[5].split()[0] == "16"
     assert "(" not in lines[4]
     assert lines[5].rstrip().endswith("GB)")
-    assert "see only a window" in text
+    assert "see only a sliding window" in text
     values = json.loads(json.dumps(report.to_dict()))
     assert [FitRow(**row) for row in values["grid"]] == report.rows
     assert values["longest_context"][0] == {"sequences": 1, "n_ctx": 32_768}

@@ -1,4 +1,4 @@
-"""The header reader on right files, on every kind of wrong one, and under fuzzing."""
+"""GGUF header reader on valid files, on every kind of invalid one, and under fuzzing."""
 
 import random
 import re
@@ -68,13 +68,13 @@ WRONG = {
     "not a power of two": gguf([*KEYS, u32("general.alignment", 24)]),
     "5 dimensions": gguf(tensors=[tensor("t", (1,) * 5, 0, 0)]),
     "unknown type 99": gguf(tensors=[tensor("t", (32,), 99, 0)]),
-    "rows of 33, not a multiple of Q8_0's 32": gguf(tensors=[tensor("t", (33,), 8, 0)]),
+    "rows of 33 values, not a multiple of Q8_0's block of 32": gguf(tensors=[tensor("t", (33,), 8, 0)]),
     "impossible shape": gguf(tensors=[tensor("t", (1 << 40, 1 << 40), 0, 0)]),
     "same name": gguf(tensors=[tensor("t", (32,), 0, 0), tensor("t", (32,), 0, 128)]),
     "expected at 0": gguf(tensors=[tensor("t", (32,), 0, 32)]),
     "tensor output_norm.weight .2 of 2. ends at byte": gguf()[:-1],
     "no weights": gguf(tensors=[], data=b""),
-    "kind 'adapter'": gguf([*KEYS, key("general.type", TEXT, text("adapter"))]),
+    "general.type is 'adapter'": gguf([*KEYS, key("general.type", TEXT, text("adapter"))]),
     "no general.architecture": gguf(KEYS[1:]),
     "block_count is missing": gguf([k for k in KEYS if b"block_count" not in k]),
     "block_count is 0": gguf([k for k in KEYS if b"block_count" not in k] + [u32("llama.block_count", 0)]),
@@ -154,7 +154,7 @@ SHORT = [k for k in KEYS if b"template" not in k]
 
 
 def _answers(path: Path, content: bytes) -> bool:
-    """True when the file is read, False when it is refused by its name; anything else fails the test."""
+    """Return True when the file is read, False when it is refused by its name; anything else fails the test."""
     path.write_bytes(content)
     reason = ""
     try:

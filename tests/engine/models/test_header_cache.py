@@ -1,4 +1,4 @@
-"""Headers that are kept: the same as read, read again when a file changes, and never in the way."""
+"""Header cache: returns what the file says, rereads it when it changes, and is never an obstacle."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.engine.models.headers import KEYS, TENSORS, TEXT, gguf, key, tensor, 
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files whose header is really read."""
+    """Paths of the files whose header is actually read."""
     paths: list[Path] = []
 
     def noted(path: Path) -> ModelFile:

@@ -24,7 +24,7 @@ NAMES = st.one_of(
 
 @st.composite
 def keys(draw: st.DrawFn) -> bytes:
-    """A key whose kind, length and value need not agree."""
+    """Draw a key whose type, length and value need not agree."""
     name, raw = draw(NAMES), draw(st.binary(max_size=64))
     match draw(st.sampled_from(["scalar", "text", "array"])):
         case "scalar":
@@ -37,7 +37,7 @@ def keys(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def tensors(draw: st.DrawFn) -> bytes:
-    """A tensor of any shape, type and place."""
+    """Draw a tensor of any shape, type and offset."""
     shape = draw(st.lists(COUNTS, max_size=5))
     return tensor(draw(st.text(max_size=80)), tuple(shape), draw(st.integers(0, 45)), draw(COUNTS))
 
@@ -53,7 +53,7 @@ FILES = st.builds(
 
 
 def answer(path: Path) -> ModelFile | None:
-    """The model, None where it was refused by its name; fails on anything else, and where memory is not bounded."""
+    """Return the model, or None if it was refused by its name; fail on anything else, and if memory is not bounded."""
     tracemalloc.start()
     try:
         return read_model(path)

@@ -1,4 +1,4 @@
-"""What the hub tells of a repository, and what is said where it tells nothing."""
+"""Hub client: what it returns about a repository, and its errors when the hub returns nothing."""
 
 import re
 import threading
@@ -35,7 +35,7 @@ def test_a_repository_is_described_with_commit_licence_sizes_and_hashes(hub: Hub
     [
         ((404, "RepoNotFound"), "Check the spelling"),
         ((401, "RepoNotFound"), "If it is private: Log in"),
-        ((401, ""), "refuses .* to this login"),
+        ((401, ""), "refuses this login access to"),
         ((403, "Other"), "refuses"),
         ((403, "GatedRepo"), "is gated"),
         ((404, "RevisionNotFound"), "no such revision"),
@@ -64,7 +64,7 @@ def test_a_login_that_does_not_hold_any_more_is_said(hub: Hub, login: Path) -> N
 
 @pytest.mark.usefixtures("login")
 def test_no_network_is_said() -> None:
-    with pytest.raises(NetworkError, match="already here work without it"):
+    with pytest.raises(NetworkError, match="Models on this machine work without it"):
         read_repository(NAME, NOBODY)
 
 
@@ -81,9 +81,9 @@ def test_offline_mode_is_said(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_is_no_hub_is_said(hub: Hub, folder: Path, page: bytes) -> None:
     repository = read_repository(NAME, hub.endpoint)
     hub.page = page
-    with pytest.raises(DownloadError, match="is no Hugging Face hub"):
+    with pytest.raises(DownloadError, match="is not a Hugging Face hub"):
         read_repository(NAME, hub.endpoint)
-    with pytest.raises(DownloadError, match="in place of"):
+    with pytest.raises(DownloadError, match="instead of"):
         Download(repository, choose(repository).files, folder).start().result(30)
     assert partials(folder) == []
 
@@ -106,7 +106,7 @@ def test_an_address_is_read_as_it_stands_in_a_browser(text: str, address: tuple[
 @pytest.mark.parametrize("host", ["hf-mirror.com", "huggingface.co.evil.example", "huggingface.co:444", "x@hf.co"])
 @pytest.mark.parametrize("page", ["", "/tree/main", f"/resolve/main/{FILE}?download=true"])
 def test_an_address_on_another_host_is_refused_by_its_name(host: str, page: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(f"on {host}, but the hub that is asked here is huggingface.co")):
+    with pytest.raises(ConfigError, match=re.escape(f"on {host}, but the hub in use is huggingface.co")):
         parse_address(f"https://{host}/{NAME}{page}")
 
 
@@ -125,7 +125,7 @@ def test_what_a_person_names_is_looked_up(hub: Hub) -> None:
     assert look_up("phi-2", "q8_0", endpoint=hub.endpoint)[1].name == "phi-2.Q8_0.gguf"
     page = "https://huggingface.co/TheBloke/phi-2-GGUF/blob/main/phi-2.Q8_0.gguf"
     assert look_up(page, endpoint=hub.endpoint)[1].name == "phi-2.Q8_0.gguf"
-    with pytest.raises(ConfigError, match="Write owner/name for any repository"):
+    with pytest.raises(ConfigError, match="Use owner/name for any repository"):
         look_up("phi-9", endpoint=hub.endpoint)
 
 
@@ -138,7 +138,7 @@ def test_a_login_that_cannot_be_read_is_said(hub: Hub, login: Path) -> None:
 @pytest.mark.parametrize("told", ["../../../tmp/x", "A" * 64, "ab"])
 def test_a_hash_that_is_none_is_refused(hub: Hub, told: str) -> None:
     hub.told_hash = told
-    with pytest.raises(DownloadError, match="no size or hash of 'little"):
+    with pytest.raises(DownloadError, match="no size or hash for 'little"):
         read_repository(NAME, hub.endpoint)
 
 
@@ -153,12 +153,12 @@ def test_an_answer_of_any_size_or_length_is_not_read(hub: Hub, monkeypatch: pyte
     with pytest.raises(DownloadError, match=f"more than {MOST_BYTES:,} bytes"):
         read_repository(NAME, hub.endpoint)
     monkeypatch.setattr(engine.models.hub, "ANSWERS_WITHIN_S", -1.0)
-    with pytest.raises(NetworkError, match="had not come"):
+    with pytest.raises(NetworkError, match="was not complete in time"):
         read_repository(NAME, hub.endpoint)
 
 
 class _Refusing(BaseHTTPRequestHandler):
-    """Says that there is nothing, and then says more for ever."""
+    """Handler that answers 404 and then sends data forever."""
 
     piece, pause_s = b"x" * 65_536, 0.0
 
@@ -175,7 +175,7 @@ class _Refusing(BaseHTTPRequestHandler):
 
 
 class _Dripping(BaseHTTPRequestHandler):
-    """Sends one header after the other, and never ends them."""
+    """Handler that sends one header after another, without end."""
 
     def do_GET(self) -> None:
         with suppress(OSError):
@@ -200,7 +200,7 @@ def test_headers_are_not_awaited_for_ever(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(engine.models.hub, "BEGINS_WITHIN_S", 0.5)
     with served(_Dripping) as endpoint:
         for ask in (lambda: read_repository(NAME, endpoint), lambda: _open_file(endpoint)):
-            with pytest.raises(NetworkError, match="had not begun to answer"):
+            with pytest.raises(NetworkError, match="no answer within"):
                 ask()
 
 
@@ -225,12 +225,12 @@ def test_a_file_that_cannot_be_is_refused(hub: Hub, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         hub_server._Answers, "_sibling", lambda *_: {"rfilename": "a.gguf", "blobId": "0" * 40, **change}
     )
-    with pytest.raises(DownloadError, match="is no Hugging Face hub"):
+    with pytest.raises(DownloadError, match="is not a Hugging Face hub"):
         read_repository(NAME, hub.endpoint)
 
 
 @pytest.mark.parametrize("commit", [["x"], "\ud800", "s/../../..", "", 7])
 def test_a_commit_that_cannot_be_is_refused(hub: Hub, monkeypatch: pytest.MonkeyPatch, commit: object) -> None:
     monkeypatch.setattr(Hub, "commit", lambda *_: commit)
-    with pytest.raises(DownloadError, match="is no Hugging Face hub"):
+    with pytest.raises(DownloadError, match="is not a Hugging Face hub"):
         read_repository(NAME, hub.endpoint)

@@ -1,4 +1,4 @@
-"""A model's hash: right, computed once, and computed again when the file changes."""
+"""Model hash: correct, computed once, and computed again when the file changes."""
 
 import hashlib
 import json

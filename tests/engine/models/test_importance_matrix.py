@@ -1,4 +1,4 @@
-"""Importance matrices: both formats are read, what is none is refused before anything is written."""
+"""Importance matrices: both formats are read, and anything else is refused before anything is written."""
 
 import os
 import struct
@@ -19,7 +19,7 @@ WITHIN_S = 60.0
 
 
 def write_imatrix(path: Path, model: ModelFile, *, counts: int = 4, extra: int = 0) -> None:
-    """An importance matrix in GGUF, with twice the weight on each second column; extra: columns too many."""
+    """Write an importance matrix in GGUF, with twice the weight on every second column; extra: surplus columns."""
     writer = gguf.GGUFWriter(path, "none")
     writer.add_type("imatrix")
     for tensor in model.tensors:
@@ -34,7 +34,7 @@ def write_imatrix(path: Path, model: ModelFile, *, counts: int = 4, extra: int =
 
 
 def write_old_imatrix(path: Path, model: ModelFile, num_calls: int = 4) -> None:
-    """The same in the older format."""
+    """Write the same matrix in the older format."""
     tensors = [tensor for tensor in model.tensors if len(tensor.shape) == 2 and tensor.name.startswith("blk.")]
     with path.open("wb") as file:
         file.write(struct.pack("<i", len(tensors)))
@@ -89,7 +89,7 @@ def test_what_needs_an_importance_matrix_is_refused_without(source: ModelFile, t
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda path, model: write_imatrix(path, model, extra=2), "has another size"),
+        (lambda path, model: write_imatrix(path, model, extra=2), "has a different size"),
         (lambda path, model: path.write_bytes(b"no matrix at all"), "is not an importance matrix"),
         (lambda path, model: path.write_bytes(b""), "is not an importance matrix"),
         (lambda path, model: path.write_bytes(model.path.read_bytes()), "no tensor has the same name"),

@@ -1,4 +1,4 @@
-"""Which layers keep what: windows by list and by period, layers without a cache of their own, as llama.cpp has it."""
+"""KV cache of each layer: windows by list and by period, and layers without their own cache, as in llama.cpp."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ TINY = planned_model("tiny", SHAPES["tiny"], "F16")
 
 
 def model_of(architecture: str, window: int = 128, **metadata: Any) -> ModelFile:
-    """Eight layers of 2 heads x 64, with keys of that architecture."""
+    """Return a model of eight layers with 2 heads × 64, and metadata keys of that architecture."""
     told = {f"{architecture}.{key.replace('__', '.')}": value for key, value in metadata.items()}
     return replace(TINY, architecture=architecture, sliding_window=window, metadata=told)
 

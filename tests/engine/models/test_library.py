@@ -1,4 +1,4 @@
-"""The shipped model, the list of a folder, and the library of several places."""
+"""Model library: the shipped model, the models of a folder, and those of several places."""
 
 import os
 import shutil
@@ -67,7 +67,7 @@ def test_links_out_of_a_folder_are_refused_with_the_reason(tmp_path: Path) -> No
     said = reasons(list_models(folder))
     assert list(said) == ["more", "link.gguf", "m-00001-of-00002.gguf"]
     for reason, target in zip(said.values(), (outside, secret, part), strict=True):
-        assert f"is a link to {target}, outside of its folder" in reason
+        assert f"is a link to {target}, outside its folder" in reason
     assert [entry.label for entry in read_library([Place("Here", folder)])][-1] == "second name.gguf, z.gguf"
 
 
@@ -76,7 +76,7 @@ def test_a_split_model_is_one_and_its_missing_parts_are_said(tmp_path: Path) -> 
     write(tmp_path, split(1, [tensor("output.weight", (64, 3), 8, 0)]), "lost-00002-of-00002.gguf")
     said = reasons(list_models(tmp_path))
     assert "m-00002-of-00002.gguf: there is no such file" in said["m-00001-of-00002.gguf"]
-    assert "is missing, though lost-00002-of-00002.gguf lies here" in said["lost-00001-of-00002.gguf"]
+    assert "is missing, although lost-00002-of-00002.gguf exists" in said["lost-00001-of-00002.gguf"]
     os.rename(tmp_path / "lost-00002-of-00002.gguf", tmp_path / "m-00002-of-00002.gguf")
     (model,) = list_models(tmp_path)
     assert isinstance(model, ModelFile)
@@ -162,7 +162,7 @@ def test_a_model_is_found_by_path_name_and_label(tmp_path: Path) -> None:
     assert [find_model(name, here).path for name in (str(path), "Handmade", "a.gguf")] == [path] * 3
     with pytest.raises(ConfigError, match="no model 'Handmad' here; did you mean Handmade?"):
         find_model("Handmad", here)
-    with pytest.raises(ConfigError, match="no model 'xyz' here; `models list` says"):
+    with pytest.raises(ConfigError, match="no model 'xyz' here; `models list` shows"):
         find_model("xyz", here)
     write(tmp_path, gguf(), "b.gguf")
     with pytest.raises(ConfigError, match=r"2 models are called 'Handmade': .*a\.gguf, .*b\.gguf"):

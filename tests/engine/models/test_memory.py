@@ -1,4 +1,4 @@
-"""The memory estimate against llama.cpp's own figures and the workers' memory, and the refusal with its arithmetic."""
+"""Memory estimate against llama.cpp's own figures and the workers' memory, and the refusal with its arithmetic."""
 
 import ctypes
 import re
@@ -15,8 +15,8 @@ from engine.errors import MemoryRefused
 from engine.llama import context
 from engine.llama.library import start_backend
 from engine.llama.model import Model
+from engine.machine.memory import available_memory, memory_limit
 from engine.models import memory
-from engine.models.available import available_memory, memory_limit
 from engine.models.gguf import read_model
 from engine.models.memory import check_fits, estimate
 from engine.models.shapes import Shape
@@ -56,7 +56,7 @@ def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def printed_buffers(
     path: Path, spec: PoolSpec, monkeypatch: pytest.MonkeyPatch, *, has_whole_cache: bool = True
 ) -> dict[str, float]:
-    """MiB of each kind of buffer, as llama.cpp prints them while it loads a model and makes a context."""
+    """Return the MiB of each kind of buffer, as llama.cpp prints them when it loads a model and creates a context."""
     lines: list[str] = []
 
     def keep(_level: int, text: bytes, _data: object) -> None:
@@ -160,7 +160,7 @@ def test_shared_weights_are_counted_once_and_copies_for_each(synthetic: Path) ->
     assert shared.total == shared.weights + 3 * (shared.kv + shared.compute + shared.output + shared.process)
     assert f"weights {quantity(shared.weights, 'B')} shared + KV" in shared.arithmetic
     mapped, copied_each = quantity(private.mapped, "B"), quantity(private.copied, "B")
-    assert f"weights {mapped} shared and 3 x {copied_each} of its own + KV" in private.arithmetic
+    assert f"weights {mapped} shared and 3 x {copied_each} private + KV" in private.arithmetic
     assert "weights 3 x" in copied.arithmetic
 
 

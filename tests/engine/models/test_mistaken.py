@@ -1,4 +1,4 @@
-"""What people give for a model file."""
+"""Errors for what users enter instead of a model file."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def test_a_repositorys_name_is_told_how_to_fetch_it(name: str) -> None:
     ],
 )
 def test_an_address_is_told_how_to_fetch_it(address: str, name: str) -> None:
-    with pytest.raises(ModelError, match=f"is an address, not a file.*models get {name};"):
+    with pytest.raises(ModelError, match=f"is a URL, not a file.*models get {name};"):
         Pool(address)
 
 
@@ -34,16 +34,16 @@ def test_an_address_is_told_how_to_fetch_it(address: str, name: str) -> None:
     ("names", "told"),
     [
         ((), "It has no GGUF file"),
-        (("b.gguf", "A.GGUF"), "In it are A.GGUF, b.gguf."),
+        (("b.gguf", "A.GGUF"), "It contains A.GGUF, b.gguf."),
         (tuple(f"{number}.gguf" for number in range(7)), "and 2 more"),
-        (("model.safetensors", "config.json"), "another form"),
+        (("model.safetensors", "config.json"), "another format"),
         (("pytorch_model.bin",), "convert_hf_to_gguf"),
     ],
 )
 def test_a_folder_is_told_what_is_in_it(tmp_path: Path, names: tuple[str, ...], told: str) -> None:
     for name in names:
         (tmp_path / name).touch()
-    with pytest.raises(ModelError, match="name the GGUF file itself") as raised:
+    with pytest.raises(ModelError, match="give the GGUF file itself") as raised:
         Pool(tmp_path)
     assert told in str(raised.value)
 
@@ -52,7 +52,7 @@ def test_a_folder_is_told_what_is_in_it(tmp_path: Path, names: tuple[str, ...], 
 def test_weights_in_another_form_are_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     for path in (tmp_path / name, tmp_path / "gone" / name):
-        with pytest.raises(ModelError, match="no GGUF file, the only kind"):
+        with pytest.raises(ModelError, match="not a GGUF file, the only format"):
             Pool(path)
 
 

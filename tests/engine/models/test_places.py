@@ -1,4 +1,4 @@
-"""Folders of the settings, and the caches of the hub, LM Studio and Ollama."""
+"""Model folders of the settings, and the caches of the hub, LM Studio and Ollama."""
 
 import json
 import os
@@ -110,11 +110,11 @@ def test_ollama_names_its_files_in_manifests(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "is no manifest of Ollama": "{",
+    "is not an Ollama manifest": "{",
     "Expected `array | null`": '{"layers": 5}',
     "is longer than": " " * (MAX_MANIFEST + 1),
-    "sha256 and 64 digits are needed": layers((MODEL, "sha256:../../../etc/passwd")),
-    "names a file '/etc/passwd'": layers((MODEL, "/etc/passwd")),
+    "it must be sha256 and 64 digits": layers((MODEL, "sha256:../../../etc/passwd")),
+    "refers to a file '/etc/passwd'": layers((MODEL, "/etc/passwd")),
 }
 
 

@@ -1,4 +1,4 @@
-"""Quantising: sizes known before, targets whole or not there, and every way in which it can go wrong."""
+"""Quantising: sizes known in advance, targets complete or absent, and every way in which it can fail."""
 
 import os
 import resource
@@ -30,7 +30,7 @@ WITHIN_S = 60.0
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> ModelFile:
-    """One that takes seconds to quantise to a type that is searched for."""
+    """Model that takes seconds to quantise to a type that requires a search."""
     path = tmp_path_factory.mktemp("large") / "large-F32.gguf"
     write_synthetic(free_form(layers=6, width=1024, vocab=4096), path, "F32")
     return read_model(path)
@@ -51,7 +51,7 @@ def made(source: ModelFile, type_name: str, folder: Path, imatrix: Path | None =
 
 
 def split(model: ModelFile, folder: Path) -> Path:
-    """The same model in two files; the first of them."""
+    """Write the same model as two files, and return the first of them."""
     raw = model.path.read_bytes()
     num_keys = struct.unpack_from("<Q", raw, 16)[0]
     keys = raw[24 : raw.index(headers.text(model.tensors[0].name))]
@@ -70,7 +70,7 @@ def split(model: ModelFile, folder: Path) -> Path:
     return folder / "tiny-F16-00001-of-00002.gguf"
 
 
-# what is offered
+# Offers
 
 
 def test_every_type_is_offered_with_its_size_the_largest_first(offered: dict[str, Offer]) -> None:
@@ -89,7 +89,7 @@ def test_what_cannot_be_done_says_why(offered: dict[str, Offer]) -> None:
     assert {name for name in refused if "importance matrix" in offered[name].refusal} == {
         "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "Q2_K_S",
     }  # fmt: skip
-    assert "nothing would change" in offered["F16"].refusal
+    assert "already has this type" in offered["F16"].refusal
 
 
 def test_llama_cpp_makes_all_types_but_one(source: ModelFile) -> None:
@@ -102,11 +102,11 @@ def test_llama_cpp_makes_all_types_but_one(source: ModelFile) -> None:
 def test_a_quantised_model_is_quantised_again_only_on_request(story_model: Path) -> None:
     file = read_model(story_model)
     refused = {offer.name: offer.refusal for offer in offers(file)}
-    assert "quantised already (Q8_0)" in refused["Q4_0"]
+    assert "already quantised (Q8_0)" in refused["Q4_0"]
     assert not next(offer for offer in offers(file, may_requantise=True) if offer.name == "Q4_0").refusal
 
 
-# what is made
+# Results
 
 
 @pytest.mark.parametrize("type_name", ["Q4_K_M", "Q8_0", "BF16", "F32", "IQ4_XS", "TQ2_0"])
@@ -132,7 +132,7 @@ def test_a_model_in_several_files_becomes_one(source: ModelFile, tmp_path: Path)
     assert one.parts == 1
     assert one.path.read_bytes() == whole.read_bytes()
     for part in file.files:
-        with pytest.raises(ConfigError, match="is the model itself"):
+        with pytest.raises(ConfigError, match="is the source model itself"):
             QuantiseJob(file, "Q4_0", part, threads=1)
 
 
@@ -166,7 +166,7 @@ def test_variants_are_the_same_model_and_no_other(source: ModelFile, story_model
     assert variants(small, files) == (small, source)
 
 
-# what goes wrong
+# Failures
 
 
 def test_the_source_is_never_the_target(source: ModelFile, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_the_source_is_never_the_target(source: ModelFile, tmp_path: Path) -> No
     link.symlink_to(source.path)
     hard.hardlink_to(source.path)
     for target in (source.path, link, hard, tmp_path / ".." / source.path.parent.name / source.path.name):
-        with pytest.raises(ConfigError, match="is the model itself"):
+        with pytest.raises(ConfigError, match="is the source model itself"):
             QuantiseJob(source, "Q4_0", target, threads=1)
     assert source.path.read_bytes() == before
 
@@ -183,7 +183,7 @@ def test_the_source_is_never_the_target(source: ModelFile, tmp_path: Path) -> No
 def test_targets_that_cannot_be_one(source: ModelFile, tmp_path: Path) -> None:
     (tmp_path / "there.gguf").touch()
     for target, said in (
-        (tmp_path / "there.gguf", "exists already"),
+        (tmp_path / "there.gguf", "already exists"),
         (tmp_path / "x" / "y.gguf", "no such folder"),
         (tmp_path / "y.bin", "must end in .gguf"),
     ):
@@ -199,7 +199,7 @@ def test_cancel_ends_it_at_once_and_leaves_nothing(large: ModelFile, tmp_path: P
     assert (job.state, " of " in job.doing) == ("running", True)
     assert 0 < job.share <= 1
     assert job.left_s is not None and job.left_s >= 0
-    with pytest.raises(JobTimeout, match="target.gguf was not done within 0.01 s; it goes on"):
+    with pytest.raises(JobTimeout, match="target.gguf did not finish within 0.01 s; it continues"):
         job.result(0.01)
     job.stop()
     with pytest.raises(EngineError, match="stopped"):
@@ -226,14 +226,14 @@ def test_the_program_leaves_nothing_when_whoever_started_it_is_gone(large: Model
     Channel(child.socket, Reply).send(job)
     until(lambda: target.exists() and target.stat().st_size > 0)
     child.close(patience_s=WITHIN_S)
-    assert child.ending() == "ended with status 0"
+    assert child.ending() == "exited with status 0"
     assert not os.listdir(tmp_path)
 
 
 def test_two_jobs_do_not_write_the_same_target(large: ModelFile, tmp_path: Path) -> None:
     first = QuantiseJob(large, "Q3_K_L", tmp_path / "target.gguf", threads=1).start()
     until(lambda: first.share > 0)
-    with pytest.raises(ModelError, match="is being made already"):
+    with pytest.raises(ModelError, match="is already being written"):
         QuantiseJob(large, "Q4_0", tmp_path / "target.gguf", threads=1).start().result(WITHIN_S)
     assert first.state == "running"
     first.stop()
@@ -245,14 +245,14 @@ def test_a_disk_without_room_is_said_before_anything_is_written(
     source: ModelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quantise, "SPARE_BYTES", 1 << 60)
-    with pytest.raises(ModelError, match=r"needs 3\.\d+ MB on the disk of .* are free"):
+    with pytest.raises(ModelError, match=r"needs 3\.\d+ MB on the disk of .* is free"):
         QuantiseJob(source, "Q4_K_M", tmp_path / "target.gguf", threads=1).start().result(WITHIN_S)
     assert not os.listdir(tmp_path)
 
 
 @pytest.fixture
 def small_disk() -> Iterator[None]:
-    """No process started now writes files beyond a megabyte."""
+    """Limit the files of every process started now to one megabyte."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
     yield
@@ -261,7 +261,7 @@ def small_disk() -> Iterator[None]:
 
 @pytest.mark.usefixtures("small_disk")
 def test_a_disk_that_fills_up_leaves_nothing(source: ModelFile, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="could not be made.*may be full"):
+    with pytest.raises(ModelError, match="could not be written.*may be full"):
         QuantiseJob(source, "Q4_K_M", tmp_path / "target.gguf", threads=1).start().result(WITHIN_S)
     assert not os.listdir(tmp_path)
 
@@ -283,5 +283,5 @@ def test_a_source_that_is_gone(source: ModelFile, tmp_path: Path) -> None:
 
 
 def programs() -> list[psutil.Process]:
-    """The quantising programs of this process."""
+    """Return the quantising programs that this process has started."""
     return [child for child in psutil.Process().children() if "engine.llama.quantise" in child.cmdline()]

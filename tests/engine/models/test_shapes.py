@@ -1,4 +1,4 @@
-"""Shapes: what goes together is taken, what llama.cpp or a quantisation could not hold is refused by name."""
+"""Model shapes: consistent ones are accepted; what llama.cpp or a quantisation could not hold is refused by name."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Synthetic models: llama.cpp loads them, quantises as they are quantised, and computes finite logits from them."""
+"""Synthetic models: llama.cpp loads them, their types are those of its quantiser, and their logits are finite."""
 
 import ctypes
 import re

@@ -1,4 +1,4 @@
-"""The tokenizer of a file without its weights: the same answers as the whole model's, and every way to fail."""
+"""Tokenizer of a file without its weights: the same results as the loaded model, and every way to fail."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ def story(story_model: Path) -> Iterator[Tokenizer]:
 
 @pytest.fixture
 def splitting(tmp_path: Path) -> Iterator[Tokenizer]:
-    """The tokenizer of a file that splits texts by an expression for which llama.cpp has no code of its own."""
+    """Tokenizer of a file that splits texts by a regular expression for which llama.cpp has no code of its own."""
     path = tmp_path / "bpe.gguf"
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_tokenizer_model("gpt2")
@@ -53,7 +53,7 @@ def test_a_long_run_of_one_letter_does_not_end_the_program(splitting: Tokenizer)
 
 
 def child() -> psutil.Process:
-    """The program that was started last."""
+    """Return the program that was started last."""
     found = [one for one in psutil.Process().children() if "engine.llama.tokenizer" in " ".join(one.cmdline())]
     return max(found, key=lambda one: one.create_time())
 

@@ -1,4 +1,4 @@
-"""A pool that attacks are tried on, and faults inside real workers."""
+"""Fixtures of the pool tests: a pool to attack, and faults inside real workers."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -11,14 +11,14 @@ from engine import Pool
 
 @pytest.fixture(scope="module")
 def attacked(story_model: Path) -> Iterator[Pool]:
-    """One worker with two sequences."""
+    """Pool of one worker with two sequences."""
     with Pool(story_model, threads=1, parallel=2, n_ctx=16_384) as opened:
         yield opened
 
 
 @pytest.fixture
 def fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Have these lines of Python run at the start of every worker that is started from now on."""
+    """Function that makes every worker started from now on run these lines of Python first."""
 
     def set_fault(lines: str) -> None:
         (tmp_path / "sitecustomize.py").write_text("import sys\nif 'engine.pool.worker' in sys.orig_argv:\n" + lines)

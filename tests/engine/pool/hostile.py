@@ -1,4 +1,4 @@
-"""A request that attacks a pool while a neighbour streams: what must hold whatever it asks."""
+"""Hostile requests to a pool while a neighbour streams: what must hold whatever they contain."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,14 +12,14 @@ from tests.waiting import until
 ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 MAX_GROWTH = 50 << 20
 TIME = "took longer than 2 s"
-"""The limit that is reached before any other on a machine with much else to do."""
+"""Error text of the limit that is reached first on a busy machine."""
 HANG_S = 60
-"""Far beyond the two seconds of the sandbox, also on a machine with much else to do."""
+"""Far more than the sandbox's two seconds, even on a busy machine."""
 
 
 @contextmanager
 def streaming_neighbour(pool: Pool) -> Iterator[None]:
-    """Inside the block a job streams; afterwards it still does, can be cancelled, and no worker was replaced."""
+    """Stream a job during the block; afterwards it must still stream and be cancellable, with no worker replaced."""
     neighbour = pool.submit("Once upon a time", ENDLESS, max_tokens=1 << 20)
     next(iter(neighbour))
     pids = [worker.pid for worker in pool.workers()]
@@ -34,7 +34,7 @@ def streaming_neighbour(pool: Pool) -> Iterator[None]:
 
 
 def refusal(pool: Pool, ask: Callable[[], object]) -> str:
-    """What the ConfigError says that `ask` ends with, while a neighbour streams; empty where it ends without one."""
+    """Return the text of the ConfigError that `ask` raises while a neighbour streams, or "" if it raises none."""
     said: list[str] = []
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Jobs, workers and rows made by hand, so that jobs and their queue are tested without a model."""
+"""Jobs, workers and rows made by hand, to test jobs and their queue without a model."""
 
 import threading
 import time
@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from engine.jobs import Job, new_id
 from engine.llama.phase import Phase
 from engine.pool import messages as m
-from engine.pool.job import Job, new_id
 from engine.pool.job_queue import JobQueue
 from engine.pool.worker_process import WorkerProcess
 from engine.process.channel import Message
@@ -24,7 +24,7 @@ VOCABULARY = Vocabulary(tuple(bytes([97 + n % 26]) for n in range(64)), bytes(64
 
 
 def rows(ids: list[int]) -> bytes:
-    """Steps with these ids and no figures, as a worker sends them."""
+    """Return steps with these ids and no figures, as a worker sends them."""
     table = np.zeros(len(ids), step_dtype(0))
     table["record"]["id"] = ids
     return table.tobytes()
@@ -39,7 +39,7 @@ def ended(number: int, num_bytes: int, reason: str = "length") -> m.Ended:
 
 
 def job_of(prompt: str | list[int] = "a", queue: JobQueue | None = None) -> Job:
-    """A job of this queue, or of none; its lock says when somebody waits for it."""
+    """Return a job of this queue, or of none; its lock reports when a thread waits for it."""
     job = Job(
         new_id(),
         prompt,
@@ -54,18 +54,18 @@ def job_of(prompt: str | list[int] = "a", queue: JobQueue | None = None) -> Job:
 
 
 class Worker(WorkerProcess):
-    """A worker as the queue sees it: it keeps what it is sent. `jobs` and `texts` may be touched only under `lock`."""
+    """Worker as the queue sees it: records what it is sent. `jobs` and `texts` may be used only under `lock`."""
 
     def __init__(self, lock: Contended) -> None:
         self.jobs, self.texts = _guarded(dict, lock), _guarded(OrderedDict, lock)
         self.sent: list[Message] = []
         self.ready: Any = SimpleNamespace(load_s=0.0)
-        self.ready_at = time.monotonic()
+        self.ready_at = self.epoch = time.monotonic()
         self.is_alive = True
         self.is_at(Phase.IDLE)
 
     def is_at(self, phase: Phase, number: int = 0) -> None:
-        """What it was doing when it was looked at last, and for which job."""
+        """Set the phase and the job in which the worker was last seen."""
         self.watch: Any = SimpleNamespace(phase=phase, last=Reading(1, 1, phase, number))
 
     def send(self, message: Message) -> None:
@@ -73,7 +73,7 @@ class Worker(WorkerProcess):
 
 
 class Queue:
-    """A JobQueue over `num_workers` such workers, with a lock that says when it is waited for."""
+    """JobQueue over `num_workers` such workers, with a lock that reports when a thread waits for it."""
 
     def __init__(self, num_workers: int, *, parallel: int = 2, most_waiting: int = 4) -> None:
         self.lock = Contended()
@@ -86,13 +86,13 @@ class Queue:
         return [worker for worker in self.workers if worker.is_alive]
 
     def of(self, worker: Worker) -> dict[int, Job]:
-        """A worker's jobs by their number."""
+        """Return a worker's jobs by number."""
         with self.lock:
             return dict(worker.jobs)
 
 
 def _guarded(kind: type[dict[Any, Any]], lock: Contended) -> Any:
-    """An empty dictionary of this kind, each use of which needs the lock."""
+    """Return an empty dictionary of this type, every use of which requires the lock."""
 
     def checked(name: str) -> Any:
         method = getattr(kind, name)

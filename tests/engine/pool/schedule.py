@@ -1,8 +1,8 @@
-"""Two operations at once under a controlled schedule: the second runs where the first is interrupted, line after line.
+"""Two concurrent operations under a controlled schedule: the second runs where the first is interrupted, line by line.
 
 A race between two threads shows only when one is interrupted inside a window of the other. Here the window is chosen:
-an operation is stopped before the n-th line of our code that it comes to, the other runs until it has ended or waits
-for a lock that the first holds, and the first goes on. So all lines in turn are interrupted once.
+an operation is stopped before the n-th line of our code that it reaches, the other runs until it has ended or waits for
+a lock that the first holds, and then the first continues. Thus every line is interrupted once.
 """
 
 import itertools
@@ -16,7 +16,7 @@ PATIENCE_S = 60.0
 
 
 class Contended:
-    """A lock that says when somebody has to wait for it, in the `is_wanted` of all; otherwise threading.RLock."""
+    """Lock that sets the shared event `is_wanted` when a thread has to wait for it; otherwise like threading.RLock."""
 
     is_wanted: ClassVar[threading.Event] = threading.Event()
 
@@ -42,7 +42,7 @@ class Contended:
 
 
 class Race(NamedTuple):
-    """Two operations, and what must hold after both."""
+    """Two operations, and a check of what must hold after both."""
 
     first: Callable[[], object]
     second: Callable[[], object]
@@ -50,7 +50,7 @@ class Race(NamedTuple):
 
 
 def at_every_line(make: Callable[[], Race]) -> None:
-    """Run a fresh race for each line at which `first` can be interrupted. What any of the three raises is raised."""
+    """Run a new race for each line at which `first` can be interrupted. Raise what any of the three raises."""
     for line in itertools.count(1):
         race = make()
         if not _interrupted(race.first, race.second, line):
@@ -60,9 +60,9 @@ def at_every_line(make: Callable[[], Race]) -> None:
 
 
 def _interrupted(first: Callable[[], object], second: Callable[[], object], line: int) -> bool:
-    """Run `first`, and `second` before the `line`-th of its lines of engine.pool; False where it has fewer lines.
+    """Run `first`, and `second` before its `line`-th line of our code. Return False if it has fewer lines.
 
-    What either raises is raised here.
+    Raise what either of them raises.
     """
     errors: list[BaseException] = []
     moved = Contended.is_wanted = threading.Event()
@@ -79,7 +79,7 @@ def _interrupted(first: Callable[[], object], second: Callable[[], object], line
     seen: set[tuple[str, int]] = set()
 
     def trace(frame: FrameType, event: str, _argument: object) -> Any:
-        if not frame.f_globals.get("__name__", "").startswith("engine.pool"):
+        if not frame.f_globals.get("__name__", "").startswith(("engine.pool", "engine.jobs")):
             return None
         place = (frame.f_code.co_filename, frame.f_lineno)
         if event == "line" and place not in seen:

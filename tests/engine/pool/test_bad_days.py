@@ -1,4 +1,4 @@
-"""Workers that die, parents that die, files that are wrong: an error each time, nothing left over, no hang."""
+"""Failures of a pool: dying workers, dying parents, bad files; an error each time, nothing left over, no hang."""
 
 import os
 import signal
@@ -29,8 +29,8 @@ print(*[worker.pid for worker in pool.workers()], flush=True)
 while sys.argv[2] != "exit":
     time.sleep(0.05)
 """
-"""Takes SIGINT also where the tests run in a shell's background, which ignores it, and sleeps in short turns: a read
-would never see a signal that came just before it began to wait."""
+"""Accepts SIGINT even where the tests run in the background of a shell, which ignores it, and sleeps in short
+intervals: a blocking read would miss a signal that arrived just before it."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def kill(pool: Pool) -> None:
 
 
 def gone(pids: list[int], timeout_s: float = 15) -> bool:
-    """True once none of the processes runs any more."""
+    """Return True once none of the processes runs any more, False after the timeout."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if not any(map(runs, pids)):

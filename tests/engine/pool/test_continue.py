@@ -1,4 +1,4 @@
-"""Continue with a reused cache gives what one run gives, whichever samplers keep a state of their own."""
+"""Continuing with a reused cache gives what one run gives, whichever samplers keep their own state."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from engine import Pool, Sampling
 
 PROMPT = "Once upon a time there was a little"
 BANNED_WORDS = "root ::= ([A-Z ,.\"'!?\\n] | [b-df-hj-np-tv-z])*"
-"""Without a, e, i, o and u: most tokens that are drawn first are refused and drawn again."""
+"""Grammar without a, e, i, o and u: most first draws are refused and drawn again."""
 STATEFUL = {
     "grammar that resamples": Sampling(seed=3, grammar=BANNED_WORDS),
     "xtc": Sampling(seed=3, xtc_probability=0.5, xtc_threshold=0.05),

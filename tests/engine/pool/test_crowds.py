@@ -1,4 +1,4 @@
-"""A crowd of prompts that share their beginning: computed once, copied by the others, and as right as alone."""
+"""Many prompts that share their beginning: computed once, copied by the others, and as accurate as alone."""
 
 import random
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from engine.specs import Sampling
 SHARED, OWN, NUM = 256, 16, 8
 FIRST_WORD = 300
 NEAR = 0.05
-"""Nats that a log-probability of the model that ships moves by where its tokens come in other batches."""
+"""Nats by which a log-probability of the shipped model changes when its tokens are computed in other batches."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Grammars and schemas that attack: an error that names the limit, while the neighbours' tokens keep coming."""
+"""Hostile grammars and schemas: an error that names the limit, while the neighbours' tokens keep coming."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from tests.engine.pool.hostile import TIME, refusal
 
 
 def chain(length: int, rule: str, last: str = '"a"') -> str:
-    """Rules r0 to r`length`; in `rule` {} is the next one."""
+    """Return rules r0 to r`length`; {} in `rule` stands for the next one."""
     rules = [f"r{number} ::= {rule.format(f'r{number + 1}')}" for number in range(length)]
     return "\n".join(["root ::= r0", *rules, f"r{length} ::= {last}"])
 
@@ -31,17 +31,17 @@ def ask(pool: Pool, **given: str) -> str:
 @pytest.mark.parametrize(
     ("grammar", "limit"),
     [
-        ('root ::= "a"{5,2}', "the first number must not be the larger"),
-        ('root ::= [a-z]{2000,1}', "the first number must not be the larger"),
+        ('root ::= "a"{5,2}', "the first number must not be larger"),
+        ('root ::= [a-z]{2000,1}', "the first number must not be larger"),
         ('root ::= "a"{3000}', "at most 2,000"),
         ('root ::= "a"{0,99999999999999999999999}', "at most 2,000"),
-        ("root ::= " + "(" * 100_000 + '"a"' + ")" * 100_000, "more than 100 groups inside each other"),
-        ("root ::= " + "(" * 101 + '"a"' + ")" * 101, "more than 100 groups inside each other"),
+        ("root ::= " + "(" * 100_000 + '"a"' + ")" * 100_000, "nests more than 100 groups"),
+        ("root ::= " + "(" * 101 + '"a"' + ")" * 101, "nests more than 100 groups"),
         ("root ::= " + " | ".join(f'"{number}"' for number in range(200_000)), "at most 262,144"),
         ("root ::= " + " | ".join(f'"{number}"' for number in range(20_000)), "more than 1,000 ways"),
         ('root ::= "' + "a" * 100_000 + '"{2000}', "at most 200,000"),
         ('root ::= ("' + "a" * 1000 + '"){0,2000} "' + "b" * 100 + '"{0,2000}', "at most 200,000"),
-        ("root ::= " + " ".join(['"a"{0,1900}'] * 20), "at most 20,000|refused by llama.cpp"),
+        ("root ::= " + " ".join(['"a"{0,1900}'] * 20), "at most 20,000|rejected by llama.cpp"),
         ('root ::= root "a" | "b"', "left recursion"),
         ('root ::= e root "x" | "b"\ne ::= f\nf ::= "" | "q"', "left recursion"),
         ('root ::= a "x"\na ::= b? c\nc ::= root | "y"\nb ::= "z"', "left recursion"),
@@ -54,7 +54,7 @@ def ask(pool: Pool, **given: str) -> str:
         ('root ::= "x" s\ns ::= [a-z] s "b" | [a-y] s "c" | [b-z] s "d" | ""', "ambiguous"),
         ("root ::= ([a-z] | [a-z] | [a-z])+", "ambiguous"),
         ('root ::= ("a" | "a" | "a" "a" | "a" "a")* "b"', "ambiguous"),
-        ("root ::= (", "ends where something more must follow"),
+        ("root ::= (", "ends unexpectedly"),
         ('root ::= "\\q"', "unknown escape"),
         ("root ::= nothing", "Undefined rule identifier 'nothing'"),
         ("root ::= <no-such-token>", "tokens that this model has"),
@@ -89,14 +89,14 @@ def test_a_grammar_that_attacks_ends_with_the_limit(attacked: Pool, grammar: str
         ({"prefixItems": [{}] * 5000}, "5,000 members in #/prefixItems; at most 1,000"),
         ({"properties": {f"p{number}": {} for number in range(2000)}}, "2,000 properties in #; at most 256"),
         (nested(100), "more than 128 levels"),
-        ({"$ref": "#/a", "a": {"$ref": "#/a"}}, "cannot be turned into a grammar"),
+        ({"$ref": "#/a", "a": {"$ref": "#/a"}}, "cannot be converted to a grammar"),
         ({"anyOf": [{"$ref": "#/a"}], "a": {"anyOf": [{"$ref": "#/a"}, {"type": "string"}]}}, "left recursion"),
         ({"anyOf": [{"$ref": "#/a"}], "a": {"anyOf": [{"$ref": "#/b"}]}, "b": {"$ref": "#/a"}}, "recursion|ref"),
         ({"$ref": "https://example.com/x"}, "not allowed"),
         ({"$ref": "#/nowhere"}, "Error resolving ref"),
         ({"type": "nonsense"}, "Unrecognized schema"),
-        ([1], "no JSON object"),
-        (None, "no JSON object"),
+        ([1], "not a JSON object"),
+        (None, "not a JSON object"),
     ],
 )  # fmt: skip
 def test_a_schema_that_attacks_ends_with_the_limit(attacked: Pool, schema: object, limit: str) -> None:

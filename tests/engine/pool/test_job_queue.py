@@ -1,4 +1,4 @@
-"""The queue without a model: no job is lost, none is given twice at once, each ends once, in the order of arrival."""
+"""Job queue without a model: no job is lost or assigned twice at a time, each ends once, in the order of arrival."""
 
 import contextlib
 import itertools
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from engine.errors import PoolClosed, QueueFull, WorkerDied
+from engine.jobs import Job
 from engine.llama.phase import Phase
 from engine.pool import messages as m
-from engine.pool.job import Job
 from engine.pool.job_queue import COMPUTING
 from tests.engine.pool.made import Queue, Worker, ended, job_of, rows, started
 from tests.engine.pool.schedule import Race, at_every_line
@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 
 
 class Scene:
-    """Two workers with a running and a waiting job each, and two jobs more in the queue."""
+    """Two workers with a running and a waiting job each, and two more jobs in the queue."""
 
     def __init__(self) -> None:
         self.made = Queue(2, parallel=1, most_waiting=4)
@@ -67,12 +67,12 @@ class Scene:
             job.fail(PoolClosed("closed"))
 
     def run(self, operation: "Operation", worker: Worker) -> None:
-        """Do this, which a full or closed queue may refuse."""
+        """Run the operation, which a full or closed queue may refuse."""
         with contextlib.suppress(PoolClosed, QueueFull):
             operation(self, worker)
 
     def check(self) -> None:
-        """The workers compute all that they have and are given; then each job has ended once."""
+        """Let the workers compute all that they have and are given; then each job must have ended once."""
         self.queue.resume()
         while any(map(self.made.of, self.made.workers)):
             for worker in self.made.workers:
@@ -148,7 +148,7 @@ def test_a_job_that_was_cancelled_is_not_given_to_another_worker() -> None:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Any order of what callers and workers do, against a list of who waits and who runs where."""
+    """Operations of callers and workers in any order, checked against a list of who waits and who runs where."""
 
     parallel, most_waiting = 2, 3
 
@@ -313,7 +313,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert before.queue_position < after.queue_position
 
     def teardown(self) -> None:
-        """However it went, the workers finish what they have and all jobs end."""
+        """Let the workers finish what they have until all jobs have ended, however the test went."""
         for worker in self.made.workers:
             worker.is_alive = True
         self.queue.resume()

@@ -1,4 +1,4 @@
-"""Long texts that a tokenizer may take minutes for: they block no worker."""
+"""Long texts that may take a tokenizer minutes: they block no worker."""
 
 import math
 import random
@@ -16,7 +16,7 @@ from engine.pool.pool import Pool
 from engine.specs import Sampling
 
 UNKNOWN = "漢"
-"""The story model has no token for it: llama.cpp's tokenizer takes quadratic time for many in a row."""
+"""Character for which the story model has no token: llama.cpp's tokenizer takes quadratic time for many in a row."""
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def roomy(story_model: Path) -> Iterator[Pool]:
 
 
 def drawn(seed: int) -> str:
-    """A text of one more character than a worker is given, of words or of letters without a space."""
+    """Return a text one character longer than a worker accepts, of words or of letters without a space."""
     draw = random.Random(seed)
     letters = draw.choice(["the king said ", "abcdefghijklmnopqrstuvwxyz", "naïve Ωmega 你好", "\n \t"])
     return "".join(draw.choice(letters) for _ in range(LONGEST_FOR_WORKER + 1))

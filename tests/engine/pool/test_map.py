@@ -1,4 +1,4 @@
-"""Many prompts at once: what is no list of them, and what becomes of those that fail."""
+"""Map over many prompts: what is not a list of prompts, and what happens to prompts that fail."""
 
 from typing import Any
 

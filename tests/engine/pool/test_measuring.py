@@ -1,4 +1,4 @@
-"""What benchmarks ask of a pool: workers released together, other builds, figures without a hang, balance."""
+"""Pool features for benchmarks: workers released together, other builds, figures without a hang, balance."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Callers that get it wrong, or let go: an error where they are, nobody else disturbed, nothing waits forever."""
+"""Misuse by callers: the error is raised where they are, nobody else is disturbed, nothing waits forever."""
 
 import copy
 import gc
@@ -83,7 +83,7 @@ def test_a_wait_may_be_longer_than_any_clock(pool: Pool) -> None:
 def test_a_listener_that_fails_is_logged_and_nothing_else(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
     job = pool.submit(PROMPT, ENDLESS, max_tokens=20)
     job.add_listener(lambda: 1 / 0)
-    with caplog.at_level(logging.ERROR, "engine.pool.job"):
+    with caplog.at_level(logging.ERROR, "engine.jobs"):
         assert len(job.result(30).steps) == 20
         job.add_done_callback(lambda _job: 1 / 0)
     assert "ZeroDivisionError" in caplog.text
@@ -113,7 +113,7 @@ def test_a_callback_that_waits_for_its_pool_is_told_so(pool: Pool, ask: Asking) 
     pool.submit(PROMPT, ENDLESS, max_tokens=8).add_done_callback(callback)
     assert over.wait(30)
     assert len(told) == 1
-    assert "may not wait for the pool" in told[0]
+    assert "must not wait for the pool" in told[0]
     assert pool.submit(PROMPT, ENDLESS, max_tokens=1).result(30).steps
 
 

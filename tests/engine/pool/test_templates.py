@@ -1,4 +1,4 @@
-"""Chat templates that attack: an error that names the limit, while the neighbours' tokens keep coming."""
+"""Hostile chat templates: an error that names the limit, while the neighbours' tokens keep coming."""
 
 import subprocess
 import sys

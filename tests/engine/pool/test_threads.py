@@ -1,4 +1,4 @@
-"""Threads of real workers: fewer beside a busy process, all again after it, kept with each job, asleep in between."""
+"""Threads of real workers: fewer beside a busy process, all again after it, saved with each job, asleep in between."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from engine import Completion, Pool
-from engine.pool.placement import allowed_cores
+from engine.machine.cores import allowed_cores
 
 PROMPT = list(range(300, 500))
 DEADLINE_S = 120.0
@@ -23,7 +23,7 @@ needs_two_cores = pytest.mark.skipif(len(allowed_cores()) < 2, reason="with one 
 
 @pytest.fixture
 def _on_two_cores() -> Iterator[None]:
-    """This process and those that it starts have two cores."""
+    """Restrict this process and those that it starts to two cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, allowed_cores()[:2])
     yield
@@ -32,7 +32,7 @@ def _on_two_cores() -> Iterator[None]:
 
 @contextmanager
 def busy(core: int, num: int) -> Iterator[None]:
-    """So many processes that keep one core busy."""
+    """Run `num` processes that keep one core busy."""
     loop = f"import os\nos.sched_setaffinity(0, [{core}])\nwhile True: pass"
     with ExitStack() as running:
         for _ in range(num):
@@ -43,12 +43,12 @@ def busy(core: int, num: int) -> Iterator[None]:
 
 
 def ask(pool: Pool, number: int, max_tokens: int = 32) -> Completion:
-    """A prompt that shares no beginning with that of another number."""
+    """Complete a prompt that shares no beginning with that of another number."""
     return pool.submit([700 + number % 3000, *PROMPT], max_tokens=max_tokens).result(DEADLINE_S)
 
 
 def until(holds: Callable[[], bool], pool: Pool) -> None:
-    """Have the pool compute until that holds."""
+    """Let the pool compute until `holds` returns True."""
     ends, number = time.monotonic() + DEADLINE_S, 0
     while not holds():
         ask(pool, number)
@@ -96,7 +96,7 @@ def test_a_job_without_steps_has_no_threads_of_them(story_model: Path) -> None:
 
 @pytest.mark.parametrize("threads", [None, 2])
 def test_waiting_between_jobs_costs_no_processor_time(story_model: Path, threads: int | None) -> None:
-    """Threads that spin for each other sleep soon after the last decode."""
+    """Threads that spin while they wait for each other sleep soon after the last decode."""
     with Pool(story_model, threads=threads, parallel=1) as pool:
         ask(pool, 0)
         worker = psutil.Process(pool.workers()[0].pid)

@@ -1,4 +1,4 @@
-"""A worker's loop with a scripted runner: what floods it, what ends it."""
+"""Worker loop with a scripted runner: what floods it, and what ends it."""
 
 import itertools
 import threading
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine.llama.runner import QueuedRequest
 from engine.pool import messages as m
 from engine.pool.worker import Worker
 from engine.specs import Request, Sampling
@@ -15,13 +16,13 @@ START = m.AddRequest(1, "a", Sampling(), Request(), 0.0)
 
 
 class ScriptedRunner:
-    """Says when a job is computed, and ends the worker's loop then."""
+    """Runner that reports that a job is computed by ending the worker's loop."""
 
     def __init__(self, *, is_idle: bool) -> None:
         self.is_idle = is_idle
-        self.submitted: list[m.AddRequest] = []
+        self.submitted: list[QueuedRequest] = []
 
-    def submit(self, order: m.AddRequest) -> None:
+    def submit(self, order: QueuedRequest) -> None:
         self.submitted.append(order)
         self.is_idle = False
 
@@ -31,7 +32,7 @@ class ScriptedRunner:
 
 
 class ScriptedChannel:
-    """Always has another message; one after the other is read."""
+    """Channel that always has another message, read one at a time."""
 
     def __init__(self, messages: Iterator[m.ToWorker]) -> None:
         self._messages = messages
@@ -66,7 +67,7 @@ def test_a_job_is_computed_while_messages_never_stop(flood: str, *, is_idle: boo
     worker._runner, worker._is_held, worker._stamp = runner, False, lambda *_phase: None
     worker._outbox = type("Outbox", (), {"flush": lambda self: None})()
     worker._model = type("Model", (), {"tokenize": lambda self, text, **_options: [1]})()
-    worker._sent_at = worker._loop_s = 0.0
+    worker._sent_at = worker._loop_s = worker._epoch = 0.0
     ended: list[str] = []
 
     def serve() -> None:

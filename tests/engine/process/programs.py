@@ -41,7 +41,7 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], object]] = {
     "sleep": lambda request: time.sleep(request["seconds"]),
     "refuse": _refuse,
     "die": _die,
-    "stuck": lambda _request: STUCK.match("a" * 100 + "b"),  # holds the interpreter for longer than anyone lives
+    "stuck": lambda _request: STUCK.match("a" * 100 + "b"),  # blocks the interpreter for longer than a lifetime
     "burn": lambda _request: sum(number * number for number in range(10**12)),
     "allocate": lambda request: len(bytearray(request["size"])),
     "nest": lambda _request: _nested(0),

@@ -138,7 +138,7 @@ def test_a_death_is_told_with_its_signal(program: Program, number: int) -> None:
 
 def test_a_program_that_cannot_start_says_why() -> None:
     program = Program("tests.engine.process.no_such_module", does="answers")
-    with pytest.raises(WorkerDied, match=r"(?s)ended with status 1.*ModuleNotFoundError"):
+    with pytest.raises(WorkerDied, match=r"(?s)exited with status 1.*ModuleNotFoundError"):
         program.ask(None, WITHIN_S)
     program.close()
 
@@ -160,7 +160,7 @@ def test_a_closed_service_says_so_and_leaves_no_process() -> None:
     service.close()
     service.close()
     assert not any(psutil.pid_exists(pid) for pid in pids)
-    with pytest.raises(WorkerDied, match="was ended"):
+    with pytest.raises(WorkerDied, match="has been closed"):
         service.ask({"do": "pid"}, 1.0)
 
 

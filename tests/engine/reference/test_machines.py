@@ -120,7 +120,7 @@ def test_lines_become_a_run_that_the_history_keeps_once(tmp_path: Path) -> None:
 
 
 def test_a_noted_run_needs_a_machine_and_a_timing() -> None:
-    with pytest.raises(ConfigError, match="name of their machine"):
+    with pytest.raises(ConfigError, match="need a machine name"):
         noted_run(read_lines("4 tok/s"), machine="  ")
     with pytest.raises(ConfigError, match="at least one line"):
         noted_run((), machine="laptop")

@@ -11,7 +11,7 @@ DIFFERENT = ("faster", "slower")
 
 
 def measured(random: np.random.Generator, num: int, level: float = 50.0, noise_sd: float = 0.05) -> list[float]:
-    """Figures of `num` rounds."""
+    """Return the figures of `num` rounds."""
     found: list[float] = (level * np.exp(random.normal(0, noise_sd, num))).tolist()
     return found
 

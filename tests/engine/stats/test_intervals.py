@@ -30,8 +30,8 @@ def test_the_interval_holds_the_median_as_often_as_it_says(
 
 
 def test_six_rounds_by_hand() -> None:
-    # The range holds the median in 62 of 64 cases, the next values in 50; 95 % lies a tenth of the way between, which
-    # Hettmansperger and Sheather's formula makes 5 · 0.1 / (1 + 4 · 0.1) of a step.
+    # The range covers the median in 62 of 64 cases, the next values in 50; 95 % lies a tenth of the way between. This
+    # becomes, by Hettmansperger and Sheather's formula, 5 · 0.1 / (1 + 4 · 0.1) of a step.
     found = median_interval([3.0, 1.0, 2.0, 6.0, 4.0, 5.0])
     assert found == pytest.approx((3.5, 1 + 0.5 / 1.4, 6 - 0.5 / 1.4, 6))
 

@@ -10,7 +10,7 @@ from engine.stats.max_t import MOST_EXACT
 
 
 def by_definition(differences: np.ndarray) -> np.ndarray:
-    """All flips of all rounds, one column after the other."""
+    """Return the p-values from all flips of all rounds, one column after the other."""
     given = np.nan_to_num(differences)
     lengths = np.sqrt((given**2).sum(0))
     seen = np.abs(given.sum(0)) / lengths

@@ -1,4 +1,4 @@
-"""The numbers of rounds and the smallest differences that are promised, checked by simulating the test itself."""
+"""Promised numbers of rounds and smallest differences, checked by simulating the test itself."""
 
 import math
 
@@ -10,7 +10,7 @@ from engine.stats.looks import look_after, next_look, share_of
 
 
 def found_share(noise_sd: float, num_rounds: int, ratio: float, num_comparisons: int, num_trials: int) -> float:
-    """Part of simulated plans in which the look at `num_rounds` finds a true ratio of one of the configurations."""
+    """Return the share of simulated plans whose look at `num_rounds` detects a true ratio of one configuration."""
     random, look, found = np.random.default_rng(num_rounds), look_after(num_rounds), 0
     for _ in range(num_trials):
         figures = random.normal(0, noise_sd / math.sqrt(2), (num_rounds, num_comparisons + 1))
@@ -72,7 +72,7 @@ def test_looks_spend_alpha_and_no_more() -> None:
 
 @pytest.mark.parametrize("ratio", [1, 0, -1])
 def test_a_ratio_that_is_no_difference_is_refused(ratio: float) -> None:
-    with pytest.raises(ValueError, match="no number of rounds finds it"):
+    with pytest.raises(ValueError, match="no number of rounds detects it"):
         rounds_needed(0.05, ratio)
 
 

@@ -1,4 +1,4 @@
-"""The permutation test for samples measured apart: by hand, against scipy, and how often it and its interval hold."""
+"""Permutation test for samples measured apart: by hand, against scipy, its error rate, and its interval's coverage."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def column(*values: float) -> Floats:
 
 
 def distance(ours: Floats, theirs: Floats, axis: int = -1) -> Floats:
-    """How far apart the means are, in standard errors as Welch has them."""
+    """Return the distance between the means in Welch's standard errors."""
     variance = ours.var(axis, ddof=1) / ours.shape[axis] + theirs.var(axis, ddof=1) / theirs.shape[axis]
     found: Floats = np.abs(ours.mean(axis) - theirs.mean(axis)) / np.sqrt(variance)
     return found
@@ -79,7 +79,7 @@ def normal(random: np.random.Generator, num: int, sd: float) -> Floats:
 
 
 def skewed(random: np.random.Generator, num: int, sd: float) -> Floats:
-    """Exponential, about its mean."""
+    """Return exponential values shifted to a mean of 0."""
     return sd * (random.exponential(1, (num, NUM_TRIALS)) - 1)
 
 

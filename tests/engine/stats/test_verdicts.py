@@ -1,4 +1,4 @@
-"""Verdicts: how often they are wrong, how often they find what is there, their words, and Holm's correction."""
+"""Verdicts: how often they are wrong, how often they detect a difference, their wording, and Holm's correction."""
 
 import math
 
@@ -12,12 +12,12 @@ Figures = dict[int, float]
 
 
 def measured(random: np.random.Generator, num: int, level: float = 50.0, noise_sd: float = 0.05) -> Figures:
-    """Figures of `num` rounds."""
+    """Return the figures of `num` rounds."""
     return dict(enumerate((level * np.exp(random.normal(0, noise_sd, num))).tolist()))
 
 
 def pair(random: np.random.Generator, num: int, ratio: float = 1.0, noise_sd: float = 0.05) -> tuple[Figures, Figures]:
-    """Two configurations in the same rounds, the rounds drifting by tens of percent."""
+    """Return two configurations measured in the same rounds, which drift by tens of percent."""
     drift = np.exp(np.cumsum(random.normal(0, 0.1, num)))
     ours, theirs = (measured(random, num, level, noise_sd) for level in (50 * ratio, 50.0))
     return tuple({number: value * drift[number] for number, value in given.items()} for given in (ours, theirs))  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Backends measured in the background with the real model: one at a time, undisturbed, stopped when nobody wants it."""
+"""Backends measured in the background with the real model: one at a time, undisturbed, stopped when unwanted."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from engine.workbench.machine_lease import MachineLease
 
 @pytest.fixture
 def manager(unmeasured_export: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[BackendManager]:
-    """One that measures a backend that starts at once with a few texts."""
+    """Manager that measures one backend, which starts immediately, with a few texts."""
     monkeypatch.setattr(measuring, "passages", lambda: shipped_sentences()[:4])
     monkeypatch.setattr(measuring, "usable", lambda _model: ["onnx"])
     opened = BackendManager(MachineLease(), make_room=lambda: None)
@@ -29,7 +29,7 @@ def test_it_measures_and_the_engine_keeps_it(manager: BackendManager) -> None:
     manager.start("")
     run = manager.running
     assert run is not None and manager.last("") is run and run.left_s is None
-    with pytest.raises(ConfigError, match="is not done yet"):
+    with pytest.raises(ConfigError, match="is still running"):
         manager.start("")
     run.wait(120)
     assert run.state == "done" and run.doing == "onnx"
@@ -49,7 +49,7 @@ def test_a_stop_ends_the_load_too(manager: BackendManager) -> None:
 def test_nothing_is_measured_beside_something_else() -> None:
     machine = MachineLease()
     manager = BackendManager(machine, make_room=lambda: None)
-    with machine.acquire("A benchmark", "benchmark"), pytest.raises(ConfigError, match="A benchmark is not done yet"):
+    with machine.acquire("A benchmark", "benchmark"), pytest.raises(ConfigError, match="A benchmark is still running"):
         manager.start("")
     assert manager.last("") is None
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from engine import Pool, Sampling
-from engine.bench.measurement import quietness
-from engine.bench.measurement.quietness import Quietness
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError, HistoryError
 from engine.history.database_writer import Cursor, DatabaseWriter
 from engine.history.runs import Runs
-from engine.pool.job import new_id
+from engine.jobs import new_id
+from engine.machine import quietness
+from engine.machine.quietness import Quietness
 from engine.runs import RunRecord
 from engine.settings import PREFIX, Settings
 from engine.specs import Request
@@ -82,7 +82,7 @@ def test_a_run_is_measured_and_kept(shared: tuple[Workbench, RunRecord]) -> None
 
 def test_one_benchmark_at_a_time(bench: Workbench, plan: Plan) -> None:
     bench.bench.start(plan)
-    with pytest.raises(ConfigError, match="A benchmark is not done yet"):
+    with pytest.raises(ConfigError, match="A benchmark is still running"):
         bench.bench.start(plan)
 
 
@@ -145,14 +145,14 @@ def test_more_rounds_are_added_to_the_same_run(bench: Workbench, plan: Plan) -> 
 
 
 def test_a_plan_that_cannot_run_is_refused(bench: Workbench, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing of this plan"):
+    with pytest.raises(ConfigError, match="no configuration of this plan"):
         bench.bench.start(Plan(model=str(tmp_path / "missing.gguf")))
     assert bench.bench.running is None
 
 
 def test_a_person_goes_first_between_samples(bench: Workbench, plan: Plan) -> None:
     bench.load_default()
-    until(lambda: bench.model.pool is not None)
+    until(lambda: bench.model.engine is not None)
     bench.bench.start(plan)
     until(lambda: (running := bench.bench.running) and running.progress.cell is not None)
     draft = Draft(prompt="Once upon a time", sampling=Sampling(seed=1), request=Request(max_tokens=4, top_k=1))
@@ -169,11 +169,11 @@ def test_settings_are_used_and_kept_as_a_profile(
 ) -> None:
     bench, run = shared
     bench.bench.use(run.id, 1)
-    until(lambda: bench.model.pool is not None)
-    assert bench.model.pool is not None
-    assert bench.model.pool.spec.parallel == 2
+    until(lambda: bench.model.engine is not None)
+    assert bench.model.engine is not None
+    assert bench.model.engine.spec.parallel == 2
     (spec,) = bench.bench.profiles(Path(plan.model)).values()
-    assert spec == bench.model.pool.spec
+    assert spec == bench.model.engine.spec
 
     path = tmp_path / "story.profile.json"
     path.write_bytes(bench.bench.profile(run.id, 1))
@@ -183,7 +183,7 @@ def test_settings_are_used_and_kept_as_a_profile(
     with pytest.raises(ConfigError, match="did you mean parallel"):
         Pool.from_profile(path)
     path.write_text("[]")
-    with pytest.raises(ConfigError, match="is no profile"):
+    with pytest.raises(ConfigError, match="is not a profile"):
         Pool.from_profile(path)
 
 
@@ -258,7 +258,7 @@ def test_without_a_history_a_run_is_shown_all_the_same(home: Path, plan: Plan, m
         run = measured(bench, replace(plan, axes={"layout": ("1x1",)}, rounds=1))
         assert run.status == "done"
         assert bench.bench.newest_id() == run.id
-        with pytest.raises(HistoryError, match="nothing can be kept"):
+        with pytest.raises(HistoryError, match="nothing can be saved"):
             bench.bench.save_plan("short", plan)
     finally:
         bench.close()
@@ -268,7 +268,7 @@ def test_without_a_history_a_run_is_shown_all_the_same(home: Path, plan: Plan, m
 def test_a_disk_that_fails_while_it_is_measured(
     bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch, works_at_the_end: bool
 ) -> None:
-    """Why samples are not kept is known meanwhile; all of them are at the end, or as soon as the disk works again."""
+    """The cause of unsaved samples is known meanwhile; all are saved at the end, or once the disk works again."""
     write, is_full = DatabaseWriter.write, threading.Event()
 
     def write_or_fail(file: DatabaseWriter, job: Callable[[Cursor], object]) -> object:
@@ -290,7 +290,7 @@ def test_a_disk_that_fails_while_it_is_measured(
     assert run is not None and run.status == "done" and bench.history is not None
     if not works_at_the_end:
         assert bench.bench.is_only_in_memory(run_id)
-        with pytest.raises(ConfigError, match="could not be kept yet"):
+        with pytest.raises(ConfigError, match="could not be saved yet"):
             bench.bench.delete(run_id)
         kept = bench.history.runs.run(run_id)
         assert kept is not None and 0 < len(kept.samples) < len(run.samples)

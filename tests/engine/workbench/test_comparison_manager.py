@@ -1,4 +1,4 @@
-"""Comparisons with the model that ships: arms together, apart and on two models; what fails, stops and is kept."""
+"""Comparisons with the shipped model: variants together, apart and on two models; failures, stopping and saving."""
 
 import shutil
 import subprocess
@@ -33,14 +33,14 @@ def plan(*arms: Arm, **changes: Any) -> ComparisonPlan:
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(tmp_path_factory.mktemp("home"))}))
     bench.load_default()
-    until(lambda: bench.model.pool, within_s=30)
+    until(lambda: bench.model.engine, within_s=30)
     yield bench
     bench.close()
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another model: the one that ships under another name."""
+    """Another model: a copy of the shipped one under another name."""
     return Path(shutil.copy(embedded_model(), tmp_path_factory.mktemp("models") / "other.gguf"))
 
 
@@ -48,7 +48,7 @@ def compared(bench: Workbench, plan: ComparisonPlan) -> ComparisonRecord:
     id = bench.compare.start(plan)
     bench.compare.wait(60)
     assert bench.compare.running is None
-    until(lambda: bench.model.pool, within_s=30)
+    until(lambda: bench.model.engine, within_s=30)
     return bench.compare.comparison(id)
 
 
@@ -109,10 +109,10 @@ def test_arms_on_two_models_run_one_after_the_other_and_the_first_comes_back(ben
 
 
 def test_a_model_named_twice_is_one_model(bench: Workbench) -> None:
-    pool = bench.model.pool
+    pool = bench.model.engine
     record = compared(bench, plan(COLD, replace(COLD, model=str(embedded_model()))))
     assert all(answer.trial_id for answer in record.answers)
-    assert bench.model.pool is pool
+    assert bench.model.engine is pool
 
 
 def test_an_arm_that_fails_says_why_and_the_others_go_on(bench: Workbench, tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ def test_a_chat_answers_in_the_template_of_each_model_behind_what_was_said_befor
 def test_stop_keeps_what_is_there_and_begins_nothing_more(bench: Workbench) -> None:
     long = replace(HOT, max_tokens=400)
     id = bench.compare.start(plan(long, long, repeats=20, is_apart=True))
-    with pytest.raises(ConfigError, match="A comparison is not done yet"):
+    with pytest.raises(ConfigError, match="A comparison is still running"):
         bench.compare.start(plan())
-    with pytest.raises(ConfigError, match="still runs"):
+    with pytest.raises(ConfigError, match="still running"):
         bench.compare.delete(id)
     until(lambda: bench.compare.comparison(id).answers[0].trial_id, within_s=30)
     run = bench.compare.running
@@ -176,7 +176,7 @@ def test_another_model_waits_for_the_benchmark_to_end(bench: Workbench, other: P
         assert manager.comparison(id).answers[0].trial_id and not manager.comparison(id).answers[1].trial_id
     manager.wait(60)
     assert all(answer.trial_id for answer in manager.comparison(id).answers)
-    until(lambda: bench.model.pool, within_s=30)
+    until(lambda: bench.model.engine, within_s=30)
 
 
 def test_a_person_who_takes_the_model_away_is_obeyed(bench: Workbench, other: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_person_who_takes_the_model_away_is_obeyed(bench: Workbench, other: Pa
     with pytest.raises(ModelError, match="No model is loaded"):
         bench.compare.start(plan())
     bench.load_default()
-    until(lambda: bench.model.pool, within_s=30)
+    until(lambda: bench.model.engine, within_s=30)
 
 
 def test_comparisons_are_kept_named_deleted_and_restored(bench: Workbench) -> None:
@@ -198,12 +198,12 @@ def test_comparisons_are_kept_named_deleted_and_restored(bench: Workbench) -> No
     bench.compare.rename(record.id, "Warm or cold")
     assert bench.compare.comparison(record.id).name == "Warm or cold"
     bench.compare.delete(record.id)
-    with pytest.raises(ConfigError, match="not here"):
+    with pytest.raises(ConfigError, match="does not exist"):
         bench.compare.comparison(record.id)
     assert all(bench.watch(answer.trial_id) for answer in record.answers)
     bench.compare.restore(record.id)
     assert bench.compare.comparison(record.id) == replace(record, name="Warm or cold")
-    with pytest.raises(ConfigError, match="not here"):
+    with pytest.raises(ConfigError, match="does not exist"):
         bench.compare.rename("nonsense", "x")
 
 
@@ -245,7 +245,7 @@ def test_trials_with_different_prompts_keep_theirs(bench: Workbench) -> None:
 
 
 def test_addresses_that_lead_nowhere_say_so(bench: Workbench) -> None:
-    with pytest.raises(ConfigError, match="not here"):
+    with pytest.raises(ConfigError, match="does not exist"):
         bench.compare.of_trials(["nonsense"])
     with pytest.raises(ConfigError, match="0 trials"):
         bench.compare.of_trials([])

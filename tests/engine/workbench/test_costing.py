@@ -66,7 +66,7 @@ def test_the_notes_example_comes_out_and_is_answered_by_a_sentence() -> None:
     shown = {name: (found[name].hours.value, round(found[name].dollars.value, 2)) for name in found if "c7i" in name}
     assert shown == {"c7i.4xlarge": (11.2, 8.00), "c7i.2xlarge": (16.2, 5.78), "c7i.xlarge": (29.4, 5.25)}
     told = answer(list(found.values()))
-    assert told.sentence == "c7i.4xlarge ends 18.2 h sooner than c7i.xlarge for $2.75 more."
+    assert told.sentence == "c7i.4xlarge finishes 18.2 h sooner than c7i.xlarge for $2.75 more."
     assert fastest_first(found.values())[0] is told.chosen
 
 
@@ -74,7 +74,7 @@ def test_with_prefill_apart_the_notes_have_bounds_alone() -> None:
     for one in by_machine("apart").values():
         assert math.isnan(one.hours.value)
         assert one.hours.low == 0
-        assert any("prefill rate not in the notes" in told for told in one.assumptions)
+        assert any("prefill speed not in the notes" in told for told in one.assumptions)
 
 
 def test_what_is_assumed_of_another_machine_says_so() -> None:
@@ -200,9 +200,9 @@ def test_a_broken_table_is_told_with_file_and_line(home: Path) -> None:
         load_prices(home)
     (home / "prices.csv").unlink()
     (home / "prices.csv").mkdir()
-    with pytest.raises(ConfigError, match="cannot be kept"):
+    with pytest.raises(ConfigError, match="cannot be saved"):
         save_prices(home, [Price(machine="a", usd_per_h=1)])
-    with pytest.raises(ConfigError, match="cannot be kept"):
+    with pytest.raises(ConfigError, match="cannot be saved"):
         replace_prices(home, [Price(machine="a", usd_per_h=1)])
     (home / "prices.csv").rmdir()
     save_prices(home, [Price(machine="a", usd_per_h=1)])

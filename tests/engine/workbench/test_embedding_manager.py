@@ -1,4 +1,4 @@
-"""The embedding manager with the real model: opened by the first texts, let go and opened anew."""
+"""Embedding manager with the real model: opened by the first texts, released and opened again."""
 
 from collections.abc import Iterator
 

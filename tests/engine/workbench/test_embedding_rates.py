@@ -1,4 +1,4 @@
-"""Runs of embedding in what costs are reckoned from."""
+"""Embedding runs as the basis of cost estimates."""
 
 from engine.cost import CostJob, estimate
 from engine.workbench.costing import rates_of

@@ -1,4 +1,4 @@
-"""What comes from elsewhere: recognised by what it holds, shown, kept once; or refused with the reason."""
+"""Import of foreign files: recognised by content, previewed, saved once, or refused with the reason."""
 
 import io
 import json
@@ -69,7 +69,7 @@ def bench_rows() -> list[dict[str, Any]]:
 
 
 KNOWN: dict[str, tuple[Callable[[], bytes], str, int, int, int]] = {
-    # what it is: content, kind, rows, runs, trials
+    # name: content, kind, rows, runs, trials
     "our run": (lambda: run_bytes(make_run(12)), "run", 12, 1, 0),
     "our trial": (lambda: trial_bytes(make_trial(6)), "trial", 6, 0, 1),
     "an archive": (archive, "archive", 1 + 12 + 1 + 6 + 1, 1, 1),
@@ -111,7 +111,7 @@ def test_what_is_known_is_shown_and_kept_once(importer: Importer, history: Histo
 
     taken = importer.take_in(history, "from elsewhere", data)
     assert (taken.kind, len(taken.run_ids), len(taken.trial_ids)) == (kind, num_runs, num_trials)
-    assert "taken in" in taken.sentence
+    assert "imported" in taken.sentence
     assert {run.id for run in history.runs.recent()} == set(taken.run_ids)
     assert {trial.id for trial in history.recent()} == set(taken.trial_ids)
 
@@ -120,8 +120,8 @@ def test_what_is_known_is_shown_and_kept_once(importer: Importer, history: Histo
         if kind != "lines"
         else importer.take_in(history, "from elsewhere", data)
     )
-    assert "here already" in again.sentence
-    assert "taken in" not in again.sentence
+    assert "already present" in again.sentence
+    assert "imported" not in again.sentence
     assert (len(history.runs.recent()), len(history.recent())) == (num_runs, num_trials)
 
 
@@ -138,7 +138,7 @@ def test_what_was_deleted_comes_back(importer: Importer, history: History) -> No
     data = CANDIDATES.encode()
     (id,) = importer.take_in(history, "candidates.log", data).trial_ids
     history.delete(id)
-    assert "1 trial taken in" in importer.take_in(history, "candidates.log", data).sentence
+    assert "1 trial imported" in importer.take_in(history, "candidates.log", data).sentence
     assert [trial.id for trial in history.recent()] == [id]
 
 
@@ -180,7 +180,7 @@ def test_samples_of_several_runs_keep_their_ids(importer: Importer, history: His
     tables = [sample_table(run.samples).append_column("run_id", pa.array([run.id] * 10)) for run in runs]
     data = parquet(pa.concat_tables(tables))
     assert set(importer.take_in(history, "samples.parquet", data).run_ids) == {run.id for run in runs}
-    assert "2 were here already" in importer.take_in(history, "samples.parquet", data).sentence
+    assert "2 were already present" in importer.take_in(history, "samples.parquet", data).sentence
 
 
 def test_rows_of_llama_bench_in_parquet_are_those_of_its_json(importer: Importer, history: History) -> None:
@@ -200,16 +200,16 @@ def changed_samples(name: str, value: Any) -> bytes:
 REFUSED: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "strange is empty"),
     "blanks": (b" \n\t ", "strange is empty"),
-    "prose": (b"Once upon a time there was a benchmark.", "Known are .*a log of candidates"),
-    "HTML": (b"<html><script>alert(1)</script>", "the format is not known"),
-    "an image": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not text in UTF-8"),
+    "prose": (b"Once upon a time there was a benchmark.", "Known formats: .*a candidate log"),
+    "HTML": (b"<html><script>alert(1)</script>", "unknown format"),
+    "an image": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not UTF-8 text"),
     "half a JSON": (b'{"n_prompt": 5', "line 1"),
     "a JSON of others": (b'{"name": "x"}', "line 1|n_prompt"),
-    "a zip of others": (b"PK\x05\x06" + bytes(18), "it should hold run.json"),
-    "half a zip": (run_bytes(make_run())[:200], "cannot be read as a run"),
+    "a zip of others": (b"PK\x05\x06" + bytes(18), "it should contain run.json"),
+    "half a zip": (run_bytes(make_run())[:200], "cannot be read as a Logitbench run"),
     "half a trial": (trial_bytes(make_trial())[:500], "cannot be read as a trial"),
     "half a Parquet": (samples_parquet(make_run(4))[:-20], "cannot be read as Parquet"),
-    "a Parquet of others": (parquet(pa.table({"wage": [1.0]})), "neither of samples"),
+    "a Parquet of others": (parquet(pa.table({"wage": [1.0]})), "neither samples"),
     "a Parquet without rows": (parquet(pa.table({"wage": pa.array([], pa.float64())})), "no rows"),
     "samples with an infinity": (changed_samples("ttft_s", float("inf")), "row 0: ttft_s is infinite"),
     "samples with a word": (parquet(pa.table({name: ["fast"] for name in ALWAYS})), "fast"),
@@ -220,9 +220,9 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "steps as CSV": (to_csv(make_trial()), "export the trial as an archive"),
     "samples as CSV": (b"label,cell,round,position\n", "export the run as a file"),
     "llama-bench's table for people": (b"| model | size |\n| --- | --- |\n", "-o jsonl"),
-    "candidates without a token": (CANDIDATES.splitlines()[0].encode(), "nothing was drawn"),
+    "candidates without a token": (CANDIDATES.splitlines()[0].encode(), "no sampled token"),
     "candidates of a giant vocabulary": (CANDIDATES.replace("28705", "987654321").encode(), "no vocabulary has more"),
-    "candidates in another age": (CANDIDATES.replace("1699000000", "999999999999").encode(), "no time"),
+    "candidates in another age": (CANDIDATES.replace("1699000000", "999999999999").encode(), "not a valid time"),
     "a block that breaks off": (block(1).partition("comp_tokens")[0].encode(), "line 1: this block"),
     "lines that contradict": (LINES.encode() + b"tokens: many per s 5\n", "line 3"),
 }

@@ -1,4 +1,4 @@
-"""Imports in a child under limits: bombs are refused, Stop ends what stands still, and the next file is read."""
+"""Imports in a child process under limits: bombs are refused, Stop ends a frozen process, and the next file is read."""
 
 import io
 import json
@@ -29,7 +29,7 @@ from tests.waiting import until
 
 LINES = b"235 tokens in 80s = 2.93 tokens/s (4 threads)\n"
 MOST_GROWTH = 400 << 20
-"""Of this process while a bomb is read beside it, in bytes."""
+"""Limit on the growth of this process while the child reads a bomb, in bytes."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def parquet(columns: dict[str, Any], **how: Any) -> bytes:
 
 
 def one_text(num_rows: int, num_bytes: int, *, is_declared: bool) -> pa.Array:
-    """A column in which every row has the same long text, as a dictionary in the schema or only in the file."""
+    """Return a column with the same long text in every row, as a dictionary in the schema or only in the file."""
     coded = pa.DictionaryArray.from_arrays(np.zeros(num_rows, np.int32), pa.array(["x" * num_bytes]))
     return coded if is_declared else pa.array(["x" * num_bytes] * num_rows)
 
@@ -92,7 +92,7 @@ def rows_with(name: str, column: pa.Array) -> bytes:
 
 
 def lists(num_rows: int, num_values: int) -> pa.Array:
-    """A column of lists of one number, which a few bytes stand for."""
+    """Return a column of lists of one repeated number, which takes only a few bytes in a file."""
     offsets = np.arange(num_rows + 1, dtype=np.int64) * num_values
     return pa.LargeListArray.from_arrays(offsets, np.ones(num_rows * num_values, np.int64))
 
@@ -279,7 +279,7 @@ def test_nothing_is_left_in_the_folder(tmp_path: Path) -> None:
 
 
 def _pid(importer: Importer) -> int:
-    """The child that reads files now."""
+    """Return the pid of the child that reads files now."""
     importer.recognise("lines", LINES)
     service = importer._service
     assert service is not None

@@ -1,4 +1,4 @@
-"""Load order measured by the workbench: with the machine to itself, watched, stopped, and the model put back."""
+"""Load order measured by the workbench: alone on the machine, watched, stopped, and the previous model restored."""
 
 import shutil
 import threading
@@ -45,7 +45,7 @@ def measured(bench: Workbench, models: tuple[Path, Path]) -> OrderRun:
 
 def test_it_is_measured_and_can_be_seen_again(bench: Workbench, models: tuple[Path, Path]) -> None:
     bench.load_order.start(*models)
-    assert bench.machine.busy_with == "The load order of a.gguf and b.gguf"
+    assert bench.machine.busy_with == "The load-order measurement of a.gguf and b.gguf"
     run = measured(bench, models)
     assert [step.name for step in run.result().steps] == ["A", "B", "A"] == [step.name for step in run.steps]
     assert (run.state, run.share, run.left_s) == ("done", 1.0, 0.0)
@@ -56,11 +56,11 @@ def test_it_is_measured_and_can_be_seen_again(bench: Workbench, models: tuple[Pa
 def test_the_loaded_model_makes_room_and_comes_back(bench: Workbench, models: tuple[Path, Path]) -> None:
     spec = PoolSpec(parallel=2, n_ctx=256)
     bench.model_manager.load(models[0], spec)
-    until(lambda: bench.model.pool)
+    until(lambda: bench.model.engine)
     bench.load_order.start(*models)
     until(lambda: bench.model.path is None)
     assert measured(bench, models).error is None
-    until(lambda: bench.model.pool)
+    until(lambda: bench.model.engine)
     assert (bench.model.path, bench.model.spec) == (models[0], spec)
 
 
@@ -99,14 +99,16 @@ def test_nothing_is_measured_beside_it_and_it_is_not_beside_anything(
         lambda: bench.model_manager.load(models[0]),
         lambda: bench.compare.start(ComparisonPlan(prompt="Once", arms=(Arm(model=str(models[0])),))),
     ):
-        with pytest.raises(ConfigError, match="^The load order of a.gguf and b.gguf .*Wait for it, or stop it"):
+        with pytest.raises(
+            ConfigError, match="^The load-order measurement of a.gguf and b.gguf .*Wait for it, or stop it"
+        ):
             begin()
     goes_on.set()
     measured(bench, models)
     bench.model_manager.load(models[0])
-    until(lambda: bench.model.pool)
+    until(lambda: bench.model.engine)
     trial = bench.submit(Draft("Once", request=Request(max_tokens=400)))
-    with pytest.raises(ConfigError, match="A trial is not done yet"):
+    with pytest.raises(ConfigError, match="A trial is still running"):
         bench.load_order.start(*models)
     trial.job.cancel()
 
@@ -120,7 +122,7 @@ def test_a_model_that_cannot_be_loaded_is_the_reason(bench: Workbench, models: t
 def test_closing_ends_it_and_loads_nothing_again(tmp_path: Path, models: tuple[Path, Path]) -> None:
     bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(tmp_path / "other")}))
     bench.model_manager.load(models[0])
-    until(lambda: bench.model.pool)
+    until(lambda: bench.model.engine)
     bench.load_order.start(*models)
     run = bench.load_order.of(*models)
     bench.close()

@@ -1,4 +1,4 @@
-"""The machine's leases: whatever is tried in whatever order, a measurement has no company, and no lease is lost."""
+"""Machine leases: whatever is tried in whatever order, a measurement runs alone, and no lease is lost."""
 
 import threading
 from collections.abc import Callable
@@ -29,11 +29,11 @@ TOGETHER = {
         ("background", "shared"), ("background", "interactive"),
     )
 }  # fmt: skip
-"""Kinds that may be held at the same time; of one name two of that kind."""
+"""Kinds that may be held at the same time; a single name stands for two leases of that kind."""
 
 
 class Waiting:
-    """An attempt in a thread of its own, which waits for background work to end."""
+    """Attempt in its own thread that waits for background work to end."""
 
     def __init__(self, machine: MachineLease, kind: Kind) -> None:
         self.kind = kind
@@ -55,7 +55,7 @@ class Waiting:
 
 
 class Leases(RuleBasedStateMachine):
-    """Leases taken and given back in any order, beside a model of what should be held."""
+    """Leases acquired and released in any order, checked against a model of what should be held."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Leases(RuleBasedStateMachine):
         assert self.machine.busy_with == "" and not self.machine.is_measuring
 
     def _try(self, kind: Kind, then: Callable[[Lease], None]) -> None:
-        """Acquire it where the model says that it can be had, else be refused with the name of who has it."""
+        """Acquire a lease if the model says that it is available; otherwise expect a refusal that names the holder."""
         name = f"number {len(self.held)} ({kind})"
         yields = {"background"} if kind in EXCLUSIVE else set()
         in_the_way = [
@@ -151,7 +151,7 @@ def test_background_work_that_does_not_end_is_named_and_nothing_is_kept(
     monkeypatch.setattr(machine_lease, "YIELDS_WITHIN_S", 0.01)
     machine = MachineLease()
     lease = machine.acquire("Reading", "background")
-    with pytest.raises(MachineBusy, match="Reading is not done yet and would be measured too"):
+    with pytest.raises(MachineBusy, match="Reading is still running and would distort the measurement"):
         machine.acquire("A benchmark", kind)
     assert not machine.is_measuring
     lease.release()
@@ -192,7 +192,7 @@ def test_of_many_measurements_that_begin_at_once_one_has_the_machine(number: int
 def test_of_all_measurements_of_a_workbench_that_begin_at_once_one_does(
     home: Path, story_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where each has looked whether it would disturb before any has begun."""
+    """Even if each has checked whether it would disturb others before any has begun."""
     go_on, at_once = threading.Event(), threading.Barrier(4)
 
     def measure(*_what: object, **_how: object) -> None:
@@ -208,7 +208,9 @@ def test_of_all_measurements_of_a_workbench_that_begin_at_once_one_does(
     bench = Workbench(Settings.from_environment())
     begun, refused = list[str](), list[str]()
     starts = {
-        "The load order of story.gguf and other.gguf": lambda: bench.load_order.start(story_model, home / "other.gguf"),
+        "The load-order measurement of story.gguf and other.gguf": lambda: bench.load_order.start(
+            story_model, home / "other.gguf"
+        ),
         "A measurement of embedding backends": lambda: bench.backends.start(""),
         "Measuring this machine": bench.bench.measure_limits,
         "A benchmark": lambda: bench.bench.start(Plan(model=str(story_model))),
@@ -237,7 +239,7 @@ def test_of_all_measurements_of_a_workbench_that_begin_at_once_one_does(
 
 
 class Tasks(RuleBasedStateMachine):
-    """Tasks of several owners under leases: done, failed, defective or stopped, none leaves the machine taken."""
+    """Tasks of several owners under leases: finished, failed, defective or stopped, none keeps the machine."""
 
     def __init__(self) -> None:
         super().__init__()

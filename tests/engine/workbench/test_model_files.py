@@ -1,4 +1,4 @@
-"""One model fetched or made at a time: whole, stopped, resumed, refused, and never beside a benchmark."""
+"""Model files: one download or conversion at a time; complete, stopped, resumed, refused, never during a benchmark."""
 
 import random
 import threading
@@ -58,7 +58,7 @@ def ended(files: ModelFiles) -> FileTask:
 
 
 def half_come(hub: Hub, files: ModelFiles) -> FileTask:
-    """A download of which a block has come, and no more comes."""
+    """Start a download that stalls after one block."""
     hub.pace.clear()
     files.get(NAME, "", hub.endpoint)
     task = files.task
@@ -67,7 +67,7 @@ def half_come(hub: Hub, files: ModelFiles) -> FileTask:
     return task
 
 
-# getting
+# Downloads
 
 
 def test_a_model_is_fetched_into_the_folder_of_models(hub: Hub, files: ModelFiles, settings: Settings) -> None:
@@ -84,7 +84,7 @@ def test_a_model_is_fetched_into_the_folder_of_models(hub: Hub, files: ModelFile
 def test_one_at_a_time_and_stopped_it_goes_on_where_it_was(hub: Hub, files: ModelFiles) -> None:
     task = half_come(hub, files)
     assert task.doing == f"{quantity(task.share * len(DATA), 'B')} of 300 kB"
-    with pytest.raises(ConfigError, match=f"{NAME} is not done yet"):
+    with pytest.raises(ConfigError, match=f"{NAME} is still running"):
         files.get(NAME, "", hub.endpoint)
     files.dismiss()
     assert files.task is task
@@ -113,7 +113,7 @@ def test_what_had_come_can_be_thrown_away(hub: Hub, files: ModelFiles, settings:
     ("name", "wanted", "kind", "told"),
     [
         ("nobody/nothing", "", DownloadError, "has no nobody/nothing"),
-        (NAME, "Q8_0", ConfigError, "Which of"),
+        (NAME, "Q8_0", ConfigError, "Choose one of"),
         ("no-such-model", "", ConfigError, "not in the catalogue"),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_model_of_the_catalogue_that_is_here_is_found(files: ModelFiles, setti
     assert isinstance(text, Entry)
 
 
-# making
+# Quantised and synthetic models
 
 
 @pytest.fixture
@@ -164,14 +164,14 @@ def test_a_quantisation_lies_beside_its_source(files: ModelFiles, source: Path) 
     assert task.result() == (source.with_name("tiny-Q8_0.gguf"),)
     assert read_model(task.result()[0]).quantisation == "Q8_0"
     files.quantise(source, "Q8_0")
-    assert "exists already" in str(ended(files).error)
+    assert "already exists" in str(ended(files).error)
 
 
 def test_folders_of_others_get_no_files(files: ModelFiles, settings: Settings, story_model: Path) -> None:
     assert quantisation_path(read_model(story_model), "Q8_0", settings) == settings.models / "story-Q8_0.gguf"
     files.quantise(story_model, "Q4_0")
     task = ended(files)
-    assert isinstance(task.error, ModelError) and "quantised already" in str(task.error)
+    assert isinstance(task.error, ModelError) and "already quantised" in str(task.error)
     files.quantise(story_model, "Q4_0", may_requantise=True)
     assert ended(files).result()[0].parent == settings.models
 
@@ -181,7 +181,7 @@ def test_an_unknown_type_or_shape_is_refused(files: ModelFiles, source: Path) ->
     assert "must be one of" in str(ended(files).error)
     files.synthesise("round", "Q4_0")
     assert "must be one of" in str(ended(files).error)
-    with pytest.raises(ConfigError, match="here already"):
+    with pytest.raises(ConfigError, match="already exists"):
         files.synthesise("tiny", "F16")
 
 
@@ -196,7 +196,7 @@ def test_a_synthetic_model_is_written_or_stopped_with_nothing_left(files: ModelF
     assert list(settings.models.iterdir()) == []
 
 
-# beside a benchmark
+# During a benchmark
 
 
 def test_nothing_begins_while_a_benchmark_measures(settings: Settings) -> None:
@@ -205,7 +205,7 @@ def test_nothing_begins_while_a_benchmark_measures(settings: Settings) -> None:
     with machine.acquire("A benchmark", "benchmark"):
         begins: list[Callable[[], object]] = [lambda: files.get(NAME), lambda: files.synthesise("tiny", "Q4_0")]
         for begin in begins:
-            with pytest.raises(ConfigError, match="A benchmark has the machine to itself"):
+            with pytest.raises(ConfigError, match="A benchmark has exclusive use of the machine"):
                 begin()
     assert files.task is None
 
@@ -216,9 +216,9 @@ def test_no_benchmark_begins_while_a_model_is_fetched_and_closing_ends_it(
     bench = Workbench(settings)
     try:
         task = half_come(hub, bench.files)
-        with pytest.raises(ConfigError, match=f"{NAME} is not done yet and would be measured too"):
+        with pytest.raises(ConfigError, match=f"{NAME} is still running and would distort the measurement"):
             bench.bench.start(Plan(model=str(story_model)))
-        with pytest.raises(ConfigError, match=f"{NAME} is not done yet and would be measured too"):
+        with pytest.raises(ConfigError, match=f"{NAME} is still running and would distort the measurement"):
             bench.bench.measure_limits()
         threading.Timer(0.2, hub.pace.set).start()
     finally:

@@ -1,4 +1,4 @@
-"""What is known of the models found here before one is loaded."""
+"""Model library: what is known about the local models before one is loaded."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.bench.analysis.limits import Limits
 from engine.bench.analysis.summary import summarise
-from engine.bench.measurement.machine import fingerprint, fingerprint_hash
 from engine.bench.planning.plan import Plan
 from engine.history import History
+from engine.machine.fingerprint import fingerprint, fingerprint_hash
+from engine.machine.limits import Limits
 from engine.models import LibraryEntry, Place, estimate, read_library, read_model
 from engine.models.synthetic import write_synthetic
 from engine.settings import Settings
@@ -27,7 +27,7 @@ def history() -> Iterator[History]:
 
 @pytest.fixture(scope="session")
 def entries(tmp_path_factory: pytest.TempPathFactory) -> list[LibraryEntry]:
-    """Two models and a file that is none."""
+    """Two models and a file that is not a model."""
     folder = tmp_path_factory.mktemp("models")
     for name in ("tiny", "other"):
         write_synthetic("tiny", folder / f"{name}.gguf", "Q8_0")

@@ -1,4 +1,4 @@
-"""The place for one model on bad days: loads that hang, models that go away while they are loaded."""
+"""Failures of the model manager: loads that hang, and models that are removed while they are loaded."""
 
 import shutil
 import time
@@ -25,7 +25,7 @@ def manager() -> Iterator[ModelManager]:
 
 @pytest.fixture
 def hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Every program that is started in place of Python does nothing, for ever; `undo` ends that."""
+    """Make every program that is started in place of Python hang forever; `undo` ends that."""
     program = tmp_path / "hanging"
     program.write_text("#!/bin/sh\nexec sleep 3600\n")
     program.chmod(0o755)
@@ -53,7 +53,7 @@ def test_a_load_that_hangs_ends_when_it_is_ejected(
     until(lambda: not sleeping(), within_s=WITHIN_S)
     hangs.undo()
     manager.load(story_model)
-    until(lambda: manager.state.pool, within_s=WITHIN_S)
+    until(lambda: manager.state.engine, within_s=WITHIN_S)
 
 
 def test_another_model_takes_the_place_of_one_that_hangs(
@@ -65,7 +65,7 @@ def test_another_model_takes_the_place_of_one_that_hangs(
     other = tmp_path / "other.gguf"
     shutil.copy(story_model, other)
     manager.load(other)
-    until(lambda: manager.state.pool, within_s=WITHIN_S)
+    until(lambda: manager.state.engine, within_s=WITHIN_S)
     assert manager.state.path == other and not sleeping()
 
 
@@ -79,7 +79,7 @@ def test_a_hash_that_hangs_keeps_no_memory_and_nobody_waiting(
     manager.eject()
     monkeypatch.undo()
     manager.load(story_model)
-    until(lambda: manager.state.pool, within_s=WITHIN_S)
+    until(lambda: manager.state.engine, within_s=WITHIN_S)
     assert len(psutil.Process().children()) == before + manager.state.spec.instances
 
 
@@ -89,7 +89,7 @@ def test_a_model_that_is_removed_while_loaded_answers_until_it_is_ejected(
     path = tmp_path / "leaving.gguf"
     shutil.copy(story_model, path)
     manager.load(path)
-    until(lambda: manager.state.pool, within_s=WITHIN_S)
+    until(lambda: manager.state.engine, within_s=WITHIN_S)
     path.unlink()
     pool, _identity = manager.state.loaded()
     assert len(pool.submit("Once", max_tokens=4).result(WITHIN_S).ids) == 4
@@ -112,7 +112,7 @@ def test_what_runs_is_told_what_became_of_its_model(
     manager: ModelManager, story_model: Path, leave: Callable[[ModelManager], None], reason: str
 ) -> None:
     manager.load(story_model)
-    until(lambda: manager.state.pool, within_s=WITHIN_S)
+    until(lambda: manager.state.engine, within_s=WITHIN_S)
     pool, _identity = manager.state.loaded()
     with pool.held():
         job = pool.submit("Once", max_tokens=1)

@@ -1,4 +1,4 @@
-"""Texts of the history are read in the background once that is switched on, with the real model, and make way."""
+"""Semantic index with the real model: once switched on, embeds the history's texts in the background, and yields."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ TEXTS = ("A kitten dozes where it is warm.", "The rent goes up in spring.", "Our
 
 @pytest.fixture(scope="module")
 def embedding() -> Iterator[EmbeddingManager]:
-    """One model for all tests here: loading it takes seconds."""
+    """One model for all tests here, because loading it takes seconds."""
     manager = EmbeddingManager()
     yield manager
     manager.close()

@@ -1,4 +1,4 @@
-"""Vectors beside each other: cosines, neighbours, an order, a map."""
+"""Similarity of vectors: cosines, neighbours, an order, a map."""
 
 from typing import Any
 

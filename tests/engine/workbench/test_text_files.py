@@ -1,4 +1,4 @@
-"""Texts of files: what they are read as, and what is refused because it is not what its name says."""
+"""Text files: how they are read, and what is refused because its content does not match its name."""
 
 import json
 
@@ -58,7 +58,7 @@ def test_text_in_utf_16_is_read() -> None:
     ("name", "data", "told"),
     [
         ("a.csv", b"PK\x03\x04rest", "ZIP archive"),
-        ("a.txt", b"\x89PNG\r\n\x1a\n", "picture"),
+        ("a.txt", b"\x89PNG\r\n\x1a\n", "image"),
         ("a.jsonl", b"GGUF\x03\0\0\0", "model"),
         ("a.txt", b"abc\0def", "binary"),
         ("a.txt", b"caf\xe9 au lait", "byte 3"),
@@ -68,7 +68,7 @@ def test_text_in_utf_16_is_read() -> None:
         ("a.csv", b'text\n"open\n', "line 2"),
         ("a.jsonl", b'{"text": "good"}\nplain words\n', "line 2"),
         ("a.jsonl", b"[" * 100_000, "line 1"),
-        ("a.jsonl", b'{"text": "good"}\n{"text": null}\n', "text 2 of 2"),
+        ("a.jsonl", b'{"text": "good"}\n{"text": null}\n', "row 2 of 2"),
         ("a.jsonl", b'{"n": 1}\n', "no text"),
         ("a.txt", b" \n\n", "no text"),
         ("a.csv", b"text\n", "no text"),

@@ -1,4 +1,4 @@
-"""The tokenizer of one model at a time: kept, changed, ended."""
+"""Tokenizer manager: the tokenizer of one model at a time; kept, replaced, ended."""
 
 import os
 import shutil
@@ -48,6 +48,6 @@ def test_none_is_opened_while_a_benchmark_measures(story_model: Path) -> None:
     with machine.acquire("A benchmark", "benchmark"):
         assert manager.of(story_model) is held
         held.close()
-        with pytest.raises(ConfigError, match="A benchmark has the machine to itself"):
+        with pytest.raises(ConfigError, match="A benchmark has exclusive use of the machine"):
             manager.of(story_model)
     manager.close()

@@ -1,4 +1,4 @@
-"""The workbench with the model that ships: trials, their continuation, what is kept, what happens when it cannot be."""
+"""Workbench with the shipped model: trials, their continuation, what is saved, and what happens if saving fails."""
 
 import gc
 import math
@@ -34,7 +34,7 @@ def opened(home: Path) -> Workbench:
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     bench = opened(tmp_path_factory.mktemp("home"))
-    until(lambda: bench.model.pool, within_s=30)
+    until(lambda: bench.model.engine, within_s=30)
     yield bench
     bench.close()
 
@@ -87,7 +87,7 @@ def test_scoring_gives_the_prompt_its_figures_and_generates_nothing(bench: Workb
 def test_a_full_context_holds_what_fits_and_one_token_less_can_go_on(bench: Workbench) -> None:
     prompt = "Once upon a time"
     pool, _ = bench.model.loaded()
-    n_ctx = pool.n_ctx
+    n_ctx = pool.capabilities.n_ctx
     ends = [token for token in range(len(pool.vocabulary)) if pool.vocabulary.is_end(token)]
     endless = replace(SEEDED, logit_bias=tuple((token, -math.inf) for token in ends))
     full = ended(bench.submit(Draft(prompt, sampling=endless, request=request(n_ctx + 88))))
@@ -227,13 +227,13 @@ def test_running_side_by_side_is_noticed(bench: Workbench) -> None:
 def test_tokens_of_another_model_are_refused(bench: Workbench) -> None:
     trial = ended(bench.submit(Draft("Once", request=request(2))))
     trial.model = type(trial.model)("Other", "other.gguf", "0" * 64, "F16", 1)
-    with pytest.raises(ConfigError, match="run by Other"):
+    with pytest.raises(ConfigError, match="run with Other"):
         bench.continue_trial(trial, 4)
 
 
 def test_an_address_without_a_trial_is_said_plainly(bench: Workbench) -> None:
     for wrong in ("01a1fab9-91c7-7816-819a-8fcdffdfbaff", "nonsense"):
-        with pytest.raises(ConfigError, match="not here"):
+        with pytest.raises(ConfigError, match="does not exist"):
             bench.trial(wrong)
 
 
@@ -252,7 +252,7 @@ def test_a_load_that_is_abandoned_leaves_no_worker(tmp_path: Path) -> None:
     bench = opened(tmp_path)
     bench.model_manager.eject()
     bench.close()
-    assert bench.model.pool is None and not bench.model.is_loading
+    assert bench.model.engine is None and not bench.model.is_loading
 
 
 def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
     try:
         assert owner.stdout is not None and owner.stdout.readline()
         bench = opened(tmp_path)
-        until(lambda: bench.model.pool, within_s=30)
+        until(lambda: bench.model.engine, within_s=30)
         assert isinstance(bench.history_error, HistoryLocked)
         assert str(owner.pid) in str(bench.history_error)
         trial = ended(bench.submit(Draft("Once", request=request(4))))
@@ -291,7 +291,7 @@ def test_a_history_that_was_locked_is_opened_when_its_owner_ends(
         owner.kill()
     until(lambda: bench.history, "the history stays closed", 30)
     assert bench.history_error is None
-    until(lambda: bench.model.pool, within_s=30)
+    until(lambda: bench.model.engine, within_s=30)
     trial = ended(bench.submit(Draft("Once", request=request(4))))
     until(lambda: trial.is_stored, "the trial is not kept", 30)
     bench.close()

@@ -1,4 +1,4 @@
-"""Runs from elsewhere with any value of the wrong type: refused at import, or opened by all that pages call."""
+"""Foreign runs with values of the wrong type: refused at import, or opened by everything that pages call."""
 
 import copy
 import functools
@@ -29,8 +29,8 @@ from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Plan
 from engine.errors import EngineError, HistoryError
 from engine.history import History, run_bytes, run_from_bytes
+from engine.jobs import new_id
 from engine.models import embedded_model
-from engine.pool.job import new_id
 from engine.reference import reference_runs
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME
@@ -54,7 +54,7 @@ def plan(**changes: Any) -> Plan:
 
 @functools.cache
 def real_runs() -> dict[str, RunRecord]:
-    """A run of each kind that is kept: of every question, of another program, noted by hand."""
+    """Return a run of each kind that is saved: of every question, of another program, and noted by hand."""
     users = plan(question="users", workload={"arrival": "users"}, objective={"per_s": 5.0})
     users = replace(users, axes={"users": (1, 4), "parallel": (4,)})
     tuned = {
@@ -79,7 +79,7 @@ def real_runs() -> dict[str, RunRecord]:
 
 @functools.cache
 def file_of(kind: str) -> tuple[dict[str, Any], bytes]:
-    """What the two members of a run's file hold."""
+    """Return the contents of the two members of a run's file."""
     with zipfile.ZipFile(io.BytesIO(run_bytes(real_runs()[kind]))) as members:
         return json.loads(members.read("run.json")), members.read("samples.csv")
 
@@ -93,7 +93,7 @@ def packed(plain: dict[str, Any], samples: bytes) -> bytes:
 
 
 def places(value: Any, before: Path_ = ()) -> Iterator[Path_]:
-    """Where a value of JSON can be replaced: every leaf, and what holds them."""
+    """Yield the paths at which a JSON value can be replaced: every leaf and every container."""
     if before:
         yield before
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -102,7 +102,7 @@ def places(value: Any, before: Path_ = ()) -> Iterator[Path_]:
 
 
 def changed(plain: dict[str, Any], path: Path_, value: Any) -> dict[str, Any]:
-    """The same with another value at one place."""
+    """Return a copy with another value at one path."""
     found = copy.deepcopy(plain)
     inner: Any = found
     for name in path[:-1]:
@@ -112,7 +112,7 @@ def changed(plain: dict[str, Any], path: Path_, value: Any) -> dict[str, Any]:
 
 
 def open_run(history: History, run: RunRecord) -> None:
-    """Call what the pages call for a run that a person opens, lists, compares and exports."""
+    """Call what the pages call when a user opens, lists, compares and exports a run."""
     summary = summarise(run)
     summary.to_markdown()
     advice = series.advice(run, summary)

@@ -44,7 +44,7 @@ class Grid {
         cell.append(this.button(instances, threads, isWithin));
       });
     });
-    const across = element("p", "across", "threads of each →");
+    const across = element("p", "across", "threads per instance →");
     const down = element("span", "down", "instances ↓");
     across.prepend(down);
     const legend = element("p", "legend");
@@ -56,7 +56,7 @@ class Grid {
     const made = element("button", "", `${instances}×${threads}`);
     made.type = "button";
     made.dataset.layout = `${instances}x${threads}`;
-    made.title = `${instances} × ${threads} = ${instances * threads} threads${isWithin ? "" : ", more than cores"}`;
+    made.title = `${instances} × ${threads} = ${instances * threads} threads${isWithin ? "" : ", more than the cores"}`;
     made.ariaPressed = String(this.chosen.has(made.dataset.layout));
     return made;
   }

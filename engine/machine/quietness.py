@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from engine.bench.measurement.system_noise import OTHER_SHARE, STEAL_SHARE, NoiseWatch
-from engine.pool.placement import num_cores
+from engine.machine.cores import num_cores
+from engine.machine.noise import OTHER_SHARE, STEAL_SHARE, NoiseWatch
 from engine.tasks import Task
 from engine.units import cores, percent
 
@@ -41,15 +41,15 @@ class Quietness(NamedTuple):
         """Current use of the machine, in words."""
         if self.is_quiet:
             if math.isnan(self.other_cores):
-                return "How busy the machine is cannot be read here."
-            return f"Quiet: other programs use {percent(self.other_cores / self.num_cores)} of the processors."
+                return "The machine's load cannot be read on this system."
+            return f"Quiet: other programs use {percent(self.other_cores / self.num_cores)} of the CPU."
         return f"Not quiet: {self.busy_with}."
 
     @property
     def busy_with(self) -> str:
         """Cause of the disturbance, as a clause."""
         if self.steal_share > STEAL_SHARE and not self.other_cores > OTHER_SHARE * self.num_cores:
-            return f"the host takes {percent(self.steal_share)} of the processors' time"
+            return f"the host takes {percent(self.steal_share)} of the CPU time"
         if not self.programs:
             return f"other programs use {cores(self.other_cores)}"
         named = [f"{name} uses {cores(used)}" for name, used in self.programs.items()]

@@ -13,8 +13,8 @@ from typing import NamedTuple, Self
 
 import psutil
 
-from engine.bench.measurement.other_programs import programs, used_cores
-from engine.pool.placement import allowed_cores
+from engine.machine.cores import allowed_cores
+from engine.machine.other_programs import programs, used_cores
 from engine.samples import Flag
 
 STEAL_SHARE = 0.02

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from engine.errors import ConfigError, EngineError
-from engine.pool.placement import allowed_cores, cpu_name, cpu_quota
+from engine.machine.cores import allowed_cores, cpu_name, cpu_quota
 from engine.process.program import Program
 
 _PACKAGES = ("logitbench", "llama-cpp-python", "numpy", "msgspec", "psutil")

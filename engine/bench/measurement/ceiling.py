@@ -10,11 +10,12 @@ from engine.bench.measurement.load_generator import LoadGenerator
 from engine.bench.measurement.metrics import metrics_of
 from engine.bench.planning.plan import Objective, Workload
 from engine.errors import ConfigError
+from engine.machine.cores import threads_for
 from engine.models.gguf import ModelFile
 from engine.models.shapes import ARCHITECTURES, Shape, layers_like
 from engine.models.synthetic import QUANTISATIONS, has_more_bits, write_synthetic
-from engine.pool.placement import threads_for
-from engine.pool.pool import Pool
+from engine.opening import open_engine
+from engine.specs import PoolSpec
 
 _SHORTEST, _LONGEST = 32, 2048
 _BATCH = 512
@@ -79,13 +80,13 @@ def shape_of(model: ModelFile) -> Shape:
     is_plain = model.head_k == model.head_v and (model.head_k == usual or model.architecture == "gemma3")
     if model.architecture not in ARCHITECTURES or not is_plain or len(set(model.n_head_kv)) > 1:
         raise ConfigError(
-            f"{model.path.name}: no best prefill is known for the architecture {model.architecture}; "
-            f"one layer of random weights can be made for {', '.join(ARCHITECTURES)}"
+            f"{model.path.name}: best prefill cannot be measured for the architecture {model.architecture}; "
+            f"supported: {', '.join(ARCHITECTURES)}"
         )
     if model.quantisation not in QUANTISATIONS:
         raise ConfigError(
-            f"{model.path.name}: no best prefill is known for {model.quantisation}; "
-            f"one layer of random weights can be made as {', '.join(QUANTISATIONS)}"
+            f"{model.path.name}: best prefill cannot be measured for {model.quantisation}; "
+            f"supported: {', '.join(QUANTISATIONS)}"
         )
     return Shape(
         architecture=model.architecture,
@@ -143,7 +144,8 @@ class _Times:
 
     def _best(self, path: Path, layout: _Layout) -> float:
         """Return the time of the best repetition; the warm-up repetition is among them."""
-        with Pool(path, n_ctx=self._num_prompt, threads=threads_for(layout.instances), **layout._asdict()) as pool:
-            load = LoadGenerator(pool, Workload(num_prompt=self._num_prompt, num_generated=0))
+        spec = PoolSpec(n_ctx=self._num_prompt, threads=threads_for(layout.instances), **layout._asdict())
+        with open_engine(str(path), spec) as engine:
+            load = LoadGenerator(engine, Workload(num_prompt=self._num_prompt, num_generated=0))
             found = load.run(0, _NUM_REPETITIONS, _LEAST_S, Deadline(_TIMEOUT_S))
         return min(1 / metrics_of([repetition], Objective())["prefill_per_s"] for repetition in found)

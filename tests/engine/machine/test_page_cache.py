@@ -1,4 +1,4 @@
-"""The page cache made warm and cold, and what it holds of a file."""
+"""Page cache: warmed, dropped, and the share of a file that it holds."""
 
 import mmap
 import os
@@ -7,14 +7,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.bench.measurement import page_cache
+from engine.machine import page_cache
 
 SIZE = 4 << 20
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A file whose pages can leave memory: written to a disk, not to a file system in memory."""
+    """File whose pages can be evicted: on a disk, not on a file system in memory."""
     path = tmp_path / "weights"
     with path.open("wb") as opened:
         opened.write(os.urandom(SIZE))

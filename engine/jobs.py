@@ -1,23 +1,25 @@
-"""Job handle for the caller: a growing list of steps, then a Completion or an error."""
+"""Jobs: the handle of a submitted request, a growing list of steps and then a Completion or an error.
+
+Any engine feeds its jobs with plain values, from one thread for each job.
+"""
 
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 
-from engine import errors
 from engine.errors import EngineError, JobTimeout
-from engine.pool import messages as m
-from engine.pool.delivery_guard import check_may_wait
 from engine.results import RECORD, Completion, FinishReason, StepTable, Timings, TokenStep, is_context_full
 from engine.specs import Request, Sampling
 from engine.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
+_here = threading.local()
 
 
 def new_id() -> str:
@@ -27,6 +29,28 @@ def new_id() -> str:
     value = milliseconds << 80 | 0x7 << 76 | (random >> 68 & 0xFFF) << 64 | 0b10 << 62 | random & (1 << 62) - 1
     digits = f"{value:032x}"
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """Mark the current thread as one that delivers to jobs inside the block.
+
+    Such a thread must not wait for the engine: the answer that it waits for would never be delivered.
+    """
+    _here.delivers = True
+    try:
+        yield
+    finally:
+        _here.delivers = False
+
+
+def check_may_wait() -> None:
+    """Raise EngineError in a delivery thread."""
+    if getattr(_here, "delivers", False):
+        raise EngineError(
+            "a job's callback must not wait for the engine: it runs on the thread that delivers the answers; "
+            "call the engine from another thread"
+        )
 
 
 class Job:
@@ -104,7 +128,7 @@ class Job:
         if not self.done():
             check_may_wait()
         if not self._over.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
-            raise JobTimeout(f"no result after {timeout:g} s; the job goes on, {len(self.steps):,} tokens so far")
+            raise JobTimeout(f"no result after {timeout:g} s; the job continues, {len(self.steps):,} tokens so far")
         if self._error is not None:
             raise self._error.bare()
         assert self._completion is not None
@@ -190,46 +214,58 @@ class Job:
             num_generated=num_generated,
         )
 
-    # events from the pool, always delivered by one thread
+    # events from the engine, always delivered by one thread
 
-    def on_started(self, message: m.Started, load_s: float) -> None:
-        """Handle the job leaving its worker's queue; this happens twice if the first worker died."""
+    def on_started(
+        self, prompt_ids: Sequence[int], *, num_cached: int, seed: int, queue_s: float, load_s: float
+    ) -> None:
+        """Handle the job leaving the queue; this happens twice if its first worker died.
+
+        num_cached: prompt ids found in a KV cache; queue_s: seconds in the queue; load_s: seconds of the model's load.
+        """
         self.prompt_steps = StepTable(self.vocabulary, self.request.top_k, is_prompt=True)
-        self.num_cached, self.seed = message.num_cached, message.seed
-        self._queue_s, self._load_s = message.queue_s, load_s
-        known = message.prompt_ids[:1] if self.request.prompt_logprobs else message.prompt_ids
+        self.num_cached, self.seed = num_cached, seed
+        self._queue_s, self._load_s = queue_s, load_s
+        known = prompt_ids[:1] if self.request.prompt_logprobs else prompt_ids
         records = np.zeros(len(known), RECORD)
         records["id"] = known
         records["p_final"] = records["draw"] = np.nan
         nothing = np.zeros((len(known), self.request.top_k), np.float32)
         self.prompt_steps.append(records, nothing.astype(np.int32) - 1, nothing, nothing)
-        self.prompt_ids = tuple(message.prompt_ids)
+        self.prompt_ids = tuple(prompt_ids)
         self._notify()
 
     def wait_again(self) -> None:
         """Return to the waiting state: the worker died before the first token, and the job is queued again."""
         self.is_retried, self.prompt_ids = True, None
 
-    def on_steps(self, message: m.Steps) -> None:
-        """Append new steps."""
-        table = self.prompt_steps if message.is_prompt else self.steps
-        if not message.is_prompt:
+    def on_steps(self, rows: bytes, *, is_prompt: bool = False) -> None:
+        """Append new steps; `rows` are records of results.step_dtype for the job's number of candidates."""
+        table = self.prompt_steps if is_prompt else self.steps
+        if not is_prompt:
             self._last_at = time.monotonic()
             self._first_at = self._first_at or self._last_at
-        table.append_bytes(message.rows)
+        table.append_bytes(rows)
         self._notify()
 
-    def on_ended(self, message: m.Ended) -> None:
-        """Handle the end of the job in its worker."""
-        if message.error:
-            kind = getattr(errors, message.error, EngineError)
-            self.fail(kind(message.text))
-            return
-        text = self._text(message.text_bytes)
-        match message.finish_reason:
-            case "stop" | "length" | "cancelled" as reason:
-                threads = (message.threads, message.threads_batch)
-                self._finish(text, reason, message.prefill_s, message.decode_s, *threads)
+    def on_ended(
+        self,
+        reason: str,
+        text_bytes: int,
+        *,
+        prefill_s: float,
+        decode_s: float,
+        threads: int | None = None,
+        threads_batch: int | None = None,
+    ) -> None:
+        """Complete the job; text_bytes: length of the text in bytes, which ends before a stop string.
+
+        An unknown `reason` is an error of the job. Does nothing if it is over already.
+        """
+        match reason:
+            case "stop" | "length" | "cancelled" as known:
+                text = self._text(text_bytes)
+                self._finish(text, known, prefill_s, decode_s, threads, threads_batch)
             case unknown:
                 self.fail(EngineError(f"a worker ended this job for an unknown reason: {unknown!r}"))
 

@@ -1,4 +1,4 @@
-"""One job without a model: it ends once, calls every callback once, and lets go of its listeners."""
+"""Job without a model: it ends once, calls every callback once, and releases its listeners."""
 
 import threading
 from collections.abc import Callable
@@ -8,16 +8,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.errors import EngineError, PoolClosed, WorkerDied
-from engine.pool import messages as m
-from engine.pool.job import Job
-from tests.engine.pool.made import ended, job_of, rows, started
+from engine.errors import ConfigError, EngineError, PoolClosed, WorkerDied
+from engine.jobs import Job
+from tests.engine.pool.made import job_of, rows
 from tests.engine.pool.schedule import Race, at_every_line
+
+
+def _end(job: Job, reason: str = "length") -> None:
+    job.on_ended(reason, 0, prefill_s=0.0, decode_s=0.0)
+
 
 Operation = Callable[[Job], object]
 ENDS: dict[str, Operation] = {
-    "completed": lambda job: job.on_ended(ended(1, 0)),
-    "failed by the worker": lambda job: job.on_ended(m.Ended(1, "", 0, 0.0, 0.0, "ConfigError", "wrong")),
+    "completed": lambda job: _end(job),
+    "failed by the worker": lambda job: job.fail(ConfigError("wrong")),
     "failed by the pool": lambda job: job.fail(PoolClosed("closed")),
     "cancelled": lambda job: job.on_cancelled(),
 }
@@ -75,7 +79,7 @@ def test_a_reader_is_woken_by_every_end_wherever_it_begins_to_wait(end: str) -> 
 
 
 def _exhaust(job: Job) -> None:
-    """Read to the end."""
+    """Read the job to its end."""
     try:
         list(job)
     except EngineError:
@@ -84,12 +88,12 @@ def _exhaust(job: Job) -> None:
 
 def test_an_end_for_a_reason_nobody_knows_is_an_error() -> None:
     job = job_of()
-    job.on_ended(ended(1, 0, reason="tired"))
+    _end(job, "tired")
     assert "tired" in str(job.exception(0))
 
 
 class JobMachine(RuleBasedStateMachine):
-    """Any order of what a pool and a caller do with a job."""
+    """Operations of a pool and a caller on one job, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,13 +108,13 @@ class JobMachine(RuleBasedStateMachine):
     @rule()
     def starts(self) -> None:
         if self.end is None:
-            self.job.on_started(started(1, [1, 2, 3]), 0.0)
+            self.job.on_started([1, 2, 3], num_cached=0, seed=1, queue_s=0.0, load_s=0.0)
 
     @precondition(lambda self: self.job.is_started and self.end is None)
     @rule(ids=st.lists(st.integers(0, 63), min_size=1, max_size=90))
     def decodes(self, ids: list[int]) -> None:
         heard = dict(self.num_heard)
-        self.job.on_steps(m.Steps(1, False, rows(ids)))
+        self.job.on_steps(rows(ids))
         self.ids += ids
         assert all(self.num_heard[key] == heard[key] + (key in self.removers) for key in heard)
 

@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from engine.bench.measurement.machine import fingerprint, fingerprint_hash
-from engine.models.available import available_memory
-from engine.pool.placement import allowed_cores, num_cores
-from engine.specs import Spec
+from engine.machine.cores import allowed_cores, num_cores
+from engine.machine.fingerprint import fingerprint, fingerprint_hash
+from engine.machine.memory import available_memory
+from engine.validation import Spec
 
 _TIMES_CACHE = 4
 _SMALLEST_READ = 512 << 20
@@ -32,7 +32,7 @@ class Limits(Spec):
     bandwidth: pairs (number of threads, bytes per second that they read together), fewest threads first; flops:
     32-bit floating-point operations per second of all cores multiplying matrices in numpy's library; cache_bytes: size
     of the last-level caches of the allowed cores, 0 where the system does not report it; prefill: best prompt tokens
-    per second, by engine.bench.analysis.ceiling.ceiling_key.
+    per second, by engine.bench.measurement.ceiling.ceiling_key.
     """
 
     machine_hash: str

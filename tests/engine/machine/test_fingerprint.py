@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine import ConfigError
-from engine.bench.measurement.machine import about_llama, fingerprint, fingerprint_hash, versions
 from engine.llama.build_info import compiler_of
+from engine.machine.fingerprint import about_llama, fingerprint, fingerprint_hash, versions
 
 
 def test_the_fingerprint_is_plain_and_stays_the_same() -> None:

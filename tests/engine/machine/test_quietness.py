@@ -1,4 +1,4 @@
-"""Quietness now: what uses the machine, in words; who waits for it goes on only when it is quiet, or is stopped."""
+"""Quietness: what uses the machine now, in words; a waiting task continues only when it is quiet, or is stopped."""
 
 import math
 import os
@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.measurement import quietness
-from engine.bench.measurement.other_programs import LEAST_CORES, MOST_NAMED, Program, programs, used_cores
-from engine.bench.measurement.quietness import QuietMeter, Quietness, wait_for_quiet
+from engine.machine import quietness
+from engine.machine.other_programs import LEAST_CORES, MOST_NAMED, Program, programs, used_cores
+from engine.machine.quietness import QuietMeter, Quietness, wait_for_quiet
 from engine.tasks import Task
 
 
 @pytest.mark.parametrize(
     ("other", "steal", "named", "is_quiet", "words"),
     [
-        (0.06, 0.0, {}, True, "Quiet: other programs use 3 % of the processors."),
+        (0.06, 0.0, {}, True, "Quiet: other programs use 3 % of the CPU."),
         (0.8, 0.0, {"chromium": 0.8}, False, "Not quiet: chromium uses 0.8 cores."),
         (1.0, 0.0, {"a": 0.6, "b": 0.3, "c": 0.1}, False, "a uses 0.6 cores, b uses 0.3 cores and c uses 0.1 cores."),
         (1.0, 0.0, {}, False, "Not quiet: other programs use 1 core."),
-        (0.0, 0.3, {}, False, "Not quiet: the host takes 30 % of the processors' time."),
-        (math.nan, math.nan, {}, True, "How busy the machine is cannot be read here."),
+        (0.0, 0.3, {}, False, "Not quiet: the host takes 30 % of the CPU time."),
+        (math.nan, math.nan, {}, True, "The machine's load cannot be read on this system."),
     ],
 )
 def test_in_words(other: float, steal: float, named: dict[str, float], is_quiet: bool, words: str) -> None:

@@ -1,4 +1,4 @@
-"""Limits of the machine: caches counted once, the calls of all threads counted, plain values for the history."""
+"""Machine limits: caches counted once, the calls of all threads counted, plain values for the history."""
 
 import json
 import time
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.analysis import limits
-from engine.bench.analysis.limits import Limits, cache_bytes, measure_limits
 from engine.errors import ConfigError
+from engine.machine import limits
+from engine.machine.limits import Limits, cache_bytes, measure_limits
 
 KNOWN = Limits(
     machine_hash="a1", num_cores=4, cache_bytes=1 << 25, bandwidth=((1, 20e9), (2, 30e9), (4, 36e9)), flops=2e11

@@ -22,7 +22,7 @@ FLAT = 0.02
 
 _MEMORY = "pss_bytes"
 _IN_WORDS = {
-    "tokens_per_s": "in all",
+    "tokens_per_s": "in total",
     "decode_per_s": "for one stream",
     "ttft_s": "to the first token",
 }
@@ -51,7 +51,7 @@ class Tuning:
         judged, is_final = self._judged(samples)
         found = effects(judged, self._metric)
         if not found.values:
-            return {"sentence": "No setting could be measured yet."}
+            return {"sentence": "No settings measured yet."}
         flat = self._flat(judged, found)
         leader = self._leader(judged, found)
         verdict = self._verdict(judged, leader)
@@ -107,7 +107,7 @@ class Tuning:
         lightest = answer.flat[0]
         if lightest != answer.winner == answer.leader:
             memory = " instead of ".join(self._figure(judged, cell, _MEMORY) for cell in (lightest, answer.winner))
-            said.append(f"{self._label(lightest)} is as good within {percent(FLAT)} and takes less memory: {memory}.")
+            said.append(f"{self._label(lightest)} is as good (within {percent(FLAT)}) and uses less memory: {memory}.")
         said.append(f"Tried: {answer.num_tried:,} of {counted(len(self._cells), 'setting')}.")
         return ("" if answer.is_final else "So far: ") + " ".join(said)
 
@@ -119,8 +119,8 @@ class Tuning:
         if self._plan.goal == "memory":
             memory = [self._figure(judged, cell, _MEMORY) for cell in (answer.leader, DEFAULT)]
             enough = f"{percent(ENOUGH)} of the best or more"
-            return f"{label}: {memory[0]} for {figure}, {enough}; the default takes {memory[1]}."
-        gain = f"{times(ratio)} {DEFAULT_LABEL}"
+            return f"{label}: {memory[0]} for {figure}, {enough}; the default uses {memory[1]}."
+        gain = f"{times(ratio)} that of {DEFAULT_LABEL}"
         if answer.winner == DEFAULT and answer.verdict.word == "not enough data":
             more = counted(answer.verdict.more_rounds, "more round")
             estimate = looks(label, DEFAULT_LABEL, ratio, METRICS_BY_NAME[self._metric])

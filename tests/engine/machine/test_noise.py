@@ -1,4 +1,4 @@
-"""What the machine did meanwhile: read from the kernel, told apart from our own work, turned into a flag."""
+"""Noise during a sample: read from the kernel, separated from our own work, turned into a flag."""
 
 import math
 import os
@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.bench.measurement.other_programs import programs, used_cores
-from engine.bench.measurement.system_noise import NoiseWatch, flag_of
+from engine.machine.noise import NoiseWatch, flag_of
+from engine.machine.other_programs import programs, used_cores
 from engine.samples import METRICS_BY_NAME, SYSTEM_NOISE, Flag
 
 BURN = "while True: pass"
@@ -36,7 +36,7 @@ def stranger() -> Iterator[int]:
 
 @pytest.fixture
 def child() -> Iterator[int]:
-    """A process of ours that burns a core."""
+    """Child process that burns a core."""
     with subprocess.Popen([sys.executable, "-c", BURN]) as process:
         yield process.pid
         process.kill()

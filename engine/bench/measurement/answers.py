@@ -1,0 +1,84 @@
+"""Answers of a configuration to a fixed set of prompts: greedy ones, and distributions under teacher forcing."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.bench.measurement.clients import Deadline
+from engine.errors import ConfigError
+from engine.jobs import Job
+from engine.protocol import Engine
+from engine.results import INSPECTED, Completion, Floats, Ints
+from engine.specs import Sampling
+
+NUM_CANDIDATES = 256
+"""Number of candidates recorded of each distribution; the remaining mass counts as one more."""
+
+Ids = tuple[int, ...]
+
+
+class Answers(NamedTuple):
+    """Answers of one configuration to a fixed set of prompts, as plain values.
+
+    greedy: ids of the greedy answer to each prompt; forced: ids evaluated by teacher forcing, each a prompt followed by
+    its reference answer; top_ids, top_logprobs: the most probable candidates for each forced id except the first of a
+    prompt, all prompts concatenated, shape (positions, candidates), id -1 where there is none; num_vocab: vocabulary
+    size.
+    """
+
+    prompts: tuple[Ids, ...]
+    greedy: tuple[Ids, ...]
+    forced: tuple[Ids, ...]
+    top_ids: Ints
+    top_logprobs: Floats
+    num_vocab: int
+
+
+def answers(
+    engine: Engine, asked: Sequence[str] | Answers, *, num_tokens: int = 32, timeout_s: float = 600.0
+) -> Answers:
+    """Run a set of prompts on `engine`, or those of a reference, whose answers are then teacher-forced.
+
+    Requests run one at a time and without prefix reuse, so that neighbouring sequences do not change the logits and the
+    same configuration gives the same figures. Raises ConfigError where the reference has another vocabulary or there
+    are no prompts, PromptTooLong where prompt and answer do not fit a sequence, JobTimeout, WorkerDied.
+    """
+    if not isinstance(asked, Answers):
+        if not asked:
+            raise ConfigError("no prompts to compare answers on: give at least one")
+        prompts = tuple(tuple(engine.tokenize(prompt)) for prompt in asked)
+    elif asked.num_vocab == len(engine.vocabulary):
+        prompts = asked.prompts
+    else:
+        raise ConfigError(
+            f"the reference has a vocabulary of {asked.num_vocab:,} tokens and this model "
+            f"{len(engine.vocabulary):,}: only models with the same vocabulary can be compared"
+        )
+    deadline, most_probable = Deadline(timeout_s), Sampling(temperature=0)
+    greedy = tuple(
+        tuple(_done(engine.submit(ids, most_probable, max_tokens=num_tokens, reuse_prefix=False), deadline).ids)
+        for ids in prompts
+    )
+    own = tuple(prompt + answer for prompt, answer in zip(prompts, greedy, strict=True))
+    forced = asked.forced if isinstance(asked, Answers) else own
+    tables = []
+    for ids in forced:
+        job = engine.submit(ids, most_probable, max_tokens=0, top_k=NUM_CANDIDATES, prompt_logprobs=True)
+        tables.append(_done(job, deadline).prompt_steps)
+    kept = [(table.records["flags"] & INSPECTED) > 0 for table in tables]
+    return Answers(
+        prompts,
+        greedy,
+        forced,
+        np.concatenate([table.top_ids[rows] for table, rows in zip(tables, kept, strict=True)]),
+        np.concatenate([table.top_logprobs[rows] for table, rows in zip(tables, kept, strict=True)]),
+        len(engine.vocabulary),
+    )
+
+
+def _done(job: Job, deadline: Deadline) -> Completion:
+    try:
+        return job.result(deadline.left_s)
+    finally:
+        job.cancel()

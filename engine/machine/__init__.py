@@ -1,0 +1,1 @@
+"""This machine: cores, memory, page cache, noise of other programs, fingerprint, and measured limits."""

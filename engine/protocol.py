@@ -1,0 +1,135 @@
+"""Engine protocol: what workbench, benchmarks and pages need of anything that generates tokens."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Literal, NamedTuple, Protocol, Self, Unpack, overload
+
+from engine.errors import EngineError
+from engine.jobs import Job
+from engine.results import Completion
+from engine.specs import PoolSpec, RequestOptions, Sampling
+from engine.vocabulary import Vocabulary
+
+
+class Capabilities(NamedTuple):
+    """What an engine can do. n_ctx: tokens of one sequence; num_sequences: requests that it decodes at the same time.
+
+    has_chat_template: `render_chat` works.
+    """
+
+    n_ctx: int
+    num_sequences: int
+    has_chat_template: bool
+
+
+class Startup(NamedTuple):
+    """Breakdown of the seconds from starting a worker until it is ready.
+
+    interpreter_s: Python and its imports; load_s: weights and context; rest_s: the tokenizer's table and messages.
+    """
+
+    interpreter_s: float
+    load_s: float
+    rest_s: float
+
+
+class WorkerInfo(NamedTuple):
+    """Current state of one worker. cpus: cores it is pinned to, empty for all that the process may use.
+
+    phase: current phase of its loop (engine.llama.phase.Phase, in lower case); phase_s: seconds in it, at least.
+    threads: thread count for steps, threads_batch: for prompts; both vary if the engine was given no thread count.
+    """
+
+    pid: int
+    cpus: tuple[int, ...]
+    num_running: int
+    num_waiting: int
+    phase: str
+    phase_s: float
+    threads: int
+    threads_batch: int
+
+
+class Engine(Protocol):
+    """One loaded model. engine.Pool documents each method; any thread may call them.
+
+    model: its path or address; threads: of each worker, at most; startup: of the slowest worker.
+    """
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def spec(self) -> PoolSpec: ...
+    @property
+    def capabilities(self) -> Capabilities: ...
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def startup(self) -> Startup: ...
+    @property
+    def num_open(self) -> int: ...
+
+    def submit(
+        self,
+        prompt: str | Sequence[int],
+        sampling: Sampling | None = None,
+        *,
+        generated: int = 0,
+        job_id: str | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Job: ...
+
+    @overload
+    def map(
+        self,
+        prompts: Iterable[str | Sequence[int]],
+        sampling: Sampling | None = None,
+        *,
+        return_exceptions: Literal[False] = False,
+        **options: Unpack[RequestOptions],
+    ) -> Iterator[Completion]: ...
+    @overload
+    def map(
+        self,
+        prompts: Iterable[str | Sequence[int]],
+        sampling: Sampling | None = None,
+        *,
+        return_exceptions: bool,
+        **options: Unpack[RequestOptions],
+    ) -> Iterator[Completion | EngineError]: ...
+
+    def tokenize(self, text: str, *, special: bool = False) -> list[int]: ...
+
+    def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]: ...
+
+    def measure(self, timeout: float | None = None) -> list[dict[str, float]]: ...
+
+    def workers(self) -> list[WorkerInfo]: ...
+
+    def held(self) -> AbstractContextManager[None]: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def close(self, reason: str = ...) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_error: object) -> None: ...
+
+
+class OpenEngine(Protocol):
+    """Function that loads a model; engine.Pool documents the parameters and the errors."""
+
+    def __call__(
+        self,
+        model: str,
+        spec: PoolSpec,
+        *,
+        build: str = "",
+        on_progress: Callable[[float], object] | None = None,
+        on_opening: Callable[[Callable[[], None]], object] = ...,
+    ) -> Engine: ...

@@ -1,0 +1,177 @@
+"""Validation of parameters: specs that are checked on construction, and calls that reject unknown keywords."""
+
+import difflib
+import inspect
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from dataclasses import fields
+from functools import wraps
+from itertools import islice
+from numbers import Real
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, Unpack, get_args, get_origin
+
+from engine.errors import ConfigError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Refusing(type):
+    """Metaclass that turns an unknown keyword into a ConfigError that suggests the nearest known name."""
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """Signature of the constructor, for help() and editors; `__call__` below would hide it."""
+        signature = _signature(vars(cls)["__init__"])
+        return signature.replace(parameters=list(signature.parameters.values())[1:], return_annotation=cls)
+
+    if not TYPE_CHECKING:  # type checkers read __init__
+
+        def __call__(cls, *args: Any, **options: Any) -> Any:
+            _refuse_unknown(cls.__name__, options, cls.__signature__)
+            return super().__call__(*args, **options)
+
+
+def refusing(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function, as `Refusing` does for classes: an unknown keyword is a ConfigError with a hint."""
+    signature = _signature(function)
+
+    @wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> T:
+        _refuse_unknown(f"{function.__name__}()", options, signature)
+        return function(*args, **options)
+
+    checked.__signature__ = signature  # type: ignore[attr-defined]
+    return checked
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function, with the fields of the spec in place of `**options: Unpack[...Options]`."""
+    signature = inspect.signature(function)
+    parameters = dict(signature.parameters)
+    last = parameters.popitem()[1] if parameters else None
+    if last is None or last.kind != inspect.Parameter.VAR_KEYWORD or get_origin(last.annotation) is not Unpack:
+        return signature
+    options = get_args(last.annotation)[0]
+    spec: Any = next(spec for spec in Spec.__subclasses__() if spec.options is options)
+    added = [
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(spec)
+        if field.name in options.__annotations__
+    ]
+    return signature.replace(parameters=[*parameters.values(), *added])
+
+
+def _refuse_unknown(called: str, options: Mapping[str, Any], signature: inspect.Signature) -> None:
+    known = list(signature.parameters)
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"{called} has no parameter {name!r}; {_hint(name, known)}")
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    """Return a hint for an unknown parameter: where it belongs, else the nearest known name, else all known names."""
+    homes = [spec.goes_into for spec in Spec.__subclasses__() if spec.goes_into and name in spec.__dataclass_fields__]  # type: ignore[attr-defined]
+    if homes:
+        return f"it belongs in {' or in '.join(homes)}"
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"known: {', '.join(one for one in known if one != 'self')}"
+
+
+class Spec(metaclass=Refusing):
+    """Base of the frozen specs.
+
+    goes_into: where callers pass the spec's parameters, for error messages. options: the same parameters as a
+    TypedDict, for functions that take them as keywords.
+    """
+
+    goes_into = ""
+    options: ClassVar[Any] = None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Create the spec from plain values; raises ConfigError for unknown names and values out of range."""
+        made: Self = cls(**values)
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values by name, only those that differ from the defaults."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)  # type: ignore[arg-type]
+            if getattr(self, field.name) != field.default
+        }
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _whole(self, name: str, low: int, high: int) -> None:
+        value = getattr(self, name)
+        whole = whole_number(value)
+        if whole is None or not low <= whole <= high:
+            raise ConfigError(f"{name} = {value!r}: must be a whole number from {low:,} to {high:,}")
+        self._set(name, whole)
+
+    def _real(self, name: str, low: float, high: float = math.inf) -> None:
+        value = getattr(self, name)
+        if not is_real(value) or not low <= value <= high:
+            top = "upwards" if high == math.inf else f"to {high:g}"
+            raise ConfigError(f"{name} = {value!r}: must be a number from {low:g} {top}")
+        if not isinstance(value, int):
+            self._set(name, float(value))
+
+    def _one_of(self, name: str, allowed: tuple[Any, ...]) -> None:
+        value = getattr(self, name)
+        for known in allowed:
+            if isinstance(value, type(known)) and value == known:
+                self._set(name, known)
+                return
+        raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(map(str, allowed))}")
+
+    def _texts(self, name: str, most: int, most_characters: int) -> None:
+        value = getattr(self, name)
+        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+            raise ConfigError(f"{name} = {value!r}: must be a list of texts")
+        texts = at_most(most, f"{name}: {{}} texts", value)
+        self._set(name, tuple(plain_text(name, text, most_characters) for text in texts))
+
+
+def whole_number(value: object) -> int | None:
+    """Convert an integer of any type to int; return None for anything else, also for True and False."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def is_real(value: object) -> bool:
+    """Return True for real numbers of any type, but not for True and False."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def at_most(most: int, what: str, given: Iterable[Any]) -> list[Any]:
+    """Return all given items as a list. Raises ConfigError for more than `most`, without reading the rest."""
+    taken = list(islice(given, most + 1))
+    if len(taken) > most:
+        number = f"{len(given):,}" if isinstance(given, Sized) else f"more than {most:,}"
+        raise ConfigError(f"{what.format(number)}; at most {most:,} are allowed: remove some")
+    return taken
+
+
+def plain_text(name: str, text: object, most_characters: int | None = None) -> str:
+    """Return `text` as a plain str.
+
+    Raises ConfigError where it is not text, is too long, or cannot be encoded as UTF-8 (half of a surrogate pair).
+    """
+    if not isinstance(text, str):
+        raise ConfigError(f"{name} = {text!r}: must be text")
+    if most_characters is not None and len(text) > most_characters:
+        raise ConfigError(f"{name}: {len(text):,} characters; at most {most_characters:,} are allowed: shorten it")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"{name}: character {error.start + 1:,} is half of a surrogate pair, not text: remove it"
+        ) from error
+    return str(text)

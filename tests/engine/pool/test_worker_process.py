@@ -1,0 +1,86 @@
+"""A worker process over a scripted link: its clock, and its death while it loads."""
+
+import queue
+import time
+from typing import Any
+
+import pytest
+
+from engine.errors import MemoryRefused, ModelError
+from engine.pool import messages as m
+from engine.pool.worker_link import WorkerLink
+from engine.pool.worker_process import WorkerProcess
+from engine.process.channel import Message
+from engine.process.pulse import Reading
+from engine.specs import PoolSpec
+
+LOAD = m.LoadModel(
+    protocol=m.PROTOCOL, model="m.gguf", spec=PoolSpec(), threads=1, threads_batch=1, cpus=[], prefill_share=50
+)
+READY = m.Ready(
+    protocol=m.PROTOCOL, pid=7, load_s=0.5, n_ctx=512, pieces=[], kinds=b"", names={}, bos=None, add_bos=False,
+    add_space_prefix=False, chat_template="", description="",
+)  # fmt: skip
+
+
+class ScriptedLife:
+    started_at = 0.0
+    is_alive = True
+
+    def hang_up(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def close(self, patience_s: float) -> None: ...
+
+    def ending(self) -> str:
+        return "crashed (SIGSEGV)"
+
+    def log_tail(self) -> str:
+        return ""
+
+
+class ScriptedTransport:
+    """Answers as a worker that began to load at `epoch` of this clock. reply: instead of Ready; None: it hangs up."""
+
+    def __init__(self, epoch: float, reply: Message | None = READY) -> None:
+        self._epoch, self._reply = epoch, reply
+        self._received: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
+
+    def send(self, message: Message) -> None:
+        match message:
+            case m.LoadModel():
+                self._received.put(None if self._reply is None else [m.Loading(0.5), self._reply])
+            case m.ReadClock():
+                self._received.put([m.Clock(time.monotonic() - self._epoch)])
+
+    def receive(self) -> list[Any]:
+        messages = self._received.get()
+        if messages is None:
+            raise EOFError
+        return messages
+
+
+def worker(transport: ScriptedTransport) -> WorkerProcess:
+    link = WorkerLink(transport, ScriptedLife(), lambda: Reading(1, 1, 0, 0))
+    return WorkerProcess(LOAD, lambda _fraction: None, link)
+
+
+@pytest.mark.parametrize("epoch", [-5e6, 0.0, 3.25, 5e6])
+def test_the_epoch_of_a_worker_is_known_from_its_clock_and_never_too_late(epoch: float) -> None:
+    one = worker(ScriptedTransport(epoch))
+    asked = time.monotonic()
+    assert one.start() is READY
+    took = time.monotonic() - asked
+    assert one.is_alive
+    assert epoch - took <= one.epoch <= epoch + 1e-6
+
+
+def test_a_worker_that_ends_while_it_loads_is_an_error_of_the_model() -> None:
+    with pytest.raises(ModelError, match=r"the worker crashed \(SIGSEGV\)"):
+        worker(ScriptedTransport(0.0, None)).start()
+
+
+def test_the_error_that_a_worker_reports_is_raised() -> None:
+    with pytest.raises(MemoryRefused, match="too large"):
+        worker(ScriptedTransport(0.0, m.Failed("MemoryRefused", "too large"))).start()

@@ -1,0 +1,221 @@
+"""The contract of engine.protocol.Engine: what every engine must do, asked of the pool and of the fake of the tests."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.errors import ConfigError, EngineError, JobTimeout, PoolClosed, PromptTooLong, QueueFull
+from engine.opening import open_engine
+from engine.protocol import Engine
+from engine.settings import PREFIX
+from engine.specs import PoolSpec, Sampling
+from tests.fake_engine import open_fake
+
+GREEDY = Sampling(temperature=0)
+SPEC = PoolSpec(parallel=2, n_ctx=256, threads=1)
+Open = Callable[[PoolSpec], Engine]
+
+
+@pytest.fixture(params=["pool", "fake"])
+def open_one(request: pytest.FixtureRequest, story_model: Path) -> Open:
+    """Opens an engine of either kind."""
+    return lambda spec: {"pool": open_engine, "fake": open_fake}[request.param](str(story_model), spec)
+
+
+@pytest.fixture
+def engine(open_one: Open) -> Iterator[Engine]:
+    with open_one(SPEC) as opened:
+        yield opened
+
+
+def test_it_says_what_it_can_do(engine: Engine) -> None:
+    assert engine.spec == SPEC
+    assert engine.capabilities.num_sequences == 2
+    assert engine.capabilities.n_ctx >= 256
+    assert len(engine.vocabulary) > 256
+    assert sum(engine.startup) >= 0
+    assert engine.num_open == 0
+
+
+def test_a_job_yields_its_steps_to_early_and_late_readers_and_then_its_completion(engine: Engine) -> None:
+    job = engine.submit("Once upon", Sampling(seed=1), max_tokens=12, top_k=4)
+    seen = [step.id for step in job]
+    done = job.result(60)
+    assert seen == list(done.ids) == [step.id for step in job]
+    assert (done.finish_reason, len(seen)) in {("length", 12), ("stop", len(seen))}
+    assert list(done.prompt_ids) == engine.tokenize("Once upon")
+    assert done.text == engine.vocabulary.join(list(done.ids)).decode("utf-8", "replace")
+
+
+def test_figures_are_of_one_distribution(engine: Engine) -> None:
+    for step in engine.submit("Once upon", GREEDY, max_tokens=6, top_k=5).result(60).steps:
+        assert step.top is not None and step.logprob is not None and step.rank is not None
+        assert [one.logprob for one in step.top] == sorted((one.logprob for one in step.top), reverse=True)
+        assert step.logprob == pytest.approx(step.top[step.rank - 1].logprob, abs=1e-5)
+
+
+def test_without_candidates_there_are_no_figures(engine: Engine) -> None:
+    (step,) = engine.submit("Once", max_tokens=1).result(60).steps
+    assert (step.logprob, step.rank, step.entropy, list(step.top)) == (None, None, None, [])
+
+
+def test_the_same_seed_gives_the_same_tokens(engine: Engine) -> None:
+    first, second = (
+        engine.submit("Once", Sampling(seed=5), max_tokens=10, reuse_prefix=False).result(60).ids for _ in range(2)
+    )
+    assert first == second
+
+
+def test_a_prompt_is_scored_without_any_token_generated(engine: Engine) -> None:
+    done = engine.submit("Once upon a time", max_tokens=0, top_k=2, prompt_logprobs=True).result(60)
+    assert len(done.steps) == 0
+    scored = done.prompt_steps.records["logprob"][1:]
+    assert len(scored) == len(done.prompt_ids) - 1
+    assert np.all(scored <= 0)
+
+
+def test_a_stop_string_ends_the_text_before_it(engine: Engine) -> None:
+    whole = engine.submit("Once upon", GREEDY, max_tokens=24, reuse_prefix=False).result(60).text
+    stop = whole[8:11]
+    done = engine.submit("Once upon", GREEDY, max_tokens=24, stop=stop, reuse_prefix=False).result(60)
+    assert done.finish_reason == "stop"
+    assert done.text == whole[: whole.index(stop)]
+
+
+def test_a_banned_token_is_not_drawn(engine: Engine) -> None:
+    first = engine.submit("Once upon", GREEDY, max_tokens=1).result(60).ids[0]
+    banned = Sampling(temperature=0, logit_bias=((first, float("-inf")),))
+    assert engine.submit("Once upon", banned, max_tokens=1).result(60).ids[0] != first
+
+
+def test_a_cancelled_job_gives_the_part_it_has(engine: Engine) -> None:
+    with engine.held():
+        job = engine.submit("Once", max_tokens=200)
+        assert job.cancel()
+    done = job.result(60)
+    assert done.finish_reason == "cancelled"
+    assert len(done.steps) < 200
+    assert not job.cancel()
+
+
+def test_a_job_that_waits_can_be_timed_out_on_and_goes_on(engine: Engine) -> None:
+    with engine.held():
+        job = engine.submit("Once", max_tokens=2)
+        with pytest.raises(JobTimeout):
+            job.result(0.01)
+    assert len(job.result(60).steps) >= 1
+
+
+def test_a_callback_is_called_once_wherever_it_is_added(engine: Engine) -> None:
+    called = list[str]()
+    ended = threading.Event()
+    job = engine.submit("Once", max_tokens=3)
+    job.add_done_callback(lambda one: called.append(one.id))
+    job.add_done_callback(lambda _one: ended.set())
+    job.result(60)
+    assert ended.wait(60)
+    job.add_done_callback(lambda one: called.append(one.id))
+    assert called == [job.id, job.id]
+
+
+def test_a_callback_may_not_wait_for_the_engine(engine: Engine) -> None:
+    errors = list[EngineError | None]()
+    ended = threading.Event()
+    with engine.held():
+        other = engine.submit("Once", max_tokens=100)
+        job = engine.submit("Once", max_tokens=1)
+
+        def wait(_job: object) -> None:
+            try:
+                other.result(1)
+            except EngineError as error:
+                errors.append(error)
+            ended.set()
+
+        job.add_done_callback(wait)
+    assert ended.wait(60)
+    assert errors and not isinstance(errors[0], JobTimeout)
+
+
+def test_many_prompts_come_back_in_their_order(engine: Engine) -> None:
+    prompts = [f"{number} was a number" for number in range(12)]
+    found = list(engine.map(prompts, GREEDY, max_tokens=3))
+    assert [list(done.prompt_ids) for done in found] == [engine.tokenize(prompt) for prompt in prompts]
+
+
+def test_a_failing_prompt_is_named_or_stands_in_the_place_of_its_completion(engine: Engine) -> None:
+    prompts = ["Once", "long " * 600, "upon"]
+    with pytest.raises(PromptTooLong, match=r"prompts\[1\]"):
+        list(engine.map(prompts, max_tokens=1))
+    found = list(engine.map(prompts, max_tokens=1, return_exceptions=True))
+    assert [isinstance(one, PromptTooLong) for one in found] == [False, True, False]
+    with pytest.raises(ConfigError):
+        engine.map("Once")
+
+
+def test_a_full_queue_refuses_a_job(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + "MAX_QUEUE", "3")
+    with open_one(PoolSpec(parallel=1, n_ctx=256, threads=1)) as engine:
+        engine.pause()
+        jobs = [engine.submit("Once", max_tokens=1) for _ in range(3)]
+        with pytest.raises(QueueFull):
+            engine.submit("Once", max_tokens=1)
+        assert engine.num_open == 3
+        assert [job.queue_position for job in jobs] == [0, 1, 2]
+        engine.resume()
+        assert all(job.result(60) for job in jobs)
+
+
+def test_paused_jobs_start_once_it_is_resumed(engine: Engine) -> None:
+    engine.pause()
+    job = engine.submit("Once", max_tokens=1)
+    with pytest.raises(JobTimeout):
+        job.result(0.05)
+    assert not job.is_started
+    engine.resume()
+    assert job.result(60).steps
+
+
+def test_text_becomes_ids_and_ids_the_text_again(engine: Engine) -> None:
+    text = "The king's daughter – été"
+    ids = engine.tokenize(text)
+    assert engine.vocabulary.join(ids).decode().strip() == text
+    assert engine.submit(ids, max_tokens=1).result(60).prompt_ids == tuple(ids)
+
+
+@pytest.mark.parametrize("prompt", [b"bytes", 7, [1, "a"], [-1], [1 << 40], None])
+def test_a_prompt_of_a_wrong_type_is_refused(engine: Engine, prompt: object) -> None:
+    with pytest.raises(ConfigError):
+        engine.submit(prompt)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError):
+        engine.submit("Once", "hot")  # type: ignore[arg-type]
+
+
+def test_ids_beyond_the_vocabulary_end_the_job_with_an_error(engine: Engine) -> None:
+    with pytest.raises(EngineError):
+        engine.submit([len(engine.vocabulary) + 5], max_tokens=1).result(60)
+
+
+def test_its_totals_grow(engine: Engine) -> None:
+    before = engine.measure(60)
+    engine.submit("Once", max_tokens=4).result(60)
+    after = engine.measure(60)
+    assert len(before) == len(after) == len(engine.workers()) == SPEC.instances
+    assert before[0].keys() == after[0].keys() >= {"pid", "decode_s", "loop_s", "num_decodes", "pss_bytes"}
+    assert after[0]["num_tokens"] > before[0]["num_tokens"]
+
+
+def test_closing_ends_open_jobs_with_the_reason_and_takes_no_more(open_one: Open) -> None:
+    engine = open_one(SPEC)
+    with engine.held():
+        job = engine.submit("Once", max_tokens=100)
+        engine.close("the test is over")
+    with pytest.raises(PoolClosed, match="the test is over"):
+        job.result(60)
+    engine.close()
+    for ask in (lambda: engine.submit("Once"), lambda: engine.tokenize("Once"), lambda: list(engine.map(["Once"]))):
+        with pytest.raises(PoolClosed):
+            ask()
