@@ -17,9 +17,14 @@ PAGE = ROOT / "docs" / "structure.md"
 DRAWING = re.compile(r"(?<=```mermaid\n).*?(?=```)", re.DOTALL)
 VALUES = "values"
 """Node of the modules directly in `engine/`, except those named in OWN_NODE."""
-OWN_NODE = {"engine": "engine", "engine.calls": "engine", "engine.__main__": "commands"}
+OWN_NODE = {"engine": "engine", "engine.calls": "engine", "engine.__main__": "commands", "engine.opening": "opening"}
 """Nodes of modules that have no package."""
-LABELS = {VALUES: "specs, results, samples, tasks, errors …", "engine": "import engine", "app": "app.py"}
+LABELS = {
+    VALUES: "specs, results, samples, tasks, errors …",
+    "engine": "import engine",
+    "app": "app.py",
+    "opening": "open_engine",
+}
 
 
 def main() -> int:

@@ -25,6 +25,7 @@ from engine.models.synthetic import write_synthetic
 from engine.runs import RunRecord
 from tests.conftest import lend_exports
 from tests.pages.bench_harness import START, make_run
+from tests.processes import children_with
 
 ROOT = Path(__file__).parents[2]
 # Slow enough to be watched: about a tenth of a second for a token on the one core that its server has.
@@ -73,8 +74,7 @@ class Server:
 
     def workers(self) -> list[psutil.Process]:
         """The worker processes that are alive."""
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        return [child for child in children if "engine.pool.worker" in " ".join(child.cmdline())]
+        return children_with("engine.pool.worker", psutil.Process(self.process.pid))
 
     def stop(self, number: int = signal.SIGINT, seconds: float = 20) -> int:
         """End the server by a signal and wait for it; its exit status."""

@@ -10,7 +10,7 @@ from tests.e2e.conftest import Server
 
 OpenPage = Callable[..., Page]
 FITS = "() => (main => main.scrollWidth <= main.clientWidth)(document.querySelector('[data-testid=stMain]'))"
-NOTES = "c7i.4xlarge ends 18.2 h sooner than c7i.xlarge for $2.75 more."
+NOTES = "c7i.4xlarge finishes 18.2 h sooner than c7i.xlarge for $2.75 more."
 
 
 def answer(page: Page) -> Locator:

@@ -24,7 +24,7 @@ from pages.parts.plain import plain
 from tests.pages.app import HOSTILE, address, open_page
 from tests.pages.bench_harness import ScriptedManager, make_run
 
-NOTES = "c7i.4xlarge ends 18.2 h sooner than c7i.xlarge for $2.75 more."
+NOTES = "c7i.4xlarge finishes 18.2 h sooner than c7i.xlarge for $2.75 more."
 HOME = "Two cores"
 
 

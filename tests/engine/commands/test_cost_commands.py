@@ -10,7 +10,7 @@ from engine.pool.pool import Pool
 from engine.settings import Settings
 from tests.engine.history.run_maker import make_cell, make_run
 
-SENTENCE = "c7i.4xlarge ends 18.2 h sooner than c7i.xlarge for $2.75 more."
+SENTENCE = "c7i.4xlarge finishes 18.2 h sooner than c7i.xlarge for $2.75 more."
 NOTES = ("cost", "--model", "mistral-7b-instruct")
 
 

@@ -18,6 +18,7 @@ from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, JobTimeout, ModelError, PoolClosed, QueueFull, WorkerDied
 from engine.results import Floats
 from tests.engine.embedding.conftest import TEXTS
+from tests.processes import children_with
 from tests.waiting import until
 
 SIMILARITY = [[1.0, 0.66196, -0.04102], [0.66196, 1.0, -0.10647], [-0.04102, -0.10647, 1.0]]
@@ -183,8 +184,7 @@ def test_a_load_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("engine.pool.watchdog.LOADING_SILENCE_S", 1.0)
 
     def stop(_end: Callable[[], object]) -> None:
-        children = [child for child in psutil.Process().children() if "embedding.worker" in str(child.cmdline())]
-        max(children, key=psutil.Process.create_time).suspend()
+        children_with("engine.embedding.worker")[-1].suspend()
 
     with pytest.raises(ModelError, match="no heartbeat"):
         EmbeddingPool(EmbedSpec(workers=1, threads=1), on_opening=stop)

@@ -23,6 +23,7 @@ from engine.process.channel import Channel
 from engine.process.child import Child
 from engine.process.serving import Reply
 from tests.engine.models import headers
+from tests.processes import children_with
 from tests.waiting import until
 
 WITHIN_S = 60.0
@@ -284,4 +285,4 @@ def test_a_source_that_is_gone(source: ModelFile, tmp_path: Path) -> None:
 
 def programs() -> list[psutil.Process]:
     """Return the quantising programs that this process has started."""
-    return [child for child in psutil.Process().children() if "engine.llama.quantise" in child.cmdline()]
+    return children_with("engine.llama.quantise")

@@ -15,6 +15,7 @@ from engine.errors import ConfigError, LimitExceeded, ModelError, WorkerDied
 from engine.models.tokenizer import Tokenizer
 from engine.pool.pool import Pool
 from tests.engine.models import headers
+from tests.processes import children_with
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}[assistant]"
 MESSAGES = [{"role": "user", "content": "What is a token?"}]
@@ -54,8 +55,7 @@ def test_a_long_run_of_one_letter_does_not_end_the_program(splitting: Tokenizer)
 
 def child() -> psutil.Process:
     """Return the program that was started last."""
-    found = [one for one in psutil.Process().children() if "engine.llama.tokenizer" in " ".join(one.cmdline())]
-    return max(found, key=lambda one: one.create_time())
+    return children_with("engine.llama.tokenizer")[-1]
 
 
 @pytest.mark.parametrize("special", [False, True])

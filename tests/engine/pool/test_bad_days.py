@@ -179,7 +179,7 @@ def test_a_file_that_is_no_model_is_refused_before_any_worker(tmp_path: Path, co
     before = {child.pid for child in psutil.Process().children()}
     with pytest.raises(ModelError, match=r"wrong\.gguf"):
         Pool(path)
-    assert {child.pid for child in psutil.Process().children()} == before
+    assert {child.pid for child in psutil.Process().children()} <= before
 
 
 def test_a_truncated_model_is_refused(tmp_path: Path, story_model: Path) -> None:

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ import pytest
 
 from engine import ConfigError, EngineError, Job, Pool, Sampling, WorkerDied
 from engine.pool import messages as m
+from tests.processes import children_with
 from tests.waiting import until
 
 PROMPT = "The old woman said to the wolf"
@@ -26,13 +26,8 @@ ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 Asking = Callable[[Pool, Job], object]
 
 
-def workers_of_this_process() -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # it has just ended; a ZombieProcess is one too
-            if "engine.pool.worker" in " ".join(child.cmdline()):
-                found.append(child)
-    return found
+def workers_of_this_process() -> set[psutil.Process]:
+    return set(children_with("engine.pool.worker"))
 
 
 def test_numbers_of_numpy_reach_the_worker(pool: Pool) -> None:
@@ -118,12 +113,12 @@ def test_a_callback_that_waits_for_its_pool_is_told_so(pool: Pool, ask: Asking) 
 
 
 def test_a_job_keeps_its_pool_until_it_is_over(story_model: Path) -> None:
-    before = set(workers_of_this_process())
+    before = workers_of_this_process()
     job = Pool(story_model, threads=1, parallel=1).submit(PROMPT, ENDLESS, max_tokens=50)
     gc.collect()
     assert len(job.result(30).steps) == 50
     gc.collect()
-    until(lambda: set(workers_of_this_process()) <= before)
+    until(lambda: workers_of_this_process() <= before)
     assert len(job.steps) == 50
 
 
@@ -144,10 +139,10 @@ def test_what_on_progress_raises_is_what_the_constructor_raises(story_model: Pat
     def progress(_fraction: float) -> None:
         raise KeyError("no such bar")
 
-    before = set(workers_of_this_process())
+    before = workers_of_this_process()
     with pytest.raises(KeyError, match="no such bar"):
         Pool(story_model, threads=1, on_progress=progress)
-    until(lambda: set(workers_of_this_process()) <= before)
+    until(lambda: workers_of_this_process() <= before)
 
 
 INTERRUPTED = """

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from engine import Job, Pool, Sampling, WorkerDied
 from engine.llama.phase import LONGEST_S, Phase
 from engine.pool.watchdog import LOADING_SILENCE_S, SILENCE_S, TICK_S, Watch, keep_watch, look_at_all
 from engine.process.pulse import Pulse, Reading
+from tests.processes import children_with
 from tests.waiting import until
 
 ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
@@ -233,8 +233,7 @@ def test_a_load_that_stands_still_is_ended(story_model: Path, monkeypatch: pytes
 
     def stop(_fraction: float) -> None:
         if not stopped:
-            workers = [child for child in psutil.Process().children() if "pool.worker" in str(child.cmdline())]
-            stopped.append(max(workers, key=psutil.Process.create_time).pid)
+            stopped.append(children_with("engine.pool.worker")[-1].pid)
             os.kill(stopped[-1], signal.SIGSTOP)
 
     with pytest.raises(Exception, match="no heartbeat"):

@@ -11,6 +11,7 @@ import pytest
 from engine.errors import ModelError, PoolClosed
 from engine.workbench import model_manager
 from engine.workbench.model_manager import ModelManager
+from tests.processes import children_with
 from tests.waiting import until
 
 WITHIN_S = 30.0
@@ -35,7 +36,7 @@ def hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.Mo
 
 
 def sleeping() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if child.name() == "sleep"]
+    return children_with("sleep 3600")
 
 
 def reload(manager: ModelManager) -> None:
@@ -72,7 +73,7 @@ def test_another_model_takes_the_place_of_one_that_hangs(
 def test_a_hash_that_hangs_keeps_no_memory_and_nobody_waiting(
     manager: ModelManager, story_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = len(psutil.Process().children())
+    before = set(psutil.Process().children())
     monkeypatch.setattr(model_manager, "model_hash", lambda _path: time.sleep(WITHIN_S))
     manager.load(story_model)
     until(lambda: manager.state.progress == 1, within_s=WITHIN_S)
@@ -80,7 +81,7 @@ def test_a_hash_that_hangs_keeps_no_memory_and_nobody_waiting(
     monkeypatch.undo()
     manager.load(story_model)
     until(lambda: manager.state.engine, within_s=WITHIN_S)
-    assert len(psutil.Process().children()) == before + manager.state.spec.instances
+    assert len(set(psutil.Process().children()) - before) == manager.state.spec.instances
 
 
 def test_a_model_that_is_removed_while_loaded_answers_until_it_is_ejected(

@@ -1,0 +1,18 @@
+"""Child processes that tests look for."""
+
+import psutil
+
+
+def children_with(words: str, parent: psutil.Process | None = None) -> list[psutil.Process]:
+    """Return the processes below `parent`, by default this one, whose command line contains `words`, oldest first.
+
+    A process that ends while it is looked at is left out.
+    """
+    found = []
+    for child in (parent or psutil.Process()).children(recursive=True):
+        try:
+            if words in " ".join(child.cmdline()):
+                found.append((child.create_time(), child.pid, child))
+        except psutil.NoSuchProcess:  # a ZombieProcess is one too
+            continue
+    return [child for _, _, child in sorted(found, key=lambda one: one[:2])]
