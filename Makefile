@@ -1,14 +1,15 @@
 # make app     the workbench in the browser; MODEL=path.gguf opens another model, CMAKE_ARGS=-DGGML_CUDA=on builds for a GPU,
 #              TORCH_INDEX=https://download.pytorch.org/whl/cpu installs PyTorch's small CPU build
 # make test    all checks and all tests
-# make check   format, lint, types and import rules only
+# make check   format, lint, types, import rules and the API reference only
+# make docs    writes the API reference to build/docs
 # make peers   builds llama.cpp's own programs, for comparison
 # make speed   compares our speed with theirs; ARGS="single many" chooses programs, ARGS=--help explains
 
 # The tests start hundreds of programs, each of which would compile the engine again if bytecode were not cached.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: app test check speed peers
+.PHONY: app test check docs speed peers
 
 app:
 	@.ci/prepare app
@@ -28,6 +29,13 @@ check:
 	.venv/bin/ruff check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	@$(MAKE) --no-print-directory docs
+
+# Warnings are errors: a name that cannot be resolved, a docstring that cannot be rendered.
+docs:
+	@.ci/prepare test
+	.venv/bin/python -W error -m pdoc --docformat markdown --no-show-source --no-search --output-directory build/docs \
+		engine '!engine\..*'
 
 peers:
 	@.ci/prepare peers

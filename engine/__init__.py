@@ -1,6 +1,6 @@
 """Engine: runs GGUF language models in a pool of worker processes, with the exact probability of every token.
 
-Example::
+Example:
 
     from engine import Pool, Sampling
 

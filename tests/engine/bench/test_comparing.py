@@ -35,6 +35,6 @@ def test_cells_that_compute_alike_are_asked_once(story_model: Path) -> None:
         assert records[2].facts["kl_max"] > 0
         opened = [targets.target(cell) for cell in cells[:2]]
         assert all(isinstance(target, EngineTarget) for target in opened)
-        alone, ready_for_four = (answers(target.pool, sample_prompts()[:2]) for target in opened)  # type: ignore[attr-defined]
+        alone, ready_for_four = (answers(target.engine, sample_prompts()[:2]) for target in opened)  # type: ignore[attr-defined]
         assert alone.greedy == ready_for_four.greedy
         assert (alone.top_logprobs == ready_for_four.top_logprobs).all()

@@ -215,7 +215,7 @@ def test_notes_stand_beside_end_to_end_alone_and_get_no_verdict() -> None:
 def test_notes_alone_have_neither_baseline_nor_best() -> None:
     found = compare_runs([noted("one"), noted("two", 20)])
     assert (found.baseline, found.best, found.verdicts) == (None, None, {})
-    assert found.sentence.startswith("From notes, end to end, two")
+    assert found.sentence.startswith("From notes (end to end): two")
 
 
 def test_the_reference_machines_stand_beside_this_one() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
@@ -41,14 +41,14 @@ def test_pools_that_are_opened_besides_are_told_how_many(
     path, other = tmp_path / "a.gguf", tmp_path / "b.gguf"
     write_synthetic("tiny", path)
     write_synthetic("tiny", other, seed=1)
-    opened: list[dict[str, Any]] = []
+    opened: list[PoolSpec] = []
 
-    def pool(_path: str, **options: Any) -> NoReturn:
-        opened.append(options)
+    def open_engine(_path: str, spec: PoolSpec, **_options: object) -> NoReturn:
+        opened.append(spec)
         raise ConfigError("not opened here")
 
     module, measure = MEASURED[measured]
-    monkeypatch.setattr(module, "Pool", pool)
+    monkeypatch.setattr(module, "open_engine", open_engine)
     with pytest.raises(ConfigError, match="not opened here"):
         measure(path, other)
-    assert [options["threads"] for options in opened] == [threads_for(opened[0].get("instances", 1))]
+    assert [spec.threads for spec in opened] == [threads_for(opened[0].instances)]
