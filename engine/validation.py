@@ -20,6 +20,11 @@ T = TypeVar("T")
 class Refusing(type):
     """Metaclass that turns an unknown keyword into a ConfigError that suggests the nearest known name."""
 
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
+        super().__init__(name, bases, namespace)
+        if "__init__" in namespace:
+            namespace["__init__"].__signature__ = _signature(namespace["__init__"])
+
     @property
     def __signature__(cls) -> inspect.Signature:
         """Signature of the constructor, for help() and editors; `__call__` below would hide it."""
@@ -36,13 +41,13 @@ class Refusing(type):
 def refusing(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function, as `Refusing` does for classes: an unknown keyword is a ConfigError with a hint."""
     signature = _signature(function)
+    function.__signature__ = signature  # type: ignore[attr-defined]  # help() and pdoc unwrap `checked`
 
     @wraps(function)
     def checked(*args: P.args, **options: P.kwargs) -> T:
         _refuse_unknown(f"{function.__name__}()", options, signature)
         return function(*args, **options)
 
-    checked.__signature__ = signature  # type: ignore[attr-defined]
     return checked
 
 
