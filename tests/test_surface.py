@@ -132,7 +132,7 @@ def test_a_bare_install_has_what_is_declared_and_nothing_else(bare: Path, tmp_pa
         ("cost", "documents"),
         ("models list --json", "story"),
         ("limits --help", "usage"),
-        ("embed texts.txt --model MODEL", "2 texts, 384 numbers"),
+        ("embed texts.txt --model MODEL", "2 texts, 384 dimensions"),
     ],
 )
 def test_every_command_runs_in_a_bare_install(

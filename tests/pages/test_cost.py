@@ -314,7 +314,7 @@ def test_a_folder_is_counted_and_becomes_the_job(bench: Workbench, manager: Scri
     at.button(key="cost_count").click().run()
     assert not at.exception and not at.main.error
     assert len(at.get("plotly_chart")) == 3
-    skipped = next(shown.value for shown in at.main.dataframe if "why" in shown.value)
+    skipped = next(shown.value for shown in at.main.dataframe if "reason" in shown.value)
     assert skipped["file"].tolist() == ["picture.bin"] and "binary" in skipped["reason"][0]
     at.button(key="cost_take").click().run()
     found = costing.count_with_model(bench, tmp_path)
