@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from huggingface_hub import set_client_factory
 from huggingface_hub.utils import close_session
+from huggingface_hub.utils._http import default_client_factory
 
 from engine.bench.exchange.llama_bench_text import FORMATS, read_rows, write_rows
 from engine.bench.planning.axes import AXES_BY_NAME, parse_values
@@ -147,7 +148,11 @@ def _hub(content: bytes) -> None:
     answer = httpx2.MockTransport(lambda _: httpx2.Response(200, content=content))
     close_session()
     set_client_factory(lambda: httpx2.Client(transport=answer))
-    choices(read_repository("someone/models"))
+    try:
+        choices(read_repository("someone/models"))
+    finally:
+        close_session()
+        set_client_factory(default_client_factory)
 
 
 def _hub_answers() -> list[bytes]:

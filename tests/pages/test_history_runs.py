@@ -43,7 +43,7 @@ def test_runs_are_listed_newest_first_beside_the_references(runs: list[RunRecord
 def test_columns_that_differ_are_shown_and_all_on_request(runs: list[RunRecord]) -> None:
     at = page()
     assert "samples" not in table(at) and "model" not in table(at)
-    assert "all of them: model" in said(at)
+    assert "all: model" in said(at)
     at.toggle(key="history_all").set_value(True).run()
     assert {"samples", "model", "machine"} <= set(table(at))
     assert address(at)["columns"] == "all"

@@ -267,7 +267,7 @@ def test_an_unknown_trial_ends_with_an_error(server: Server) -> None:
         ask(socket, nobody=7)
         message = hear(socket)
     assert message["job"] == "nobody"
-    assert "not known" in message["end"]["error"]
+    assert "Unknown trial" in message["end"]["error"]
 
 
 def test_a_fault_of_ours_is_told_and_fails_no_neighbour(bench: ScriptedBench, server: Server) -> None:

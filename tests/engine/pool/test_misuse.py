@@ -108,7 +108,7 @@ def test_a_callback_that_waits_for_its_pool_is_told_so(pool: Pool, ask: Asking) 
     pool.submit(PROMPT, ENDLESS, max_tokens=8).add_done_callback(callback)
     assert over.wait(30)
     assert len(told) == 1
-    assert "must not wait for the pool" in told[0]
+    assert "must not wait for the engine" in told[0]
     assert pool.submit(PROMPT, ENDLESS, max_tokens=1).result(30).steps
 
 

@@ -193,7 +193,7 @@ def test_what_lies_in_the_inbox_is_read_beside_this_process(
 def test_a_closed_importer_starts_no_child(tmp_path: Path) -> None:
     importer = Importer(tmp_path)
     importer.close()
-    with pytest.raises(WorkerDied, match="closed"):
+    with pytest.raises(WorkerDied, match="closing"):
         importer.recognise("lines", LINES)
 
 
