@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 
 from engine import private_files, workbench
 from engine.api.gate import Gate
-from engine.process.limits import return_freed_memory
+from engine.process.limits import raise_open_files, return_freed_memory
 from engine.settings import Settings
 from engine.shutdown import Shutdown
 from pages.parts import base_address, exports, front_end, live
@@ -41,6 +41,7 @@ def address() -> str:
 
 
 return_freed_memory()
+raise_open_files()
 # Streamlit prepends its script's folder to sys.path for each run and removes it afterwards, unless it is already in
 # the path. The removal makes a concurrent search for a module or a package's version in another thread skip an entry
 # and find nothing.

@@ -11,6 +11,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 
 DEEP_STACK = 120 << 20
 """Bytes; Linux keeps at least 128 MiB of address space free below a stack."""
+OPEN_FILES = 1 << 16
+"""Open files that a server may ask for; programs that go through all possible descriptors still do so at once."""
 
 
 class Limits(NamedTuple):
@@ -68,6 +70,20 @@ def allow_deep_recursion() -> None:
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
     with contextlib.suppress(OSError, ValueError):  # macOS sets it when the program starts
         resource.setrlimit(resource.RLIMIT_STACK, (DEEP_STACK if hard < 0 else min(hard, DEEP_STACK), hard))
+
+
+def raise_open_files() -> int:
+    """Raise the soft limit of open files to the hard one, at most to OPEN_FILES; return the limit in force.
+
+    Children inherit it.
+    """
+    soft, hard = (OPEN_FILES if limit < 0 else limit for limit in resource.getrlimit(resource.RLIMIT_NOFILE))
+    wanted = min(hard, OPEN_FILES)
+    if soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # macOS has a limit of its own below the hard one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+            return wanted
+    return soft
 
 
 def return_freed_memory(num_arenas: int = 2) -> None:
