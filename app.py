@@ -11,6 +11,7 @@ import streamlit as st
 from starlette.middleware import Middleware
 
 from engine import private_files, workbench
+from engine.api import log_limit
 from engine.api.gate import Gate
 from engine.process.limits import raise_open_files, return_freed_memory
 from engine.settings import Settings
@@ -42,6 +43,7 @@ def address() -> str:
 
 return_freed_memory()
 raise_open_files()
+log_limit.install()
 # Streamlit prepends its script's folder to sys.path for each run and removes it afterwards, unless it is already in
 # the path. The removal makes a concurrent search for a module or a package's version in another thread skip an entry
 # and find nothing.
