@@ -11,7 +11,7 @@ import streamlit as st
 from starlette.middleware import Middleware
 
 from engine import private_files, workbench
-from engine.api import log_limit
+from engine.api import connections, log_limit
 from engine.api.gate import Gate
 from engine.process.limits import raise_open_files, return_freed_memory
 from engine.settings import Settings
@@ -28,6 +28,7 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
     The server would wait for every download before it exits, so a signal starts the closing as well.
     """
     front_end.answer_at_once()
+    connections.limit(asyncio.get_running_loop(), access=settings.access, num_files=num_files)
     opened = await asyncio.to_thread(workbench.current)
     Shutdown(opened.close).install(signal.SIGINT, signal.SIGTERM)
     try:
@@ -42,7 +43,7 @@ def address() -> str:
 
 
 return_freed_memory()
-raise_open_files()
+num_files = raise_open_files()
 log_limit.install()
 # Streamlit prepends its script's folder to sys.path for each run and removes it afterwards, unless it is already in
 # the path. The removal makes a concurrent search for a module or a package's version in another thread skip an entry

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.api.access import Access, Exchange
+from engine.api.connections import in_request
 from engine.api.request_rules import Refusal, is_health, refusal_of
 
 Message = MutableMapping[str, Any]
@@ -41,12 +42,11 @@ class Gate:
                 self._announce()
                 await self._app(scope, receive, send)
             case "http":
-                await self._answer(scope, receive, _with_security_headers(send))
+                with in_request():
+                    await self._answer(scope, receive, _with_security_headers(send))
             case "websocket":
-                if refusal_of(scope) or self._access.refusal_of(scope):
-                    await send({"type": "websocket.close", "code": POLICY_VIOLATION})
-                else:
-                    await self._app(scope, receive, send)
+                with in_request():
+                    await self._open(scope, receive, send)
             case unknown:
                 raise ValueError(f"ASGI scope {unknown!r}: neither http nor web socket, so no rule allows it")
 
@@ -59,6 +59,12 @@ class Gate:
             await _go_on(send, exchange)
         elif refusal := self._access.refusal_of(scope):
             await _refuse(send, refusal)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _open(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if refusal_of(scope) or self._access.refusal_of(scope):
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION})
         else:
             await self._app(scope, receive, send)
 

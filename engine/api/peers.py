@@ -1,5 +1,6 @@
 """Owners of TCP connections: the user id of a client's socket on this machine, queried from the Linux kernel."""
 
+import os
 import socket
 import struct
 from ipaddress import IPv4Address, ip_address
@@ -10,6 +11,7 @@ _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST = 1
 _ALL = 0xFFFFFFFF
+_ROOT = 0
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBBI")
 _PORTS = struct.Struct("!HH")
@@ -26,6 +28,11 @@ Address = tuple[str, int]
 def can_be_told() -> bool:
     """Return whether this system can report the owner of a connection."""
     return hasattr(socket, "AF_NETLINK")
+
+
+def is_trusted(uid: int) -> bool:
+    """Return whether a user id is our own or root's."""
+    return uid in (os.geteuid(), _ROOT)
 
 
 def uid_of(client: Address, server: Address) -> int | None:
