@@ -16,7 +16,7 @@ def test_a_value_is_never_read_as_a_template() -> None:
 
 
 def test_a_missing_variable_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"\{\{town\}\}.*Give 'town' one"):
+    with pytest.raises(ConfigError, match=r"\{\{town\}\}.*Set 'town' in the table"):
         render("From {{town}}", {"city": "Paris"})
 
 
