@@ -1,15 +1,21 @@
 """File helpers: checks that paths are UTF-8, reads regular files only, and writes files atomically."""
 
 import errno
+import glob
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from engine.errors import EngineError
+
+SPARE_BYTES = 64 << 20
+"""Bytes that large files leave free on their disk."""
 
 
 def check_utf8(path: Path, error: type[EngineError]) -> None:
@@ -55,6 +61,38 @@ def write_private(path: Path, content: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _replacing(path, 0o600) as file:
         file.write(content)
+
+
+def check_room(folder: Path, num_bytes: int) -> None:
+    """Raise OSError (ENOSPC) where writing that much would leave less than SPARE_BYTES free on the folder's disk."""
+    free = shutil.disk_usage(folder).free
+    if free < num_bytes + SPARE_BYTES:
+        told = f"{num_bytes:,} bytes more, with {SPARE_BYTES:,} to spare, do not fit into the {free:,} that are free"
+        raise OSError(errno.ENOSPC, told, str(folder))
+
+
+@contextmanager
+def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
+    """Provide a private folder, removed at the end. Those of the same name that killed processes left are removed.
+
+    Raises OSError where it cannot be made.
+    """
+    for left in parent.glob(f".{glob.escape(name)}.scratch-*"):
+        if not _is_running(left.suffix.removeprefix(".scratch-").partition("-")[0]):
+            shutil.rmtree(left, ignore_errors=True)
+    prefix = f".{name}.scratch-{os.getpid()}-"
+    with TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as made:
+        yield Path(made)
+
+
+def _is_running(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _regular(path: str, flags: int) -> int:

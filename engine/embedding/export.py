@@ -1,8 +1,6 @@
 """Child program that exports an embedding model as ONNX, as ONNX in 8 bits, or for OpenVINO."""
 
-import shutil
 import socket
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,39 +12,37 @@ LARGEST_FILE = (1 << 31) - (1 << 20)
 """Maximum bytes of one protobuf; larger models store the rest in external data files."""
 
 
-def main(end: socket.socket, folder: str, exports: str, form: str) -> None:
-    """Export the form on request."""
-    serve(end, None, lambda _request: _make(folder, Path(exports), form))
+def main(end: socket.socket, folder: str, exports: str, form: str, making: str) -> None:
+    """Export the form on request; `making` is a folder for unfinished files, on the disk of `exports`."""
+    serve(end, None, lambda _request: _make(folder, Path(exports), form, Path(making)))
 
 
-def _make(folder: str, exports: Path, form: str) -> None:
+def _make(folder: str, exports: Path, form: str, making: Path) -> None:
     try:
-        make(folder, exports, form)
+        make(folder, exports, form, making)
     except Exception as error:  # exporting third-party models can fail in ways without a common base class
         reason = str(error).strip().splitlines() or [""]
         how = reason[0] if isinstance(error, ModelError | OSError) else f"{type(error).__name__} {reason[0][:300]}"
         raise ModelError(f"{folder}: cannot be exported as {form}: {how.strip()}") from error
 
 
-def make(folder: str, exports: Path, form: str) -> None:
+def make(folder: str, exports: Path, form: str, making: Path) -> None:
     """Write one form below `exports`, and first the ONNX form that it is derived from where that is missing."""
     if form != "onnx" and not (exports / "onnx" / FILES["onnx"]).is_file():
-        make(folder, exports, "onnx")
+        make(folder, exports, "onnx", making)
     writers: dict[str, Callable[[Path], None]] = {
         "onnx": lambda into: _write_onnx(folder, into),
         "onnx-int8": lambda into: _write_int8(exports / "onnx", into),
         "openvino": lambda into: _write_openvino(exports / "onnx", into),
     }
-    exports.mkdir(parents=True, exist_ok=True)
-    making = Path(tempfile.mkdtemp(prefix=f".{form}-", dir=exports))
+    unfinished = making / form
+    unfinished.mkdir()
+    writers[form](unfinished)
     try:
-        writers[form](making)
-        making.rename(exports / form)
+        unfinished.rename(exports / form)
     except OSError:
         if not (exports / form / FILES[form]).is_file():  # otherwise another process has written it first
             raise
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
 
 
 def _write_onnx(folder: str, into: Path) -> None:

@@ -1,6 +1,7 @@
 """Exported forms of embedding models for other backends: made once, in a child process, and stored by model hash."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ from tokenizers import Tokenizer
 
 from engine.embedding.texts import TextReader
 from engine.errors import EngineError, ModelError
+from engine.files import scratch_folder
 from engine.process.program import Program
 
 FILES = {"onnx": "model.onnx", "onnx-int8": "model.onnx", "openvino": "model.xml"}
@@ -45,11 +47,14 @@ def open_export(folder: str, exports: str, form: str) -> Export:
 
 
 def _make(folder: str, exports: str, form: str) -> None:
-    """Export the form in a child program, which ends with this process."""
-    program = Program("engine.embedding.export", folder, exports, form, does="exports the model")
+    """Export the form in a child program, which ends with this process and writes into a folder that is removed."""
     try:
-        program.ask(None, about=folder)
+        Path(exports).mkdir(parents=True, exist_ok=True)
+        with scratch_folder(Path(exports), "export") as making:
+            words = folder, exports, form, str(making)
+            with closing(Program("engine.embedding.export", *words, does="exports the model")) as program:
+                program.ask(None, about=folder)
+    except OSError as error:
+        raise ModelError(f"{folder}: cannot be exported as {form}: {error}. Choose another backend.") from error
     except EngineError as error:
         raise ModelError(f"{error}. Choose another backend.") from error
-    finally:
-        program.close()

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.files import scratch_folder
 from engine.history import columns, run_columns
 from engine.history.archive_members import telling
 from engine.history.archive_parts import (
@@ -93,11 +94,11 @@ def import_archive(
     whatever `on_progress` raises; nothing is stored then.
     """
     name = name or ("archive.zip" if isinstance(source, bytes) else Path(source).name)
-    with tempfile.TemporaryDirectory(prefix="logitbench-import-") as folder, telling(name):
-        with StagingWriter(Path(folder)) as writer:
+    with telling(name), scratch_folder(Path(tempfile.gettempdir()), "logitbench-import") as folder:
+        with StagingWriter(folder) as writer:
             for share in stage_archive(source, writer):
                 on_progress(share / 2)
-        return take_in_staged(history, Path(folder), name, lambda share: on_progress((1 + share) / 2))
+        return take_in_staged(history, folder, name, lambda share: on_progress((1 + share) / 2))
 
 
 def take_in_staged(

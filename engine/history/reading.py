@@ -1,16 +1,14 @@
 """Read access to the history, also while another process owns it, and snapshots of it as one file."""
 
-import glob
 import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from engine.errors import ConfigError, HistoryError, HistoryLocked
-from engine.files import writing_whole
+from engine.files import scratch_folder, writing_whole
 from engine.history import database
 from engine.history.database_writer import DatabaseWriter, is_owned_here
 from engine.history.lending import copy_from_owner
@@ -34,7 +32,7 @@ def open_to_read(path: str | Path) -> Iterator[History]:
         except HistoryLocked as locked:
             if is_owned_here(path):
                 raise
-            with _scratch(path.parent, path.name) as folder:
+            with _copied_in(path.parent, path.name) as folder:
                 if _is_lent(path, folder / path.name, locked, is_last=time.monotonic() > ends):
                     with History(DatabaseWriter.open(folder / path.name)) as copy:
                         yield copy
@@ -73,7 +71,7 @@ def write_snapshot(history: History, target: Path) -> int:
     if os.path.lexists(target):
         raise ConfigError(f"{target} already exists. Choose another file name, or remove it first.")
     try:
-        with _scratch(target.parent, target.name) as folder:
+        with scratch_folder(target.parent, target.name) as folder:
             copy = folder / "history.duckdb"
             history.console.copy_to(copy)
             with closing(database.connect(copy)) as connection:
@@ -86,24 +84,11 @@ def write_snapshot(history: History, target: Path) -> int:
 
 
 @contextmanager
-def _scratch(parent: Path, name: str) -> Iterator[Path]:
-    """Provide a private folder for a copy, named after this process; folders of killed processes are removed."""
-    for left in parent.glob(f".{glob.escape(name)}.read-*"):
-        if not _is_running(left.suffix.removeprefix(".read-").partition("-")[0]):
-            shutil.rmtree(left, ignore_errors=True)
-    try:
-        folder = TemporaryDirectory(prefix=f".{name}.read-{os.getpid()}-", dir=parent, ignore_cleanup_errors=True)
-    except OSError as error:
-        raise HistoryError(f"The history cannot be copied to {parent}: {error}.") from error
-    with folder as made:
-        yield Path(made)
-
-
-def _is_running(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
+def _copied_in(parent: Path, name: str) -> Iterator[Path]:
+    """Provide a private folder for a copy of the history. Raises HistoryError where it cannot be made."""
+    with ExitStack() as kept:
+        try:
+            folder = kept.enter_context(scratch_folder(parent, name))
+        except OSError as error:
+            raise HistoryError(f"The history cannot be copied to {parent}: {error}.") from error
+        yield folder

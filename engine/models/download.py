@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from engine.errors import DownloadError, NetworkError
+from engine.files import SPARE_BYTES
 from engine.models.hub import LARGEST_FILE, RemoteFile, Repository, opened
 from engine.models.identity import keep_hash
 from engine.models.incoming import Incoming, is_complete, locked, partial_path
@@ -24,9 +25,6 @@ _DOING: dict[State, str] = {
 
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 8.0)
 """Seconds before each retry after a broken connection; the count restarts when a try receives any data."""
-
-SPARE_BYTES = 64 << 20
-"""Free bytes that a download leaves on the disk."""
 
 MOST_BYTES_OF_NAME = 200
 """Maximum bytes of one path component; file systems allow 255, and the name of a partial file needs some extra."""

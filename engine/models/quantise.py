@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError, ModelError
-from engine.files import check_utf8
+from engine.files import SPARE_BYTES, check_utf8
 from engine.models.gguf import ModelFile, read_model
 from engine.models.imatrix import read_imatrix
 from engine.models.quantisations import TYPES, Offer, offer_of
 from engine.models.quantise_program import QuantiseProgram, told_of
 from engine.tasks import Progress, Stopped, Task
 from engine.units import quantity
-
-SPARE_BYTES = 64 << 20
-"""Free bytes to leave on the disk."""
 
 _UNWRITTEN = "iostream error"
 """Message of the C++ library when writing a file fails."""

@@ -1,6 +1,8 @@
 """Files: bad names and endless input are refused with a reason; what is written appears complete, through links too."""
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 
 from engine import EngineError, Pool
 from engine.embedding.models import find_model
-from engine.files import open_regular, write_private, write_whole, writing_whole
+from engine.files import open_regular, scratch_folder, write_private, write_whole, writing_whole
 from engine.history import History
 from engine.models import read_model
 from engine.models.imatrix import read_imatrix
@@ -18,6 +20,15 @@ from engine.settings import Settings
 from engine.workbench.costing import read_price_file
 from engine.workbench.importer import Importer
 
+HOLDER = """
+import sys, time
+from pathlib import Path
+from engine.files import scratch_folder
+with scratch_folder(Path(sys.argv[1]), sys.argv[2]) as folder:
+    (folder / "large").write_bytes(bytes(1000))
+    print(folder, flush=True)
+    time.sleep(600)
+"""
 NAME = os.fsdecode(b"v\xe9lo.gguf")
 REFUSED = r"v\\xe9lo.gguf: the name is not valid UTF-8; rename the file"
 
@@ -110,3 +121,26 @@ def test_a_private_file_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatc
     with pytest.raises(OSError, match="No space"):
         write_private(tmp_path / "x", b"new")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x", b"old")]
+
+
+@pytest.mark.parametrize("name", ["export", "[a-z]*.db"])
+def test_a_scratch_folder_is_removed_at_the_end_or_by_the_next_of_its_name(tmp_path: Path, name: str) -> None:
+    holders = [
+        subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path), name], stdout=subprocess.PIPE) for _ in range(2)
+    ]
+    killed = holders[0]
+    try:
+        folders = [Path(holder.stdout.readline().decode().strip()) for holder in holders if holder.stdout is not None]
+        killed.kill()
+        killed.wait(60)
+        assert all((folder / "large").exists() for folder in folders)
+        with scratch_folder(tmp_path, "other"):
+            assert folders[0].exists()
+        with scratch_folder(tmp_path, name) as own:
+            assert sorted(tmp_path.iterdir()) == sorted([folders[1], own])
+            assert own.stat().st_mode & 0o077 == 0
+        assert list(tmp_path.iterdir()) == [folders[1]]
+    finally:
+        for holder in holders:
+            holder.kill()
+            holder.communicate()

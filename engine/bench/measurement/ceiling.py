@@ -10,6 +10,7 @@ from engine.bench.measurement.load_generator import LoadGenerator
 from engine.bench.measurement.metrics import metrics_of
 from engine.bench.planning.plan import Objective, Workload
 from engine.errors import ConfigError
+from engine.files import scratch_folder
 from engine.machine.cores import threads_for
 from engine.models.gguf import ModelFile
 from engine.models.shapes import ARCHITECTURES, Shape, layers_like
@@ -59,8 +60,8 @@ def prefill_ceiling(
         for parallel in sorted({1, max(1, _BATCH // length)})
         for share in (False, True)
     ]
-    with tempfile.TemporaryDirectory(prefix="logitbench-") as folder:
-        files = _Files(shape, model.quantisation, Path(folder))
+    with scratch_folder(Path(tempfile.gettempdir()), "logitbench-ceiling") as folder:
+        files = _Files(shape, model.quantisation, folder)
         times = _Times(files, length, 2 * len(kinds) + len(layouts) - 1, on_progress)
         layout = min(layouts, key=lambda layout: times.of(0, 2, layout))
         alone = {layer: times.of(layer, 1, layout) for layer in kinds}

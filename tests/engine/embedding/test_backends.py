@@ -4,21 +4,24 @@ import importlib.util
 import os
 import shutil
 import signal
+import threading
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from engine.embedding import backends
 from engine.embedding.agreement import agreement
 from engine.embedding.backends import KINDS, available, usable
-from engine.embedding.exports import FILES
+from engine.embedding.exports import FILES, open_export
 from engine.embedding.models import find_model
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, ModelError
 from tests.engine.embedding.conftest import TEXTS
+from tests.waiting import until
 
 WORST_COSINES = {
     "torch-bf16": 0.98,
@@ -83,6 +86,29 @@ def test_an_export_that_has_no_room_is_said_and_leaves_nothing(home: Path) -> No
     (home / "embedding").write_text("a file where a folder is needed")
     with pytest.raises(ModelError, match="cannot be exported as onnx"):
         EmbeddingPool(EmbedSpec(backend="onnx"))
+
+
+def test_a_killed_export_leaves_nothing(home: Path) -> None:
+    exports = find_model("").kept_in()
+    failures: list[ModelError] = []
+
+    def export() -> None:
+        with pytest.raises(ModelError) as caught:
+            open_export(str(find_model("").path), str(exports), "onnx")
+        failures.append(caught.value)
+
+    def children() -> list[psutil.Process]:
+        return [one for one in psutil.Process().children() if "engine.embedding.export" in one.cmdline()]
+
+    exporting = threading.Thread(target=export)
+    exporting.start()
+    until(lambda: children() and list(exports.glob(".export.scratch-*")), "the export does not start")
+    (making,) = exports.glob(".export.scratch-*")
+    (making / "unfinished").write_bytes(b"half a model")
+    children()[0].kill()
+    exporting.join(60)
+    assert "SIGKILL" in str(failures[0])
+    assert list(exports.iterdir()) == []
 
 
 def test_every_backend_of_a_folder_can_be_used_here() -> None:

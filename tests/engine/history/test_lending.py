@@ -138,8 +138,8 @@ def test_a_snapshot_is_one_file_that_plain_duckdb_opens(owner: Owner, path: Path
 def test_what_a_killed_reader_left_is_removed_by_the_next(owner: Owner, path: Path) -> None:
     dead = subprocess.Popen(["true"])
     dead.wait()
-    left = path.parent / f".{path.name}.read-{dead.pid}-x"
-    own = path.parent / f".{path.name}.read-{os.getpid()}-x"
+    left = path.parent / f".{path.name}.scratch-{dead.pid}-x"
+    own = path.parent / f".{path.name}.scratch-{os.getpid()}-x"
     for folder in (left, own):
         folder.mkdir()
     with open_to_read(path):
