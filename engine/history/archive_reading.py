@@ -70,7 +70,7 @@ _COLUMNS = {
 
 
 def _tables(content: zipfile.ZipFile, member: str, writer: StagingWriter) -> Iterator[int]:
-    for rows in tables_of(content, member, *_COLUMNS[member]):
+    for rows in tables_of(content, member, writer.folder, *_COLUMNS[member]):
         writer.add_rows(member, rows)
         yield len(rows)
 

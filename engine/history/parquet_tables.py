@@ -7,6 +7,7 @@ damaged metadata, through an uncaught C++ exception.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import IO
 
 import duckdb
 import pyarrow as pa
@@ -29,17 +30,19 @@ CODED = pa.dictionary(pa.int32(), pa.string())
 
 
 class ParquetTable:
-    """One Parquet file; raises ValueError or pyarrow's errors for one that cannot be read or exceeds the limits.
+    """One open Parquet file; raises ValueError or pyarrow's errors for one that cannot be read or exceeds the limits.
 
-    longest_list: maximum number of values in a list, on average over a row group.
+    The file needs no name, so that nothing of an unpacked copy remains when this process is killed. longest_list:
+    maximum number of values in a list, on average over a row group.
     """
 
-    def __init__(self, path: str, *, most_rows: int, longest_list: int = 1) -> None:
-        with pq.ParquetFile(path) as file:
-            self.names: list[str] = file.schema_arrow.names
-            self.num_rows: int = file.metadata.num_rows
-            texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
-            _check_size(file.metadata, most_rows)
+    def __init__(self, file: IO[bytes], *, most_rows: int, longest_list: int = 1) -> None:
+        path = f"/dev/fd/{file.fileno()}"
+        with pq.ParquetFile(path) as table:
+            self.names: list[str] = table.schema_arrow.names
+            self.num_rows: int = table.metadata.num_rows
+            texts = [field.name for field in table.schema_arrow if _is_text(field.type)]
+            _check_size(table.metadata, most_rows)
         _check_groups(path, longest_list)
         self._file = pq.ParquetFile(path, read_dictionary=texts)
 

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Self, TypeVar
 import msgspec
 import pyarrow as pa
 
+from engine.files import check_room
 from engine.history import columns, run_columns
 from engine.history.archive_parts import (
     RUNS,
@@ -36,10 +37,13 @@ _LENGTH = 4
 
 
 class StagingWriter:
-    """Writer of a staging folder: stores parts and tables under the names of the archive members they belong to."""
+    """Writer of a staging folder: stores parts and tables under the names of the archive members they belong to.
+
+    Raises OSError where the disk has no room.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._open = folder, ExitStack()
+        self.folder, self._open = folder, ExitStack()
         self._files: dict[str, BinaryIO] = {}
         self._tables: dict[str, Any] = {}
         self.run_ids: list[str] = []
@@ -54,20 +58,23 @@ class StagingWriter:
     def add(self, member: str, part: msgspec.Struct) -> None:
         """Append a part."""
         frame = msgspec.msgpack.encode(part)
+        check_room(self.folder, len(frame))
         if member not in self._files:
-            self._files[member] = self._open.enter_context((self._folder / member).open("wb"))
+            self._files[member] = self._open.enter_context((self.folder / member).open("wb"))
         self._files[member].write(len(frame).to_bytes(_LENGTH, "little") + frame)
 
     def add_rows(self, member: str, rows: pa.Table) -> None:
         """Append rows of samples or steps; missing columns are filled with null."""
         schema = pa.schema(COLUMNS[member])
         if member not in self._tables:
-            self._tables[member] = self._open.enter_context(pa.ipc.new_stream(str(self._folder / member), schema))
+            self._tables[member] = self._open.enter_context(pa.ipc.new_stream(str(self.folder / member), schema))
         whole = {
             name: rows[name].cast(type) if name in rows.column_names else pa.nulls(len(rows), type)
             for name, type in COLUMNS[member].items()
         }
-        self._tables[member].write_table(pa.table(whole, schema))
+        table = pa.table(whole, schema)
+        check_room(self.folder, table.nbytes)
+        self._tables[member].write_table(table)
 
     def add_run(self, run: RunRecord) -> None:
         """Append a run with its samples."""

@@ -138,11 +138,14 @@ class Service:
             self._give_back(program)
 
     def stop(self) -> None:
-        """Abort the requests in progress; their callers get LimitExceeded."""
+        """End the processes, which the next request replaces; callers with a request in progress get LimitExceeded.
+
+        An idle one ends too, as it may hold files between two requests. All have ended when this returns.
+        """
         with self._lock:
-            programs = list(self._busy)
+            programs = list(self._programs)
         for program in programs:
-            program.stop()
+            program.close()
 
     def close(self) -> None:
         """Terminate all processes; pending requests fail. Safe to call twice."""

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,18 +34,18 @@ def runs_of_parquet(content: bytes, name: str) -> list[RunRecord]:
     keeps its id if that is a UUID. Raises ConfigError for any other table and for invalid samples.
     """
     try:
-        with tempfile.NamedTemporaryFile() as copy:
+        with tempfile.TemporaryFile() as copy:
             copy.write(content)
             copy.flush()
-            return _runs_in(copy.name, content, name)
+            return _runs_in(copy, content, name)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ConfigError(f"{name} cannot be read as Parquet: {error}") from error
 
 
-def _runs_in(path: str, content: bytes, name: str) -> list[RunRecord]:
-    table = ParquetTable(path, most_rows=MOST_SAMPLES, longest_list=MOST_BENCH_SAMPLES)
+def _runs_in(file: IO[bytes], content: bytes, name: str) -> list[RunRecord]:
+    table = ParquetTable(file, most_rows=MOST_SAMPLES, longest_list=MOST_BENCH_SAMPLES)
     if not table.num_rows:
         raise ConfigError("it has no rows")
     if "n_prompt" in table.names:

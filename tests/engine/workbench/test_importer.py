@@ -10,6 +10,7 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,9 @@ def history(tmp_path: Path) -> Iterator[History]:
         yield opened
 
 
-def packed(members: dict[str, bytes]) -> bytes:
+def packed(members: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(content, "w", compression) as archive:
         for name, value in members.items():
             archive.writestr(name, value)
     return content.getvalue()
@@ -112,7 +113,8 @@ def long_prompts(num: int, num_bytes: int) -> bytes:
                      for line in lines)  # fmt: skip
     manifest = json.loads(members["manifest.json"])
     manifest["counts"]["trials"] = num
-    return packed({**members, "trials.jsonl": body.encode(), "manifest.json": json.dumps(manifest).encode()})
+    members |= {"trials.jsonl": body.encode(), "manifest.json": json.dumps(manifest).encode()}
+    return packed(members, zipfile.ZIP_STORED)  # deflated, its size alone would refuse it
 
 
 def plan_with(value: str) -> bytes:
@@ -193,7 +195,7 @@ def test_what_lies_in_the_inbox_is_read_beside_this_process(
 def test_a_closed_importer_starts_no_child(tmp_path: Path) -> None:
     importer = Importer(tmp_path)
     importer.close()
-    with pytest.raises(WorkerDied, match="closing"):
+    with pytest.raises(WorkerDied, match="is closing"):
         importer.recognise("lines", LINES)
 
 
@@ -276,6 +278,47 @@ def test_nothing_is_left_in_the_folder(tmp_path: Path) -> None:
             importer.take_in(history, "nothing", b"\x00")
         importer.read_texts("a.csv", b"text\nhello\n")
         assert list((tmp_path / "imports").iterdir()) == []
+
+
+@pytest.mark.parametrize("ended_by", ["stop", "SIGKILL", "SIGXCPU", "deadline", "stop between two steps"])
+def test_an_import_that_is_ended_leaves_nothing_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended_by: str
+) -> None:
+    members = archive()
+    steps = pq.read_table(io.BytesIO(members["steps.parquet"])).to_pylist()[0]
+    many = pa.Table.from_pylist([steps]).take(pa.array(np.zeros(500_000, np.int64)))
+    manifest = json.loads(members["manifest.json"])
+    manifest["counts"]["steps"] = len(many)
+    members |= {
+        "steps.parquet": parquet({name: many[name] for name in many.column_names}, row_group_size=8_192),
+        "manifest.json": json.dumps(manifest).encode(),
+    }
+    temporary, inside = tmp_path / "temporary", tmp_path / "imports"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+
+    class Stop(Exception):
+        pass
+
+    with Importer(tmp_path) as importer, History.open(tmp_path / "history.duckdb") as history:
+        pid = _pid(importer)
+
+        def on_progress(share: float) -> None:
+            if ended_by.startswith("SIG"):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, getattr(signal, ended_by))
+            elif ended_by == "stop" or (ended_by == "stop between two steps" and share > 0):
+                raise Stop
+
+        if ended_by == "deadline":
+            monkeypatch.setattr("engine.workbench.importer.READ_S", 0.2)
+        with pytest.raises(Stop if ended_by.startswith("stop") else LimitExceeded):
+            importer.take_in(history, "many steps", packed(members, zipfile.ZIP_STORED), on_progress)
+        assert not list(temporary.iterdir()) and not list(inside.iterdir())
+        assert not Path(f"/proc/{pid}").exists()  # nothing is held open, either
+        assert not history.find.runs().rows
+        monkeypatch.undo()
+        assert importer.recognise("next", LINES).num == 1
 
 
 def _pid(importer: Importer) -> int:
