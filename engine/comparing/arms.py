@@ -1,6 +1,6 @@
 """Variants of a comparison: the plan of one prompt for several of them, and the resulting trials."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -153,7 +153,10 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRecord:
-    """A comparison and its trials. id: a UUID as text, "" where it is not stored; created_at is timezone-aware."""
+    """A comparison and its trials. id: a UUID as text, "" where it is not stored; created_at is timezone-aware.
+
+    answers: exactly one for each trial of the plan, also where it has not run.
+    """
 
     id: str
     created_at: datetime
@@ -208,6 +211,25 @@ def planned_answers(plan: ComparisonPlan) -> list[Answer]:
         for row in range(len(plan.rows))
         for arm in range(len(plan.arms))
     ]
+
+
+def check_answers(plan: ComparisonPlan, answers: Iterable[Answer]) -> None:
+    """Raise ConfigError for an answer that belongs to no trial of the plan, and for a second one of the same trial."""
+    planned, seen = {answer[:3] for answer in planned_answers(plan)}, set[tuple[int, ...]]()
+    for number, answer in enumerate(answers, 1):
+        told = f"answer {number} (arm {answer.arm}, row {answer.row}, repeat {answer.repeat}, counted from 0)"
+        if answer[:3] not in planned:
+            size = f"{len(plan.arms)} variants × {len(plan.rows)} rows × {plan.repeats} repeats"
+            raise ConfigError(f"{told} is outside the plan of {size}")
+        if answer[:3] in seen:
+            raise ConfigError(f"{told} is the second of its trial")
+        seen.add(answer[:3])
+
+
+def one_answer_each(plan: ComparisonPlan, answers: Sequence[Answer]) -> tuple[Answer, ...]:
+    """Return one answer for each trial of the plan, in its order: of several the first, for a missing one "not run"."""
+    found = {answer[:3]: answer for answer in reversed(answers)}
+    return tuple(found.get(blank[:3], blank) for blank in planned_answers(plan))
 
 
 def _checked_row(where: str, row: Mapping[str, str]) -> dict[str, str]:

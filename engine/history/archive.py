@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from engine.errors import HistoryError
 from engine.files import writing_whole
-from engine.history import columns, run_columns
+from engine.history import columns, comparisons, run_columns
 from engine.history.archive_intake import Imported, import_archive
 from engine.history.archive_parts import (
     COMPARISONS,
@@ -175,10 +175,10 @@ def _comparison_lines(cursor: ReadCursor, *, is_whole: bool) -> Iterator[bytes]:
     """Yield the comparisons, which are exported only with the whole history, as only that has all their trials."""
     query = "SELECT * FROM comparisons WHERE ? AND deleted_at IS NULL ORDER BY created_at, id"
     for row in fetch(cursor.execute(query, [is_whole])):
-        moment = row["created_at"].replace(tzinfo=UTC)
-        answers = msgspec.json.decode(row["trials"], type=tuple[AnswerPart, ...])
+        record = comparisons.record_of(row)
+        answers = tuple(AnswerPart(**answer._asdict()) for answer in record.answers)
         spec = msgspec.Raw(row["spec"].encode())
-        yield msgspec.json.encode(ArchivedComparison(row["id"], moment, row["name"], spec, answers))
+        yield msgspec.json.encode(ArchivedComparison(row["id"], record.created_at, row["name"], spec, answers))
 
 
 def _rows_of(cursor: ReadCursor, query: str, ids: Sequence[str], order: str) -> list[dict[str, Any]]:

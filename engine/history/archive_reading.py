@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from engine.comparing.arms import Answer, check_answers
 from engine.history import comparisons
 from engine.history.archive_members import lines_of, manifest_of, tables_of
 from engine.history.archive_parts import (
@@ -102,15 +103,15 @@ def _read_trial(line: bytes) -> ArchivedTrial:
 def _read_comparison(line: bytes) -> StagedComparison:
     part = _comparison(line)
     _plan(part.spec)
-    trials = [msgspec.structs.asdict(answer) for answer in part.trials]
+    answers = [Answer(**msgspec.structs.asdict(answer)) for answer in part.trials]
     row: dict[str, Any] = {
         "id": part.id,
         "created_at": part.created_at.astimezone(UTC).replace(tzinfo=None),
         "name": part.name,
         "spec": bytes(part.spec).decode(),
-        "trials": msgspec.json.encode(trials).decode(),
+        "trials": msgspec.json.encode([answer._asdict() for answer in answers]).decode(),
     }
-    comparisons.record_of(row)
+    check_answers(comparisons.record_of(row).plan, answers)
     return StagedComparison(**row)
 
 

@@ -6,7 +6,14 @@ from typing import Any
 
 import msgspec
 
-from engine.comparing.arms import Answer, ComparisonPlan, ComparisonRecord, ComparisonSummary, Outcome
+from engine.comparing.arms import (
+    Answer,
+    ComparisonPlan,
+    ComparisonRecord,
+    ComparisonSummary,
+    Outcome,
+    one_answer_each,
+)
 from engine.errors import ConfigError
 from engine.history.checks import checked_text
 from engine.history.database_writer import Cursor, DatabaseWriter, fetch, insert_row, is_changed
@@ -97,13 +104,18 @@ def purge(cursor: Cursor) -> int:
 
 
 def record_of(row: Mapping[str, Any]) -> ComparisonRecord:
-    """Return the comparison of a row of `comparisons`; raises ConfigError where its plan is invalid."""
+    """Return the comparison of a row of `comparisons`; raises ConfigError where its plan is invalid.
+
+    Answers outside the plan, which earlier versions accepted from archives, are left out.
+    """
+    plan = ComparisonPlan.from_dict(msgspec.json.decode(row["spec"]))
+    answers = [Answer(**answer) for answer in msgspec.json.decode(row["trials"])]
     return ComparisonRecord(
         id=str(row["id"]),
         created_at=row["created_at"].replace(tzinfo=UTC),
         name=row["name"],
-        plan=ComparisonPlan.from_dict(msgspec.json.decode(row["spec"])),
-        answers=tuple(Answer(**answer) for answer in msgspec.json.decode(row["trials"])),
+        plan=plan,
+        answers=one_answer_each(plan, answers),
     )
 
 

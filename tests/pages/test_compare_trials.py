@@ -1,19 +1,26 @@
 """The comparison of prompts without a browser: what it opens with, what Run starts, what stands beside what."""
 
 import json
+import random
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.comparing.alignment import Segment
-from engine.comparing.arms import Arm, ComparisonPlan, ComparisonRecord
+from engine.comparing.arms import Arm, ComparisonPlan, ComparisonRecord, planned_answers
+from engine.errors import HistoryError
+from engine.history import History, import_archive
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench
 from engine.workbench.trials import Draft
 from pages.parts.compare.trial_file import as_file
 from pages.parts.compare.trial_text import as_html
 from pages.parts.plain import plain
+from tests.engine.history.test_comparisons import box, drawn, line_of, made
+from tests.engine.history.trial_maker import uuid7
+from tests.engine.workbench.test_wrong_types import WRONG, changed, places
 from tests.pages.app import HOSTILE, address, open_page, press, primary
 from tests.pages.conftest import wait_for_model
 
@@ -240,6 +247,41 @@ def test_a_deleted_trial_is_told(bench: Workbench) -> None:
     at = page(comparison=record.id)
     assert "its trial was deleted" in captions(at)
     bench.restore(record.answers[0].trial_id)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_answers_that_are_missing_or_outside_the_plan_are_survived(history: History, seed: int) -> None:
+    plan, answers, _ = drawn(seed)
+    id = uuid7()
+    history.comparisons.save(made(id=id, plan=plan, answers=tuple(answers)))
+    at = page(comparison=id)
+    assert captions(at).count("Not run, or its trial was deleted.") == len(plan.arms)
+    assert len(table_of_answers(at)) == plan.num_trials
+    page(comparison=id, row=str(len(plan.rows)), view="Differences")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_archived_comparison_with_a_wrong_value_is_refused_or_shown(history: History, seed: int) -> None:
+    draw = random.Random(seed)
+    id = uuid7()
+    plan = ComparisonPlan(prompt="The {{who}}", arms=(COLD, HOT), rows=({"who": "king"}, {"who": "fox"}), repeats=2)
+    answers = [answer._replace(trial_id=uuid7()) for answer in planned_answers(plan)]
+    plain_line = json.loads(line_of(plan, answers, id))
+    part = draw.choice(("spec", "trials", "name"))
+    among = [path for path in places(plain_line) if path[0] == part]
+    line = changed(plain_line, draw.choice(among), draw.choice(WRONG))
+    try:
+        import_archive(history, box(history, json.dumps(line).encode()))
+    except HistoryError as error:
+        assert "comparisons.jsonl, line 1" in str(error) and len(str(error)) <= 2_000
+        assert not history.comparisons.recent()
+    else:
+        page(comparison=id)
+
+
+def table_of_answers(at: AppTest) -> pd.DataFrame:
+    """The table of all answers, a row for each trial."""
+    return next(frame.value for frame in at.main.dataframe if "Repeat" in frame.value)
 
 
 def test_a_comparison_is_one_file_without_script(bench: Workbench) -> None:

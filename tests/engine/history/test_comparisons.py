@@ -1,15 +1,21 @@
 """Comparisons in the history: saved, changed, hidden, purged."""
 
+import random
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from engine.comparing.arms import Arm, ComparisonPlan, ComparisonRecord, planned_answers
-from engine.errors import ConfigError
-from engine.history import History
+from engine.comparing.arms import Answer, Arm, ComparisonPlan, ComparisonRecord, planned_answers
+from engine.errors import ConfigError, HistoryError
+from engine.history import History, import_archive
+from engine.history.comparisons import purge
+from tests.engine.history.test_archive import archived
+from tests.engine.history.test_run_file import packed, unpacked
 from tests.engine.history.trial_maker import NASTY, make_trial, uuid7
 
 PLAN = ComparisonPlan(prompt=f"{{{{x}}}} {NASTY}", arms=(Arm(), Arm(label=NASTY[:40])), rows=({"x": NASTY},))
@@ -89,3 +95,71 @@ def test_outcomes_are_read_without_steps(history: History) -> None:
         assert outcome.decode_per_s == pytest.approx(completion.timings.decode_per_s)
         assert outcome.mean_surprise_bits == pytest.approx(trial.mean_surprise_bits)
         assert (outcome.model_name, outcome.quantisation) == (trial.model.name, trial.model.quantisation)
+
+
+def drawn(seed: int) -> tuple[ComparisonPlan, list[Answer], bool]:
+    """Return a plan, answers of which some may be missing, given twice or outside it, and whether any is in the way."""
+    draw = random.Random(seed)
+    variants, rows, repeats = draw.randint(1, 3), draw.randint(1, 3), draw.randint(1, 3)
+    plan = ComparisonPlan(
+        prompt="{{x}}", arms=(Arm(),) * variants, rows=tuple({"x": str(row)} for row in range(rows)), repeats=repeats
+    )
+    good = [one for one in planned_answers(plan) if draw.random() < 0.7]
+    outside = Answer(variants, 0, 0), Answer(0, rows, 0), Answer(0, 0, repeats), Answer(7, 99, 99)
+    twice = draw.choices(good, k=draw.randint(0, 2)) if good else []
+    wrong = [*twice, *draw.sample(outside, draw.randint(0, 2))]
+    answers = [one._replace(trial_id=uuid7()) for one in (*good, *wrong)]
+    draw.shuffle(answers)
+    return plan, answers, bool(wrong)
+
+
+def line_of(plan: ComparisonPlan, answers: Sequence[Answer], id: str) -> bytes:
+    """Return a line of an archive's comparisons."""
+    trials = [answer._asdict() for answer in answers]
+    values = {"id": id, "created_at": datetime.now(UTC), "name": "", "spec": plan.to_dict(), "trials": trials}
+    return msgspec.json.encode(values)
+
+
+def box(history: History, line: bytes) -> bytes:
+    """Return an archive with this comparison and nothing else."""
+    members = unpacked(archived(history, run_ids=()))
+    manifest = msgspec.json.decode(members["manifest.json"])
+    manifest["counts"]["comparisons"] = 1
+    return packed({**members, "comparisons.jsonl": line + b"\n", "manifest.json": msgspec.json.encode(manifest)})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_answers_from_an_archive_belong_to_its_plan_each_once(history: History, seed: int) -> None:
+    plan, answers, is_wrong = drawn(seed)
+    id = uuid7()
+    archive = box(history, line_of(plan, answers, id))
+    if is_wrong:
+        with pytest.raises(HistoryError, match=r"line 1: answer \d+ .* is (outside the plan|the second of its trial)"):
+            import_archive(history, archive)
+        assert history.comparisons.recent() == []
+        return
+    import_archive(history, archive)
+    assert_each_once(history.comparisons.comparison(id), plan, answers)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_that_an_earlier_version_kept_are_read_by_their_plan(history: History, seed: int) -> None:
+    plan, answers, _ = drawn(seed)
+    id = uuid7()
+    history.comparisons.save(made(id=id, plan=plan, answers=tuple(answers)))
+    assert_each_once(history.comparisons.comparison(id), plan, answers)
+    assert history.comparisons.recent()[0].num_trials == plan.num_trials
+    archive = archived(history)
+    history.comparisons.delete(id)
+    history.file.write(purge).result()
+    import_archive(history, archive)
+    assert_each_once(history.comparisons.comparison(id), plan, answers)
+
+
+def assert_each_once(record: ComparisonRecord | None, plan: ComparisonPlan, answers: Sequence[Answer]) -> None:
+    """Check that each trial of the plan has one answer: the first that was given, or a blank one."""
+    assert record is not None
+    assert [answer[:3] for answer in record.answers] == [answer[:3] for answer in planned_answers(plan)]
+    for answer in record.answers:
+        given = [one for one in answers if one[:3] == answer[:3]]
+        assert answer == (given[0] if given else Answer(*answer[:3]))
