@@ -15,7 +15,7 @@ from engine.specs import Sampling
 from engine.vocabulary import Vocabulary
 
 DEADLINE_S = 2.0
-"""Seconds for one request, including its wait for earlier ones."""
+"""Seconds for one request, and for its wait for earlier ones."""
 LIMITS = Limits(memory_bytes=1 << 29, cpu_s=2, file_bytes=1 << 20)
 _MOST_KEPT = 64
 _CLOSED = "this pool is closed: open another"
@@ -45,7 +45,7 @@ class CheckGrammar(Message, frozen=True):
 class Sandbox:
     """Sandbox of one warm process and a spare one, started by the first call; may be called from any thread.
 
-    A call takes at most DEADLINE_S seconds; a process that exceeds them is terminated.
+    A request takes at most DEADLINE_S seconds; a process that exceeds them is terminated.
     """
 
     def __init__(self) -> None:

@@ -121,6 +121,7 @@ def environment_for(build: str = "") -> dict[str, str]:
     build: folder of the llama.cpp libraries to load, empty for those of the Python package.
     """
     environment = os.environ | {
+        "ARROW_DEFAULT_MEMORY_POOL": "system",  # its own would reserve 1 GiB of the limited address space at once
         "GGML_NO_BACKTRACE": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))),

@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -12,10 +14,13 @@ from engine.errors import EngineError, LimitExceeded, WorkerDied
 from engine.process.channel import Channel
 from engine.process.child import Child
 from engine.process.limits import Limits
-from engine.process.serving import Reply
+from engine.process.serving import Ping, Reply
 
 _START_S = 60.0
 """Time allowed for a program's interpreter and imports to load, on a busy machine."""
+
+SILENCE_S = 5.0
+"""An idle program that does not answer for this long stands still, as after SIGSTOP, and is replaced."""
 
 
 class Program:
@@ -31,6 +36,8 @@ class Program:
         self._decode = msgspec.msgpack.Decoder(answers).decode
         self._lock = threading.Lock()
         self._is_ready = self._is_stopped = False
+        self.is_spent = False
+        """True once a request took so much memory that later ones might fail for it."""
         self._child = Child(module, *words, limits=limits, build=build)
         self._channel = Channel(self._child.socket, Reply)
 
@@ -56,12 +63,29 @@ class Program:
         request, and left running if another request kept it busy. Raises WorkerDied if the program ended by itself or
         was stopped, or the EngineError that it reports.
         """
+        reply = self._reply(request, deadline_s, about)
+        if reply.error:
+            raise getattr(errors, reply.error, EngineError)(reply.text)
+        return self._decode(reply.answer)
+
+    def is_awake(self) -> bool:
+        """Wait until the program has started and answers; return False once it has ended or was silent for SILENCE_S.
+
+        A program that stood still is ended.
+        """
+        try:
+            self._reply(Ping(), SILENCE_S)
+        except (LimitExceeded, WorkerDied):
+            return False
+        return True
+
+    def _reply(self, request: Any, deadline_s: float | None, about: str = "") -> Reply:
         prefix = f"{about}: " if about else ""
         began = time.monotonic()
         if not self._lock.acquire(timeout=-1 if deadline_s is None else deadline_s):
             raise LimitExceeded(f"{prefix}the process that {self._does} was busy for {deadline_s:.2g} s: try again")
         try:
-            reply = self._exchange(request, None if deadline_s is None else began + deadline_s)
+            return self._exchange(request, None if deadline_s is None else began + deadline_s)
         except TimeoutError:
             self._child.close(patience_s=0.0)
             raise LimitExceeded(f"{prefix}the process that {self._does} took longer than {deadline_s:.2g} s") from None
@@ -71,9 +95,6 @@ class Program:
             raise WorkerDied(f"{prefix}the process that {self._does} {how}") from error
         finally:
             self._lock.release()
-        if reply.error:
-            raise getattr(errors, reply.error, EngineError)(reply.text)
-        return self._decode(reply.answer)
 
     def _exchange(self, request: Any, deadline: float | None) -> Reply:
         if not self._is_ready:  # the start-up does not count towards the deadline, but has its own
@@ -84,6 +105,7 @@ class Program:
         self._channel.set_deadline(deadline)
         self._channel.send(request)
         reply: Reply = self._channel.receive_one(deadline)
+        self.is_spent |= reply.is_spent
         return reply
 
     def stop(self) -> None:
@@ -99,7 +121,8 @@ class Program:
 
 
 class Service:
-    """A Program that is always available: replaced when it ends, with a second one already running if `has_spare`.
+    """A Program that is always available: replaced when it ends, stands still or has used up its memory, with a second
+    one already running if `has_spare`.
 
     For input that may be hostile: if the process ends, that is attributed to the input and raised as an EngineError.
     """
@@ -125,15 +148,29 @@ class Service:
     def ask(self, request: Any, deadline_s: float, about: str = "") -> Any:
         """Send a request and return its answer.
 
-        Raises LimitExceeded if it takes longer than `deadline_s` seconds, needs more memory than the limit, or ends
-        the process; WorkerDied after close(); or the EngineError that the program reports.
+        Raises LimitExceeded if it takes longer than `deadline_s` seconds, waits as long for earlier ones, needs more
+        memory than the limit, or ends the process; WorkerDied after close(); or the EngineError that the program
+        reports.
         """
-        deadline = time.monotonic() + deadline_s
-        program = self._take(deadline)
+        with self.claimed(deadline_s) as program:
+            try:
+                return program.ask(request, deadline_s, about)
+            except WorkerDied as error:
+                raise LimitExceeded(f"{error}. The input is too large or too complex: simplify it.") from error
+
+    @contextmanager
+    def claimed(self, within_s: float) -> Iterator[Program]:
+        """Reserve a program for requests that build on each other; it has started and answers.
+
+        Raises LimitExceeded where none is free within `within_s` seconds, WorkerDied after close().
+        """
+        program = self._take(within_s)
+        if not program.is_awake():
+            self._give_back(program)  # which replaces it
+            program = self._take(within_s)
+            program.is_awake()  # if this one ends at its start too, the first request says why
         try:
-            return program.ask(request, max(deadline - time.monotonic(), 0.001), about)
-        except WorkerDied as error:
-            raise LimitExceeded(f"{error}. The input is too large or too complex: simplify it.") from error
+            yield program
         finally:
             self._give_back(program)
 
@@ -165,8 +202,9 @@ class Service:
         while len(self._programs) < self._num_kept:
             self._programs.append(self._start())
 
-    def _take(self, deadline: float) -> Program:
+    def _take(self, within_s: float) -> Program:
         """Claim an idle program: a request queued behind another one might fail together with it."""
+        deadline = time.monotonic() + within_s
         with self._lock:
             while True:
                 self._fill()
@@ -178,12 +216,12 @@ class Service:
                     raise LimitExceeded(f"the process that {self._does} was busy until the time limit: try again")
 
     def _give_back(self, program: Program) -> None:
-        is_alive = program.is_alive
-        if not is_alive:
+        is_usable = program.is_alive and not program.is_spent
+        if not is_usable:
             program.close()
         with self._lock:
             self._busy.remove(program)
-            if not is_alive and program in self._programs:
+            if not is_usable and program in self._programs:
                 self._programs.remove(program)
             if not self._is_closed:
                 self._fill()

@@ -114,7 +114,8 @@ Answer = Looked | Share | StagedFile | StagedKept | HandedOver | Texts
 
 def main(end: socket.socket) -> None:
     """Serve requests of the parent process until it closes the connection."""
-    serve(end, Request, _Reader().answer)
+    reader = _Reader()
+    serve(end, Request, reader.answer, is_idle=lambda: not reader.is_staging)
 
 
 class _Reader:
@@ -122,6 +123,8 @@ class _Reader:
 
     def __init__(self) -> None:
         self._staging: Iterator[Share | StagedFile] = iter(())
+        self.is_staging = False
+        """True from the first step of a file's staging until the last one, or until it fails."""
 
     def answer(self, request: Request) -> Answer:
         """Answer one request. Raises EngineError where the file cannot be read."""
@@ -155,8 +158,10 @@ class _Reader:
 
     def _go_on(self) -> Share | StagedFile:
         end = time.monotonic() + _AT_ONCE_S
+        self.is_staging = False
         for reached in self._staging:
             if isinstance(reached, StagedFile) or time.monotonic() > end:
+                self.is_staging = isinstance(reached, Share)
                 return reached
         raise HistoryError("The import was interrupted: the process that read the file ended. Try again.")
 

@@ -10,6 +10,8 @@ from typing import Any
 from engine.errors import ConfigError
 from engine.process.serving import serve
 
+HELD: list[bytearray] = []
+TASKS: list[str] = []
 STUCK = re.compile(r"(a+)+$")
 
 
@@ -19,7 +21,7 @@ def main(end: socket.socket, *words: str) -> None:
     def answer(request: dict[str, Any]) -> Any:
         return ANSWERS[request["do"]](request) if request["do"] in ANSWERS else [*words]
 
-    serve(end, dict[str, Any], answer)
+    serve(end, dict[str, Any], answer, is_idle=lambda: not TASKS)
 
 
 def _refuse(request: dict[str, Any]) -> None:
@@ -28,6 +30,21 @@ def _refuse(request: dict[str, Any]) -> None:
 
 def _die(request: dict[str, Any]) -> None:
     os.kill(os.getpid(), request["signal"])
+
+
+def _hold(request: dict[str, Any]) -> int:
+    HELD.append(bytearray(request["size"]))
+    return os.getpid()
+
+
+def _begin(_request: dict[str, Any]) -> int:
+    TASKS.append("begun")
+    return os.getpid()
+
+
+def _end(_request: dict[str, Any]) -> int:
+    TASKS.clear()
+    return os.getpid()
 
 
 def _write(request: dict[str, Any]) -> int:
@@ -44,6 +61,9 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], object]] = {
     "stuck": lambda _request: STUCK.match("a" * 100 + "b"),  # blocks the interpreter for longer than a lifetime
     "burn": lambda _request: sum(number * number for number in range(10**12)),
     "allocate": lambda request: len(bytearray(request["size"])),
+    "hold": _hold,
+    "begin": _begin,
+    "end": _end,
     "nest": lambda _request: _nested(0),
     "write": _write,
     "fds": lambda _request: sorted(int(name) for name in os.listdir("/proc/self/fd")),

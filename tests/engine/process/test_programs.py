@@ -1,6 +1,8 @@
 """Child programs: answers, limits, and every way to end."""
 
+import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -151,6 +153,49 @@ def test_a_service_answers_after_every_death(service: Service) -> None:
             service.ask(doing, 0.5)
     assert service.ask({"do": "pid"}, WITHIN_S) not in seen
     assert len(seen) == 6
+
+
+@on_linux
+@pytest.mark.parametrize("seed", range(3))
+def test_a_service_gives_no_request_the_memory_of_an_earlier_one(service: Service, seed: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(4):
+        size = draw.choice([GIB, 2 * GIB, 700 << 20, 100 << 20])
+        with contextlib.suppress(LimitExceeded):
+            service.ask({"do": draw.choice(["hold", "allocate"]), "size": size}, WITHIN_S)
+        assert service.ask({"do": "allocate", "size": 500 << 20}, WITHIN_S) == 500 << 20
+
+
+@on_linux
+def test_a_service_keeps_a_program_that_needs_little(service: Service) -> None:
+    pids = {service.ask({"do": "hold", "size": 1 << 20}, WITHIN_S) for _ in range(5)}
+    assert len(pids) == 1
+
+
+@on_linux
+def test_a_task_of_several_requests_may_hold_memory_until_its_end(service: Service) -> None:
+    pid = service.ask({"do": "begin"}, WITHIN_S)
+    assert [service.ask({"do": "hold", "size": 400 << 20}, WITHIN_S) for _ in range(2)] == [pid, pid]
+    assert service.ask({"do": "end"}, WITHIN_S) == pid
+    assert service.ask({"do": "pid"}, WITHIN_S) != pid
+
+
+def test_a_service_replaces_one_that_stands_still(service: Service) -> None:
+    pid = service.ask({"do": "pid"}, WITHIN_S)
+    os.kill(pid, signal.SIGSTOP)
+    assert service.ask({"do": "pid"}, WITHIN_S) != pid
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_claimed_program_answers_all_of_its_requests(service: Service) -> None:
+    with service.claimed(WITHIN_S) as program:
+        assert {program.ask({"do": "pid"}, WITHIN_S) for _ in range(3)} == {program.pid}
+        assert service.ask({"do": "pid"}, WITHIN_S) != program.pid
+        with pytest.raises(WorkerDied):
+            program.ask({"do": "die", "signal": signal.SIGSEGV}, WITHIN_S)
+        with pytest.raises(WorkerDied):
+            program.ask({"do": "pid"}, WITHIN_S)
+    assert service.ask({"do": "pid"}, WITHIN_S) != program.pid
 
 
 def test_a_closed_service_says_so_and_leaves_no_process() -> None:
