@@ -2,23 +2,23 @@
 
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from engine.errors import ConfigError, HistoryError, LimitExceeded
+from engine.errors import ConfigError, HistoryError, LimitExceeded, WorkerDied
 from engine.history.checks import checked_text
-from engine.history.console_child import Answer, Ask, Copy, Open
+from engine.history.console_child import Answer, Ask, Copied, Copy, GoOn, Open
 from engine.history.console_help import COMMENTS, READY
 from engine.history.database_writer import DatabaseWriter
 from engine.history.references import views
 from engine.process.limits import Limits
-from engine.process.program import Service
+from engine.process.program import Program, Service
 
 T = TypeVar("T")
 __all__ = ["READY", "Column", "Console", "Result"]
@@ -27,8 +27,11 @@ MOST_ROWS = 10_000
 MOST_CHARACTERS = 100_000
 SHORT_S, MOST_S = 2.0, 60.0
 _MEMORY_BYTES = 2 << 30
-_COPY_S = 30.0
-"""Timeout for a copy, and for waiting for the previous query; the history cannot be written during a copy."""
+_WAIT_S = 30.0
+"""Timeout for waiting for the previous query, for earlier writes, and for opening a copy."""
+
+_STEP_S = 5.0
+"""Timeout for each step of a copy, which takes a quarter of a second: the history is not written during a copy."""
 
 
 class Column(NamedTuple):
@@ -81,9 +84,8 @@ class Console:
         HistoryError where the history cannot be copied.
         """
         _check(sql, limit, timeout_s)
-        with self._exclusive() as service:
-            as_of = self._refresh(service)
-            answer = _ask(service, Ask(sql, limit), timeout_s)
+        with self._prepared(self._open_copy) as (program, as_of):
+            answer = _ask(program, Ask(sql, limit), timeout_s)
         table = pa.ipc.open_stream(answer.rows).read_all()
         why = answer.why_truncated
         return Result(answer.columns, answer.types, table, len(table), bool(why), why, answer.elapsed_s, as_of)
@@ -106,9 +108,8 @@ class Console:
 
     def copy_to(self, target: Path) -> None:
         """Copy the file in its current state, with its log next to it. Raises HistoryError where that fails."""
-        with self._exclusive() as service:
-            request = Copy(str(self._file.path), str(target))
-            _result_of(self._file.while_still(lambda: service.ask(request, _COPY_S)))
+        with self._prepared(lambda program: self._copy(program, target)):
+            pass
 
     def close(self) -> None:
         """End the child process, and with it any pending query; remove the copy. Safe to call twice."""
@@ -120,9 +121,29 @@ class Console:
             self._remove_copy()
 
     @contextmanager
+    def _prepared(self, prepare: Callable[[Program], T]) -> Iterator[tuple[Program, T]]:
+        """Reserve the child process for one query and prepare it; if it fails at that, a new one tries once.
+
+        Raises LimitExceeded where it stays busy, HistoryError where the second one fails too.
+        """
+        with self._exclusive() as service, ExitStack() as claim:
+            for is_last in (False, True):
+                program = claim.enter_context(service.claimed(_WAIT_S))
+                try:
+                    done = prepare(program)
+                    break
+                except (LimitExceeded, WorkerDied) as error:
+                    if is_last:
+                        raise HistoryError(
+                            f"The history could not be copied for the console: {error}. A second process failed "
+                            "too. Run the query again when the machine is less busy."
+                        ) from error
+                    claim.close()
+            yield program, done
+
+    @contextmanager
     def _exclusive(self) -> Iterator[Service]:
-        """Reserve the child process for one query; raises LimitExceeded where it stays busy."""
-        if not self._asking.acquire(timeout=_COPY_S):
+        if not self._asking.acquire(timeout=_WAIT_S):
             raise LimitExceeded("The console is busy with queries from other pages. Run the query again in a moment.")
         try:
             yield self._started()
@@ -137,26 +158,34 @@ class Console:
                 self._service = Service(
                     "engine.history.console_child",
                     does="runs the console's SQL",
-                    answers=Answer,
+                    answers=Copied | Answer,
                     limits=Limits(memory_bytes=_MEMORY_BYTES),
                 )
             return self._service
 
-    def _refresh(self, service: Service) -> datetime:
+    def _open_copy(self, program: Program) -> datetime:
         """Have the child open a copy of the current state of the history; return the time of that state."""
         as_of = datetime.now(UTC)
-        copy = str(self._folder / "history.duckdb")
+        target = self._folder / "history.duckdb"
         if self._copied_version != self._file.version:
-            as_of = _result_of(self._file.while_still(lambda: self._copy(service, copy)))
-        service.ask(Open(copy), _COPY_S)
+            self._copied_version = -1
+            self._copied_version, as_of = self._copy(program, target)
+        program.ask(Open(str(target)), _WAIT_S)
         return as_of
 
-    def _copy(self, service: Service, copy: str) -> datetime:
-        """Have the child copy the history, while this blocks the writer thread; return the time of the copy."""
-        self._copied_version = -1
-        service.ask(Copy(str(self._file.path), copy), _COPY_S)
-        self._copied_version = self._file.version
-        return datetime.now(UTC)
+    def _copy(self, program: Program, target: Path) -> tuple[int, datetime]:
+        """Have the child copy the history; return the version and the time of the copied state.
+
+        This blocks the writer thread, but only as long as the child makes progress.
+        """
+
+        def copy() -> tuple[int, datetime]:
+            copied: Copied = program.ask(Copy(str(self._file.path), str(target)), _STEP_S)
+            while not copied.is_complete:
+                copied = program.ask(GoOn(), _STEP_S)
+            return self._file.version, datetime.now(UTC)
+
+        return _result_of(self._file.while_still(copy))
 
     def _remove_copy(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -170,10 +199,10 @@ def _check(sql: str, limit: int, timeout_s: float) -> None:
         raise ConfigError(f"timeout_s = {timeout_s}: must be a number above 0, up to {MOST_S:g}")
 
 
-def _ask(service: Service, request: Ask, timeout_s: float) -> Answer:
+def _ask(program: Program, request: Ask, timeout_s: float) -> Answer:
     try:
-        answer: Answer = service.ask(request, timeout_s)
-    except LimitExceeded as error:
+        answer: Answer = program.ask(request, timeout_s)
+    except (LimitExceeded, WorkerDied) as error:
         raise LimitExceeded(
             f"The query was stopped: {str(error).rstrip('.')}. Narrow it: filter on run_id or created_at, join both "
             "tables on their keys, or select fewer columns."
@@ -182,11 +211,13 @@ def _ask(service: Service, request: Ask, timeout_s: float) -> Answer:
 
 
 def _result_of(copying: "Future[T]") -> T:
+    """Wait for a copy, which waits for earlier writes. Raises HistoryError where it does not begin in time."""
     try:
-        return copying.result(_COPY_S)
+        return copying.result(_WAIT_S)
     except TimeoutError:
-        copying.cancel()
+        if not copying.cancel():  # it has begun
+            return copying.result()
         raise HistoryError(
-            f"The history could not be copied: it has been written to for more than {_COPY_S:g} s. "
+            f"The history could not be copied: it has been written to for more than {_WAIT_S:g} s. "
             "Try again when the writes are done."
         ) from None

@@ -13,15 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
+import pandas  # noqa: F401 - pyarrow needs it for nanoseconds: loaded at the start, not within a query's time
 import pyarrow as pa
 
 from engine.errors import ConfigError, HistoryError, LimitExceeded
 from engine.history.console_copy import copy_database
 from engine.history.references import views
 from engine.process.channel import Message
+from engine.process.limits import return_freed_memory
 from engine.process.serving import serve
 
 MOST_BYTES = 20_000_000
+MOST_LEVELS = 60
+_AT_ONCE_S = 0.25
 _BATCH = 2048
 _READING = frozenset({"SELECT", "EXPLAIN", "MULTI"})  # MULTI: a PIVOT, which looks up its columns first
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
@@ -42,6 +46,16 @@ class Copy(Message, frozen=True):
 
     source: str
     target: str
+
+
+class GoOn(Message, frozen=True):
+    """Request to continue the copy."""
+
+
+class Copied(Message, frozen=True):
+    """Answer to Copy and GoOn, sent every quarter of a second; GoOn requests must follow until `is_complete`."""
+
+    is_complete: bool
 
 
 class Open(Message, frozen=True):
@@ -70,14 +84,18 @@ class Answer(Message, frozen=True):
     elapsed_s: float = 0.0
 
 
+Request = Copy | GoOn | Open | Ask
+
+
 class CopiedHistory:
     """The copy and the connection to it, which stays open between queries."""
 
     def __init__(self) -> None:
         self._connection: duckdb.DuckDBPyConnection | None = None
+        self._pieces: Iterator[None] = iter(())
         _allow_writing(False)
 
-    def answer(self, request: Copy | Open | Ask) -> Answer:
+    def answer(self, request: Request) -> Copied | Answer:
         """Handle a request.
 
         Raises ConfigError for an invalid statement, LimitExceeded where it needs too much memory or DuckDB fails
@@ -85,18 +103,23 @@ class CopiedHistory:
         """
         match request:
             case Copy():
-                self._copy(Path(request.source), Path(request.target))
+                self._close()
+                self._pieces = copy_database(Path(request.source), Path(request.target))
+                return self._copied()
+            case GoOn():
+                return self._copied()
             case Open():
                 self._open(Path(request.path))
             case Ask():
                 return self._ask(request)
         return Answer()
 
-    def _copy(self, source: Path, target: Path) -> None:
-        self._close()
+    def _copied(self) -> Copied:
+        """Copy for a quarter of a second."""
+        end = time.monotonic() + _AT_ONCE_S
         _allow_writing(True)
         try:
-            copy_database(source, target)
+            return Copied(not any(time.monotonic() > end for _ in self._pieces))
         except OSError as error:
             raise HistoryError(
                 f"The history could not be copied for the console: {error}. Free some space, then run the query again."
@@ -119,16 +142,12 @@ class CopiedHistory:
 
     def _ask(self, request: Ask) -> Answer:
         assert self._connection is not None
-        try:
-            with _explained(), self._connection.cursor() as cursor:
-                for view in views():  # temporary views of this cursor: the copy itself stays identical to the history
-                    cursor.execute(view.sql)
-                statement = _only_statement(cursor, request.sql)
-                cursor.execute("BEGIN TRANSACTION READ ONLY")
-                return _result(cursor, statement, request.limit)
-        except (duckdb.FatalException, duckdb.InternalException) as error:
-            self._close()  # DuckDB refuses all further work on it
-            raise LimitExceeded(f"DuckDB failed with an internal error ({_first_line(error)})") from error
+        with _explained(), self._connection.cursor() as cursor:
+            for view in views():  # temporary views of this cursor: the copy itself stays identical to the history
+                cursor.execute(view.sql)
+            statement = _only_statement(cursor, request.sql)
+            cursor.execute("BEGIN TRANSACTION READ ONLY")
+            return _result(cursor, statement, request.limit)
 
 
 def _allow_writing(is_allowed: bool) -> None:
@@ -157,11 +176,12 @@ def _only_statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.State
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn failures of the statement into ConfigError with the reason, lack of memory into LimitExceeded."""
+    """Turn failures of the statement into ConfigError with the reason; into LimitExceeded, after which this process is
+    replaced, where memory was short or DuckDB refuses all further work."""
     try:
         yield
-    except (duckdb.FatalException, duckdb.InternalException):
-        raise
+    except (duckdb.FatalException, duckdb.InternalException) as error:
+        raise LimitExceeded(f"DuckDB failed with an internal error ({_first_line(error)})") from error
     except duckdb.OutOfMemoryException as error:
         raise LimitExceeded(f"it needs more memory than the console may use ({_first_line(error)})") from error
     except duckdb.PermissionException as error:
@@ -172,6 +192,13 @@ def _explained() -> Iterator[None]:
         text = str(error).strip()
         is_write = "read-only" in text
         raise ConfigError(f"The console is read-only; this would write. ({text})" if is_write else text) from error
+    except MemoryError:
+        raise
+    except pa.ArrowException as error:
+        raise ConfigError(
+            f"The console cannot show a result of this type: {_first_line(error)}. Lists and structs may be nested "
+            f"{MOST_LEVELS} levels deep; select their parts, or cast the column to VARCHAR."
+        ) from error
 
 
 def _first_line(error: Exception) -> str:
@@ -252,4 +279,5 @@ def _check_dates(batch: pa.RecordBatch, places: list[int]) -> None:
 
 def main(end: socket.socket) -> None:
     """Serve requests until the parent closes the connection."""
-    serve(end, Copy | Open | Ask, CopiedHistory().answer)
+    return_freed_memory()
+    serve(end, Request, CopiedHistory().answer)

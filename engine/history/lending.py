@@ -15,16 +15,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from engine.errors import HistoryError
-from engine.history.console_copy import copy_database
+from engine.history.console_copy import copy_database, most_pieces
 from engine.history.database_writer import DatabaseWriter
 
 ANSWER_S = 5.0
 """Time for the owner to finish its current writes."""
 
-COPY_S, COPY_BYTES_PER_S = 5.0, 50_000_000
-"""Time limit of a copy: a constant plus the file size at a slow disk's rate, so that no reader blocks writing."""
+SILENCE_S = 5.0
+"""A reader that reports no progress of its copy for this long loses it, so that no reader blocks writing."""
 
-_STILL, _DONE, _WAS_STILL = b"s", b"d", b"w"
+_STILL, _PIECE, _DONE, _WAS_STILL = b"s", b"p", b"d", b"w"
 _LONGEST_ADDRESS = 100  # bytes: sun_path has 108 on Linux and 104 on macOS
 log = logging.getLogger(__name__)
 
@@ -79,14 +79,18 @@ class Lender:
             self._file.while_still(lambda: self._stand_still(peer)).result()
 
     def _stand_still(self, peer: socket.socket) -> None:
-        """Block the writer until the peer has its copy, disconnects, or exceeds its time limit."""
+        """Block the writer until the peer has its copy, disconnects, or makes no progress."""
         if self._is_closed:
             return
         with suppress(OSError):
-            peer.settimeout(COPY_S + self._file.path.stat().st_size / COPY_BYTES_PER_S)
+            peer.settimeout(SILENCE_S)
             peer.sendall(_STILL)
-            if peer.recv(1) == _DONE:
-                peer.sendall(_WAS_STILL)
+            for _ in range(most_pieces(self._file.path) + 1):
+                said = peer.recv(1)
+                if said == _DONE:
+                    peer.sendall(_WAS_STILL)
+                if said != _PIECE:
+                    return
 
 
 def copy_from_owner(path: Path, target: Path) -> None:
@@ -105,7 +109,8 @@ def copy_from_owner(path: Path, target: Path) -> None:
             raise ConnectionRefusedError(str(error)) from error
         if owner.recv(1) != _STILL:
             raise ConnectionResetError("the owner closed the connection")
-        copy_database(path, target)
+        for _ in copy_database(path, target):
+            owner.sendall(_PIECE)
         owner.sendall(_DONE)
         if owner.recv(1) != _WAS_STILL:
             raise ConnectionResetError("the copy took too long, or the owner closed the connection")

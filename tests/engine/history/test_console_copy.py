@@ -7,7 +7,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from engine.history.console_copy import copy_database
+from engine.history import console_copy
+from engine.history.console_copy import PIECE_BYTES, most_pieces
 
 
 @pytest.fixture
@@ -22,6 +23,11 @@ def source(tmp_path: Path) -> Path:
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
     return tmp_path / "folder" / "target.duckdb"
+
+
+def copy_database(source: Path, target: Path) -> int:
+    """Copy the whole database; return the number of pieces."""
+    return sum(1 for _ in console_copy.copy_database(source, target))
 
 
 def log_of(path: Path) -> Path:
@@ -79,6 +85,20 @@ def test_it_copies_where_the_system_offers_no_sharing(
 ) -> None:
     monkeypatch.delattr(os, "copy_file_range", raising=False)
     copy_database(source, target)
+    assert target.read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize("num_bytes_at_once", [None, 1000, PIECE_BYTES - 1])
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, 5 * PIECE_BYTES + 3])
+def test_progress_is_counted_in_bytes(
+    source: Path, target: Path, size: int, num_bytes_at_once: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.write_bytes(os.urandom(size))
+    log_of(source).write_bytes(bytes(size // 2))
+    if num_bytes_at_once is not None:  # a system that copies less than it is asked for
+        whole, most = os.copy_file_range, num_bytes_at_once
+        monkeypatch.setattr(os, "copy_file_range", lambda ours, theirs, num: whole(ours, theirs, min(num, most)))
+    assert copy_database(source, target) == size // PIECE_BYTES + size // 2 // PIECE_BYTES <= most_pieces(source)
     assert target.read_bytes() == source.read_bytes()
 
 

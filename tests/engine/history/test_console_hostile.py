@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from engine.errors import ConfigError, EngineError, LimitExceeded
 from engine.history import History
 from engine.history.console import MOST_ROWS
-from engine.history.console_child import MOST_BYTES
+from engine.history.console_child import MOST_BYTES, MOST_LEVELS
 from tests.engine.history.run_maker import make_run
 
 ALLOWED_S = 0.5
@@ -111,6 +112,28 @@ bombs = st.one_of(
 hostile = st.one_of(bombs, st.sampled_from(REACHES))
 
 
+def structs(levels: int) -> str:
+    """Return a struct that holds two of the next level: 2 to the power of `levels` values."""
+    parts = [f"a{n} AS (SELECT {{'x': v, 'y': v}} v FROM a{n - 1})" for n in range(1, levels + 1)]
+    return f"WITH a0 AS (SELECT 1 v), {', '.join(parts)} SELECT v FROM a{levels}"
+
+
+def wide(num_columns: int, num_rows: int) -> str:
+    """Return a table of this size."""
+    names = ", ".join(f"{n} AS c{n}" for n in range(10))
+    return f"SELECT {', '.join(['t.*'] * (num_columns // 10))} FROM (SELECT {names} FROM range({num_rows})) t"
+
+
+large_results = st.one_of(
+    st.builds(structs, st.integers(8, 14)),
+    st.builds(wide, st.integers(100, 6_000), st.integers(1, 1_000)),
+    st.builds(lambda levels: f"SELECT {'[' * levels}1{']' * levels} AS v", st.integers(1, 300)),
+    st.builds("SELECT repeat('x', {}) FROM range({})".format, st.integers(1, 400_000_000), st.integers(1, 20)),
+    st.builds("SELECT range({}) FROM range({})".format, st.integers(1, 90_000_000), st.integers(1, 20)),
+    st.builds("SELECT list(range) FROM range({})".format, st.integers(1, 200_000_000)),
+)
+
+
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
     """History with runs that no statement may change."""
@@ -143,6 +166,32 @@ def test_hostile_sql_ends_and_changes_nothing(kept: History, tmp_path: Path, sql
     assert sorted(os.listdir(kept.path.parent)) == home
     assert kept.console.run("SELECT count(*) AS n FROM runs").table.to_pylist() == [{"n": 3}]
     assert len(kept.runs.recent()) == 3
+
+
+@settings(max_examples=15, deadline=None)
+@given(statements=st.lists(large_results, min_size=1, max_size=4))
+def test_a_large_result_costs_the_next_query_nothing(kept: History, statements: list[str]) -> None:
+    for sql in statements:
+        with suppress(ConfigError, LimitExceeded):
+            kept.console.run(sql, timeout_s=5)
+        assert kept.console.run("SELECT 1 AS n").table.to_pylist() == [{"n": 1}]
+
+
+@pytest.mark.parametrize("nested", ["[{}]", "{{'a': {}}}", "MAP {{'a': {}}}"])
+def test_a_result_nested_too_deeply_is_refused_with_its_reason(kept: History, nested: str) -> None:
+    most = 0
+    for levels in (1, 20, *range(56, 68), 150):
+        value = "1"
+        for _ in range(levels):
+            value = nested.format(value)
+        try:
+            assert kept.console.run(f"SELECT {value} AS v").num_rows == 1
+            most = levels
+        except ConfigError as error:
+            assert "nested" in str(error) and "VARCHAR" in str(error)
+            assert levels > MOST_LEVELS or "MAP" in nested
+        assert kept.console.run(f"SELECT ({value})::VARCHAR AS v").num_rows == 1
+    assert most >= 20
 
 
 @pytest.mark.parametrize("sql", REACHES)

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from engine.errors import ConfigError, HistoryLocked
 from engine.history import History, lending, open_to_read, write_snapshot
 from engine.history import reading as module
+from engine.history.console_copy import copy_database
 from tests.engine.history.owner import NUM_STEPS
 from tests.engine.history.trial_maker import make_trial
 from tests.waiting import until
@@ -170,11 +172,11 @@ def test_a_folder_with_a_long_name_has_a_socket_too(tmp_path: Path) -> None:
         owner.kill()
 
 
-@pytest.mark.parametrize("stranger", ["silent", "gone", "chatty", "wrong word"])
+@pytest.mark.parametrize("stranger", ["silent", "gone", "chatty", "wrong word", "never done"])
 def test_strangers_keep_the_owner_from_writing_for_a_moment_only(
     history: History, path: Path, stranger: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lending, "COPY_S", 0.2)
+    monkeypatch.setattr(lending, "SILENCE_S", 0.2)
     peers: list[socket.socket] = []
     for _ in range(20):
         peer = socket.socket(socket.AF_UNIX)
@@ -192,6 +194,8 @@ def test_strangers_keep_the_owner_from_writing_for_a_moment_only(
                     peer.sendall(b"d" * 1_000)
                 case "wrong word":
                     peer.sendall(b"\0")
+                case "never done":
+                    peer.sendall(b"p" * 1_000)
     trial = make_trial()
     history.record(trial).result(60)
     assert history.trial(trial.id) is not None
@@ -210,10 +214,35 @@ def test_an_owner_that_closes_waits_for_no_stranger(path: Path) -> None:
 
 
 def test_a_copy_that_took_too_long_is_not_used(history: History, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lending, "COPY_S", 0.05)
-    monkeypatch.setattr(lending, "copy_database", lambda *_: until(lambda: not history.record(make_trial()).result(60)))
+    def copy(*_: Path) -> Iterator[None]:
+        until(lambda: not history.record(make_trial()).result(60))
+        yield
+
+    monkeypatch.setattr(lending, "SILENCE_S", 0.05)
+    monkeypatch.setattr(lending, "copy_database", copy)
     with pytest.raises(ConnectionError):
         lending.copy_from_owner(path, path.parent / "copy" / "history.duckdb")
+
+
+def test_a_slow_copy_that_makes_progress_is_lent_to_its_end(
+    history: History, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copy(source: Path, target: Path) -> Iterator[None]:
+        for _ in range(8):
+            time.sleep(SILENCE_S / 4)
+            yield
+        yield from copy_database(source, target)
+
+    SILENCE_S = 2.0
+    monkeypatch.setattr(lending, "SILENCE_S", SILENCE_S)
+    monkeypatch.setattr(lending, "most_pieces", lambda _path: 8)
+    monkeypatch.setattr(lending, "copy_database", copy)
+    trial = make_trial()
+    history.record(trial).result(60)
+    target = path.parent / "copy" / "history.duckdb"
+    lending.copy_from_owner(path, target)
+    with History.open(target) as copied:
+        assert copied.trial(trial.id) is not None
 
 
 def test_an_owner_that_stands_still_is_named_within_seconds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

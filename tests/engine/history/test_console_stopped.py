@@ -1,0 +1,96 @@
+"""Console child that is stopped (SIGSTOP): it is replaced, and neither writing nor the next query waits for it."""
+
+import os
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.errors import HistoryError, LimitExceeded
+from engine.history import History, console, write_snapshot
+from engine.history.console import Result
+from tests.engine.history.run_maker import make_run
+from tests.engine.history.trial_maker import make_trial
+from tests.waiting import until
+
+WITHIN_S = 180.0
+MIB = 1 << 20
+
+
+def child_of(history: History) -> psutil.Process:
+    """Return the console's child, once it is there."""
+    service = history.console._service
+    assert service is not None
+    return psutil.Process(service._programs[0].pid)
+
+
+@pytest.fixture
+def history(path: Path) -> Iterator[History]:
+    """A history of 50 MiB, so that copying it takes a while."""
+    with History.open(path) as history:
+        history.file.write(lambda cursor: cursor.execute("CREATE TABLE filler (content BLOB)")).result()
+        for _ in range(50):
+            history.file.write(
+                lambda cursor: cursor.execute("INSERT INTO filler VALUES (?)", [os.urandom(MIB)])
+            ).result()
+        history.console.run("SELECT 1")
+        yield history
+
+
+def test_a_child_that_was_stopped_is_replaced(history: History, tmp_path: Path) -> None:
+    stopped = child_of(history)
+    stopped.suspend()
+    assert history.console.run("SELECT 1 AS n").num_rows == 1
+    assert not stopped.is_running()
+    history.record(make_trial()).result(WITHIN_S)
+    child_of(history).suspend()
+    assert write_snapshot(history, tmp_path / "snapshot.duckdb") > 50 * MIB
+
+
+def wait_a_while(asked: "Future[Result]", draw: random.Random) -> None:
+    """Return at any moment of the copy or of the query."""
+    until(lambda: asked.done() or draw.random() < 0.05)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_writing_goes_on_whenever_the_child_is_stopped(history: History, seed: int) -> None:
+    draw = random.Random(seed)
+    with ThreadPoolExecutor(1) as asking:
+        for num_runs in range(1, 3):
+            history.runs.keep(make_run(3))  # so that the next query copies
+            asked = asking.submit(history.console.run, "FROM runs", timeout_s=10)
+            wait_a_while(asked, draw)
+            with suppress(psutil.NoSuchProcess):
+                child_of(history).suspend()
+            history.record(make_trial()).result(WITHIN_S)
+            try:
+                assert asked.result(WITHIN_S).num_rows == num_runs
+            except LimitExceeded as error:  # stopped during the query itself
+                assert "longer than" in str(error)
+            assert history.console.run("FROM runs").num_rows == num_runs
+
+
+def test_a_copy_that_cannot_be_made_says_why(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    history.runs.keep(make_run(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(console, "_STEP_S", 1e-6)
+        with pytest.raises(HistoryError, match=r"could not be copied.*took longer than 1e-06 s.*second process"):
+            history.console.run("FROM runs")
+    assert history.console.run("FROM runs").num_rows == 1
+
+
+def test_a_copy_that_waits_for_writes_says_so(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_over = threading.Event()
+    written = history.file.write(lambda _cursor: is_over.wait(WITHIN_S))
+    with monkeypatch.context() as patch:
+        patch.setattr(console, "_WAIT_S", 0.2)
+        with pytest.raises(HistoryError, match=r"written to for more than 0.2 s"):
+            history.console.copy_to(history.path.with_name("copy.duckdb"))
+    is_over.set()
+    assert written.result(WITHIN_S)
+    assert history.console.run("SELECT 1").num_rows == 1
