@@ -22,6 +22,7 @@ from engine.history import INBOX, History, open_to_read, write_inbox, write_run
 from engine.jsonable import figure
 from engine.machine.fingerprint import fingerprint, fingerprint_hash
 from engine.machine.limits import Limits, measure_limits
+from engine.machine.quietness import quietness_now
 from engine.private_files import persons_umask
 from engine.runs import RunRecord
 from engine.settings import Settings
@@ -47,11 +48,11 @@ def run(words: Sequence[str]) -> None:
 
 
 def show_plan(plan: Plan, *, is_json: bool) -> None:
-    """Print a plan's configurations with their estimated time and memory.
+    """Print a plan's configurations with their estimated time and memory, and whether the machine is quiet.
 
     Raises ConfigError where none of them can run.
     """
-    told = preview(plan)
+    told, now = preview(plan), quietness_now()
     if is_json:
         cells = [
             {
@@ -69,12 +70,13 @@ def show_plan(plan: Plan, *, is_json: bool) -> None:
         seconds = {"seconds": told.seconds, "most_seconds": told.most_seconds}
         offers = [one._asdict() for one in told.offers]
         about = {"sentence": told.sentence, **seconds, "smallest_ratio": ratio, "offers": offers}
-        print_json({**about, "cells": cells})
+        print_json({**about, "quietness": now.to_dict(), "cells": cells})
     if all(cell.refusal for cell in told.cells):
         raise ConfigError(told.sentence)
     if is_json:
         return
     print(told.sentence)
+    print(now.sentence)
     for cell in told.cells:
         memory = quantity(told.memory_by_cell.get(cell.number, float("nan")), "B")
         print(f"  {cell.label or 'one configuration'}: {cell.refusal or memory}", *cell.notes, sep="; ")
@@ -91,6 +93,7 @@ def measure(
         history = _history(settings, closing)
         keeper = HistoryKeeper(history, lambda error: print(f"not saved: {error}", file=sys.stderr))
         session = Session(plan, keeper, before=before)
+        _tell_before(plan, is_begun=before is not None)
         is_interrupted = _watched(session)
         done = session.record
         keeper.keep_all(done)
@@ -103,6 +106,12 @@ def measure(
     if is_interrupted:
         print(f"Stopped; resume with: python -m engine bench resume {done.id}", file=sys.stderr)
         raise KeyboardInterrupt
+
+
+def _tell_before(plan: Plan, *, is_begun: bool) -> None:
+    """Print what a plan will take and can tell, unless its run has begun already, and whether the machine is quiet."""
+    told = quietness_now().sentence if is_begun else f"{preview(plan).sentence} {quietness_now().sentence}"
+    print(told, file=sys.stderr)
 
 
 def resume(given: words_of.ResumeArguments) -> None:
@@ -223,7 +232,8 @@ def _cell(cell: CellSummary) -> Mapping[str, Any]:
             for name, interval in cell.metrics.items()
         },
         "num_counted": cell.num_counted,
-        "num_disturbed": cell.num_flagged,
+        "num_disturbed": cell.num_disturbed,
+        "num_replaced": cell.num_replaced,
         "verdict": None if verdict is None else plain_verdict(verdict),
     }
 

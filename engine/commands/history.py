@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from engine.bench.analysis.comparison import Comparison, compare_runs
+from engine.bench.analysis.disturbance import samples_told
 from engine.bench.analysis.wording import plain_verdict
 from engine.commands import history_arguments as words_of
 from engine.commands.bench import json_of_run, print_json, print_run
@@ -89,8 +90,9 @@ def _line(row: Mapping[str, Any], when: str, said: str, remark: str) -> str:
 
 def _remark(row: Mapping[str, Any]) -> str:
     """Return how many samples of a run were disturbed, in words; empty for none."""
-    num = row.get("num_disturbed", 0)
-    return f"{num:,} of {counted(row['num_samples'], 'sample')} disturbed" if num else ""
+    if not row.get("num_disturbed"):
+        return ""
+    return samples_told(row["num_disturbed"], row["num_samples"], row["num_replaced"])
 
 
 def show(history: History, given: words_of.ShowArguments) -> None:

@@ -20,14 +20,19 @@ Row = dict[str, Any]
 _MARKED = """coalesce(marks.tags, []) AS tags, coalesce(marks.note, '') AS note,
     coalesce(marks.is_starred, false) AS is_starred, coalesce(marks.is_archived, false) AS is_archived"""
 _IDS = "(SELECT unnest($ids::UUID[]))"
+_SAMPLES = f"""
+    SELECT run_id, count(*) FILTER (NOT is_replaced) AS num_samples, count(*) FILTER (is_replaced) AS num_replaced,
+        count(*) FILTER (NOT is_replaced AND flag != 'clean') AS num_disturbed
+    FROM samples WHERE run_id IN {_IDS} GROUP BY run_id"""
+"""Numbers of samples, as in engine.bench.analysis.disturbance."""
 
 _RUNS = f"""
     SELECT runs.id, created_at, name, question, status, origin, model_name, machine_hash, machine,
         (SELECT count(*) FROM cells WHERE run_id = runs.id) AS num_cells,
-        (SELECT count(*) FROM samples WHERE run_id = runs.id) AS num_samples,
-        (SELECT count(*) FROM samples WHERE run_id = runs.id AND flag != 'clean' AND NOT is_replaced) AS num_disturbed,
-        best, best_metric, sentence, {_MARKED}
+        coalesce(num_samples, 0) AS num_samples, coalesce(num_disturbed, 0) AS num_disturbed,
+        coalesce(num_replaced, 0) AS num_replaced, best, best_metric, sentence, {_MARKED}
     FROM {RUNS} LEFT JOIN ({figures.best_of_runs(f"run_id IN {_IDS}")}) AS figures ON figures.run_id = runs.id
+        LEFT JOIN ({_SAMPLES}) AS taken ON taken.run_id = runs.id
     WHERE runs.id IN {_IDS}"""
 _CELLS = f"""
     WITH {figures.CHOSEN}
@@ -45,7 +50,11 @@ _TRIALS = f"""
 
 
 def run_rows(cursor: ReadCursor, keys: Sequence[tuple[UUID]]) -> list[Row]:
-    """Return a row per run. best: the median of its best configuration by best_metric; both None without samples."""
+    """Return a row per run.
+
+    num_samples, num_disturbed: both without the num_replaced samples that were measured again. best: the median of its
+    best configuration by best_metric; both None without samples.
+    """
     ids = [id for (id,) in keys]
     rows = {row["id"]: _of_run(row) for row in fetch(cursor.execute(_RUNS, {"ids": ids}))}
     return [rows[id] for id in ids]

@@ -4,8 +4,9 @@ import math
 import threading
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from engine.jsonable import figure
 from engine.machine.cores import num_cores
 from engine.machine.noise import OTHER_SHARE, STEAL_SHARE, NoiseWatch
 from engine.tasks import Task
@@ -45,6 +46,12 @@ class Quietness(NamedTuple):
             return f"Quiet: other programs use {percent(self.other_cores / self.num_cores)} of the CPU."
         return f"Not quiet: {self.busy_with}."
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        shares = {"other_cores": figure(self.other_cores), "steal_share": figure(self.steal_share)}
+        about = {"is_quiet": self.is_quiet, "sentence": self.sentence, "num_cores": self.num_cores}
+        return {**about, **shares, "programs": dict(self.programs)}
+
     @property
     def busy_with(self) -> str:
         """Cause of the disturbance, as a clause."""
@@ -81,6 +88,13 @@ class QuietMeter:
                     self._last = quietness_of(self._watch)
             self._watch, self._began = NoiseWatch().__enter__(), now
             return self._last
+
+
+def quietness_now() -> Quietness:
+    """Watch the machine for LEAST_S and return how quiet it was."""
+    with NoiseWatch() as watch:
+        time.sleep(LEAST_S)
+    return quietness_of(watch)
 
 
 def quietness_of(watch: NoiseWatch) -> Quietness:

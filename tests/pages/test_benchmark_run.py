@@ -111,6 +111,36 @@ def test_a_run_mostly_disturbed_says_by_what_and_is_run_again_when_quiet(manager
     assert at.button(key="bench_background_stop").label == "Stop"
 
 
+def test_replaced_samples_are_counted_as_in_the_shell(manager: ScriptedManager, plan: Plan) -> None:
+    run = make_run(replace(plan, rounds=11, axes={"layout": ("1x1", "1x2", "2x1", "2x2")}))
+    run.samples["flag"] = FLAGS.index("contended")
+    run.samples["is_replaced"][:24] = True
+    at = opened(manager, run)
+    words = "20 of 20 samples were disturbed (24 more were replaced)"
+    assert said(at).count(plain(words)) == 2
+    assert summarise(run).disturbance.sentence.startswith(f"{words}: ")
+
+
+@pytest.mark.parametrize("is_disturbed", [False, True])
+def test_a_search_without_a_verdict_is_run_again_for_longer(
+    manager: ScriptedManager, plan: Plan, is_disturbed: bool
+) -> None:
+    outcome = {
+        "winner": 0, "default": 0, "metric": "tokens_per_s", "flat": [0], "word": "not enough data", "more_rounds": 5,
+        "budget_s": 120.0, "sentence": "The time was too short for a verdict.",
+    }  # fmt: skip
+    run = make_run(replace(plan, question="settings", budget_s=10.0), outcome=outcome)
+    run.samples["flag"] = FLAGS.index("contended" if is_disturbed else "clean")
+    at = opened(manager, run)
+    assert primary(at) == ["Run again when the machine is quiet" if is_disturbed else "Search again for 2 min"]
+    press(at, "run_when_quiet" if is_disturbed else "run_longer")
+    ((called, longer),) = manager.calls
+    assert (called, longer) == (
+        "start_when_quiet" if is_disturbed else "start",
+        replace(Plan.from_dict(run.plan), budget_s=120.0),
+    )
+
+
 def test_too_little_data_asks_for_as_many_rounds_as_it_says(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(replace(plan, rounds=6, axes={"layout": ("1x2", "2x1")}), noise=0.1)
     summary = summarise(run)

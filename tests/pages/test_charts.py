@@ -68,7 +68,7 @@ def test_samples_that_do_not_count_are_hollow_and_grey(run: RunRecord, summary: 
     figure = charts.cells(run, summary, METRIC)
     hollow = [trace for trace in figure.data if trace.mode == "markers" and trace.marker.symbol == "circle-open"]
     assert {trace.marker.color for trace in hollow} == {GREY}
-    assert sum(len(trace.x) for trace in hollow) == sum(cell.num_flagged for cell in summary.cells) > 0
+    assert sum(len(trace.x) for trace in hollow) == sum(cell.num_disturbed for cell in summary.cells) > 0
 
 
 def test_cells_stand_in_their_order_and_the_baseline_is_dashed(run: RunRecord, summary: Summary) -> None:

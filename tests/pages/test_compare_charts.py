@@ -101,7 +101,7 @@ def test_a_box_stands_on_the_samples_that_count(comparison: Comparison) -> None:
     assert drawn(figure) == sum(len(entry.samples) for entry in comparison.entries)
     boxes = [trace for trace in figure.data if trace.type == "box"]
     assert [len(box.x) for box in boxes] == [entry.cell.num_counted for entry in reversed(comparison.entries)]
-    num_out = sum(entry.cell.num_flagged for entry in comparison.entries)
+    num_out = sum(entry.cell.num_disturbed for entry in comparison.entries)
     assert title(figure) == f"{num_out} of {12 * 12} samples excluded"
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.bench.analysis.caveats import ELSEWHERE, caveats
+from engine.bench.analysis.disturbance import is_mostly_disturbed, without_rounds
 from engine.bench.analysis.entries import (
     NOTED_METRIC,
     Entry,
@@ -176,7 +177,10 @@ def _verdicts(
         mine = (entry for entry in judged if entry.run.id == base.run.id and entry.key != base.key)
         found |= {(entry.key, name): within[entry.cell.number] for entry in mine}
         found |= {(entry.key, name): one for entry, one in zip(others, verdicts[len(own) :], strict=True)}
-    return found
+    runs = {entry.run.id: entry.run for entry in entries}
+    disturbed = {id for id, run in runs.items() if is_mostly_disturbed(run.samples)}
+    keys = {entry.key for entry in entries if disturbed & {entry.run.id, base.run.id}}
+    return {key: without_rounds(one) if key[0] in keys else one for key, one in found.items()}
 
 
 def _settings(entries: Sequence[Entry]) -> tuple[tuple[str, ...], dict[str, Any]]:

@@ -11,6 +11,7 @@ from engine.jsonable import figure
 from engine.machine.noise import OTHER_SHARE, STEAL_SHARE
 from engine.runs import RunRecord
 from engine.samples import FEWEST_CLEAN, FLAGS, Samples
+from engine.stats import Verdict
 from engine.units import cores, counted, percent
 
 OTHERS, HOST, THROTTLED, COLD = "by other programs", "taken by the host", "throttled", "read from the disk"
@@ -23,9 +24,10 @@ _LEAST_WAITING = 0.01
 
 
 class Disturbance(NamedTuple):
-    """Disturbed samples of a run, without replaced ones.
+    """Disturbed samples of a run.
 
-    num: disturbed samples, of total; num_excluded: disturbed samples left out of medians and verdicts, all or none.
+    num: disturbed samples, of total, both without replaced ones; num_replaced: those. num_excluded: disturbed samples
+    left out of medians and verdicts, all or none.
     causes: number of samples by cause. other_cores: median of the cores that other programs used in the samples that
     they disturbed; waiting_share: median over all disturbed samples of the share of time in which a task waited for a
     processor (PSI); NaN where not known. programs: cores used by other programs, by name, most first; empty where not
@@ -34,6 +36,7 @@ class Disturbance(NamedTuple):
 
     num: int
     total: int
+    num_replaced: int
     num_excluded: int
     causes: Mapping[str, int]
     other_cores: float
@@ -43,20 +46,23 @@ class Disturbance(NamedTuple):
     @property
     def is_mostly(self) -> bool:
         """True where more than half of the samples were disturbed: another run then helps more than further rounds."""
-        return 2 * self.num > self.total
+        return _is_most(self.num, self.total)
+
+    @property
+    def samples(self) -> str:
+        """The numbers of samples in words."""
+        return samples_told(self.num, self.total, self.num_replaced)
 
     @property
     def sentence(self) -> str:
         """The disturbance as a sentence; empty where no sample was disturbed."""
         if not self.num:
             return ""
-        verb = "was" if self.num == 1 else "were"
-        share = f"{self.num:,} of {counted(self.total, 'sample')} {verb} disturbed"
         causes = ", ".join(self._cause(name, num) for name, num in self.causes.items())
         waiting = ""
         if self.waiting_share >= _LEAST_WAITING:
             waiting = f"; tasks waited for CPU {percent(self.waiting_share)} of the time"
-        return f"{share}: {causes}{waiting}. {self._consequence}"
+        return f"{self.samples}: {causes}{waiting}. {self._consequence}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -80,6 +86,27 @@ class Disturbance(NamedTuple):
         return f"{many}{name} ({cores(self.other_cores)}{f', mostly {named}' if named else ''})"
 
 
+def samples_told(num_disturbed: int, total: int, num_replaced: int) -> str:
+    """Return in words how many samples a run has, how many of them were disturbed, and how many others replaced."""
+    said = counted(total, "sample")
+    if num_disturbed:
+        said = f"{num_disturbed:,} of {said} {'was' if num_disturbed == 1 else 'were'} disturbed"
+    return said + (
+        f" ({num_replaced:,} more {'was' if num_replaced == 1 else 'were'} replaced)" if num_replaced else ""
+    )
+
+
+def is_mostly_disturbed(samples: Samples) -> bool:
+    """Return whether more than half of these samples were disturbed, without replaced ones."""
+    kept = samples["flag"][~samples["is_replaced"]]
+    return _is_most(int((kept != FLAGS.index("clean")).sum()), len(kept))
+
+
+def without_rounds(verdict: Verdict) -> Verdict:
+    """Return a verdict from mostly disturbed samples, which asks for no rounds: a run on a quiet machine helps more."""
+    return verdict._replace(more_rounds=0)
+
+
 def disturbance_of(run: RunRecord, counted_samples: Samples) -> Disturbance:
     """Return the disturbance of all samples of a run; counted_samples: those of them that medians use."""
     samples, clean = run.samples, FLAGS.index("clean")
@@ -90,6 +117,7 @@ def disturbance_of(run: RunRecord, counted_samples: Samples) -> Disturbance:
     return Disturbance(
         num=num,
         total=int(is_kept.sum()),
+        num_replaced=int((~is_kept).sum()),
         num_excluded=num - int((counted_samples["flag"] != clean).sum()),
         causes={name: int((chosen & is_disturbed).sum()) for name, chosen in causes.items()},
         other_cores=_median(samples["other_cores"][causes[OTHERS] & is_disturbed]) if OTHERS in causes else math.nan,
@@ -130,6 +158,10 @@ def _causes(run: RunRecord) -> dict[str, npt.NDArray[np.bool_]]:
         THROTTLED: samples["flag"] == FLAGS.index("throttled"),
         COLD: samples["flag"] == FLAGS.index("cold"),
     }
+
+
+def _is_most(num: int, total: int) -> bool:
+    return 2 * num > total
 
 
 def _median(values: npt.NDArray[np.float64]) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.bench.analysis.disturbance import is_mostly_disturbed, without_rounds
 from engine.bench.analysis.rounds import Rounds
 from engine.bench.analysis.summary import first_measured, medians_of
 from engine.bench.analysis.wording import escaped, figure, row, times, told
@@ -114,7 +115,7 @@ def quantisations(run: RunRecord) -> Quantisations:
         model: {number: figures[cell.number] for number, cell in own.items() if cell.number in figures}
         for model, own in cells.items()
     }
-    verdicts, gains = _verdicts(speeds, original), _gains(speeds, original)
+    verdicts, gains = _verdicts(run, speeds, original), _gains(speeds, original)
     files = [
         QuantisationFigures(
             model=model,
@@ -154,15 +155,16 @@ def _by_file(run: RunRecord) -> dict[str, dict[int, CellRecord]]:
 Speeds = Mapping[str, Mapping[int, ByRound]]
 
 
-def _verdicts(speeds: Speeds, original: str) -> dict[str, dict[int, Verdict]]:
+def _verdicts(run: RunRecord, speeds: Speeds, original: str) -> dict[str, dict[int, Verdict]]:
     """Return verdicts on each file at each number of sequences that the original has too, corrected as one family."""
+    is_disturbed = is_mostly_disturbed(run.samples)
     theirs = speeds[original]
     keys = [(model, number) for model, own in speeds.items() for number in own if model != original]
     keys = [(model, number) for model, number in keys if number in theirs]
     found = compare_many([(speeds[model][number], theirs[number]) for model, number in keys])
     verdicts: dict[str, dict[int, Verdict]] = {}
     for (model, number), verdict in zip(keys, found, strict=True):
-        verdicts.setdefault(model, {})[number] = verdict
+        verdicts.setdefault(model, {})[number] = without_rounds(verdict) if is_disturbed else verdict
     return verdicts
 
 
@@ -226,8 +228,11 @@ def _sentence(files: Sequence[QuantisationFigures], sequences: tuple[int, ...]) 
     faster = [file for file in files if few in file.verdicts and file.verdicts[few].word == "faster"]
     at = counted(few, "sequence")
     if not faster:
-        more = max((file.verdicts[few].more_rounds for file in files if few in file.verdicts), default=0)
-        told_by = f": not enough data, run {counted(more, 'more round')}" if more else ""
+        verdicts = [file.verdicts[few] for file in files if few in file.verdicts]
+        undecided = [verdict for verdict in verdicts if verdict.word == "not enough data"]
+        more = max((verdict.more_rounds for verdict in undecided), default=0)
+        lacking = f"run {counted(more, 'more round')}" if more else "run it again on a quiet machine"
+        told_by = f": not enough data, {lacking}" if undecided else ""
         return f"No quantisation is proven faster than {original.label} at {at}{told_by}."
     best = max(faster, key=lambda file: file.speeds[few].value)
     share = best.size.num_bytes / original.size.num_bytes

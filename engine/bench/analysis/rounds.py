@@ -4,6 +4,7 @@ Fast for 100,000 samples of 200 configurations.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ class Rounds(NamedTuple):
     """Counted samples with the (configuration, round) group of each.
 
     group: index of each sample's group; cells, rounds: configuration and round of each group, in order; num_counted,
-    num_flagged: numbers of samples by configuration.
+    num_disturbed, num_replaced: numbers of samples by configuration, those disturbed without replaced ones.
     """
 
     samples: Samples
@@ -37,7 +38,8 @@ class Rounds(NamedTuple):
     cells: npt.NDArray[np.int64]
     rounds: npt.NDArray[np.int64]
     num_counted: dict[int, int]
-    num_flagged: dict[int, int]
+    num_disturbed: dict[int, int]
+    num_replaced: dict[int, int]
 
     @classmethod
     def of(cls, samples: Samples) -> "Rounds":
@@ -45,17 +47,11 @@ class Rounds(NamedTuple):
         ordered = samples[np.lexsort((samples["round"], samples["cell"]))]
         kept = ordered[is_counted(ordered)]
         keys, group = np.unique(kept["cell"].astype(np.int64) << 32 | kept["round"], return_inverse=True)
-        is_flagged = (ordered["flag"] != FLAGS.index("clean")) | ordered["is_replaced"]
+        is_replaced = ordered["is_replaced"]
+        is_disturbed = (ordered["flag"] != FLAGS.index("clean")) & ~is_replaced
         numbers = np.unique(ordered["cell"]).tolist()
-        counted, flagged = _by_cell(kept["cell"]), _by_cell(ordered["cell"][is_flagged])
-        return cls(
-            kept,
-            group,
-            keys >> 32,
-            keys & 0xFFFFFFFF,
-            {number: counted.get(number, 0) for number in numbers},
-            {number: flagged.get(number, 0) for number in numbers},
-        )
+        cells = (kept["cell"], ordered["cell"][is_disturbed], ordered["cell"][is_replaced])
+        return cls(kept, group, keys >> 32, keys & 0xFFFFFFFF, *(_num_by_cell(each, numbers) for each in cells))
 
     def medians(self, metric: str) -> npt.NDArray[np.float64]:
         """Return the median of each group, NaN where nothing was measured."""
@@ -86,7 +82,7 @@ class Rounds(NamedTuple):
         return found
 
 
-def _by_cell(cells: npt.NDArray[np.int32]) -> dict[int, int]:
-    """Count how often each configuration number occurs."""
-    numbers, num = np.unique(cells, return_counts=True)
-    return dict(zip(numbers.tolist(), num.tolist(), strict=True))
+def _num_by_cell(cells: npt.NDArray[np.int32], numbers: Sequence[int]) -> dict[int, int]:
+    """Count how often each of these configuration numbers occurs."""
+    found, num = np.unique(cells, return_counts=True)
+    return dict.fromkeys(numbers, 0) | dict(zip(found.tolist(), num.tolist(), strict=True))

@@ -54,12 +54,15 @@ class Scaling(NamedTuple):
 class Advice(NamedTuple):
     """Recommendation of a run.
 
-    cell: the configuration to use, None where nothing was measured; more_rounds: number of further rounds that would
-    probably give a verdict, 0 where none are needed.
+    cell: the configuration to use, None where nothing was measured. is_open: a verdict is missing, which more_rounds
+    further rounds would probably give, or for a search for settings a new one with the time budget_s; 0 where that is
+    not what is missing.
     """
 
     cell: int | None
-    more_rounds: int
+    is_open: bool = False
+    more_rounds: int = 0
+    budget_s: float = 0.0
 
 
 class Grid(NamedTuple):
@@ -199,18 +202,18 @@ def advice(run: RunRecord, summary: Summary) -> Advice:
     """
     if "winner" in run.outcome:
         is_open = run.outcome.get("word") == "not enough data"
-        return Advice(run.outcome["winner"], (run.outcome.get("more_rounds") or 0) if is_open else 0)
+        return Advice(run.outcome["winner"], is_open, budget_s=run.outcome.get("budget_s") or 0.0)
     if run.question in ("python", "users"):
-        return Advice(None, 0)
+        return Advice(None)
     open_cells = [
         cell
         for cell in measured(summary, summary.main_metric)
         if cell.verdict is not None and cell.verdict.word == "not enough data"
     ]
     if not open_cells or summary.best != summary.baseline:
-        return Advice(summary.best, 0)
+        return Advice(summary.best)
     likely = best_of(open_cells, summary.main_metric)
-    return Advice(summary.best, likely.verdict.more_rounds if likely.verdict else 0)
+    return Advice(summary.best, True, likely.verdict.more_rounds if likely.verdict else 0)
 
 
 def strip(samples: Samples, metric: str) -> Strip:

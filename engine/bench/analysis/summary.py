@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine.bench.analysis.disturbance import Disturbance, disturbance_of
+from engine.bench.analysis.disturbance import Disturbance, disturbance_of, is_mostly_disturbed, without_rounds
 from engine.bench.analysis.rounds import APART, Rounds, round_s
 from engine.bench.analysis.wording import SPEEDS, cosine, escaped, figure, gain_of, looks, row, times, told
 from engine.runs import CellStatus, RunRecord
@@ -40,8 +40,9 @@ _FEWEST_OF_INTERVAL = 6
 class CellSummary:
     """One configuration of a run: medians over rounds with their 95 % intervals, for every metric that was measured.
 
-    num_counted: samples behind the medians; num_flagged: samples not clean, or replaced. verdict: against the baseline,
-    by the main metric; None for the baseline itself and for a configuration without samples.
+    num_counted: samples behind the medians; num_disturbed: samples that were not clean, without replaced ones;
+    num_replaced: those. verdict: against the baseline, by the main metric; None for the baseline itself and for a
+    configuration without samples.
     """
 
     number: int
@@ -52,7 +53,8 @@ class CellSummary:
     facts: Mapping[str, float]
     metrics: Mapping[str, Interval] = field(default_factory=dict)
     num_counted: int = 0
-    num_flagged: int = 0
+    num_disturbed: int = 0
+    num_replaced: int = 0
     verdict: Verdict | None = None
 
 
@@ -121,10 +123,8 @@ def summarise(run: RunRecord, *, main_metric: str | None = None, baseline: int |
     verdicts = {} if base is None else verdicts_within(run, rounds, base, METRICS_BY_NAME[main])
     cells = tuple(replace(cell, verdict=verdicts.get(cell.number)) for cell in cells)
     best = proven_best(cells, main, base)
+    sentence = run.outcome.get("sentence") or sentence_of(cells, main, base, best, round_s(run.samples))
     disturbance = disturbance_of(run, rounds.samples)
-    sentence = run.outcome.get("sentence") or sentence_of(
-        cells, main, base, best, round_s(run.samples), is_disturbed=disturbance.is_mostly
-    )
     return Summary(cells=cells, main_metric=main, baseline=base, best=best, sentence=sentence, disturbance=disturbance)
 
 
@@ -141,7 +141,8 @@ def medians_of(run: RunRecord, rounds: Rounds) -> tuple[CellSummary, ...]:
             facts=cell.facts,
             metrics=metrics.get(cell.number, {}),
             num_counted=rounds.num_counted.get(cell.number, 0),
-            num_flagged=rounds.num_flagged.get(cell.number, 0),
+            num_disturbed=rounds.num_disturbed.get(cell.number, 0),
+            num_replaced=rounds.num_replaced.get(cell.number, 0),
         )
         for cell in run.cells
     )
@@ -170,11 +171,13 @@ def verdicts_within(run: RunRecord, rounds: Rounds, base: int, metric: Metric) -
     """Return verdicts on all other configurations of a run that have the metric, by number, against `base`.
 
     All of them form one family, whichever of them are displayed: where nothing differs, at most one run in twenty has a
-    configuration that is called better or worse. The tests are paired by round where the rounds were common ones.
+    configuration that is called better or worse. The tests are paired by round where the rounds were common ones. Where
+    most samples were disturbed, the verdicts ask for no further rounds.
     """
     pairs = pairs_within(run, rounds, base, metric)
     is_paired = [run.origin not in APART] * len(pairs)
     found = compare_many(list(pairs.values()), is_paired, is_more_better=metric.is_more_better, words=words_of(metric))
+    found = [without_rounds(one) for one in found] if is_mostly_disturbed(run.samples) else found
     return dict(zip(pairs, found, strict=True))
 
 
@@ -204,12 +207,10 @@ def sentence_of(
     seconds_of_round: float = math.nan,
     *,
     nothing: str = "No setting",
-    is_disturbed: bool = False,
 ) -> str:
     """Return the best configuration and its proven or estimated gain, and one that may be better still.
 
-    nothing: start of the sentence where no configuration is better. is_disturbed: a run on a quiet machine would help
-    more than further rounds.
+    nothing: start of the sentence where no configuration is better.
     """
     by_number = {cell.number: cell for cell in cells}
     if base is None or best is None:
@@ -224,7 +225,7 @@ def sentence_of(
     sign = 1 if metric.is_more_better else -1
     undecided = [by_number[number] for number, verdict in verdicts.items() if _may_be_better(verdict, sign)]
     likely = max(undecided, key=lambda cell: sign * cell.metrics[main].value, default=None)
-    missing = _missing(likely, seconds_of_round, is_disturbed) if likely is not None else ""
+    missing = _missing(likely, seconds_of_round) if likely is not None else ""
     if best in verdicts:
         said = f"{given}, {times(verdicts[best].ratio)} that of {_name(theirs)}."
         if likely is None or sign * likely.metrics[main].value <= sign * chosen.metrics[main].value:
@@ -258,11 +259,11 @@ def _may_be_better(verdict: Verdict, sign: int) -> bool:
     return verdict.word == "not enough data" and not best <= 1 + SAME_WITHIN
 
 
-def _missing(cell: CellSummary, seconds_of_round: float, is_disturbed: bool) -> str:
-    """Return what a verdict needs: further rounds, with their duration where known, or a quiet machine."""
-    if is_disturbed:
-        return "a run on a quiet machine would"
+def _missing(cell: CellSummary, seconds_of_round: float) -> str:
+    """Return what an undecided verdict needs: rounds, with their duration where known, else a quiet machine."""
     more = cell.verdict.more_rounds if cell.verdict else 0
+    if not more:
+        return "a run on a quiet machine would"
     time = f" (about {duration(more * seconds_of_round)})" if math.isfinite(seconds_of_round) else ""
     return f"{counted(more, 'more round')}{time} would"
 

@@ -1,6 +1,7 @@
 """Actions on a run that has ended: use, continue, compare, copy, export, rename, delete."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import streamlit as st
@@ -81,8 +82,10 @@ def _next(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Adv
             "Continue", type="primary", icon=":material/play_arrow:", key="run_resume", disabled=not is_free,
             on_click=run_state.act, args=(lambda: bench.bench.resume(run.id),), help="Keeps the samples so far",
         )  # fmt: skip
-    elif advice.more_rounds and summary.disturbance.is_mostly:
-        _when_quiet(bench, run)
+    elif advice.is_open and summary.disturbance.is_mostly:
+        _when_quiet(bench, run, advice.budget_s)
+    elif advice.budget_s:
+        _longer(bench, run, advice.budget_s, is_free)
     elif advice.more_rounds:
         _more_rounds(bench, run, advice.more_rounds, is_free)
     elif advice.cell is not None and run.question == "embedding":
@@ -101,11 +104,25 @@ def _more_rounds(bench: Workbench, run: RunRecord, more: int, is_free: bool) -> 
     )  # fmt: skip
 
 
-def _when_quiet(bench: Workbench, run: RunRecord) -> None:
+def _longer(bench: Workbench, run: RunRecord, budget_s: float, is_free: bool) -> None:
+    """Draw a button that searches again, for as long as a verdict probably takes."""
+    st.button(
+        f"Search again for {duration(budget_s)}", type="primary", icon=":material/replay:", key="run_longer",
+        disabled=not is_free, on_click=run_state.start, args=(bench, lambda: _given(run, budget_s)),
+    )  # fmt: skip
+
+
+def _given(run: RunRecord, budget_s: float) -> Plan:
+    """Return the plan of a run with another time for its search; 0 leaves it."""
+    plan = Plan.from_dict(run.plan)
+    return replace(plan, budget_s=budget_s or plan.budget_s)
+
+
+def _when_quiet(bench: Workbench, run: RunRecord, budget_s: float) -> None:
     """Draw a button that measures the same plan again once the machine is quiet."""
     task_button.button(
         bench, "Run again when the machine is quiet", "notifications_paused", "run_when_quiet",
-        lambda: bench.bench.start_when_quiet(Plan.from_dict(run.plan)),
+        lambda: bench.bench.start_when_quiet(_given(run, budget_s)),
         "Waits until other programs leave the cores idle, then measures the same plan as a new run",
         is_primary=True,
     )  # fmt: skip

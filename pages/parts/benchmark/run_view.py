@@ -12,7 +12,6 @@ from engine.errors import EngineError
 from engine.models import read_model
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME
-from engine.units import counted
 from engine.workbench import Workbench
 from pages.parts import address
 from pages.parts.benchmark import answers, embedding_view, limits_view, run_actions, run_charts, run_state, run_table
@@ -65,13 +64,12 @@ def _summarised(state: tuple[object, ...], metric: str | None, baseline: int | N
 
 
 def _origin(run: RunRecord, summary: Summary) -> str:
-    num_disturbed = summary.disturbance.num
     facts = [
         run.name or run_state.ASKED.get(run.question, run.question),
         _model(run.plan.get("model", "")),
         moment(run.created_at),
         "" if run.origin == "measured" else f"from {run.origin}",
-        counted(len(run.samples), "sample") + (f", {num_disturbed:,} disturbed" if num_disturbed else ""),
+        summary.disturbance.samples,
         ENDED[run.status],
     ]
     return " · ".join(plain(fact) for fact in facts if fact)

@@ -43,8 +43,9 @@ RUN = {
     "best": Column("best", help="median of the best configuration, in the metric named"),
     "sentence": Column("result", width=420), "status": Column("status"),
     "origin": ORIGIN, **MODEL, "num_cells": Column("configurations", help="number of configurations measured"),
-    "num_samples": Column("samples", help="samples saved, over all configurations"),
-    "num_disturbed": Column("disturbed", help="samples disturbed by other activity"), **MARKS,
+    "num_samples": Column("samples", help="of all configurations, without replaced ones"),
+    "num_disturbed": Column("disturbed", help="samples among them that other activity disturbed"),
+    "num_replaced": Column("replaced", help="further samples, each of which was measured again"), **MARKS,
 }  # fmt: skip
 CELL = {
     **STAR, "created_at": Column("when"), "name": Column("run"), "label": Column("configuration"),

@@ -294,7 +294,7 @@ def test_the_samples_of_an_entry_are_all_of_its_cell() -> None:
     run.samples["is_replaced"][1] = True
     entry = compare_runs([run]).entries[1]
     assert entry.key == key_of("a", 1)
-    assert (len(entry.samples), entry.cell.num_counted, entry.cell.num_flagged) == (8, 7, 1)
+    assert (len(entry.samples), entry.cell.num_counted, entry.cell.num_replaced) == (8, 7, 1)
     assert (entry.versions, entry.machine_hash) == (VERSIONS, "ab12")
 
 

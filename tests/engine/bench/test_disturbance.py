@@ -6,12 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from engine.bench.analysis.comparison import compare_runs
 from engine.bench.analysis.disturbance import PROGRAMS, Disturbance, basis, disturbance_of
 from engine.bench.analysis.rounds import Rounds
 from engine.bench.analysis.summary import summarise
 from engine.runs import RunRecord
-from engine.samples import FLAGS, Samples
+from engine.samples import FLAGS, METRICS_BY_NAME, Samples
+from pages.parts.benchmark import verdict_columns
+from tests.engine.bench.run_maker import measured_run
 from tests.engine.bench.test_summary import measured, run_of
 
 
@@ -104,5 +109,31 @@ def test_what_a_figure_of_few_samples_rests_on(flags: list[str], status: Any, wo
 def test_replaced_samples_are_not_counted_among_the_disturbed() -> None:
     run = disturbed(6, "contended")
     run.samples["is_replaced"][:4] = True
-    assert (found_in(run).num, found_in(run).total) == (2, 28)
-    assert np.count_nonzero(run.samples["is_replaced"]) == 4
+    found = found_in(run)
+    assert (found.num, found.total, found.num_replaced) == (2, 28, 4)
+    assert found.sentence.startswith("2 of 28 samples were disturbed (4 more were replaced): ")
+    assert sum(cell.num_disturbed for cell in summarise(run).cells) == found.num
+    assert sum(cell.num_replaced for cell in summarise(run).cells) == found.num_replaced
+
+
+@given(seed=st.integers(0, 1 << 20), share=st.floats(0, 1), num_rounds=st.integers(1, 20), gain=st.floats(0.9, 1.2))
+@settings(max_examples=60, deadline=None)
+def test_no_answer_asks_for_rounds_and_for_a_quiet_machine(
+    seed: int, share: float, num_rounds: int, gain: float
+) -> None:
+    random = np.random.default_rng(seed)
+    samples = measured([30, 30 * gain, 31], num_rounds, 0.1, seed)
+    samples["flag"] = np.where(random.random(len(samples)) < share, FLAGS.index("contended"), FLAGS.index("clean"))
+    samples["is_replaced"] = random.random(len(samples)) < 0.2
+    run = run_of(samples, ["a", "b", "c"])
+    summary, other = summarise(run), measured_run("other", [30.0, 33.0], num_rounds=5, noise_sd=0.1)
+    told = [cell.verdict for cell in summary.cells if cell.verdict]
+    shown = [verdict_columns.words(verdict, METRICS_BY_NAME[summary.main_metric]) for verdict in told]
+    texts = [summary.to_markdown(), *shown, compare_runs([run]).to_markdown()]
+    if summary.disturbance.is_mostly:
+        texts.append(compare_runs([run, other], baseline=f"{run.id}.0").to_markdown())
+        assert not any("more round" in text for text in texts)
+    else:
+        assert not any("quiet machine" in text for text in texts)
+    undecided = [verdict for verdict in told if verdict.word == "not enough data"]
+    assert all((verdict.more_rounds > 0) is not summary.disturbance.is_mostly for verdict in undecided)

@@ -166,7 +166,10 @@ def test_disturbed_and_replaced_samples_are_left_out_where_both_cells_have_other
     samples["flag"][np.isin(samples["round"], (2, 3)) & (samples["cell"] == 0)] = 1
     samples["is_replaced"][np.isin(samples["round"], (2, 3)) & (samples["cell"] == 1)] = True
     first, second = summarise(run_of(samples, ["a", "b"])).cells
-    assert (first.num_counted, first.num_flagged, second.num_counted, second.num_flagged) == (8, 2, 8, 2)
+    assert [(cell.num_counted, cell.num_disturbed, cell.num_replaced) for cell in (first, second)] == [
+        (8, 2, 0),
+        (8, 0, 2),
+    ]
     assert first.metrics["tokens_per_s"] == second.metrics["tokens_per_s"] == (30, 30, 30, 8)
     assert second.verdict is not None
     assert second.verdict.num_rounds == 8
@@ -177,7 +180,7 @@ def test_where_one_cell_has_no_clean_samples_those_of_the_other_do_not_count_alo
     samples["flag"][samples["cell"] == 1] = 2
     samples["flag"][(samples["round"] == 2) & (samples["cell"] == 0)] = 1
     first, second = summarise(run_of(samples, ["a", "b"])).cells
-    assert (first.num_counted, first.num_flagged, second.num_counted, second.num_flagged) == (9, 1, 9, 9)
+    assert (first.num_counted, first.num_disturbed, second.num_counted, second.num_disturbed) == (9, 1, 9, 9)
 
 
 def test_several_samples_of_a_round_count_as_one() -> None:

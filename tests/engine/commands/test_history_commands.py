@@ -75,8 +75,14 @@ def test_the_list_says_how_much_was_disturbed(capsys: Told, ids: tuple[str, str,
     rows = {row["id"]: row for row in json.loads(told(capsys, "list", "--json"))["rows"]}
     shown = json.loads(told(capsys, "show", ids[0], "--json"))["disturbance"]
     assert 0 < rows[ids[0]]["num_disturbed"] == shown["num"] <= shown["total"] < 48
+    assert rows[ids[0]]["num_samples"] == shown["total"] == 48 - shown["num_replaced"]
     line = next(line for line in told(capsys, "list").splitlines() if line.startswith(ids[0]))
-    assert line.endswith(f"  {shown['num']} of 48 samples disturbed")
+    said = line.rpartition("  ")[2]
+    assert said.startswith(f"{shown['num']} of {shown['total']} samples were disturbed")
+    assert f"{shown['num_replaced']} more" in said and shown["sentence"].startswith(f"{said}: ")
+    cells = json.loads(told(capsys, "show", ids[0], "--json"))["cells"]
+    assert sum(cell["num_disturbed"] for cell in cells) == shown["num"]
+    assert sum(cell["num_replaced"] for cell in cells) == shown["num_replaced"]
 
 
 def test_verdicts_come_whole(capsys: Told, ids: tuple[str, str, str]) -> None:

@@ -57,7 +57,8 @@ def test_a_row_of_a_run_says_what_it_is(history: History) -> None:
         "machine_hash": "ab12",
         "machine": "Reference, 2 of 4 cores",
         "num_cells": 2,
-        "num_samples": 24,
+        "num_samples": int((~run.samples["is_replaced"]).sum()),
+        "num_replaced": int(run.samples["is_replaced"].sum()),
         "sentence": "2x1 is 1.32 times as fast.",
         "tags": [],
         "note": "",
@@ -65,6 +66,22 @@ def test_a_row_of_a_run_says_what_it_is(history: History) -> None:
         "is_archived": False,
     }
     assert {name: row[name] for name in expected} == expected
+
+
+def test_the_numbers_of_samples_are_those_of_the_benchmark(history: History) -> None:
+    for seed, num in enumerate((0, 1, 7, 44, 200)):
+        samples = make_samples(num, seed=seed)
+        samples["is_replaced"] |= np.random.default_rng(seed).random(num) < seed / 4
+        run = make_run(samples=samples)
+        history.runs.keep(run)
+        found = summarise(run).disturbance
+        row = next(row for row in history.find.runs().rows if row["id"] == run.id)
+        assert (row["num_disturbed"], row["num_samples"], row["num_replaced"]) == (
+            found.num,
+            found.total,
+            found.num_replaced,
+        )
+        assert found.total + found.num_replaced == num
 
 
 def test_the_best_is_the_highest_median_by_the_main_metric(history: History) -> None:

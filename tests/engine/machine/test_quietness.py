@@ -1,5 +1,6 @@
 """Quietness: what uses the machine now, in words; a waiting task continues only when it is quiet, or is stopped."""
 
+import json
 import math
 import os
 import time
@@ -58,6 +59,14 @@ def test_names_are_read_whatever_they_hold(tmp_path: Path, name: str) -> None:
 
 def test_where_there_is_no_proc_nothing_is_named(tmp_path: Path) -> None:
     assert programs(tmp_path / "none") == {}
+
+
+def test_it_is_read_at_once_and_as_plain_values() -> None:
+    found = quietness.quietness_now()
+    assert found.num_cores >= 1 and (math.isnan(found.other_cores) or found.other_cores >= 0)
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert (told["is_quiet"], told["sentence"]) == (found.is_quiet, found.sentence)
+    assert json.dumps(Quietness(math.nan, 2, math.nan, {}).to_dict(), allow_nan=False)
 
 
 def test_a_meter_needs_two_readings() -> None:
