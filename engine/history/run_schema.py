@@ -52,6 +52,7 @@ TYPES: Mapping[Part, Mapping[str, Any]] = {
         "flat": Annotated[list[Count], msgspec.Meta(max_length=10_000)],
         "pool": Named,
         "gain": dict[Text, float | None] | None,
+        "budget_s": float | None,
     },
     "settings": {
         **dict.fromkeys(("model", "arm", "load", "type_k", "type_v", "backend", "quantisation", "engine"), Text),

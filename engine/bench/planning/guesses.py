@@ -34,6 +34,9 @@ class Guess(NamedTuple):
 TURN_S = 0.2
 """Seconds that a sample takes in addition to its requests."""
 
+NUM_WARM_UPS = 2
+"""Samples that are not kept, after each load."""
+
 
 def expected_turns(cells: Iterable[PlannedCell]) -> dict[int, float]:
     """Return the seconds of a sample with loaded workers, by number of each configuration with a readable model."""

@@ -14,6 +14,7 @@ QUESTIONS: tuple[Question, ...] = ("speed", "settings", "python", "users", "embe
 Asked = Literal["tokens", "prompts"]
 Arrival = Literal["together", "users", "poisson"]
 Arm = Literal["pool", "loop", "create_completion", "llama-bench"]
+MOST_BUDGET_S = 86_400.0
 ARMS: tuple[Arm, ...] = ("llama-bench", "loop", "pool", "create_completion")
 Goal = Literal["stream", "throughput", "first-token", "memory"]
 GOALS: tuple[Goal, ...] = ("stream", "throughput", "first-token", "memory")
@@ -129,7 +130,7 @@ class Plan(Spec):
         self._whole("seed", 0, 1 << 31)
         self._whole("anchor", 0, 1 << 20)
         self._real("timeout_s", 1, 86_400)
-        self._real("budget_s", 1, 86_400)
+        self._real("budget_s", 1, MOST_BUDGET_S)
         for name in ("measures_cold", "compares_answers", "may_change_answers"):
             self._one_of(name, (True, False))
         workers, asked = (EmbedSpec, TextWorkload) if self.is_embedding else (PoolSpec, Workload)

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from engine.bench.planning.candidates import MOST_FINALISTS, planned_cells
 from engine.bench.planning.feasibility import Feasibility, fit_together
-from engine.bench.planning.guesses import TURN_S, guess
-from engine.bench.planning.plan import Plan, PlannedCell
+from engine.bench.planning.guesses import NUM_WARM_UPS, TURN_S, guess
+from engine.bench.planning.plan import Cell, Plan, PlannedCell
 from engine.bench.planning.schedule import MOST_REPEATS, turns_of
+from engine.bench.planning.search_time import search_time
 from engine.stats import FIRST_LOOK, rounds_needed, smallest_ratio
 from engine.units import counted, duration
 
@@ -21,11 +22,12 @@ USUAL_NOISE = 0.07
 OFFERED_RATIO = 1.1
 """Difference that the larger of the offered numbers of rounds detects."""
 
-_NUM_WARM_UPS = 2
-
 
 class Offer(NamedTuple):
-    """Rounds that can give a verdict, the smallest ratio that four of five such runs detect, and seconds in all."""
+    """Rounds that can give a verdict, the smallest ratio that four of five such runs detect, and seconds in all.
+
+    The rounds of a search for settings are those of its final, and the seconds are the budget that allows them.
+    """
 
     rounds: int
     smallest_ratio: float
@@ -72,6 +74,10 @@ class Preview:
             said.append("The workers do not fit in memory together, so they are reloaded each round.")
         if num_able > 1 and self.smallest_ratio < math.inf:
             said.append(f"Detects differences of {share_of(self.smallest_ratio)} or more at typical noise.")
+        elif self.offers and self.plan.question == "settings":
+            (offer,) = self.offers
+            enough = f"{duration(offer.seconds)} should suffice and detect {share_of(offer.smallest_ratio)} or more"
+            said.append(f"{duration(self.plan.budget_s)} is too short for a verdict: {enough}.")
         elif self.offers:
             said.append(f"No verdict is possible with {counted(self.plan.rounds, 'round')}: {self._offered}.")
         return " ".join(said)
@@ -110,7 +116,10 @@ def preview(plan: Plan, *, sample_s: Mapping[int, float] | None = None, noise_sd
     if is_search and total > plan.budget_s:
         num_samples, total = int(num_samples * plan.budget_s / total), plan.budget_s
     needs = {cell.number: feasibility.need(cell) for cell in cells}
-    num_comparisons = _num_comparisons(plan, len(able))
+    verdicts = _Verdicts(noise_sd, _num_comparisons(plan, len(able)))
+    rounds, offers = (
+        _of_search(plan, cells, feasibility, verdicts) if is_search else (plan.rounds, _offers(plan, verdicts, total))
+    )
     return Preview(
         plan=plan,
         cells=tuple(cells),
@@ -120,8 +129,8 @@ def preview(plan: Plan, *, sample_s: Mapping[int, float] | None = None, noise_sd
         seconds_by_cell=seconds,
         memory_by_cell={number: need.total for number, need in needs.items() if need is not None},
         fits_together=fits,
-        smallest_ratio=smallest_ratio(noise_sd, plan.rounds, num_comparisons=num_comparisons),
-        offers=_offers(plan, noise_sd, num_comparisons, total) if len(able) > 1 else (),
+        smallest_ratio=verdicts.smallest_ratio(rounds),
+        offers=offers if len(able) > 1 else (),
     )
 
 
@@ -130,19 +139,42 @@ def share_of(ratio: float) -> str:
     return f"{math.ceil(100 * (ratio - 1) - 1e-9):,} %"
 
 
-def _offers(plan: Plan, noise_sd: float, num_comparisons: int, seconds: float) -> tuple[Offer, ...]:
+class _Verdicts(NamedTuple):
+    """What rounds can detect, at this noise and for as many comparisons at once."""
+
+    noise_sd: float
+    num_comparisons: int
+
+    def smallest_ratio(self, rounds: int) -> float:
+        return smallest_ratio(self.noise_sd, rounds, num_comparisons=self.num_comparisons)
+
+    def rounds_needed(self, ratio: float) -> int:
+        return rounds_needed(self.noise_sd, ratio, num_comparisons=self.num_comparisons)
+
+
+def _offers(plan: Plan, verdicts: _Verdicts, seconds: float) -> tuple[Offer, ...]:
     """Return the fewest rounds of a verdict, and those that detect OFFERED_RATIO; none where the plan has enough."""
     if plan.rounds >= FIRST_LOOK:
         return ()
-    needed = rounds_needed(noise_sd, OFFERED_RATIO, num_comparisons=num_comparisons)
-    return tuple(
-        Offer(
-            rounds,
-            smallest_ratio(noise_sd, rounds, num_comparisons=num_comparisons),
-            seconds * rounds / plan.rounds,
-        )
-        for rounds in sorted({FIRST_LOOK, needed})
-    )
+    enough = sorted({FIRST_LOOK, verdicts.rounds_needed(OFFERED_RATIO)})
+    return tuple(Offer(rounds, verdicts.smallest_ratio(rounds), seconds * rounds / plan.rounds) for rounds in enough)
+
+
+def _of_search(
+    plan: Plan, cells: Sequence[PlannedCell], feasibility: Feasibility, verdicts: _Verdicts
+) -> tuple[int, tuple[Offer, ...]]:
+    """Return the rounds that the final of a search will have, and the budget of a verdict where they are too few.
+
+    They are no more than the first verdict needs: more time goes into longer samples.
+    """
+    time = search_time(plan, [cell for cell in cells if isinstance(cell, Cell)], feasibility)
+    if time is None:
+        return 0, ()
+    rounds = min(FIRST_LOOK, time.rounds(plan.budget_s))
+    needed_s = time.budget_s(FIRST_LOOK)
+    if rounds == FIRST_LOOK or math.isinf(needed_s):
+        return rounds, ()
+    return rounds, (Offer(FIRST_LOOK, verdicts.smallest_ratio(FIRST_LOOK), needed_s),)
 
 
 def _num_comparisons(plan: Plan, num_cells: int) -> int:
@@ -167,7 +199,7 @@ def _seconds(
     for cell in able:
         guessed = guesses[cell.number]
         sample = sample_s.get(cell.number, guessed.sample_s * correction)
-        seconds[cell.number] = num_turns[cell.number] * (sample + TURN_S) + num_loads * _NUM_WARM_UPS * sample
+        seconds[cell.number] = num_turns[cell.number] * (sample + TURN_S) + num_loads * NUM_WARM_UPS * sample
         if cell.worker_key not in loaded:
             loaded.add(cell.worker_key)
             seconds[cell.number] += num_loads * guessed.load_s + (guessed.cold_load_s if plan.measures_cold else 0)

@@ -11,32 +11,25 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from engine.bench.planning.candidates import DEFAULT, ENOUGH, METRIC, MOST_FINALISTS
+from engine.bench.planning.candidates import DEFAULT, DEFAULT_LABEL, ENOUGH, METRIC, MOST_FINALISTS
 from engine.bench.planning.grid import Grid
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.planning.schedule import Turn
+from engine.bench.planning.search_time import FINAL_SHARE, first_tried, num_streams, shortened
 from engine.bench.running.effects import Effects, effects
 from engine.samples import FLAGS, Samples, is_counted
 from engine.stats import FIRST_LOOK
+from engine.units import counted
 
-MOST_COARSE = 12
 NUM_LEADERS = 2
 MARGIN = 0.25
 """Fraction by which a configuration measured once may be behind the best and still stay; divided by √n after n samples.
 It is 2.5 standard deviations of the ratio of two samples that vary by 7 % each."""
 
 FINAL_MARGIN = 0.15
-SHORT_TOKENS = 6
-"""Tokens generated in the samples before the final."""
-
-SHORT_PROMPT = 2
-FINAL_SHARE = 0.5
-"""Fraction of the time reserved for the final."""
-
 FINAL_ROUNDS = 10
 """Rounds for which the length of the final's samples is chosen, two of them for warm-up."""
 
@@ -82,14 +75,8 @@ class Halving:
                 return None
 
     def asked(self, turn: Turn) -> Cell:
-        """Return the configuration with this stage's number of tokens; a prompt keeps its length where that matters."""
-        cell = self._cells[turn.cell]
-        full = cell.workload
-        num_generated = min(full.num_generated, math.floor(SHORT_TOKENS * self._length))
-        num_prompt = min(full.num_prompt, math.floor(SHORT_PROMPT * self._length))
-        if self._plan.goal == "first-token" or full.depth:
-            num_prompt = full.num_prompt
-        return replace(cell, workload=replace(full, num_generated=num_generated, num_prompt=num_prompt))
+        """Return the configuration with this stage's number of tokens."""
+        return shortened(self._plan, self._cells[turn.cell], self._length)
 
     def review(self, samples: Samples) -> list[int]:
         """Return the positions of replaced samples.
@@ -126,8 +113,11 @@ class Halving:
         """Current stage."""
         if self._final is None:
             return f"Searching settings with short samples, round {max(self._round, 0) + 1}"
-        others = len(self._finalists) - 1
-        return f"Final: llama.cpp's default against the best {others if others > 1 else 'other setting'}"
+        others = [cell for cell in self._finalists if cell != DEFAULT]
+        if not others:
+            return f"Final: {DEFAULT_LABEL} alone, as no other setting was measured"
+        best = "the best setting" if len(others) == 1 else f"the best {counted(len(others), 'setting')}"
+        return f"Final: {DEFAULT_LABEL} against {best}" if DEFAULT in self._finalists else f"Final: {best}"
 
     # rounds
 
@@ -155,7 +145,7 @@ class Halving:
         Empty when there is nothing more to try, or no more time.
         """
         if not len(before):
-            return list(dict.fromkeys([DEFAULT, *self._grid.coarse(MOST_COARSE, out)]))
+            return first_tried(self._plan, self._cells, out)
         if self._spent() > (1 - FINAL_SHARE) * self._plan.budget_s:
             return []
         found = effects(before, self._metric)
@@ -172,11 +162,8 @@ class Halving:
         generator = np.random.default_rng((self._plan.seed, self._round // 2))
         shuffled: list[int] = generator.permutation(sorted(cells)).tolist()
         if self._round == 0:
-            return sorted(shuffled, key=self._num_streams)
+            return sorted(shuffled, key=lambda cell: num_streams(self._cells[cell]))
         return shuffled[::-1] if self._round % 2 else shuffled
-
-    def _num_streams(self, cell: int) -> int:
-        return self._cells[cell].pool.instances * self._cells[cell].pool.parallel
 
     def _is_too_late(self, cell: int) -> bool:
         is_used = self._spent() > (1 - FINAL_SHARE) * self._plan.budget_s

@@ -112,7 +112,7 @@ class Session:
             status = self._runner.run()
             if status == "done" and (self.plan.compares_answers or self.plan.is_embedding):
                 self._compare()
-            outcome = self._outcome() | self._disturbed_by()
+            outcome = self._outcome(status) | self._disturbed_by()
         finally:
             self._targets.close()
             self._run = replace(self.record, status=status, outcome=outcome)
@@ -135,13 +135,14 @@ class Session:
         programs = self._runner.programs or self._programs_before
         return {PROGRAMS: dict(programs)} if programs else {}
 
-    def _outcome(self) -> dict[str, Any]:
+    def _outcome(self, status: RunStatus) -> dict[str, Any]:
         run = self.record
         if not len(run.samples):
             reasons = [cell.reason for cell in run.cells if cell.reason]
             return {"sentence": f"Nothing was measured: {reasons[0]}" if reasons else "Nothing was measured."}
         if self._tuning is not None:
-            return self._tuning.outcome(run.samples)
+            out = [cell.number for cell in run.cells if cell.status in ("failed", "refused")]
+            return self._tuning.outcome(run.samples, out=out, is_over=status == "done")
         if self.plan.question == "users":
             return {"sentence": capacity(run, Objective.from_dict(self.plan.objective)).sentence}
         if self.plan.is_embedding:

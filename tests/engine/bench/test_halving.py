@@ -10,8 +10,9 @@ import pytest
 from engine.bench.planning.candidates import DEFAULT
 from engine.bench.planning.grid import Grid
 from engine.bench.planning.plan import Cell, Plan
+from engine.bench.planning.search_time import MOST_COARSE, SHORT_TOKENS
 from engine.bench.running.effects import effects
-from engine.bench.running.halving import MOST_COARSE, OVERRUN, SHORT_TOKENS, Halving, final_round
+from engine.bench.running.halving import OVERRUN, Halving, final_round
 from engine.bench.running.runner import Runner
 from engine.bench.running.tuning import FLAT, Tuning
 from engine.errors import MemoryRefused

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from engine.bench.planning import feasibility
+from engine.bench.planning.candidates import default_threads, settings_plan
 from engine.bench.planning.cells import cells_of
-from engine.bench.planning.plan import ARMS, Plan
+from engine.bench.planning.plan import ARMS, GOALS, Goal, Plan
 from engine.bench.planning.presets import PRESETS, QUICK_S, coarser, layouts, preset
 from engine.bench.planning.preview import preview
 from engine.bench.planning.schedule import MOST_REPEATS, turns_of
 from engine.errors import ConfigError
 from engine.models.memory import estimate
 from engine.specs import PoolSpec
-from engine.stats import smallest_ratio
+from engine.stats import FIRST_LOOK, smallest_ratio
 from engine.units import duration
 from tests.engine.models.headers import array, gguf, key, tensor, text, u32
 
@@ -135,6 +136,36 @@ def test_the_search_for_settings_stays_in_its_budget(story_model: Path) -> None:
     assert found.seconds <= 60
     assert found.cells[0].label == "llama.cpp's default"
     assert "candidates" in found.sentence
+
+
+@pytest.mark.parametrize("goal", GOALS)
+@pytest.mark.parametrize("budget_s", [1.0, 10.0, 25.0])
+def test_a_search_too_short_for_a_verdict_says_so_and_offers_a_time_that_is_not(
+    story_model: Path, goal: Goal, budget_s: float
+) -> None:
+    plan = settings_plan(story_model, goal, budget_s)
+    short = preview(plan)
+    assert short.smallest_ratio == math.inf
+    assert f"{duration(budget_s)} is too short for a verdict: " in short.sentence
+    assert "Detects" not in short.sentence
+    (offer,) = short.offers
+    assert offer.rounds == FIRST_LOOK and f": {duration(offer.seconds)} should suffice" in short.sentence
+    enough = preview(replace(plan, budget_s=offer.seconds))
+    assert (enough.offers, enough.smallest_ratio) == ((), offer.smallest_ratio)
+    assert "Detects differences of " in enough.sentence
+    assert preview(replace(plan, rounds=3)).offers == short.offers
+
+
+def test_a_large_model_needs_a_longer_search(large_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.models.memory.available_memory", lambda: 64 << 30)
+    (offer,) = preview(settings_plan(large_model, "throughput", 60.0)).offers
+    assert offer.seconds > 60
+
+
+def test_a_search_with_nothing_to_compare_promises_no_verdict(story_model: Path) -> None:
+    alone = {"layout": (f"1x{default_threads()}",), "parallel": (1,), "share_weights": (False,)}
+    found = preview(replace(settings_plan(story_model), axes=alone))
+    assert (len(found.cells), found.smallest_ratio, found.offers) == (1, math.inf, ())
 
 
 # Presets.

@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 
 from engine import __main__ as shell
+from engine.commands import bench
 from engine.history import History, read_run
+from engine.machine.quietness import Quietness
 from engine.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("short_samples")
@@ -22,6 +24,23 @@ def test_a_dry_run_tells_cells_time_and_memory(capsys: pytest.CaptureFixture[str
     assert [cell["settings"]["parallel"] for cell in plan["cells"]] == [1, 2, 4, 8] * 2
     assert all(cell["memory_bytes"] > 0 and cell["seconds"] > 0 for cell in plan["cells"])
     assert "8 configurations" in plan["sentence"]
+
+
+@pytest.mark.parametrize("other_cores", [0.0, 0.9])
+def test_before_measuring_it_says_whether_the_machine_is_quiet_and_a_verdict_possible(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, other_cores: float
+) -> None:
+    now = Quietness(other_cores, 2, 0.0, {"cc1plus": other_cores} if other_cores else {})
+    monkeypatch.setattr(bench, "quietness_now", lambda: now)
+    plain = json.loads(told(capsys, "bench", *SHORT, "--dry-run", "--json"))["quietness"]
+    assert (plain["is_quiet"], plain["sentence"], plain["other_cores"]) == (not other_cores, now.sentence, other_cores)
+    assert now.is_quiet is not bool(other_cores)
+    assert now.sentence in told(capsys, "bench", *SHORT, "--dry-run")
+    assert shell.main(["bench", *SHORT, "--parallel", "1,2"]) == 0
+    before = capsys.readouterr().err.splitlines()[0]
+    assert "No verdict is possible with 1 round: 8 is the minimum" in before and before.endswith(now.sentence)
+    short = told(capsys, "tune", "--budget", "10", "--dry-run")
+    assert "10 s is too short for a verdict: " in short and "should suffice" in short
 
 
 def test_a_run_is_printed_kept_and_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def real_runs() -> dict[str, RunRecord]:
     tuned = {
         "goal": "throughput", "metric": "tokens_per_s", "default": 0, "winner": 1, "leader": 1, "pool": {"parallel": 2},
         "flat": [0, 1], "gain": {"value": 1.2, "low": 1.1, "high": 1.3}, "word": "not enough data", "more_rounds": 3,
+        "budget_s": 600.0,
         "num_tried": 2, "num_cells": 2, "sentence": "Use 1x2.",
     }  # fmt: skip
     parts = {"kl_mean": 0.1, "load_warm_s": 0.2}
