@@ -9,6 +9,7 @@ from engine.bench.baselines.arms import Missing
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.plan_file import plan_to_json
 from engine.errors import ProgramFailed
+from engine.machine.cores import num_cores
 from engine.machine.quietness import Quietness
 from engine.models import embedded_model
 from engine.runs import RunRecord
@@ -42,10 +43,21 @@ def test_a_plan_without_a_verdict_offers_the_rounds_that_give_one(manager: Scrip
     at.number_input(key="plan_rounds").set_value(3).run()
     assert at.main.metric[3].value == "no verdict"
     assert plain("No verdict is possible with 3 rounds: 8 is the minimum") in said(at)
-    assert at.button(key="plan_rounds_0").label.startswith("Use 8 rounds · about ")
-    press(at, "plan_rounds_0")
+    assert at.button(key="plan_offer_0").label.startswith("Use 8 rounds · about ")
+    press(at, "plan_offer_0")
     assert at.number_input(key="plan_rounds").value == 8
     assert "No verdict" not in said(at) and at.main.metric[3].value.endswith(" %")
+
+
+def test_a_search_too_short_for_a_verdict_offers_the_time_that_gives_one(manager: ScriptedManager) -> None:
+    at = page(question="settings")
+    at.number_input(key="plan_budget_min").set_value(0.5).run()
+    assert at.main.metric[3].value == "no verdict"
+    assert plain("30 s is too short for a verdict: 60 s should suffice") in said(at)
+    assert at.button(key="plan_offer_0").label == "Use 60 s"
+    press(at, "plan_offer_0")
+    assert at.number_input(key="plan_budget_min").value == 1.0
+    assert "too short" not in said(at) and at.main.metric[3].value.endswith(" %")
 
 
 def test_before_run_it_says_whether_the_machine_is_quiet(manager: ScriptedManager) -> None:
@@ -97,7 +109,11 @@ def test_a_plan_keeps_its_name_while_it_is_the_same_and_one_that_is_typed(manage
 def test_a_range_is_shown_as_what_it_becomes(manager: ScriptedManager) -> None:
     at = page()
     at.text_input(key="axis_parallel").set_value("1-8*2").run()
-    assert plain("Here: 1, 2, 4, 8") in said(at)
+    assert plain("Values: 1, 2, 4, 8") in said(at)
+    at.text_input(key="axis_parallel").set_value("1-200").run()
+    assert plain("Values: 1, 2, 3, 4, 5, 6, 7, 8, … (200)") in said(at)
+    at.text_input(key="axis_layout").set_value("1xauto").run()
+    assert plain(f"Values on this machine: 1x{num_cores()}") in said(at)
 
 
 @pytest.mark.parametrize(

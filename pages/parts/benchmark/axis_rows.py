@@ -77,12 +77,9 @@ def _row(axis: Axis) -> None:
         return
     resolved = [_resolved(axis, value) for value in values]
     if not _choices(axis) and resolved != _texts(axis.name):
-        shown = resolved[:MOST_SHOWN] + ["…"] * (len(resolved) > MOST_SHOWN)
-        st.caption(
-            plain(
-                f"On this machine: {', '.join(shown)}" + (f" ({len(resolved):,})" if len(resolved) > MOST_SHOWN else "")
-            )
-        )
+        shown = resolved[:MOST_SHOWN] + [f"… ({len(resolved):,})"] * (len(resolved) > MOST_SHOWN)
+        which = "Values on this machine" if axis.kind == "layout" else "Values"
+        st.caption(plain(f"{which}: {', '.join(shown)}"))
 
 
 def _values(axis: Axis) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from engine.bench.planning.plan import Plan, PlannedCell
-from engine.bench.planning.preview import Preview, share_of
+from engine.bench.planning.preview import Offer, Preview, share_of
 from engine.errors import EngineError
 from engine.units import counted, duration, quantity
 from engine.workbench import Workbench
@@ -46,19 +46,22 @@ def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
 
 
 def _offers(preview: Preview) -> None:
-    """Draw buttons with numbers of rounds that suffice for a verdict, if those of the plan do not."""
+    """Draw buttons with numbers of rounds, or a time, that suffice for a verdict, if those of the plan do not."""
+    is_search = preview.plan.question == "settings"
     if preview.offers:
         with st.container(horizontal=True, gap="small"):
             for number, offer in enumerate(preview.offers):
+                time = duration(offer.seconds)
                 st.button(
-                    f"Use {counted(offer.rounds, 'round')} · about {duration(offer.seconds)}", icon=":material/add:",
-                    key=f"plan_rounds_{number}", on_click=_use_rounds, args=(offer.rounds,),
+                    f"Use {time}" if is_search else f"Use {counted(offer.rounds, 'round')} · about {time}",
+                    icon=":material/add:", key=f"plan_offer_{number}", on_click=_use, args=(offer, is_search),
                     help=f"Detects differences of {share_of(offer.smallest_ratio)} or more",
                 )  # fmt: skip
 
 
-def _use_rounds(rounds: int) -> None:
-    st.session_state[workload_editor.PREFIX + "rounds"] = rounds
+def _use(offer: Offer, is_search: bool) -> None:
+    name, value = ("budget_min", offer.seconds / 60) if is_search else ("rounds", offer.rounds)
+    st.session_state[workload_editor.PREFIX + name] = value
 
 
 @st.fragment(run_every=QUIETNESS_S)

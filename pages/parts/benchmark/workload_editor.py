@@ -8,6 +8,7 @@ import streamlit as st
 
 from engine.bench.planning.plan import Plan, Question, TextWorkload, Workload
 from engine.bench.planning.prompts import read_prompts, sample_prompts
+from engine.stats import FIRST_LOOK
 from pages.parts.benchmark import axis_rows
 
 PREFIX = "plan_"
@@ -56,7 +57,7 @@ def numbers(question: Question) -> None:
             if "num_generated" not in shown:
                 number("num_generated", "Generated, tokens", 0, 1 << 20, 16, "Tokens generated per prompt")
         if question != "settings":
-            number("rounds", "Rounds", 1, 10_000, 1, "Samples per configuration; a verdict needs at least 6")
+            number("rounds", "Rounds", 1, 10_000, 1, f"Samples per configuration; a verdict needs {FIRST_LOOK}")
 
 
 def which(question: Question) -> None:
