@@ -1,11 +1,18 @@
 """Command-line parser: unknown flags, closed output, and errors that do not steer the terminal."""
 
+import argparse
+import contextlib
+import difflib
+import random
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from engine import __main__ as shell
+from engine.commands.parser import Parser
 
 COMMANDS = (
     "generate --prompt x",
@@ -27,6 +34,98 @@ COMMANDS = (
     "models quantize x Q4_0",
     "models fit x",
 )
+
+
+Refused = Callable[[list[str]], str]
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Run a command line that is refused, and return what it says."""
+
+    def said(words: list[str]) -> str:
+        with pytest.raises(SystemExit) as ended:
+            shell.main(words)
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    return said
+
+
+@pytest.fixture
+def flags_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
+    """The flags of every command and subcommand, by its words, taken from the parsers that the commands make."""
+    made: list[argparse.ArgumentParser] = []
+    begin = Parser.__init__
+
+    def recorded(self: Parser, *args: Any, **options: Any) -> None:
+        begin(self, *args, **options)
+        made.append(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Parser, "__init__", recorded)
+        for command in ("generate", *shell.COMMANDS):
+            with contextlib.suppress(SystemExit):
+                shell.main([command, "--help"])
+    capsys.readouterr()
+    commands = {parser.prog.removeprefix("python -m engine").strip(): parser for parser in made}
+    listed = {words: [flag for flag in one._option_string_actions if flag[1] == "-"] for words, one in commands.items()}
+    return {words: flags for words, flags in listed.items() if len(flags) > 1 or " " in words}
+
+
+def misspelt(flag: str, draw: random.Random) -> str:
+    """The flag with a letter left out, doubled, or another in its place."""
+    place = draw.randrange(2, len(flag))
+    letter = draw.choice(["", 2 * flag[place], "z"])
+    return flag[:place] + letter + flag[place + 1 :]
+
+
+def test_an_unknown_flag_is_named_first_with_the_nearest_one(refused: Refused, flags_of: dict[str, list[str]]) -> None:
+    assert {"generate", "bench", "bench resume", "limits", "history list", "models synth", "embed"} <= set(flags_of)
+    draw = random.Random(7)
+    for command, flags in flags_of.items():
+        for flag in draw.sample(flags, min(3, len(flags))):
+            unknown = misspelt(flag, draw)
+            if unknown in flags:
+                continue
+            near = difflib.get_close_matches(unknown, flags, n=1)
+            words = draw.choice([[unknown], [unknown, "3"], [f"{unknown}=3"], [f"{unknown}=two words"]])
+            told = refused([*command.split(), *words, *draw.choice([[], ["--json"], ["x", "y"]])])
+            assert told.startswith(f"usage: python -m engine {command}"), told
+            assert f"unknown flag {unknown}: " in told.splitlines()[-1]
+            assert not near or f"did you mean {near[0]}?" in told, told
+
+
+@pytest.mark.parametrize(
+    "command", ["history", "models", "generate", "bench --name resume", "embed", "models get -- x"]
+)
+def test_an_unknown_flag_is_named_before_what_is_missing(refused: Refused, command: str) -> None:
+    words = command.split()
+    place = words.index("--") if "--" in words else len(words)
+    told = refused([*words[:place], "--foo", *words[place:]]).splitlines()[-1]
+    assert "unknown flag --foo: " in told
+
+
+@pytest.mark.parametrize(
+    ("words", "home"), [("history --limit 3 list", "list or sql"), ("models --imatrix x", "quantize")]
+)
+def test_a_flag_before_its_subcommand_is_told_where_it_belongs(refused: Refused, words: str, home: str) -> None:
+    assert f"it belongs after {home}" in refused(words.split())
+
+
+@pytest.mark.parametrize("value", ["-1", "-.5", "--prompt me", "-- --foo", "a--foo", "-", "--x y=z", ""])
+def test_a_value_is_no_flag(value: str) -> None:
+    parser = Parser(allow_abbrev=False)
+    parser.add_argument("--prompt")
+    parser.add_argument("--again", action="store_true")
+    assert parser.parse_args(["--prompt", value, "--again"]).prompt == value
+    assert parser.parse_args([f"--prompt={value}", "--again"]).prompt == value
+
+
+def test_what_follows_two_dashes_is_no_flag() -> None:
+    parser = Parser(allow_abbrev=False)
+    parser.add_argument("texts", nargs="*")
+    assert parser.parse_args(["--", "--foo", "-x"]).texts == ["--foo", "-x"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
