@@ -2,7 +2,6 @@
 
 import json
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -17,6 +16,7 @@ from engine.bench.running.session import Session
 from engine.commands import bench_arguments as words_of
 from engine.commands.arguments import check_writable
 from engine.commands.progress_line import ProgressLine
+from engine.commands.watched import show_progress
 from engine.errors import ConfigError, HistoryError, HistoryLocked
 from engine.history import INBOX, History, open_to_read, write_inbox, write_run
 from engine.jsonable import figure
@@ -26,10 +26,10 @@ from engine.machine.quietness import quietness_now
 from engine.private_files import persons_umask
 from engine.runs import RunRecord
 from engine.settings import Settings
-from engine.units import counted, duration, percent, quantity
+from engine.tasks import Stopped
+from engine.units import percent, quantity
 from engine.workbench.bench_keeping import HistoryKeeper
-
-SHOWN_EVERY_S = 1.0
+from engine.workbench.bench_run import BenchRun
 
 
 def run(words: Sequence[str]) -> None:
@@ -94,7 +94,7 @@ def measure(
         keeper = HistoryKeeper(history, lambda error: print(f"not saved: {error}", file=sys.stderr))
         session = Session(plan, keeper, before=before)
         _tell_before(plan, is_begun=before is not None)
-        is_interrupted = _watched(session)
+        is_interrupted = _watched(session, keeper)
         done = session.record
         keeper.keep_all(done)
         if history is None:
@@ -153,39 +153,26 @@ def _history(settings: Settings, closing: ExitStack) -> History | None:
         return None
 
 
-def _watched(session: Session) -> bool:
+def _watched(session: Session, keeper: HistoryKeeper) -> bool:
     """Run the session and show its progress; return True where the user interrupted it."""
-    failures: list[BaseException] = []
-    over = threading.Event()  # before Python 3.13, an interrupted Thread.join() marks its thread as ended
 
-    def work() -> None:
-        try:
-            session.run()
-        except BaseException as error:
-            failures.append(error)
-        finally:
-            over.set()
+    def work(_task: object) -> None:
+        session.run()
 
-    threading.Thread(target=work, daemon=True).start()
-    line, is_interrupted = ProgressLine(), False
-    while not over.is_set():
+    task, line, is_interrupted = BenchRun(session, keeper, work), ProgressLine(), False
+    task.start()
+    while task.is_running:
         try:
-            over.wait(SHOWN_EVERY_S)
-            _show_progress(session, line)
+            show_progress(task, line, lambda: session.progress.message)
         except KeyboardInterrupt:
             is_interrupted = True
-            session.stop()
+            task.stop()
     line.end()
-    if failures:
-        raise failures[0]
+    try:
+        task.result()
+    except Stopped:
+        raise KeyboardInterrupt from None  # it had not begun
     return is_interrupted
-
-
-def _show_progress(session: Session, line: ProgressLine) -> None:
-    progress = session.progress
-    left = "" if progress.left_s is None else f", {duration(progress.left_s)} left"
-    said = f"; {progress.message}" if progress.message else ""
-    line.show(f"{progress.done:,} of {counted(progress.total, 'sample')}{left}{said}", step=progress.done)
 
 
 def _teller(doing: str) -> Callable[[float], None]:

@@ -1,7 +1,8 @@
 """Foreground tasks: waits for a task while showing its progress on standard error."""
 
 import sys
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from engine.commands.progress_line import ProgressLine
 from engine.errors import EngineError
@@ -21,11 +22,7 @@ def watch(task: Task[T]) -> T:
     line = ProgressLine()
     task.start()
     try:
-        while not task.wait(SHOWN_EVERY_S):
-            share, doing, left_s = task.progress
-            left = "" if left_s is None else f"{duration(left_s)} left"
-            told = (doing or task.state, percent(share) if share else "", left)
-            line.show(", ".join(part for part in told if part), step=int(10 * share))
+        show_progress(task, line)
         return task.result()
     except KeyboardInterrupt:
         task.stop()
@@ -36,3 +33,12 @@ def watch(task: Task[T]) -> T:
         raise
     finally:
         line.end()
+
+
+def show_progress(task: Task[Any], line: ProgressLine, remark: Callable[[], str] = str) -> None:
+    """Show activity, share, time left and a remark of a task until it ends. Ctrl+C does not stop the task."""
+    while not task.wait(SHOWN_EVERY_S):
+        share, doing, left_s = task.progress
+        left = "" if left_s is None else f"{duration(left_s)} left"
+        told = ", ".join(part for part in (doing or task.state, percent(share) if share else "", left) if part)
+        line.show("; ".join(part for part in (told, remark()) if part), step=int(10 * share))

@@ -19,6 +19,7 @@ from engine.reference import reference_run
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
 from engine.samples import FLAGS, Samples, make_sample
 from engine.tasks import Task, TaskRunner
+from engine.units import counted
 from engine.workbench.bench_manager import WAITING
 from engine.workbench.machine_lease import MachineLease
 from tests.engine.bench.embedding_runs import embedding_run
@@ -133,7 +134,7 @@ class ScriptedManager:
         )
         noise = {"steal_share": 0.0, "pressure_share": 0.04, "throttled_s": 0.0, "other_cores": 0.3}
         self._running = ScriptedRunning(run.id, plan, progress, noise)
-        self.task = ScriptedTask("A benchmark", done / total, f"{done} of {total} samples", left_s)
+        self.task = ScriptedTask("A benchmark", done / total, counted(done, "sample"), left_s)
         self.task.start(self._machine.acquire("A benchmark", "benchmark"))
 
     def end(self, status: RunStatus = "done") -> None:

@@ -1,13 +1,21 @@
 import json
+import random
+import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine import __main__ as shell
-from engine.commands import bench
+from engine.bench.running.progress import Progress
+from engine.commands import bench, watched
+from engine.commands.progress_line import ProgressLine
 from engine.history import History, read_run
 from engine.machine.quietness import Quietness
 from engine.settings import Settings
+from engine.workbench.bench_keeping import HistoryKeeper
+from engine.workbench.bench_run import BenchRun
 
 pytestmark = pytest.mark.usefixtures("short_samples")
 
@@ -60,6 +68,58 @@ def test_while_the_history_is_in_use_a_run_goes_to_its_inbox(capsys: pytest.Capt
     with History.open(Settings.from_environment().history):
         found = json.loads(told(capsys, "bench", *SHORT, "--json"))
     assert (home / "inbox" / f"{found['id']}.run.zip").is_file()
+
+
+class GrowingSession:
+    """A session as a run sees it whose rounds grow: each look at it finds one more sample, and new numbers ahead."""
+
+    def __init__(self, ahead: list[int]) -> None:
+        self.looks = list(enumerate(ahead, 1))
+
+    def stop(self) -> None:
+        del self.looks[1:]
+
+    def measure(self, _task: object) -> None:
+        while len(self.looks) > 1:
+            time.sleep(0.001)
+
+    @property
+    def progress(self) -> Progress:
+        done, ahead = self.looks[0]
+        texts: Any = {"cell": 0, "turn_left_s": 1.0, "status": "running", "message": "2 samples measured again"}
+        return Progress(done=done, total=done + ahead, left_s=10.0 + 5 * ahead, **texts)
+
+
+class Lines(ProgressLine):
+    """A progress line that keeps what it shows, and lets the session go on."""
+
+    def __init__(self, session: GrowingSession) -> None:
+        super().__init__()
+        self.shown: list[str] = []
+        self._session = session
+
+    def show(self, text: str, *, step: int) -> None:
+        self.shown.append(text)
+        del self._session.looks[: len(self._session.looks) > 1]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rounds_that_are_added_move_neither_the_share_back_nor_the_time_left(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    session = GrowingSession([draw.randrange(1, 30) for _look in range(draw.randrange(2, 40))])
+    num_looks, lines = len(session.looks), Lines(session)
+    monkeypatch.setattr(watched, "SHOWN_EVERY_S", 0.0)
+    run: Any = session
+    task = BenchRun(run, HistoryKeeper(None, print), session.measure)
+    task._clock = lambda: 0.0
+    task.start()
+    watched.show_progress(task, lines, lambda: "remark")
+    shares = [int(found[1]) for line in lines.shown if (found := re.search(r"(\d+) %", line))]
+    assert len(shares) >= num_looks - 1 and shares == sorted(shares)
+    assert len({line.rpartition(", ")[2] for line in lines.shown[:-1]}) <= 1  # no time passes; the last may be the end
+    assert not re.search(r"\d of \d", " ".join(lines.shown))
 
 
 def test_limits_are_measured_once_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
