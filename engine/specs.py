@@ -264,6 +264,10 @@ class RequestOptions(TypedDict, total=False):
     reuse_prefix: bool
 
 
+class CompleteOptions(PoolOptions, RequestOptions, total=False):
+    """The parameters of PoolSpec and of Request, as keywords of `complete`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request(Spec):
     """Parameters of one job, as passed to `Pool.submit`, except the prompt.

@@ -52,18 +52,23 @@ def refusing(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a function, with the fields of the spec in place of `**options: Unpack[...Options]`."""
+    """Return the signature of a function, with the fields of the specs in place of `**options: Unpack[...Options]`.
+
+    Options that inherit from those of several specs stand for the fields of all of them.
+    """
     signature = inspect.signature(function)
     parameters = dict(signature.parameters)
     last = parameters.popitem()[1] if parameters else None
     if last is None or last.kind != inspect.Parameter.VAR_KEYWORD or get_origin(last.annotation) is not Unpack:
         return signature
     options = get_args(last.annotation)[0]
-    spec: Any = next(spec for spec in Spec.__subclasses__() if spec.options is options)
+    names = options.__annotations__.keys()
+    specs: list[Any] = [spec for spec in Spec.__subclasses__() if spec.options and spec.option_names() <= names]
     added = [
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for spec in specs
         for field in fields(spec)
-        if field.name in options.__annotations__
+        if field.name in names
     ]
     return signature.replace(parameters=[*parameters.values(), *added])
 
@@ -77,7 +82,7 @@ def _refuse_unknown(called: str, options: Mapping[str, Any], signature: inspect.
 
 def _hint(name: str, known: Sequence[str]) -> str:
     """Return a hint for an unknown parameter: where it belongs, else the nearest known name, else all known names."""
-    homes = [spec.goes_into for spec in Spec.__subclasses__() if spec.goes_into and name in spec.__dataclass_fields__]  # type: ignore[attr-defined]
+    homes = [spec.goes_into for spec in Spec.__subclasses__() if spec.goes_into and name in spec.option_names()]
     if homes:
         return f"it belongs in {' or in '.join(homes)}"
     near = difflib.get_close_matches(name, known, n=1)
@@ -93,6 +98,11 @@ class Spec(metaclass=Refusing):
 
     goes_into = ""
     options: ClassVar[Any] = None
+
+    @classmethod
+    def option_names(cls) -> frozenset[str]:
+        """Return the names of the parameters that callers pass as keywords: those of `options`, else all."""
+        return frozenset(cls.options.__annotations__ if cls.options else cls.__dataclass_fields__)  # type: ignore[attr-defined]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

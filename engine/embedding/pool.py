@@ -1,5 +1,6 @@
 """Embedding pool: workers sharing one model; stable order, progress, cancellation, bounded queue, recovery."""
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Self
@@ -62,8 +63,13 @@ class EmbeddingPool:
         on_progress: Callable[[float], object] | None = None,
         timeout: float | None = None,
     ) -> Floats:
-        """Return vectors in the order of the texts, float32 (n, dim): the `vectors` of `compute`."""
-        return self.compute(texts, is_query=is_query, on_progress=on_progress, timeout=timeout).vectors
+        """Return vectors in the order of the texts, float32 (n, dim): the `vectors` of `compute`.
+
+        Warns (UserWarning) where texts exceed `max_tokens`, as they are truncated to it.
+        """
+        done = self.compute(texts, is_query=is_query, on_progress=on_progress, timeout=timeout)
+        warn_of_cut(done, self.max_tokens, stacklevel=3)
+        return done.vectors
 
     def compute(
         self,
@@ -130,6 +136,16 @@ class EmbeddingPool:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+
+def warn_of_cut(done: EmbedResult, max_tokens: int, *, stacklevel: int) -> None:
+    """Warn that texts were truncated, if any were. stacklevel: as for warnings.warn, this function being 1."""
+    if done.num_cut:
+        warnings.warn(
+            f"{done.num_cut:,} of {len(done.vectors):,} texts exceed the {max_tokens:,} tokens that this model reads "
+            "and were truncated: split them",
+            stacklevel=stacklevel,
+        )
 
 
 def _encoded(texts: Iterable[str]) -> list[bytes]:

@@ -1,6 +1,7 @@
 """Parameters of an embedding pool: model, backend, workers; frozen and validated on construction."""
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from engine.embedding.backends import KINDS
 from engine.errors import ConfigError
@@ -19,6 +20,17 @@ tokens per second in float32; in bfloat16 the best is 512 too.
 """
 
 
+class EmbedOptions(TypedDict, total=False):
+    """The parameters of EmbedSpec but `model`, as keywords of `embed`."""
+
+    backend: str
+    workers: int
+    threads: int | None
+    tokens_per_batch: int | None
+    is_query: bool
+    normalise: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class EmbedSpec(Spec):
     """Parameters of a pool: one embedding model in `workers` processes.
@@ -29,6 +41,8 @@ class EmbedSpec(Spec):
     tokens_per_batch: padding included, None: 512 per thread; a longer text is a batch of its own. is_query: texts are
     queries, which some models mark by a prefix; else they are documents. normalise: vectors of length 1.
     """
+
+    options = EmbedOptions
 
     model: str = ""
     backend: str = AUTO

@@ -12,18 +12,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import ConfigError, Pool, PoolSpec, Request, Sampling
+from engine import ConfigError, EmbedSpec, Pool, PoolSpec, Request, Sampling, complete, embed
+from engine.embedding.specs import EmbedOptions
 from engine.specs import PoolOptions, RequestOptions, given_prompt
 
 
 @pytest.mark.parametrize(
     ("options", "spec", "missing"),
-    [(PoolOptions, PoolSpec, set[str]()), (RequestOptions, Request, {"generated"})],
+    [
+        (PoolOptions, PoolSpec, set[str]()),
+        (RequestOptions, Request, {"generated"}),
+        (EmbedOptions, EmbedSpec, {"model"}),
+    ],
 )
 def test_the_keywords_of_a_call_are_the_fields_of_its_spec(options: Any, spec: Any, missing: set[str]) -> None:
     kinds = {field.name: field.type for field in fields(spec)}
     assert options.__annotations__.keys() == kinds.keys() - missing
     assert {name: kind for name, kind in options.__annotations__.items() if name != "stop"}.items() <= kinds.items()
+
+
+def test_calls_without_a_pool_show_the_fields_of_all_their_specs() -> None:
+    shown = inspect.signature(complete).parameters
+    fields_of = {**Request.__dataclass_fields__, **PoolSpec.__dataclass_fields__}
+    assert shown.keys() - {"prompts", "sampling", "model"} == fields_of.keys() - {"generated"}
+    assert all(one.default == fields_of[name].default for name, one in shown.items() if name in fields_of)
+    assert inspect.signature(embed).parameters.keys() - {"texts"} == EmbedSpec.__dataclass_fields__.keys()
 
 
 def test_signatures_show_the_fields_of_the_spec() -> None:

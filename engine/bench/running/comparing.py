@@ -112,4 +112,4 @@ def _pool_of(target: Target) -> EmbeddingPool:
 
 
 def _vectors(pool: EmbeddingPool, timeout_s: float) -> Floats:
-    return pool.embed(shipped_sentences(), timeout=timeout_s)
+    return pool.compute(shipped_sentences(), timeout=timeout_s).vectors

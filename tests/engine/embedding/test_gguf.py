@@ -1,6 +1,6 @@
 """GGUF embedding models in llama.cpp: pooled as their metadata says, close to the same model in PyTorch."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import gguf
@@ -13,6 +13,7 @@ from engine.embedding.models import find_model
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, ModelError
+from engine.results import Floats
 from tests.engine.embedding.conftest import TEXTS
 from tests.minilm_gguf import write_minilm
 
@@ -51,12 +52,21 @@ def test_a_text_longer_than_a_batch_is_one_and_what_is_too_long_is_cut(llama: Em
 
 @pytest.mark.parametrize(
     ("texts", "told"),
-    [("word " * 5_000, "1 of 1 texts"), (["word", "word " * 511, "word " * 5_000], "2 of 3 texts")],
+    [(["word " * 5_000], "1 of 1 texts"), (["word", "word " * 511, "word " * 5_000], "2 of 3 texts")],
 )
-def test_the_one_line_form_warns_where_it_cuts(minilm_gguf: Path, texts: str | list[str], told: str) -> None:
-    with pytest.warns(UserWarning, match=f"{told} exceed the 512 tokens"):
-        vectors = embed(texts, model=minilm_gguf)
-    assert vectors.shape == ((384,) if isinstance(texts, str) else (3, 384))
+def test_both_forms_warn_where_they_cut_at_the_line_of_their_caller(
+    minilm_gguf: Path, llama: EmbeddingPool, texts: list[str], told: str
+) -> None:
+    calls: tuple[Callable[[], Floats], ...] = (lambda: embed(texts, model=minilm_gguf), lambda: llama.embed(texts))
+    for call in calls:
+        with pytest.warns(UserWarning, match=f"{told} exceed the 512 tokens") as caught:
+            assert call().shape == (len(texts), 384)
+        assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
+
+
+def test_the_one_line_form_of_a_single_text_warns_too(minilm_gguf: Path) -> None:
+    with pytest.warns(UserWarning, match="1 of 1 texts exceed"):
+        assert embed("word " * 5_000, model=minilm_gguf).shape == (384,)
 
 
 def test_the_one_line_form_is_silent_where_nothing_is_cut(minilm_gguf: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.calls import complete
+from engine.calls import complete, embed
 from engine.errors import ConfigError, EngineError, PoolClosed, PromptTooLong
 from engine.pool.pool import Pool
 from engine.results import Completion
@@ -88,6 +88,10 @@ def test_other_parameters_are_told_their_places_too(pool: Pool) -> None:
         Pool("x.gguf", **wrong)
     with pytest.raises(ConfigError, match=r"belongs in Pool\(\.\.\.\)"):
         pool.submit("x", n_ctx=512)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="has no parameter 'generated'; known: prompts"):
+        complete("x", generated=1)  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match=r"embed\(\) has no parameter 'n_ctx'; it belongs in Pool"):
+        embed("x", n_ctx=512)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="did you mean max_tokens"):
         pool.submit("x", max_token=512)  # type: ignore[call-arg]
     assert complete("x", max_tokens=1).finish_reason == "length"
