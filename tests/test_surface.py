@@ -1,11 +1,14 @@
 """What others rely on: the names of the engine, its light import, the documented settings, the wheel."""
 
 import inspect
+import json
 import os
+import shlex
 import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,8 +35,11 @@ def test_every_public_name_is_documented() -> None:
         assert getattr(engine, name).__doc__, name
 
 
-@pytest.mark.parametrize("public", [engine.Pool, engine.Sampling, engine.PoolSpec, engine.Request, engine.EmbedSpec])
-def test_signatures_name_the_parameters(public: type) -> None:
+@pytest.mark.parametrize(
+    "public",
+    [engine.Pool, engine.Sampling, engine.PoolSpec, engine.Request, engine.EmbedSpec, engine.complete, engine.embed],
+)
+def test_signatures_name_the_parameters(public: Callable[..., object]) -> None:
     parameters = inspect.signature(public).parameters
     assert "self" not in parameters
     assert not {parameter.kind for parameter in parameters.values()} & {inspect.Parameter.VAR_KEYWORD}
@@ -132,6 +138,8 @@ def test_a_bare_install_has_what_is_declared_and_nothing_else(bare: Path, tmp_pa
         ("cost", "documents"),
         ("models list --json", "story"),
         ("limits --help", "usage"),
+        ("tune --help", "usage"),
+        ("reconcile --help", "usage"),
         ("embed texts.txt --model MODEL", "2 texts, 384 dimensions"),
     ],
 )
@@ -147,6 +155,35 @@ def test_every_command_runs_in_a_bare_install(
     assert done.returncode == 0, done.stderr
     assert told in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def run_lines(bare: Path, folder: Path, *lines: str) -> str:
+    """Run several command lines in one process, which imports what they share only once, and return what they print."""
+    commands = [shlex.split(line) for line in lines]
+    program = f"from engine.__main__ import main\nfor words in {commands!r}: assert main(words) == 0, words"
+    done = run_bare(bare, folder, "-c", program)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_models_benchmarks_and_the_history_work_in_a_bare_install(bare: Path, tmp_path: Path) -> None:
+    shape = "--layers 1 --width 64 --heads 2 --ff 64 --vocab 512 --context 256"
+    told = run_lines(
+        bare, tmp_path,
+        f"models synth small.gguf {shape} --quant F16", "models show small.gguf", "models fit small.gguf --json",
+        "models quantize small.gguf Q8_0 --out smaller.gguf", "models get",
+    )  # fmt: skip
+    assert "random weights" in told and "smaller.gguf: Q8_0" in told
+    plan = "--layout 1x1 --num-prompt 16 --num-generated 8 --rounds 1"
+    run = json.loads(run_lines(bare, tmp_path, f"bench --model smaller.gguf {plan} --json"))
+    assert run["status"] == "done" and run["cells"][0]["metrics"]["tokens_per_s"]["value"] > 0
+    told = run_lines(
+        bare, tmp_path,
+        f"history show {run['id']}", f"history compare {run['id']}", "history export all.zip", "history import all.zip",
+        "history snapshot all.duckdb", "history gc",
+    )  # fmt: skip
+    assert "all.zip: 1 run, 0 trials" in told
+    assert (tmp_path / "all.duckdb").stat().st_size > 0
 
 
 def test_a_bare_install_says_what_embedding_needs_all_at_once(bare: Path, tmp_path: Path) -> None:
