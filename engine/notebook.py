@@ -6,7 +6,7 @@ from html import escape
 
 from engine import palette
 from engine.results import Candidate, Completion, StepTable, TokenStep
-from engine.units import percent
+from engine.units import counted, percent, quantity
 
 MAX_TOKENS = 2_000
 MAX_CANDIDATES = 10
@@ -109,6 +109,5 @@ def _percent(p: float) -> str:
 
 def _footer(completion: Completion) -> str:
     timings = completion.timings
-    rate = "" if timings.decode_per_s is None else f" · {timings.decode_per_s:,.1f} tok/s"
-    count = f"{timings.num_generated:,} {'token' if timings.num_generated == 1 else 'tokens'}"
-    return f"{count} · {completion.ending}{rate} · seed {completion.seed}"
+    rate = "" if timings.decode_per_s is None else f" · {quantity(timings.decode_per_s, 'tok/s')}"
+    return f"{counted(timings.num_generated, 'token')} · {completion.ending}{rate} · seed {completion.seed}"

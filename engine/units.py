@@ -15,6 +15,7 @@ class Scale(NamedTuple):
 
 
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
+_PARAMETERS = ((1e9, "B"), (1e6, "M"), (1e3, "K"))
 _MINUTES, _SECONDS = Scale(60, "min"), Scale(3600, "s")
 """Scales of values in hours."""
 
@@ -73,6 +74,12 @@ def between(low: float, high: float, unit: str, value: float | None = None) -> s
         return ""
     factor, shown = scale_of(unit, abs(high if value is None else value))
     return f"{digits(low * factor)} – {digits(high * factor)} {shown}"
+
+
+def parameters(number: int) -> str:
+    """Format a model's number of parameters: 101 K, 5.88 M, 1.10 B."""
+    found = next(((size, unit) for size, unit in _PARAMETERS if number >= size), None)
+    return f"{digits(number / found[0])} {found[1]}" if found else str(number)
 
 
 def duration(seconds: float) -> str:

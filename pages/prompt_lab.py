@@ -19,6 +19,10 @@ from pages.parts.token_strip import token_strip
 MORE_TOKENS = 128
 SHIFT = "lab_shift"
 AWAIT_S = 1.0
+CONTINUE_HELP = (
+    "Continue from these tokens with the same parameters and seed. Beyond about 512 tokens the text may differ from "
+    "one long run, as prefix reuse and adaptive threads move logits."
+)
 
 
 class Further(NamedTuple):
@@ -90,7 +94,7 @@ def _further(bench: Workbench, trial: Trial | None, is_running: bool) -> tuple[F
             None if is_running else lambda: bench.step(prompt_state.draft(), prompt_state.unless_edited(going_on)),
         ),
         Further(
-            f"Continue +{MORE_TOKENS}", "fast_forward", "Continue from these tokens with the same parameters and seed",
+            f"Continue +{MORE_TOKENS}", "fast_forward", CONTINUE_HELP,
             partial(bench.continue_trial, going_on, MORE_TOKENS) if going_on is not None else None,
         ),
         Further(
@@ -194,8 +198,10 @@ def _copy(bench: Workbench, trial: Trial | None) -> None:
         return
     try:
         snippets.copy_button(prompt_state.as_shown(trial), engine.model, engine.spec)
-    except EngineError:
-        st.caption("Fix the highlighted setting to copy this as code.", width="content")
+    except sampling_editor.SettingError as error:
+        st.caption(plain(f"Fix {error.label} to copy this as code."), width="content")
+    except EngineError as error:
+        st.caption(plain(str(error)), width="content")
 
 
 bench = current()

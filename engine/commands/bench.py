@@ -27,7 +27,7 @@ from engine.private_files import persons_umask
 from engine.runs import RunRecord
 from engine.settings import Settings
 from engine.tasks import Stopped
-from engine.units import percent, quantity
+from engine.units import counted, digits, percent, quantity
 from engine.workbench.bench_keeping import HistoryKeeper
 from engine.workbench.bench_run import BenchRun
 
@@ -137,8 +137,8 @@ def show_limits(given: words_of.LimitsArguments) -> None:
         print_json(limits.to_dict())
         return
     for num, rate in limits.bandwidth:
-        print(f"memory read {rate / 1e9:6.1f} GB/s with {num} thread{'s' if num > 1 else ''}")
-    print(f"matrix multiply {limits.flops / 1e9:,.0f} GFLOP/s (32-bit)")
+        print(f"memory read {digits(rate / 1e9):>6} GB/s with {counted(num, 'thread')}")
+    print(f"matrix multiply {digits(limits.flops / 1e9)} GFLOP/s (32-bit)")
     print(f"last-level cache {quantity(limits.cache_bytes, 'B')}")
 
 

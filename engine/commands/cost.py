@@ -171,7 +171,7 @@ def _line(one: Estimate) -> str:
     speed = one.rate.generation
     name = " · ".join(filter(None, _name(one).values()))
     remark = f" ({speed.remark})" if speed.remark and speed.provenance != "noted" else ""
-    per_usd = _span(one.ktokens_per_usd, lambda value: f"{value:,.1f}")
+    per_usd = _span(one.ktokens_per_usd, digits)
     figures = (
         f"{digits(speed.per_s.value):>9}{per_usd:>11}{_span(one.hours, digits):>9}{_span(one.dollars, dollars):>12}"
     )

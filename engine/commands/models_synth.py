@@ -12,7 +12,7 @@ from engine.models import read_model
 from engine.models.shapes import Shape, free_form, shape_named
 from engine.models.synthetic import write_synthetic
 from engine.private_files import persons_umask
-from engine.units import percent, quantity
+from engine.units import parameters, percent, quantity
 
 Given = dict[str, Any]
 
@@ -62,5 +62,5 @@ def _synthesise(given: Given) -> None:
         print(json.dumps({**facts, "seconds": time.monotonic() - began}, indent=1))
     else:
         print(
-            f"{file.path}: {quantity(file.size, 'B')}, {file.num_parameters / 1e9:,.2f} B parameters of random weights"
+            f"{file.path}: {quantity(file.size, 'B')}, {parameters(file.num_parameters)} parameters of random weights"
         )

@@ -4,7 +4,7 @@ import math
 import unicodedata
 
 from engine.results import Candidate, Completion, StepTable, TokenStep
-from engine.units import percent
+from engine.units import counted, percent, quantity
 
 _COLUMNS = f"{'':>5} {'token':<18} {'p':>7} {'rank':>6} {'bits':>6} {'drawn':>7}   candidates, (removed by sampling)"
 
@@ -16,9 +16,8 @@ def table(completion: Completion) -> str:
         lines += [*_lines(completion.prompt_steps), ""]
     lines += _lines(completion.steps)
     timings = completion.timings
-    rate = "" if timings.decode_per_s is None else f", {timings.decode_per_s:,.1f} tok/s"
-    count = f"{timings.num_generated:,} {'token' if timings.num_generated == 1 else 'tokens'}"
-    lines += ["", f"{completion.ending} after {count}{rate}, seed {completion.seed}"]
+    rate = "" if timings.decode_per_s is None else f", {quantity(timings.decode_per_s, 'tok/s')}"
+    lines += ["", f"{completion.ending} after {counted(timings.num_generated, 'token')}{rate}, seed {completion.seed}"]
     return "\n".join(lines)
 
 

@@ -19,6 +19,7 @@ from engine.errors import ConfigError, ModelError
 from engine.models.blocks import random_tensor
 from engine.models.ggml import FILE_TYPES, TYPES_BY_NAME, TensorType
 from engine.models.shapes import Shape, shape_named
+from engine.units import quantity
 
 ALIGNMENT = 32
 _CONTROL = ("<unk>", "<s>", "</s>")
@@ -82,7 +83,7 @@ def _check_room(path: Path, needed: int) -> None:
     free = shutil.disk_usage(path.parent).free
     if free < needed:
         raise ModelError(
-            f"{path}: the synthetic model needs {needed / 1e9:,.1f} GB and the disk has {free / 1e9:,.1f} GB left: "
+            f"{path}: the synthetic model needs {quantity(needed, 'B')} and the disk has {quantity(free, 'B')} left: "
             "choose another folder, a smaller shape or a smaller quantisation"
         )
 

@@ -12,7 +12,7 @@ from engine.models import ModelFile, embedded_model, estimate, read_model
 from engine.models.details import readable
 from engine.protocol import Engine, WorkerInfo
 from engine.specs import PoolSpec
-from engine.units import counted, quantity
+from engine.units import counted, parameters, quantity
 from engine.workbench import Workbench, current
 from engine.workbench.model_manager import ModelState, default_spec
 from pages.parts.benchmark.limits_view import machine_limits
@@ -20,7 +20,7 @@ from pages.parts.labels import distinct, told_of
 from pages.parts.models import place
 from pages.parts.notice import notice
 from pages.parts.plain import plain
-from pages.parts.units import parameters, size
+from pages.parts.units import size
 
 REFRESH_S, WHILE_MEASURING_S = 0.4, 2.0
 MEASURED_WITHIN_S = 2.0

@@ -1,5 +1,8 @@
 """Parameter row: the three most used parameters, and all others, grouped, behind More."""
 
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import streamlit as st
@@ -8,6 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from engine.errors import ConfigError
 from engine.specs import DEFAULT_SAMPLERS, Request, Sampling
 from engine.units import counted
+from pages.parts.labels import told_of
 
 PREFIX = "lab_"
 UNKEPT = "lab_unkept"
@@ -66,8 +70,34 @@ GROUPS: tuple[tuple[str, tuple[Field, ...]], ...] = (
     ),
 )
 NUMBERS = ("temperature", *(field.name for _, group in GROUPS for field in group))
+SAMPLING_LABELS = {
+    "temperature": "Temperature",
+    "seed": "Seed",
+    "samplers": "Order of the stages",
+    "dry_sequence_breakers": "DRY breakers",
+    **{field.name: field.label for _, group in GROUPS for field in group},
+}
+REQUEST_LABELS = {"max_tokens": "Max tokens", "stop": "Stop strings", "top_k": "Candidates recorded"}
 UNSHOWN = ("grammar", "json_schema", "logit_bias")
 """Parameters without a field: they keep the values of the opened trial until they are removed."""
+
+
+class SettingError(ConfigError):
+    """The value of a field cannot be run; the text begins with the label of that field."""
+
+    def __init__(self, text: str, label: str) -> None:
+        super().__init__(text)
+        self.label = label
+
+
+@contextmanager
+def in_labels(labels: Mapping[str, str]) -> Iterator[None]:
+    """Raise a ConfigError as a SettingError, with the label of the parameter that it begins with."""
+    try:
+        yield
+    except ConfigError as error:
+        name = re.split(r"\W", str(error), maxsplit=1)[0]
+        raise SettingError(told_of(error, labels), labels.get(name, name)) from error
 
 
 def parameter_row(recorded_top_k: int | None, prefix: str = PREFIX) -> None:
@@ -77,15 +107,15 @@ def parameter_row(recorded_top_k: int | None, prefix: str = PREFIX) -> None:
     `recorded_top_k` is the default number of recorded candidates; None omits the recording options.
     """
     st.number_input(
-        "Temperature", step=0.1, key=prefix + "temperature", width=WIDTH, persist_state="session",
+        SAMPLING_LABELS["temperature"], step=0.1, key=prefix + "temperature", width=WIDTH, persist_state="session",
         help="0 takes the most probable token; higher flattens the distribution before the draw.",
     )  # fmt: skip
     st.number_input(
-        "Max tokens", step=16, key=prefix + "max_tokens", width=WIDTH, persist_state="session",
+        REQUEST_LABELS["max_tokens"], step=16, key=prefix + "max_tokens", width=WIDTH, persist_state="session",
         help="At most this many new tokens; 0 only scores the prompt.",
     )  # fmt: skip
     st.number_input(
-        "Seed", value=None, step=1, key=prefix + "seed", width=SEED_WIDTH, persist_state="session",
+        SAMPLING_LABELS["seed"], value=None, step=1, key=prefix + "seed", width=SEED_WIDTH, persist_state="session",
         placeholder="random", help="Empty: a new seed for each run; the result shows the seed used.",
     )  # fmt: skip
     num_changed = _num_changed(recorded_top_k, prefix)
@@ -110,12 +140,13 @@ def _more(prefix: str, *, has_recording: bool) -> None:
             _numbers(group, prefix)
             if title == REPETITION:
                 st.text_area(
-                    "DRY breakers", key=prefix + "breakers", height=110, persist_state="session",
+                    SAMPLING_LABELS["dry_sequence_breakers"], key=prefix + "breakers", height=110,
+                    persist_state="session",
                     help="One per line; \\n is a line break, \\t a tab. A repetition ends at any of these.",
                 )  # fmt: skip
     with sampling[-1]:
         st.multiselect(
-            "Order of the stages", DEFAULT_SAMPLERS, key=prefix + "samplers", persist_state="session",
+            SAMPLING_LABELS["samplers"], DEFAULT_SAMPLERS, key=prefix + "samplers", persist_state="session",
             help="Stages run from left to right; a stage not listed is off.",
         )  # fmt: skip
 
@@ -149,7 +180,7 @@ def _numbers(group: tuple[Field, ...], prefix: str) -> None:
 
 def _stop(prefix: str) -> None:
     st.text_area(
-        "Stop strings", key=prefix + "stop", height=110, persist_state="session", placeholder="One per line",
+        REQUEST_LABELS["stop"], key=prefix + "stop", height=110, persist_state="session", placeholder="One per line",
         help="The text ends before the first match; \\n is a line break, \\t a tab.",
     )  # fmt: skip
 
@@ -157,7 +188,7 @@ def _stop(prefix: str) -> None:
 def _record(left: DeltaGenerator, right: DeltaGenerator, prefix: str) -> None:
     with left:
         st.number_input(
-            "Candidates recorded", step=1, key=prefix + "recorded", persist_state="session",
+            REQUEST_LABELS["top_k"], step=1, key=prefix + "recorded", persist_state="session",
             help="Most probable tokens saved with each step; the inspector sets how many are shown.",
         )  # fmt: skip
     with right:
@@ -204,36 +235,41 @@ def length_and_scoring(prefix: str = PREFIX) -> dict[str, object]:
 
 
 def read_sampling(prefix: str = PREFIX) -> Sampling:
-    """Return the sampling on the screen. Raises ConfigError for values out of range."""
+    """Return the sampling on the screen. Raises SettingError for values out of range."""
     state = st.session_state
-    for name in NUMBERS:
-        if state[prefix + name] is None:
-            raise ConfigError(f"{name} is empty: enter a number")
     values = {name: state[prefix + name] for name in NUMBERS}
-    return Sampling(
-        **values,
-        **state[prefix + "unshown"],
-        seed=state[prefix + "seed"],
-        samplers=tuple(state[prefix + "samplers"]),
-        dry_sequence_breakers=_strings(state[prefix + "breakers"]),
-    )
+    with in_labels(SAMPLING_LABELS):
+        _check_given(values)
+        return Sampling(
+            **values,
+            **state[prefix + "unshown"],
+            seed=state[prefix + "seed"],
+            samplers=tuple(state[prefix + "samplers"]),
+            dry_sequence_breakers=_strings(state[prefix + "breakers"]),
+        )
 
 
 def read_request(prefix: str = PREFIX) -> Request:
-    """Return the request on the screen. Raises ConfigError for values out of range."""
+    """Return the request on the screen. Raises SettingError for values out of range."""
     state = st.session_state
-    max_tokens, recorded = state[prefix + "max_tokens"], state[prefix + "recorded"]
-    if max_tokens is None:
-        raise ConfigError("max_tokens is empty: enter a number")
-    if not recorded:
-        raise ConfigError("Candidates recorded: enter at least 1 to see what else the model considered")
-    return Request(
-        max_tokens=max_tokens,
-        top_k=recorded,
-        stop=_strings(state[prefix + "stop"]),
-        prompt_logprobs=state[prefix + "scored"],
-        reuse_prefix=not state[prefix + "repeatable"],
-    )
+    values = {"max_tokens": state[prefix + "max_tokens"], "top_k": state[prefix + "recorded"]}
+    with in_labels(REQUEST_LABELS):
+        _check_given(values)
+        if values["top_k"] == 0:
+            raise ConfigError("top_k = 0: enter at least 1 to see what else the model considered")
+        return Request(
+            **values,
+            stop=_strings(state[prefix + "stop"]),
+            prompt_logprobs=state[prefix + "scored"],
+            reuse_prefix=not state[prefix + "repeatable"],
+        )
+
+
+def _check_given(values: Mapping[str, object]) -> None:
+    """Raise ConfigError for an empty field."""
+    for name, value in values.items():
+        if value is None:
+            raise ConfigError(f"{name} is empty: enter a number")
 
 
 def _num_changed(recorded_top_k: int | None, prefix: str) -> int:

@@ -10,11 +10,6 @@ def size(num_bytes: float) -> str:
     return quantity(num_bytes, "B")
 
 
-def parameters(count: int) -> str:
-    """Return a model's number of parameters as text: 5.9 M, 1.1 B."""
-    return f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.1f} M"
-
-
 def moment(at: datetime) -> str:
     """Return a time of today as hours and minutes, an earlier one with its day; both in local time."""
     local, now = at.astimezone(), datetime.now(UTC).astimezone()

@@ -83,7 +83,7 @@ def test_a_number_out_of_range_is_refused_and_not_replaced(shipped: Server, open
     fill(page, "Temperature", "500.00")
     before = page.url
     page.get_by_role("button", name="Run").click()
-    expect(page.get_by_role("alert").filter(has_text="temperature = 500.0")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="Temperature = 500.0")).to_be_visible()
     assert page.url == before
     expect(page.get_by_label("Temperature", exact=True)).to_have_value("500.00")
 

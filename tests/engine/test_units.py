@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,11 +20,14 @@ from engine.units import (
     dollars,
     duration,
     exact,
+    parameters,
     percent,
     quantity,
     scale_of,
     significant,
 )
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -46,6 +50,24 @@ from engine.units import (
 )
 def test_a_quantity_has_three_digits_and_the_unit_that_reads_best(value: float, unit: str, text: str) -> None:
     assert quantity(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(7, "7"), (100_928, "101 K"), (5_878_000, "5.88 M"), (1_100_048_384, "1.10 B"), (540_000_000_000, "540 B")],
+)
+def test_a_number_of_parameters_is_never_none_of_them(number: int, text: str) -> None:
+    assert parameters(number) == text
+
+
+AD_HOC = re.compile(r"\{[^{}]*:[^{}]*\.\d+f\} ?(?:[kMGT]B|GFLOP|tok|B param|ktok|sentences|texts|per)")
+
+
+def test_quantities_are_formatted_here_and_nowhere_else() -> None:
+    assert AD_HOC.search('f"{rate:,.1f} tok/s"') and AD_HOC.search("f'{size / 1e9:6.1f} GB/s'")
+    files = [*(ROOT / "engine").rglob("*.py"), *(ROOT / "pages").rglob("*.py")]
+    found = [f"{file.name}: {one[0]}" for file in files for one in AD_HOC.finditer(file.read_text("utf-8"))]
+    assert not found
 
 
 def test_both_ends_of_an_interval_share_a_unit() -> None:

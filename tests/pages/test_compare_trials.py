@@ -214,8 +214,8 @@ def test_what_cannot_be_run_is_said_in_place(bench: Workbench) -> None:
     at = page()
     at.number_input(key=key(at, "top_p")).set_value(7.0)
     press(at, "arms_run")
-    assert [plain("top_p") in error.value for error in at.main.error] == [True]
-    assert plain("Fix the highlighted setting to run.") in [caption.value for caption in at.main.caption]
+    assert [plain("Top-p = 7.0") in error.value for error in at.main.error] == [True]
+    assert plain("Fix Top-p to run.") in [caption.value for caption in at.main.caption]
     assert "comparison" not in address(at)
     at.number_input(key=key(at, "top_p")).set_value(0.9).run()
     assert not at.main.error

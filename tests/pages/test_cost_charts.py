@@ -20,7 +20,7 @@ def test_the_bars_name_the_best_and_show_both_figures_where_the_notes_differ() -
     figure = charts.per_dollar(figures_of_the_notes(CostJob()))
     assert figure.layout.title.text == "c7i.xlarge gives the most tokens per dollar"
     texts = [text for bars in figure.data for text in bars.text]
-    assert "27.4 (noted 28.2)" in texts and "143.0" in texts
+    assert "27.4 (noted 28.2)" in texts and "143" in texts
     assert {bars.name: bars.marker.pattern.shape for bars in figure.data} == {"noted": "", "assumed": "/"}
 
 

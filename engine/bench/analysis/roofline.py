@@ -10,7 +10,7 @@ from engine.bench.planning.plan import Cell
 from engine.machine.limits import Limits
 from engine.models.gguf import ModelFile
 from engine.models.memory import kv_bytes_per_token
-from engine.units import percent, quantity
+from engine.units import digits, percent, quantity
 
 NEAR_LIMIT = 0.8
 """Share of the bandwidth from which on memory counts as the bottleneck of decoding."""
@@ -97,7 +97,7 @@ def _of_decoding(cell: Cell, limits: Limits, read_per_s: float) -> str:
     if math.isnan(read_per_s):
         return ""
     most, share = limits.bandwidth_bytes_per_s, read_per_s / limits.bandwidth_bytes_per_s
-    rates = f"{read_per_s / 1e9:,.1f} of {most / 1e9:,.1f} GB/s"
+    rates = f"{digits(read_per_s / 1e9)} of {digits(most / 1e9)} GB/s"
     reads = f"Decode reads {rates} of memory bandwidth ({percent(share)})"
     used = _num_threads(cell)
     if share > _BEYOND:
@@ -112,14 +112,16 @@ def _of_decoding(cell: Cell, limits: Limits, read_per_s: float) -> str:
         )
     if used < limits.num_cores:
         times = min(1 / share, limits.num_cores / used)
-        return f"{reads} with {used} of {limits.num_cores} cores: more threads can help, by up to {times:.1f} times."
+        return (
+            f"{reads} with {used} of {limits.num_cores} cores: more threads can help, by up to {digits(times)} times."
+        )
     return f"{reads} with all cores busy: compute is the limit, so more threads cannot help."
 
 
 def _of_prefill(cell: Cell, limits: Limits, share: float, best: float) -> str:
     if math.isnan(share):
         return ""
-    says = f"Prefill runs at {percent(share)} of the best for such layers on this machine ({best:,.0f} tok/s)"
+    says = f"Prefill runs at {percent(share)} of the best for such layers on this machine ({quantity(best, 'tok/s')})"
     used = _num_threads(cell, is_prefill=True)
     return f"{says} with {used} of {limits.num_cores} cores." if used < limits.num_cores else f"{says}."
 

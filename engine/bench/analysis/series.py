@@ -16,7 +16,7 @@ from engine.errors import ConfigError
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME, Samples, is_counted
 from engine.stats import Interval
-from engine.units import exact
+from engine.units import digits, exact
 
 NEARLY_BEST_SHARE = 0.95
 """Share of the best value from which on a configuration counts as nearly as good."""
@@ -159,7 +159,7 @@ def scaling(summary: Summary, metric: str) -> Scaling | None:
     if last is not first:
         gain = last.y.value / first.y.value
         ideal_gain = exact(round(last.x / first.x, 1))
-        finding = f"{last.x:.0f} threads are {gain:.2f} times as fast as {first.x:.0f}; ideal is {ideal_gain}"
+        finding = f"{exact(last.x)} threads are {digits(gain)} times as fast as {exact(first.x)}; ideal is {ideal_gain}"
     return Scaling(tuple(lines), ideal, finding)
 
 

@@ -11,6 +11,7 @@ from engine.bench.planning.layout import Layout, parse_layout
 from engine.bench.planning.plan import EmbeddingCell, Plan, TextWorkload
 from engine.bench.planning.product import Settings, checked_axes, part, product_of
 from engine.embedding.specs import EmbedSpec
+from engine.units import quantity
 
 EXACT = "torch"
 """The float32 backend, the reference for the vectors of all others; default of a plan that names none."""
@@ -76,6 +77,6 @@ def _refusals(spec: EmbedSpec, feasibility: Feasibility) -> Iterator[str]:
     need = feasibility.need_of_embedding(spec)
     if need is not None and need.total > need.available:
         yield (
-            f"needs more memory than is available: about {need.total / 1e9:.1f} GB for the model and "
-            f"{spec.workers:,} processes, and {need.available / 1e9:.1f} GB are free"
+            f"needs more memory than is available: about {quantity(need.total, 'B')} for the model and "
+            f"{spec.workers:,} processes, and {quantity(need.available, 'B')} are free"
         )

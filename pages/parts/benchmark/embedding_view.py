@@ -14,7 +14,7 @@ from engine.bench.analysis.wording import cosine
 from engine.reference import EmbeddingTiming, embedding_timings
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME
-from engine.units import quantity
+from engine.units import digits, quantity
 from pages.parts.benchmark.chart_pen import ACCENT, GREY, Pen, blank
 
 
@@ -67,6 +67,6 @@ def _row(timing: EmbeddingTiming) -> dict[str, str]:
         "engine": timing.engine,
         "processes": processes,
         "cores each": cores,
-        "sentences/s": f"{timing.sentences_per_s:.2f}",
+        "sentences/s": digits(timing.sentences_per_s),
         "noted": ", ".join((timing.noted, timing.source)),
     }

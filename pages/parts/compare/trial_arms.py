@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from engine.comparing.arms import MAX_ARMS, Arm, labels
-from engine.errors import ConfigError, EngineError
+from engine.errors import EngineError
 from engine.models import ModelFile, embedded_model, list_models
 from engine.specs import Request
 from engine.workbench import Workbench
@@ -79,11 +79,6 @@ def problem(number: int, variables: Sequence[str]) -> EngineError | None:
     return None
 
 
-def has_problem(variables: Sequence[str]) -> bool:
-    """Return True if any variant cannot be run; its own box shows the reason."""
-    return any(problem(number, variables) for number in st.session_state[ARMS])
-
-
 def _variables(number: int, names: Sequence[str]) -> None:
     """Draw the fields for variable values specific to this variant."""
     own = _own(number, names)
@@ -111,7 +106,7 @@ def fill(arms: Sequence[Arm]) -> None:
 
 
 def read(variables: Sequence[str]) -> tuple[Arm, ...]:
-    """Return the variants on the screen. Raises ConfigError for values out of range."""
+    """Return the variants on the screen. Raises SettingError for values out of range."""
     return tuple(_read(number, variables) for number in st.session_state[ARMS])
 
 
@@ -125,16 +120,16 @@ def _fill(number: int, arm: Arm) -> None:
 
 def _read(number: int, variables: Sequence[str]) -> Arm:
     state, prefix = st.session_state, _key(number, "")
-    if state[prefix + "max_tokens"] is None:
-        raise ConfigError("max_tokens is empty: enter a number")
-    return Arm(
-        label=state[_key(number, "label")].strip(),
-        model=(state[_key(number, "model")] or "").strip(),
-        sampling=sampling_editor.read_sampling(prefix),
-        max_tokens=state[prefix + "max_tokens"],
-        stop=sampling_editor.read_request(prefix).stop,
-        variables=_own(number, variables),
-    )
+    sampling, request = sampling_editor.read_sampling(prefix), sampling_editor.read_request(prefix)
+    with sampling_editor.in_labels({"label": "Name", **sampling_editor.REQUEST_LABELS}):
+        return Arm(
+            label=state[_key(number, "label")].strip(),
+            model=(state[_key(number, "model")] or "").strip(),
+            sampling=sampling,
+            max_tokens=request.max_tokens,
+            stop=request.stop,
+            variables=_own(number, variables),
+        )
 
 
 def _own(number: int, variables: Sequence[str]) -> dict[str, str]:

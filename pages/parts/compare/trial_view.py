@@ -11,6 +11,7 @@ from engine.workbench.compare_run import CompareRun
 from pages.parts.compare import trial_arms, trial_list, trial_results, trial_state, trial_table
 from pages.parts.notice import notice
 from pages.parts.plain import plain
+from pages.parts.sampling_editor import SettingError
 
 
 def show(bench: Workbench) -> None:
@@ -89,8 +90,10 @@ def _told(bench: Workbench, record: ComparisonRecord | None) -> str:
     """Return what Run would do, and whether the plan was edited since the comparison on the screen."""
     try:
         plan = trial_state.plan()
+    except SettingError as error:
+        return f"Fix {error.label} to run."
     except EngineError as error:
-        return "Fix the highlighted setting to run." if trial_arms.has_problem(trial_state.names()) else str(error)
+        return str(error)
     told = [
         f"{counted(plan.num_trials, 'trial')} of up to {counted(max(arm.max_tokens for arm in plan.arms), 'token')}"
     ]

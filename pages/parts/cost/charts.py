@@ -65,8 +65,8 @@ def _bars(
 
 def _ktokens(one: Estimate) -> str:
     """Return the figure, followed by the noted one if it differs."""
-    told, noted = f"{one.ktokens_per_usd.value:,.1f}", one.rate.noted_ktokens_per_usd
-    return told if noted is None or f"{noted:,.1f}" == told else f"{told} (noted {noted:,.1f})"
+    told, noted = digits(one.ktokens_per_usd.value), one.rate.noted_ktokens_per_usd
+    return told if noted is None or digits(noted) == told else f"{told} (noted {digits(noted)})"
 
 
 def time_and_money(

@@ -11,7 +11,7 @@ from engine.errors import EngineError
 from engine.models import ModelFile, by_size, by_type, details, estimate, model_hash
 from engine.models.details import readable
 from engine.models.identity import known_hashes
-from engine.units import NOT_MEASURED, counted, quantity
+from engine.units import NOT_MEASURED, counted, parameters, quantity
 from engine.workbench import Workbench
 from engine.workbench.model_library import in_memory
 from engine.workbench.model_manager import default_spec
@@ -21,7 +21,7 @@ from pages.parts.labels import one_line
 from pages.parts.models import place, playground, tensor_charts
 from pages.parts.notice import notice
 from pages.parts.plain import plain
-from pages.parts.units import parameters, size
+from pages.parts.units import size
 
 LONGEST_VALUE = 300
 TEMPLATE_KEY = "tokenizer.chat_template"

@@ -76,10 +76,10 @@ def test_bandwidth_is_weights_for_each_step_and_keys_for_each_sequence(tiny: Mod
 @pytest.mark.parametrize(
     ("threads", "share", "says"),
     [
-        (4, 0.9, r"reads 3\.6 of 4\.0 GB/s of memory bandwidth \(90 %\): memory is the limit, so more threads"),
+        (4, 0.9, r"reads 3\.60 of 4\.00 GB/s of memory bandwidth \(90 %\): memory is the limit, so more threads"),
         (2, 0.9, "memory is the limit, so more threads cannot help"),
-        (2, 0.4, r"with 2 of 4 cores: more threads can help, by up to 2\.0 times"),
-        (2, 0.75, r"more threads can help, by up to 1\.3 times"),
+        (2, 0.4, r"with 2 of 4 cores: more threads can help, by up to 2\.00 times"),
+        (2, 0.75, r"more threads can help, by up to 1\.33 times"),
         (4, 0.3, r"with all cores busy: compute is the limit, so more threads cannot help"),
         (8, 0.3, "compute is the limit"),
         (4, 1.3, r"\(130 %\): some of it comes from the caches"),

@@ -216,7 +216,7 @@ def test_a_disk_with_too_little_room_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: shutil._ntuple_diskusage(1 << 40, 1 << 40, 1_500_000))
-    with pytest.raises(ModelError, match=r"needs 0\.0 GB and the disk has 0\.0 GB left: choose another folder"):
+    with pytest.raises(ModelError, match=r"needs 3\.20 MB and the disk has 1\.50 MB left: choose another folder"):
         write_synthetic("tiny", tmp_path / "m.gguf")
     assert not list(tmp_path.iterdir())
 
