@@ -1,5 +1,6 @@
 """The Prompt lab without a browser: what each button starts, what is refused, and that text stays text."""
 
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from engine.specs import PoolSpec, Request, Sampling
 from engine.workbench import Workbench
 from engine.workbench.trials import Draft, Trial
 from pages.parts.plain import plain
+from pages.parts.sampling_editor import NUMBERS, SAMPLING_LABELS
 from pages.parts.snippets import as_python, as_shell
 from tests.pages.conftest import wait_for_model
 from tests.waiting import until
@@ -107,6 +109,7 @@ def test_step_continue_regenerate_and_score(bench: Workbench) -> None:
     assert len(first.steps) == 1
     second = shown(press(at, "do_skip_next"), bench)
     assert len(second.steps) == 2 and second.steps.ids[:1] == first.steps.ids
+    assert "may differ from one long run" in at.button(key="do_fast_forward").help
     more = shown(press(at, "do_fast_forward"), bench)
     assert len(more.steps) > 2 and more.steps.ids[:2] == second.steps.ids
     again = shown(press(at, "do_refresh"), bench)
@@ -146,17 +149,24 @@ def test_an_edited_prompt_is_stepped_from_its_own_start(bench: Workbench) -> Non
     assert stepped.draft.prompt == "A new beginning" and len(stepped.steps) == 1
 
 
+def wrong_value(name: str) -> float:
+    """A value below what any of these parameters may have, of its type."""
+    value: float = type(getattr(Sampling, name))(-1000)
+    return value
+
+
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [
-        ("lab_top_p", 7.0, "top_p"),
-        ("lab_repeat_penalty", 0.0, "repeat_penalty"),
-        ("lab_temperature", 500.0, "temperature = 500.0"),
-        ("lab_temperature", -0.1, "temperature = -0.1"),
-        ("lab_max_tokens", -16, "max_tokens = -16"),
-        ("lab_seed", -1, "seed = -1"),
-        ("lab_recorded", 5000, "top_k = 5000"),
+        ("lab_top_p", 7.0, "Top-p"),
+        ("lab_repeat_penalty", 0.0, "Repeat"),
+        ("lab_temperature", 500.0, "Temperature"),
+        ("lab_temperature", -0.1, "Temperature"),
+        ("lab_max_tokens", -16, "Max tokens"),
+        ("lab_seed", -1, "Seed"),
+        ("lab_recorded", 5000, "Candidates recorded"),
         ("lab_recorded", 0, "Candidates recorded"),
+        *((f"lab_{name}", wrong_value(name), SAMPLING_LABELS[name]) for name in random.Random(4).sample(NUMBERS, 4)),
     ],
 )
 def test_a_parameter_out_of_range_is_named_in_place_and_nothing_runs(
@@ -167,7 +177,8 @@ def test_a_parameter_out_of_range_is_named_in_place_and_nothing_runs(
     field = at.number_input(key=key).set_value(value)
     assert field.min is field.max is None, "a browser keeps back what lies beyond the bounds"
     at.button(key="do_run").click().run()
-    assert [plain(named) in error.value for error in at.main.error] == [True]
+    assert [error.value.startswith(plain(f"{named} = {value}: ")) for error in at.main.error] == [True]
+    assert plain(f"Fix {named} to copy this as code.") in [caption.value for caption in at.main.caption]
     assert address(at) == before
     at.number_input(key=key).set_value({"lab_seed": 1, "lab_max_tokens": 4}.get(key, 1.0 if "." in str(value) else 1))
     assert not at.run().main.error
@@ -180,7 +191,7 @@ def test_an_error_is_gone_once_something_else_is_asked(bench: Workbench, monkeyp
     assert [error.value for error in at.main.error] == [plain("The queue is full: wait a moment.")]
     assert at.run().main.error, "until something changes it stays"
     at.number_input(key="lab_temperature").set_value(500.0).run()
-    assert [plain("temperature = 500.0") in error.value for error in at.main.error] == [True]
+    assert [plain("Temperature = 500.0") in error.value for error in at.main.error] == [True]
     at.number_input(key="lab_temperature").set_value(0.5).run()
     assert not at.main.error
 
