@@ -3,6 +3,7 @@
 python -m tests.simulations.threads
 """
 
+import argparse
 from functools import partial
 
 from tests.engine.llama.machine_model import Kind, Machine
@@ -50,6 +51,7 @@ def _for_ten_seconds(now: float) -> float:
 
 def main() -> None:
     """Print the lowest of the seeds, and the longest time."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     cases: dict[str, Load] = {"alone": nobody, "beside a busy process": busy}
     cases |= {f"company for {part:.0%} of {period:g} s": partial(in_bursts, period, part) for period, part in BURSTS}
     columns = [(model, sees) for sees in SEES for model in TWO_CORES]

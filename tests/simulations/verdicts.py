@@ -1,34 +1,40 @@
-"""`python -m tests.simulations.verdicts [--trials N]`: false differences and power of verdicts, a row a kind of noise.
+"""False differences and power of verdicts, a row a kind of noise: `python -m tests.simulations.verdicts [--trials N]`.
 
 A trial is a plan from its first look to its last: a person runs it and adds rounds up to the next look as long as a
 configuration has no verdict. A false difference is "faster" or "slower" of any configuration that equals the control,
 at any of the looks. A search chooses its finalists in rounds that its verdicts do not rest on. Where one configuration
 is truly faster ("partial null") the power is how often it was found by the end, and the false differences are those of
-the others.
+the others. Rounds and looks are the means until it was found, else of the whole plan. A trial takes a quarter of a
+second or so.
 """
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtri
 
 from engine.bench.planning.candidates import MOST_FINALISTS
-from engine.stats import FIRST_LOOK, max_t, rounds_at
-from engine.stats.evidence import FEWEST_IN_FAMILY
-from engine.stats.looks import share_of
+from engine.stats import evidence, max_t, rounds_at
+from engine.stats.evidence import Pair, paired
+from engine.stats.sign_flips import SignFlips
+from engine.units import percent
 
 Floats = npt.NDArray[np.float64]
-ALPHA, NOISE_SD, EFFECT = 0.05, 0.05, 0.10
-MOST_LOOKS = 9
-"""The first nine looks, up to 128 rounds, spend 0.89 of alpha. Whoever skips some looks spends less."""
+ALPHA, NOISE_SD = 0.05, 0.05
+EFFECTS = (0.03, 0.05, 0.10, 0.30)
+MOST_LOOKS = 13
+"""The first thirteen looks, up to 512 rounds, spend 0.92 of alpha. Whoever skips some looks spends less."""
 SEARCHED = 2
 """Rounds of a search before its final."""
-NUM_FLIPS = 1_999
-"""A tenth of those of a real verdict, as ten thousand plans are judged here."""
+NUM_FLIPS = 3_999
+"""A fifth of those of a real verdict, as ten thousand plans are judged here; enough for the share of the last look."""
 
 Draw = Callable[[np.random.Generator, int, int], Floats]
 
@@ -36,23 +42,43 @@ Draw = Callable[[np.random.Generator, int, int], Floats]
 class Case(NamedTuple):
     """A kind of noise: `draw` gives log figures, shape (rounds, 1 + configurations), the control first.
 
-    num_finalists: of a search, which goes on with those alone that were best in two rounds before; 0 keeps all.
+    effect: by how much the first configuration is faster than the control, which all others equal. num_finalists: of a
+    search, which goes on with those alone that were best in two rounds before; 0 keeps all.
     """
 
-    name: str
+    kind: str
     draw: Draw
     num_configurations: int = 8
-    is_partial: bool = False
+    effect: float = 0.0
     num_finalists: int = 0
+
+    @property
+    def name(self) -> str:
+        """The kind of noise, and the effect if there is one."""
+        return f"{self.kind}, one is {percent(self.effect)} faster" if self.effect else self.kind
+
+
+class Plan(NamedTuple):
+    """What came of one plan.
+
+    is_false, is_found: whether a configuration without an effect, and the one with it, got a verdict. rounds, looks:
+    until it was found, else of the whole plan.
+    """
+
+    is_false: bool
+    is_found: bool
+    rounds: int
+    looks: int
 
 
 class Outcome(NamedTuple):
-    """Shares of trials, and the upper 99 % bound (Clopper and Pearson) of the false ones."""
+    """Shares of trials, the upper 99 % bound (Clopper and Pearson) of the false ones, and mean rounds and looks."""
 
     wrong: float
     bound: float
     found: float
     rounds: float
+    looks: float
 
 
 def normal(random: np.random.Generator, rounds: int, columns: int) -> Floats:
@@ -91,21 +117,26 @@ def missing(random: np.random.Generator, rounds: int, columns: int) -> Floats:
     return figures
 
 
+SEARCH, SEARCH_HIT = "a search's final", "a search's final, whole rounds hit"
 CASES = (
     Case("normal", normal),
     Case("normal, one pair", normal, 1),
     Case("normal, 32 configurations", normal, 32),
-    Case("normal, one is 10 % faster", normal, is_partial=True),
+    *(Case("normal", normal, effect=effect) for effect in EFFECTS),
     Case("skewed alike", skewed),
-    Case("skewed alike, one is 10 % faster", skewed, is_partial=True),
+    Case("skewed alike", skewed, effect=0.10),
     Case("unequal spreads", unequal),
-    Case("unequal spreads, one is 10 % faster", unequal, is_partial=True),
+    Case("unequal spreads", unequal, effect=0.10),
     Case("drift from round to round", drifting),
+    Case("drift from round to round", drifting, effect=0.10),
     Case("whole rounds hit", rounds_hit),
-    Case("whole rounds hit, one is 10 % faster", rounds_hit, is_partial=True),
+    *(Case("whole rounds hit", rounds_hit, effect=effect) for effect in EFFECTS),
     Case("rounds missing", missing),
-    Case("a search's final", normal, 36, num_finalists=MOST_FINALISTS),
-    Case("a search's final, whole rounds hit", rounds_hit, 36, num_finalists=MOST_FINALISTS),
+    Case("rounds missing", missing, effect=0.10),
+    Case(SEARCH, normal, 36, num_finalists=MOST_FINALISTS),
+    Case(SEARCH, normal, 36, effect=0.10, num_finalists=MOST_FINALISTS),
+    Case(SEARCH_HIT, rounds_hit, 36, num_finalists=MOST_FINALISTS),
+    Case(SEARCH_HIT, rounds_hit, 36, effect=0.10, num_finalists=MOST_FINALISTS),
     Case("control alone skewed (*)", skewed_control),
     Case("control alone skewed, one pair (*)", skewed_control, 1),
 )
@@ -114,48 +145,79 @@ CASES = (
 def simulate(case: Case, num_trials: int, seed: int = 0) -> Outcome:
     """Run plans of one kind to the end."""
     random = np.random.default_rng(seed)
-    wrong = found = total = 0
-    for _ in range(num_trials):
-        figures = case.draw(random, SEARCHED + rounds_at(MOST_LOOKS - 1), 1 + case.num_configurations)
-        before, differences = np.split(figures[:, 1:] - figures[:, :1], [SEARCHED])
-        if case.num_finalists:
-            differences = differences[:, np.argsort(before.sum(0))[-case.num_finalists :]]
-        if case.is_partial:
-            differences[:, 0] += math.log1p(EFFECT)
-        is_false, is_found, rounds = _follow(differences, case.is_partial)
-        wrong, found, total = wrong + is_false, found + is_found, total + rounds
+    with quicker():
+        plans = [run_plan(case, random) for _trial in range(num_trials)]
+    wrong, found, rounds, looks = (sum(column) for column in zip(*plans, strict=True))
     bound = float(bdtri(wrong, num_trials, 0.01)) if wrong < num_trials else 1.0
-    return Outcome(wrong / num_trials, bound, found / num_trials, total / num_trials)
+    return Outcome(wrong / num_trials, bound, found / num_trials, rounds / num_trials, looks / num_trials)
 
 
-def _follow(differences: Floats, is_partial: bool) -> tuple[bool, bool, int]:
+def run_plan(case: Case, random: np.random.Generator) -> Plan:
     """Look, add rounds, look again, as long as a configuration has no verdict."""
-    is_told = np.zeros(differences.shape[1], np.bool_)
-    rounds = FIRST_LOOK
+    figures = case.draw(random, SEARCHED + rounds_at(MOST_LOOKS - 1), 1 + case.num_configurations)
+    figures[:, 1] += math.log1p(case.effect)
+    before, figures = np.split(figures, [SEARCHED])
+    numbers = np.arange(1, figures.shape[1])
+    if case.num_finalists:
+        numbers = numbers[np.argsort(before[:, 1:].sum(0))[-case.num_finalists :]]
+    pairs = [(by_round(figures[:, number]), by_round(figures[:, 0])) for number in numbers.tolist()]
+    has_effect = (numbers == 1) & (case.effect > 0)
+    is_told, looks = np.zeros(len(numbers), np.bool_), 0
     for look in range(MOST_LOOKS):
-        rounds = rounds_at(look)
-        early = differences[:rounds]
-        tested = np.flatnonzero((~np.isnan(early)).sum(0) >= FEWEST_IN_FAMILY)
-        is_told[tested] |= max_t(early[:, tested], seed=rounds, num_flips=NUM_FLIPS) <= ALPHA * share_of(look)
+        looks += not is_told[has_effect].any()
+        found = paired([until(rounds_at(look), pair) for pair in pairs], ALPHA)
+        is_told |= [one.p_value <= ALPHA and one.is_one_way for one in found]
         if is_told.all():
             break
-    return bool(is_told[1 if is_partial else 0 :].any()), bool(is_partial and is_told[0]), rounds
+    return Plan(bool(is_told[~has_effect].any()), bool(is_told[has_effect].any()), rounds_at(looks - 1), looks)
+
+
+def by_round(logs: Floats) -> dict[int, float]:
+    """The figures of the rounds that are there."""
+    return {number: math.exp(log) for number, log in enumerate(logs.tolist()) if not math.isnan(log)}
+
+
+def until(num_rounds: int, pair: Pair) -> Pair:
+    """The pair as it was after so many rounds."""
+    ours, theirs = ({number: figure for number, figure in side.items() if number < num_rounds} for side in pair)
+    return ours, theirs
+
+
+@contextmanager
+def quicker() -> Iterator[None]:
+    """Compute each test of the real procedure only once, with fewer flips, and no intervals: verdicts need none."""
+
+    @lru_cache(maxsize=4 * MOST_LOOKS)
+    def tested(num_rounds: int, differences: bytes) -> Floats:
+        return max_t(np.frombuffer(differences).reshape(num_rounds, -1), num_flips=NUM_FLIPS)
+
+    def without_intervals(columns: Floats, _is_there: Floats, **_options: float) -> SignFlips:
+        return SignFlips(*np.full((3, columns.shape[1]), math.nan))
+
+    with patch.multiple(
+        evidence, max_t=lambda given: tested(len(given), given.tobytes()), flip_signs=without_intervals
+    ):
+        yield
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--only", default="", help="kinds whose name begins so")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=10_000, help="plans of each kind (default: %(default)s)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="kinds whose name begins so")
     given = parser.parse_args()
     print(f"{given.trials:,} trials a row, looks at {', '.join(str(rounds_at(look)) for look in range(MOST_LOOKS))}")
-    print(f"{'kind of noise':42} {'configurations':>14} {'false':>7} {'99 % bound':>10} {'found':>7}")
+    print(f"{'kind of noise':52} {'conf.':>5} {'rounds':>6} {'looks':>5} {'false':>7} {'99 % bound':>10} {'found':>6}")
     for case in CASES:
         if case.name.startswith(given.only):
-            outcome = simulate(case, given.trials)
-            found = f"{outcome.found:7.3f}" if case.is_partial else "      -"
-            row = f"{case.name:42} {case.num_configurations:14} {outcome.wrong:7.4f} {outcome.bound:10.4f} {found}"
-            print(row, flush=True)
+            print(row(case, simulate(case, given.trials)), flush=True)
     print("(*) the signs of the differences are not exchangeable then, which every sign-flip test presumes")
+
+
+def row(case: Case, outcome: Outcome) -> str:
+    """The line of a table."""
+    found = f"{outcome.found:6.3f}" if case.effect else f"{'-':>6}"
+    effort = f"{case.num_configurations:5} {outcome.rounds:6.0f} {outcome.looks:5.1f}"
+    return f"{case.name:52} {effort} {outcome.wrong:7.4f} {outcome.bound:10.4f} {found}"
 
 
 if __name__ == "__main__":
