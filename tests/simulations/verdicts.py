@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="TEXT", help="kinds whose name begins so")
     given = parser.parse_args()
     print(f"{given.trials:,} trials a row, looks at {', '.join(str(rounds_at(look)) for look in range(MOST_LOOKS))}")
-    print(f"{'kind of noise':52} {'conf.':>5} {'rounds':>6} {'looks':>5} {'false':>7} {'99 % bound':>10} {'found':>6}")
+    print(f"{'kind of noise':54} {'conf.':>5} {'rounds':>6} {'looks':>5} {'false':>7} {'99 % bound':>10} {'found':>6}")
     for case in CASES:
         if case.name.startswith(given.only):
             print(row(case, simulate(case, given.trials)), flush=True)
@@ -217,7 +217,7 @@ def row(case: Case, outcome: Outcome) -> str:
     """The line of a table."""
     found = f"{outcome.found:6.3f}" if case.effect else f"{'-':>6}"
     effort = f"{case.num_configurations:5} {outcome.rounds:6.0f} {outcome.looks:5.1f}"
-    return f"{case.name:52} {effort} {outcome.wrong:7.4f} {outcome.bound:10.4f} {found}"
+    return f"{case.name:54} {effort} {outcome.wrong:7.4f} {outcome.bound:10.4f} {found}"
 
 
 if __name__ == "__main__":
