@@ -242,7 +242,7 @@ def test_one_text_gives_one_vector_and_nothing_is_left_running(vectors: Floats) 
 
 def test_an_unknown_parameter_is_refused_before_anything_is_loaded() -> None:
     with pytest.raises(ConfigError, match="did you mean workers"):
-        engine.embed("text", worker=2)
+        engine.embed("text", worker=2)  # type: ignore[call-arg]
 
 
 def test_a_model_that_is_not_here_is_said_before_anything_is_loaded() -> None:
