@@ -48,7 +48,7 @@ def ask(pool: Pool, **given: str) -> str:
         (chain(60, "{0} | {0}"), "more than 1,000 ways"),
         (chain(60, '{0} "a" | {0} "b"'), "more than 1,000 ways"),
         (chain(60, '{0} {0} | ""', '""'), "more than 1,000 ways|left recursion"),
-        (chain(900, "[a-z]? {0}"), "ways"),
+        (chain(900, "[a-z]? {0}"), "ways|150,000 steps"),
         ("root ::= ([a-z ]? ){0,900}", "more than 1,000 ways"),
         ('root ::= s\ns ::= "a" s "b" | "a" s "c" | ""', "ambiguous"),
         ('root ::= "x" s\ns ::= [a-z] s "b" | [a-y] s "c" | [b-z] s "d" | ""', "ambiguous"),
