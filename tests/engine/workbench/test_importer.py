@@ -225,6 +225,13 @@ def test_stop_ends_an_import_whose_process_stands_still(importer: Importer, hist
     assert _pid(importer) != pid
 
 
+@pytest.fixture
+def stops_after_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a process that stands still pass for one that did so only after the check before its next request."""
+    monkeypatch.setattr("engine.process.program.Program.is_awake", lambda _program: True)
+
+
+@pytest.mark.usefixtures("stops_after_check")
 def test_a_process_that_is_killed_fails_the_import_and_not_the_next(importer: Importer, history: History) -> None:
     pid = _pid(importer)
     os.kill(pid, signal.SIGSTOP)
@@ -246,12 +253,13 @@ def test_a_process_that_was_killed_while_nobody_asked_is_replaced(importer: Impo
     assert importer.recognise("next", LINES).num == 1
 
 
+@pytest.mark.usefixtures("stops_after_check")
 def test_a_deadline_ends_a_preview(importer: Importer, monkeypatch: pytest.MonkeyPatch) -> None:
     os.kill(_pid(importer), signal.SIGSTOP)
-    monkeypatch.setattr("engine.workbench.importer.LOOK_S", 0.3)
-    with pytest.raises(LimitExceeded, match="took longer than 0.3 s"):
-        importer.recognise("lines", LINES)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr("engine.workbench.importer.LOOK_S", 0.3)
+        with pytest.raises(LimitExceeded, match="took longer than 0.3 s"):
+            importer.recognise("lines", LINES)
     assert importer.recognise("next", LINES).num == 1
 
 
