@@ -9,11 +9,10 @@ import socket
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import duckdb
-import pandas  # noqa: F401 - pyarrow needs it for nanoseconds: loaded at the start, not within a query's time
 import pyarrow as pa
 
 from engine.errors import ConfigError, HistoryError, LimitExceeded
@@ -280,4 +279,6 @@ def _check_dates(batch: pa.RecordBatch, places: list[int]) -> None:
 def main(end: socket.socket) -> None:
     """Serve requests until the parent closes the connection."""
     return_freed_memory()
+    with suppress(ImportError):  # pyarrow uses it for nanoseconds: loaded at the start, not within a query's time
+        import pandas  # noqa: F401
     serve(end, Request, CopiedHistory().answer)
