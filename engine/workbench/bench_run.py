@@ -48,4 +48,4 @@ class BenchRun(Task[None]):
     def _progress(self) -> TaskProgress:
         now = self.session.progress
         share = now.done / now.total if now.total else 0.0
-        return TaskProgress(share, f"{now.done:,} of {counted(now.total, 'sample')}", now.left_s)
+        return TaskProgress(share, counted(now.done, "sample"), now.left_s)

@@ -91,7 +91,7 @@ def test_all_that_runs_is_listed_and_can_be_stopped(
     manager.background.start(ScriptedTask("Measuring this machine", 0.5, left_s=120.0))
     found = {job.title: job for job in job_tray.jobs(bench)}
     assert {title: (job.line, job.page, job_tray.left(job.task)) for title, job in found.items()} == {
-        "Benchmark": ("Sweep · 1 of 4 samples", "benchmark", "2 min left"),
+        "Benchmark": ("Sweep · 1 sample", "benchmark", "2 min left"),
         "Comparison": ("2 of 8 trials, loading b.gguf", "compare", job_tray.UNKNOWN),
         "Fetching": ("someone/model · 1.00 MB of 4.00 MB", "models", "75 s left"),
         "Load order": ("Loading b.gguf, 2 of 3", "models", job_tray.UNKNOWN),
