@@ -9,7 +9,7 @@ import socket
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -279,6 +279,5 @@ def _check_dates(batch: pa.RecordBatch, places: list[int]) -> None:
 def main(end: socket.socket) -> None:
     """Serve requests until the parent closes the connection."""
     return_freed_memory()
-    with suppress(ImportError):  # pyarrow uses it for nanoseconds: loaded at the start, not within a query's time
-        import pandas  # noqa: F401
+    pa.scalar(0, pa.timestamp("ns")).as_py()  # loads pandas where it is installed: here, not within a query's time
     serve(end, Request, CopiedHistory().answer)
