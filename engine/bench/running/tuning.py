@@ -152,7 +152,11 @@ class Tuning:
         """Return what was measured, and the time that a verdict would take."""
         rounds = f", {answer.num_common} of {FIRST_LOOK} rounds of the final measured" if answer.num_common else ""
         quiet = " on a quiet machine" if answer.is_disturbed else ""
-        given = f"Give it {duration(budget_s)}{quiet}" if math.isfinite(budget_s) else "No time allowed would suffice"
+        given = (
+            f"Give it {duration(budget_s)}{quiet}"
+            if math.isfinite(budget_s)
+            else "Even the longest time allowed would be too short"
+        )
         seen = f"{DEFAULT_LABEL}: {self._speed(judged, DEFAULT)}"
         if answer.leader != DEFAULT:
             seen = f"{self._estimate(answer)}; until it is confirmed keep the default"

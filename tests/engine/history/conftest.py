@@ -5,6 +5,7 @@ import pytest
 
 from engine.history import History
 from engine.history.console import MOST_S, Console
+from tests.engine.history.test_archive import archived, fill
 
 
 @pytest.fixture(autouse=True)
@@ -23,4 +24,19 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def history(path: Path) -> Iterator[History]:
     with History.open(path) as history:
+        yield history
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Valid archive."""
+    with History.open(tmp_path_factory.mktemp("sound") / "history.duckdb") as history:
+        fill(history)
+        return archived(history)
+
+
+@pytest.fixture(scope="module")
+def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    """History that is offered every damaged or oversized archive and accepts none."""
+    with History.open(tmp_path_factory.mktemp("receiver") / "history.duckdb") as history:
         yield history

@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from engine.history import History, import_archive
 from engine.history.archive_members import MOST_BYTES, MOST_LINES_BYTES, MOST_RATIO
 from engine.history.archive_parts import MANIFEST, MEMBERS, SAMPLES, STEPS
 from engine.workbench.foreign_files import read_arrival
-from tests.engine.history.test_archive import archived, fill
 from tests.engine.history.test_run_file import packed, unpacked
 
 _CENTRAL = b"PK\x01\x02"
@@ -32,21 +30,6 @@ class Usage(NamedTuple):
     total: int
     used: int
     free: int
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Valid archive."""
-    with History.open(tmp_path_factory.mktemp("sound") / "history.duckdb") as history:
-        fill(history)
-        return archived(history)
-
-
-@pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    """History that is offered every bomb and accepts none."""
-    with History.open(tmp_path_factory.mktemp("receiver") / "history.duckdb") as history:
-        yield history
 
 
 def declaring(archive: bytes, member: str, field: int, num_bytes: int) -> bytes:

@@ -4,7 +4,7 @@ import io
 import json
 import random
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import pytest
 from engine.errors import HistoryError
 from engine.history import History, import_archive
 from engine.history.archive_parts import MEMBERS
-from tests.engine.history.test_archive import archived, fill
 from tests.engine.history.test_run_file import packed, unpacked
 from tests.engine.history.trial_maker import uuid7
 
@@ -171,21 +170,6 @@ DAMAGE: dict[str, tuple[Callable[[Members], object], str]] = {
         "cannot be read",
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Valid archive."""
-    with History.open(tmp_path_factory.mktemp("sound") / "history.duckdb") as history:
-        fill(history)
-        return archived(history)
-
-
-@pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    """History that is offered every damaged archive and accepts none."""
-    with History.open(tmp_path_factory.mktemp("receiver") / "history.duckdb") as history:
-        yield history
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
