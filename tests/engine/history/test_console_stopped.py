@@ -14,6 +14,8 @@ import pytest
 from engine.errors import HistoryError, LimitExceeded
 from engine.history import History, console, write_snapshot
 from engine.history.console import Result
+from engine.history.console_child import Copy
+from engine.process.program import Program
 from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial
 from tests.waiting import until
@@ -77,9 +79,16 @@ def test_writing_goes_on_whenever_the_child_is_stopped(history: History, seed: i
 
 def test_a_copy_that_cannot_be_made_says_why(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     history.runs.keep(make_run(3))
+    ask = Program.ask
+
+    def ask_stopped(program: Program, request: Copy, timeout_s: float) -> object:
+        psutil.Process(program.pid).suspend()
+        return ask(program, request, timeout_s)
+
     with monkeypatch.context() as patch:
-        patch.setattr(console, "_STEP_S", 1e-6)
-        with pytest.raises(HistoryError, match=r"could not be copied.*took longer than 1e-06 s.*second process"):
+        patch.setattr(console, "_STEP_S", 0.2)
+        patch.setattr(Program, "ask", ask_stopped)
+        with pytest.raises(HistoryError, match=r"could not be copied.*took longer than 0.2 s.*second process"):
             history.console.run("FROM runs")
     assert history.console.run("FROM runs").num_rows == 1
 
