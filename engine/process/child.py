@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
+
 from engine.process.limits import Limits
 from engine.process.owner import OwnerProcess
 
@@ -71,6 +73,14 @@ class Child:
     def is_alive(self) -> bool:
         """False once the process has ended."""
         return self.process.poll() is None
+
+    @property
+    def is_suspended(self) -> bool:
+        """True while a signal (SIGSTOP, SIGTSTP) keeps the process from running."""
+        try:
+            return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+        except psutil.Error:
+            return False
 
     def hang_up(self) -> None:
         """Shut the socket down, which makes the child exit; does not wait. Does nothing in a fork of the parent."""

@@ -1,5 +1,6 @@
 """Child programs that answer requests: a single one, and a service that is kept warm for hostile input."""
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +21,10 @@ _START_S = 60.0
 """Time allowed for a program's interpreter and imports to load, on a busy machine."""
 
 SILENCE_S = 5.0
-"""An idle program that does not answer for this long stands still, as after SIGSTOP, and is replaced."""
+"""An idle program that is silent for this long, or one that is suspended (SIGSTOP) for this long, is ended."""
+
+_LOOK_EVERY_S = 0.5
+"""Interval between looks at whether a program that computes an answer is suspended."""
 
 
 class Program:
@@ -60,8 +64,9 @@ class Program:
         """Send a request and return its answer. about: file or text named at the start of an error message.
 
         Raises LimitExceeded after `deadline_s` seconds; the program is then terminated if it was computing this
-        request, and left running if another request kept it busy. Raises WorkerDied if the program ended by itself or
-        was stopped, or the EngineError that it reports.
+        request, and left running if another request kept it busy. Raises LimitExceeded too where the program was
+        suspended for SILENCE_S and terminated for it, WorkerDied if it ended by itself or was stopped by stop(), or the
+        EngineError that it reports.
         """
         reply = self._reply(request, deadline_s, about)
         if reply.error:
@@ -86,6 +91,12 @@ class Program:
             raise LimitExceeded(f"{prefix}the process that {self._does} was busy for {deadline_s:.2g} s: try again")
         try:
             return self._exchange(request, None if deadline_s is None else began + deadline_s)
+        except _Suspended:
+            self._child.close(patience_s=0.0)
+            raise LimitExceeded(
+                f"{prefix}the process that {self._does} was suspended (SIGSTOP) for {SILENCE_S:g} s and was ended: "
+                "try again"
+            ) from None
         except TimeoutError:
             self._child.close(patience_s=0.0)
             raise LimitExceeded(f"{prefix}the process that {self._does} took longer than {deadline_s:.2g} s") from None
@@ -99,14 +110,30 @@ class Program:
     def _exchange(self, request: Any, deadline: float | None) -> Reply:
         if not self._is_ready:  # the start-up does not count towards the deadline, but has its own
             started = time.monotonic()
-            self._channel.receive_one(started + _START_S)
+            self._receive(started + _START_S)
             self._is_ready = True
             deadline = deadline and deadline + (time.monotonic() - started)
         self._channel.set_deadline(deadline)
         self._channel.send(request)
-        reply: Reply = self._channel.receive_one(deadline)
+        reply: Reply = self._receive(math.inf if deadline is None else deadline)
         self.is_spent |= reply.is_spent
         return reply
+
+    def _receive(self, deadline: float) -> Any:
+        """Wait for one message. Raises TimeoutError at the deadline, _Suspended once the program did not run for
+        SILENCE_S: looks in a row are counted, so that a pause of this process itself does not count.
+        """
+        num_looks = 0
+        while True:
+            look_at = time.monotonic() + _LOOK_EVERY_S
+            try:
+                return self._channel.receive_one(min(deadline, look_at))
+            except TimeoutError:
+                if deadline <= look_at:
+                    raise
+            num_looks = num_looks + 1 if self._child.is_suspended else 0
+            if num_looks * _LOOK_EVERY_S > SILENCE_S:
+                raise _Suspended
 
     def stop(self) -> None:
         """Kill the program, which also aborts a pending request."""
@@ -118,6 +145,10 @@ class Program:
         self.stop()
         with self._lock:
             self._child.close()
+
+
+class _Suspended(Exception):
+    """The program was suspended for SILENCE_S."""
 
 
 class Service:

@@ -85,6 +85,28 @@ def test_one_that_stands_still_is_ended_at_the_deadline_even_while_it_reads(prog
     assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.parametrize("doing", ["sleep", "burn", "stuck", "start"])
+def test_one_that_is_suspended_at_work_is_ended_long_before_the_deadline(doing: str) -> None:
+    program = Program(MODULE, does="answers")
+    if doing == "start":
+        os.kill(program.pid, signal.SIGSTOP)
+    else:
+        program.ask({"do": "pid"})
+        threading.Timer(0.3, os.kill, (program.pid, signal.SIGSTOP)).start()
+    with pytest.raises(LimitExceeded, match=r"a file: the process that answers was suspended \(SIGSTOP\)"):
+        program.ask({"do": doing, "seconds": 1e3}, 1e3, "a file")
+    assert not program.is_alive
+    program.close()
+
+
+def test_one_that_is_suspended_briefly_goes_on(program: Program) -> None:
+    pid = program.ask({"do": "pid"})
+    for at_s, number in ((0.1, signal.SIGSTOP), (1.5, signal.SIGCONT)):
+        threading.Timer(at_s, os.kill, (pid, number)).start()
+    assert program.ask({"do": "sleep", "seconds": 1.0}, WITHIN_S) is None
+    assert program.is_alive
+
+
 def test_a_second_request_does_not_wait_for_ever(program: Program) -> None:
     program.ask({"do": "pid"})
 

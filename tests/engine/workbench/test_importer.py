@@ -192,6 +192,19 @@ def test_what_lies_in_the_inbox_is_read_beside_this_process(
     assert grown < MOST_GROWTH
 
 
+@pytest.mark.usefixtures("stops_after_check")
+def test_what_lies_in_the_inbox_is_imported_though_its_reader_was_suspended(
+    importer: Importer, history: History, tmp_path: Path
+) -> None:
+    trial = make_trial()
+    write_inbox(tmp_path / "inbox", trial)
+    inbox = Inbox(tmp_path / "inbox", importer.stage_kept)
+    os.kill(_pid(importer), signal.SIGSTOP)
+    assert inbox.take(history) == []
+    assert inbox.take(history) == [trial.id]
+    assert refusals(tmp_path / "inbox") == {}
+
+
 def test_a_closed_importer_starts_no_child(tmp_path: Path) -> None:
     importer = Importer(tmp_path)
     importer.close()
@@ -288,7 +301,7 @@ def test_nothing_is_left_in_the_folder(tmp_path: Path) -> None:
         assert list((tmp_path / "imports").iterdir()) == []
 
 
-@pytest.mark.parametrize("ended_by", ["stop", "SIGKILL", "SIGXCPU", "deadline", "stop between two steps"])
+@pytest.mark.parametrize("ended_by", ["stop", "SIGKILL", "SIGSTOP", "SIGXCPU", "deadline", "stop between two steps"])
 def test_an_import_that_is_ended_leaves_nothing_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended_by: str
 ) -> None:
@@ -320,7 +333,7 @@ def test_an_import_that_is_ended_leaves_nothing_unpacked(
 
         if ended_by == "deadline":
             monkeypatch.setattr("engine.workbench.importer.READ_S", 0.2)
-        with pytest.raises(Stop if ended_by.startswith("stop") else LimitExceeded):
+        with pytest.raises(Stop if ended_by.startswith("stop") else EngineError):
             importer.take_in(history, "many steps", packed(members, zipfile.ZIP_STORED), on_progress)
         assert not list(temporary.iterdir()) and not list(inside.iterdir())
         assert not Path(f"/proc/{pid}").exists()  # nothing is held open, either
