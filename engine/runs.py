@@ -11,6 +11,9 @@ from engine.samples import Samples, no_samples
 RunStatus = Literal["running", "done", "stopped", "interrupted", "failed"]
 CellStatus = Literal["open", "done", "failed", "refused"]
 
+IMPORTED_ROW = "llama_bench"
+"""Setting of an imported configuration: its row without samples, as llama-bench wrote it."""
+
 _QUANTISATION = re.compile(r"(?i)(?<![a-z0-9])(i?q\d(?:_[a-z0-9]+)*|b?f16|f32|tq\d_\d|mxfp4|nvfp4)(?![a-z0-9])")
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from engine.bench.analysis.disturbance import basis
 from engine.bench.analysis.rounds import Rounds
 from engine.bench.analysis.summary import CellSummary, medians_of
-from engine.bench.exchange.files import ROW
 from engine.bench.planning.layout import parse_layout
 from engine.cost import Counted, Price, Provenance, Rate, Speed, count_folder, count_texts, read_prices, write_prices
 from engine.cost.prices import check_unique
@@ -18,7 +17,7 @@ from engine.errors import ConfigError
 from engine.files import open_regular, write_whole
 from engine.protocol import Engine
 from engine.reference import NOTED_BY_HAND, REFERENCE, embedding_timings, noted_throughputs, reference_runs
-from engine.runs import RunRecord, machine_label, quantisation_in
+from engine.runs import IMPORTED_ROW, RunRecord, machine_label, quantisation_in
 from engine.settings import shipped_folder
 from engine.stats import Interval
 from engine.workbench import Workbench
@@ -33,7 +32,7 @@ EMBEDDING = "sentences_per_s"
 END_TO_END = "tokens over total seconds, prompt included"
 UNKNOWN_MACHINE = "unknown machine"
 
-_WORKLOAD = ("num_prompt", "num_generated", "depth", ROW)
+_WORKLOAD = ("num_prompt", "num_generated", "depth", IMPORTED_ROW)
 
 
 def rates(bench: Workbench) -> list[Rate]:

@@ -11,12 +11,11 @@ from typing import Any, Literal, NamedTuple
 from engine.bench.analysis.rounds import APART, Rounds
 from engine.bench.analysis.series import best_of
 from engine.bench.analysis.summary import CellSummary, first_measured, medians_of
-from engine.bench.exchange.files import ROW
 from engine.bench.planning.axes import AXES_BY_NAME
 from engine.bench.planning.layout import parse_layout
 from engine.errors import ConfigError
 from engine.reference import NOTED_BY_HAND, REFERENCE
-from engine.runs import RunRecord, machine_label, quantisation_in
+from engine.runs import IMPORTED_ROW, RunRecord, machine_label, quantisation_in
 from engine.samples import Samples
 
 Mark = Literal["other machine", "other system", "other llama.cpp", "unknown machine", "noted by hand", "reference"]
@@ -210,7 +209,7 @@ def _names(runs: Sequence[RunRecord]) -> list[str]:
 def _settings(run: RunRecord, cell: CellSummary) -> dict[str, Any]:
     """Return OWN_SETTINGS and the settings of the configuration, as far as they are known."""
     given = dict(cell.settings)
-    row = given.pop(ROW, {})
+    row = given.pop(IMPORTED_ROW, {})
     model_type = str(row.get("model_type", "")) if isinstance(row, Mapping) else ""
     path = str(given.pop("model", "") or run.plan.get("model", ""))
     model = path.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf")

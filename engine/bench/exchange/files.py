@@ -17,12 +17,10 @@ from engine.errors import ConfigError, ModelError
 from engine.jobs import new_id
 from engine.jsonable import figure
 from engine.models.gguf import read_model
-from engine.runs import CellRecord, RunRecord
+from engine.runs import IMPORTED_ROW, CellRecord, RunRecord
 from engine.samples import METRICS_BY_NAME, SAMPLE, SYSTEM_NOISE, Samples, is_counted
 
 MOST_BYTES = 64 << 20
-ROW = "llama_bench"
-"""Setting of an imported configuration: its row without samples, as llama-bench wrote it."""
 
 _MEASURED = ("avg_ns", "stddev_ns", "avg_ts", "stddev_ts", "samples_ns", "samples_ts")
 _WORKLOAD = ("n_prompt", "n_gen", "n_depth", "test_time", *_MEASURED)
@@ -130,7 +128,7 @@ def _cell(number: int, row: Row, label: str) -> CellRecord:
         "num_prompt": row["n_prompt"],
         "num_generated": row["n_gen"],
         "depth": row["n_depth"],
-        ROW: {name: value for name, value in row.items() if not name.startswith("samples_")},
+        IMPORTED_ROW: {name: value for name, value in row.items() if not name.startswith("samples_")},
     }
     facts = {} if _num_samples(row) else {"stddev_per_s": row["stddev_ts"]}
     return CellRecord(number=number, label=label, settings=settings, status="done", facts=facts)
@@ -208,9 +206,9 @@ def _rows_of(run: RunRecord, cell: CellRecord) -> list[Row]:
     samples = run.samples[is_counted(run.samples) & (run.samples["cell"] == cell.number)]
     if not len(samples):
         return []
-    if ROW in cell.settings:
+    if IMPORTED_ROW in cell.settings:
         with suppress(ConfigError):  # an imported row that has since been found malformed
-            return [_as_it_came(cell.settings[ROW], cell, samples)]
+            return [_as_it_came(cell.settings[IMPORTED_ROW], cell, samples)]
         return []
     settings = cell.settings
     is_single = str(settings.get("layout", "")).startswith("1x") and settings.get("parallel") == 1
