@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from engine.bench.exchange.llama_bench_text import read_rows
 from engine.errors import EngineError
-from engine.workbench.foreign_files import read_arrival
+from engine.exchange.foreign_files import read_arrival
+from engine.exchange.llama_bench_text import read_rows
 from tests import regex_steps
 from tests.regex_steps import Pump, TooManySteps
 

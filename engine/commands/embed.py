@@ -23,10 +23,10 @@ from engine.embedding.models import EMBEDDED_NAME
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import AUTO, BACKENDS, EmbedSpec
 from engine.errors import ConfigError
+from engine.exchange.text_files import MOST_BYTES, TextSet, read_texts
 from engine.private_files import persons_umask
 from engine.units import counted, digits, duration, percent
 from engine.workbench.similarity import nearest
-from engine.workbench.text_files import MOST_BYTES, TextSet, read_texts
 
 DECIMALS = 8
 MOST_SHOWN, WIDTH = 20, 56

@@ -15,6 +15,7 @@ from engine.commands.bench import json_of_run, print_json, print_run
 from engine.commands.out_file import table_of, write_rows, write_text
 from engine.commands.table import one_line, printable, table
 from engine.errors import ConfigError, HistoryLocked
+from engine.exchange.importer import Importer
 from engine.history import INBOX, History, TrialRecord, open_to_read, write_snapshot
 from engine.history.archive import export_history
 from engine.history.columns import step_rows
@@ -29,7 +30,6 @@ from engine.reference import reference_run
 from engine.runs import RunRecord
 from engine.settings import Settings
 from engine.units import counted, quantity
-from engine.workbench.importer import Importer
 
 WIDTH = 48
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from engine.bench.baselines.llama_bench_program import build_llama_bench
-from engine.bench.exchange import files as exchange
 from engine.bench.measurement.ceiling import ceiling_key, prefill_ceiling
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Cell, Plan
@@ -17,6 +16,8 @@ from engine.bench.planning.preview import Preview, preview
 from engine.bench.running.session import Session
 from engine.csv_cells import escaped
 from engine.errors import ConfigError, HistoryError
+from engine.exchange import llama_bench_files as exchange
+from engine.exchange.importer import Importer
 from engine.history import History, run_bytes
 from engine.machine.fingerprint import fingerprint, fingerprint_hash
 from engine.machine.limits import Limits, measure_limits
@@ -32,7 +33,6 @@ from engine.tasks import Task, TaskRunner
 from engine.workbench.bench_keeping import HistoryKeeper
 from engine.workbench.bench_run import BenchRun, Running
 from engine.workbench.history_manager import HistoryManager
-from engine.workbench.importer import Importer
 from engine.workbench.machine_lease import Kind, MachineLease
 from engine.workbench.model_manager import ModelManager
 

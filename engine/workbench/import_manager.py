@@ -1,8 +1,8 @@
 """Import manager: imports files into the history in the background, one at a time."""
 
+from engine.exchange.importer import Importer, Taken
 from engine.history import History
 from engine.tasks import Task, TaskRunner
-from engine.workbench.importer import Importer, Taken
 from engine.workbench.machine_lease import MachineLease
 
 

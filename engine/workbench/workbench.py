@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.errors import ConfigError, HistoryError
+from engine.exchange.importer import Importer, remove_leftovers
 from engine.history import History, TrialLabel, TrialSummary, write_inbox
 from engine.history.export import to_csv, to_json
 from engine.history.trial_file import read_trial
@@ -30,7 +31,6 @@ from engine.workbench.comparison_manager import ComparisonManager
 from engine.workbench.embedding_manager import EmbeddingManager
 from engine.workbench.history_manager import HistoryManager
 from engine.workbench.import_manager import ImportManager
-from engine.workbench.importer import Importer, remove_leftovers
 from engine.workbench.load_order_manager import LoadOrderManager
 from engine.workbench.machine_lease import Lease, MachineLease
 from engine.workbench.model_files import ModelFiles

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.bench.exchange.llama_bench_text import read_rows, write_rows
 from engine.cost.prices import Price, read_prices, write_prices
 from engine.csv_cells import escaped, unescaped
+from engine.exchange.llama_bench_text import read_rows, write_rows
 from engine.history.export import CSV_COLUMNS, to_csv
 from engine.workbench.bench_manager import _samples_csv
 from pages.parts.history.sql_view import as_csv

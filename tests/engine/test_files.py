@@ -11,6 +11,7 @@ import pytest
 
 from engine import EngineError, Pool
 from engine.embedding.models import find_model
+from engine.exchange.importer import Importer
 from engine.files import open_regular, scratch_folder, write_private, write_whole, writing_whole
 from engine.history import History
 from engine.models import read_model
@@ -18,7 +19,6 @@ from engine.models.imatrix import read_imatrix
 from engine.models.tokenizer import Tokenizer
 from engine.settings import Settings
 from engine.workbench.costing import read_price_file
-from engine.workbench.importer import Importer
 
 HOLDER = """
 import sys, time

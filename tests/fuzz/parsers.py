@@ -18,7 +18,6 @@ from huggingface_hub import set_client_factory
 from huggingface_hub.utils import close_session
 from huggingface_hub.utils._http import default_client_factory
 
-from engine.bench.exchange.llama_bench_text import FORMATS, read_rows, write_rows
 from engine.bench.planning.axes import AXES_BY_NAME, parse_values
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.plan_file import plan_from_json, plan_to_json
@@ -26,6 +25,9 @@ from engine.cost.documents import count_texts
 from engine.cost.prices import read_prices
 from engine.embedding.models import find_model
 from engine.errors import ConfigError
+from engine.exchange.foreign_files import is_archive, read_arrival
+from engine.exchange.llama_bench_text import FORMATS, read_rows, write_rows
+from engine.exchange.text_files import read_texts
 from engine.history import History, export_history, run_bytes
 from engine.history.archive_members import telling
 from engine.history.archive_reading import stage_archive
@@ -42,10 +44,8 @@ from engine.models.imatrix import read_imatrix
 from engine.models.library import embedded_model, shipped
 from engine.specs import Sampling
 from engine.vocabulary import Vocabulary
-from engine.workbench.foreign_files import is_archive, read_arrival
-from engine.workbench.text_files import read_texts
-from tests.engine.bench.test_exchange import row
-from tests.engine.bench.test_logs import CANDIDATES, block
+from tests.engine.exchange.test_llama_bench_files import row
+from tests.engine.exchange.test_logs import CANDIDATES, block
 from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial
 from tests.engine.models.headers import gguf

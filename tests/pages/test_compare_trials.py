@@ -18,9 +18,9 @@ from engine.workbench.trials import Draft
 from pages.parts.compare.trial_file import as_file
 from pages.parts.compare.trial_text import as_html
 from pages.parts.plain import plain
+from tests.engine.exchange.test_wrong_types import WRONG, changed, places
 from tests.engine.history.test_comparisons import box, drawn, line_of, made
 from tests.engine.history.trial_maker import uuid7
-from tests.engine.workbench.test_wrong_types import WRONG, changed, places
 from tests.pages.app import HOSTILE, address, open_page, press, primary
 from tests.pages.conftest import wait_for_model
 

@@ -10,10 +10,10 @@ from engine.embedding.choice import BackendSpeed, Measurement, keep_measurement
 from engine.embedding.models import find_model
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ModelError
+from engine.exchange.text_files import shipped_texts
 from engine.workbench import Workbench, backend_manager
 from engine.workbench.backend_manager import BackendManager
 from engine.workbench.machine_lease import MachineLease
-from engine.workbench.text_files import shipped_texts
 from tests.pages.app import HOSTILE, open_page, press, said
 
 

@@ -9,11 +9,11 @@ from streamlit.testing.v1 import AppTest
 
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError
+from engine.exchange.text_files import shipped_texts
 from engine.models import embedded_model
 from engine.results import Floats
 from engine.workbench import Workbench
 from engine.workbench.similarity import project
-from engine.workbench.text_files import shipped_texts
 from pages.parts.embeddings import charts
 from tests.pages.app import HOSTILE, open_page
 from tests.waiting import until

@@ -2,10 +2,10 @@
 
 from playwright.sync_api import Page, expect
 
-from engine.bench.exchange.logs import read_candidate_log
-from engine.workbench.logprob_log import trial_of_log
+from engine.exchange.logprob_log import trial_of_log
+from engine.exchange.logs import read_candidate_log
 from engine.workbench.trials import StoredTrial
-from tests.engine.bench.test_logs import CANDIDATES
+from tests.engine.exchange.test_logs import CANDIDATES
 from tests.engine.history.trial_maker import uuid7
 from tests.pages.harness import ScriptedBench, serving
 

@@ -11,12 +11,12 @@ import streamlit as st
 
 from engine.embedding.models import EMBEDDED_NAME
 from engine.embedding.specs import EmbedSpec
+from engine.exchange.text_files import TextSet
 from engine.results import Floats
 from engine.units import counted, digits
 from engine.workbench import Workbench
 from engine.workbench.embedding_manager import Embedded
 from engine.workbench.similarity import nearest
-from engine.workbench.text_files import TextSet
 from pages.parts.address import bound, put
 from pages.parts.benchmark.charts import CONFIG, draw
 from pages.parts.embeddings import asked, charts, waiting

@@ -3,9 +3,9 @@
 import streamlit as st
 
 from engine.errors import EngineError
+from engine.exchange.text_files import TextSet, read_texts, shipped_texts
 from engine.units import counted
 from engine.workbench import current
-from engine.workbench.text_files import TextSet, read_texts, shipped_texts
 from pages.parts.address import bound
 from pages.parts.embeddings import asked
 from pages.parts.labels import one_line

@@ -3,13 +3,13 @@
 import streamlit as st
 
 from engine.errors import EngineError
+from engine.exchange.importer import Recognised
 from engine.history import INBOX, History
 from engine.history.inbox import REFUSED
 from engine.history.search import Found
 from engine.units import NOT_MEASURED, counted
 from engine.workbench import Workbench
 from engine.workbench.import_manager import ImportManager
-from engine.workbench.importer import Recognised
 from pages.parts import exports, job_tray
 from pages.parts.history import noted, tables, view
 from pages.parts.history.tables import Column

@@ -14,7 +14,7 @@ from engine import __main__ as shell
 from engine.csv_cells import unescaped
 from engine.history import History
 from engine.settings import Settings
-from tests.engine.bench.test_logs import CANDIDATES
+from tests.engine.exchange.test_logs import CANDIDATES
 from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial, uuid7
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import pytest
 
 from engine.errors import HistoryError
+from engine.exchange.foreign_files import read_arrival
 from engine.history import History, import_archive
 from engine.history.archive_members import MOST_BYTES, MOST_LINES_BYTES, MOST_RATIO
 from engine.history.archive_parts import MANIFEST, MEMBERS, SAMPLES, STEPS
-from engine.workbench.foreign_files import read_arrival
 from tests.engine.history.test_run_file import packed, unpacked
 
 _CENTRAL = b"PK\x01\x02"
@@ -142,7 +142,7 @@ READER = """
 import sys, tempfile, time, zipfile
 from pathlib import Path
 from engine.history import archive_members, archive_reading, parquet_tables, staging
-from engine.workbench import parquet_runs
+from engine.exchange import parquet_runs
 
 def wait(*_arguments, **_limits):
     print("unpacked", flush=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.bench.exchange.files import read_run
 from engine.cost import CostJob, Estimate, Price, Way, answer, best_by_machine, estimates, fastest_first
 from engine.errors import ConfigError, ModelError
+from engine.exchange.llama_bench_files import read_run
 from engine.pool.pool import Pool
 from engine.reference import noted_run, read_lines, reference_runs
 from engine.runs import CellRecord

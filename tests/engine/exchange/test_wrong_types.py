@@ -24,10 +24,10 @@ from engine.bench.analysis.quantisations import has_quantisations, quantisations
 from engine.bench.analysis.summary import summarise
 from engine.bench.analysis.time_breakdown import time_breakdown
 from engine.bench.analysis.trends import trend
-from engine.bench.exchange import files as exchange
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Plan
 from engine.errors import EngineError, HistoryError
+from engine.exchange import llama_bench_files as exchange
 from engine.history import History, run_bytes, run_from_bytes
 from engine.jobs import new_id
 from engine.models import embedded_model
@@ -37,7 +37,7 @@ from engine.samples import METRICS_BY_NAME
 from engine.workbench.costing import rates_of
 from tests.engine.bench.embedding_runs import embedding_run
 from tests.engine.bench.run_maker import measured_run
-from tests.engine.bench.test_exchange import row
+from tests.engine.exchange.test_llama_bench_files import row
 from tests.engine.history.trial_maker import NASTY
 from tests.pages.bench_harness import make_run
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from engine.errors import ConfigError, WorkerDied
+from engine.exchange import import_program as program
+from engine.exchange.foreign_files import LABELS, Kind
+from engine.exchange.text_files import TextSet
 from engine.files import check_utf8
 from engine.history import History
 from engine.history.archive_intake import take_in_staged
 from engine.process.limits import Limits
 from engine.process.program import Service
 from engine.units import counted
-from engine.workbench import import_program as program
-from engine.workbench.foreign_files import LABELS, Kind
-from engine.workbench.text_files import TextSet
 
 FOLDER = "imports"
 """Subfolder of the home folder for files being imported; they are removed afterwards."""

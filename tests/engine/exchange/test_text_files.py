@@ -5,7 +5,7 @@ import json
 import pytest
 
 from engine.errors import ConfigError
-from engine.workbench.text_files import MOST_BYTES, read_texts, shipped_texts
+from engine.exchange.text_files import MOST_BYTES, read_texts, shipped_texts
 
 
 def test_the_shipped_sentences_have_groups_and_several_languages() -> None:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from engine.bench.exchange.files import read_run
-from engine.bench.exchange.logs import read_candidate_log, read_timing_log
 from engine.errors import ConfigError
+from engine.exchange.llama_bench_files import read_run
+from engine.exchange.logs import read_candidate_log, read_timing_log
 
 BLOCK = """### MODEL_NUM: {model} | ITER: {iteration} ###
 time_load: {load}

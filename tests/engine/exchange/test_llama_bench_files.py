@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.bench.exchange.files import MOST_BYTES, read_run, run_of, sidecar, write_run
-from engine.bench.exchange.llama_bench_rows import DEFAULTS, FIELDS
-from engine.bench.exchange.llama_bench_text import FORMATS, Format, read_rows, write_rows
 from engine.errors import ConfigError
+from engine.exchange.llama_bench_files import MOST_BYTES, read_run, run_of, sidecar, write_run
+from engine.exchange.llama_bench_rows import DEFAULTS, FIELDS
+from engine.exchange.llama_bench_text import FORMATS, Format, read_rows, write_rows
 from engine.runs import CellRecord, RunRecord
 from engine.samples import make_sample
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from engine.bench.exchange.llama_bench_rows import FIELDS, SAMPLES, Row, checked_row
 from engine.csv_cells import escaped, unescaped
 from engine.errors import ConfigError
+from engine.exchange.llama_bench_rows import FIELDS, SAMPLES, Row, checked_row
 
 Format = Literal["json", "jsonl", "csv", "sql"]
 FORMATS: tuple[Format, ...] = ("json", "jsonl", "csv", "sql")

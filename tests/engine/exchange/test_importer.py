@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine.errors import EngineError, LimitExceeded, WorkerDied
+from engine.exchange.importer import Importer
 from engine.history import History, Inbox, export_history, refusals, run_bytes, write_inbox
 from engine.history.run_columns import sample_table
-from engine.workbench.importer import Importer
-from tests.engine.bench.test_exchange import row
+from tests.engine.exchange.test_llama_bench_files import row
 from tests.engine.history.run_maker import assert_same_run, make_run
 from tests.engine.history.trial_maker import make_trial
 from tests.waiting import until
@@ -270,7 +270,7 @@ def test_a_process_that_was_killed_while_nobody_asked_is_replaced(importer: Impo
 def test_a_deadline_ends_a_preview(importer: Importer, monkeypatch: pytest.MonkeyPatch) -> None:
     os.kill(_pid(importer), signal.SIGSTOP)
     with monkeypatch.context() as patch:
-        patch.setattr("engine.workbench.importer.LOOK_S", 0.3)
+        patch.setattr("engine.exchange.importer.LOOK_S", 0.3)
         with pytest.raises(LimitExceeded, match="took longer than 0.3 s"):
             importer.recognise("lines", LINES)
     assert importer.recognise("next", LINES).num == 1
@@ -332,7 +332,7 @@ def test_an_import_that_is_ended_leaves_nothing_unpacked(
                 raise Stop
 
         if ended_by == "deadline":
-            monkeypatch.setattr("engine.workbench.importer.READ_S", 0.2)
+            monkeypatch.setattr("engine.exchange.importer.READ_S", 0.2)
         with pytest.raises(Stop if ended_by.startswith("stop") else EngineError):
             importer.take_in(history, "many steps", packed(members, zipfile.ZIP_STORED), on_progress)
         assert not list(temporary.iterdir()) and not list(inside.iterdir())

@@ -13,19 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from engine.bench.exchange.files import run_of
-from engine.bench.exchange.llama_bench_text import read_rows, write_rows
 from engine.errors import EngineError
+from engine.exchange.importer import Importer
+from engine.exchange.llama_bench_files import run_of
+from engine.exchange.llama_bench_text import read_rows, write_rows
 from engine.history import History, export_history, run_bytes
 from engine.history.export import to_csv, to_json
 from engine.history.run_columns import sample_table
 from engine.history.run_file import ALWAYS
 from engine.history.trial_file import trial_bytes
 from engine.runs import RunRecord
-from engine.workbench.importer import Importer
 from engine.workbench.trials import StoredTrial
-from tests.engine.bench.test_exchange import row
-from tests.engine.bench.test_logs import CANDIDATES, block
+from tests.engine.exchange.test_llama_bench_files import row
+from tests.engine.exchange.test_logs import CANDIDATES, block
 from tests.engine.history.run_maker import assert_same_run, make_run
 from tests.engine.history.trial_maker import NASTY, make_trial
 

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from engine.bench.exchange.files import run_of
-from engine.bench.exchange.llama_bench_rows import checked_row
-from engine.bench.exchange.llama_bench_text import MOST_ROWS
-from engine.bench.exchange.llama_bench_text import MOST_SAMPLES as MOST_BENCH_SAMPLES
 from engine.bench.planning.plan import Plan
 from engine.content_ids import content_id
 from engine.errors import ConfigError
+from engine.exchange.llama_bench_files import run_of
+from engine.exchange.llama_bench_rows import checked_row
+from engine.exchange.llama_bench_text import MOST_ROWS
+from engine.exchange.llama_bench_text import MOST_SAMPLES as MOST_BENCH_SAMPLES
 from engine.history.parquet_tables import CODED, ParquetTable
 from engine.history.run_file import ALWAYS, COLUMNS, MOST_CELLS, MOST_SAMPLES, checked_samples
 from engine.history.trials import as_uuid

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from engine.bench.exchange.logs import LoggedStep
 from engine.errors import ConfigError
+from engine.exchange.logs import LoggedStep
 from engine.history import ModelIdentity, TrialLabel, TrialRecord
 from engine.results import INSPECTED, RECORD, Completion, StepTable, Timings
 from engine.specs import MAX_RECORDED, PoolSpec, Request, Sampling

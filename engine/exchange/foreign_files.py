@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from engine.bench.analysis.summary import summarise
-from engine.bench.exchange import files as exchange
-from engine.bench.exchange.logs import LoggedStep, is_timing_log, read_candidate_log
 from engine.content_ids import content_id
 from engine.errors import ConfigError, HistoryError
+from engine.exchange import llama_bench_files as exchange
+from engine.exchange.logprob_log import trial_of_log
+from engine.exchange.logs import LoggedStep, is_timing_log, read_candidate_log
+from engine.exchange.parquet_runs import runs_of_parquet
 from engine.history import TrialRecord, run_from_bytes
 from engine.history.archive_members import manifest_of, telling
 from engine.history.archive_parts import MANIFEST
@@ -24,8 +26,6 @@ from engine.history.trial_file import trial_from_bytes
 from engine.reference.lines import read_lines
 from engine.reference.machines import noted_run
 from engine.runs import RunRecord
-from engine.workbench.logprob_log import trial_of_log
-from engine.workbench.parquet_runs import runs_of_parquet
 
 Kind = Literal["run", "trial", "archive", "llama-bench", "timing log", "candidates", "parquet", "lines"]
 LABELS: dict[Kind, str] = {

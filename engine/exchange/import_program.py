@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.errors import EngineError, HistoryError
+from engine.exchange.foreign_files import Kind, is_archive, read_arrival
+from engine.exchange.text_files import TextSet, read_texts
 from engine.history import TrialRecord, stage_kept, write_inbox
 from engine.history.archive_members import telling
 from engine.history.archive_reading import stage_archive
@@ -18,8 +20,6 @@ from engine.history.staging import StagingWriter
 from engine.process.channel import Message
 from engine.process.serving import serve
 from engine.runs import RunRecord
-from engine.workbench.foreign_files import Kind, is_archive, read_arrival
-from engine.workbench.text_files import TextSet, read_texts
 
 PREVIEWED = 50
 LONGEST_SHOWN = 500

@@ -1,1 +1,0 @@
-"""Import and export of runs: llama-bench's formats and logs."""
