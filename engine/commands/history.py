@@ -17,7 +17,7 @@ from engine.commands.table import one_line, printable, table
 from engine.errors import ConfigError, HistoryLocked
 from engine.exchange.importer import Importer
 from engine.history import INBOX, History, TrialRecord, open_to_read, write_snapshot
-from engine.history.archive import export_history
+from engine.history.archives.exporting import export_history
 from engine.history.columns import step_rows
 from engine.history.console import Result
 from engine.history.database_writer import DatabaseWriter

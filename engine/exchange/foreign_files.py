@@ -20,8 +20,8 @@ from engine.exchange.logprob_log import trial_of_log
 from engine.exchange.logs import LoggedStep, is_timing_log, read_candidate_log
 from engine.exchange.parquet_runs import runs_of_parquet
 from engine.history import TrialRecord, run_from_bytes
-from engine.history.archive_members import manifest_of, telling
-from engine.history.archive_parts import MANIFEST
+from engine.history.archives.members import manifest_of, telling
+from engine.history.archives.parts import MANIFEST
 from engine.history.trial_file import trial_from_bytes
 from engine.reference.lines import read_lines
 from engine.reference.machines import noted_run

@@ -14,9 +14,9 @@ from engine.errors import EngineError, HistoryError
 from engine.exchange.foreign_files import Kind, is_archive, read_arrival
 from engine.exchange.text_files import TextSet, read_texts
 from engine.history import TrialRecord, stage_kept, write_inbox
-from engine.history.archive_members import telling
-from engine.history.archive_reading import stage_archive
-from engine.history.staging import StagingWriter
+from engine.history.archives.members import telling
+from engine.history.archives.reading import stage_archive
+from engine.history.archives.staging import StagingWriter
 from engine.process.channel import Message
 from engine.process.serving import serve
 from engine.runs import RunRecord

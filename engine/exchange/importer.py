@@ -15,7 +15,7 @@ from engine.exchange.foreign_files import LABELS, Kind
 from engine.exchange.text_files import TextSet
 from engine.files import check_utf8
 from engine.history import History
-from engine.history.archive_intake import take_in_staged
+from engine.history.archives.intake import take_in_staged
 from engine.process.limits import Limits
 from engine.process.program import Service
 from engine.units import counted

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from engine.errors import ConfigError, EngineError, HistoryError, LimitExceeded
 from engine.files import write_whole
-from engine.history.archive_intake import take_in_staged
+from engine.history.archives.intake import take_in_staged
+from engine.history.archives.staging import StagingWriter
 from engine.history.run_file import read_run, run_bytes
-from engine.history.staging import StagingWriter
 from engine.history.store import History
 from engine.history.trial_file import read_trial, trial_bytes
 from engine.history.trials import TrialRecord

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from engine.errors import EngineError
-from engine.history.archive_pieces import ArchivePieces
+from engine.history.archives.pieces import ArchivePieces
 from engine.workbench import Workbench
 
 PATH, FILE = "/logitbench/export", "logitbench-history.zip"

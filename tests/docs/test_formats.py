@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from engine.history.archive_parts import FORMAT, MEMBERS, VERSION
+from engine.history.archives.parts import FORMAT, MEMBERS, VERSION
 from engine.history.run_file import ALWAYS
 from engine.history.step_checks import STEP_COLUMNS
 

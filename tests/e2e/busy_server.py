@@ -16,7 +16,7 @@ from streamlit.web import cli
 from engine import workbench
 from engine.bench.planning.plan import Plan
 from engine.errors import EngineError
-from engine.history.archive_pieces import ArchivePieces
+from engine.history.archives.pieces import ArchivePieces
 from engine.specs import Request
 from engine.workbench import Workbench
 from engine.workbench.trials import Draft

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
 
-from engine.history.archive_parts import MANIFEST, SAMPLES
+from engine.history.archives.parts import MANIFEST, SAMPLES
 from engine.runs import RunRecord
 from tests.e2e.conftest import Server, choose_row, is_settled
 

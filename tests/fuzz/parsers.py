@@ -29,11 +29,11 @@ from engine.exchange.foreign_files import is_archive, read_arrival
 from engine.exchange.llama_bench_text import FORMATS, read_rows, write_rows
 from engine.exchange.text_files import read_texts
 from engine.history import History, export_history, run_bytes
-from engine.history.archive_members import telling
-from engine.history.archive_reading import stage_archive
+from engine.history.archives.members import telling
+from engine.history.archives.reading import stage_archive
+from engine.history.archives.staging import StagingWriter
 from engine.history.filters import Filter
 from engine.history.run_columns import sample_table
-from engine.history.staging import StagingWriter
 from engine.history.trial_file import trial_bytes
 from engine.llama.sandbox import Sandbox
 from engine.models import read_model

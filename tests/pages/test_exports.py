@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from streamlit.testing.v1 import AppTest
 
 from engine.history import History
-from engine.history.archive import import_archive
+from engine.history.archives.exporting import import_archive
 from engine.runs import RunRecord
 from pages.parts import exports
 from tests.pages.app import choose, open_page

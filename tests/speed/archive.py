@@ -17,7 +17,7 @@ MOVE = """
 import json, resource, sys, time
 from pathlib import Path
 from engine.history import History, export_history, import_archive
-from engine.history.archive_pieces import ArchivePieces
+from engine.history.archives.pieces import ArchivePieces
 
 what, archive = sys.argv[2], Path(sys.argv[3])
 with History.open(Path(sys.argv[1])) as history:

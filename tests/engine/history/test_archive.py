@@ -13,7 +13,7 @@ import pytest
 
 from engine.errors import HistoryError
 from engine.history import History, TrialRecord, export_history, import_archive
-from engine.history.archive_parts import MEMBERS
+from engine.history.archives.parts import MEMBERS
 from engine.runs import RunRecord
 from tests.engine.history.run_maker import assert_same_run, make_cell, make_run
 from tests.engine.history.test_run_file import unpacked

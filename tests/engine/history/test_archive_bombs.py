@@ -16,8 +16,8 @@ import pytest
 from engine.errors import HistoryError
 from engine.exchange.foreign_files import read_arrival
 from engine.history import History, import_archive
-from engine.history.archive_members import MOST_BYTES, MOST_LINES_BYTES, MOST_RATIO
-from engine.history.archive_parts import MANIFEST, MEMBERS, SAMPLES, STEPS
+from engine.history.archives.members import MOST_BYTES, MOST_LINES_BYTES, MOST_RATIO
+from engine.history.archives.parts import MANIFEST, MEMBERS, SAMPLES, STEPS
 from tests.engine.history.test_run_file import packed, unpacked
 
 _CENTRAL = b"PK\x01\x02"
@@ -61,8 +61,8 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "scratch"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
-    monkeypatch.setattr("engine.history.staging.StagingWriter.add", refuse)
-    monkeypatch.setattr("engine.history.staging.StagingWriter.add_rows", refuse)
+    monkeypatch.setattr("engine.history.archives.staging.StagingWriter.add", refuse)
+    monkeypatch.setattr("engine.history.archives.staging.StagingWriter.add_rows", refuse)
     return folder
 
 
@@ -86,7 +86,7 @@ def test_a_declared_size_above_the_limit_is_refused_unwritten(
     sound: bytes, receiver: History, scratch: Path, member: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = MOST_BYTES.get(member, MOST_LINES_BYTES)
-    monkeypatch.setattr("engine.history.archive_members.MOST_RATIO", 1 << 40)
+    monkeypatch.setattr("engine.history.archives.members.MOST_RATIO", 1 << 40)
     monkeypatch.setattr("zipfile.ZipFile.infolist", lambda self: list(map(larger, self.filelist)))
 
     def larger(one: zipfile.ZipInfo) -> zipfile.ZipInfo:
@@ -141,7 +141,8 @@ def test_a_disk_without_room_is_not_filled(
 READER = """
 import sys, tempfile, time, zipfile
 from pathlib import Path
-from engine.history import archive_members, archive_reading, parquet_tables, staging
+from engine.history import parquet_tables
+from engine.history.archives import members, reading, staging
 from engine.exchange import parquet_runs
 
 def wait(*_arguments, **_limits):
@@ -149,10 +150,10 @@ def wait(*_arguments, **_limits):
     time.sleep(600)
 
 what, path, folder = sys.argv[1:]
-archive_members.ParquetTable = parquet_runs.ParquetTable = wait
+members.ParquetTable = parquet_runs.ParquetTable = wait
 if what == "archive":
     with staging.StagingWriter(Path(folder)) as writer:
-        list(archive_reading.stage_archive(path, writer))
+        list(reading.stage_archive(path, writer))
 else:
     with zipfile.ZipFile(path) as archive:
         parquet_runs.runs_of_parquet(archive.read("samples.parquet"), "samples.parquet")

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from engine.errors import HistoryError
-from engine.history import History, archive_pieces, import_archive
-from engine.history.archive_pieces import PIECE_BYTES, ArchivePieces
+from engine.history import History, import_archive
+from engine.history.archives import pieces
+from engine.history.archives.pieces import PIECE_BYTES, ArchivePieces
 from tests.engine.history.run_maker import make_run
 from tests.waiting import until
 
@@ -34,32 +35,32 @@ def test_what_cannot_be_exported_is_told(history: History) -> None:
 
 def test_a_reader_that_leaves_ends_the_writing(history: History) -> None:
     history.runs.keep(make_run(60_000, 3))
-    pieces = ArchivePieces(history)
-    next(pieces)
+    exported = ArchivePieces(history)
+    next(exported)
     assert _writers()
-    pieces.close()
+    exported.close()
     until(lambda: not _writers(), "the archive is still written", PATIENCE_S)
 
 
 def test_a_reader_that_takes_nothing_for_long_ends_the_writing(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive_pieces, "ABSENT_S", 0.3)
+    monkeypatch.setattr(pieces, "ABSENT_S", 0.3)
     history.runs.keep(make_run(60_000, 3))
-    pieces = ArchivePieces(history)
+    exported = ArchivePieces(history)
     until(lambda: not _writers(), "the archive is still written", PATIENCE_S)
     with pytest.raises(HistoryError, match="its reader has gone"):
-        list(pieces)
+        list(exported)
 
 
 def test_the_end_of_the_history_ends_the_writing(path: Path) -> None:
     with History.open(path) as history:
         history.runs.keep(make_run(60_000, 3))
-        pieces = ArchivePieces(history)
-        next(pieces)
+        exported = ArchivePieces(history)
+        next(exported)
     until(lambda: not _writers(), "the archive is still written", PATIENCE_S)
     with pytest.raises(HistoryError):
-        list(pieces)
+        list(exported)
     with History.open(path) as history:  # the file was released
         assert len(history.runs.recent()) == 1
 

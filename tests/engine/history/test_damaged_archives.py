@@ -15,7 +15,7 @@ import pytest
 
 from engine.errors import HistoryError
 from engine.history import History, import_archive
-from engine.history.archive_parts import MEMBERS
+from engine.history.archives.parts import MEMBERS
 from tests.engine.history.test_run_file import packed, unpacked
 from tests.engine.history.trial_maker import uuid7
 
@@ -214,7 +214,7 @@ def test_an_archive_with_a_flipped_byte_is_refused_or_whole(sound: bytes, tmp_pa
 
 def test_a_line_without_end_is_refused(sound: bytes, receiver: History, monkeypatch: pytest.MonkeyPatch) -> None:
     members = unpacked(sound)
-    monkeypatch.setattr("engine.history.archive_members.MOST_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr("engine.history.archives.members.MOST_LINE_BYTES", 1 << 20)
     with pytest.raises(HistoryError, match=r"runs.jsonl, line 1: it is larger"):
         import_archive(receiver, packed({**members, "runs.jsonl": b" " * (1 << 24)}, zipfile.ZIP_STORED))
     assert_empty(receiver)
@@ -223,7 +223,7 @@ def test_a_line_without_end_is_refused(sound: bytes, receiver: History, monkeypa
 def test_a_table_that_unpacks_without_end_is_refused(
     sound: bytes, receiver: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.history.archive_members.MOST_ROWS", 299)
+    monkeypatch.setattr("engine.history.archives.members.MOST_ROWS", 299)
     with pytest.raises(HistoryError, match=r"samples.parquet: it has 300 rows; the limit is 299"):
         import_archive(receiver, sound)
     assert_empty(receiver)

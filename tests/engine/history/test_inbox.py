@@ -12,7 +12,7 @@ import pytest
 
 from engine.errors import EngineError, HistoryError, LimitExceeded, WorkerDied
 from engine.history import History, Inbox, refusals, stage_kept, write_inbox
-from engine.history.archive_parts import TRIALS
+from engine.history.archives.parts import TRIALS
 from engine.history.inbox import REASON, TRIES
 from engine.history.trial_file import read_trial
 from engine.results import RECORD

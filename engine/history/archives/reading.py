@@ -11,8 +11,8 @@ import msgspec
 
 from engine.comparing.arms import Answer, check_answers
 from engine.history import comparisons
-from engine.history.archive_members import lines_of, manifest_of, tables_of
-from engine.history.archive_parts import (
+from engine.history.archives.members import lines_of, manifest_of, tables_of
+from engine.history.archives.parts import (
     COMPARISONS,
     MANIFEST,
     MARKS,
@@ -29,8 +29,8 @@ from engine.history.archive_parts import (
     no_steps,
     stem,
 )
+from engine.history.archives.staging import StagingWriter
 from engine.history.run_file import ALWAYS, RUN_SAMPLES, RunPart
-from engine.history.staging import StagingWriter
 from engine.history.step_checks import STEP_COLUMNS
 from engine.history.trial_file import TokenizerPart
 from engine.samples import no_samples
@@ -46,7 +46,7 @@ _plan = msgspec.json.Decoder(ComparisonPart).decode
 def stage_archive(source: bytes | str | Path, writer: StagingWriter) -> Iterator[float]:
     """Read an archive piece by piece into a staging folder; yields the share that is done, 0 to 1.
 
-    Raises errors that `archive_members.telling` turns into a HistoryError.
+    Raises errors that `members.telling` turns into a HistoryError.
     """
     with zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as content:
         told = manifest_of(content).counts

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from engine.files import scratch_folder
 from engine.history import columns, run_columns
-from engine.history.archive_members import telling
-from engine.history.archive_parts import (
+from engine.history.archives.arriving_rows import Arriving
+from engine.history.archives.members import telling
+from engine.history.archives.parts import (
     COMPARISONS,
     IDS_AT_ONCE,
     MARKS,
@@ -32,11 +33,10 @@ from engine.history.archive_parts import (
     StagedComparison,
     no_steps,
 )
-from engine.history.archive_reading import stage_archive
-from engine.history.arriving_rows import Arriving
+from engine.history.archives.reading import stage_archive
+from engine.history.archives.staging import Staging, StagingWriter
 from engine.history.database_writer import Cursor, insert_rows
 from engine.history.run_file import RunPart, checked_samples
-from engine.history.staging import Staging, StagingWriter
 from engine.history.step_checks import STEP_COLUMNS, checked_steps
 from engine.history.store import History
 from engine.history.trial_file import TokenizerPart

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from engine.errors import HistoryError
 from engine.files import writing_whole
 from engine.history import columns, comparisons, run_columns
-from engine.history.archive_intake import Imported, import_archive
-from engine.history.archive_parts import (
+from engine.history.archives.intake import Imported, import_archive
+from engine.history.archives.parts import (
     COMPARISONS,
     FORMAT,
     IDS_AT_ONCE,

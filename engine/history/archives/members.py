@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from engine.errors import HistoryError
 from engine.files import check_room
-from engine.history.archive_parts import MANIFEST, MEMBERS, SAMPLES, STEPS, VERSION, Manifest
+from engine.history.archives.parts import MANIFEST, MEMBERS, SAMPLES, STEPS, VERSION, Manifest
 from engine.history.parquet_tables import ParquetTable, check_columns
 from engine.specs import MAX_RECORDED
 

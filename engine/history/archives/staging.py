@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from engine.files import check_room
 from engine.history import columns, run_columns
-from engine.history.archive_parts import (
+from engine.history.archives.parts import (
     RUNS,
     SAMPLES,
     STEPS,

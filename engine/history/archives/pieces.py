@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO, Self, cast
 
 from engine.errors import HistoryError
-from engine.history.archive import export_history
+from engine.history.archives.exporting import export_history
 from engine.history.store import History
 
 log = logging.getLogger(__name__)
