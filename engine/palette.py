@@ -48,11 +48,6 @@ def surprise_band(p: float) -> int:
     return sum(p < threshold for threshold in SURPRISE_P)
 
 
-def quantity_band(value: float, limits: tuple[float, ...]) -> int:
-    """Return the band of a quantity, 0 to 6: the number of limits it exceeds."""
-    return sum(value > limit for limit in limits)
-
-
 def variables(theme: str) -> str:
     """Return the CSS custom properties of one theme, "light" or "dark".
 

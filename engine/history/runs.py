@@ -201,10 +201,6 @@ class Runs:
         )
         return [_profile_of(row) for row in rows]
 
-    def delete_profile(self, name: str, model_hash: str) -> bool:
-        """Delete a profile; return False where there is none of this name for this model."""
-        return self._changes("DELETE FROM profiles WHERE name = ? AND model_hash = ?", name, model_hash)
-
     def save_limits(self, machine_hash: str, limits: Mapping[str, Any]) -> None:
         """Save the measured limits of a machine, replacing earlier ones."""
         row = {"machine_hash": machine_hash, "measured_at": _now(), "limits": run_columns.to_json(limits)}

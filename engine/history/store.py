@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from engine.errors import HistoryError
-from engine.history import columns, comparisons, export, marks, runs, vectors
+from engine.history import columns, comparisons, marks, runs, vectors
 from engine.history.conditions import NUM_TOKENS
 from engine.history.console import Console
 from engine.history.database_writer import Cursor, DatabaseWriter, fetch, insert_row, insert_rows, is_changed
@@ -140,20 +140,6 @@ class History:
                 for is_prompt in (True, False)
             )
         return columns.trial_of(rows[0], prompt_steps, steps)
-
-    def export_json(self, id: str) -> bytes:
-        """Return the whole trial as JSON, see `engine.jsonable`; raises HistoryError where it does not exist."""
-        return export.to_json(self._existing(id))
-
-    def export_csv(self, id: str) -> bytes:
-        """Return the trial's steps as CSV, one row per step; raises HistoryError where the trial does not exist."""
-        return export.to_csv(self._existing(id))
-
-    def _existing(self, id: str) -> TrialRecord:
-        trial = self.trial(id)
-        if trial is None:
-            raise HistoryError(f"There is no trial {id!r} in this history: it was deleted or never saved.")
-        return trial
 
     def _vocabulary(self, cursor: ReadCursor, hash: str) -> Vocabulary:
         vocabulary = self._vocabularies.get(hash)

@@ -29,11 +29,6 @@ class Divergence(NamedTuple):
     num_answers: int
 
     @property
-    def same_answers(self) -> bool:
-        """True where every greedy answer is the same."""
-        return self.num_different == 0
-
-    @property
     def facts(self) -> dict[str, float]:
         """The figures by name, as CellRecord.facts stores them; first_difference only where there is one."""
         found = {"kl_mean": self.kl_mean, "kl_max": self.kl_max, "num_different": float(self.num_different)}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ class QuantisationFigures:
     number of sequences. gain: whether the file gains more over the original at the fewest sequences than at the most
     ("more", "less" or "same"), its ratio that of the two gains. Both are empty for the original. kl_mean, kl_max: nats
     per token against the original; num_different: number of greedy answers that differ from the original's; all three
-    NaN where not measured. is_on_front: no other file is better in size, speed at the fewest sequences and KL at once.
+    NaN where not measured.
     """
 
     model: str
@@ -46,7 +46,6 @@ class QuantisationFigures:
     kl_mean: float
     kl_max: float
     num_different: float
-    is_on_front: bool = False
 
     @property
     def label(self) -> str:
@@ -116,7 +115,7 @@ def quantisations(run: RunRecord) -> Quantisations:
         for model, own in cells.items()
     }
     verdicts, gains = _verdicts(run, speeds, original), _gains(speeds, original)
-    files = [
+    files = tuple(
         QuantisationFigures(
             model=model,
             size=_size(model),
@@ -128,10 +127,10 @@ def quantisations(run: RunRecord) -> Quantisations:
             num_different=_fact(own, "num_different"),
         )
         for model, own in sorted(cells.items(), key=lambda item: item[0] != original)
-    ]
+    )
     sequences = tuple(sorted({number for file in files for number in file.speeds}))
     return Quantisations(
-        files=_with_front(files, sequences),
+        files=files,
         metric=metric,
         sequences=sequences,
         sentence=_sentence(files, sequences),
@@ -198,25 +197,6 @@ def _fact(cells: Mapping[int, CellRecord], name: str) -> float:
     Answers are compared with one request at a time, so all configurations of a file have the same value.
     """
     return next((cell.facts[name] for cell in cells.values() if name in cell.facts), math.nan)
-
-
-def _with_front(files: Sequence[QuantisationFigures], sequences: tuple[int, ...]) -> tuple[QuantisationFigures, ...]:
-    points = [_point(file, sequences) for file in files]
-    return tuple(
-        replace(file, is_on_front=not any(_betters(other, point) for other in points))
-        for file, point in zip(files, points, strict=True)
-    )
-
-
-def _point(file: QuantisationFigures, sequences: tuple[int, ...]) -> tuple[float, ...]:
-    """Return size, KL and negated speed, each better where lower; infinite where not measured."""
-    speed = file.speeds.get(sequences[0]) if sequences else None
-    figures = (file.size.num_bytes, file.kl_mean, -speed.value if speed else math.nan)
-    return tuple(math.inf if math.isnan(value) else value for value in figures)
-
-
-def _betters(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one != other and all(ours <= theirs for ours, theirs in zip(one, other, strict=True))
 
 
 def _sentence(files: Sequence[QuantisationFigures], sequences: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Preset plans: one per question, one of two minutes, one for comparing machines; and coarser versions of a plan."""
+"""Preset plans: one per question, one of two minutes, one for comparing machines."""
 
 import math
 from collections.abc import Callable
@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.bench.planning.axes import axis_of
 from engine.bench.planning.candidates import planned_cells, settings_plan
 from engine.bench.planning.embedding_cells import EXACT
 from engine.bench.planning.feasibility import Feasibility
@@ -59,20 +58,6 @@ def with_timeout(plan: Plan) -> Plan:
     """Return the plan with a sample timeout of at least five times the guess for its longest sample."""
     timeout_s = min(math.ceil(_TIMEOUT_SAMPLES * _longest_s(plan)), _LONGEST_TIMEOUT_S)
     return replace(plan, timeout_s=max(plan.timeout_s, timeout_s))
-
-
-def coarser(plan: Plan) -> Plan | None:
-    """Return a plan with fewer configurations; None where no axis can be thinned out.
-
-    Its longest axis of sizes has every second value, starting with the first. Rounds are reduced to FIRST_LOOK, those
-    of the first verdict, and never increased; the control is the first configuration.
-    """
-    sizes = [name for name in plan.axes if axis_of(name, plan.question).kind in ("layout", "whole", "real")]
-    longest = max(sizes, key=lambda name: len(plan.axes[name]), default="")
-    if not longest or len(plan.axes[longest]) < 2:
-        return None
-    axes = {**plan.axes, longest: plan.axes[longest][::2]}
-    return replace(plan, axes=axes, rounds=min(plan.rounds, FIRST_LOOK), anchor=0)
 
 
 def layouts(cores: int, most: int) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """Embedding plans: their axes, their cells, their estimates, and what is refused."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from engine.bench.planning.embedding_cells import embedding_cells
 from engine.bench.planning.feasibility import Feasibility, fit_together
 from engine.bench.planning.plan import EmbeddingCell, Plan
 from engine.bench.planning.plan_file import plan_from_json, plan_to_json
-from engine.bench.planning.presets import coarser, preset
+from engine.bench.planning.presets import preset
 from engine.bench.planning.preview import preview
 from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
@@ -138,5 +137,3 @@ def test_the_preset_measures_every_backend_that_works_here() -> None:
     assert told.num_samples > len(cells) * given.rounds
     assert 0 < told.seconds < told.most_seconds
     assert all(told.memory_by_cell[cell.number] > 90e6 for cell in cells)
-    fewer = coarser(replace(given, axes={**given.axes, "num_texts": (1, 8, 64)}))
-    assert fewer is not None and fewer.axes["num_texts"] == (1, 64)

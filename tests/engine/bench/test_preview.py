@@ -4,7 +4,6 @@ import math
 import struct
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from engine.bench.planning import feasibility
 from engine.bench.planning.candidates import default_threads, settings_plan
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import ARMS, GOALS, Goal, Plan
-from engine.bench.planning.presets import PRESETS, QUICK_S, coarser, layouts, preset
+from engine.bench.planning.presets import PRESETS, QUICK_S, layouts, preset
 from engine.bench.planning.preview import preview
 from engine.bench.planning.schedule import MOST_REPEATS, turns_of
 from engine.errors import ConfigError
@@ -235,19 +234,3 @@ def test_layouts_share_out_the_cores() -> None:
 def test_unknown_presets_are_refused(story_model: Path) -> None:
     with pytest.raises(ConfigError, match="there is no preset 'fast'; known: quick, speed"):
         preset("fast", story_model)
-
-
-def test_coarser_plans_keep_the_ends_they_start_from() -> None:
-    plan: Any = Plan(axes={"layout": ("1x2", "2x1"), "parallel": (1, 2, 4, 8, 16)}, rounds=8, anchor=7)
-    seen = []
-    while plan is not None:
-        seen.append((plan.axes["layout"], plan.axes["parallel"], plan.rounds))
-        plan = coarser(plan)
-    assert seen == [
-        (("1x2", "2x1"), (1, 2, 4, 8, 16), 8),
-        (("1x2", "2x1"), (1, 4, 16), 8),
-        (("1x2", "2x1"), (1, 16), 8),
-        (("1x2",), (1, 16), 8),
-        (("1x2",), (1,), 8),
-    ]
-    assert coarser(Plan(axes={"arm": ARMS})) is None

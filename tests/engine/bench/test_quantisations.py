@@ -141,24 +141,10 @@ def test_whether_few_bits_gain_most_at_small_batches() -> None:
     assert [file.gain.word for file in found().files[1:] if file.gain] == ["more", "more"]
 
 
-def test_the_front_has_what_no_other_betters_in_size_speed_and_divergence(
-    story_model: Path, smaller: Path, tmp_path: Path
-) -> None:
-    larger = tmp_path / "larger.gguf"
-    larger.write_bytes(story_model.read_bytes() + bytes(64))
-    files = [str(story_model), str(smaller), str(larger)]
-    speeds = dict(zip(files, [(30.0, 1.0), (20.0, 1.0), (25.0, 1.0)], strict=True))
-    result = quantisations(run_of(speeds, dict(zip(files, [0.0, 0.1, 0.1], strict=True))))
-    assert [file.is_on_front for file in result.files] == [True, True, False]
-    slow = quantisations(run_of({**speeds, str(larger): (40.0, 1.0)}, dict(zip(files, [0.0, 0.1, 0.1], strict=True))))
-    assert [file.is_on_front for file in slow.files] == [True, True, True]
-
-
 def test_files_that_are_gone_have_no_size_but_their_name_tells_the_quantisation() -> None:
     original, _small, smallest = found().files
     assert (original.size.quantisation, smallest.size.quantisation) == ("F16", "Q4_0")
     assert math.isnan(smallest.size.num_bytes) and math.isnan(smallest.size.bits_per_weight)
-    assert smallest.is_on_front
 
 
 def test_the_table_has_a_line_for_each_file_and_escapes_names() -> None:

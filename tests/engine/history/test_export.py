@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.history import History
-from engine.history.export import CSV_COLUMNS
+from engine.history import History, TrialRecord
+from engine.history.export import CSV_COLUMNS, to_csv, to_json
 from engine.jsonable import completion_to_dict, spec_from_dict, spec_to_dict
 from engine.results import Completion
 from engine.specs import Sampling
@@ -29,6 +29,14 @@ def nasty_completion() -> Completion:
     return replace(completion, prompt_steps=prompt_steps, text=completion.steps.text)
 
 
+def kept_of(history: History, trial: TrialRecord) -> TrialRecord:
+    """Return the trial as the history gives it back once it is stored."""
+    history.record(trial).result(60)
+    kept = history.trial(trial.id)
+    assert kept is not None
+    return kept
+
+
 def refuse(constant: str) -> None:
     raise AssertionError(f"{constant} is no JSON")
 
@@ -36,8 +44,7 @@ def refuse(constant: str) -> None:
 def test_json_has_everything_and_no_infinity(history: History) -> None:
     trial = make_trial(prompt=NASTY, sampling=Sampling(logit_bias=((5, -np.inf),)))
     trial = replace(trial, completion=replace(nasty_completion(), id=trial.id))
-    history.record(trial).result(60)
-    values = json.loads(history.export_json(trial.id), parse_constant=refuse)
+    values = json.loads(to_json(kept_of(history, trial)), parse_constant=refuse)
     assert (values["prompt"], values["model"]["quantisation"]) == (NASTY, "Q8_0")
     assert values["sampling"]["logit_bias"] == [[5, "-inf"]]
     assert values["completion"] == json.loads(json.dumps(completion_to_dict(trial.completion), allow_nan=False))
@@ -55,8 +62,7 @@ def test_json_has_everything_and_no_infinity(history: History) -> None:
 def test_csv_has_a_row_for_each_step(history: History) -> None:
     trial = make_trial()
     trial = replace(trial, completion=nasty_completion())
-    history.record(trial).result(60)
-    content = history.export_csv(trial.id).decode()
+    content = to_csv(kept_of(history, trial)).decode()
     rows = list(csv.DictReader(io.StringIO(content, newline="")))
     assert tuple(rows[0]) == CSV_COLUMNS
     assert [(row["part"], row["position"]) for row in rows] == [

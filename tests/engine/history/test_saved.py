@@ -57,9 +57,6 @@ def test_profiles_belong_to_a_model(history: History) -> None:
         ("fast", "bb"),
     ]
     assert history.runs.profiles("cc") == []
-    assert history.runs.delete_profile("fast", "aa")
-    assert not history.runs.delete_profile("fast", "aa")
-    assert [profile.model_hash for profile in history.runs.profiles()] == ["aa", "bb"]
 
 
 def test_limits_are_kept_by_machine(path: Path) -> None:
