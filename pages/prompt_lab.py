@@ -114,8 +114,16 @@ def failures(bench: Workbench) -> None:
         if error is not None:
             notice(error)
     if bench.history_error is not None:
-        then = "but are not saved" if bench.history is None else "and are saved once the history works again"
-        st.caption(f"Trials still run, {then}. Download what you need.")
+        st.caption(f"Trials still run, {_what_then(bench)}")
+
+
+def _what_then(bench: Workbench) -> str:
+    """Return what happens to trials while the history does not work, as the end of a sentence."""
+    if bench.kept.is_elsewhere:
+        return "and are handed over to that process, which saves them."
+    if bench.history is None:
+        return "but are not saved. Download what you need."
+    return "and are saved once the history works again. Download what you need."
 
 
 def measuring(bench: Workbench) -> None:

@@ -5,12 +5,10 @@ imports, and a dead one is replaced within milliseconds. Fork server and workers
 is closed.
 """
 
-import ctypes
 import gc
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,10 +22,10 @@ from engine.errors import ConfigError, EngineError
 from engine.llama.phase import IDLE, LOADING
 from engine.process.channel import Channel
 from engine.process.limits import allow_deep_recursion
+from engine.process.parent_death import end_with_parent
 from engine.process.pulse import Pulse
 
 _SMALLEST_NORM = 1e-12
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _LOAD: Any = m.ToProgram
 
 
@@ -81,7 +79,7 @@ def _part(channel: Channel, serve: Callable[[socket.socket], None]) -> None:
         if ends:
             own_pid, pid = os.getpid(), os.fork()
             if pid == 0:
-                _end_with_program(own_pid)
+                end_with_parent(own_pid)
                 channel.socket.close()
                 serve(socket.socket(fileno=ends[0]))
                 return
@@ -94,17 +92,6 @@ def _part(channel: Channel, serve: Callable[[socket.socket], None]) -> None:
             channel.send(m.Ended(pid, ended[pid]))
     for pid in running:
         os.kill(pid, signal.SIGKILL)
-
-
-def _end_with_program(pid: int) -> None:
-    """Have the kernel kill this worker when the fork server `pid` ends.
-
-    On systems other than Linux it ends when the pool disconnects.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != pid:
-            os._exit(1)
 
 
 class Worker:

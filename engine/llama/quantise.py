@@ -8,7 +8,6 @@ import ctypes
 import os
 import re
 import select
-import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.llama.library import start_backend
+from engine.process.parent_death import outlive_parent
 from engine.process.serving import serve
 
 _CHANGED = re.compile(r"^\[ *+\d++/ *+\d++\] (.{1,64}?) +- \[[^\]\n]*+\][^>\n]*+> [^(\n]*+\((\w++)\)$", re.MULTILINE)
@@ -123,7 +123,7 @@ def _told(job: Job) -> Any:
 
 def main(end: socket.socket) -> None:
     """Run jobs sequentially; exit as soon as the parent hangs up, deleting an unfinished target."""
-    signal.signal(signal.SIGIO, signal.SIG_IGN)  # _end_with_parent detects the parent's death instead
+    outlive_parent()
     quantiser = Quantiser()
     threading.Thread(target=_end_with_parent, args=(end, quantiser), daemon=True).start()
     serve(end, Job, quantiser.answer)

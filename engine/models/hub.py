@@ -165,7 +165,7 @@ def _response_to(request: AbstractContextManager[httpx2.Response]) -> Iterator[h
     """Open the response to a request, whose headers must arrive within BEGINS_WITHIN_S.
 
     Timeouts of httpx2 apply to single reads, and headers may arrive byte by byte; so a thread waits for them, and is
-    abandoned where they never end.
+    abandoned where they never end. Raises DownloadError for an address that is not one, as of a redirect.
     """
     begun: Future[httpx2.Response] = Future()
 
@@ -185,7 +185,13 @@ def _response_to(request: AbstractContextManager[httpx2.Response]) -> Iterator[h
     wait([begun], BEGINS_WITHIN_S)
     if begun.cancel():
         raise httpx2.ReadTimeout(f"no answer within {BEGINS_WITHIN_S:g} s")
-    response = begun.result()
+    try:
+        response = begun.result()
+    except (ValueError, httpx2.InvalidURL) as error:
+        raise DownloadError(
+            f"The hub's address, or one that it redirects to, is not valid: {_first_line(error)}. Check "
+            "HF_ENDPOINT, and whether this network requires a login."
+        ) from error
     try:
         yield response
     finally:

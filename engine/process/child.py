@@ -9,14 +9,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from queue import SimpleQueue
+from typing import IO, Any, TypeVar
 
 import psutil
 
 from engine.process.limits import Limits
 from engine.process.owner import OwnerProcess
+
+T = TypeVar("T")
+_Starts = SimpleQueue[tuple["Future[Any]", Callable[[], Any]]]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LOG_TAIL = 2000
@@ -25,8 +31,9 @@ _LOG_TAIL = 2000
 class Child:
     """Child process running `MODULE.main(socket, *words)`; `socket` is the parent's end of the socket pair.
 
-    It ends with this process, on Linux even when it hangs. `build` is the folder of llama.cpp libraries that it loads,
-    empty for those of the Python package. started_at: monotonic seconds. parent: the process that started it.
+    It ends with this process, on Linux even when it hangs or is suspended. `build` is the folder of llama.cpp libraries
+    that it loads, empty for those of the Python package. started_at: monotonic seconds. parent: the process that
+    started it.
     """
 
     def __init__(
@@ -43,26 +50,25 @@ class Child:
         self._closing = threading.Lock()
         self._num_oom = num_oom_kills()
         self.socket, theirs = socket.socketpair()
-        lifeline, kept = os.pipe()
-        self._lifeline = open(kept, "wb", buffering=0)  # noqa: SIM115 - closed when the child has ended
         self.started_at = time.monotonic()
-        command = [sys.executable, "-P", "-m", "engine.process", module, str(theirs.fileno()), str(lifeline)]
+        command = [sys.executable, "-P", "-m", "engine.process", module, str(theirs.fileno()), str(os.getpid())]
         try:
-            self.process = subprocess.Popen(
-                [*command, (limits or Limits()).word(), *words],
-                pass_fds=(theirs.fileno(), lifeline),
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env=environment_for(build) | dict(environment or {}),
+            self.process = _started(
+                lambda: subprocess.Popen(
+                    [*command, (limits or Limits()).word(), *words],
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log,
+                    stderr=self._log,
+                    env=environment_for(build) | dict(environment or {}),
+                )
             )
         except BaseException:
-            for end in (self.socket, self._lifeline, self._log):
+            for end in (self.socket, self._log):
                 end.close()
             raise
         finally:
             theirs.close()
-            os.close(lifeline)
 
     @property
     def pid(self) -> int:
@@ -109,7 +115,6 @@ class Child:
             if not self._log.closed:
                 self._last_words = log_tail(self._log)
                 self._log.close()
-                self._lifeline.close()
 
     def log_tail(self) -> str:
         """Return the tail of the log, worded as the end of a sentence."""
@@ -123,6 +128,33 @@ class Child:
     def ending_of(self, status: int) -> str:
         """Describe how a process that this child forked ended, given its exit status."""
         return ending(status, self._num_oom, self.log_tail())
+
+
+def _started(start: Callable[[], T]) -> T:
+    """Call `start` on the thread that starts all children, and return its result.
+
+    The kernel kills a child when the thread that started it ends, see `parent_death`; this one ends with the process.
+    """
+    started: Future[T] = Future()
+    _starts(os.getpid()).put((started, start))
+    return started.result()
+
+
+@cache
+def _starts(_pid: int) -> _Starts:
+    """Return the queue of that thread, which is started here: once in each process, as a fork has no threads."""
+    starts: _Starts = SimpleQueue()
+    threading.Thread(target=_start_all, args=(starts,), name="logitbench-start", daemon=True).start()
+    return starts
+
+
+def _start_all(starts: _Starts) -> None:
+    while True:
+        started, start = starts.get()
+        try:
+            started.set_result(start())
+        except BaseException as error:
+            started.set_exception(error)
 
 
 def environment_for(build: str = "") -> dict[str, str]:

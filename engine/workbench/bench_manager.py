@@ -170,7 +170,7 @@ class BenchManager:
         if keeper.keep_all(run):
             del self._unkept[run.id]
         else:
-            self._kept.write_later(run.id, lambda history: self._put(history, run))
+            self._kept.write_later(run.id, lambda history: self._put(history, run), lambda: run)
 
     def _put(self, history: History, run: RunRecord) -> None:
         history.runs.put(run)

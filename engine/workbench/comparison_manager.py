@@ -108,9 +108,10 @@ class ComparisonManager:
             if history is not None:
                 self._save(history, record)
                 self._kept.forget(record.id)
+                return
         except HistoryError as error:
             self._kept.failed(error)
-            self._kept.write_later(record.id, lambda history: self._save(history, record))
+        self._kept.write_later(record.id, lambda history: self._save(history, record))
 
     def _save(self, history: History, record: ComparisonRecord) -> None:
         history.comparisons.save(record)

@@ -1,27 +1,38 @@
-"""History manager: opens the history, imports its inbox, and retries writes that failed."""
+"""History manager: opens the history, imports its inbox, retries writes that failed, hands over to another owner."""
 
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.errors import HistoryError, HistoryLocked
-from engine.history import INBOX, History, Inbox, refusals
+from engine.history import INBOX, History, Inbox, TrialRecord, refusals, write_inbox
+from engine.runs import RunRecord
 from engine.settings import Settings
 
 LOOK_S = 5.0
 log = logging.getLogger(__name__)
 
 Write = Callable[[History], Any]
+Read = Callable[[], TrialRecord | RunRecord]
+
+
+class _Missed(NamedTuple):
+    """A write for when the history works; `read` returns what it stores, None where that was handed over already."""
+
+    write: Write
+    read: Read | None
 
 
 class HistoryManager:
     """Owner of the history. Any thread may call it; `close` releases the file.
 
     An unusable history stops nothing: `error` has the reason, and every LOOK_S seconds it is tried again, with the
-    writes that failed in the meantime. history: None where it could not be opened. on_opened: called when it is opened
-    later than at the start. stage: reads a file of the inbox, see `Inbox`.
+    writes that failed in the meantime. While another process owns it, trials and runs are handed over to that one
+    through its inbox. history: None where it could not be opened. on_opened: called when it is opened later than at
+    the start. stage: reads a file of the inbox, see `Inbox`.
     """
 
     def __init__(
@@ -32,8 +43,10 @@ class HistoryManager:
         self.history: History | None = None
         self.error: HistoryError | None = None
         self._lock = threading.Lock()
-        self._closed = threading.Event()
-        self._missed: dict[str, Write] = {}
+        self._settling = threading.Lock()
+        self._wakes = threading.Event()
+        self._is_closed = False
+        self._missed: dict[str, _Missed] = {}
         try:
             self.history = History.open(settings.history)
         except HistoryError as error:
@@ -48,13 +61,20 @@ class HistoryManager:
         """Clear the error after a successful write, as when a full disk has room again."""
         self.error = None
 
-    def write_later(self, id: str, write: Write) -> None:
+    @property
+    def is_elsewhere(self) -> bool:
+        """True while another process owns the history."""
+        return self.history is None and isinstance(self.error, HistoryLocked)
+
+    def write_later(self, id: str, write: Write, read: Read | None = None) -> None:
         """Queue `write` for when the history works again; it is retried until it raises no HistoryError.
 
-        Of several writes with the same id only the last is called.
+        Of several writes with the same id only the last is called. read: returns the trial or run that `write` stores,
+        which is handed over while another process owns the history; `write` must then tolerate that it is stored.
         """
         with self._lock:
-            self._missed[id] = write
+            self._missed[id] = _Missed(write, read)
+        self._wakes.set()
 
     def forget(self, id: str) -> None:
         """Drop the write queued under this id."""
@@ -68,13 +88,22 @@ class HistoryManager:
     def close(self, within_s: float) -> None:
         """Release the file once queued rows are written, after `within_s` seconds at most."""
         with self._lock:
-            self._closed.set()
-        if self.history is not None:
+            self._is_closed = True
+        self._wakes.set()
+        if self.is_elsewhere:
+            self._hand_over()
+        elif self.history is not None:
+            with suppress(HistoryError):
+                self._catch_up(self.history)
             self.history.close(within_s)
 
     def _look(self) -> None:
         said: HistoryError | None = None
-        while not self._closed.wait(LOOK_S):
+        while True:
+            self._wakes.wait(LOOK_S)
+            self._wakes.clear()
+            if self._is_closed:
+                return
             try:
                 if history := self._opened():
                     self._catch_up(history)
@@ -84,6 +113,8 @@ class HistoryManager:
             except HistoryError as error:
                 self.failed(error)
                 said = self.error
+                if self.is_elsewhere:
+                    self._hand_over()
             except Exception:  # this thread must survive: it also retries failed writes
                 log.exception("the inbox could not be checked")
 
@@ -92,30 +123,47 @@ class HistoryManager:
 
         Raises HistoryError.
         """
-        if self.history is None and isinstance(self.error, HistoryLocked):
+        if self.is_elsewhere:
             opened = History.open(self._settings.history)
             with self._lock:
-                if self._closed.is_set():
+                if self._is_closed:
                     opened.close()
                     return None
                 self.history, self.error = opened, None
             self._on_opened()
         return self.history
 
+    def _hand_over(self) -> None:
+        """Write every missed trial and run to the inbox of the owner; what cannot be written is tried again later."""
+        with self._settling:
+            with self._lock:
+                missed = [(id, one) for id, one in self._missed.items() if one.read is not None]
+            for id, one in missed:
+                assert one.read is not None
+                try:
+                    write_inbox(self._settings.home / INBOX, one.read())
+                except HistoryError as error:
+                    log.warning("%s", error)
+                    continue
+                with self._lock:
+                    if self._missed.get(id) is one:
+                        self._missed[id] = one._replace(read=None)
+
     def _catch_up(self, history: History) -> None:
         """Retry the failed writes; those that fail again stay queued, and the last failure is raised."""
-        with self._lock:
-            missed = list(self._missed.items())
         failure: HistoryError | None = None
-        for id, write in missed:
-            try:
-                write(history)
-            except HistoryError as error:
-                failure = error
-                continue
-            self.worked()
+        with self._settling:
             with self._lock:
-                if self._missed.get(id) is write:
-                    del self._missed[id]
+                missed = list(self._missed.items())
+            for id, one in missed:
+                try:
+                    one.write(history)
+                except HistoryError as error:
+                    failure = error
+                    continue
+                self.worked()
+                with self._lock:
+                    if self._missed.get(id) is one:
+                        del self._missed[id]
         if failure is not None:
             raise failure.bare()

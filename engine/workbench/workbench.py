@@ -227,10 +227,14 @@ class Workbench:
         """Submit a finished trial to the history; runs on the engine's thread and does not block."""
         lease.release()
         trial.end()
-        if self.history is None or not trial.draft.is_kept or trial.completion is None:
+        if not trial.draft.is_kept or trial.completion is None:
+            return
+        history = self.history
+        if history is None:
+            self._keep_later(trial)
             return
         try:
-            self.history.record(record_of(trial)).add_done_callback(lambda done: self._stored(trial, done))
+            history.record(record_of(trial)).add_done_callback(lambda done: self._stored(trial, done))
         except HistoryError as error:
             self.kept.failed(error)
             self._keep_later(trial)
@@ -247,11 +251,12 @@ class Workbench:
 
     def _keep_later(self, trial: LiveTrial) -> None:
         def keep(history: History) -> None:
-            history.record(record_of(trial)).result()
+            if not history.restore(trial.id):  # unless another owner of the history has stored it
+                history.record(record_of(trial)).result()
             trial.is_stored = True
             self.meaning.wake()
 
-        self.kept.write_later(trial.id, keep)
+        self.kept.write_later(trial.id, keep, lambda: record_of(trial))
 
     def _forget_old(self) -> None:
         """Drop trials, including deleted ones, ten minutes after their end, if stored, failed or not to be stored."""

@@ -38,9 +38,9 @@ class Hub:
     breaks: the numbers of bytes after which the next responses break off. takes_ranges: if False, every file is sent
     from the beginning. told_sizes and told_hash: what the listing claims instead of the truth. is_corrupt: bytes are
     changed. extra: unannounced bytes after the end. shift: added to the position where a response claims to begin.
-    page: the body of every response, unless empty. pace: awaited after each block of the storage. sent: set once the
-    first block has been sent. asked: every request for the bytes of a file. paths: the path of every request to the hub
-    itself.
+    page: the body of every response, unless empty. redirect: where every response redirects to, unless empty. pace:
+    awaited after each block of the storage. sent: set once the first block has been sent. asked: every request for
+    the bytes of a file. paths: the path of every request to the hub itself.
     """
 
     def __init__(self) -> None:
@@ -54,6 +54,7 @@ class Hub:
         self.told_hash = ""
         self.is_corrupt = False
         self.page = b""
+        self.redirect = ""
         self.extra = b""
         self.shift = 0
         self.pace = threading.Event()
@@ -127,6 +128,8 @@ class _Answers(BaseHTTPRequestHandler):
         if self.origin == "storage":
             return self._send_from_storage(path)
         self.hub.paths.append(path)
+        if self.hub.redirect:
+            return self._send(302, b"", {"Location": self.hub.redirect})
         if self.hub.page:
             return self._send(200, self.hub.page, {"Content-Type": "text/html"})
         if self.hub.refusal:

@@ -220,6 +220,36 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"http://{'a' * 70}.com/",
+        "http://a..b/",
+        "http://[::1/",
+        "http://127.0.0.1:99999/",
+        "http://127.0.0.1:x/",
+        "http://a b/",
+        "http://\xff\x01/",
+        "http:///",
+        "//",
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "ftp://127.0.0.1/",
+        f"http://127.0.0.1/{'a' * 100_000}",
+        "?",
+    ],
+)
+def test_a_redirect_to_what_is_no_address_is_said(hub: Hub, folder: Path, address: str) -> None:
+    repository = read_repository(NAME, hub.endpoint)
+    hub.redirect = address
+    with pytest.raises(DownloadError):
+        read_repository(NAME, hub.endpoint)
+    with pytest.raises(DownloadError) as caught:
+        Download(repository, choose(repository).files, folder).start().result(60)
+    assert "defect" not in str(caught.value) and len(str(caught.value)) < 1_000
+    assert partials(folder) == []
+
+
 @pytest.mark.parametrize("change", [{"size": 10**400}, {"size": True}, {"size": -1}, {"rfilename": "\ud800.gguf"}])
 def test_a_file_that_cannot_be_is_refused(hub: Hub, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]) -> None:
     monkeypatch.setattr(

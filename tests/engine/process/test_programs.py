@@ -239,7 +239,7 @@ def test_closing_while_a_request_waits_ends_the_wait(service: Service) -> None:
 
 
 @on_linux
-@pytest.mark.parametrize("doing", ["nothing", "sleep", "stuck"])
+@pytest.mark.parametrize("doing", ["nothing", "sleep", "stuck", "suspended"])
 def test_a_child_ends_with_its_parent_whatever_it_does(doing: str) -> None:
     parent_program = f"""
 import sys, threading
@@ -247,15 +247,41 @@ from engine.process.program import Program
 program = Program({MODULE!r}, does="answers")
 print(program.ask({{"do": "pid"}}), flush=True)
 request = {{"do": {doing!r}, "seconds": 1e3}}
-program.ask(request) if {doing!r} != "nothing" else threading.Event().wait()
+program.ask(request) if {doing!r} in ("sleep", "stuck") else threading.Event().wait()
 """
     with subprocess.Popen([sys.executable, "-c", parent_program], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         if doing == "stuck":
             until(lambda: child.cpu_times().user > 0.3)
+        elif doing == "suspended":
+            child.suspend()
         parent.kill()
     until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+@on_linux
+def test_a_child_outlives_the_thread_that_asked_for_it() -> None:
+    programs: list[Program] = []
+    thread = threading.Thread(target=lambda: programs.append(Program(MODULE, does="answers")))
+    thread.start()
+    thread.join(WITHIN_S)
+    assert programs[0].ask({"do": "add", "numbers": [1, 2]}) == 3
+    programs[0].close()
+
+
+@on_linux
+def test_a_fork_starts_children_of_its_own() -> None:
+    first = Program(MODULE, does="answers")
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException):
+            second = Program(MODULE, does="answers")
+            os._exit(0 if second.ask({"do": "add", "numbers": [1, 2]}, WITHIN_S) == 3 else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert first.ask({"do": "add", "numbers": [2]}, WITHIN_S) == 2
+    first.close()
 
 
 def test_children_keep_no_descriptors_of_each_other() -> None:

@@ -274,6 +274,9 @@ def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
     finally:
         owner.kill()
         owner.communicate()
+    bench = opened(tmp_path)
+    until(lambda: bench.history and bench.history.trial(trial.id), "the trial is not handed over", 30)
+    bench.close()
 
 
 def test_a_history_that_was_locked_is_opened_when_its_owner_ends(
@@ -288,6 +291,8 @@ def test_a_history_that_was_locked_is_opened_when_its_owner_ends(
         assert owner.stdin is not None and owner.stdout is not None and owner.stdout.readline()
         bench = opened(tmp_path)
         assert isinstance(bench.history_error, HistoryLocked)
+        until(lambda: bench.model.engine, within_s=30)
+        earlier = ended(bench.submit(Draft("Before", request=request(4))))
         owner.kill()
     until(lambda: bench.history, "the history stays closed", 30)
     assert bench.history_error is None
@@ -297,6 +302,7 @@ def test_a_history_that_was_locked_is_opened_when_its_owner_ends(
     bench.close()
     with History.open(tmp_path / "history.duckdb") as history:
         assert history.trial(trial.id) is not None
+        assert history.trial(earlier.id) is not None
 
 
 def test_the_example_that_ships_opens_where_nothing_ran_yet(
