@@ -8,9 +8,10 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from engine.errors import EngineError
 
@@ -27,9 +28,28 @@ def check_utf8(path: Path, error: type[EngineError]) -> None:
         raise error(f"{shown}: the name is not valid UTF-8; rename the file or its folder") from None
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading; raises OSError as `open` does, and for pipes and devices (possibly endless)."""
     return open(path, "rb", opener=_regular)
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a regular file; raises OSError as `open_regular` does."""
+    with open_regular(path) as file:
+        return file.read()
+
+
+def open_partial(path: Path) -> BinaryIO:
+    """Open a file that this program completes, unbuffered, for reading and writing; an absent one is created.
+
+    Raises OSError for a link, which might lead anywhere, a file with further names, a pipe or a device.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.fdopen(_regular(str(path), flags), "r+b", buffering=0)
+    if os.fstat(file.fileno()).st_nlink > 1:
+        file.close()
+        raise OSError(errno.EMLINK, "it has another name too", str(path))
+    return cast(BinaryIO, file)
 
 
 @contextmanager
@@ -96,7 +116,7 @@ def _is_running(pid: str) -> bool:
 
 
 def _regular(path: str, flags: int) -> int:
-    file = os.open(path, flags | os.O_NONBLOCK)
+    file = os.open(path, flags | os.O_NONBLOCK, 0o666)
     if stat.S_ISREG(os.fstat(file).st_mode):
         return file
     os.close(file)

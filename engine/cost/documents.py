@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.errors import ConfigError, LimitExceeded, WorkerDied
+from engine.files import open_regular
 
 MOST_BYTES = 8 << 20
 """Limit of one document: a larger one is not a text that would be processed in one piece."""
@@ -134,7 +135,7 @@ def _reader(path: Path, root: Path) -> Callable[[], bytes]:
                 raise _Unfit(f"a folder that was not read: the limit is {MOST_FOLDERS:,} folders")
             if not real.is_file():
                 raise _Unfit("not a regular file")
-            with real.open("rb") as file:
+            with open_regular(real) as file:
                 return file.read(MOST_BYTES + 1)
         except (OSError, RuntimeError) as error:
             raise _Unfit(f"cannot be read ({getattr(error, 'strerror', None) or error})") from None

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from engine.embedding.texts import TextReader
 from engine.errors import EngineError, ModelError
-from engine.files import scratch_folder
+from engine.files import read_regular, scratch_folder
 from engine.process.program import Program
 
 FILES = {"onnx": "model.onnx", "onnx-int8": "model.onnx", "openvino": "model.xml"}
@@ -37,7 +37,7 @@ def open_export(folder: str, exports: str, form: str) -> Export:
         _make(folder, exports, form)
     base = Path(exports, "onnx")
     try:
-        about = json.loads((base / ABOUT).read_bytes())
+        about = json.loads(read_regular(base / ABOUT))
         reader = TextReader(Tokenizer.from_file(str(base / TOKENIZER)), int(about["max_tokens"]))
         return Export(file, reader, int(about["pad"]), int(about["dim"]))
     except Exception as error:  # tokenizers raises no narrower exception

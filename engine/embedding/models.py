@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError, ModelError
-from engine.files import check_utf8, open_regular
+from engine.files import check_utf8, open_regular, read_regular
 from engine.models import library
 from engine.models.header_cache import header_cache
 from engine.models.identity import model_hash
@@ -138,7 +138,7 @@ def _known_places(model: str) -> Iterator[Path]:
             cached = place.folder / "--".join(("models", *parts))
             revision = cached / "refs" / "main"
             if revision.is_file():
-                yield cached / "snapshots" / revision.read_text("utf-8").strip()
+                yield cached / "snapshots" / read_regular(revision).decode().strip()
 
 
 def _name_of(path: Path) -> str:
@@ -178,7 +178,7 @@ def _file_hash(path: Path) -> str:
     try:
         if path.stat().st_size > _LARGEST_CONFIG:
             return model_hash(path)
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(read_regular(path)).hexdigest()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror})") from error
 

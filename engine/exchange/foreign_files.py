@@ -19,6 +19,7 @@ from engine.exchange import llama_bench_files as exchange
 from engine.exchange.logprob_log import trial_of_log
 from engine.exchange.logs import LoggedStep, is_timing_log, read_candidate_log
 from engine.exchange.parquet_runs import runs_of_parquet
+from engine.files import read_regular
 from engine.history import TrialRecord, run_from_bytes
 from engine.history.archives.members import manifest_of, telling
 from engine.history.archives.parts import MANIFEST
@@ -114,7 +115,7 @@ def _content(name: str, data: bytes | Path) -> bytes:
             raise ConfigError(
                 f"{name} has {num_bytes:,} bytes; up to {MOST_BYTES:,} are read, unless it is an archive."
             )
-        return data if isinstance(data, bytes) else data.read_bytes()
+        return data if isinstance(data, bytes) else read_regular(data)
     except OSError as error:
         raise ConfigError(f"{name} cannot be read: {error}. Check that it exists and is readable.") from error
 

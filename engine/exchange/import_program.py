@@ -13,6 +13,7 @@ from pathlib import Path
 from engine.errors import EngineError, HistoryError
 from engine.exchange.foreign_files import Kind, is_archive, read_arrival
 from engine.exchange.text_files import TextSet, read_texts
+from engine.files import read_regular
 from engine.history import TrialRecord, stage_kept, write_inbox
 from engine.history.archives.members import telling
 from engine.history.archives.reading import stage_archive
@@ -152,7 +153,7 @@ class _Reader:
             case HandOver():
                 return _hand_over(request)
             case ReadTexts():
-                data = Path(request.path).read_bytes()
+                data = read_regular(Path(request.path))
                 return Texts(read_texts(request.name, data, column=request.column, most=request.most))
         return self._go_on()
 

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from engine.errors import ConfigError, EngineError, HistoryError, LimitExceeded
-from engine.files import write_whole
+from engine.files import read_regular, write_whole
 from engine.history.archives.intake import take_in_staged
 from engine.history.archives.staging import StagingWriter
 from engine.history.run_file import read_run, run_bytes
@@ -181,7 +181,7 @@ def refusals(folder: Path) -> dict[str, str]:
 
 def _reason(path: Path) -> str:
     try:
-        return path.read_text("utf-8", "replace").strip()
+        return read_regular(path).decode("utf-8", "replace").strip()
     except OSError as error:
         return f"the reason cannot be read ({error.strerror})"
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from engine.errors import HistoryError
-from engine.files import write_whole
+from engine.files import read_regular, write_whole
 from engine.history import run_schema
 from engine.history.run_columns import facts_of, sample_table, samples_of, to_json
 from engine.runs import CellRecord, CellStatus, RunRecord, RunStatus
@@ -161,7 +161,7 @@ def read_run(path: Path) -> RunRecord:
     try:
         if path.stat().st_size > sum(MOST_BYTES.values()):
             raise HistoryError(f"{path} is larger than any run file. Nothing was imported.")
-        content = path.read_bytes()
+        content = read_regular(path)
     except OSError as error:
         raise HistoryError(f"{path} could not be read: {error}. Check that it exists and is readable.") from error
     return run_from_bytes(content, str(path))

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 import msgspec
 import numpy as np
 
+from engine.files import read_regular
 from engine.history.columns import step_rows
 from engine.history.step_checks import checked_steps
 from engine.history.trials import ModelIdentity, TrialRecord
@@ -214,7 +215,7 @@ def read_trial(path: Path) -> TrialRecord:
     """Read a trial from a file; raises as `trial_from_bytes`, and OSError."""
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
-    return trial_from_bytes(path.read_bytes())
+    return trial_from_bytes(read_regular(path))
 
 
 def _check_ids(ids: Any, lowest: int, vocabulary: Vocabulary) -> None:

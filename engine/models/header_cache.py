@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from engine.files import write_private
+from engine.files import read_regular, write_private
 from engine.models.gguf import ModelFile, read_model
 from engine.models.header import TensorInfo
 from engine.settings import Settings
@@ -96,7 +96,7 @@ def _opened(store: Path) -> HeaderCache:
 
 def _load(store: Path) -> list[_Kept]:
     try:
-        read = msgspec.msgpack.decode(store.read_bytes(), type=_Store)
+        read = msgspec.msgpack.decode(read_regular(store), type=_Store)
     except (OSError, msgspec.MsgspecError):
         return []
     return read.files if read.form == _FORM else []

@@ -7,14 +7,15 @@ stores the files.
 
 import hashlib
 import re
+import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 import httpx2
@@ -151,22 +152,51 @@ def _model_info(name: str, revision: str, endpoint: str) -> ModelInfo:
     if revision:
         address += f"/revision/{quote(revision, safe='')}"
     timeout_s, ends = constants.HF_HUB_ETAG_TIMEOUT, time.monotonic() + ANSWERS_WITHIN_S
-    request = get_session().stream(
-        "GET", address, params={"blobs": True}, headers=build_hf_headers(), timeout=timeout_s, follow_redirects=True
-    )
-    with _response_to(request) as response:
+    with _response_to(f"{address}?blobs=true", build_hf_headers(), timeout_s) as response:
         answer = _with_body(response, MOST_BYTES, ends)
     hf_raise_for_status(answer)
     return ModelInfo(**answer.json())  # type: ignore[no-untyped-call]
 
 
-@contextmanager
-def _response_to(request: AbstractContextManager[httpx2.Response]) -> Iterator[httpx2.Response]:
-    """Open the response to a request, whose headers must arrive within BEGINS_WITHIN_S.
+class _Connection:
+    """Connection of one request, which can be shut down before its response has begun."""
 
-    Timeouts of httpx2 apply to single reads, and headers may arrive byte by byte; so a thread waits for them, and is
-    abandoned where they never end. Raises DownloadError for an address that is not one, as of a redirect.
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        self._is_over = False
+
+    def note(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Receive the events of httpcore2's extension "trace"."""
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            self._socket = facts["return_value"].get_extra_info("socket")
+        if self._is_over:
+            raise httpx2.ReadTimeout("the request was given up")
+
+    def shut_down(self) -> None:
+        """Make the thread that waits for the response fail."""
+        self._is_over = True
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def _response_to(address: str, headers: Mapping[str, str], timeout_s: float) -> Iterator[httpx2.Response]:
+    """Open the response to a GET request, whose headers must arrive within BEGINS_WITHIN_S.
+
+    Timeouts of httpx2 apply to single reads, and headers may arrive byte by byte, or after any number of interim
+    responses; so a thread waits for them, and its connection is shut down where they never end. Raises DownloadError
+    for an address that is not one, as of a redirect.
     """
+    connection = _Connection()
+    request = get_session().stream(
+        "GET",
+        address,
+        headers={**headers, "Connection": "close"},  # so that a connection belongs to one request
+        timeout=timeout_s,
+        follow_redirects=True,
+        extensions={"trace": connection.note},
+    )
     begun: Future[httpx2.Response] = Future()
 
     def ask() -> None:
@@ -184,6 +214,7 @@ def _response_to(request: AbstractContextManager[httpx2.Response]) -> Iterator[h
     threading.Thread(target=ask, name="logitbench-hub", daemon=True).start()
     wait([begun], BEGINS_WITHIN_S)
     if begun.cancel():
+        connection.shut_down()
         raise httpx2.ReadTimeout(f"no answer within {BEGINS_WITHIN_S:g} s")
     try:
         response = begun.result()
@@ -225,8 +256,8 @@ def opened(repository: Repository, file: RemoteFile, offset: int) -> Iterator[tu
         headers["Range"] = f"bytes={offset}-"
     address = hf_hub_url(repository.name, file.path, revision=repository.commit, endpoint=endpoint)
     timeout_s = constants.HF_HUB_DOWNLOAD_TIMEOUT
-    request = get_session().stream("GET", address, headers=headers, timeout=timeout_s, follow_redirects=True)
-    with _failures_said(f"{repository.name}, {file.path}"), _response_to(request) as response:
+    asked = f"{repository.name}, {file.path}"
+    with _failures_said(asked), _response_to(address, headers, timeout_s) as response:
         if not response.is_success:
             hf_raise_for_status(_with_short_body(response))
         begins = offset if response.status_code == httpx2.codes.PARTIAL_CONTENT else 0

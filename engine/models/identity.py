@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from engine.errors import ModelError
-from engine.files import write_private
+from engine.files import open_regular, read_regular, write_private
 from engine.settings import Settings
 
 MAX_KEPT = 1_000
@@ -29,7 +29,7 @@ def model_hash(path: str | Path, folder: str | Path | None = None) -> str:
         kept = _kept(known, path, before)
         if kept is not None:
             return kept
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if _state(path) == before:
             _save(store, known | {str(path): [*before, digest]})
@@ -77,7 +77,7 @@ def _state(path: Path) -> list[int]:
 def _load(store: Path) -> dict[str, object]:
     """Return the stored hashes; empty where the file is missing or damaged, since it can be rebuilt."""
     try:
-        kept = json.loads(store.read_bytes())
+        kept = json.loads(read_regular(store))
     except (OSError, ValueError):
         return {}
     return kept if isinstance(kept, dict) else {}

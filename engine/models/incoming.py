@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from engine.errors import DownloadError
+from engine.files import open_partial, open_regular
 from engine.models.hub import RemoteFile
 
 _BLOCK = 1 << 20
@@ -80,7 +81,7 @@ def locked(path: Path, file: RemoteFile) -> Iterator[BinaryIO]:
     Raises DownloadError while another download of the same file, in any process, holds the lock.
     """
     kept_at = partial_path(path, file)
-    with open(os.open(kept_at, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0) as kept:
+    with open_partial(kept_at) as kept:
         try:
             fcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -97,7 +98,7 @@ def is_complete(path: Path, file: RemoteFile, tell: Tell) -> bool:
     if not path.is_file() or path.stat().st_size != file.size:
         return False
     hasher, num_bytes = file.hasher(), 0
-    with path.open("rb") as there:
+    with open_regular(path) as there:
         for block in _blocks(there, file.size):
             hasher.update(block)
             num_bytes += len(block)

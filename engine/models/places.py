@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.files import open_regular
 from engine.models.header import OTHER_PART_NAME
 from engine.settings import Settings, shipped_folder
 
@@ -198,7 +199,7 @@ def _of_manifest(path: Path, label: str, folder: Path) -> Iterator[Candidate]:
 def _small_file(path: Path) -> bytes:
     if not path.is_file():
         raise ValueError("it is not a regular file")
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         content = file.read(MAX_MANIFEST + 1)
     if len(content) > MAX_MANIFEST:
         raise ValueError(f"it is longer than {MAX_MANIFEST:,} bytes")

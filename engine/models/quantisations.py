@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from engine.files import open_regular
 from engine.models.ggml import FILE_TYPES, TYPES_BY_NAME
 from engine.models.gguf import ModelFile
 from engine.models.header import FIRST_PART_NAME
@@ -114,7 +115,7 @@ def _mark(file: ModelFile) -> tuple[object, ...]:
     norm = next((tensor for tensor in file.tensors if tensor.name == _LAST_NORM), None)
     if norm is None or norm.type.name != "F32" or file.parts > 1:
         return (*dimensions, file.name)
-    with contextlib.suppress(OSError), file.path.open("rb") as opened:
+    with contextlib.suppress(OSError), open_regular(file.path) as opened:
         opened.seek(norm.offset)
         return (*dimensions, opened.read(norm.num_bytes))
     return (*dimensions, file.name)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError, ModelError
-from engine.files import SPARE_BYTES, check_utf8
+from engine.files import SPARE_BYTES, check_utf8, open_partial
 from engine.models.gguf import ModelFile, read_model
 from engine.models.imatrix import read_imatrix
 from engine.models.quantisations import TYPES, Offer, offer_of
@@ -140,7 +140,7 @@ def _check_target(source: ModelFile, target: Path) -> None:
 def _locked(partial: Path, target: Path) -> Iterator[None]:
     """Create and lock the partial file for this job alone; removed afterwards, unless it became the target."""
     try:
-        with partial.open("ab") as file:
+        with open_partial(partial) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:

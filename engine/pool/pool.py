@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Self, Unpack, overload
 
 from engine.errors import ConfigError, EngineError, ModelError, PoolClosed
-from engine.files import check_utf8
+from engine.files import check_utf8, read_regular
 from engine.jobs import Job, new_id
 from engine.llama.sandbox import Sandbox
 from engine.machine.cores import cores_for, threads_for
@@ -90,7 +90,7 @@ class Pool(metaclass=Refusing):
         Raises ConfigError if the file is not a profile, and the errors that the constructor raises.
         """
         try:
-            values = json.loads(Path(path).expanduser().read_bytes())
+            values = json.loads(read_regular(Path(path).expanduser()))
             return cls(model or values["model"], **PoolSpec.from_dict(values["pool"]).to_dict())
         except (OSError, ValueError, TypeError, LookupError) as error:
             if isinstance(error, EngineError):

@@ -14,7 +14,7 @@ from engine.bench.planning.layout import parse_layout
 from engine.cost import Counted, Price, Provenance, Rate, Speed, count_folder, count_texts, read_prices, write_prices
 from engine.cost.prices import check_unique
 from engine.errors import ConfigError
-from engine.files import open_regular, write_whole
+from engine.files import open_regular, read_regular, write_whole
 from engine.protocol import Engine
 from engine.reference import NOTED_BY_HAND, REFERENCE, embedding_timings, noted_throughputs, reference_runs
 from engine.runs import IMPORTED_ROW, RunRecord, machine_label, quantisation_in
@@ -106,7 +106,7 @@ def replace_prices(home: Path, prices: Iterable[Price]) -> None:
     check_unique(kept)
     try:
         if own.exists():
-            write_whole(home / PRICES_BEFORE, own.read_bytes())
+            write_whole(home / PRICES_BEFORE, read_regular(own))
         else:
             (home / PRICES_BEFORE).unlink(missing_ok=True)
     except OSError as error:

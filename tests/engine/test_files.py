@@ -12,9 +12,10 @@ import pytest
 from engine import EngineError, Pool
 from engine.embedding.models import find_model
 from engine.exchange.importer import Importer
-from engine.files import open_regular, scratch_folder, write_private, write_whole, writing_whole
-from engine.history import History
-from engine.models import read_model
+from engine.files import open_partial, open_regular, scratch_folder, write_private, write_whole, writing_whole
+from engine.history import History, refusals
+from engine.models import model_hash, read_model
+from engine.models.header_cache import HeaderCache
 from engine.models.imatrix import read_imatrix
 from engine.models.tokenizer import Tokenizer
 from engine.settings import Settings
@@ -75,6 +76,47 @@ def test_what_has_no_end_is_refused(tmp_path: Path, story_model: Path, what: str
         read_imatrix(path, read_model(story_model))
     with pytest.raises(EngineError, match="not a regular file"):
         read_price_file(path)
+
+
+@pytest.mark.parametrize("what", ["link", "broken link", "second name", "pipe", "device", "folder"])
+def test_a_partial_file_is_none_that_leads_elsewhere(tmp_path: Path, what: str) -> None:
+    path, other = tmp_path / "partial", tmp_path / "other"
+    other.write_bytes(b"mine")
+    match what:
+        case "link":
+            path.symlink_to(other)
+        case "broken link":
+            path.symlink_to(tmp_path / "nothing")
+        case "second name":
+            path.hardlink_to(other)
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "folder":
+            path.mkdir()
+    with pytest.raises(OSError, match=r"partial"):
+        open_partial(path)
+    assert other.read_bytes() == b"mine" and not (tmp_path / "nothing").exists()
+
+
+def test_a_partial_file_goes_on_where_it_was(tmp_path: Path) -> None:
+    with open_partial(tmp_path / "partial") as file:
+        file.write(b"one")
+    with open_partial(tmp_path / "partial") as file:
+        assert file.read() == b"one"
+        file.write(b"two")
+    assert (tmp_path / "partial").read_bytes() == b"onetwo"
+
+
+def test_stores_of_this_program_that_are_pipes_count_as_absent(tmp_path: Path, story_model: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "inbox" / "refused").mkdir(parents=True)
+    for name in ("models/headers.msgpack", "models/hashes.json", "inbox/refused/x.trial.reason.txt"):
+        os.mkfifo(tmp_path / name)
+    assert HeaderCache(tmp_path / "models" / "headers.msgpack").read(story_model).n_vocab > 0
+    assert len(model_hash(story_model, tmp_path)) == 64
+    assert refusals(tmp_path / "inbox")["x.trial"].startswith("the reason cannot be read")
 
 
 def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:

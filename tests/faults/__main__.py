@@ -35,7 +35,7 @@ def main() -> int:
     took = (time.monotonic() - began) / 60
     print(f"\nseed {asked.seed}: {len(outcomes):,} faults in {took:.1f} minutes; {campaign.mechanism}")
     print(
-        f"most memory above the warm-up: app {campaign.most_app_growth / 1e6:+.1f} MB, "
+        f"most memory above the warm-up, seconds after a fault: app {campaign.most_app_growth / 1e6:+.1f} MB, "
         f"workers {campaign.most_worker_growth / 1e6:+.1f} MB"
     )
     return int(any(outcome.failure for outcome in outcomes))

@@ -95,6 +95,8 @@ class Checks:
         if not self.app_bytes:
             return
         until(lambda: self._is_slim() or self._look_elsewhere(), lambda: f"memory: {self._told()}")
+        self.most_app_bytes = max(self.most_app_bytes, private_bytes(self._world.app.process))
+        self.most_worker_bytes = max(self.most_worker_bytes, self._worker_bytes())
 
     def _look_elsewhere(self) -> bool:
         """Open and close a tab: Streamlit gives closed ones up only when another comes."""
@@ -103,8 +105,6 @@ class Checks:
 
     def _is_slim(self) -> bool:
         app, worker = private_bytes(self._world.app.process), self._worker_bytes()
-        self.most_app_bytes = max(self.most_app_bytes, app)
-        self.most_worker_bytes = max(self.most_worker_bytes, worker)
         return app <= self.app_bytes + MOST_APP_GROWTH and worker <= self.worker_bytes + MOST_POOL_GROWTH
 
     def _told(self) -> str:

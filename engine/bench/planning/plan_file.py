@@ -8,6 +8,7 @@ from typing import Any
 from engine.bench.planning.axes import parse_values
 from engine.bench.planning.plan import Plan, Question
 from engine.errors import ConfigError
+from engine.files import read_regular
 
 MOST_CHARACTERS, MOST_BRACKETS = 4 << 20, 100_000
 """Limits of a plan as JSON: its texts may be long, its lists and objects are few."""
@@ -52,7 +53,7 @@ def read_plan(path: Path) -> Plan:
     try:
         if path.stat().st_size > 4 * MOST_CHARACTERS:
             raise ConfigError(f"{path}: too large for a plan")
-        text = path.read_text("utf-8-sig")
+        text = read_regular(path).decode("utf-8-sig")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from error
     return plan_from_json(text, str(path))

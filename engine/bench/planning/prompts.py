@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from engine.errors import ConfigError
+from engine.files import read_regular
 from engine.models.library import shipped
 
 MAX_BYTES = 64 << 20
@@ -37,7 +38,7 @@ def read_prompts(source: str | Path) -> tuple[str, ...]:
 def _text_of(path: Path) -> str:
     try:
         size = path.stat().st_size
-        text = path.read_text("utf-8-sig") if size <= MAX_BYTES else ""
+        text = read_regular(path).decode("utf-8-sig") if size <= MAX_BYTES else ""
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from error
     if size > MAX_BYTES:

@@ -17,8 +17,9 @@ from engine.models.catalogue import choose, look_up
 from engine.models.download import Download
 from engine.models.hub import MOST_BYTES, RemoteFile, Repository, opened, parse_address, read_repository
 from tests.engine.models import hub_server
-from tests.engine.models.conftest import DATA, FILE, NAME, Get, partials
+from tests.engine.models.conftest import DATA, FILE, NAME, NO_WAIT, Get, partials
 from tests.engine.models.hub_server import Hub
+from tests.waiting import until
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -175,14 +176,16 @@ class _Refusing(BaseHTTPRequestHandler):
 
 
 class _Dripping(BaseHTTPRequestHandler):
-    """Handler that sends one header after another, without end."""
+    """Handler that sends a beginning, and then one piece after another, without end."""
+
+    start, piece, pause_s = b"HTTP/1.1 200 OK\r\n", b"X-More: 1\r\n", 0.05
 
     def do_GET(self) -> None:
         with suppress(OSError):
-            self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+            self.wfile.write(self.start)
             while True:
-                time.sleep(0.05)
-                self.wfile.write(b"X-More: 1\r\n")
+                time.sleep(self.pause_s)
+                self.wfile.write(self.piece)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -196,12 +199,24 @@ def test_a_refusal_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch, piece: 
         _open_file(endpoint)
 
 
-def test_headers_are_not_awaited_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "sends",
+    [
+        {},
+        {"start": b"", "piece": b"HTTP/1.1 100 Continue\r\n\r\n", "pause_s": 0.0},
+        {"start": b"", "piece": b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"},
+        {"start": b"HTTP/1.1 200 OK\r\nX-Long: ", "piece": b"x"},
+        {"start": b"", "piece": b"", "pause_s": 1.0},
+    ],
+    ids=["headers", "continue", "early hints", "one header", "silence"],
+)
+def test_headers_are_not_awaited_for_ever(monkeypatch: pytest.MonkeyPatch, sends: dict[str, object]) -> None:
     monkeypatch.setattr(engine.models.hub, "BEGINS_WITHIN_S", 0.5)
-    with served(_Dripping) as endpoint:
+    with served(type("Handler", (_Dripping,), sends)) as endpoint:
         for ask in (lambda: read_repository(NAME, endpoint), lambda: _open_file(endpoint)):
             with pytest.raises(NetworkError, match="no answer within"):
                 ask()
+        until(lambda: "logitbench-hub" not in [thread.name for thread in threading.enumerate()], "a thread goes on")
 
 
 def _open_file(endpoint: str) -> None:
@@ -245,7 +260,7 @@ def test_a_redirect_to_what_is_no_address_is_said(hub: Hub, folder: Path, addres
     with pytest.raises(DownloadError):
         read_repository(NAME, hub.endpoint)
     with pytest.raises(DownloadError) as caught:
-        Download(repository, choose(repository).files, folder).start().result(60)
+        Download(repository, choose(repository).files, folder, waits_s=NO_WAIT).start().result(60)
     assert "defect" not in str(caught.value) and len(str(caught.value)) < 1_000
     assert partials(folder) == []
 
