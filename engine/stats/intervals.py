@@ -93,7 +93,8 @@ class _Ordered:
 
     def medians(self) -> Floats:
         is_there = self.counts > 0
-        return 0.5 * (self.at((self.counts - 1) // 2, is_there) + self.at(self.counts // 2, is_there))
+        lower, upper = self.at((self.counts - 1) // 2, is_there), self.at(self.counts // 2, is_there)
+        return 0.5 * lower + 0.5 * upper  # the sum of two large values may overflow
 
     def bounds(self, level: float) -> tuple[Floats, Floats]:
         num = self.counts

@@ -14,6 +14,7 @@ import huggingface_hub
 import pytest
 
 from engine.errors import DownloadError, JobTimeout, NetworkError
+from engine.models import incoming
 from engine.models.catalogue import choose
 from engine.models.download import Download
 from engine.models.hub import LARGEST_FILE, RemoteFile, Repository, read_repository
@@ -178,15 +179,27 @@ def test_a_gated_file_needs_the_librarys_own_login_which_stays_with_the_hub(hub:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_is_said(get: Get, hub: Hub, folder: Path) -> None:
+def test_a_full_disk_is_said(get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incoming, "open_partial", lambda _path: os.fdopen(os.open("/dev/full", os.O_RDWR), "r+b", 0))
+    with pytest.raises(DownloadError, match="is full.*free some space"):
+        get().result(30)
+
+
+@pytest.mark.parametrize("kind", ["link", "second name"])
+def test_a_partial_file_that_leads_elsewhere_is_not_written(
+    get: Get, hub: Hub, folder: Path, tmp_path: Path, kind: str
+) -> None:
     hub.breaks = [40_000] + [0] * 2
     with pytest.raises(NetworkError):
         get().result(30)
     (kept,) = partials(folder)
     kept.unlink()
-    kept.symlink_to("/dev/full")
-    with pytest.raises(DownloadError, match="is full.*free some space"):
+    other = tmp_path / "other"
+    other.write_bytes(b"mine")
+    kept.symlink_to(other) if kind == "link" else kept.hardlink_to(other)
+    with pytest.raises(DownloadError, match="cannot be written"):
         get().result(30)
+    assert other.read_bytes() == b"mine"
 
 
 def test_too_little_room_is_said_before_anything_is_fetched(hub: Hub, folder: Path) -> None:

@@ -80,6 +80,11 @@ def test_medians_of_groups_are_numpys() -> None:
     np.testing.assert_array_equal(group_medians(values[shuffled], groups[shuffled], 51), expected)
 
 
+def test_values_near_the_largest_have_a_median() -> None:
+    values = np.array([1.0e308, 1.5e308, -1.5e308, -1.0e308])
+    assert group_medians(values, np.array([0, 0, 1, 1]), 2).tolist() == [1.25e308, -1.25e308]
+
+
 def test_a_higher_level_gives_a_wider_interval() -> None:
     values = np.random.default_rng(3).standard_normal(30)
     widths = [found.high - found.low for found in (median_interval(values, level=level) for level in (0.5, 0.9, 0.99))]
