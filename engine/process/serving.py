@@ -41,8 +41,9 @@ def serve(
     """Report that this program is ready, then answer every request until the parent hangs up.
 
     receives: type of a request. msgspec must be able to encode the value that `answer` returns. An EngineError that it
-    raises is sent to the parent; MemoryError and RecursionError are sent as LimitExceeded. Any other exception ends
-    the program. is_idle: False between the requests of one task, during which the program may hold any memory.
+    raises is sent to the parent; MemoryError and RecursionError are sent as LimitExceeded, text that is not UTF-8 as
+    ConfigError. Any other exception ends the program. is_idle: False between the requests of one task, during which the
+    program may hold any memory.
     """
     channel = Channel(end, receives | Ping)
     most_bytes = _most_address_space()
@@ -73,7 +74,10 @@ def _reply(answer: Callable[[Any], Any], request: Any) -> Reply:
     try:
         return Reply(msgspec.Raw(msgspec.msgpack.encode(answer(request))))
     except EngineError as error:
-        return Reply(error=type(error).__name__, text=str(error), is_spent=isinstance(error, LimitExceeded))
+        text = str(error).encode("utf-8", "backslashreplace").decode()
+        return Reply(error=type(error).__name__, text=text, is_spent=isinstance(error, LimitExceeded))
+    except UnicodeEncodeError:
+        return Reply(error="ConfigError", text="contains half of a surrogate pair, which is not a character: remove it")
     except MemoryError:
         limit = applied().memory_bytes
         size = f" of {limit / (1 << 30):.1f} GiB" if limit else ""

@@ -28,6 +28,10 @@ def _refuse(request: dict[str, Any]) -> None:
     raise ConfigError(f"{request['text']} is refused")
 
 
+def _complain(request: dict[str, Any]) -> None:
+    raise ConfigError(request["text"].encode().decode("unicode-escape"))
+
+
 def _die(request: dict[str, Any]) -> None:
     os.kill(os.getpid(), request["signal"])
 
@@ -64,6 +68,8 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], object]] = {
     "hold": _hold,
     "begin": _begin,
     "end": _end,
+    "say": lambda request: request["text"].encode().decode("unicode-escape"),
+    "complain": _complain,
     "nest": lambda _request: _nested(0),
     "write": _write,
     "fds": lambda _request: sorted(int(name) for name in os.listdir("/proc/self/fd")),

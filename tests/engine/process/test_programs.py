@@ -146,6 +146,16 @@ def test_deep_recursion_is_an_error_and_the_program_goes_on(program: Program) ->
     assert program.ask({"do": "add", "numbers": [2]}) == 2
 
 
+def test_text_that_is_not_utf8_is_an_error_and_the_program_goes_on(program: Program) -> None:
+    pid = program.ask({"do": "pid"})
+    assert program.ask({"do": "say", "text": "\\u00e9"}) == "é"
+    with pytest.raises(ConfigError, match="half of a surrogate pair"):
+        program.ask({"do": "say", "text": "a\\ud800"})
+    with pytest.raises(ConfigError, match=r"a\\udfff"):
+        program.ask({"do": "complain", "text": "a\\udfff"})
+    assert program.ask({"do": "pid"}) == pid
+
+
 def test_files_are_limited(program: Program, tmp_path: Path) -> None:
     assert program.ask({"do": "write", "path": str(tmp_path / "small"), "size": 1000}) == 1000
     with pytest.raises(WorkerDied):
