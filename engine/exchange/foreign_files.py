@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from engine.bench.analysis.summary import summarise
 from engine.content_ids import content_id
@@ -19,7 +19,7 @@ from engine.exchange import llama_bench_files as exchange
 from engine.exchange.logprob_log import trial_of_log
 from engine.exchange.logs import LoggedStep, is_timing_log, read_candidate_log
 from engine.exchange.parquet_runs import runs_of_parquet
-from engine.files import read_regular
+from engine.files import open_regular, read_regular
 from engine.history import TrialRecord, run_from_bytes
 from engine.history.archives.members import manifest_of, telling
 from engine.history.archives.parts import MANIFEST
@@ -126,14 +126,18 @@ def _content(name: str, data: bytes | Path) -> bytes:
 def is_archive(data: bytes | Path) -> bool:
     """Return whether a file is an archive: a ZIP file with a manifest."""
     try:
-        with zipfile.ZipFile(BytesIO(data) if isinstance(data, bytes) else data) as content:
+        with _opened(data) as file, zipfile.ZipFile(file) as content:
             return MANIFEST in content.namelist()
     except (OSError, ValueError, RuntimeError, zipfile.BadZipFile):
         return False
 
 
+def _opened(data: bytes | Path) -> BinaryIO:
+    return BytesIO(data) if isinstance(data, bytes) else open_regular(data)
+
+
 def _archive(name: str, data: bytes | Path) -> Arrival:
-    with telling(name), zipfile.ZipFile(BytesIO(data) if isinstance(data, bytes) else data) as content:
+    with telling(name), _opened(data) as file, zipfile.ZipFile(file) as content:
         counts = manifest_of(content).counts
     rows: list[dict[str, Any]] = [{"what": what, "number": number} for what, number in counts.items()]
     return Arrival("archive", sum(counts.values()), rows)

@@ -11,6 +11,7 @@ import pytest
 
 from engine import EngineError, Pool
 from engine.embedding.models import find_model
+from engine.exchange.foreign_files import read_arrival
 from engine.exchange.importer import Importer
 from engine.files import open_partial, open_regular, scratch_folder, write_private, write_whole, writing_whole
 from engine.history import History, refusals
@@ -76,6 +77,8 @@ def test_what_has_no_end_is_refused(tmp_path: Path, story_model: Path, what: str
         read_imatrix(path, read_model(story_model))
     with pytest.raises(EngineError, match="not a regular file"):
         read_price_file(path)
+    with pytest.raises(EngineError, match="not a regular file"):
+        read_arrival("named", path)
 
 
 @pytest.mark.parametrize("what", ["link", "broken link", "second name", "pipe", "device", "folder"])
