@@ -23,8 +23,11 @@ _here = threading.local()
 
 
 def new_id() -> str:
-    """Return a new UUIDv7 (RFC 9562, 5.7): 48 bits of milliseconds, version, 74 random bits; sorts by time."""
-    milliseconds = time.time_ns() // 1_000_000
+    """Return a new UUIDv7 (RFC 9562, 5.7): 48 bits of milliseconds, version, 74 random bits; sorts by time.
+
+    A clock set to before 1970 counts as 1970, one beyond the year 10889 as that.
+    """
+    milliseconds = min(max(time.time_ns() // 1_000_000, 0), (1 << 48) - 1)
     random = int.from_bytes(os.urandom(10), "big")
     value = milliseconds << 80 | 0x7 << 76 | (random >> 68 & 0xFFF) << 64 | 0b10 << 62 | random & (1 << 62) - 1
     digits = f"{value:032x}"

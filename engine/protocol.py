@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, Protocol, Self, Unpack, overload
 
-from engine.errors import EngineError
+from engine.errors import EngineError, PoolClosed
 from engine.jobs import Job
 from engine.results import Completion
 from engine.specs import PoolSpec, RequestOptions, Sampling
@@ -53,7 +53,8 @@ class WorkerInfo(NamedTuple):
 class Engine(Protocol):
     """One loaded model. engine.Pool documents each method; any thread may call them.
 
-    model: its path or address; threads: of each worker, at most; startup: of the slowest worker.
+    model: its path or address; threads: of each worker, at most; startup: of the slowest worker; ending: why it runs
+    nothing any more, None while it does.
     """
 
     @property
@@ -70,6 +71,8 @@ class Engine(Protocol):
     def startup(self) -> Startup: ...
     @property
     def num_open(self) -> int: ...
+    @property
+    def ending(self) -> PoolClosed | None: ...
 
     def submit(
         self,

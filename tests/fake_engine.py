@@ -43,6 +43,7 @@ class FakeEngine:
         self.vocabulary = VOCABULARY
         self.threads = self.spec.threads or 1
         self.startup = Startup(0.0, 0.0, 0.0)
+        self.ending: PoolClosed | None = None
         self._step_s = step_s
         self._most_waiting = most_waiting or Settings.from_environment().max_queue
         self._changed = threading.Condition()
@@ -187,6 +188,7 @@ class FakeEngine:
             self._waiting.clear()
             self._running.clear()
             self._is_closed = True
+            self.ending = self.ending or PoolClosed(reason)
             self._changed.notify_all()
         for job in left:
             job.fail(PoolClosed(reason))

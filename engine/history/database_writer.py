@@ -38,6 +38,7 @@ class DatabaseWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection = database.connect(path)
+        self._place = _place_of(path)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="history-writer")
         self.version = 0
         """Counter of writes: equal numbers mean equal contents."""
@@ -96,7 +97,16 @@ class DatabaseWriter:
         """Queue a job; its changes are on disk when the future is done, and rolled back if it fails (HistoryError)."""
         return self._queue(self._write, job)
 
+    def check_place(self) -> None:
+        """Raise HistoryError where another program has removed or replaced the file: what is written would be lost."""
+        if _place_of(self.path) != self._place:
+            raise HistoryError(
+                f"The history {self.path} was removed or replaced by another program, so nothing more is saved in it. "
+                "Put the file back; or export what you need, as all of it can still be read, and restart."
+            )
+
     def _write(self, job: Callable[[Cursor], T]) -> T:
+        self.check_place()
         try:
             if self._is_broken:
                 self._reopen()
@@ -166,6 +176,7 @@ class DatabaseWriter:
             self._reopen()
 
     def _reopen(self) -> None:
+        self.check_place()
         with self._quiet() as is_quiet:
             if not is_quiet:
                 raise HistoryError(f"The history {self.path} must be reopened, but is still being read. Try again.")
@@ -245,6 +256,15 @@ class DatabaseWriter:
                     cursor.interrupt()
                 self._no_readers.wait(0.05)  # repeated: a reader between two queries is not interrupted
             yield not self._readers
+
+
+def _place_of(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of a file; None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def is_owned_here(path: Path) -> bool:

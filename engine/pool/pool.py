@@ -71,6 +71,8 @@ class Pool(metaclass=Refusing):
             parallel=self.spec.parallel,
             most_waiting=settings.max_queue,
         )
+        self.ending: PoolClosed | None = None
+        """Why this pool runs nothing any more: it was closed, or its workers could not be replaced."""
         self._sandbox = Sandbox()
         self._long_texts = LongTexts(self.model)
         on_opening(self._group.abort)
@@ -313,6 +315,7 @@ class Pool(metaclass=Refusing):
         self._end(PoolClosed(reason))
 
     def _end(self, error: PoolClosed) -> None:
+        self.ending = self.ending or error
         jobs = self._jobs.close()
         self._group.close()
         self._sandbox.close()

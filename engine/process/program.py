@@ -196,10 +196,11 @@ class Service:
         Raises LimitExceeded where none is free within `within_s` seconds, WorkerDied after close().
         """
         program = self._take(within_s)
-        if not program.is_awake():
+        for _ in range(self._num_kept):  # all of them may stand still
+            if program.is_awake():
+                break
             self._give_back(program)  # which replaces it
             program = self._take(within_s)
-            program.is_awake()  # if this one ends at its start too, the first request says why
         try:
             yield program
         finally:

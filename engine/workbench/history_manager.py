@@ -81,21 +81,31 @@ class HistoryManager:
         with self._lock:
             self._missed.pop(id, None)
 
+    def is_handed_over(self, id: str) -> bool:
+        """Return whether what is to be stored under this id was given to the owner of the history."""
+        with self._lock:
+            missed = self._missed.get(id)
+        return missed is not None and missed.read is None
+
     def refusals(self) -> dict[str, str]:
         """Return the files of the inbox that were unreadable and set aside, each with the reason."""
         return refusals(self._settings.home / INBOX)
 
     def close(self, within_s: float) -> None:
-        """Release the file once queued rows are written, after `within_s` seconds at most."""
+        """Release the file once queued rows are written, after `within_s` seconds at most.
+
+        Trials and runs that could not be stored are left in the inbox, from which the next owner imports them.
+        """
         with self._lock:
             self._is_closed = True
         self._wakes.set()
-        if self.is_elsewhere:
-            self._hand_over()
-        elif self.history is not None:
+        history = self.history
+        if history is not None:
             with suppress(HistoryError):
-                self._catch_up(self.history)
-            self.history.close(within_s)
+                self._catch_up(history)
+        self._hand_over()
+        if history is not None:
+            history.close(within_s)
 
     def _look(self) -> None:
         said: HistoryError | None = None
@@ -106,6 +116,7 @@ class HistoryManager:
                 return
             try:
                 if history := self._opened():
+                    history.file.check_place()
                     self._catch_up(history)
                     self._inbox.take(history)
                     if self.error is said:
@@ -134,7 +145,7 @@ class HistoryManager:
         return self.history
 
     def _hand_over(self) -> None:
-        """Write every missed trial and run to the inbox of the owner; what cannot be written is tried again later."""
+        """Write every missed trial and run to the inbox; what cannot be written is tried again later."""
         with self._settling:
             with self._lock:
                 missed = [(id, one) for id, one in self._missed.items() if one.read is not None]

@@ -73,8 +73,12 @@ class ModelManager:
 
     @property
     def state(self) -> ModelState:
-        """Snapshot of the current state."""
+        """Snapshot of the current state. An engine that ended by itself has failed."""
         with self._lock:
+            engine, path = self._state.engine, self._state.path
+            if engine is not None and engine.ending is not None and path is not None:
+                text = f"{path.name} is no longer loaded: {engine.ending}. Load it again."
+                self._state = replace(self._state, engine=None, identity=None, error=ModelError(text))
             return self._state
 
     def load(self, path: Path, spec: PoolSpec | None = None) -> None:
@@ -94,6 +98,12 @@ class ModelManager:
             self._state = ModelState(path, spec=spec or PoolSpec(), progress=0.0)
         arguments = path, spec, number, old, lease
         threading.Thread(target=self._load, args=arguments, name="logitbench-load", daemon=True).start()
+
+    def load_again(self) -> None:
+        """Load the model that failed once more, with the same parameters. Raises ConfigError as `load` does."""
+        state = self.state
+        if state.error is not None and state.path is not None:
+            self.load(state.path, state.spec if state.file is not None else None)
 
     def eject(self, reason: str = EJECTED) -> None:
         """Close the engine and free its memory; a load in progress is aborted, even if it hangs.

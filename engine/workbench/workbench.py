@@ -336,7 +336,9 @@ class Workbench:
         return recorded.id if recorded else None
 
     def delete(self, trial_id: str) -> None:
-        """Delete a trial; `restore` undoes this."""
+        """Delete a trial; `restore` undoes this. Raises ConfigError where another process has been given it."""
+        if self.history is None and self.kept.is_handed_over(trial_id):
+            raise ConfigError("This trial was handed over to the process that owns the history; delete it there.")
         with self._lock:
             live = self._trials.pop(trial_id, None)
             self._read.pop(trial_id, None)

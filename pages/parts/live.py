@@ -25,6 +25,7 @@ BATCH_S = 0.016
 STATUS_S = 0.2
 MAX_BATCH = 128
 MAX_JOBS = 64
+MAX_MESSAGE = 100 * MAX_JOBS  # characters; one job takes about 50
 GREETING_S = 10.0
 POLICY_VIOLATION = 1008
 
@@ -151,6 +152,8 @@ class Page:
         try:
             message = await asyncio.wait_for(self._socket.receive_text(), GREETING_S)
             while True:
+                if len(message) > MAX_MESSAGE:
+                    raise msgspec.ValidationError("the message is too long")
                 ask = _ask.decode(message)
                 self._follow(ask)
                 message = await self._socket.receive_text()

@@ -53,6 +53,8 @@ def show() -> None:
         _loaded(state, state.file, state.engine)
     elif state.error is not None:
         notice(state.error)
+        if state.path is not None and st.button("Load again", key="model_again"):
+            _load_again(bench)
     else:
         st.caption("No model is loaded.")
     with st.container(horizontal=True, gap="small"):
@@ -71,6 +73,15 @@ def show() -> None:
             _picker(bench)
         case "machine" if state.engine is not None and state.file is not None:
             _machine(bench, state.engine, state.file)
+
+
+def _load_again(bench: Workbench) -> None:
+    try:
+        bench.model_manager.load_again()
+    except EngineError as error:
+        notice(error)
+    else:
+        st.rerun()
 
 
 def _open(dialog: str) -> None:

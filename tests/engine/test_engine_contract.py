@@ -208,6 +208,14 @@ def test_its_totals_grow(engine: Engine) -> None:
     assert after[0]["num_tokens"] > before[0]["num_tokens"]
 
 
+def test_it_says_why_it_ended(open_one: Open) -> None:
+    engine = open_one(SPEC)
+    assert engine.ending is None
+    engine.close("the first reason")
+    engine.close("another")
+    assert str(engine.ending) == "the first reason"
+
+
 def test_closing_ends_open_jobs_with_the_reason_and_takes_no_more(open_one: Open) -> None:
     engine = open_one(SPEC)
     with engine.held():

@@ -1,6 +1,7 @@
 """Job without a model: it ends once, calls every callback once, and releases its listeners."""
 
 import threading
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from engine.errors import ConfigError, EngineError, PoolClosed, WorkerDied
-from engine.jobs import Job
+from engine.jobs import Job, new_id
 from tests.engine.pool.made import job_of, rows
 from tests.engine.pool.schedule import Race, at_every_line
 
@@ -174,3 +175,10 @@ class JobMachine(RuleBasedStateMachine):
 
 TestJob = JobMachine.TestCase
 TestJob.settings = settings(deadline=None)
+
+
+@pytest.mark.parametrize("seconds", [-(10**12), -1, 0, 1, 10**9, 1 << 40])
+def test_an_id_is_a_uuid_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: seconds * 1_000_000_000)
+    first, second = uuid.UUID(new_id()), uuid.UUID(new_id())
+    assert first.version == second.version == 7 and first != second

@@ -354,8 +354,9 @@ def test_the_server_ends_while_a_trial_streams(bench: ScriptedBench, server: Ser
         json.dumps({"jobs": {"t": 0}, "more": 1}),
         "not JSON",
         b"bytes",
+        json.dumps({"jobs": {f"trial {number}": 0 for number in range(100_000)}}),
     ],
-    ids=["no jobs", "negative", "unknown key", "not JSON", "bytes"],
+    ids=["no jobs", "negative", "unknown key", "not JSON", "bytes", "too long"],
 )
 def test_a_wrong_message_closes_the_socket(server: Server, message: str | bytes) -> None:
     with page(server) as socket:

@@ -15,6 +15,7 @@ from engine.units import quantity
 from engine.workbench import Workbench
 from pages.parts.model_bar import phase_text, threads_text
 from pages.parts.plain import plain
+from tests.waiting import until
 
 IN_USE = {
     "as given": (2, 1, [2], "1 × 2 threads"),
@@ -113,3 +114,16 @@ def test_a_dialog_stays_open_while_the_page_runs_again(bench: Workbench, folder:
     at.button(key="model_machine").click().run()
     assert not [box for box in at.selectbox if box.key == "pick_file"]
     assert "process" in at.dataframe[-1].value
+
+
+def test_a_model_that_ended_by_itself_is_said_and_loaded_again(bench: Workbench) -> None:
+    engine, _ = bench.model.loaded()
+    engine.close("its worker could not be replaced")
+    at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
+    assert not at.exception, at.exception
+    assert any(plain("is no longer loaded: its worker could not be replaced") in one.value for one in at.error)
+    at.button(key="model_again").click().run()
+    assert not at.exception, at.exception
+    until(lambda: bench.model.engine, "the model is not loaded again", 60)
+    at.run()
+    assert not at.error

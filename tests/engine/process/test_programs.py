@@ -212,6 +212,16 @@ def test_a_task_of_several_requests_may_hold_memory_until_its_end(service: Servi
     assert service.ask({"do": "pid"}, WITHIN_S) != pid
 
 
+def test_a_service_answers_though_all_of_its_programs_stand_still(service: Service) -> None:
+    service.ask({"do": "pid"}, WITHIN_S)
+    pids = [program.pid for program in service._programs]
+    assert len(pids) == 2
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    assert service.ask({"do": "pid"}, WITHIN_S) not in pids
+    assert not any(map(psutil.pid_exists, pids))
+
+
 def test_a_service_replaces_one_that_stands_still(service: Service) -> None:
     pid = service.ask({"do": "pid"}, WITHIN_S)
     os.kill(pid, signal.SIGSTOP)

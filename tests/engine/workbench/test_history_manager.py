@@ -1,6 +1,8 @@
 """History of a second workbench: what it measures reaches the history, whoever owns it and whenever the owner ends."""
 
+import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -133,6 +135,46 @@ def test_an_inbox_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
         until(lambda: manager._missed[kept].read is None, "it is not handed over")
         manager.close(10.0)
     assert ids_of(tmp_path) == [kept]
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "home removed"])
+def test_a_file_that_was_taken_away_is_said_and_what_came_since_is_stored_later(tmp_path: Path, how: str) -> None:
+    home = tmp_path / "home"
+    manager = HistoryManager(settings_of(home), lambda: None, stage_kept)
+    history, path = manager.history, settings_of(home).history
+    assert history is not None
+    trial = make_trial()
+    match how:
+        case "removed":
+            path.unlink()
+        case "replaced":
+            shutil.copy(path, tmp_path / "older")
+            os.replace(tmp_path / "older", path)
+        case "home removed":
+            shutil.rmtree(home)
+    with pytest.raises(HistoryError, match="removed or replaced by another program"):
+        history.record(trial).result()
+    until(lambda: manager.error, "it is not said")
+    manager.write_later(trial.id, lambda history: history.record(trial).result(), lambda: trial)
+    manager.close(10.0)
+    assert ids_of(home) == [trial.id]
+
+
+def test_a_file_that_was_put_back_is_used_again(tmp_path: Path) -> None:
+    manager = HistoryManager(settings_of(tmp_path), lambda: None, stage_kept)
+    history, path = manager.history, settings_of(tmp_path).history
+    assert history is not None
+    first, second = make_trial(), make_trial()
+    history.record(first).result()
+    path.rename(tmp_path / "away")
+    until(lambda: manager.error, "it is not said")
+    assert history.trial(first.id) is not None
+    manager.write_later(second.id, lambda history: history.record(second).result(), lambda: second)
+    (tmp_path / "away").rename(path)
+    until(lambda: history.trial(second.id), "it is not stored")
+    until(lambda: manager.error is None, "the error stays")
+    manager.close(10.0)
+    assert sorted(ids_of(tmp_path)) == sorted([first.id, second.id])
 
 
 def test_a_write_that_comes_while_the_history_closes_is_written(tmp_path: Path) -> None:

@@ -101,6 +101,27 @@ def test_a_model_that_is_removed_while_loaded_answers_until_it_is_ejected(
         manager.state.loaded()
 
 
+def test_a_model_whose_workers_cannot_be_replaced_is_said_and_loaded_again(
+    manager: ModelManager, story_model: Path, tmp_path: Path
+) -> None:
+    path, away = tmp_path / "broken.gguf", tmp_path / "away"
+    shutil.copy(story_model, path)
+    manager.load(path)
+    until(lambda: manager.state.engine, within_s=WITHIN_S)
+    pool, _identity = manager.state.loaded()
+    path.rename(away)
+    path.write_bytes(b"GGUF")
+    psutil.Process(pool.workers()[0].pid).kill()
+    until(lambda: manager.state.error, within_s=WITHIN_S)
+    with pytest.raises(ModelError, match=r"broken\.gguf is no longer loaded: .*could not be replaced"):
+        manager.state.loaded()
+    away.replace(path)
+    manager.load_again()
+    until(lambda: manager.state.engine, within_s=WITHIN_S)
+    pool, _identity = manager.state.loaded()
+    assert len(pool.submit("Once", max_tokens=4).result(WITHIN_S).ids) == 4
+
+
 @pytest.mark.parametrize(
     ("leave", "reason"),
     [

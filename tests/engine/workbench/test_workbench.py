@@ -270,6 +270,9 @@ def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
         trial = ended(bench.submit(Draft("Once", request=request(4))))
         assert bench.newest_id() == trial.id
         assert bench.as_csv(trial)
+        until(lambda: bench.kept.is_handed_over(trial.id), "the trial is not handed over", 30)
+        with pytest.raises(ConfigError, match="delete it there"):
+            bench.delete(trial.id)
         bench.close()
     finally:
         owner.kill()
