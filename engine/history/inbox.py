@@ -1,4 +1,4 @@
-"""Inbox: trials and runs handed over as files, written by command-line runs, imported by the owner of the history."""
+"""Inbox: trials, runs and comparisons handed over as files by other processes, imported by the owner of the history."""
 
 import logging
 import os
@@ -13,9 +13,12 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
+from engine.comparing.arms import ComparisonRecord
 from engine.errors import ConfigError, EngineError, HistoryError, LimitExceeded
 from engine.files import read_regular, write_whole
 from engine.history.archives.intake import take_in_staged
+from engine.history.archives.parts import COMPARISONS, StagedComparison, comparison_line
+from engine.history.archives.reading import read_comparison
 from engine.history.archives.staging import StagingWriter
 from engine.history.run_file import read_run, run_bytes
 from engine.history.store import History
@@ -28,6 +31,7 @@ INBOX = "inbox"
 
 TRIAL = ".trial"
 RUN = ".run.zip"
+COMPARISON = ".comparison.json"
 REFUSED = "refused"
 REASON = ".reason.txt"
 LONGEST_REASON = 1_000
@@ -48,26 +52,31 @@ _log = logging.getLogger(__name__)
 Stage = Callable[[Path, Path], object]
 
 
-def write_inbox(folder: Path, kept: TrialRecord | RunRecord) -> Path:
-    """Write a trial or a run to the inbox, for the owner of the history; the file appears whole or not at all.
+def write_inbox(folder: Path, kept: TrialRecord | RunRecord | ComparisonRecord) -> Path:
+    """Write a trial, run or comparison to the inbox, for the owner of the history; return the path of its file.
 
-    Returns its path. Raises HistoryError when the folder cannot be written.
+    The file appears whole or not at all. Raises HistoryError when the folder cannot be written.
     """
-    is_trial = isinstance(kept, TrialRecord)
-    path = folder / f"{kept.id}{TRIAL if is_trial else RUN}"
+    match kept:
+        case TrialRecord():
+            what, suffix, content = "trial", TRIAL, trial_bytes(kept)
+        case RunRecord():
+            what, suffix, content = "run", RUN, run_bytes(kept)
+        case _:
+            what, suffix, content = "comparison", COMPARISON, comparison_line(kept)
+    path = folder / f"{kept.id}{suffix}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, trial_bytes(kept) if isinstance(kept, TrialRecord) else run_bytes(kept))
+        write_whole(path, content)
     except OSError as error:
         raise HistoryError(
-            f"The {'trial' if is_trial else 'run'} could not be written to {folder}: {error}. It is not saved; its "
-            "results are still shown."
+            f"The {what} could not be written to {folder}: {error}. It is not saved; its results are still shown."
         ) from error
     return path
 
 
 def stage_kept(path: Path, folder: Path) -> None:
-    """Read the trial or run in an inbox file into a staging folder.
+    """Read the trial, run or comparison in an inbox file into a staging folder.
 
     Raises ConfigError where the file has other content, HistoryError where the folder cannot be written.
     """
@@ -77,7 +86,13 @@ def stage_kept(path: Path, folder: Path) -> None:
         raise ConfigError(f"{type(error).__name__}: {error}") from error
     try:
         with StagingWriter(folder) as writer:
-            writer.add_trial(kept) if isinstance(kept, TrialRecord) else writer.add_run(kept)
+            match kept:
+                case TrialRecord():
+                    writer.add_trial(kept)
+                case RunRecord():
+                    writer.add_run(kept)
+                case _:
+                    writer.add(COMPARISONS, kept)
     except OSError as error:
         raise HistoryError(f"{path.name} could not be imported and stays in the inbox: {error}") from error
 
@@ -94,7 +109,7 @@ class Inbox:
         self._num_tries: Counter[str] = Counter()
 
     def take(self, history: History) -> list[str]:
-        """Import every trial and run and remove its file; return their ids, trials first, oldest first.
+        """Import every file and remove it; return the ids, those of trials, runs, then comparisons, oldest first.
 
         Entries that are already stored are not stored again. A file that cannot be read is moved to `refused/`, with
         the reason in a text file next to it; `refusals` returns both. Raises HistoryError when the history cannot be
@@ -103,7 +118,8 @@ class Inbox:
         """
         taken: list[str] = []
         stuck: list[_Stuck] = []
-        for path in (*sorted(self._folder.glob(f"*{TRIAL}")), *sorted(self._folder.glob(f"*{RUN}"))):
+        paths = [path for suffix in (TRIAL, RUN, COMPARISON) for path in sorted(self._folder.glob(f"*{suffix}"))]
+        for path in paths:
             try:
                 if self._take(history, path):
                     taken.append(path.name.partition(".")[0])
@@ -190,11 +206,17 @@ class _Stuck(HistoryError):
     """A file can be neither imported nor set aside."""
 
 
-def _read(path: Path) -> TrialRecord | RunRecord:
-    is_trial = path.name.endswith(TRIAL)
+def _read(path: Path) -> TrialRecord | RunRecord | StagedComparison:
     if not stat.S_ISREG(path.lstat().st_mode):
         raise ValueError("it is not a regular file")
-    kept = read_trial(path) if is_trial else read_run(path)
-    if path.name != f"{kept.id}{TRIAL if is_trial else RUN}":
+    suffix = next(suffix for suffix in (TRIAL, RUN, COMPARISON) if path.name.endswith(suffix))
+    kept: TrialRecord | RunRecord | StagedComparison
+    if suffix == TRIAL:
+        kept = read_trial(path)
+    elif suffix == RUN:
+        kept = read_run(path)
+    else:
+        kept = read_comparison(read_regular(path))
+    if path.name != f"{kept.id}{suffix}":
         raise ValueError(f"its content has the id {kept.id}")
     return kept

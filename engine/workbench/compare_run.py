@@ -36,9 +36,9 @@ class Begin(Protocol):
 class CompareRun(Task[None]):
     """Task that runs the trials of every variant and fills in their answers.
 
-    `keep` is called with the record at the beginning, every other second while answers arrive, and at the end. A
-    variant that fails has the reason in its answers; the others continue. Trials do not reuse a prefix, so that the
-    time to the first token does not depend on the order of the variants.
+    `keep` is called with the record and whether it is complete: at the beginning, every other second while answers
+    arrive, and at the end. A variant that fails has the reason in its answers; the others continue. Trials do not reuse
+    a prefix, so that the time to the first token does not depend on the order of the variants.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CompareRun(Task[None]):
         record: ComparisonRecord,
         model_manager: ModelManager,
         begin: Begin,
-        keep: Callable[[ComparisonRecord], None],
+        keep: Callable[[ComparisonRecord, bool], None],
         *,
         machine: MachineLease,
         recorded_top_k: int,
@@ -83,7 +83,7 @@ class CompareRun(Task[None]):
 
     def _compare(self) -> None:
         """Run the trials of all variants, one model at a time."""
-        self._keep(self.record)
+        self._keep(self.record, False)
         try:
             for path, numbers in self._by_model():
                 try:
@@ -93,7 +93,7 @@ class CompareRun(Task[None]):
                 else:
                     self._ask(path, numbers)
         finally:
-            self._keep(self.record)
+            self._keep(self.record, True)
             self._put_back()
         self.check()
 
@@ -197,7 +197,7 @@ class CompareRun(Task[None]):
             self._changed.wait(POLL_S)
             self._changed.clear()
             if self._settle() and time.monotonic() - self._kept_at > KEEP_S:
-                self._keep(self.record)
+                self._keep(self.record, False)
                 self._kept_at = time.monotonic()
 
     def _start(self, path: Path, number: int) -> None:

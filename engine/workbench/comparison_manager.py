@@ -100,7 +100,7 @@ class ComparisonManager:
         """Stop the running comparison and wait for it to end."""
         self._runner.close()
 
-    def _keep(self, record: ComparisonRecord) -> None:
+    def _keep(self, record: ComparisonRecord, is_complete: bool = True) -> None:
         """Store a comparison in the history; on failure it stays in memory, and the page shows the reason."""
         self._unkept[record.id] = record
         history = self._kept.history
@@ -111,7 +111,8 @@ class ComparisonManager:
                 return
         except HistoryError as error:
             self._kept.failed(error)
-        self._kept.write_later(record.id, lambda history: self._save(history, record))
+        read = (lambda: record) if is_complete else None
+        self._kept.write_later(record.id, lambda history: self._save(history, record), read)
 
     def _save(self, history: History, record: ComparisonRecord) -> None:
         history.comparisons.save(record)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from engine.comparing.arms import ComparisonRecord
 from engine.errors import HistoryError, HistoryLocked
 from engine.history import INBOX, History, Inbox, TrialRecord, refusals, write_inbox
 from engine.runs import RunRecord
@@ -16,7 +17,7 @@ LOOK_S = 5.0
 log = logging.getLogger(__name__)
 
 Write = Callable[[History], Any]
-Read = Callable[[], TrialRecord | RunRecord]
+Read = Callable[[], TrialRecord | RunRecord | ComparisonRecord]
 
 
 class _Missed(NamedTuple):
@@ -30,7 +31,7 @@ class HistoryManager:
     """Owner of the history. Any thread may call it; `close` releases the file.
 
     An unusable history stops nothing: `error` has the reason, and every LOOK_S seconds it is tried again, with the
-    writes that failed in the meantime. While another process owns it, trials and runs are handed over to that one
+    writes that failed in the meantime. While another process owns it, what is finished is handed over to that one
     through its inbox. history: None where it could not be opened. on_opened: called when it is opened later than at
     the start. stage: reads a file of the inbox, see `Inbox`.
     """
@@ -69,8 +70,9 @@ class HistoryManager:
     def write_later(self, id: str, write: Write, read: Read | None = None) -> None:
         """Queue `write` for when the history works again; it is retried until it raises no HistoryError.
 
-        Of several writes with the same id only the last is called. read: returns the trial or run that `write` stores,
-        which is handed over while another process owns the history; `write` must then tolerate that it is stored.
+        Of several writes with the same id only the last is called. read: returns the trial, run or comparison that
+        `write` stores, to be handed over while another process owns the history; `write` must then tolerate that it is
+        stored already.
         """
         with self._lock:
             self._missed[id] = _Missed(write, read)
@@ -94,7 +96,7 @@ class HistoryManager:
     def close(self, within_s: float) -> None:
         """Release the file once queued rows are written, after `within_s` seconds at most.
 
-        Trials and runs that could not be stored are left in the inbox, from which the next owner imports them.
+        What could not be stored is left in the inbox, from which the next owner imports them.
         """
         with self._lock:
             self._is_closed = True
@@ -145,7 +147,7 @@ class HistoryManager:
         return self.history
 
     def _hand_over(self) -> None:
-        """Write every missed trial and run to the inbox; what cannot be written is tried again later."""
+        """Write everything missed to the inbox; what cannot be written is tried again later."""
         with self._settling:
             with self._lock:
                 missed = [(id, one) for id, one in self._missed.items() if one.read is not None]

@@ -25,11 +25,10 @@ from engine.history.archives.parts import (
     TOKENIZERS,
     TRIALS,
     VERSION,
-    AnswerPart,
-    ArchivedComparison,
     ArchivedTrial,
     Manifest,
     Mark,
+    comparison_line,
     no_steps,
     stem,
 )
@@ -175,10 +174,7 @@ def _comparison_lines(cursor: ReadCursor, *, is_whole: bool) -> Iterator[bytes]:
     """Yield the comparisons, which are exported only with the whole history, as only that has all their trials."""
     query = "SELECT * FROM comparisons WHERE ? AND deleted_at IS NULL ORDER BY created_at, id"
     for row in fetch(cursor.execute(query, [is_whole])):
-        record = comparisons.record_of(row)
-        answers = tuple(AnswerPart(**answer._asdict()) for answer in record.answers)
-        spec = msgspec.Raw(row["spec"].encode())
-        yield msgspec.json.encode(ArchivedComparison(row["id"], record.created_at, row["name"], spec, answers))
+        yield comparison_line(comparisons.record_of(row))
 
 
 def _rows_of(cursor: ReadCursor, query: str, ids: Sequence[str], order: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from engine.comparing.arms import MAX_ARMS, MAX_REPEATS, MAX_ROWS, MAX_TRIALS
+from engine.comparing.arms import MAX_ARMS, MAX_REPEATS, MAX_ROWS, MAX_TRIALS, ComparisonRecord
 from engine.history import comparisons, marks
 from engine.history.trial_file import Part, TrialPart
 from engine.results import StepTable
@@ -107,6 +107,13 @@ class StagedComparison(Part, frozen=True):
     name: Annotated[str, msgspec.Meta(max_length=comparisons.NAME_CHARACTERS)]
     spec: str
     trials: str
+
+
+def comparison_line(record: ComparisonRecord) -> bytes:
+    """Return a comparison as a line of an archive."""
+    answers = tuple(AnswerPart(**answer._asdict()) for answer in record.answers)
+    spec = msgspec.Raw(msgspec.json.encode(record.plan.to_dict()))
+    return msgspec.json.encode(ArchivedComparison(uuid.UUID(record.id), record.created_at, record.name, spec, answers))
 
 
 def no_steps() -> StepTable:

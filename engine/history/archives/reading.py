@@ -100,7 +100,8 @@ def _read_trial(line: bytes) -> ArchivedTrial:
     return part
 
 
-def _read_comparison(line: bytes) -> StagedComparison:
+def read_comparison(line: bytes) -> StagedComparison:
+    """Read and check a comparison of an archive. Raises ConfigError, ValueError or msgspec's errors."""
     part = _comparison(line)
     _plan(part.spec)
     answers = [Answer(**msgspec.structs.asdict(answer)) for answer in part.trials]
@@ -120,5 +121,5 @@ _READ = {
     RUNS: _read_run,
     TRIALS: _read_trial,
     MARKS: _mark,
-    COMPARISONS: _read_comparison,
+    COMPARISONS: read_comparison,
 }

@@ -18,6 +18,7 @@ from engine.history.trial_file import read_trial
 from engine.results import RECORD
 from engine.specs import Sampling
 from tests.engine.history.run_maker import assert_same_run, make_run
+from tests.engine.history.test_comparisons import made as made_comparison
 from tests.engine.history.trial_maker import NASTY, make_steps, make_trial, uuid7
 
 
@@ -188,7 +189,7 @@ def test_a_defect_while_reading_sets_that_file_aside(
     assert Inbox(inbox).take(history) == [good.id]
     assert refusals(inbox) == {bad.name: "MemoryError:"}
     (unreadable := inbox / "refused" / f"0{REASON}").mkdir()
-    assert refusals(inbox) == {bad.name: "MemoryError:", "0": "the reason cannot be read (Is a directory)"}
+    assert refusals(inbox) == {bad.name: "MemoryError:", "0": "the reason cannot be read (it is not a regular file)"}
     unreadable.rmdir()
 
 
@@ -322,6 +323,38 @@ def test_a_run_is_handed_over_whole(history: History, inbox: Path) -> None:
     assert write_inbox(inbox, replace(run, name="another")) == path
     assert Inbox(inbox).take(history) == [run.id]
     assert_same_run(history.runs.run(run.id), run)
+
+
+def test_a_comparison_is_handed_over_whole(history: History, inbox: Path) -> None:
+    record = made_comparison(name=NASTY)
+    trial = make_trial()
+    write_inbox(inbox, record)
+    write_inbox(inbox, trial)
+    assert Inbox(inbox).take(history) == [trial.id, record.id]
+    assert list(inbox.iterdir()) == []
+    assert history.comparisons.comparison(record.id) == record
+    write_inbox(inbox, replace(record, name="another"))
+    Inbox(inbox).take(history)
+    assert history.comparisons.comparison(record.id) == record
+
+
+@pytest.mark.parametrize("fault", ["another id", "garbage", "unfinished", "other answers"])
+def test_a_comparison_with_a_fault_is_set_aside(history: History, inbox: Path, fault: str) -> None:
+    record = made_comparison()
+    path = write_inbox(inbox, record)
+    content = path.read_bytes()
+    match fault:
+        case "another id":
+            path = path.rename(inbox / f"{uuid7()}.comparison.json")
+        case "garbage":
+            path.write_bytes(b"garbage")
+        case "unfinished":
+            path.write_bytes(content[: len(content) // 2])
+        case _:
+            path.write_bytes(content.replace(b'"arm":1', b'"arm":7'))
+    assert Inbox(inbox).take(history) == []
+    assert history.comparisons.recent() == []
+    assert sorted(file.name for file in (inbox / "refused").iterdir()) == [path.name, f"{path.name}.reason.txt"]
 
 
 @pytest.mark.parametrize("fault", ["another id", "garbage", "unfinished"])

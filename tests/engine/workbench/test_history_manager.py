@@ -18,6 +18,7 @@ from engine.settings import Settings
 from engine.workbench import history_manager
 from engine.workbench.history_manager import HistoryManager
 from tests.engine.history.run_maker import make_run
+from tests.engine.history.test_comparisons import made
 from tests.engine.history.trial_maker import make_trial
 from tests.waiting import until
 
@@ -60,8 +61,13 @@ def managed(home: Path) -> HistoryManager:
 
 
 def keep(manager: HistoryManager, draw: random.Random) -> str:
-    """Have a trial or a run kept, as the workbench does; return its id."""
-    if draw.random() < 0.5:
+    """Have a trial, a run or a comparison kept, as the workbench does; return its id."""
+    kind = draw.choice(["trial", "run", "comparison"])
+    if kind == "comparison":
+        record = made()
+        manager.write_later(record.id, lambda history: history.comparisons.save(record), lambda: record)
+        return record.id
+    if kind == "run":
         run = make_run(3)
         manager.write_later(run.id, lambda history: history.runs.put(run), lambda: run)
         return run.id
@@ -82,6 +88,7 @@ def ids_of(home: Path) -> list[str]:
     assert history is not None
     until(lambda: not any((home / INBOX).glob("*.*")), "the inbox is not imported")
     stored = [trial.id for trial in history.recent(100)] + [run.id for run in history.runs.recent(100)]
+    stored += [comparison.id for comparison in history.comparisons.recent(100)]
     manager.close(10.0)
     return stored
 
