@@ -141,7 +141,8 @@ def _with_another(value: Any, drawn: random.Random) -> Any:
         place = drawn.randrange(len(value))
         match drawn.randrange(6):
             case 0:
-                return value * drawn.choice((0, 2, 200 if len(value) < 50 else 2))
+                times = drawn.choice((0, 2, 200 if len(value) < 50 else 2))
+                return value * times if _num_bytes(value) * times <= MOST_BYTES else value
             case _:
                 return [*value[:place], _with_another(value[place], drawn), *value[place + 1 :]]
     if isinstance(value, bytes) and value and drawn.random() < 0.7:
@@ -151,6 +152,16 @@ def _with_another(value: Any, drawn: random.Random) -> Any:
     if drawn.random() < 0.03:
         return _nested(value, drawn.choice((50, 400)))
     return drawn.choice(WRONG)
+
+
+def _num_bytes(value: Any) -> int:
+    """About the size of a value written out: doubled lists within doubled lists would fill the memory."""
+    num, left = 0, [value]
+    while left and num <= MOST_BYTES:
+        each = left.pop()
+        num += len(each) if isinstance(each, str | bytes) else 8
+        left += each if isinstance(each, list) else each.values() if isinstance(each, dict) else ()
+    return num
 
 
 def _nested(value: Any, depth: int) -> Any:
