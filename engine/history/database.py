@@ -132,7 +132,7 @@ def locked(path: Path, pid: int | str) -> HistoryLocked:
     """Return the error for a file that process `pid` owns."""
     return HistoryLocked(
         f"The history {path} is in use by process {pid}. Only one process can own it; nothing was changed. "
-        "Close that workbench, or continue without saving here."
+        "Close that workbench to use the history here."
     )
 
 

@@ -25,7 +25,9 @@ T = TypeVar("T")
 _Starts = SimpleQueue[tuple["Future[Any]", Callable[[], Any]]]
 
 _ROOT = Path(__file__).resolve().parents[2]
-_LOG_TAIL = 2000
+_LONGEST_TAIL = 2000
+LOG_TAIL = "; the end of its log:"
+"""Words in front of the tail of a log that is quoted in a message."""
 
 
 class Child:
@@ -174,8 +176,8 @@ def environment_for(build: str = "") -> dict[str, str]:
 def log_tail(log: IO[Any]) -> str:
     """Return the tail of an open log, worded as the end of a sentence; empty if nothing was written."""
     size = os.fstat(log.fileno()).st_size
-    words = os.pread(log.fileno(), _LOG_TAIL, max(0, size - _LOG_TAIL)).decode("utf-8", "replace").strip()
-    return f"; the end of its log:\n{words}" if words else ""
+    words = os.pread(log.fileno(), _LONGEST_TAIL, max(0, size - _LONGEST_TAIL)).decode("utf-8", "replace").strip()
+    return f"{LOG_TAIL}\n{words}" if words else ""
 
 
 def num_oom_kills() -> int:

@@ -14,6 +14,7 @@ from engine.history import ModelIdentity
 from engine.models.gguf import ModelFile, read_model
 from engine.models.identity import model_hash
 from engine.opening import open_engine
+from engine.process.child import LOG_TAIL
 from engine.protocol import Engine, OpenEngine
 from engine.specs import PoolSpec
 from engine.workbench.machine_lease import Lease, MachineLease
@@ -77,8 +78,10 @@ class ModelManager:
         with self._lock:
             engine, path = self._state.engine, self._state.path
             if engine is not None and engine.ending is not None and path is not None:
-                text = f"{path.name} is no longer loaded: {engine.ending}. Load it again."
-                self._state = replace(self._state, engine=None, identity=None, error=ModelError(text))
+                _log.warning("%s: %s", path, engine.ending)
+                why = str(engine.ending).partition(LOG_TAIL)[0].rstrip(".")
+                error = ModelError(f"{path.name} is no longer loaded: {why}.")
+                self._state = replace(self._state, engine=None, identity=None, error=error)
             return self._state
 
     def load(self, path: Path, spec: PoolSpec | None = None) -> None:

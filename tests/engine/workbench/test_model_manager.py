@@ -115,6 +115,7 @@ def test_a_model_whose_workers_cannot_be_replaced_is_said_and_loaded_again(
     until(lambda: manager.state.error, within_s=WITHIN_S)
     with pytest.raises(ModelError, match=r"broken\.gguf is no longer loaded: .*could not be replaced"):
         manager.state.loaded()
+    assert "\n" not in str(manager.state.error)
     away.replace(path)
     manager.load_again()
     until(lambda: manager.state.engine, within_s=WITHIN_S)
