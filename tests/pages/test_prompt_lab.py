@@ -233,6 +233,17 @@ def test_delete_with_undo(bench: Workbench) -> None:
     assert address(at) == trial.id
 
 
+def test_what_another_process_was_given_is_not_deleted_here(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = short(page())
+    trial = shown(press(at, "do_run"), bench)
+    monkeypatch.setattr(bench.kept, "history", None)
+    monkeypatch.setattr(bench.kept, "is_handed_over", lambda id: id == trial.id)
+    at.button(key="lab_delete").click().run()
+    assert not at.exception, at.exception
+    assert "delete it there" in at.main.error[0].value
+    assert address(at) == trial.id
+
+
 def test_stop_strings_are_typed_with_escapes(bench: Workbench) -> None:
     at = short(page())
     at.text_area(key="lab_stop").set_value("\\n\\n\nThe end\\\\n")
