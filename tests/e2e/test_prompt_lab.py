@@ -3,6 +3,7 @@
 import re
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -113,8 +114,13 @@ def test_hover_shows_candidates_and_click_pins(shipped: Server, open_page: OpenP
     expect(answer(page)).to_have_count(12)
     answer(page).nth(3).hover()
     expect(page.locator(".tooltip tr.chosen")).to_be_visible()
-    answer(page).nth(3).click()
-    expect(page.locator(".inspector h3")).to_have_text("Token 4 of 12")
+    heading = page.locator(".inspector h3")
+    for _ in range(3):  # a strip that is drawn anew between pressing and releasing the button loses the click
+        answer(page).nth(3).click()
+        with suppress(AssertionError):
+            expect(heading).to_have_text("Token 4 of 12", timeout=10_000)
+            break
+    expect(heading).to_have_text("Token 4 of 12")
     expect(page.locator(".inspector .sentence")).to_contain_text("The model ranked")
     page.keyboard.press("ArrowRight")
     expect(page.locator(".inspector h3")).to_have_text("Token 5 of 12")
