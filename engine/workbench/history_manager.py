@@ -96,7 +96,7 @@ class HistoryManager:
     def close(self, within_s: float) -> None:
         """Release the file once queued rows are written, after `within_s` seconds at most.
 
-        What could not be stored is left in the inbox, from which the next owner imports them.
+        What could not be stored is left in the inbox, from which the next owner imports it.
         """
         with self._lock:
             self._is_closed = True

@@ -25,6 +25,7 @@ from engine.history import History, Inbox, export_history, refusals, run_bytes, 
 from engine.history.run_columns import sample_table
 from tests.engine.exchange.test_llama_bench_files import row
 from tests.engine.history.run_maker import assert_same_run, make_run
+from tests.engine.history.test_run_file import packed, unpacked
 from tests.engine.history.trial_maker import make_trial
 from tests.waiting import until
 
@@ -43,19 +44,6 @@ def importer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Importer]:
 def history(tmp_path: Path) -> Iterator[History]:
     with History.open(tmp_path / "history.duckdb") as opened:
         yield opened
-
-
-def packed(members: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", compression) as archive:
-        for name, value in members.items():
-            archive.writestr(name, value)
-    return content.getvalue()
-
-
-def unpacked(content: bytes) -> dict[str, bytes]:
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
 
 
 def archive() -> dict[str, bytes]:
