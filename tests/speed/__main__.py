@@ -23,6 +23,7 @@ from tests.speed.common import MODELS, Row
 PROGRAMS = (
     "single",
     "many",
+    "layout",
     "crowds",
     "vocabulary",
     "prefix",

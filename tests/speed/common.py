@@ -4,11 +4,12 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import process_time
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -212,9 +213,10 @@ def bare(path: str, *, sequences: int, threads: int) -> dict[str, float]:
     return {"wall_s": found["wall_s"], "decode_s": decode_s, "decode_per_s": rate}
 
 
-def output_of(words: Sequence[str | Path]) -> str:
-    """Standard output of a program; exits with its last words when it fails."""
-    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
+def output_of(words: Sequence[str | Path], libraries: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Standard output of a program; exits with its last words when it fails. libraries: as `plain_libraries` gives."""
+    environment = os.environ | libraries
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False, env=environment)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, words))}\nended with {done.returncode}:\n{done.stderr[-2000:]}")
     return done.stdout

@@ -10,7 +10,7 @@ from time import perf_counter
 
 from engine import Pool
 from tests.speed.common import Row, at_least, interleaved, model, prompts, ratio, run, warm
-from tests.speed.many import SERVED, SHAPE, ask, server
+from tests.speed.many import LAYOUTS, SERVED, SHAPE, ask, server
 
 ROUNDS = 6
 N_CTX = 512
@@ -36,10 +36,10 @@ def against_server(path: str, about: str, num_shared: int, num_own: int, num_rou
     ):
         draw = crowds(num_shared, num_own, most=len(pool.vocabulary))
         arms = {"ours": lambda: run(pool, draw(), top_k=10, is_reused=True).per_s}
-        for name, flags in (("repacked", []), ("plain", ["--no-repack"])):
+        for name, flags in LAYOUTS.items():
             arms[name] = partial(serve, path, flags, draw, clients)
         found = interleaved(num_rounds, **arms)
-    better = max(("repacked", "plain"), key=lambda name: mean(found[name]))
+    better = max(LAYOUTS, key=lambda name: mean(found[name]))
     compared = ratio(found["ours"], found[better])
     beside = f"{compared}; {mean(found['ours']):.0f} against {mean(found[better]):.0f} tok/s ({better} weights)"
     return at_least(f"32 streams, {about}, end to end, against llama-server", compared.value, 1.0, beside)

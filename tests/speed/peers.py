@@ -2,14 +2,23 @@
 
 They are the yardstick, so they come from the same llama.cpp with the same flags: a release build for this machine's
 instruction set, shared libraries, and the CMAKE_ARGS, CFLAGS and CXXFLAGS of the environment, which `.ci/prepare` set
-for the Python package too.
+for the Python package too. The arithmetic is compiled a second time without those CXXFLAGS, as a person gets it who
+follows llama.cpp's own instructions; `plain_libraries` makes the same programs use it.
 """
 
 import os
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from engine.bench.baselines.llama_bench_program import build_programs, built_program
+from engine.bench.baselines.llama_bench_program import (
+    FLAGS,
+    build_folder,
+    build_programs,
+    built_program,
+    fetched_source,
+)
 from engine.errors import ProgramFailed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,14 +29,46 @@ def program(name: str) -> Path:
     """Path of one of llama.cpp's programs; exits with the remedy when it is not built."""
     path = built_program(name)
     if not path.is_file():
-        sys.exit(f"{name} is not built yet: run `make peers` first (10 to 20 minutes on 2 cores).")
+        _exit_unbuilt(name)
     return path
+
+
+def plain_libraries() -> dict[str, str]:
+    """The environment that makes a program use arithmetic compiled by the distribution's compiler, with no header of
+    ours before it; exits with the remedy when it is not built."""
+    if not (_plain_folder() / "bin" / "libggml-cpu.so").is_file():
+        _exit_unbuilt("libggml-cpu.so without .ci/llama.h")
+    return {"LD_LIBRARY_PATH": str(_plain_folder() / "bin")}
+
+
+def build_plain(num_jobs: int) -> None:
+    """Compile llama.cpp's arithmetic for the CPU without CXXFLAGS."""
+    plain = {name: value for name, value in os.environ.items() if name != "CXXFLAGS"}
+    commands: tuple[Sequence[str | Path], ...] = (
+        ["cmake", "-S", fetched_source(), "-B", _plain_folder(), *FLAGS],
+        ["cmake", "--build", _plain_folder(), "--parallel", str(num_jobs), "--target", "ggml-cpu"],
+    )
+    with (build_folder() / "plain.log").open("w") as log:
+        for words in commands:
+            if subprocess.run(words, env=plain, stdout=log, stderr=subprocess.STDOUT, check=False).returncode:
+                raise ProgramFailed(
+                    f"llama.cpp's arithmetic could not be built; the compiler's words are in {log.name}"
+                )
+
+
+def _plain_folder() -> Path:
+    return build_folder() / "plain"
+
+
+def _exit_unbuilt(name: str) -> None:
+    sys.exit(f"{name} is not built yet: run `make peers` first (10 to 20 minutes on 2 cores).")
 
 
 if __name__ == "__main__":
     jobs = int(os.environ.get("PEERS_JOBS", "") or len(os.sched_getaffinity(0)))
     try:
         build_programs(PROGRAMS, jobs)
+        build_plain(jobs)
     except ProgramFailed as error:
         sys.exit(str(error))
-    print("Built:", *(program(name).relative_to(ROOT) for name in PROGRAMS))
+    print("Built:", *(program(name).relative_to(ROOT) for name in PROGRAMS), "and the arithmetic without .ci/llama.h")

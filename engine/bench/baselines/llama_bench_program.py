@@ -113,7 +113,7 @@ def build_programs(names: Sequence[str], num_jobs: int, on_progress: Progress = 
 
 
 def _build(names: Sequence[str], num_jobs: int, on_progress: Progress) -> None:
-    source, target = _fetched_source(), build_folder() / "build"
+    source, target = fetched_source(), build_folder() / "build"
     extra = shlex.split(os.environ.get("CMAKE_ARGS", ""))
     commands: tuple[Sequence[str | Path], ...] = (
         ["cmake", "-S", source, "-B", target, *FLAGS, *extra],
@@ -126,7 +126,7 @@ def _build(names: Sequence[str], num_jobs: int, on_progress: Progress) -> None:
     on_progress(1.0)
 
 
-def _fetched_source() -> Path:
+def fetched_source() -> Path:
     """Return llama.cpp's source folder, downloaded and unpacked if necessary."""
     requirement = f"{_DISTRIBUTION}=={version(_DISTRIBUTION)}"
     folder = build_folder()
