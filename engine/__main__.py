@@ -1,10 +1,16 @@
 """Command line of the engine: `python -m engine generate --prompt "Once upon a time" --top-k 5`."""
 
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl+C ends the process at once until a command begins
+
 import errno
 import os
-import signal
 import sys
 from importlib import import_module
+from types import ModuleType
+from typing import TextIO
 
 from engine import private_files
 from engine.commands.arguments import MEASURING, OTHERS
@@ -16,6 +22,8 @@ ERROR, INTERRUPTED, NO_READER = 2, 130, 141
 COMMANDS = {**dict.fromkeys(MEASURING, "bench"), **{name: name for name in OTHERS}}
 """Module of engine.commands for each subcommand; each module imports only what it needs."""
 
+_shutdown = Shutdown()
+
 
 def main(words: list[str] | None = None) -> int:
     """Run one command and return its exit status.
@@ -23,38 +31,75 @@ def main(words: list[str] | None = None) -> int:
     0, 2 for an error reported on standard error, 130 after Ctrl+C, 141 when standard output is a closed pipe.
     """
     words = sys.argv[1:] if words is None else words
-    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    _open_outputs()
     private_files.begin()
     try:
-        command = COMMANDS.get(words[0] if words else "", "generate")
-        import_module(f"engine.commands.{command}").run(words)
+        _command(words).run(words)
         sys.stdout.flush()
-    except EngineError as error:
-        print(printable(f"error: {error}", is_terminal=True), file=sys.stderr)
-        return ERROR
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader has closed the pipe, as after `| head`.
-        _write_no_more()
-        return NO_READER
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        _write_no_more()
-        print(f"error: the disk is full ({error.strerror})", file=sys.stderr)
-        return ERROR
+    except (Exception, KeyboardInterrupt) as error:
+        return _status(error)
     finally:
         private_files.end()
     return 0
 
 
-def _write_no_more() -> None:
-    """Redirect standard output to the null device; otherwise Python reports the error again when it flushes on exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _command(words: list[str]) -> ModuleType:
+    return import_module(f"engine.commands.{COMMANDS.get(words[0] if words else '', 'generate')}")
+
+
+def _status(error: BaseException) -> int:
+    """Report what ended a command and return the exit status. Raises an error that is a defect of this code again."""
+    if isinstance(error, KeyboardInterrupt) or _shutdown.is_begun:
+        # Libraries turn an interrupt into other errors: DuckDB into RuntimeError, compiled modules into ImportError.
+        _end_outputs()
+        return INTERRUPTED
+    if isinstance(error, EngineError):
+        print(printable(f"error: {error}", is_terminal=True), file=sys.stderr)
+        return ERROR
+    if isinstance(error, BrokenPipeError):
+        # The reader has closed the pipe, as after `| head`.
+        _write_no_more(sys.stdout)
+        return NO_READER
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        _write_no_more(sys.stdout)
+        print(f"error: the disk is full ({error.strerror})", file=sys.stderr)
+        return ERROR
+    raise error
+
+
+def _open_outputs() -> None:
+    """Replace closed outputs by the null device."""
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+
+
+def _end_outputs() -> None:
+    """End the line on standard error and flush both outputs, whose readers Ctrl+C may have ended too."""
+    for stream, text in ((sys.stdout, ""), (sys.stderr, "\n")):
+        try:
+            print(text, end="", file=stream, flush=True)
+        except OSError:
+            _write_no_more(stream)
+
+
+def _write_no_more(stream: TextIO) -> None:
+    """Redirect an output to the null device; otherwise Python reports the error again when it flushes on exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _program() -> int:
+    """Run the command of this process. Ctrl+C ends the command in order, and the process at once before and after."""
+    _command(sys.argv[1:])  # imported before Ctrl+C raises: compiled modules would raise other errors, or go on
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        return main()
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _shutdown.install(signal.SIGINT)
+        status = main()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return status
 
 
 if __name__ == "__main__":
-    Shutdown().install(signal.SIGINT)
-    sys.exit(main())
+    sys.exit(_program())

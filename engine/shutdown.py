@@ -24,7 +24,7 @@ class Shutdown:
 
     def __init__(self, close: Callable[[], object] | None = None) -> None:
         self._close = close
-        self._is_begun = False
+        self.is_begun = False  # True from the first signal on
 
     def install(self, *numbers: signal.Signals) -> None:
         """Handle these signals; does nothing outside the main thread, which alone may install handlers."""
@@ -34,11 +34,12 @@ class Shutdown:
 
     def _handler(self, before: object) -> Callable[[int, FrameType | None], None]:
         def handle(number: int, frame: FrameType | None) -> None:
-            if self._is_begun:
+            if self.is_begun:
                 os._exit(128 + number)
-            self._is_begun = True
+            self.is_begun = True
             # A C thread, which needs no interpreter, ends the process after dumping the stack of each thread.
-            faulthandler.dump_traceback_later(WITHIN_S, exit=True, file=sys.__stderr__ or sys.stderr)
+            said = sys.__stderr__ or sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - kept open until the end
+            faulthandler.dump_traceback_later(WITHIN_S, exit=True, file=said)
             if self._close is not None:
                 threading.Thread(target=self._end, args=(number,), name="logitbench-shutdown", daemon=True).start()
             if callable(before):

@@ -69,6 +69,14 @@ def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
     assert process.returncode == 128 + number
 
 
+def test_it_is_bounded_with_standard_error_closed_too() -> None:
+    command = f"exec {sys.executable} -c '{HANGS}' 0.5 closing 2>&-"
+    with subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 1
+
+
 def test_those_that_hang_are_named() -> None:
     over = threading.Event()
 
