@@ -6,6 +6,7 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl+C ends the process at once until a command begins
 
 import errno
+import io
 import os
 import sys
 from importlib import import_module
@@ -68,8 +69,11 @@ def _status(error: BaseException) -> int:
 
 
 def _open_outputs() -> None:
-    """Replace closed outputs by the null device."""
+    """Replace closed outputs by the null device, and print what an output cannot encode as escapes such as \\xe9."""
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _end_outputs() -> None:

@@ -3,14 +3,16 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, TypeVar
 
 from engine.commands.parser import Parser
 from engine.errors import ConfigError
 from engine.specs import MAX_PROMPT_CHARACTERS, MAX_SCHEMA_CHARACTERS, PoolSpec, Request, Sampling
+
+T = TypeVar("T")
 
 MEASURING = {
     "bench": "compare the speed of a model's settings",
@@ -183,8 +185,17 @@ def _present(values: dict[str, Any]) -> dict[str, Any]:
 def _prompt(given: str) -> str:
     if given != "-":
         return given
+    return from_standard_input(lambda file: file.read(MAX_PROMPT_CHARACTERS + 1))
+
+
+def from_standard_input(read: Callable[[TextIO], T]) -> T:
+    """Return what `read` makes of standard input. Raises ConfigError where that is closed or cannot be read."""
+    if sys.stdin is None:
+        raise ConfigError("standard input is closed: pipe the text to this command, or give it otherwise than by -")
     try:
-        return sys.stdin.read(MAX_PROMPT_CHARACTERS + 1)
+        return read(sys.stdin)
+    except OSError as error:
+        raise ConfigError(f"standard input cannot be read ({error})") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"standard input is not text in {error.encoding}: {error.reason} at {error.start}") from error
 

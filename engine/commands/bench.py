@@ -15,6 +15,7 @@ from engine.bench.planning.preview import preview
 from engine.bench.running.session import Session
 from engine.commands import bench_arguments as words_of
 from engine.commands.arguments import check_writable
+from engine.commands.printing import print_json, print_json_text
 from engine.commands.progress_line import ProgressLine
 from engine.commands.watched import show_progress
 from engine.errors import ConfigError, HistoryError, HistoryLocked
@@ -189,7 +190,7 @@ def _teller(doing: str) -> Callable[[float], None]:
 def print_run(done: RunRecord, *, is_json: bool) -> None:
     """Print a run as a table of its configurations, or as JSON."""
     if is_json:
-        print(json_of_run(done))
+        print_json_text(json_of_run(done))
     else:
         print(summarise(done).to_markdown())
         print(f"run {done.id}")
@@ -202,7 +203,8 @@ def json_of_run(done: RunRecord) -> str:
     cells = [_cell(cell) for cell in summary.cells]
     told = {"id": done.id, "status": done.status, "sentence": sentence, "outcome": dict(done.outcome)}
     told["disturbance"] = summary.disturbance.to_dict()
-    return _json({**told, "machine": dict(done.machine), "versions": dict(done.versions), "cells": cells})
+    told |= {"machine": dict(done.machine), "versions": dict(done.versions), "cells": cells}
+    return json.dumps(told, ensure_ascii=False, indent=1, default=asdict)
 
 
 def _cell(cell: CellSummary) -> Mapping[str, Any]:
@@ -223,12 +225,3 @@ def _cell(cell: CellSummary) -> Mapping[str, Any]:
         "num_replaced": cell.num_replaced,
         "verdict": None if verdict is None else plain_verdict(verdict),
     }
-
-
-def print_json(values: Mapping[str, Any]) -> None:
-    """Print plain values as indented JSON."""
-    print(_json(values))
-
-
-def _json(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, ensure_ascii=False, indent=1, default=asdict)

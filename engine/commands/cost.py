@@ -1,7 +1,6 @@
 """`python -m engine cost`: time and cost of a job on each known machine."""
 
 import argparse
-import json
 import math
 import re
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.commands.parser import Parser
+from engine.commands.printing import print_json, print_text
 from engine.commands.table import printable
 from engine.cost import (
     WAYS,
@@ -68,9 +68,9 @@ def run(words: Sequence[str]) -> None:
         by_way = {way: estimates(job, rates, prices, counted_as=way) for way in reversed(WAYS)}
         found[model] = {way: (answer(own, **goals), fastest_first(own)) for way, own in by_way.items()}
     if given["json"]:
-        print(json.dumps(_plain(job, found), ensure_ascii=False, allow_nan=False, indent=1))
+        print_json(_plain(job, found))
     else:
-        print(printable(_text(job, found), is_terminal=sys.stdout.isatty()))
+        print_text(_text(job, found))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,19 +4,17 @@ The vectors are printed as JSON, written as a numpy array, or summarised by near
 """
 
 import argparse
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engine.commands.arguments import check_writable
+from engine.commands.arguments import check_writable, from_standard_input
 from engine.commands.embed_backends import show_backends
 from engine.commands.parser import Parser
+from engine.commands.printing import print_json, print_text
 from engine.commands.progress_line import ProgressLine
-from engine.commands.table import printable
 from engine.embedding.choice import LOSSLESS
 from engine.embedding.job import EmbedResult
 from engine.embedding.models import EMBEDDED_NAME
@@ -57,9 +55,9 @@ def run(words: Sequence[str]) -> None:
         result = job.result()
         line.end()
     if given.json:
-        print(json.dumps(_plain(found, result, pool), ensure_ascii=False, allow_nan=False))
+        print_json(_plain(found, result, pool), indent=None)
     else:
-        print(printable(_told(found, result, pool), is_terminal=sys.stdout.isatty()))
+        print_text(_told(found, result, pool))
     if given.out is not None:
         _write(given.out, result)
 
@@ -94,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _file(given: str) -> tuple[str, bytes]:
     if given == "-":
-        return "standard input", sys.stdin.buffer.read(MOST_BYTES + 1)
+        return "standard input", from_standard_input(lambda file: file.buffer.read(MOST_BYTES + 1))
     try:
         with open(given, "rb") as file:
             return Path(given).name, file.read(MOST_BYTES + 1)

@@ -1,10 +1,7 @@
 """`python -m engine embed --backends`: speed of each backend here, and agreement of its vectors with float32."""
 
-import json
-import sys
-
+from engine.commands.printing import print_json, print_text
 from engine.commands.progress_line import ProgressLine
-from engine.commands.table import printable
 from engine.embedding.choice import (
     LOSSLESS,
     BackendSpeed,
@@ -30,9 +27,9 @@ def show_backends(model: str, *, is_new: bool, is_json: bool) -> None:
     if measured is None:
         measured = _measure(model)
     if is_json:
-        print(json.dumps(_plain(found, measured), ensure_ascii=False, allow_nan=False))
+        print_json(_plain(found, measured), indent=None)
     else:
-        print(printable(_told(found, measured), is_terminal=sys.stdout.isatty()))
+        print_text(_told(found, measured))
 
 
 def _measure(model: str) -> Measurement | None:

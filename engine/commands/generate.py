@@ -1,12 +1,12 @@
 """`python -m engine generate`: completes one prompt, prints the result and stores it."""
 
 import contextlib
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from engine.commands.arguments import Arguments, parse
+from engine.commands.printing import print_json, print_text
 from engine.commands.table import printable, table
 from engine.errors import HistoryError
 from engine.jobs import Job
@@ -46,11 +46,11 @@ def show(job: Job, arguments: Arguments) -> None:
         return
     completion = job.result()
     if arguments.is_json:
-        print(json.dumps(completion_to_dict(completion), ensure_ascii=False, allow_nan=False, indent=1))
+        print_json(completion_to_dict(completion))
     elif arguments.request.top_k or arguments.request.prompt_logprobs:
         print(table(completion))
     else:
-        print(printable(completion.text, is_terminal=sys.stdout.isatty()))
+        print_text(completion.text)
 
 
 def stream(job: Iterable[TokenStep]) -> None:

@@ -11,8 +11,9 @@ from engine.bench.analysis.comparison import Comparison, compare_runs
 from engine.bench.analysis.disturbance import samples_told
 from engine.bench.analysis.wording import plain_verdict
 from engine.commands import history_arguments as words_of
-from engine.commands.bench import json_of_run, print_json, print_run
+from engine.commands.bench import json_of_run, print_run
 from engine.commands.out_file import table_of, write_rows, write_text
+from engine.commands.printing import print_json, print_json_text
 from engine.commands.table import one_line, printable, table
 from engine.errors import ConfigError, HistoryLocked
 from engine.exchange.importer import Importer
@@ -104,7 +105,7 @@ def show(history: History, given: words_of.ShowArguments) -> None:
     if isinstance(kept, RunRecord):
         print_run(kept, is_json=given.is_json)
     elif given.is_json:
-        print(to_json(kept).decode())
+        print_json_text(to_json(kept).decode())
     else:
         print(table(kept.completion))
 

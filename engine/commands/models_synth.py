@@ -1,11 +1,11 @@
 """`python -m engine models synth`: writes a model of random weights."""
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
 
+from engine.commands.printing import print_json
 from engine.commands.progress_line import ProgressLine
 from engine.errors import ConfigError
 from engine.models import read_model
@@ -59,7 +59,7 @@ def _synthesise(given: Given) -> None:
     file = read_model(path)
     facts = {"path": str(file.path), "bytes": file.size, "parameters": file.num_parameters}
     if given["json"]:
-        print(json.dumps({**facts, "seconds": time.monotonic() - began}, indent=1))
+        print_json({**facts, "seconds": time.monotonic() - began})
     else:
         print(
             f"{file.path}: {quantity(file.size, 'B')}, {parameters(file.num_parameters)} parameters of random weights"

@@ -1,7 +1,10 @@
 """Standard output of commands: text for people, or JSON for other programs."""
 
+import codecs
 import json
+import re
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from engine.commands.table import printable
@@ -12,6 +15,13 @@ def print_text(text: str) -> None:
     print(printable(text, is_terminal=sys.stdout.isatty()))
 
 
-def print_json(values: Any) -> None:
-    """Print plain values as JSON. Raises ValueError for NaN and infinities, which JSON does not have."""
-    print(json.dumps(values, ensure_ascii=False, allow_nan=False, indent=1))
+def print_json(values: Any, *, indent: int | None = 1) -> None:
+    """Print plain values and dataclasses as JSON. Raises ValueError for NaN and infinities, which JSON lacks."""
+    print_json_text(json.dumps(values, ensure_ascii=False, allow_nan=False, indent=indent, default=asdict))
+
+
+def print_json_text(text: str) -> None:
+    """Print a text that is JSON; where standard output is not UTF-8, with its escapes such as \\u00e9."""
+    if codecs.lookup(sys.stdout.encoding).name != "utf-8":
+        text = re.sub(r"[^\x00-\x7f]", lambda mark: json.dumps(mark[0])[1:-1], text)
+    print(text)
