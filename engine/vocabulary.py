@@ -22,6 +22,9 @@ class TokenKind(IntFlag):
     BYTE = 4
 
 
+MAX_BYTES = 8 << 20
+"""Limit of all pieces and names of one vocabulary: each trial keeps its own, and 262,144 tokens take about 2 MB."""
+
 _CONTROL, _END = int(TokenKind.CONTROL), int(TokenKind.END)
 """As plain ints: `&` on an enumeration takes a dozen calls, and it is needed for each token."""
 
@@ -104,6 +107,17 @@ class VocabularyPart(Vocabulary):
     def hash(self) -> str:
         """The hash of the whole vocabulary."""
         return self.whole_hash
+
+
+def checked_size(vocabulary: Vocabulary) -> Vocabulary:
+    """Return the vocabulary if its pieces and names together are within MAX_BYTES. Raises ConfigError if not."""
+    num_bytes = sum(map(len, vocabulary.pieces)) + sum(len(name.encode()) for name in vocabulary.names.values())
+    if num_bytes > MAX_BYTES:
+        raise ConfigError(
+            f"the texts of the vocabulary's {len(vocabulary):,} tokens take {num_bytes:,} bytes; "
+            f"at most {MAX_BYTES:,} are allowed"
+        )
+    return vocabulary
 
 
 def whole(vocabulary: Vocabulary) -> Vocabulary:

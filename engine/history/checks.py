@@ -1,8 +1,12 @@
-"""Validation of text that is stored or searched for."""
+"""Validation of texts and times that are stored or searched for."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from engine.errors import ConfigError
+
+FIRST_YEAR, LAST_YEAR = 1900, 9000
+"""Years of times that are kept: beyond them local time, or the margin of a chart, may not be a date any more."""
 
 
 def checked_text(name: str, text: Any, most: int) -> str:
@@ -17,3 +21,20 @@ def checked_text(name: str, text: Any, most: int) -> str:
     except UnicodeEncodeError:
         raise ConfigError(f"{name} = {text[:40]!a}: cannot be encoded as UTF-8") from None
     return text
+
+
+def checked_time(at: datetime) -> datetime:
+    """Return the time in UTC.
+
+    Raises ConfigError where it has no time zone, or its year is not one of FIRST_YEAR to LAST_YEAR.
+    """
+    if at.utcoffset() is None:
+        raise ConfigError(f"created_at = {at}: must have a time zone")
+    if not FIRST_YEAR <= at.year <= LAST_YEAR:
+        raise ConfigError(f"created_at = {at}: must be in the years {FIRST_YEAR} to {LAST_YEAR}")
+    return at.astimezone(UTC)
+
+
+def stored_time(at: datetime) -> datetime:
+    """Return the time as the tables hold it, in UTC without a zone; raises ConfigError as `checked_time`."""
+    return checked_time(at).replace(tzinfo=None)

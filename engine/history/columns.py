@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from engine.history.checks import stored_time
 from engine.history.trials import ModelIdentity, TrialRecord, TrialSummary
 from engine.jsonable import spec_from_dict, spec_to_dict
 from engine.results import INSPECTED, RECORD, Completion, StepTable, Timings, is_context_full
@@ -31,7 +32,7 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
     completion = trial.completion
     return {
         "id": trial.id,
-        "created_at": trial.created_at.astimezone(UTC).replace(tzinfo=None),
+        "created_at": stored_time(trial.created_at),
         "parent": trial.parent,
         "label": trial.label,
         "title": trial.title,

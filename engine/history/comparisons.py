@@ -15,7 +15,7 @@ from engine.comparing.arms import (
     one_answer_each,
 )
 from engine.errors import ConfigError
-from engine.history.checks import checked_text
+from engine.history.checks import checked_text, stored_time
 from engine.history.database_writer import Cursor, DatabaseWriter, fetch, insert_row, is_changed
 from engine.history.trials import as_uuid
 
@@ -39,7 +39,7 @@ class Comparisons:
             raise ConfigError(f"id = {record.id!r}: must be a UUID as text")
         row = {
             "id": record.id,
-            "created_at": record.created_at.astimezone(UTC).replace(tzinfo=None),
+            "created_at": stored_time(record.created_at),
             "name": checked_text("name", record.name, NAME_CHARACTERS),
             "spec": msgspec.json.encode(record.plan.to_dict()).decode(),
             "trials": msgspec.json.encode([answer._asdict() for answer in record.answers]).decode(),

@@ -8,7 +8,7 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 from engine.errors import ConfigError
-from engine.history.checks import checked_text
+from engine.history.checks import FIRST_YEAR, LAST_YEAR, checked_text
 from engine.validation import Spec
 
 Range = tuple[float | None, float | None]
@@ -17,7 +17,6 @@ LISTS = ("models", "quantisations", "machines", "questions", "origins", "statuse
 DATES = ("since", "until")
 SWITCHES = ("is_starred", "has_archived", "only_archived")
 MOST_CHARACTERS, MOST_VALUES = 1000, 200
-FIRST_YEAR, LAST_YEAR = 1970, 9000
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from engine.errors import ConfigError
 from engine.history import run_schema
+from engine.history.checks import stored_time
 from engine.history.trials import as_uuid
 from engine.runs import CellRecord, RunRecord, RunSummary
 from engine.samples import FLAGS, SAMPLE, Samples
@@ -27,15 +28,14 @@ SENTENCE = "sentence"
 def run_row(run: RunRecord) -> dict[str, Any]:
     """Return the run's row of `runs`, by column.
 
-    Raises ConfigError where its id is not a UUID, its time has no zone, or a value is not of its type in `run_schema`.
+    Raises ConfigError where its id is not a UUID, its time cannot be stored, or a value is not of its type in
+    `run_schema`.
     """
     if as_uuid(run.id) is None:
         raise ConfigError(f"id = {run.id!r}: must be a UUID as text")
-    if run.created_at.utcoffset() is None:
-        raise ConfigError(f"created_at = {run.created_at}: must have a time zone")
     return {
         "id": run.id,
-        "created_at": run.created_at.astimezone(UTC).replace(tzinfo=None),
+        "created_at": stored_time(run.created_at),
         "name": run.name,
         "question": run.question,
         "status": run.status,

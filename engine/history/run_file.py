@@ -22,6 +22,7 @@ from pyarrow import csv
 from engine.errors import HistoryError
 from engine.files import read_regular, write_whole
 from engine.history import run_schema
+from engine.history.checks import LAST_YEAR, checked_time
 from engine.history.run_columns import facts_of, sample_table, samples_of, to_json
 from engine.runs import CellRecord, CellStatus, RunRecord, RunStatus
 from engine.samples import FLAGS, METRICS_BY_NAME, SAMPLE, SYSTEM_NOISE, Samples
@@ -32,7 +33,7 @@ MOST_BYTES = {RUN: 32 << 20, SAMPLES: 256 << 20}
 MOST_SAMPLES = 1_000_000
 MOST_CELLS = 10_000
 HEADER_BYTES = 1 << 16
-LATEST_S = datetime.max.replace(tzinfo=UTC).timestamp()
+LATEST_S = datetime(LAST_YEAR, 12, 31, tzinfo=UTC).timestamp()
 
 _TYPES = {"i4": pa.int32(), "f8": pa.float64(), "i1": pa.string(), "b1": pa.bool_()}
 COLUMNS = {name: _TYPES[SAMPLE[name].str[1:]] for name in SAMPLE.names or ()}
@@ -52,7 +53,6 @@ _UNREADABLE = (
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
 Word = Annotated[str, msgspec.Meta(max_length=1000)]
-Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,7 +78,7 @@ class RunPart(_Part, frozen=True):
 
     format: int
     id: uuid.UUID
-    created_at: Time
+    created_at: datetime
     name: Word
     question: Word
     status: RunStatus
@@ -108,7 +108,7 @@ class RunPart(_Part, frozen=True):
             raise ValueError(f"{_line(int(is_lost.argmax()))}: there is no such configuration")
         values = {name: getattr(self, name) for name in self.__struct_fields__ if name != "format"}
         cells = tuple(cell.read() for cell in self.cells)
-        changed = {"id": str(self.id), "created_at": self.created_at.astimezone(UTC), "cells": cells}
+        changed = {"id": str(self.id), "created_at": checked_time(self.created_at), "cells": cells}
         return RunRecord(**{**values, **changed, "samples": samples})
 
 

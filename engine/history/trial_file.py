@@ -17,7 +17,7 @@ from engine.history.trials import ModelIdentity, TrialRecord
 from engine.jsonable import spec_from_dict, spec_to_dict
 from engine.results import RECORD, Completion, FinishReason, StepTable, Timings, is_context_full
 from engine.specs import MAX_RECORDED, PoolSpec, Request, Sampling
-from engine.vocabulary import Vocabulary, whole
+from engine.vocabulary import Vocabulary, checked_size, whole
 
 FORMAT = 1
 MOST_BYTES = 512 << 20
@@ -46,10 +46,10 @@ class TokenizerPart(Part, frozen=True):
         return cls(**{name: getattr(whole(vocabulary), name) for name in cls.__struct_fields__})
 
     def read(self) -> Vocabulary:
-        """Return the vocabulary."""
+        """Return the vocabulary. Raises ConfigError for one that is too large."""
         if len(self.kinds) != len(self.pieces):
             raise ValueError(f"the tokenizer has {len(self.pieces):,} pieces but {len(self.kinds):,} kinds")
-        return Vocabulary(**msgspec.structs.asdict(self))
+        return checked_size(Vocabulary(**msgspec.structs.asdict(self)))
 
 
 class _Steps(Part, frozen=True):

@@ -9,6 +9,7 @@ from enum import StrEnum
 from importlib.metadata import version
 
 from engine.errors import ConfigError
+from engine.history.checks import checked_time
 from engine.results import INSPECTED, Completion
 from engine.specs import PoolSpec, Request, Sampling
 
@@ -45,9 +46,9 @@ class TrialLabel(StrEnum):
 class TrialRecord:
     """One trial with everything needed to show it, continue it and run it again.
 
-    id is a UUIDv7 as text, created_at is aware. messages are empty in completion mode. parent: the trial that this one
+    id is a UUIDv7 as text, created_at has a time zone, see `checked_time`. messages are empty in completion mode. parent: the trial that this one
     continues or regenerates. label: see TrialLabel.
-    Raises ConfigError when id or parent is not a UUID, or created_at has no time zone.
+    Raises ConfigError when id or parent is not a UUID, or for a created_at that cannot be kept.
     """
 
     id: str
@@ -68,8 +69,7 @@ class TrialRecord:
             value = getattr(self, name)
             if value is not None and as_uuid(value) is None:
                 raise ConfigError(f"{name} = {value!r}: must be a UUID as text")
-        if self.created_at.utcoffset() is None:
-            raise ConfigError(f"created_at = {self.created_at}: must have a time zone")
+        checked_time(self.created_at)
 
     @property
     def title(self) -> str:

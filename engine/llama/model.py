@@ -11,7 +11,7 @@ import numpy.typing as npt
 from engine.errors import ConfigError, ModelError
 from engine.llama.library import LOAD_MODES, start_backend
 from engine.specs import PoolSpec
-from engine.vocabulary import TokenKind, Vocabulary
+from engine.vocabulary import TokenKind, Vocabulary, checked_size
 
 _SPM = 1
 _KIND_OF_ATTRIBUTE = {
@@ -61,7 +61,8 @@ class Model:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary: bytes and kind of each id, BOS and its settings."""
+        """The vocabulary: bytes and kind of each id, BOS and its settings. Raises ConfigError for one that is too
+        large."""
         pieces, kinds, names = [], bytearray(self.num_vocab), {}
         for token in range(self.num_vocab):
             attribute = llama.llama_vocab_get_attr(self.vocab, token)
@@ -73,13 +74,15 @@ class Model:
                 names[token] = (llama.llama_vocab_get_text(self.vocab, token) or b"").decode("utf-8", "replace")
             pieces.append(b"" if kinds[token] & TokenKind.CONTROL else self._piece(token))
         bos = llama.llama_vocab_bos(self.vocab)
-        return Vocabulary(
-            pieces=tuple(pieces),
-            kinds=bytes(kinds),
-            names=names,
-            bos=bos if bos >= 0 else None,
-            add_bos=bool(llama.llama_vocab_get_add_bos(self.vocab)),
-            add_space_prefix=self._adds_space(),
+        return checked_size(
+            Vocabulary(
+                pieces=tuple(pieces),
+                kinds=bytes(kinds),
+                names=names,
+                bos=bos if bos >= 0 else None,
+                add_bos=bool(llama.llama_vocab_get_add_bos(self.vocab)),
+                add_space_prefix=self._adds_space(),
+            )
         )
 
     def _adds_space(self) -> bool:

@@ -66,3 +66,12 @@ def test_a_page_can_be_read_and_used(kept: Server, page: Page, title: str) -> No
         line.strip() for line in page.locator("body").aria_snapshot().splitlines() if NAMELESS.match(line.strip())
     ]
     assert nameless == []
+
+
+@pytest.mark.parametrize("path", ["/history?view=runs", "/models"])
+def test_a_table_offers_no_csv_of_its_own(kept: Server, page: Page, path: str) -> None:
+    page.goto(kept.url + path)
+    is_settled(page)
+    page.get_by_test_id("stDataFrame").first.hover()
+    expect(page.get_by_role("button", name=re.compile("^Search"))).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("CSV"))).to_have_count(0)

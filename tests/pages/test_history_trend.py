@@ -1,9 +1,16 @@
 """The History page: configurations, and one of them over time."""
 
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.history import History
+from engine.history.checks import FIRST_YEAR, LAST_YEAR
 from engine.runs import RunRecord
+from tests.engine.history.trial_maker import uuid7
 from tests.pages.app import address, choose, open_page, press, said, table
 
 
@@ -39,3 +46,24 @@ def test_the_trend_of_a_run_that_is_gone_says_so(runs: list[RunRecord], history:
     history.runs.delete(runs[0].id)
     assert "deleted" in page(view="runs", trend=f"{runs[0].id}.0").main.error[0].value
     assert "no configuration" in page(view="runs", trend=f"{runs[1].id}.99").main.error[0].value
+
+
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Pacific/Apia", "Asia/Kathmandu", "UTC"])
+@pytest.mark.parametrize("year", [FIRST_YEAR, LAST_YEAR])
+def test_the_oldest_and_the_newest_times_are_shown_in_every_zone(
+    history: History, runs: list[RunRecord], monkeypatch: pytest.MonkeyPatch, zone: str, year: int
+) -> None:
+    day = (1, 1, 0, 0) if year == FIRST_YEAR else (12, 31, 23, 59)
+    far = replace(runs[0], id=uuid7(), created_at=datetime(year, *day, tzinfo=UTC))
+    history.runs.keep(far)
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        listed = table(page())
+        shown = page(trend=f"{far.id}.0")
+        open_page("benchmark.py", "Benchmark", run=far.id)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert len(listed) == 4
+    assert shown.get("plotly_chart") and len(table(shown)) == 4

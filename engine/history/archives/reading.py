@@ -3,7 +3,6 @@
 import io
 import zipfile
 from collections.abc import Iterator
-from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from engine.history.archives.parts import (
     stem,
 )
 from engine.history.archives.staging import StagingWriter
+from engine.history.checks import stored_time
 from engine.history.run_file import ALWAYS, RUN_SAMPLES, RunPart
 from engine.history.step_checks import STEP_COLUMNS
 from engine.history.trial_file import TokenizerPart
@@ -107,7 +107,7 @@ def read_comparison(line: bytes) -> StagedComparison:
     answers = [Answer(**msgspec.structs.asdict(answer)) for answer in part.trials]
     row: dict[str, Any] = {
         "id": part.id,
-        "created_at": part.created_at.astimezone(UTC).replace(tzinfo=None),
+        "created_at": stored_time(part.created_at),
         "name": part.name,
         "spec": bytes(part.spec).decode(),
         "trials": msgspec.json.encode([answer._asdict() for answer in answers]).decode(),

@@ -26,6 +26,7 @@ from pages.parts.address import bound
 from pages.parts.embeddings import asked
 from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
+from pages.parts.units import local_time
 
 REFRESH_S = 0.5
 WIDTH = 780
@@ -106,7 +107,7 @@ def _row(found: BackendSpeed) -> dict[str, float | str | None]:
 def _said(model: EmbeddingModel, measured: Measurement | None) -> str:
     if measured is None:
         return f"Not measured on this machine yet: auto is {chosen_backend(model)}."
-    when = datetime.fromisoformat(measured.measured).astimezone()
+    when = local_time(datetime.fromisoformat(measured.measured))
     return (
         f"Measured on {when:%d %B %Y at %H:%M} with {counted(measured.num_texts, 'text')} in "
         f"{counted(measured.num_rounds, 'round')}: auto is {chosen_backend(model)}."

@@ -18,6 +18,7 @@ from pages.parts.history import sql_chart, view
 from pages.parts.labels import distinct
 from pages.parts.notice import notice
 from pages.parts.plain import plain
+from pages.parts.units import local_time
 
 EDITOR, SHOWN, READY_MADE, TABLE, CHART, RESULT, ASKED = (
     f"history_sql_{name}" for name in ("editor", "shown", "ready", "table", "chart", "result", "asked")
@@ -86,7 +87,7 @@ def _answer(history: History, asked: str) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         found = f"{counted(result.num_rows, 'row')} in {quantity(result.elapsed_s, 's')}"
-        as_of = f"history as of {result.as_of.astimezone():%H:%M:%S}"
+        as_of = f"history as of {local_time(result.as_of):%H:%M:%S}"
         st.caption(plain(f"{found}, {as_of}. {result.why_truncated}".strip()), width="stretch")
         drawn = _drawn(result.table)
         _downloads(result)

@@ -1,7 +1,7 @@
 """Tables of search results: the columns that differ, or all; figures in the most readable unit."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
@@ -14,6 +14,7 @@ from engine.units import NOT_MEASURED, quantity
 from pages.parts import number_columns
 from pages.parts.benchmark.run_state import ASKED
 from pages.parts.labels import distinct
+from pages.parts.units import local_time
 
 MOST_ROWS_AUTO, ROW_HEIGHT, MOST_HEIGHT, WHEN_WIDTH = 9, 35, 440, 150
 
@@ -184,7 +185,7 @@ def _of_one_kind(values: list[Any]) -> Any:
 
 def _shown(name: str, value: Any) -> Any:
     if isinstance(value, datetime):
-        return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone()
+        return local_time(value)
     if name == "output_start":
         return value.strip()
     if name == "title":

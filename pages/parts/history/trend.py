@@ -24,6 +24,7 @@ from pages.parts.history import tables, view
 from pages.parts.labels import distinct
 from pages.parts.notice import notice
 from pages.parts.plain import plain
+from pages.parts.units import local_time
 
 METRIC, CELL, DEFAULT = "history_metric", "history_cell", "tokens_per_s"
 LEAST_MARGIN = timedelta(hours=6)
@@ -101,7 +102,7 @@ def chart(found: Trend, metric: str) -> go.Figure:
         f"{quantity(newest.value, unit)} in the newest of {counted(len(found.points), 'run')}", "", height=360
     )
     margin = max((newest.created_at - first.created_at) / 20, LEAST_MARGIN)
-    figure.update_xaxes(range=[first.created_at.astimezone() - margin, newest.created_at.astimezone() + margin])
+    figure.update_xaxes(range=[local_time(first.created_at - margin), local_time(newest.created_at + margin)])
     figure.update_yaxes(title=f"{METRICS_BY_NAME[metric].label}, {scale.unit}", rangemode="tozero")
     is_here = [point.machine_hash == newest.machine_hash for point in found.points]
     places = [point.created_at.timestamp() for point in found.points]
@@ -112,7 +113,7 @@ def chart(found: Trend, metric: str) -> go.Figure:
             _line(figure, points, scale, unit, name, colour)
     for change in filter(lambda each: each.what, found.changes):
         figure.add_vline(
-            x=change.when.astimezone(), line={"color": GREY, "dash": "dash", "width": 1.2},
+            x=local_time(change.when), line={"color": GREY, "dash": "dash", "width": 1.2},
             label={
                 "text": Pen.text(change.what), "font": {"color": GREY}, "textangle": -90, "textposition": "top right",
             },
@@ -124,7 +125,7 @@ def chart(found: Trend, metric: str) -> go.Figure:
 def _line(figure: go.Figure, points: Sequence[TrendPoint], scale: Scale, unit: str, name: str, colour: str) -> None:
     intervals = [Interval(point.value, point.low, point.high, len(point.by_round)) for point in points]
     figure.add_scatter(
-        x=[point.created_at.astimezone() for point in points],
+        x=[local_time(point.created_at) for point in points],
         y=[point.value * scale.factor for point in points],
         error_y=bars(intervals, scale, colour),
         mode="lines+markers" if colour == ACCENT else "markers",
@@ -139,7 +140,7 @@ def _told(point: TrendPoint, unit: str) -> str:
     lines = [
         f"<b>{quantity(point.value, unit)}</b>",
         between(point.low, point.high, unit, point.value),
-        f"{point.created_at.astimezone():%-d %b %Y %H:%M}",
+        f"{local_time(point.created_at):%-d %b %Y %H:%M}",
         Pen.text(versions, 120),
     ]
     return "<br>".join(line for line in lines if line)
@@ -151,7 +152,7 @@ def _points(found: Trend, metric: str) -> None:
     newest_first = found.points[::-1]
     rows = [
         {
-            "when": point.created_at.astimezone(),
+            "when": local_time(point.created_at),
             METRICS_BY_NAME[metric].label: quantity(point.value, unit),
             "95 %": between(point.low, point.high, unit, point.value),
             "rounds": len(point.by_round),

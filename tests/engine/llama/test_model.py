@@ -1,13 +1,19 @@
 """Text and ids: the vocabulary's bytes against llama.cpp's own detokeniser."""
 
 import random
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from engine import Pool
 from engine.errors import ConfigError, ModelError
+from engine.history.trial_file import TokenizerPart
 from engine.llama.model import Model
+from engine.models import synthetic
+from engine.models.synthetic import pieces
 from engine.specs import PoolSpec
-from engine.vocabulary import TextDecoder, TokenKind
+from engine.vocabulary import MAX_BYTES, TextDecoder, TokenKind
 
 HOSTILE = "<script>alert(1)</script> &amp; **bold** $x$ `a` 👩‍👩‍👧 \u202eright\u202c \u200b\x00\x1b[31m naïve 汉字\nnew"
 
@@ -62,3 +68,22 @@ def test_ids_outside_the_vocabulary_are_refused(model: Model) -> None:
 def test_a_file_that_llama_cpp_refuses_is_a_model_error(tmp_path: object) -> None:
     with pytest.raises(ModelError, match="could not load"):
         Model(f"{tmp_path}/none.gguf", PoolSpec())
+
+
+def test_a_vocabulary_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def padded(count: int) -> list[str]:
+        return [piece + "x" * 20_000 for piece in pieces(count)]
+
+    path = str(tmp_path / "padded.gguf")
+    monkeypatch.setattr(synthetic, "pieces", padded)
+    synthetic.write_synthetic("tiny", path, "F16")
+    with pytest.raises(ConfigError, match=r"texts of the vocabulary's 1,024 tokens take 15,3.* at most 8,388,608"):
+        Pool(path)
+
+
+def test_a_vocabulary_of_a_file_is_held_to_the_same_size(model: Model) -> None:
+    vocabulary = model.vocabulary
+    assert TokenizerPart.of(vocabulary).read() == vocabulary
+    padded = replace(vocabulary, pieces=(b"x" * MAX_BYTES, *vocabulary.pieces[1:]))
+    with pytest.raises(ConfigError, match="at most 8,388,608"):
+        TokenizerPart.of(padded).read()
