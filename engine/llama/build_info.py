@@ -16,6 +16,9 @@ from engine.process.serving import serve
 _COMPILER = re.compile(rb"(GCC): \([^)\0]{0,100}\) ([\d.]+)|(clang) version ([\d.]+)")
 """A compiler's signature in an ELF file (section .comment). GCC's start files add GCC's signature to every library."""
 
+_HEADER = re.compile(rb"Logitbench (llama\.h \d+)")
+"""The signature of `.ci/llama.h`, which makes some products faster (docs/decisions/0008)."""
+
 
 def about() -> dict[str, str]:
     """Return versions of llama.cpp and ggml, the commit they were built from, the compiler of the CPU backend (empty if
@@ -30,13 +33,16 @@ def about() -> dict[str, str]:
 
 
 def compiler_of(library: Path) -> str:
-    """Return name and version of the compiler that built a library; empty if the file is missing or names none."""
+    """Return name and version of the compiler that built a library, and of `.ci/llama.h` if it was built with it; empty
+    if the file is missing or names no compiler."""
     with suppress(OSError):
-        signed = _COMPILER.finditer(library.read_bytes())
+        content = library.read_bytes()
+        signed = _COMPILER.finditer(content)
         versions = {(match[1] or match[3]).decode(): (match[2] or match[4]).decode() for match in signed}
+        header = _HEADER.search(content)
         for name in ("clang", "GCC"):
             if name in versions:
-                return f"{name} {versions[name]}"
+                return f"{name} {versions[name]}{f' with {header[1].decode()}' if header else ''}"
     return ""
 
 

@@ -1,6 +1,7 @@
 """The fingerprint of this machine."""
 
 import json
+import re
 import shutil
 import subprocess
 from importlib.util import find_spec
@@ -11,6 +12,8 @@ import pytest
 from engine import ConfigError
 from engine.llama.build_info import compiler_of
 from engine.machine.fingerprint import about_llama, fingerprint, fingerprint_hash, versions
+
+HEADER = Path(__file__).parents[3] / ".ci" / "llama.h"
 
 
 def test_the_fingerprint_is_plain_and_stays_the_same() -> None:
@@ -35,16 +38,29 @@ def test_a_build_is_asked_for_its_own_libraries() -> None:
     assert about_llama(str(Path(package.origin).parent / "lib")) == about_llama()
 
 
-@pytest.mark.parametrize(("compiler", "name"), [("gcc", "GCC"), ("clang", "clang")])
+@pytest.mark.parametrize(("compiler", "name"), [("g++", "GCC"), ("clang++", "clang")])
 def test_the_compiler_of_a_library(tmp_path: Path, compiler: str, name: str) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
-    (tmp_path / "one.c").write_text("int one(void) { return 1; }")
+    (tmp_path / "one.cpp").write_text("int one() { return 1; }")
     library = tmp_path / "libone.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "one.c"], check=True)
+    words = [compiler, "-shared", "-fPIC", "-o", library, tmp_path / "one.cpp"]
     ask = "-dumpfullversion" if name == "GCC" else "-dumpversion"
     version = subprocess.run([compiler, ask], check=True, capture_output=True, text=True).stdout.strip()
+    subprocess.run(words, check=True)
     assert compiler_of(library) == f"{name} {version}"
+    subprocess.run([*words, "-include", HEADER], check=True)
+    assert compiler_of(library) == f"{name} {version} with {header_version()}"
+
+
+def test_llama_cpp_is_built_with_the_header() -> None:
+    assert str(fingerprint()["llama"]["compiler"]).endswith(f" with {header_version()}")
+
+
+def header_version() -> str:
+    """The signature in `.ci/llama.h`."""
+    (version,) = re.findall(r"Logitbench (llama\.h \d+)", HEADER.read_text())
+    return str(version)
 
 
 def test_a_library_that_does_not_say_its_compiler(tmp_path: Path) -> None:
