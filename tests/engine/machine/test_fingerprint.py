@@ -44,7 +44,7 @@ def test_the_compiler_of_a_library(tmp_path: Path, compiler: str, name: str) -> 
         pytest.skip(f"{compiler} is not installed")
     (tmp_path / "one.cpp").write_text("int one() { return 1; }")
     library = tmp_path / "libone.so"
-    words = [compiler, "-shared", "-fPIC", "-o", library, tmp_path / "one.cpp"]
+    words: list[str | Path] = [compiler, "-shared", "-fPIC", "-o", library, tmp_path / "one.cpp"]
     ask = "-dumpfullversion" if name == "GCC" else "-dumpversion"
     version = subprocess.run([compiler, ask], check=True, capture_output=True, text=True).stdout.strip()
     subprocess.run(words, check=True)
