@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO, cast
 
-from engine.errors import EngineError
+from engine.errors import ConfigError, EngineError
 
 SPARE_BYTES = 64 << 20
 """Bytes that large files leave free on their disk."""
@@ -26,6 +26,17 @@ def check_utf8(path: Path, error: type[EngineError]) -> None:
     except UnicodeEncodeError:
         shown = os.fsencode(path).decode("utf-8", "backslashreplace")
         raise error(f"{shown}: the name is not valid UTF-8; rename the file or its folder") from None
+
+
+def named_path(name: str | Path) -> Path:
+    """Return the absolute path that a person or a file names, with ~ expanded and links resolved.
+
+    Raises ConfigError for a name that cannot be a path here: it has a NUL character or an unknown home.
+    """
+    try:
+        return Path(name).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"{str(name)[:200]!r}: is not a valid path ({error})") from None
 
 
 def open_regular(path: Path) -> BufferedReader:

@@ -2,12 +2,12 @@
 
 import argparse
 from contextlib import nullcontext, suppress
-from pathlib import Path
 from typing import Any
 
 from engine.commands.printing import print_json, print_text
 from engine.commands.watched import watch
 from engine.errors import ConfigError, HistoryError
+from engine.files import named_path
 from engine.history import open_to_read
 from engine.jsonable import figure
 from engine.machine.fingerprint import fingerprint, fingerprint_hash
@@ -47,7 +47,7 @@ def _act(given: Given) -> None:
 
 def _get(given: Given) -> None:
     repository, choice = look_up(given["name"], given["wanted"])
-    folder = Path(given["folder"]).expanduser().absolute() if given["folder"] else Settings.from_environment().models
+    folder = named_path(given["folder"]) if given["folder"] else Settings.from_environment().models
     with persons_umask() if given["folder"] else nullcontext():
         paths = watch(Download(repository, choice.files, folder))
     if given["json"]:

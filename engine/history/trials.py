@@ -46,8 +46,8 @@ class TrialLabel(StrEnum):
 class TrialRecord:
     """One trial with everything needed to show it, continue it and run it again.
 
-    id is a UUIDv7 as text, created_at has a time zone, see `checked_time`. messages are empty in completion mode. parent: the trial that this one
-    continues or regenerates. label: see TrialLabel.
+    id is a UUIDv7 as text, created_at has a time zone. messages are empty in completion mode. parent: the trial that
+    this one continues or regenerates. label: see TrialLabel.
     Raises ConfigError when id or parent is not a UUID, or for a created_at that cannot be kept.
     """
 

@@ -1,5 +1,6 @@
 """Checks for mistaken model paths: repositories, URLs, folders and other formats, with advice for each."""
 
+import os
 import re
 from pathlib import Path
 
@@ -21,11 +22,11 @@ def check_is_file(model: str | Path) -> None:
             f"{given}: is a URL, not a file. Download the model first: "
             f"python -m engine models get {address[1] if address else 'OWNER/NAME'}; it prints the file's path."
         )
-    if path.is_dir():
+    if os.path.isdir(path):
         raise ModelError(f"{given}: is a folder; give the GGUF file itself. {_inside(path)}")
     if path.suffix.lower() in _OTHER_WEIGHTS:
         raise ModelError(f"{given}: is not a GGUF file, the only format that llama.cpp loads. {_CONVERT}")
-    if not path.exists() and _REPOSITORY.fullmatch(given) and path.suffix.lower() != ".gguf":
+    if not os.path.exists(path) and _REPOSITORY.fullmatch(given) and path.suffix.lower() != ".gguf":
         raise ModelError(
             f"{given}: there is no such file. If it is a Hugging Face repository, download a GGUF file from it: "
             f"python -m engine models get {given}; it prints the file's path."

@@ -8,13 +8,15 @@ blobs.
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from engine.files import open_regular
+from engine.errors import ConfigError
+from engine.files import named_path, open_regular
 from engine.models.header import OTHER_PART_NAME
 from engine.settings import Settings, shipped_folder
 
@@ -65,7 +67,9 @@ def find_places(settings: Settings | None = None, environment: Mapping[str, str]
 def _of_other_programs(home: Path, environment: Mapping[str, str]) -> Iterator[Place]:
     def named(*variables: str) -> Path | None:
         text = next(filter(None, map(environment.get, variables)), "")
-        return Path(os.path.expandvars(text)).expanduser().absolute() if text else None
+        with suppress(ConfigError):  # a folder that cannot be is as good as none
+            return named_path(os.path.expandvars(text)) if text else None
+        return None
 
     caches = named("XDG_CACHE_HOME") or home / ".cache"
     hub = named("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE") or (named("HF_HOME") or caches / "huggingface") / "hub"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError, ModelError
-from engine.files import SPARE_BYTES, check_utf8, open_partial
+from engine.files import SPARE_BYTES, check_utf8, named_path, open_partial
 from engine.models.gguf import ModelFile, read_model
 from engine.models.imatrix import read_imatrix
 from engine.models.quantisations import TYPES, Offer, offer_of
@@ -44,7 +44,7 @@ class QuantiseJob(Task[Path]):
     ) -> None:
         if type_name not in TYPES:
             raise ConfigError(f"type = {type_name!r}: must be one of {', '.join(TYPES)}")
-        self.target = Path(target).expanduser().absolute()
+        self.target = named_path(target)
         super().__init__(self.target.name, lambda _task: self._make())
         self.source, self.type_name = source, type_name
         _check_target(source, self.target)

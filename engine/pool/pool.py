@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Self, Unpack, overload
 
 from engine.errors import ConfigError, EngineError, ModelError, PoolClosed
-from engine.files import check_utf8, read_regular
+from engine.files import check_utf8, named_path, read_regular
 from engine.jobs import Job, new_id
 from engine.llama.sandbox import Sandbox
 from engine.machine.cores import cores_for, threads_for
@@ -92,7 +92,7 @@ class Pool(metaclass=Refusing):
         Raises ConfigError if the file is not a profile, and the errors that the constructor raises.
         """
         try:
-            values = json.loads(read_regular(Path(path).expanduser()))
+            values = json.loads(read_regular(named_path(path)))
             return cls(model or values["model"], **PoolSpec.from_dict(values["pool"]).to_dict())
         except (OSError, ValueError, TypeError, LookupError) as error:
             if isinstance(error, EngineError):
@@ -346,10 +346,11 @@ def _info(worker: WorkerProcess, jobs: Sequence[Job]) -> WorkerInfo:
 
 
 def _path(model: str | Path) -> Path:
-    if not isinstance(model, str | Path) or "\0" in str(model):
+    if not isinstance(model, str | Path):
         raise ConfigError(f"model = {model!r}: must be the path of a GGUF file")
+    path = named_path(model)
     check_is_file(model)
-    return Path(model).expanduser().resolve()
+    return path
 
 
 def _given_messages(messages: object) -> list[dict[str, str]]:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from engine.comparing.arms import Answer, ComparisonRecord
 from engine.errors import EngineError, ModelError, PoolClosed, QueueFull
+from engine.files import named_path
 from engine.history import TrialLabel
 from engine.models import read_model
 from engine.specs import PoolSpec, Request
@@ -105,7 +106,7 @@ class CompareRun(Task[None]):
         groups: dict[Path, list[int]] = {} if loaded is None else {loaded.resolve(): []}
         for number, answer in enumerate(self._answers):
             model = self._plan.arms[answer.arm].model or str(loaded)
-            groups.setdefault(Path(model).expanduser().resolve(), []).append(number)
+            groups.setdefault(named_path(model), []).append(number)
         for path, numbers in groups.items():
             if numbers and not self.is_stopped:
                 yield path, numbers

@@ -1,8 +1,8 @@
 """Configurations of a plan: the product of its axes, each resolved to what will run, or with the reason it cannot."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from engine.bench.planning.axes import AXES
@@ -11,6 +11,7 @@ from engine.bench.planning.layout import Layout, parse_layout
 from engine.bench.planning.plan import Cell, Objective, Plan, PlannedCell, Workload
 from engine.bench.planning.product import Axes, Settings, checked_axes, part, product_of
 from engine.errors import ConfigError
+from engine.files import named_path
 from engine.machine.cores import threads_for
 from engine.specs import PoolSpec
 from engine.validation import Spec
@@ -68,7 +69,7 @@ class _Maker:
             pool_values |= parse_layout(chosen["layout"]).resolved()._asdict()
         workload, senseless = _made(Workload, workload_values, LENGTHS)
         pool, contradiction = _made(PoolSpec, pool_values, ("n_ubatch",))
-        model = str(Path(chosen.get("model", self._model)).expanduser().resolve())
+        model = _model_path(chosen.get("model", self._model))
         if not self._has_n_ctx:
             pool = self._with_context(model, pool, workload)
         cell = Cell(
@@ -146,3 +147,10 @@ def _settings(cell: Cell) -> Settings:
         if axis.where != "cell" and axis.name not in unused:
             values[axis.name] = getattr(cell.pool if axis.where == "pool" else cell.workload, axis.name)
     return {axis.name: values[axis.name] for axis in AXES if axis.name in values}
+
+
+def _model_path(given: str) -> str:
+    """Return a model's absolute path; the text itself where it is none here, as in a run of another machine."""
+    with suppress(ConfigError):
+        return str(named_path(given))
+    return given

@@ -1,9 +1,10 @@
 """Configurations of an embedding plan: the product of its axes, each with its resolved workers."""
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from engine.bench.planning.axes import EMBEDDING_AXES
 from engine.bench.planning.feasibility import Feasibility, crowded
@@ -11,6 +12,8 @@ from engine.bench.planning.layout import Layout, parse_layout
 from engine.bench.planning.plan import EmbeddingCell, Plan, TextWorkload
 from engine.bench.planning.product import Settings, checked_axes, part, product_of
 from engine.embedding.specs import EmbedSpec
+from engine.errors import ConfigError
+from engine.files import named_path
 from engine.units import quantity
 
 EXACT = "torch"
@@ -47,8 +50,10 @@ def _cell(plan: Plan, feasibility: Feasibility, chosen: Settings) -> EmbeddingCe
 
 def _whole_path(given: str) -> str:
     """Return a folder or file as absolute path, since a run may be continued from another folder; a name unchanged."""
-    path = Path(given).expanduser()
-    return str(path.resolve()) if path.exists() else given
+    with suppress(ConfigError):
+        path = named_path(given)
+        return str(path) if os.path.exists(path) else given
+    return given
 
 
 def _resolved(spec: EmbedSpec) -> EmbedSpec:

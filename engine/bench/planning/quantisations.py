@@ -6,6 +6,7 @@ from pathlib import Path
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.presets import with_timeout
 from engine.errors import ConfigError
+from engine.files import named_path
 from engine.machine.cores import num_cores
 from engine.stats import FIRST_LOOK
 
@@ -19,7 +20,7 @@ def quantisations_plan(models: Sequence[str | Path], *, cores: int | None = None
     models: the original first; the answers of all others are compared with its own, so all need the same vocabulary.
     cores: None for all that the process may use. Raises ConfigError for fewer than two different files.
     """
-    files = tuple(dict.fromkeys(str(Path(model).expanduser().resolve()) for model in models))
+    files = tuple(dict.fromkeys(str(named_path(model)) for model in models))
     if len(files) < 2:
         raise ConfigError("one file of a model cannot be compared: quantise it first, or name another file of it")
     axes = {"parallel": SEQUENCES, "model": files}
