@@ -129,6 +129,7 @@ def _is_running(pid: str) -> bool:
 def _regular(path: str, flags: int) -> int:
     file = os.open(path, flags | os.O_NONBLOCK, 0o666)
     if stat.S_ISREG(os.fstat(file).st_mode):
+        os.set_blocking(file, True)  # a file of /proc or of FUSE may have nothing to read yet
         return file
     os.close(file)
     raise OSError(errno.EINVAL, "it is not a regular file", path)

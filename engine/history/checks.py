@@ -26,11 +26,12 @@ def checked_text(name: str, text: Any, most: int) -> str:
 def checked_time(at: datetime) -> datetime:
     """Return the time in UTC.
 
-    Raises ConfigError where it has no time zone, or its year is not one of FIRST_YEAR to LAST_YEAR.
+    Raises ConfigError where it has no time zone, or its year in UTC is not one of FIRST_YEAR to LAST_YEAR.
     """
     if at.utcoffset() is None:
         raise ConfigError(f"created_at = {at}: must have a time zone")
-    if not FIRST_YEAR <= at.year <= LAST_YEAR:
+    # A year or two beyond, in another zone, can still be converted.
+    if not FIRST_YEAR - 1 <= at.year <= LAST_YEAR + 1 or not FIRST_YEAR <= at.astimezone(UTC).year <= LAST_YEAR:
         raise ConfigError(f"created_at = {at}: must be in the years {FIRST_YEAR} to {LAST_YEAR}")
     return at.astimezone(UTC)
 

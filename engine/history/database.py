@@ -1,6 +1,7 @@
 """DuckDB connection: checks before opening the file, hardening of the connection, and error messages."""
 
 import errno
+import fcntl
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from engine.errors import EngineError, HistoryError, HistoryLocked, HistoryNewer
+from engine.files import open_regular
 from engine.history import schema
 from engine.private_files import tighten
 
@@ -48,6 +50,7 @@ def connect(path: Path) -> duckdb.DuckDBPyConnection:
             if file.exists() and not file.is_file():  # opening a pipe would block forever
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
             tighten(file)
+        _forget_empty(path)
         pending = _pending(path)
         if pending:
             _back_up(path, f"before-{pending[0]}")
@@ -56,6 +59,18 @@ def connect(path: Path) -> duckdb.DuckDBPyConnection:
         raise
     except (duckdb.Error, OSError) as error:
         raise explain(error, path) from error
+
+
+def _forget_empty(path: Path) -> None:
+    """Remove a file without content, which a full disk or a killed process leaves behind.
+
+    Not one with a write-ahead log beside it, whose rows could be saved, nor one that another process is creating.
+    """
+    with suppress(FileNotFoundError):
+        if path.stat().st_size == 0 and not Path(f"{path}.wal").exists():
+            with open_regular(path) as file, suppress(BlockingIOError, PermissionError):
+                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                path.unlink()
 
 
 def release_memory(connection: duckdb.DuckDBPyConnection) -> None:

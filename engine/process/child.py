@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import IO, Any, TypeVar
 
 import psutil
 
+from engine.errors import ProgramFailed
 from engine.process.limits import Limits
 from engine.process.owner import OwnerProcess
 
@@ -35,7 +36,7 @@ class Child:
 
     It ends with this process, on Linux even when it hangs or is suspended. `build` is the folder of llama.cpp libraries
     that it loads, empty for those of the Python package. started_at: monotonic seconds. parent: the process that
-    started it.
+    started it. Raises ProgramFailed where no process can be started.
     """
 
     def __init__(
@@ -45,6 +46,17 @@ class Child:
         limits: Limits | None = None,
         environment: Mapping[str, str] | None = None,
         build: str = "",
+    ) -> None:
+        try:
+            self._start(module, words, limits or Limits(), environment or {}, build)
+        except OSError as error:
+            raise ProgramFailed(
+                f"a child process cannot be started ({error}): the installation or the system's limits have changed; "
+                "restart this program"
+            ) from error
+
+    def _start(
+        self, module: str, words: Sequence[str], limits: Limits, environment: Mapping[str, str], build: str
     ) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the child writes to it as long as it lives
         self._last_words = ""
@@ -57,12 +69,12 @@ class Child:
         try:
             self.process = _started(
                 lambda: subprocess.Popen(
-                    [*command, (limits or Limits()).word(), *words],
+                    [*command, limits.word(), *words],
                     pass_fds=(theirs.fileno(),),
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,
                     stderr=self._log,
-                    env=environment_for(build) | dict(environment or {}),
+                    env=environment_for(build) | dict(environment),
                 )
             )
         except BaseException:

@@ -12,6 +12,7 @@ from engine.bench.analysis.rounds import Rounds
 from engine.bench.analysis.summary import CellSummary, medians_of
 from engine.bench.planning.layout import parse_layout
 from engine.cost import Counted, Price, Provenance, Rate, Speed, count_folder, count_texts, read_prices, write_prices
+from engine.cost.documents import OnFile
 from engine.cost.prices import check_unique
 from engine.errors import ConfigError
 from engine.files import open_regular, read_regular, write_whole
@@ -20,6 +21,8 @@ from engine.reference import NOTED_BY_HAND, REFERENCE, embedding_timings, noted_
 from engine.runs import IMPORTED_ROW, RunRecord, machine_label, quantisation_in
 from engine.settings import shipped_folder
 from engine.stats import Interval
+from engine.tasks import Task
+from engine.units import counted
 from engine.workbench import Workbench
 
 PRICES, PRICES_BEFORE = "prices.csv", "prices-before.csv"
@@ -31,6 +34,8 @@ NUM_RUNS = 20
 EMBEDDING = "sentences_per_s"
 END_TO_END = "tokens over total seconds, prompt included"
 UNKNOWN_MACHINE = "unknown machine"
+
+Documents = str | Path | Iterable[tuple[str, bytes]]
 
 _WORKLOAD = ("num_prompt", "num_generated", "depth", IMPORTED_ROW)
 
@@ -143,26 +148,29 @@ def _move(path: Path, to: Path) -> None:
         raise ConfigError(f"{path}: the prices cannot be moved to {to.name} ({error.strerror})") from error
 
 
-def count_with_model(bench: Workbench, documents: str | Path | Iterable[tuple[str, bytes]]) -> Counted:
-    """Count words and tokens of documents with the loaded model's tokenizer.
+def start_counting(bench: Workbench, documents: Documents) -> Task[Counted]:
+    """Start counting words and tokens of documents with the loaded model's tokenizer, in the background.
 
-    documents: a folder, or files as names and contents. Raises ConfigError where the folder cannot be read or a
-    measurement is running, ModelError where no model is loaded, WorkerDied.
+    documents: a folder, or files as names and contents. Raises ConfigError where a measurement is running, ModelError
+    where no model is loaded; the task fails where the folder cannot be read, and with WorkerDied.
     """
-    with bench.machine.acquire("Counting tokens", "shared"):
-        engine, _ = bench.model.loaded()
-        return count_with(engine, documents)
+    engine, _ = bench.model.loaded()
+
+    def count(task: Task[Counted]) -> Counted:
+        return count_with(engine, documents, lambda number: task.update(doing=f"Read {counted(number, 'file')}"))
+
+    return Task("Counting", count).start(bench.machine.acquire("Counting tokens", "shared"))
 
 
-def count_with(engine: Engine, documents: str | Path | Iterable[tuple[str, bytes]]) -> Counted:
-    """Count words and tokens of documents with the tokenizer of any engine; see `count_with_model`."""
+def count_with(engine: Engine, documents: Documents, on_file: OnFile = lambda _number: None) -> Counted:
+    """Count words and tokens of documents with the tokenizer of any engine; see `start_counting` and `OnFile`."""
 
     def count(text: str) -> int:
         return len(engine.tokenize(text))
 
     if isinstance(documents, str | Path):
-        return count_folder(documents, count)
-    return count_texts(documents, count)
+        return count_folder(documents, count, on_file)
+    return count_texts(documents, count, on_file)
 
 
 def _provenance(run: RunRecord) -> Provenance:

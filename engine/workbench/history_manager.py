@@ -132,11 +132,11 @@ class HistoryManager:
                 log.exception("the inbox could not be checked")
 
     def _opened(self) -> History | None:
-        """Return the history; where another process owned it at the start, open it once that process has ended.
+        """Return the history; one that could not be opened at the start is opened once that is possible.
 
         Raises HistoryError.
         """
-        if self.is_elsewhere:
+        if self.history is None:
             opened = History.open(self._settings.history)
             with self._lock:
                 if self._is_closed:

@@ -189,3 +189,11 @@ def test_a_scratch_folder_is_removed_at_the_end_or_by_the_next_of_its_name(tmp_p
         for holder in holders:
             holder.kill()
             holder.communicate()
+
+
+def test_a_regular_file_is_read_in_blocking_mode(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    with open_regular(tmp_path / "file") as file:
+        assert os.get_blocking(file.fileno())
+    with open_partial(tmp_path / "partial") as partial:
+        assert os.get_blocking(partial.fileno())

@@ -1,6 +1,7 @@
 """The Cost page without a browser: the notes' example, what the address opens, prices, and real documents."""
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.planning.plan import Plan
-from engine.cost import (
-    Price,
-    prices_for,
-    write_prices,
-)
+from engine.cost import Counted, Price, count_folder, prices_for, write_prices
+from engine.cost.documents import OnFile
 from engine.errors import ConfigError
 from engine.models import embedded_model
+from engine.protocol import Engine
 from engine.runs import RunRecord
 from engine.workbench import Workbench, costing
 from pages.parts.cost import price_table
@@ -317,7 +316,7 @@ def test_a_folder_is_counted_and_becomes_the_job(bench: Workbench, manager: Scri
     skipped = next(shown.value for shown in at.main.dataframe if "reason" in shown.value)
     assert skipped["file"].tolist() == ["picture.bin"] and "binary" in skipped["reason"][0]
     at.button(key="cost_take").click().run()
-    found = costing.count_with_model(bench, tmp_path)
+    found = costing.start_counting(bench, tmp_path).result()
     assert address(at)["documents"] == "3"
     assert float(address(at)["tokens_per_document"]) == pytest.approx(found.num_tokens / 3)
     assert plain("tokens of 3 documents, by") in captions(at)
@@ -333,3 +332,27 @@ def test_files_are_counted_too_and_a_missing_folder_is_said(manager: ScriptedMan
     at.button(key="cost_count").click().run()
     assert not at.main.error
     assert len(at.get("plotly_chart")) == 3
+
+
+def test_a_long_count_can_be_stopped(
+    bench: Workbench, manager: ScriptedManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+    monkeypatch.setattr("pages.parts.cost.documents.AT_ONCE_S", 0.05)
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("Once upon a time")
+
+    def slowly(engine: Engine, folder: object, on_file: OnFile) -> Counted:
+        return count_folder(tmp_path, lambda _text: int(goes_on.wait(30)), on_file)
+
+    monkeypatch.setattr(costing, "count_with", slowly)
+    at = page()
+    at.text_input(key="cost_folder").set_value(str(tmp_path)).run()
+    at.button(key="cost_count").click().run()
+    assert not at.exception and at.button(key="cost_count_stop")
+    task, _model = at.session_state["cost_counting"]
+    at.button(key="cost_count_stop").click().run()
+    goes_on.set()
+    assert task.wait(30)
+    at.run()
+    assert "Stopped before all files were counted." in captions(at) and len(at.get("plotly_chart")) == 2

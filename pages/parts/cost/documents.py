@@ -7,6 +7,7 @@ import streamlit as st
 
 from engine.cost import CostJob, Counted
 from engine.errors import EngineError
+from engine.tasks import Task
 from engine.units import counted, digits
 from engine.workbench import Workbench, costing
 from pages.parts.benchmark.charts import draw
@@ -14,7 +15,8 @@ from pages.parts.cost import asked, charts
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
-FOLDER, FILES, FOUND = "cost_folder", "cost_files", "cost_found"
+FOLDER, FILES, COUNTING, FOUND = "cost_folder", "cost_files", "cost_counting", "cost_found"
+AT_ONCE_S, REFRESH_S = 1.0, 0.4
 MOST_UPLOADED_MB = 8
 
 
@@ -49,15 +51,38 @@ def show(bench: Workbench) -> None:
         )  # fmt: skip
         folder, files = st.session_state[FOLDER].strip(), st.session_state[FILES]
         if st.button("Count", key="cost_count", icon=":material/calculate:", disabled=not folder and not files):
+            documents = [(file.name, file.getvalue()) for file in files] if files else folder
             try:
-                with st.spinner("Counting"):
-                    documents = [(file.name, file.getvalue()) for file in files] if files else folder
-                    model = bench.model.loaded()[1].name
-                    st.session_state[FOUND] = Found(costing.count_with_model(bench, documents), model)
+                model = bench.model.loaded()[1].name
+                st.session_state[COUNTING] = costing.start_counting(bench, documents), model
             except EngineError as error:
                 notice(error)
+        if COUNTING in st.session_state:
+            _counting(*st.session_state[COUNTING])
         if FOUND in st.session_state:
             _found(st.session_state[FOUND])
+
+
+def _counting(task: Task[Counted], model: str) -> None:
+    """Show the progress of the count, then keep its result or say why there is none."""
+    if not task.wait(AT_ONCE_S):
+        _follow(task)
+        st.button("Stop", key="cost_count_stop", icon=":material/stop:", on_click=task.stop)
+        return
+    del st.session_state[COUNTING]
+    if task.state == "done":
+        st.session_state[FOUND] = Found(task.result(), model)
+    elif task.state == "stopped":
+        st.caption("Stopped before all files were counted.")
+    elif task.error is not None:
+        notice(task.error)
+
+
+@st.fragment(run_every=REFRESH_S)
+def _follow(task: Task[Counted]) -> None:
+    if not task.is_running:
+        st.rerun()
+    st.progress(task.share, task.doing)
 
 
 def _found(found: Found) -> None:

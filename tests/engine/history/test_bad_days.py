@@ -84,7 +84,7 @@ def checksum(block: bytes | bytearray) -> int:
     return result
 
 
-@pytest.mark.parametrize("damage", ["garbage", "empty", "half", "header only", "flipped"])
+@pytest.mark.parametrize("damage", ["garbage", "half", "header only", "flipped"])
 def test_a_damaged_file(path: Path, damage: str) -> None:
     with History.open(path) as history:
         history.record(make_trial(50, 64)).result(60)
@@ -93,13 +93,44 @@ def test_a_damaged_file(path: Path, damage: str) -> None:
     path.write_bytes(
         {
             "garbage": os.urandom(100_000),
-            "empty": b"",
             "half": content[:middle],
             "header only": content[:12_000],
             "flipped": content[:12_288] + bytes(byte ^ 0xFF for byte in content[12_288:]),
         }[damage]
     )
     assert_untouched(path, HistoryError, "damaged")
+
+
+LOCKER = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_file_without_content_is_a_new_history(path: Path) -> None:
+    path.write_bytes(b"")
+    with History.open(path) as history:
+        trial = make_trial()
+        history.record(trial).result(60)
+        assert history.trial(trial.id) is not None
+
+
+def test_a_file_without_content_is_kept_with_its_log_or_while_it_is_locked(path: Path) -> None:
+    path.write_bytes(b"")
+    log = Path(f"{path}.wal")
+    log.write_bytes(b"rows")
+    assert_untouched(path, HistoryError, "damaged")
+    log.unlink()
+    words = [sys.executable, "-c", LOCKER, str(path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as creating:
+        assert creating.stdout is not None and creating.stdout.readline()
+        inode = path.stat().st_ino
+        with pytest.raises(HistoryLocked):
+            History.open(path)
+        assert path.stat().st_ino == inode
 
 
 def test_a_database_of_somebody_else(path: Path) -> None:

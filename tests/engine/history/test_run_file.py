@@ -78,7 +78,7 @@ def test_whatever_can_be_read_can_be_kept(history: History) -> None:
     plain["cells"][0]["settings"] = {"model": NASTY, NASTY: [NASTY, 1 << 53], "of later": {"a": [1.5], "b": True}}
     plain["machine"] = {"hash": NASTY, "of later": [None, 1]}
     plain["outcome"] = {"sentence": "x" * 100_000}
-    plain["created_at"] = "9999-12-31T23:59:59+12:00"
+    plain["created_at"] = "9001-01-01T11:59:59+12:00"
     members["run.json"] = json.dumps(plain).encode()
     run = run_from_bytes(packed(members))
     assert history.runs.keep(run)

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.errors import ConfigError, EngineError, LimitExceeded, WorkerDied
+from engine.errors import ConfigError, EngineError, LimitExceeded, ProgramFailed, WorkerDied
 from engine.process.child import Child
 from engine.process.limits import Limits
 from engine.process.program import Program, Service
@@ -318,3 +319,16 @@ def test_a_child_that_does_not_hang_up_is_killed() -> None:
     child.close()
     assert not child.is_alive
     assert child.ending() == "was killed (SIGKILL)"
+
+
+def test_a_child_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    not_executable = tmp_path / "python"
+    not_executable.write_bytes(b"")
+    for interpreter in (str(tmp_path / "gone"), str(not_executable), str(tmp_path)):
+        monkeypatch.setattr(sys, "executable", interpreter)
+        with pytest.raises(ProgramFailed, match="a child process cannot be started"):
+            Program(MODULE, does="answers")
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(ProgramFailed, match="a child process cannot be started"):
+        Program(MODULE, does="answers")

@@ -18,7 +18,6 @@ from engine.settings import Settings
 from engine.workbench import Workbench
 from engine.workbench.costing import (
     count_with,
-    count_with_model,
     forget_prices,
     has_own_prices,
     load_prices,
@@ -28,6 +27,7 @@ from engine.workbench.costing import (
     replace_prices,
     restore_prices,
     save_prices,
+    start_counting,
 )
 from tests.engine.history.run_maker import make_run
 
@@ -224,4 +224,4 @@ def test_documents_are_counted_by_the_models_own_tokenizer(pool: Pool, tmp_path:
 
 def test_without_a_model_nothing_is_counted(bench: Workbench, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="No model is loaded"):
-        count_with_model(bench, tmp_path)
+        start_counting(bench, tmp_path)

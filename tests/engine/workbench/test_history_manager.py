@@ -5,6 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -193,3 +194,34 @@ def test_a_write_that_comes_while_the_history_closes_is_written(tmp_path: Path) 
         assert isinstance(history.trial(trial.id), TrialRecord)
     with pytest.raises(HistoryError):
         manager.history.recent(1) if manager.history else None
+
+
+@pytest.mark.parametrize("obstacle", ["a folder", "another program's file", "no permission"])
+def test_a_history_that_cannot_be_opened_at_the_start_is_opened_once_it_can(tmp_path: Path, obstacle: str) -> None:
+    path, opened = settings_of(tmp_path).history, threading.Event()
+    match obstacle:
+        case "a folder":
+            path.mkdir()
+        case "another program's file":
+            path.write_bytes(b"not a database" * 1000)
+        case "no permission":
+            tmp_path.rmdir()
+            tmp_path.write_bytes(b"")
+    manager = HistoryManager(settings_of(tmp_path), opened.set, stage_kept)
+    assert manager.history is None and manager.error is not None and not manager.is_elsewhere
+    trial = make_trial()
+    manager.write_later(trial.id, lambda history: history.record(trial).result(), lambda: trial)
+    match obstacle:
+        case "a folder":
+            path.rmdir()
+        case "another program's file":
+            path.unlink()
+        case "no permission":
+            tmp_path.unlink()
+    assert opened.wait(60)
+    until(lambda: manager.error is None, "the error stays")
+    history = manager.history
+    assert history is not None
+    until(lambda: history.trial(trial.id), "the trial is not stored")
+    manager.close(10.0)
+    assert ids_of(tmp_path) == [trial.id]
