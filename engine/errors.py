@@ -72,6 +72,14 @@ class NetworkError(DownloadError):
 class PromptTooLong(EngineError, ValueError):
     """The prompt has more tokens than the context; nothing was truncated."""
 
+    @classmethod
+    def of(cls, num_tokens: str, most: int) -> Self:
+        """Return the error for a prompt of so many tokens, in words, where the context holds `most`."""
+        return cls(
+            f"the prompt is {num_tokens} tokens; the context holds {most:,}: "
+            "shorten the prompt or open the model with a larger context (n_ctx)"
+        )
+
 
 class QueueFull(EngineError):
     """The pool's queue is full; recoverable by waiting."""

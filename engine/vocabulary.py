@@ -64,13 +64,21 @@ class Vocabulary:
         """Return the concatenated bytes of several tokens."""
         return b"".join(self.pieces[token] for token in tokens)
 
-    def fewest_tokens(self, text: str) -> int:
-        """Return a lower bound of a text's token count, from its bytes and the longest piece."""
-        return len(text.encode()) // self._longest_piece
+    def fewest_tokens(self, text: str, *, special: bool = False) -> int:
+        """Return a lower bound of a text's token count, from its bytes and the longest piece.
+
+        special: the text may hold control tokens by name.
+        """
+        longest = max(self._longest_piece, self._longest_name) if special else self._longest_piece
+        return len(text.encode()) // longest
 
     @cached_property
     def _longest_piece(self) -> int:
         return max(map(len, self.pieces), default=1) or 1
+
+    @cached_property
+    def _longest_name(self) -> int:
+        return max((len(name.encode()) for name in self.names.values()), default=1)
 
     @cached_property
     def hash(self) -> str:

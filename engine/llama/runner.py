@@ -191,7 +191,7 @@ class Runner:
             # a text of this many bytes cannot fit, whatever its tokens are; a tokenizer may take minutes to find out
             fewest = self.model.vocabulary.fewest_tokens(order.prompt)
             if fewest > most:
-                raise _too_long(f"at least {fewest:,}", most)
+                raise PromptTooLong.of(f"at least {fewest:,}", most)
             before = time.perf_counter()
             ids = self.model.tokenize(order.prompt)
             self.tokenise_s += time.perf_counter() - before
@@ -200,7 +200,7 @@ class Runner:
         if not ids:
             raise ConfigError("the prompt is empty: this model needs at least one token to start from")
         if len(ids) > most:
-            raise _too_long(f"{len(ids):,}", most)
+            raise PromptTooLong.of(f"{len(ids):,}", most)
         if order.request.generated >= len(ids):
             raise ConfigError(
                 f"generated = {order.request.generated:,}: the prompt has {len(ids):,} tokens, "
@@ -356,10 +356,3 @@ class Runner:
             return
         for sequence, num_tokens in plan.items():
             self._run({sequence: num_tokens})
-
-
-def _too_long(num_tokens: str, most: int) -> PromptTooLong:
-    return PromptTooLong(
-        f"the prompt is {num_tokens} tokens; the context holds {most:,}: "
-        "shorten the prompt or open the model with a larger context (n_ctx)"
-    )

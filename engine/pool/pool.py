@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, Self, Unpack, overload
 
-from engine.errors import ConfigError, EngineError, ModelError, PoolClosed
+from engine.errors import ConfigError, EngineError, ModelError, PoolClosed, PromptTooLong
 from engine.files import check_utf8, named_path, read_regular
 from engine.jobs import Job, new_id
 from engine.llama.sandbox import Sandbox
@@ -288,9 +288,12 @@ class Pool(metaclass=Refusing):
         """Render `messages` (role, content) with the model's own chat template; return the text and its ids.
 
         Raises ConfigError if the model has no template, if it fails or exceeds a limit, or if `messages` is not a list
-        of messages.
+        of messages; PromptTooLong if the text cannot fit into the context, however it is tokenised.
         """
         text, add_bos = self._sandbox.render_chat(self.chat_template, _given_messages(messages), self.vocabulary)
+        fewest = self.vocabulary.fewest_tokens(text, special=True)
+        if fewest > self.n_ctx:
+            raise PromptTooLong.of(f"at least {fewest:,}", self.n_ctx)
         return text, self._tokenize(text, special=True, add_bos=add_bos)
 
     def measure(self, timeout: float | None = None) -> list[dict[str, float]]:

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import ConfigError, Pool
+from engine.errors import PromptTooLong
 from tests.engine.pool.hostile import TIME, refusal
 
 MESSAGES = [{"role": "user", "content": "Who lives in the wood?"}]
@@ -24,8 +25,8 @@ def render(pool: Pool, template: str, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize(
     ("template", "limit"),
     [
-        ("{{ (7 ** 5000000) % 10 }}" + LOOPS, TIME),
-        ("{% set x = 3 ** 9000000 %}{{ x % 7 }}" + LOOPS, TIME),
+        ("{{ (7 ** 50000000) % 10 }}" + LOOPS, TIME),
+        ("{% set x = 3 ** 100000000 %}{{ x % 7 }}" + LOOPS, TIME),
         (LOOPS, TIME),
         ("{{ 2 ** 8000000000 }}", MEMORY),
         ("{{ lipsum(n=100000000) }}", TIME),
@@ -40,8 +41,8 @@ def render(pool: Pool, template: str, monkeypatch: pytest.MonkeyPatch) -> str:
         ("{{ " + "[" * 3000 + "]" * 3000 + " }}", DEPTH),
         ("{{ range(10 ** 9)|list }}", "Range too big"),
         ("{{ 'x' * 9999999 }}", "at most 1,048,576 are allowed"),
-        ("{{ bos_token * 100000 }}", "100,000 control tokens; at most 8,192"),
-        ("{% for n in range(50000) %}{{ n }}{{ eos_token }}{% endfor %}", "50,000 control tokens; at most 8,192"),
+        ("{{ bos_token * 20000 }}", "20,000 control tokens; at most 8,192"),
+        ("{% for n in range(20000) %}{{ n }}{{ eos_token }}{% endfor %}", "20,000 control tokens; at most 8,192"),
         ("{{ 1 / 0 }}", "division by zero"),
     ],
 )
@@ -119,6 +120,13 @@ def test_a_template_after_attacks_is_rendered_as_before(attacked: Pool, monkeypa
 
 def test_control_tokens_in_a_message_are_limited(attacked: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attacked, "chat_template", "{{ messages[0].content }}")
-    attack = [{"role": "user", "content": "<s>" * 100_000}]
-    assert "100,000 control tokens; at most 8,192" in refusal(attacked, lambda: attacked.render_chat(attack))
+    attack = [{"role": "user", "content": "<s>" * 20_000}]
+    assert "20,000 control tokens; at most 8,192" in refusal(attacked, lambda: attacked.render_chat(attack))
     assert "at most 8,192" in refusal(attacked, lambda: attacked.tokenize("a</s>" * 50_000, special=True))
+
+
+def test_a_rendered_text_that_cannot_fit_is_not_tokenised(attacked: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attacked, "chat_template", "{{ 'a ' * 500000 }}")
+    monkeypatch.setattr(attacked, "_tokenize", None)
+    with pytest.raises(PromptTooLong, match=r"at least [\d,]+ tokens; the context holds"):
+        attacked.render_chat(MESSAGES)
