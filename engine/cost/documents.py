@@ -1,8 +1,9 @@
 """Document counts: words and tokens of real documents, from a folder or from given files."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,8 +18,8 @@ MOST_DOCUMENTS = 10_000
 MOST_FOLDERS = 5_000
 
 CountTokens = Callable[[str], int]
-OnFile = Callable[[int], object]
-"""Called before each file with the number of files read; what it raises ends the count."""
+OnFile = Callable[[int, int], object]
+"""Called before each file with the numbers of files read and of all files; what it raises ends the count."""
 
 
 class Document(NamedTuple):
@@ -55,7 +56,7 @@ class Counted:
         return sum(document.num_words for document in self.documents)
 
 
-def count_folder(folder: str | Path, count: CountTokens, on_file: OnFile = lambda _number: None) -> Counted:
+def count_folder(folder: str | Path, count: CountTokens, on_file: OnFile = lambda _number, _num_files: None) -> Counted:
     """Count words and tokens of every text file in `folder` and below; `count` returns the tokens of a text.
 
     Hidden files and folders are passed over. Files that are empty, binary, larger than 8 MiB or unreadable, that the
@@ -70,26 +71,27 @@ def count_folder(folder: str | Path, count: CountTokens, on_file: OnFile = lambd
         raise ConfigError(f"{folder}: no such folder ({error}): give the path of a folder") from None
     if not root.is_dir():
         raise ConfigError(f"{folder}: is a file, not a folder: give the folder that contains it")
-    return _count(((str(path.relative_to(root)), _reader(path, root)) for path in _files(root)), count, on_file)
+    files = islice(_files(root), 2 * MOST_DOCUMENTS + 1)  # no more can be counted and skipped
+    return _count([(str(path.relative_to(root)), _reader(path, root)) for path in files], count, on_file)
 
 
 def count_texts(
-    files: Iterable[tuple[str, bytes]], count: CountTokens, on_file: OnFile = lambda _number: None
+    files: Iterable[tuple[str, bytes]], count: CountTokens, on_file: OnFile = lambda _number, _num_files: None
 ) -> Counted:
     """Count words and tokens of files given as names and contents."""
-    return _count(((name, _giver(content)) for name, content in files), count, on_file)
+    return _count([(name, _giver(content)) for name, content in files], count, on_file)
 
 
 class _Unfit(Exception):
     """Raised for a document that cannot be counted; the text gives the reason."""
 
 
-def _count(files: Iterable[tuple[str, Callable[[], bytes]]], count: CountTokens, on_file: OnFile) -> Counted:
+def _count(files: Sequence[tuple[str, Callable[[], bytes]]], count: CountTokens, on_file: OnFile) -> Counted:
     documents: list[Document] = []
     skipped: list[Skipped] = []
     num_bytes = 0
     for number, (name, read) in enumerate(files):
-        on_file(number)
+        on_file(number, len(files))
         if len(documents) == MOST_DOCUMENTS or len(skipped) == MOST_DOCUMENTS or num_bytes >= MOST_BYTES_IN_ALL:
             return Counted(tuple(documents), tuple(skipped), is_complete=False)
         try:

@@ -22,7 +22,6 @@ from engine.runs import IMPORTED_ROW, RunRecord, machine_label, quantisation_in
 from engine.settings import shipped_folder
 from engine.stats import Interval
 from engine.tasks import Task
-from engine.units import counted
 from engine.workbench import Workbench
 
 PRICES, PRICES_BEFORE = "prices.csv", "prices-before.csv"
@@ -157,12 +156,15 @@ def start_counting(bench: Workbench, documents: Documents) -> Task[Counted]:
     engine, _ = bench.model.loaded()
 
     def count(task: Task[Counted]) -> Counted:
-        return count_with(engine, documents, lambda number: task.update(doing=f"Read {counted(number, 'file')}"))
+        def on_file(number: int, num_files: int) -> None:
+            task.update(number / num_files, f"File {number + 1:,} of {num_files:,}")
+
+        return count_with(engine, documents, on_file)
 
     return Task("Counting", count).start(bench.machine.acquire("Counting tokens", "shared"))
 
 
-def count_with(engine: Engine, documents: Documents, on_file: OnFile = lambda _number: None) -> Counted:
+def count_with(engine: Engine, documents: Documents, on_file: OnFile = lambda _number, _num_files: None) -> Counted:
     """Count words and tokens of documents with the tokenizer of any engine; see `start_counting` and `OnFile`."""
 
     def count(text: str) -> int:

@@ -12,6 +12,7 @@ from engine.units import counted, digits
 from engine.workbench import Workbench, costing
 from pages.parts.benchmark.charts import draw
 from pages.parts.cost import asked, charts
+from pages.parts.job_tray import time_left
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
@@ -82,7 +83,7 @@ def _counting(task: Task[Counted], model: str) -> None:
 def _follow(task: Task[Counted]) -> None:
     if not task.is_running:
         st.rerun()
-    st.progress(task.share, task.doing)
+    st.progress(task.share, f"{task.doing} · {time_left(task.left_s)}")
 
 
 def _found(found: Found) -> None:
