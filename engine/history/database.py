@@ -1,7 +1,6 @@
 """DuckDB connection: checks before opening the file, hardening of the connection, and error messages."""
 
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -12,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from engine.errors import EngineError, HistoryError, HistoryLocked, HistoryNewer
-from engine.files import open_regular
+from engine.files import scratch_folder
 from engine.history import schema
 from engine.private_files import tighten
 
@@ -50,7 +49,10 @@ def connect(path: Path) -> duckdb.DuckDBPyConnection:
             if file.exists() and not file.is_file():  # opening a pipe would block forever
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
             tighten(file)
-        _forget_empty(path)
+        if path.exists() and _is_empty(path):
+            path.unlink()
+        if not path.exists():
+            _create(path)
         pending = _pending(path)
         if pending:
             _back_up(path, f"before-{pending[0]}")
@@ -61,16 +63,24 @@ def connect(path: Path) -> duckdb.DuckDBPyConnection:
         raise explain(error, path) from error
 
 
-def _forget_empty(path: Path) -> None:
-    """Remove a file without content, which a full disk or a killed process leaves behind.
+def _create(path: Path) -> None:
+    """Create an empty history under another name, then give it its own: a killed process or a full disk leaves no part
+    of a file. Does nothing where another process was faster."""
+    with scratch_folder(path.parent, path.name) as folder:
+        made = folder / path.name
+        with closing(_open(made)) as connection:
+            connection.execute("CHECKPOINT")
+        try:
+            os.link(made, path)
+        except FileExistsError:
+            return
+        except OSError:  # a file system without hard links
+            made.rename(path)
 
-    Not one with a write-ahead log beside it, whose rows could be saved, nor one that another process is creating.
-    """
-    with suppress(FileNotFoundError):
-        if path.stat().st_size == 0 and not Path(f"{path}.wal").exists():
-            with open_regular(path) as file, suppress(BlockingIOError, PermissionError):
-                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                path.unlink()
+
+def _is_empty(path: Path) -> bool:
+    """Return whether the file has no content, as a full disk left it once; a log beside it has rows to be saved."""
+    return path.stat().st_size == 0 and not Path(f"{path}.wal").exists()
 
 
 def release_memory(connection: duckdb.DuckDBPyConnection) -> None:
@@ -168,8 +178,6 @@ def _pending(path: Path) -> list[str]:
 
     Raises HistoryError for another database, HistoryNewer for a file with unknown migrations.
     """
-    if not path.exists():
-        return []
     with closing(duckdb.connect(path, read_only=True, config=_CONFIG)) as connection:
         done = schema.applied(connection)
         if done:

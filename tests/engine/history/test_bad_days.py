@@ -1,11 +1,14 @@
 """Failures of the history: locks, damage, full disks, crashes. Saved data remains; the error says what happened."""
 
 import os
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
+from random import Random
 
 import duckdb
 import pytest
@@ -15,6 +18,7 @@ from engine.history import History
 from engine.samples import Samples
 from tests.engine.history.run_maker import assert_same_samples, make_samples
 from tests.engine.history.trial_maker import make_trial
+from tests.waiting import until
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 
@@ -101,15 +105,6 @@ def test_a_damaged_file(path: Path, damage: str) -> None:
     assert_untouched(path, HistoryError, "damaged")
 
 
-LOCKER = """
-import fcntl, sys
-file = open(sys.argv[1], "r+b")
-fcntl.lockf(file, fcntl.LOCK_EX)
-print(flush=True)
-sys.stdin.read()
-"""
-
-
 def test_a_file_without_content_is_a_new_history(path: Path) -> None:
     path.write_bytes(b"")
     with History.open(path) as history:
@@ -118,19 +113,48 @@ def test_a_file_without_content_is_a_new_history(path: Path) -> None:
         assert history.trial(trial.id) is not None
 
 
-def test_a_file_without_content_is_kept_with_its_log_or_while_it_is_locked(path: Path) -> None:
+def test_a_file_without_content_is_kept_with_its_log(path: Path) -> None:
     path.write_bytes(b"")
-    log = Path(f"{path}.wal")
-    log.write_bytes(b"rows")
+    Path(f"{path}.wal").write_bytes(b"rows")
     assert_untouched(path, HistoryError, "damaged")
-    log.unlink()
-    words = [sys.executable, "-c", LOCKER, str(path)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as creating:
-        assert creating.stdout is not None and creating.stdout.readline()
-        inode = path.stat().st_ino
-        with pytest.raises(HistoryLocked):
-            History.open(path)
-        assert path.stat().st_ino == inode
+
+
+CREATES = """
+import sys
+from pathlib import Path
+from engine.history import History
+print(flush=True)
+History.open(Path(sys.argv[1])).close()
+"""
+
+
+def test_a_process_killed_while_it_creates_the_file_leaves_all_or_nothing(path: Path) -> None:
+    random = Random(1)
+    sizes = set()
+    for _ in range(10):
+        shutil.rmtree(path.parent)
+        path.parent.mkdir()
+        with subprocess.Popen([sys.executable, "-c", CREATES, str(path)], stdout=subprocess.PIPE) as creating:
+            assert creating.stdout is not None and creating.stdout.readline()
+            until(lambda: list(path.parent.iterdir()), "nothing is created")
+            time.sleep(random.uniform(0, 0.06))
+            creating.kill()
+        sizes.add(path.stat().st_size if path.exists() else None)
+        with History.open(path) as history:
+            assert history.recent() == []
+        assert not list(path.parent.glob(".*scratch*"))
+    assert sizes & {None}, "no process was killed early enough to show anything"
+
+
+def test_processes_that_create_the_file_at_once_use_the_same(path: Path) -> None:
+    words = [sys.executable, "-c", CREATES, str(path)]
+    started = [subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(4)]
+    for process in started:
+        _out, said = process.communicate(timeout=60)
+        assert process.returncode == 0 or b"HistoryLocked" in said
+    assert [name.name for name in path.parent.iterdir() if name.suffix == ".duckdb"] == [path.name]
+    with History.open(path) as history:
+        assert history.recent() == []
 
 
 def test_a_database_of_somebody_else(path: Path) -> None:
