@@ -2,7 +2,6 @@
 
 import codecs
 import json
-import re
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -23,5 +22,5 @@ def print_json(values: Any, *, indent: int | None = 1) -> None:
 def print_json_text(text: str) -> None:
     """Print a text that is JSON; where standard output is not UTF-8, with its escapes such as \\u00e9."""
     if codecs.lookup(sys.stdout.encoding).name != "utf-8":
-        text = re.sub(r"[^\x00-\x7f]", lambda mark: json.dumps(mark[0])[1:-1], text)
+        text = "".join(mark if mark.isascii() else json.dumps(mark)[1:-1] for mark in text)
     print(text)

@@ -26,14 +26,6 @@ IN_STATUS = """
 from engine import private_files
 private_files.end = interrupt
 """
-IN_DATABASE = """
-import threading
-from engine.history import schema
-def endless(connection):
-    threading.Timer(0.2, interrupt).start()
-    connection.execute("SELECT count(*) FROM range(1000000) a JOIN range(1000000) b ON a.range*7%1000 <> b.range%1001")
-schema.applied = endless
-"""
 AS_ANOTHER_ERROR = """
 from engine.commands import history
 from engine.errors import HistoryError
@@ -80,8 +72,8 @@ def test_after_the_command(before: str) -> None:
 
 @pytest.mark.parametrize(
     "before",
-    [IN_DATABASE, *(AS_ANOTHER_ERROR.format(error=name) for name in ("RuntimeError", "ImportError", "HistoryError"))],
-    ids=["DuckDB", "RuntimeError", "ImportError", "HistoryError"],
+    [AS_ANOTHER_ERROR.format(error=name) for name in ("RuntimeError", "ImportError", "HistoryError")],
+    ids=["RuntimeError", "ImportError", "HistoryError"],
 )
 def test_where_a_library_turns_it_into_another_error(before: str) -> None:
     done = run(before)
