@@ -69,7 +69,7 @@ class _Maker:
             pool_values |= parse_layout(chosen["layout"]).resolved()._asdict()
         workload, senseless = _made(Workload, workload_values, LENGTHS)
         pool, contradiction = _made(PoolSpec, pool_values, ("n_ubatch",))
-        model = _model_path(chosen.get("model", self._model))
+        model = model_path(chosen.get("model", self._model))
         if not self._has_n_ctx:
             pool = self._with_context(model, pool, workload)
         cell = Cell(
@@ -149,7 +149,7 @@ def _settings(cell: Cell) -> Settings:
     return {axis.name: values[axis.name] for axis in AXES if axis.name in values}
 
 
-def _model_path(given: str) -> str:
+def model_path(given: str) -> str:
     """Return a model's absolute path; the text itself where it is none here, as in a run of another machine."""
     with suppress(ConfigError):
         return str(named_path(given))

@@ -2,18 +2,16 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from engine.bench.planning.axes import EMBEDDING_AXES
+from engine.bench.planning.cells import model_path
 from engine.bench.planning.feasibility import Feasibility, crowded
 from engine.bench.planning.layout import Layout, parse_layout
 from engine.bench.planning.plan import EmbeddingCell, Plan, TextWorkload
 from engine.bench.planning.product import Settings, checked_axes, part, product_of
 from engine.embedding.specs import EmbedSpec
-from engine.errors import ConfigError
-from engine.files import named_path
 from engine.units import quantity
 
 EXACT = "torch"
@@ -50,10 +48,8 @@ def _cell(plan: Plan, feasibility: Feasibility, chosen: Settings) -> EmbeddingCe
 
 def _whole_path(given: str) -> str:
     """Return a folder or file as absolute path, since a run may be continued from another folder; a name unchanged."""
-    with suppress(ConfigError):
-        path = named_path(given)
-        return str(path) if os.path.exists(path) else given
-    return given
+    path = model_path(given)
+    return path if os.path.exists(path) else given
 
 
 def _resolved(spec: EmbedSpec) -> EmbedSpec:
