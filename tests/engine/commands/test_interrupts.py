@@ -86,5 +86,6 @@ def test_an_ignored_one_stays_ignored() -> None:
 
 
 def test_importing_the_engine_leaves_signals_alone() -> None:
-    script = "import signal, engine.__main__; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    script = "import signal, engine.__main__; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "True\n"
