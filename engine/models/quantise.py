@@ -44,7 +44,7 @@ class QuantiseJob(Task[Path]):
     ) -> None:
         if type_name not in TYPES:
             raise ConfigError(f"type = {type_name!r}: must be one of {', '.join(TYPES)}")
-        self.target = named_path(target)
+        self.target = named_path(Path(target).parent) / Path(target).name  # a link is not followed
         super().__init__(self.target.name, lambda _task: self._make())
         self.source, self.type_name = source, type_name
         _check_target(source, self.target)
