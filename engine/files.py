@@ -28,14 +28,25 @@ def check_utf8(path: Path, error: type[EngineError]) -> None:
         raise error(f"{shown}: the name is not valid UTF-8; rename the file or its folder") from None
 
 
-def named_path(name: str | Path) -> Path:
-    """Return the absolute path that a person or a file names, with ~ expanded and links resolved.
+def expanded_path(name: str | Path) -> Path:
+    """Return the path that a person or a file names, with ~ expanded.
 
-    Raises ConfigError for a name that cannot be a path here: it has a NUL character or an unknown home.
+    Raises ConfigError for a name that cannot be a path here: it has a NUL character, a surrogate or an
+    unknown home.
     """
     try:
-        return Path(name).expanduser().resolve()
-    except (OSError, RuntimeError, ValueError) as error:
+        if b"\0" in os.fsencode(name):
+            raise ValueError("it has a NUL character")
+        return Path(name).expanduser()
+    except (RuntimeError, ValueError) as error:
+        raise ConfigError(f"{str(name)[:200]!r}: is not a valid path ({error})") from None
+
+
+def named_path(name: str | Path) -> Path:
+    """Return the path of `expanded_path`, absolute and with links resolved; raises ConfigError for a loop of links."""
+    try:
+        return expanded_path(name).resolve()
+    except (OSError, RuntimeError) as error:
         raise ConfigError(f"{str(name)[:200]!r}: is not a valid path ({error})") from None
 
 

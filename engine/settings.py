@@ -10,7 +10,7 @@ from typing import Any, Self
 import platformdirs
 
 from engine.errors import ConfigError
-from engine.files import check_utf8
+from engine.files import check_utf8, named_path
 from engine.specs import MAX_RECORDED
 
 PREFIX = "LOGITBENCH_"
@@ -168,8 +168,8 @@ def _choice(setting: Setting, text: str) -> str:
 
 def _path(setting: Setting, text: str) -> Path:
     try:
-        path = Path(text).expanduser().resolve()
+        path = named_path(text)
         check_utf8(path, ConfigError)
         return path
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"{setting.variable} = {text!r}: must be a valid path ({error})") from error
+    except ConfigError as error:
+        raise ConfigError(f"{setting.variable} = {error}") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.errors import ConfigError, LimitExceeded, WorkerDied
-from engine.files import open_regular
+from engine.files import expanded_path, open_regular
 
 MOST_BYTES = 8 << 20
 """Limit of one document: a larger one is not a text that would be processed in one piece."""
@@ -64,10 +64,10 @@ def count_folder(folder: str | Path, count: CountTokens, on_file: OnFile = lambd
     Up to 10,000 documents and 256 MiB are read. Raises ConfigError where the folder cannot be read, and any other error
     that `count` raises.
     """
-    root = Path(folder).expanduser()
+    root = expanded_path(folder)
     try:
         root = root.resolve(strict=True)
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError) as error:
         raise ConfigError(f"{folder}: no such folder ({error}): give the path of a folder") from None
     if not root.is_dir():
         raise ConfigError(f"{folder}: is a file, not a folder: give the folder that contains it")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError, ModelError
-from engine.files import check_utf8, open_regular, read_regular
+from engine.files import check_utf8, expanded_path, open_regular, read_regular
 from engine.models import library
 from engine.models.header_cache import header_cache
 from engine.models.identity import model_hash
@@ -99,11 +99,13 @@ def _place(model: str) -> tuple[str, Path]:
     if model in ("", EMBEDDED_NAME, f"sentence-transformers/{EMBEDDED_NAME}"):
         return EMBEDDED_NAME, _embedded()
     try:
-        for path in (Path(model).expanduser(), *_known_places(model)):
+        for path in (expanded_path(model), *_known_places(model)):
             if path.is_dir():
                 return _name_of(path), path.resolve()
             if path.is_file():
                 return path.name, path.resolve()
+    except ConfigError as error:
+        raise ModelError(str(error)) from None
     except (OSError, RuntimeError) as error:
         raise ModelError(
             f"{model[:200]}: is not a valid path ({error}): give a folder or the name of a model"

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from engine.errors import ModelError
+from engine.files import expanded_path
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _URL = re.compile(r"[a-z][a-z0-9+]*:/", re.IGNORECASE)
@@ -14,8 +15,11 @@ _MOST_NAMES = 5
 
 
 def check_is_file(model: str | Path) -> None:
-    """Raise ModelError where the path cannot be a GGUF file by its name or kind, saying how to get one."""
-    given, path = str(model), Path(model).expanduser()
+    """Raise ModelError where the path cannot be a GGUF file by its name or kind, saying how to get one.
+
+    Raises ConfigError where it cannot be a path at all.
+    """
+    given, path = str(model), expanded_path(model)
     if _URL.match(given):
         address = _HUB.match(given)
         raise ModelError(

@@ -1,12 +1,12 @@
 """Model bar below the navigation: the loaded model, a picker that estimates memory before loading, the machine."""
 
 import math
-import os
 from pathlib import Path
 
 import streamlit as st
 
 from engine.errors import ConfigError, EngineError
+from engine.files import expanded_path
 from engine.machine.fingerprint import fingerprint
 from engine.models import ModelFile, embedded_model, estimate, read_model
 from engine.models.details import readable
@@ -135,10 +135,10 @@ def _picker(bench: Workbench) -> None:
     source = st.segmented_control(
         "Source", (FOUND, PATH), default=FOUND, required=True, key="pick_source", label_visibility="collapsed"
     )
-    path = _from_library(state) if source == FOUND else _from_path()
-    if path is None:
-        return
     try:
+        path = _from_library(state) if source == FOUND else _from_path()
+        if path is None:
+            return
         file = read_model(path)
         usual = state.engine.spec if state.engine and state.path == path else default_spec(file)
         spec = _profile(bench, path) or _pool(file, usual)
@@ -179,7 +179,7 @@ def _from_library(state: ModelState) -> Path | None:
 
 def _from_path() -> Path | None:
     text = st.text_input("Path of a GGUF file", key="pick_path", placeholder="/models/name.gguf")
-    return Path(os.path.expanduser(text.strip())) if text.strip() else None
+    return expanded_path(text.strip()) if text.strip() else None
 
 
 def _profile(bench: Workbench, path: Path) -> PoolSpec | None:
