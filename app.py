@@ -56,6 +56,6 @@ gate = Middleware(Gate, access=settings.access, home=settings.home, address=addr
 app = st.App(
     PAGES / "router.py",
     lifespan=lifespan,
-    routes=[*live.routes(workbench.current), *exports.routes(workbench.current)],
+    routes=[*live.routes(lambda: workbench.current().trials), *exports.routes(workbench.current)],
     middleware=[gate, *front_end.middleware(), *base_address.middleware()],
 )

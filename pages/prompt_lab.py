@@ -66,11 +66,14 @@ def buttons(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     is_edited = trial is not None and prompt_state.is_edited(trial)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if is_running:
-            st.button("Stop", type="primary", icon=":material/stop:", key="do_stop", on_click=bench.stop, args=(trial,))
+            st.button(
+                "Stop", type="primary", icon=":material/stop:", key="do_stop", on_click=bench.trials.stop, args=(trial,)
+            )
         else:
             st.button(
                 "Run", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter", key="do_run",
-                disabled=not is_ready, on_click=prompt_state.act, args=(lambda: bench.submit(prompt_state.draft()),),
+                disabled=not is_ready, on_click=prompt_state.act,
+                args=(lambda: bench.trials.submit(prompt_state.draft()),),
             )  # fmt: skip
         for one in _further(bench, trial, is_running):
             st.button(
@@ -88,22 +91,23 @@ def _further(bench: Workbench, trial: Trial | None, is_running: bool) -> tuple[F
     ended = trial if not is_running and trial is not None and trial.completion is not None else None
     going_on = ended if ended is not None and ended.can_continue else None
     generated = ended if ended is not None and ended.draft.request.max_tokens > 0 else None
+    trials = bench.trials
     return (
         Further(
             "Step", "skip_next", "Generate one more token",
-            None if is_running else lambda: bench.step(prompt_state.draft(), prompt_state.unless_edited(going_on)),
+            None if is_running else lambda: trials.step(prompt_state.draft(), prompt_state.unless_edited(going_on)),
         ),
         Further(
             f"Continue +{MORE_TOKENS}", "fast_forward", CONTINUE_HELP,
-            partial(bench.continue_trial, going_on, MORE_TOKENS) if going_on is not None else None,
+            partial(trials.continue_trial, going_on, MORE_TOKENS) if going_on is not None else None,
         ),
         Further(
             "Regenerate", "refresh", "The same prompt and parameters with a new seed",
-            partial(bench.regenerate, generated) if generated is not None else None,
+            partial(trials.regenerate, generated) if generated is not None else None,
         ),
         Further(
             "Score only", "ink_highlighter", "Only the probabilities of the prompt's own tokens; nothing is generated",
-            None if is_running else lambda: bench.score(prompt_state.draft()),
+            None if is_running else lambda: trials.score(prompt_state.draft()),
         ),
     )  # fmt: skip
 
@@ -194,7 +198,7 @@ def _moved(bench: Workbench, trial: Trial) -> None:
 
 def _measure(bench: Workbench, trial: Trial) -> None:
     try:
-        st.session_state[SHIFT] = trial.id, bench.measure_shift(trial)
+        st.session_state[SHIFT] = trial.id, bench.trials.measure_shift(trial)
     except EngineError as error:
         st.session_state[prompt_state.ERROR] = error.bare()
 

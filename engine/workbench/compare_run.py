@@ -28,7 +28,7 @@ KEEP_S = 2.0
 NAME, OTHERS = "A comparison", "Running trials"
 
 
-class Begin(Protocol):
+class Submit(Protocol):
     """Function that starts a trial of the loaded model; raises EngineError where it cannot."""
 
     def __call__(self, draft: Draft, label: str) -> LiveTrial: ...
@@ -46,7 +46,7 @@ class CompareRun(Task[None]):
         self,
         record: ComparisonRecord,
         model_manager: ModelManager,
-        begin: Begin,
+        submit: Submit,
         keep: Callable[[ComparisonRecord, bool], None],
         *,
         machine: MachineLease,
@@ -56,7 +56,7 @@ class CompareRun(Task[None]):
         self._plan, self._blank = record.plan, record
         self._answers = list(record.answers)
         self._settled: set[int] = set()
-        self._model_manager, self._begin, self._keep, self._machine = model_manager, begin, keep, machine
+        self._model_manager, self._submit, self._keep, self._machine = model_manager, submit, keep, machine
         self._recorded_top_k = recorded_top_k
         self._open: dict[int, LiveTrial] = {}
         self._changed = threading.Event()
@@ -205,7 +205,7 @@ class CompareRun(Task[None]):
         """Start one trial; any failure except QueueFull, which is raised, is entered as its answer."""
         try:
             self._check(path)
-            trial = self._begin(self._draft(self._answers[number]), TrialLabel.COMPARED)
+            trial = self._submit(self._draft(self._answers[number]), TrialLabel.COMPARED)
         except QueueFull:
             raise
         except EngineError as error:

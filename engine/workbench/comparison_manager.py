@@ -24,7 +24,7 @@ from engine.history.comparisons import Comparisons
 from engine.jobs import new_id
 from engine.settings import Settings
 from engine.tasks import TaskRunner
-from engine.workbench.compare_run import Begin, CompareRun
+from engine.workbench.compare_run import CompareRun, Submit
 from engine.workbench.history_manager import HistoryManager
 from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_manager import ModelManager
@@ -45,7 +45,7 @@ class Figures(NamedTuple):
 class ComparisonManager:
     """Runner of comparisons, one at a time in a thread of its own. Any thread may call it.
 
-    `begin` starts a trial, `watch` finds one by its id. Comparisons also run while the history is unusable.
+    `submit` starts a trial, `watch` finds one by its id. Comparisons also run while the history is unusable.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class ComparisonManager:
         model_manager: ModelManager,
         kept: HistoryManager,
         *,
-        begin: Begin,
+        submit: Submit,
         watch: Callable[[str], Trial | None],
         machine: MachineLease,
     ) -> None:
         self._settings, self._model_manager, self._kept = settings, model_manager, kept
-        self._begin, self._watch, self._machine = begin, watch, machine
+        self._submit, self._watch, self._machine = submit, watch, machine
         self._runner = TaskRunner[CompareRun]()
         self._unkept: dict[str, ComparisonRecord] = {}
 
@@ -82,7 +82,7 @@ class ComparisonManager:
             id=new_id(), created_at=datetime.now(UTC), name=name, plan=plan, answers=tuple(planned_answers(plan))
         )
         run = CompareRun(
-            record, self._model_manager, self._begin, self._keep, machine=self._machine,
+            record, self._model_manager, self._submit, self._keep, machine=self._machine,
             recorded_top_k=self._settings.recorded_top_k,
         )  # fmt: skip
         self._runner.start(run, lambda: self._machine.acquire(run.name, "interactive"))

@@ -61,8 +61,8 @@ class Watched(Protocol):
         """Return how the trial ended, ready for JSON; called only when done."""
 
 
-class Workbench(Protocol):
-    """Interface of the workbench that the socket needs."""
+class Trials(Protocol):
+    """Interface of the trials that the socket needs."""
 
     def watch(self, trial_id: str) -> Watched | None:
         """Return the trial, or None if it is unknown; may read from the history."""
@@ -141,8 +141,8 @@ class Feed:
 class Page:
     """One open socket: its feeds, each in a task of its own so that none waits for another."""
 
-    def __init__(self, socket: WebSocket, workbench: Workbench) -> None:
-        self._socket, self._workbench = socket, workbench
+    def __init__(self, socket: WebSocket, trials: Trials) -> None:
+        self._socket, self._trials = socket, trials
         self._words = Words()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._sending = asyncio.Lock()
@@ -184,7 +184,7 @@ class Page:
 
     async def _feed(self, trial: str, first: int, *, latency: bool) -> None:
         try:
-            watched = await asyncio.to_thread(self._workbench.watch, trial)
+            watched = await asyncio.to_thread(self._trials.watch, trial)
             if watched is None:
                 await self._fail(trial, "Unknown trial: it was deleted or not saved. Run it again.")
             else:
@@ -228,11 +228,11 @@ class Page:
             remove()
 
 
-def routes(workbench: Callable[[], Workbench]) -> list[BaseRoute]:
-    """Return the routes for app.py; `workbench` is called for each new page."""
+def routes(trials: Callable[[], Trials]) -> list[BaseRoute]:
+    """Return the routes for app.py; `trials` is called for each new page."""
 
     async def live(socket: WebSocket) -> None:
         await socket.accept()
-        await Page(socket, workbench()).serve()
+        await Page(socket, trials()).serve()
 
     return [WebSocketRoute(SOCKET_PATH, live)]

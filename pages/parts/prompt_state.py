@@ -34,11 +34,11 @@ def open_trial(bench: Workbench) -> Trial | None:
         )
         state[PROMPT], state[TRIAL] = OPENING, None
         state.setdefault(MODE, COMPLETION)
-        asked = asked or bench.newest_id()
+        asked = asked or bench.trials.newest_id()
     if not asked:
         return None
     try:
-        trial = bench.trial(asked)
+        trial = bench.trials.trial(asked)
     except EngineError as error:
         state[ERROR] = error.bare()
         return None

@@ -29,7 +29,7 @@ WHY: dict[str, str] = {
 def show(bench: Workbench, trial: Trial | None) -> None:
     """Draw the strip and the Undo of the last deletion."""
     try:
-        recent = bench.recent(SHOWN)
+        recent = bench.trials.recent(SHOWN)
     except EngineError as error:
         notice(error)
         recent = []
@@ -51,7 +51,8 @@ def show(bench: Workbench, trial: Trial | None) -> None:
 
 def actions(bench: Workbench, trial: Trial) -> None:
     """Draw buttons that download and delete an ended trial; call inside a row."""
-    for kind, mime, make in (("JSON", "application/json", bench.as_json), ("CSV", "text/csv", bench.as_csv)):
+    trials = bench.trials
+    for kind, mime, make in (("JSON", "application/json", trials.as_json), ("CSV", "text/csv", trials.as_csv)):
         st.download_button(
             kind, partial(make, trial), f"trial-{trial.id}.{kind.lower()}", mime, key=f"lab_{kind}",
             icon=":material/download:", type="tertiary", on_click="ignore", help=f"Download this trial as {kind}",
@@ -81,15 +82,15 @@ def _label(one: TrialSummary) -> str:
 
 
 def _open(bench: Workbench, trial_id: str) -> None:
-    attempt(prompt_state.ERROR, lambda: prompt_state.put_on_screen(bench.trial(trial_id)))
+    attempt(prompt_state.ERROR, lambda: prompt_state.put_on_screen(bench.trials.trial(trial_id)))
 
 
 def _delete(bench: Workbench, trial_id: str) -> None:
     def delete() -> None:
-        bench.delete(trial_id)
+        bench.trials.delete(trial_id)
         st.session_state[DELETED] = trial_id
-        newest = bench.newest_id()
-        prompt_state.show(bench.trial(newest) if newest else None)
+        newest = bench.trials.newest_id()
+        prompt_state.show(bench.trials.trial(newest) if newest else None)
 
     attempt(prompt_state.ERROR, delete)
 
@@ -97,7 +98,7 @@ def _delete(bench: Workbench, trial_id: str) -> None:
 def _undo(bench: Workbench) -> None:
     def restore() -> None:
         trial_id = st.session_state.pop(DELETED)
-        bench.restore(trial_id)
-        prompt_state.show(bench.trial(trial_id))
+        bench.trials.restore(trial_id)
+        prompt_state.show(bench.trials.trial(trial_id))
 
     attempt(prompt_state.ERROR, restore)

@@ -26,7 +26,7 @@ from tests.engine.history.trial_maker import make_trial
 
 def stream(bench: Workbench) -> str:
     """A trial that writes for minutes; gives its id."""
-    return bench.submit(Draft("Once", request=Request(max_tokens=400))).id
+    return bench.trials.submit(Draft("Once", request=Request(max_tokens=400))).id
 
 
 def benchmark(bench: Workbench) -> str:

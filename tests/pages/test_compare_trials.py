@@ -172,7 +172,7 @@ def test_differences_are_against_the_first_arm(bench: Workbench) -> None:
 
 def test_trials_of_the_address_become_arms(bench: Workbench) -> None:
     drafts = [Draft(text, sampling=Sampling(seed=4), request=Request(max_tokens=3)) for text in ("A king", HOSTILE)]
-    trials = [bench.submit(draft) for draft in drafts]
+    trials = [bench.trials.submit(draft) for draft in drafts]
     for trial in trials:
         trial.job.result(60)
     at = page(trials=",".join(trial.id for trial in trials))
@@ -195,7 +195,7 @@ def test_variables_of_the_prompt_ask_for_a_table(bench: Workbench) -> None:
         at.text_input(key=key(at, "value_whom", position)).set_value("Anna")
     record = after(press(at.run(), "arms_run"), bench)
     assert record.plan.variables == ("who", "whom")
-    assert [bench.trial(record.of(arm, 0)[0].trial_id).draft.prompt for arm in (0, 1)] == [
+    assert [bench.trials.trial(record.of(arm, 0)[0].trial_id).draft.prompt for arm in (0, 1)] == [
         "The fox met Anna",
         "The wolf met Anna",
     ]
@@ -243,10 +243,10 @@ def test_name_delete_and_undo(bench: Workbench) -> None:
 
 def test_a_deleted_trial_is_told(bench: Workbench) -> None:
     record = compared(bench, ComparisonPlan(prompt="Once", arms=(COLD, HOT)))
-    bench.delete(record.answers[0].trial_id)
+    bench.trials.delete(record.answers[0].trial_id)
     at = page(comparison=record.id)
     assert "its trial was deleted" in captions(at)
-    bench.restore(record.answers[0].trial_id)
+    bench.trials.restore(record.answers[0].trial_id)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -285,7 +285,7 @@ def table_of_answers(at: AppTest) -> pd.DataFrame:
 
 
 def test_a_comparison_is_one_file_without_script(bench: Workbench) -> None:
-    trial = bench.submit(Draft(HOSTILE, request=Request(max_tokens=4, top_k=5)))
+    trial = bench.trials.submit(Draft(HOSTILE, request=Request(max_tokens=4, top_k=5)))
     trial.job.result(60)
     page_ = as_file(HOSTILE, [(HOSTILE, "shared machine", trial)]).decode()
     assert "<script" not in page_ and "default-src 'none'" in page_

@@ -28,7 +28,7 @@ HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] :smile: `code` [a](b)
 def idle(bench: Workbench) -> None:
     """Begin each test when the trials of the one before have ended."""
     until(
-        lambda: all(trial.done() for trial in map(bench.trial, (one.id for one in bench.recent(10)))),
+        lambda: all(trial.done() for trial in map(bench.trials.trial, (one.id for one in bench.trials.recent(10)))),
         "a trial does not end",
     )
 
@@ -55,7 +55,7 @@ def address(at: AppTest) -> str:
 
 def shown(at: AppTest, bench: Workbench) -> Trial:
     """The trial of the address, once it has ended."""
-    trial = bench.trial(address(at))
+    trial = bench.trials.trial(address(at))
     until(trial.done, "the trial does not end")
     at.run()
     return trial
@@ -186,7 +186,7 @@ def test_a_parameter_out_of_range_is_named_in_place_and_nothing_runs(
 
 def test_an_error_is_gone_once_something_else_is_asked(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     at = short(page())
-    monkeypatch.setattr(bench, "submit", refuse)
+    monkeypatch.setattr(bench.trials, "submit", refuse)
     at.button(key="do_run").click().run()
     assert [error.value for error in at.main.error] == [plain("The queue is full: wait a moment.")]
     assert at.run().main.error, "until something changes it stays"
@@ -207,7 +207,7 @@ def test_a_bad_address_leaves_a_mode_chosen(chatting: Workbench) -> None:
 
 
 def test_the_recorded_sample_leaves_the_seed_empty(bench: Workbench) -> None:
-    trial = bench.recorded()
+    trial = bench.trials.recorded()
     assert trial is not None and trial.draft.sampling.seed is not None
     at = page(trial=trial.id)
     assert at.number_input(key="lab_seed").value is None
@@ -226,10 +226,10 @@ def test_delete_with_undo(bench: Workbench) -> None:
     at = short(page())
     trial = shown(press(at, "do_run"), bench)
     press(at, "lab_delete")
-    assert bench.watch(trial.id) is None
+    assert bench.trials.watch(trial.id) is None
     assert address(at) != trial.id
     press(at, "lab_undo")
-    assert bench.watch(trial.id) is not None
+    assert bench.trials.watch(trial.id) is not None
     assert address(at) == trial.id
 
 
@@ -267,7 +267,7 @@ def test_copied_python_gives_the_same_text(bench: Workbench, tmp_path: Path) -> 
         'Once upon\n a "time"', sampling=Sampling(seed=3, top_k=20), request=Request(max_tokens=12, reuse_prefix=False)
     )
     pool, _ = bench.model.loaded()
-    trial = bench.submit(draft)
+    trial = bench.trials.submit(draft)
     text = trial.job.result(60).text
     program = as_python(draft, pool.model, pool.spec)
     made = subprocess.run(
@@ -284,7 +284,7 @@ def test_copied_shell_gives_the_same_text(bench: Workbench) -> None:
         request=Request(max_tokens=12, top_k=4, reuse_prefix=False),
     )
     pool, _ = bench.model.loaded()
-    text = bench.submit(draft).job.result(60).text
+    text = bench.trials.submit(draft).job.result(60).text
     line = as_shell(draft, pool.model, PoolSpec(n_ctx=pool.spec.n_ctx)).replace("python ", f"{sys.executable} ", 1)
     made = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert made.returncode == 0, made.stderr

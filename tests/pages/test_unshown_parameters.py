@@ -14,7 +14,7 @@ SAMPLING = Sampling(grammar="root ::= [a-z ,.]+", logit_bias=((300, -2.0), (301,
 
 @pytest.fixture
 def trial(bench: Workbench) -> Trial:
-    trial = bench.submit(Draft("Once upon", sampling=SAMPLING, request=Request(max_tokens=4, top_k=3)))
+    trial = bench.trials.submit(Draft("Once upon", sampling=SAMPLING, request=Request(max_tokens=4, top_k=3)))
     return ended(trial)
 
 
@@ -25,7 +25,7 @@ def ended(trial: Trial) -> Trial:
 
 def opened(bench: Workbench, at: AppTest) -> Sampling:
     """The sampling of the trial that the page shows."""
-    return ended(bench.trial(address(at)["trial"])).draft.sampling
+    return ended(bench.trials.trial(address(at)["trial"])).draft.sampling
 
 
 def test_the_prompt_lab_keeps_them_through_run_and_says_so(bench: Workbench, trial: Trial) -> None:

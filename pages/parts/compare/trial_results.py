@@ -154,7 +154,7 @@ def _column(
         chosen = st.session_state.get(_choice(arm))
         head = chosen if chosen in heads else next(iter(heads))
         shown = next(answer for answer in answers if answer.trial_id == head)
-    trial = bench.watch(shown.trial_id) if shown.trial_id else None
+    trial = bench.trials.watch(shown.trial_id) if shown.trial_id else None
     return Column(arm, labels(record.plan.arms)[arm], answers, known, shown, trial)
 
 

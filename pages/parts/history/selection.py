@@ -151,7 +151,7 @@ def _remove(bench: Workbench, chosen: Chosen) -> None:
     deleted: list[str] = []
     try:
         for each in chosen.ids:
-            bench.bench.delete(each) if chosen.kind == "run" else bench.delete(each)
+            bench.bench.delete(each) if chosen.kind == "run" else bench.trials.delete(each)
             deleted.append(each)
     finally:
         st.session_state[view.DELETED] = view.Deleted(chosen.kind, tuple(deleted)) if deleted else None
@@ -160,4 +160,4 @@ def _remove(bench: Workbench, chosen: Chosen) -> None:
 def _restore(bench: Workbench) -> None:
     deleted: view.Deleted = st.session_state.pop(view.DELETED)
     for each in deleted.ids:
-        bench.bench.restore(each) if deleted.kind == "run" else bench.restore(each)
+        bench.bench.restore(each) if deleted.kind == "run" else bench.trials.restore(each)

@@ -156,12 +156,12 @@ def test_a_person_goes_first_between_samples(bench: Workbench, plan: Plan) -> No
     bench.bench.start(plan)
     until(lambda: (running := bench.bench.running) and running.progress.cell is not None)
     draft = Draft(prompt="Once upon a time", sampling=Sampling(seed=1), request=Request(max_tokens=4, top_k=1))
-    trial = bench.submit(draft)
+    trial = bench.trials.submit(draft)
     assert len(trial.job.result(60).steps) == 4
     assert bench.bench.running is not None
     bench.bench.stop()
     bench.bench.wait(30)
-    assert len(bench.submit(draft).job.result(30).steps) == 4
+    assert len(bench.trials.submit(draft).job.result(30).steps) == 4
 
 
 def test_settings_are_used_and_kept_as_a_profile(

@@ -53,7 +53,7 @@ def compared(bench: Workbench, plan: ComparisonPlan) -> ComparisonRecord:
 
 
 def trial(bench: Workbench, record: ComparisonRecord, arm: int, row: int = 0, repeat: int = 0) -> Trial:
-    return bench.trial(record.of(arm, row)[repeat].trial_id)
+    return bench.trials.trial(record.of(arm, row)[repeat].trial_id)
 
 
 def test_arms_on_one_model_run_together_and_are_marked(bench: Workbench) -> None:
@@ -69,7 +69,7 @@ def test_arms_on_one_model_run_together_and_are_marked(bench: Workbench) -> None
 def test_one_at_a_time_each_has_the_machine_to_itself(bench: Workbench) -> None:
     record = compared(bench, plan(is_apart=True))
     assert not any(answer.is_shared for answer in record.answers)
-    alone = bench.submit(
+    alone = bench.trials.submit(
         Draft("Once upon a time", sampling=HOT.sampling, request=Request(max_tokens=12, top_k=10, reuse_prefix=False))
     )
     alone.job.result(60)
@@ -162,7 +162,7 @@ def test_stop_keeps_what_is_there_and_begins_nothing_more(bench: Workbench) -> N
     record = bench.compare.comparison(id)
     begun = [answer for answer in record.answers if answer.trial_id]
     assert 1 <= len(begun) < 40
-    assert bench.trial(begun[-1].trial_id).ending()["sentence"] == "You stopped it."
+    assert bench.trials.trial(begun[-1].trial_id).ending()["sentence"] == "You stopped it."
     assert not any(answer.error for answer in record.answers)
 
 
@@ -200,7 +200,7 @@ def test_comparisons_are_kept_named_deleted_and_restored(bench: Workbench) -> No
     bench.compare.delete(record.id)
     with pytest.raises(ConfigError, match="does not exist"):
         bench.compare.comparison(record.id)
-    assert all(bench.watch(answer.trial_id) for answer in record.answers)
+    assert all(bench.trials.watch(answer.trial_id) for answer in record.answers)
     bench.compare.restore(record.id)
     assert bench.compare.comparison(record.id) == replace(record, name="Warm or cold")
     with pytest.raises(ConfigError, match="does not exist"):
@@ -208,15 +208,15 @@ def test_comparisons_are_kept_named_deleted_and_restored(bench: Workbench) -> No
 
 
 def test_arms_stay_out_of_the_recent_trials(bench: Workbench) -> None:
-    alone = bench.submit(Draft("Alone", request=Request(max_tokens=2)))
+    alone = bench.trials.submit(Draft("Alone", request=Request(max_tokens=2)))
     alone.job.result(60)
     record = compared(bench, plan())
     history = bench.history
     assert history is not None
     until(lambda: all(history.trial(answer.trial_id) for answer in record.answers), within_s=30)
-    ids = [line.id for line in bench.recent(100)]
+    ids = [line.id for line in bench.trials.recent(100)]
     assert alone.id in ids and not {answer.trial_id for answer in record.answers} & set(ids)
-    assert bench.newest_id() == alone.id
+    assert bench.trials.newest_id() == alone.id
 
 
 def test_trials_become_arms_that_can_be_run_again(bench: Workbench) -> None:
@@ -236,7 +236,7 @@ def test_trials_become_arms_that_can_be_run_again(bench: Workbench) -> None:
 
 def test_trials_with_different_prompts_keep_theirs(bench: Workbench) -> None:
     prompts = ["One {{hand}}", "Two"]
-    trials = [bench.submit(Draft(text, request=Request(max_tokens=2))) for text in prompts]
+    trials = [bench.trials.submit(Draft(text, request=Request(max_tokens=2))) for text in prompts]
     for one in trials:
         one.job.result(60)
     for chosen in (trials, trials[:1]):
@@ -258,7 +258,12 @@ def test_without_a_history_comparisons_run_all_the_same(
     monkeypatch.setenv("LOGITBENCH_HISTORY", str(tmp_path / "history.duckdb"))
     kept = HistoryManager(Settings.from_environment(), on_opened=lambda: None, stage=stage_kept)
     manager = ComparisonManager(
-        bench.settings, bench.model_manager, kept, begin=bench._begin, watch=bench.watch, machine=bench.machine
+        bench.settings,
+        bench.model_manager,
+        kept,
+        submit=bench.trials.submit,
+        watch=bench.trials.watch,
+        machine=bench.machine,
     )
     id = manager.start(plan())
     manager.wait(60)

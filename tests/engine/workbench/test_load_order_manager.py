@@ -107,7 +107,7 @@ def test_nothing_is_measured_beside_it_and_it_is_not_beside_anything(
     measured(bench, models)
     bench.model_manager.load(models[0])
     until(lambda: bench.model.engine)
-    trial = bench.submit(Draft("Once", request=Request(max_tokens=400)))
+    trial = bench.trials.submit(Draft("Once", request=Request(max_tokens=400)))
     with pytest.raises(ConfigError, match="A trial is still running"):
         bench.load_order.start(*models)
     trial.job.cancel()

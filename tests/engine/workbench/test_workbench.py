@@ -18,7 +18,7 @@ from engine.history import History
 from engine.history.database_writer import Cursor, DatabaseWriter
 from engine.settings import Settings
 from engine.specs import Request, Sampling
-from engine.workbench import Workbench, history_manager, workbench
+from engine.workbench import Workbench, history_manager, trial_manager
 from engine.workbench.trials import Draft, LiveTrial, perplexity
 from tests.waiting import until
 
@@ -49,9 +49,9 @@ def request(max_tokens: int, **others: object) -> Request:
 
 
 def test_two_halves_are_one_whole(bench: Workbench) -> None:
-    first = ended(bench.submit(Draft("Once upon a time", sampling=SEEDED, request=request(12))))
-    both = ended(bench.continue_trial(first, 12))
-    whole = ended(bench.submit(Draft("Once upon a time", sampling=SEEDED, request=request(24))))
+    first = ended(bench.trials.submit(Draft("Once upon a time", sampling=SEEDED, request=request(12))))
+    both = ended(bench.trials.continue_trial(first, 12))
+    whole = ended(bench.trials.submit(Draft("Once upon a time", sampling=SEEDED, request=request(24))))
     assert both.completion is not None and whole.completion is not None
     assert both.completion.ids == whole.completion.ids
     assert both.completion.text == whole.completion.text
@@ -61,22 +61,22 @@ def test_two_halves_are_one_whole(bench: Workbench) -> None:
 
 def test_steps_are_a_run_taken_slowly(bench: Workbench) -> None:
     draft = Draft("The king said", sampling=SEEDED, request=request(3))
-    trial = ended(bench.step(draft, None))
+    trial = ended(bench.trials.step(draft, None))
     for _ in range(2):
-        trial = ended(bench.step(draft, trial))
-    assert trial.steps.ids == ended(bench.submit(draft)).steps.ids
+        trial = ended(bench.trials.step(draft, trial))
+    assert trial.steps.ids == ended(bench.trials.submit(draft)).steps.ids
 
 
 def test_regenerate_keeps_the_prompt_and_changes_the_seed(bench: Workbench) -> None:
-    trial = ended(bench.submit(Draft("In the wood", sampling=SEEDED, request=request(8))))
-    again = ended(bench.regenerate(trial))
+    trial = ended(bench.trials.submit(Draft("In the wood", sampling=SEEDED, request=request(8))))
+    again = ended(bench.trials.regenerate(trial))
     assert again.prompt_ids == trial.prompt_ids
     assert again.seed != trial.seed
     assert again.parent == trial.id
 
 
 def test_scoring_gives_the_prompt_its_figures_and_generates_nothing(bench: Workbench) -> None:
-    trial = ended(bench.score(Draft("Once upon a time there was a king.", request=request(64))))
+    trial = ended(bench.trials.score(Draft("Once upon a time there was a king.", request=request(64))))
     assert len(trial.steps) == 0
     assert all(step.logprob is not None for step in trial.prompt_steps[1:])
     found = perplexity(trial.prompt_steps)
@@ -90,35 +90,35 @@ def test_a_full_context_holds_what_fits_and_one_token_less_can_go_on(bench: Work
     n_ctx = pool.capabilities.n_ctx
     ends = [token for token in range(len(pool.vocabulary)) if pool.vocabulary.is_end(token)]
     endless = replace(SEEDED, logit_bias=tuple((token, -math.inf) for token in ends))
-    full = ended(bench.submit(Draft(prompt, sampling=endless, request=request(n_ctx + 88))))
+    full = ended(bench.trials.submit(Draft(prompt, sampling=endless, request=request(n_ctx + 88))))
     room = n_ctx - len(full.prompt_ids)
     assert len(full.steps) == room + 1
     assert full.status()["num_context"] == n_ctx and not full.can_continue
-    assert bench.measure_shift(full).num_tokens == len(full.steps)
+    assert bench.trials.measure_shift(full).num_tokens == len(full.steps)
     assert full.ending()["sentence"] == f"The context of {n_ctx:,} tokens is full."
-    nearly = ended(bench.submit(Draft(prompt, sampling=endless, request=request(room))))
+    nearly = ended(bench.trials.submit(Draft(prompt, sampling=endless, request=request(room))))
     assert nearly.status()["num_context"] == n_ctx - 1 and nearly.can_continue
     assert nearly.ending()["sentence"] == f"Stopped at the {room:,}-token limit."
-    more = ended(bench.continue_trial(nearly, 128))
+    more = ended(bench.trials.continue_trial(nearly, 128))
     assert more.steps.ids == full.steps.ids and more.status()["num_context"] == n_ctx
 
 
 def test_the_shift_of_an_exact_repetition_is_small(bench: Workbench) -> None:
-    trial = ended(bench.submit(Draft("Once upon a time", sampling=SEEDED, request=request(16))))
-    shift = bench.measure_shift(trial)
+    trial = ended(bench.trials.submit(Draft("Once upon a time", sampling=SEEDED, request=request(16))))
+    shift = bench.trials.measure_shift(trial)
     assert shift.num_tokens == 16
     assert 0 <= shift.p99 <= shift.largest < 1
 
 
 def test_a_trial_is_kept_and_read_back_the_same(bench: Workbench) -> None:
-    trial = ended(bench.submit(Draft("A little girl", sampling=SEEDED, request=request(8))))
+    trial = ended(bench.trials.submit(Draft("A little girl", sampling=SEEDED, request=request(8))))
     until(lambda: trial.is_stored, within_s=30)
     assert bench.history is not None
     kept = bench.history.trial(trial.id)
     assert kept is not None and trial.completion is not None
     assert kept.completion.ids == trial.completion.ids
     assert kept.completion.steps.records["logprob"].tolist() == trial.steps.records["logprob"].tolist()
-    assert bench.recent(1)[0].id == trial.id == bench.newest_id()
+    assert bench.trials.recent(1)[0].id == trial.id == bench.trials.newest_id()
 
 
 def test_a_failure_of_the_history_is_over_once_a_trial_is_kept_again(
@@ -129,9 +129,9 @@ def test_a_failure_of_the_history_is_over_once_a_trial_is_kept_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(bench.history, "record", full)
-        missed = ended(bench.submit(Draft("A girl", request=request(2))))
+        missed = ended(bench.trials.submit(Draft("A girl", request=request(2))))
         until(lambda: bench.history_error is not None, within_s=30)
-    trial = ended(bench.submit(Draft("A girl", request=request(2))))
+    trial = ended(bench.trials.submit(Draft("A girl", request=request(2))))
     until(lambda: trial.is_stored, within_s=30)
     assert bench.history_error is None
     until(lambda: missed.is_stored, within_s=30)
@@ -153,13 +153,13 @@ def test_a_trial_that_could_not_be_kept_is_kept_later_unless_it_was_deleted(
 
     monkeypatch.setattr(DatabaseWriter, "write", write_or_fail)
     is_full.set()
-    kept, deleted, restored = (ended(bench.submit(Draft("A girl", request=request(2)))) for _ in range(3))
+    kept, deleted, restored = (ended(bench.trials.submit(Draft("A girl", request=request(2)))) for _ in range(3))
     until(lambda: bench.history_error is not None, within_s=30)
     for trial in (deleted, restored):
         with pytest.raises(HistoryError, match="full"):
-            bench.delete(trial.id)
+            bench.trials.delete(trial.id)
     with pytest.raises(HistoryError, match="full"):
-        bench.restore(restored.id)
+        bench.trials.restore(restored.id)
     is_full.clear()
     until(lambda: kept.is_stored and restored.is_stored, within_s=30)
     until(lambda: bench.history_error is None, within_s=30)
@@ -169,82 +169,82 @@ def test_a_trial_that_could_not_be_kept_is_kept_later_unless_it_was_deleted(
 
 
 def deleted(bench: Workbench, *, is_kept: bool) -> "tuple[str, weakref.ref[LiveTrial]]":
-    trial = ended(bench.submit(Draft("A boy", request=request(2), is_kept=is_kept)))
+    trial = ended(bench.trials.submit(Draft("A boy", request=request(2), is_kept=is_kept)))
     if is_kept:
         until(lambda: trial.is_stored, within_s=30)
-    bench.delete(trial.id)
+    bench.trials.delete(trial.id)
     return trial.id, weakref.ref(trial)
 
 
 def test_what_was_deleted_does_not_stay_in_memory(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     (id, kept), (_, unkept) = (deleted(bench, is_kept=is_kept) for is_kept in (True, False))
-    ended(bench.submit(Draft("A girl", request=request(2))))
+    ended(bench.trials.submit(Draft("A girl", request=request(2))))
     assert kept()
     assert unkept()
-    monkeypatch.setattr(workbench, "KEPT_S", 0)
-    ended(bench.submit(Draft("A girl", request=request(2))))
+    monkeypatch.setattr(trial_manager, "KEPT_S", 0)
+    ended(bench.trials.submit(Draft("A girl", request=request(2))))
     gc.collect()
     assert not kept()
     assert not unkept()
-    bench.restore(id)
-    again = bench.trial(id).completion
+    bench.trials.restore(id)
+    again = bench.trials.trial(id).completion
     assert again is not None
     assert len(again.steps) == 2
 
 
 def test_delete_and_restore(bench: Workbench) -> None:
-    trial = ended(bench.submit(Draft("A boy", request=request(2))))
+    trial = ended(bench.trials.submit(Draft("A boy", request=request(2))))
     until(lambda: trial.is_stored, within_s=30)
-    bench.delete(trial.id)
-    assert bench.watch(trial.id) is None
-    assert trial.id not in {one.id for one in bench.recent(50)}
-    bench.restore(trial.id)
-    assert bench.watch(trial.id) is not None
+    bench.trials.delete(trial.id)
+    assert bench.trials.watch(trial.id) is None
+    assert trial.id not in {one.id for one in bench.trials.recent(50)}
+    bench.trials.restore(trial.id)
+    assert bench.trials.watch(trial.id) is not None
 
 
 def test_what_is_not_to_be_kept_is_not_stored_but_can_be_downloaded(bench: Workbench) -> None:
-    trial = ended(bench.submit(Draft("A secret", request=request(4), is_kept=False)))
-    assert bench.watch(trial.id) is trial
+    trial = ended(bench.trials.submit(Draft("A secret", request=request(4), is_kept=False)))
+    assert bench.trials.watch(trial.id) is trial
     assert bench.history is not None and bench.history.trial(trial.id) is None
-    assert b"A secret" in bench.as_json(trial)
-    assert bench.as_csv(trial).count(b"\n") == 1 + len(trial.prompt_ids) + len(trial.steps)
+    assert b"A secret" in bench.trials.as_json(trial)
+    assert bench.trials.as_csv(trial).count(b"\n") == 1 + len(trial.prompt_ids) + len(trial.steps)
 
 
 def test_a_cancelled_trial_says_so_and_can_go_on(bench: Workbench) -> None:
-    trial = bench.submit(Draft("Once upon a time", request=request(400)))
+    trial = bench.trials.submit(Draft("Once upon a time", request=request(400)))
     until(lambda: len(trial.steps) > 2, within_s=30)
-    bench.stop(trial)
+    bench.trials.stop(trial)
     ended(trial)
     assert trial.ending()["sentence"] == "You stopped it."
     assert trial.can_continue
 
 
 def test_running_side_by_side_is_noticed(bench: Workbench) -> None:
-    trials = [bench.submit(Draft("Once upon a time", request=request(60))) for _ in range(2)]
+    trials = [bench.trials.submit(Draft("Once upon a time", request=request(60))) for _ in range(2)]
     assert all(ended(trial).has_neighbours for trial in trials)
 
 
 def test_tokens_of_another_model_are_refused(bench: Workbench) -> None:
-    trial = ended(bench.submit(Draft("Once", request=request(2))))
+    trial = ended(bench.trials.submit(Draft("Once", request=request(2))))
     trial.model = type(trial.model)("Other", "other.gguf", "0" * 64, "F16", 1)
     with pytest.raises(ConfigError, match="run with Other"):
-        bench.continue_trial(trial, 4)
+        bench.trials.continue_trial(trial, 4)
 
 
 def test_an_address_without_a_trial_is_said_plainly(bench: Workbench) -> None:
     for wrong in ("01a1fab9-91c7-7816-819a-8fcdffdfbaff", "nonsense"):
         with pytest.raises(ConfigError, match="does not exist"):
-            bench.trial(wrong)
+            bench.trials.trial(wrong)
 
 
 def test_without_a_model_nothing_runs_and_the_reason_is_given(tmp_path: Path) -> None:
     bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(tmp_path)}))
     with pytest.raises(ModelError, match="No model is loaded"):
-        bench.submit(Draft("Once"))
+        bench.trials.submit(Draft("Once"))
     bench.model_manager.load(tmp_path / "missing.gguf")
     until(lambda: bench.model.error, within_s=30)
     with pytest.raises(ModelError, match=r"missing\.gguf"):
-        bench.submit(Draft("Once"))
+        bench.trials.submit(Draft("Once"))
     bench.close()
 
 
@@ -267,12 +267,12 @@ def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
         until(lambda: bench.model.engine, within_s=30)
         assert isinstance(bench.history_error, HistoryLocked)
         assert str(owner.pid) in str(bench.history_error)
-        trial = ended(bench.submit(Draft("Once", request=request(4))))
-        assert bench.newest_id() == trial.id
-        assert bench.as_csv(trial)
+        trial = ended(bench.trials.submit(Draft("Once", request=request(4))))
+        assert bench.trials.newest_id() == trial.id
+        assert bench.trials.as_csv(trial)
         until(lambda: bench.kept.is_handed_over(trial.id), "the trial is not handed over", 30)
         with pytest.raises(ConfigError, match="delete it there"):
-            bench.delete(trial.id)
+            bench.trials.delete(trial.id)
         bench.close()
     finally:
         owner.kill()
@@ -295,12 +295,12 @@ def test_a_history_that_was_locked_is_opened_when_its_owner_ends(
         bench = opened(tmp_path)
         assert isinstance(bench.history_error, HistoryLocked)
         until(lambda: bench.model.engine, within_s=30)
-        earlier = ended(bench.submit(Draft("Before", request=request(4))))
+        earlier = ended(bench.trials.submit(Draft("Before", request=request(4))))
         owner.kill()
     until(lambda: bench.history, "the history stays closed", 30)
     assert bench.history_error is None
     until(lambda: bench.model.engine, within_s=30)
-    trial = ended(bench.submit(Draft("Once", request=request(4))))
+    trial = ended(bench.trials.submit(Draft("Once", request=request(4))))
     until(lambda: trial.is_stored, "the trial is not kept", 30)
     bench.close()
     with History.open(tmp_path / "history.duckdb") as history:
@@ -311,13 +311,13 @@ def test_a_history_that_was_locked_is_opened_when_its_owner_ends(
 def test_the_example_that_ships_opens_where_nothing_ran_yet(
     bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.record_example(tmp_path, Draft("Once upon a time", sampling=SEEDED, request=request(8)))
-    monkeypatch.setattr(workbench, "shipped", tmp_path.joinpath)
+    bench.trials.record_example(tmp_path, Draft("Once upon a time", sampling=SEEDED, request=request(8)))
+    monkeypatch.setattr(trial_manager, "shipped", tmp_path.joinpath)
     tmp_path.joinpath("demo").symlink_to(tmp_path)
     fresh = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(tmp_path / "home")}))
-    newest = fresh.newest_id()
+    newest = fresh.trials.newest_id()
     assert newest is not None
-    example = fresh.trial(newest)
+    example = fresh.trials.trial(newest)
     assert example.label == "recorded" and example.done() and len(example.steps) == 8
-    assert fresh.recent(5) == []
+    assert fresh.trials.recent(5) == []
     fresh.close()

@@ -1,0 +1,325 @@
+"""Trials: those that run, those kept for a while after their end, and the stored ones, found by their id."""
+
+import random
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine.errors import ConfigError, HistoryError
+from engine.history import History, TrialLabel, TrialSummary, write_inbox
+from engine.history.export import to_csv, to_json
+from engine.history.trial_file import read_trial
+from engine.models.library import shipped
+from engine.protocol import Engine
+from engine.specs import Sampling
+from engine.workbench.history_manager import HistoryManager
+from engine.workbench.machine_lease import Lease, MachineLease
+from engine.workbench.model_manager import ModelManager
+from engine.workbench.semantic_index import SemanticIndex
+from engine.workbench.trial_records import is_stepped_over, record_of, summary_of
+from engine.workbench.trials import Draft, LiveTrial, StoredTrial, Trial
+
+KEPT_S = 600
+READ_KEPT = 16
+STEPS_PER_LINE = 8
+
+
+class Shift(NamedTuple):
+    """Absolute change of log-probabilities, in nats, when the same tokens are recomputed without prefix reuse."""
+
+    largest: float
+    p99: float
+    num_tokens: int
+
+
+class TrialManager:
+    """Manager of trials: starts, continues, stops, finds and deletes them, and stores those that have ended.
+
+    An unusable history does not stop trials: they run unsaved, and are stored once it works again.
+    """
+
+    def __init__(
+        self, model_manager: ModelManager, kept: HistoryManager, meaning: SemanticIndex, machine: MachineLease
+    ) -> None:
+        self._model_manager, self._kept, self._meaning, self._machine = model_manager, kept, meaning, machine
+        self._lock = threading.Lock()
+        self._trials: dict[str, LiveTrial] = {}
+        self._read: dict[str, StoredTrial] = {}
+        self._bin: dict[str, LiveTrial] = {}
+        self._recorded: StoredTrial | None = None
+
+    def submit(self, draft: Draft, label: str = "") -> LiveTrial:
+        """Start a trial of `draft`; a conversation is converted to token ids with the model's chat template.
+
+        Raises EngineError where it cannot start.
+        """
+        if not draft.messages:
+            return self._start(draft, draft.prompt, label=label)
+        text, ids = self._model_manager.state.loaded()[0].render_chat(list(draft.messages))
+        return self._start(replace(draft, prompt=text), ids, label=label)
+
+    def step(self, draft: Draft, trial: Trial | None) -> LiveTrial:
+        """Generate one more token of `trial`, or the first token of `draft`."""
+        if trial is not None:
+            return self.continue_trial(trial, 1, label=TrialLabel.STEP)
+        return self.submit(replace(draft, request=replace(draft.request, max_tokens=1)), TrialLabel.STEP)
+
+    def continue_trial(self, trial: Trial, num_tokens: int, label: str = TrialLabel.CONTINUE) -> LiveTrial:
+        """Continue from the token ids of `trial` with its parameters and seed, as if it had a larger token limit.
+
+        Raises ConfigError where it is still running, failed or ended by itself, or the context is full.
+        """
+        if not trial.can_continue:
+            raise ConfigError(
+                "This trial cannot be continued: it is still running, or it ended by itself. Run it again."
+            )
+        self._engine_of(trial)
+        total = len(trial.steps) + num_tokens
+        draft = replace(trial.draft, request=replace(trial.draft.request, max_tokens=total))
+        return self._start(draft, [*trial.prompt_ids, *trial.steps.ids], before=trial, label=label)
+
+    def regenerate(self, trial: Trial) -> LiveTrial:
+        """Run the same prompt ids and parameters with a new seed."""
+        self._engine_of(trial)
+        again = replace(trial.draft, sampling=replace(trial.draft.sampling, seed=random.getrandbits(31)))
+        return self._start(again, list(trial.prompt_ids), label=TrialLabel.REGENERATE, parent=trial.id)
+
+    def score(self, draft: Draft) -> LiveTrial:
+        """Compute the log-probabilities of the prompt's tokens without generating any."""
+        request = replace(draft.request, max_tokens=0, prompt_logprobs=True)
+        return self.submit(replace(draft, request=request), TrialLabel.SCORE)
+
+    def stop(self, trial: Trial) -> None:
+        """Stop a trial at the next decode step; no effect where it has ended."""
+        if isinstance(trial, LiveTrial):
+            trial.job.cancel()
+
+    def measure_shift(self, trial: Trial) -> Shift:
+        """Recompute the tokens of `trial` without prefix reuse and compare log-probabilities; waits for the result.
+
+        Raises EngineError where that cannot run.
+        """
+        engine = self._engine_of(trial)
+        ids = [*trial.prompt_ids, *trial.steps.ids]
+        with self._machine.acquire("A recomputed trial", "interactive"):
+            job = engine.submit(ids, Sampling(), max_tokens=0, top_k=1, prompt_logprobs=True, reuse_prefix=False)
+            anew = job.result(timeout=KEPT_S).prompt_steps.records["logprob"][len(trial.prompt_ids) :]
+        moved = np.abs(anew - trial.steps.records["logprob"][: len(anew)])
+        return Shift(float(moved.max()), float(np.percentile(moved, 99)), len(moved))
+
+    def _engine_of(self, trial: Trial) -> Engine:
+        """Return the engine. Raises ConfigError where its model is not the trial's, as token ids are model-specific."""
+        engine, identity = self._model_manager.state.loaded()
+        if identity.hash != trial.model.hash:
+            raise ConfigError(
+                f"This trial was run with {trial.model.name}, which is not the loaded model, so its tokens "
+                "cannot be reused. Load that model, or press Run to start again from the text."
+            )
+        return engine
+
+    def _start(
+        self,
+        draft: Draft,
+        prompt: str | list[int],
+        *,
+        before: Trial | None = None,
+        label: str = "",
+        parent: str | None = None,
+    ) -> LiveTrial:
+        """Submit a job and register it as a trial.
+
+        `prompt` ends with the tokens of `before`, which count as generated.
+        """
+        engine, identity = self._model_manager.state.loaded()
+        num_before = len(before.steps) if before else 0
+        submitted = datetime.now(UTC)
+        lease = self._machine.acquire("A trial", "interactive")
+        try:
+            job = engine.submit(
+                prompt,
+                replace(draft.sampling, seed=before.seed) if before else draft.sampling,
+                max_tokens=draft.request.max_tokens - num_before,
+                top_k=before.steps.k if before else draft.request.top_k,
+                stop=draft.request.stop,
+                prompt_logprobs=draft.request.prompt_logprobs and before is None,
+                reuse_prefix=draft.request.reuse_prefix,
+                generated=num_before,
+            )
+        except BaseException:
+            lease.release()
+            raise
+        trial = LiveTrial(
+            draft, job, engine.spec, identity, created_at=submitted, before=before, label=label, parent=parent
+        )
+        with self._lock:
+            self._forget_old()
+            neighbours = [other for other in self._trials.values() if not other.done()]
+            for one in [*neighbours, trial] if neighbours else []:
+                one.has_neighbours = True
+            self._trials[trial.id] = trial
+        job.add_done_callback(lambda _: self._ended(trial, lease))
+        return trial
+
+    def _ended(self, trial: LiveTrial, lease: Lease) -> None:
+        """Submit a finished trial to the history; runs on the engine's thread and does not block."""
+        lease.release()
+        trial.end()
+        if not trial.draft.is_kept or trial.completion is None:
+            return
+        history = self._kept.history
+        if history is None:
+            self._keep_later(trial)
+            return
+        try:
+            history.record(record_of(trial)).add_done_callback(lambda done: self._stored(trial, done))
+        except HistoryError as error:
+            self._kept.failed(error)
+            self._keep_later(trial)
+
+    def _stored(self, trial: LiveTrial, done: "Future[Any]") -> None:
+        error = done.exception()
+        trial.is_stored = error is None
+        self._meaning.wake()
+        if trial.is_stored:
+            self._kept.worked()
+        elif isinstance(error, HistoryError):
+            self._kept.failed(error)
+            self._keep_later(trial)
+
+    def _keep_later(self, trial: LiveTrial) -> None:
+        def keep(history: History) -> None:
+            if not history.restore(trial.id):  # unless another owner of the history has stored it
+                history.record(record_of(trial)).result()
+            trial.is_stored = True
+            self._meaning.wake()
+
+        self._kept.write_later(trial.id, keep, lambda: record_of(trial))
+
+    def _forget_old(self) -> None:
+        """Drop trials, including deleted ones, ten minutes after their end, if stored, failed or not to be stored."""
+        for trials in (self._trials, self._bin):
+            for trial in list(trials.values()):
+                is_settled = trial.is_stored or not trial.draft.is_kept or trial.error is not None
+                if is_settled and trial.age_s > KEPT_S:
+                    del trials[trial.id]
+
+    def watch(self, trial_id: str) -> Trial | None:
+        """Return a trial by its id: running, stored, or the shipped one; None where there is none.
+
+        Raises HistoryError where the history cannot be read.
+        """
+        with self._lock:
+            live = self._trials.get(trial_id)
+            read = self._read.get(trial_id)
+        if live or read:
+            return live or read
+        recorded = self.recorded()
+        if recorded is not None and recorded.id == trial_id:
+            return recorded
+        history = self._kept.history
+        record = history.trial(trial_id) if history else None
+        if record is None:
+            return None
+        with self._lock:
+            self._read[trial_id] = trial = StoredTrial(record)
+            while len(self._read) > READ_KEPT:
+                del self._read[next(iter(self._read))]
+        return trial
+
+    def trial(self, trial_id: str) -> Trial:
+        """Return a trial as `watch` does. Raises ConfigError where there is no such trial."""
+        trial = self.watch(trial_id)
+        if trial is None:
+            raise ConfigError("The URL names a trial that does not exist: it was deleted or not saved. Run it again.")
+        return trial
+
+    def recorded(self) -> StoredTrial | None:
+        """Return the shipped trial, shown before the first trial has run; None where there is none."""
+        with self._lock:
+            if self._recorded is None:
+                for path in shipped("demo").glob("*.trial"):
+                    self._recorded = StoredTrial(read_trial(path))
+            return self._recorded
+
+    def recent(self, limit: int) -> list[TrialSummary]:
+        """Return the newest trials, including running and unsaved ones; of a series of single steps only the last.
+
+        Trials of comparisons are left out, as they are listed with their comparison.
+        """
+        history, most = self._kept.history, STEPS_PER_LINE * limit
+        stored = history.recent(most, without_label=TrialLabel.COMPARED) if history else []
+        with self._lock:
+            shown = [trial for trial in self._trials.values() if trial.label != TrialLabel.COMPARED]
+        live = [trial for trial in shown if trial.completion or not trial.done()]
+        by_id = {summary.id: summary for summary in stored} | {trial.id: summary_of(trial) for trial in live}
+        newest_first = sorted(by_id.values(), key=lambda summary: summary.created_at, reverse=True)
+        lines = [one for newer, one in pairwise([None, *newest_first]) if one and not is_stepped_over(one, newer)]
+        return lines[:limit]
+
+    def children(self, trial_id: str) -> list[TrialSummary]:
+        """Return the trials that continue or regenerate this one, oldest first, including running and unsaved ones."""
+        history = self._kept.history
+        stored = history.children(trial_id) if history else []
+        with self._lock:
+            live = [trial for trial in self._trials.values() if trial.parent == trial_id]
+        by_id = {summary.id: summary for summary in stored} | {trial.id: summary_of(trial) for trial in live}
+        return sorted(by_id.values(), key=lambda summary: summary.created_at)
+
+    def newest_id(self) -> str | None:
+        """Return the id of the trial that a page opens with: the newest, else the shipped one, or None."""
+        newest = self.recent(1)
+        if newest:
+            return newest[0].id
+        recorded = self.recorded()
+        return recorded.id if recorded else None
+
+    def delete(self, trial_id: str) -> None:
+        """Delete a trial; `restore` undoes this. Raises ConfigError where another process has been given it."""
+        history = self._kept.history
+        if history is None and self._kept.is_handed_over(trial_id):
+            raise ConfigError("This trial was handed over to the process that owns the history; delete it there.")
+        with self._lock:
+            live = self._trials.pop(trial_id, None)
+            self._read.pop(trial_id, None)
+            if live is not None:
+                self._bin[trial_id] = live
+        self._kept.forget(trial_id)
+        if history is not None:
+            history.delete(trial_id)
+
+    def restore(self, trial_id: str) -> None:
+        """Undo the deletion of a trial."""
+        with self._lock:
+            live = self._bin.pop(trial_id, None)
+            if live is not None:
+                self._trials[trial_id] = live
+        if live is not None and live.draft.is_kept and live.completion is not None and not live.is_stored:
+            self._keep_later(live)
+        history = self._kept.history
+        if history is not None:
+            history.restore(trial_id)
+
+    def as_json(self, trial: Trial) -> bytes:
+        """Return a finished trial as JSON, stored or not. Raises ConfigError where it has no result."""
+        return to_json(record_of(trial))
+
+    def as_csv(self, trial: Trial) -> bytes:
+        """Return the steps of a finished trial as CSV, stored or not. Raises ConfigError where it has no result."""
+        return to_csv(record_of(trial))
+
+    def record_example(self, folder: Path, draft: Draft) -> Path:
+        """Run `draft` and write it to `folder` as the shipped trial; waits for the model and the result."""
+        while self._model_manager.state.is_loading:
+            time.sleep(0.1)
+        trial = self.submit(replace(draft, is_kept=False))
+        trial.job.result()
+        record = record_of(trial)
+        model = replace(record.model, path=Path(record.model.path).name)
+        return write_inbox(folder, replace(record, label=TrialLabel.RECORDED, model=model))
