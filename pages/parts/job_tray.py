@@ -13,7 +13,7 @@ from engine.workbench import Workbench, current
 from pages.parts.models import file_task, place
 from pages.parts.plain import plain
 
-REFRESH_S, WHILE_MEASURING_S = 1.0, 5.0
+REFRESH_S, WHILE_MEASURING_S, PROGRESS_REFRESH_S = 1.0, 5.0, 0.4
 BENCHMARK, COMPARE, HISTORY, MODELS, EMBEDDINGS = "benchmark", "compare", "history", "models", "embeddings"
 """Pages on which running tasks can be watched."""
 
@@ -89,6 +89,22 @@ def bar(task: Task[Any] | None, key: str) -> None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.progress(task.share, plain(f"{task.name} · {left(task)}"))
             st.button("Stop", icon=":material/stop:", type="tertiary", key=key, on_click=task.stop)
+
+
+def has_ended(task: Task[Any], key: str, within_s: float) -> bool:
+    """Return whether a task ends within some seconds; if not, draw its progress and Stop, and redraw the page then."""
+    if task.wait(within_s):
+        return True
+    _progress(task)
+    st.button("Stop", key=key, icon=":material/stop:", on_click=task.stop)
+    return False
+
+
+@st.fragment(run_every=PROGRESS_REFRESH_S)
+def _progress(task: Task[Any]) -> None:
+    if not task.is_running:
+        st.rerun()
+    st.progress(task.share, plain(f"{task.doing} · {left(task)}"))
 
 
 def _follow(pages: Mapping[str, Page], begun: list[Job]) -> None:

@@ -10,14 +10,14 @@ from engine.errors import EngineError
 from engine.tasks import Task
 from engine.units import counted, digits
 from engine.workbench import Workbench, costing
+from pages.parts import job_tray
 from pages.parts.benchmark.charts import draw
 from pages.parts.cost import asked, charts
-from pages.parts.job_tray import time_left
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
 FOLDER, FILES, COUNTING, FOUND = "cost_folder", "cost_files", "cost_counting", "cost_found"
-AT_ONCE_S, REFRESH_S = 1.0, 0.4
+AT_ONCE_S = 1.0
 MOST_UPLOADED_MB = 8
 
 
@@ -66,9 +66,7 @@ def show(bench: Workbench) -> None:
 
 def _counting(task: Task[Counted], model: str) -> None:
     """Show the progress of the count, then keep its result or say why there is none."""
-    if not task.wait(AT_ONCE_S):
-        _follow(task)
-        st.button("Stop", key="cost_count_stop", icon=":material/stop:", on_click=task.stop)
+    if not job_tray.has_ended(task, "cost_count_stop", AT_ONCE_S):
         return
     del st.session_state[COUNTING]
     if task.state == "done":
@@ -77,13 +75,6 @@ def _counting(task: Task[Counted], model: str) -> None:
         st.caption("Stopped before all files were counted.")
     elif task.error is not None:
         notice(task.error)
-
-
-@st.fragment(run_every=REFRESH_S)
-def _follow(task: Task[Counted]) -> None:
-    if not task.is_running:
-        st.rerun()
-    st.progress(task.share, f"{task.doing} · {time_left(task.left_s)}")
 
 
 def _found(found: Found) -> None:

@@ -4,12 +4,11 @@ import streamlit as st
 
 from engine.embedding.specs import EmbedSpec
 from engine.errors import EngineError
-from engine.tasks import Task
 from engine.workbench import Workbench
 from engine.workbench.embedding_manager import Embedded
+from pages.parts import job_tray
 from pages.parts.notice import notice
 
-REFRESH_S = 0.4
 AT_ONCE_S = 0.3
 
 
@@ -21,9 +20,7 @@ def vectors(bench: Workbench, texts: tuple[str, ...], spec: EmbedSpec, *, is_que
         notice(error)
         return None
     key = "query" if is_query else "texts"
-    if not task.wait(AT_ONCE_S):
-        _follow(task)
-        st.button("Stop", key=f"embed_stop_{key}", icon=":material/stop:", on_click=task.stop)
+    if not job_tray.has_ended(task, f"embed_stop_{key}", AT_ONCE_S):
         return None
     if task.state == "done":
         return task.result()
@@ -33,10 +30,3 @@ def vectors(bench: Workbench, texts: tuple[str, ...], spec: EmbedSpec, *, is_que
         notice(task.error)
     st.button("Try again", key=f"embed_again_{key}", on_click=bench.embedding.forget, args=(task,))
     return None
-
-
-@st.fragment(run_every=REFRESH_S)
-def _follow(task: Task[Embedded]) -> None:
-    if not task.is_running:
-        st.rerun()
-    st.progress(task.share, task.doing)
