@@ -20,7 +20,7 @@ from engine.llama.model import Model
 class Stream:
     """One sequence: its prompt, its sampler chain, the token to compute next and the times of its drawn tokens."""
 
-    sequence: int
+    seq_id: int
     ids: list[int]
     chain: Any
     token: int = -1
@@ -100,7 +100,7 @@ class BareLoop:
                     self._compute(ready)
                 if draws and position == last:
                     ready.append((stream, self._batch.n_tokens))
-                self._put(stream.sequence, stream.ids[position], position, draws and position == last)
+                self._put(stream.seq_id, stream.ids[position], position, draws and position == last)
         self._compute(ready)
 
     def _compute(self, ready: list[tuple[Stream, int]]) -> None:
@@ -118,16 +118,16 @@ class BareLoop:
                 return
             self._batch.n_tokens = 0
             for stream in going:
-                self._put(stream.sequence, stream.token, len(stream.ids) + number, True)
+                self._put(stream.seq_id, stream.token, len(stream.ids) + number, True)
             self._parts.decode_s += self._run()
             self._draw((stream, row) for row, stream in enumerate(going))
             if ends:
                 going = [stream for stream in going if stream.token not in ends]
 
-    def _put(self, sequence: int, token: int, position: int, has_logits: bool) -> None:
+    def _put(self, seq_id: int, token: int, position: int, has_logits: bool) -> None:
         batch, here = self._batch, self._batch.n_tokens
         batch.token[here], batch.pos[here] = token, position
-        batch.n_seq_id[here], batch.seq_id[here][0] = 1, sequence
+        batch.n_seq_id[here], batch.seq_id[here][0] = 1, seq_id
         batch.logits[here] = has_logits
         batch.n_tokens = here + 1
 

@@ -26,7 +26,7 @@ class Chunk(NamedTuple):
     """Tokens of one sequence in a batch: ids (n,), the first position, and for how many of the last ones to compute
     logits."""
 
-    sequence: int
+    seq_id: int
     ids: Sequence[int]
     position: int
     num_rows: int
@@ -59,15 +59,15 @@ class Batch:
         """Replace the contents with the chunks; returns the number of rows that will have logits."""
         end = 0
         num_rows = 0
-        for sequence, ids, position, rows in chunks:
+        for seq_id, ids, position, rows in chunks:
             start, end = end, end + len(ids)
             if end - start == 1:
                 self._token[start], self._pos[start] = ids[0], position
-                self._seq[start], self._logits[start] = sequence, rows
+                self._seq[start], self._logits[start] = seq_id, rows
             else:
                 self._token[start:end] = array("i", ids)
                 self._pos[start:end] = array("i", range(position, position + end - start))
-                self._seq[start:end] = array("i", [sequence]) * (end - start)
+                self._seq[start:end] = array("i", [seq_id]) * (end - start)
                 self._logits[start:end] = array("b", bytes(end - start - rows) + b"\1" * rows)
             num_rows += rows
         self.struct.n_tokens = end
@@ -133,11 +133,11 @@ class Context:
         llama.llama_memory_seq_rm(self.memory, target, -1, -1)
         llama.llama_memory_seq_cp(self.memory, source, target, -1, -1)
 
-    def cut(self, sequence: int, length: int) -> bool:
+    def cut(self, seq_id: int, length: int) -> bool:
         """Drop all but the first `length` positions; returns False, with all dropped, if the model cannot do that."""
-        if llama.llama_memory_seq_rm(self.memory, sequence, length, -1):
+        if llama.llama_memory_seq_rm(self.memory, seq_id, length, -1):
             return True
-        llama.llama_memory_seq_rm(self.memory, sequence, -1, -1)
+        llama.llama_memory_seq_rm(self.memory, seq_id, -1, -1)
         return False
 
     def close(self) -> None:

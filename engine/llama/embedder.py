@@ -50,16 +50,16 @@ class Embedder:
 
         Raises ModelError when llama_decode fails.
         """
-        self._batch.fill([Chunk(sequence, ids, 0, len(ids)) for sequence, ids in enumerate(texts)])
+        self._batch.fill([Chunk(seq_id, ids, 0, len(ids)) for seq_id, ids in enumerate(texts)])
         if self._memory:
             llama.llama_memory_clear(self._memory, False)
         code = llama.llama_decode(self._handle, self._batch.struct)
         if code:
             raise ModelError(f"{self._path}: llama.cpp could not compute these texts (code {code})")
-        return np.stack([self._pooled(sequence) for sequence in range(len(texts))])
+        return np.stack([self._pooled(seq_id) for seq_id in range(len(texts))])
 
-    def _pooled(self, sequence: int) -> npt.NDArray[np.float32]:
-        found = llama.llama_get_embeddings_seq(self._handle, sequence)
+    def _pooled(self, seq_id: int) -> npt.NDArray[np.float32]:
+        found = llama.llama_get_embeddings_seq(self._handle, seq_id)
         return view(ctypes.addressof(found.contents), (self.dim,), np.float32).copy()
 
     def close(self) -> None:

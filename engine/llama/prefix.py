@@ -19,10 +19,10 @@ WORTHWHILE = 32
 
 
 class Placement(NamedTuple):
-    """Placement of a prompt on `sequence`; its first `num_cached` tokens are reused, copied from `source` if that
+    """Placement of a prompt on `seq_id`; its first `num_cached` tokens are reused, copied from `source` if that
     differs."""
 
-    sequence: int
+    seq_id: int
     source: int
     num_cached: int
 
@@ -57,7 +57,7 @@ class PrefixCache:
         At most `most` of its tokens are reused, and the last one is always left to compute. num_coming: number of first
         tokens that will be computed many at a time, so that other prompts may wait for them.
         """
-        oldest = min(self._free, key=lambda sequence: 2 if self.held[sequence] else 1 - self._is_beside(sequence))
+        oldest = min(self._free, key=lambda seq_id: 2 if self.held[seq_id] else 1 - self._is_beside(seq_id))
         best = Placement(oldest, oldest, 0)
         most = min(most, len(prompt) - 1)
         ids = np.asarray(prompt, np.int32)
@@ -66,11 +66,11 @@ class PrefixCache:
                 num_shared = self._reusable(source, ids, most)
                 if num_shared > best.num_cached:
                     best = self._from(source, num_shared, oldest)
-        del self._free[best.sequence]
-        del self.held[best.sequence][best.num_cached :]
-        if best.source != best.sequence:
-            self.held[best.sequence] = self.held[best.source][: best.num_cached]
-        self._coming[best.sequence] = ids[:num_coming]
+        del self._free[best.seq_id]
+        del self.held[best.seq_id][best.num_cached :]
+        if best.source != best.seq_id:
+            self.held[best.seq_id] = self.held[best.source][: best.num_cached]
+        self._coming[best.seq_id] = ids[:num_coming]
         return best
 
     def is_coming(self, prompt: Sequence[int], *, most: int) -> bool:
@@ -84,8 +84,8 @@ class PrefixCache:
         ids = np.asarray(prompt, np.int32)
         held = max(self._reusable(source, ids, most) for source in range(len(self.held)))
         return any(
-            len(self.held[sequence]) < len(coming) and min(shared_prefix(coming, ids), most) >= held + WORTHWHILE
-            for sequence, coming in self._coming.items()
+            len(self.held[seq_id]) < len(coming) and min(shared_prefix(coming, ids), most) >= held + WORTHWHILE
+            for seq_id, coming in self._coming.items()
         )
 
     def close_gaps(self) -> list[Move]:
@@ -95,10 +95,10 @@ class PrefixCache:
         moved contents also stay at their old place, which is then free. No moves where `can_cut` is False: the model's
         state is not a list of tokens.
         """
-        taken = [sequence for sequence in range(len(self.held)) if sequence not in self._free]
+        taken = [seq_id for seq_id in range(len(self.held)) if seq_id not in self._free]
         if not self._can_cut or not taken or taken[-1] - taken[0] < len(taken):
             return []
-        loss = {sequence: age if self.held[sequence] else 0 for age, sequence in enumerate(self._free, 1)}
+        loss = {seq_id: age if self.held[seq_id] else 0 for age, seq_id in enumerate(self._free, 1)}
 
         def cost(places: range) -> tuple[int, int]:
             losses = [loss[place] for place in places if place in loss]
@@ -106,7 +106,7 @@ class PrefixCache:
 
         starts = range(len(self.held) - len(taken) + 1)
         best = min((range(start, start + len(taken)) for start in starts), key=cost)
-        outside = [sequence for sequence in taken if sequence not in best]
+        outside = [seq_id for seq_id in taken if seq_id not in best]
         holes = [place for place in best if place in loss]
         moves = [Move(*pair) for pair in zip(outside, holes, strict=True)]
         for source, target in moves:
@@ -116,9 +116,9 @@ class PrefixCache:
             self._free[source] = None
         return moves
 
-    def _is_beside(self, sequence: int) -> bool:
+    def _is_beside(self, seq_id: int) -> bool:
         """Return True if the sequence before or after this one has a job."""
-        return any(0 <= one < len(self.held) and one not in self._free for one in (sequence - 1, sequence + 1))
+        return any(0 <= one < len(self.held) and one not in self._free for one in (seq_id - 1, seq_id + 1))
 
     def _reusable(self, source: int, prompt: npt.NDArray[np.int32], most: int) -> int:
         held = np.frombuffer(self.held[source], np.int32) if self.held[source] else np.zeros(0, np.int32)
@@ -136,18 +136,18 @@ class PrefixCache:
             return Placement(source, source, num_shared)
         return Placement(oldest if oldest != source else source, source, num_shared)
 
-    def extend(self, sequence: int, ids: Sequence[int]) -> None:
-        """Add `ids` to the contents of `sequence`."""
-        self.held[sequence].extend(ids)
+    def extend(self, seq_id: int, ids: Sequence[int]) -> None:
+        """Add `ids` to the contents of `seq_id`."""
+        self.held[seq_id].extend(ids)
 
-    def forget(self, sequence: int) -> None:
-        """Mark the cache of `sequence` as empty."""
-        self.held[sequence] = array("i")
+    def forget(self, seq_id: int) -> None:
+        """Mark the cache of `seq_id` as empty."""
+        self.held[seq_id] = array("i")
 
-    def release(self, sequence: int) -> None:
-        """Free `sequence` after its job; its contents stay cached until another job overwrites them."""
-        self._free[sequence] = None
-        self._coming.pop(sequence, None)
+    def release(self, seq_id: int) -> None:
+        """Free `seq_id` after its job; its contents stay cached until another job overwrites them."""
+        self._free[seq_id] = None
+        self._coming.pop(seq_id, None)
 
 
 def shared_prefix(left: npt.NDArray[np.int32], right: npt.NDArray[np.int32]) -> int:

@@ -101,10 +101,10 @@ class Runner:
             self._forget(job)
             self._reporter.cancelled(job)
             return
-        for sequence, generation in self._running.items():
+        for seq_id, generation in self._running.items():
             if generation.job == job:
                 generation.finish_reason = "cancelled"
-                self._end(sequence)
+                self._end(seq_id)
                 return
 
     def step(self) -> None:
@@ -163,12 +163,12 @@ class Runner:
         # The first replayed token is drawn from the row of the token before it, which must be computed.
         most = num_given - 1 if is_replayed else len(ids) - 1
         num_coming = 0 if request.prompt_logprobs else num_given if is_replayed else len(ids)
-        sequence, num_cached = self._place(ids, most=most if is_reused else 0, num_coming=num_coming)
-        self._running[sequence] = generation
+        seq_id, num_cached = self._place(ids, most=most if is_reused else 0, num_coming=num_coming)
+        self._running[seq_id] = generation
         self._num_exact += not request.reuse_prefix
         generation.decodes_before = dict(self.threads.num_decodes)
         self.scheduler.admit(
-            sequence,
+            seq_id,
             min(len(ids), self.context.n_ctx),
             num_cached,
             single_from=num_given if is_replayed else None,
@@ -209,13 +209,13 @@ class Runner:
         return ids
 
     def _place(self, ids: list[int], *, most: int, num_coming: int) -> tuple[int, int]:
-        sequence, source, num_cached = self._cache.place(ids, most=most, num_coming=num_coming)
-        if source != sequence:
-            self.context.copy(source, sequence)
-        if not self.context.cut(sequence, num_cached):
-            self._cache.forget(sequence)
+        seq_id, source, num_cached = self._cache.place(ids, most=most, num_coming=num_coming)
+        if source != seq_id:
+            self.context.copy(source, seq_id)
+        if not self.context.cut(seq_id, num_cached):
+            self._cache.forget(seq_id)
             num_cached = 0
-        return sequence, num_cached
+        return seq_id, num_cached
 
     def _close_gaps(self) -> None:
         self._stamp(DECODING)
@@ -228,7 +228,7 @@ class Runner:
             self.scheduler.move(source, target)
 
     def _run(self, plan: Plan) -> None:
-        chunks = [self._chunk(sequence, num_tokens) for sequence, num_tokens in plan.items()]
+        chunks = [self._chunk(seq_id, num_tokens) for seq_id, num_tokens in plan.items()]
         num_rows = self.context.fill(chunks)
         num_tokens = sum(plan.values())
         code = self._decode(num_tokens, is_prefill=num_tokens > len(plan))
@@ -263,47 +263,47 @@ class Runner:
             self.threads.decoded(took, ended)
         return code
 
-    def _chunk(self, sequence: int, num_tokens: int) -> Chunk:
+    def _chunk(self, seq_id: int, num_tokens: int) -> Chunk:
         """Return the next tokens of a sequence; the last of a prompt and scored or replayed ones need logits."""
-        generation, track = self._running[sequence], self.scheduler.tracks[sequence]
+        generation, track = self._running[seq_id], self.scheduler.tracks[seq_id]
         if track.is_generating:
             position = generation.num_prompt + generation.num_generated - 1
-            return Chunk(sequence, (generation.pending,), position, 1)
+            return Chunk(seq_id, (generation.pending,), position, 1)
         start, end = track.num_computed, track.num_computed + num_tokens
         num_rows = num_tokens if track.is_scored else int(end >= track.single_from)
-        return Chunk(sequence, generation.ids[start:end], start, num_rows)
+        return Chunk(seq_id, generation.ids[start:end], start, num_rows)
 
     def _read(self, chunks: Sequence[Chunk], num_rows: int) -> None:
         rows = self.context.logits(num_rows) if num_rows else []
         end_row = 0
         for chunk in chunks:
-            self._cache.extend(chunk.sequence, chunk.ids)
+            self._cache.extend(chunk.seq_id, chunk.ids)
             first, end_row = end_row, end_row + chunk.num_rows
             if chunk.num_rows:
                 try:
                     self._read_chunk(chunk, rows[first:end_row])
                 except EngineError as error:
-                    self._fail(chunk.sequence, error)
+                    self._fail(chunk.seq_id, error)
 
     def _read_chunk(self, chunk: Chunk, rows: list[Row]) -> None:
         """Score or replay the prompt tokens that the rows predict, then draw a token if the prompt is complete."""
-        generation = self._running[chunk.sequence]
+        generation = self._running[chunk.seq_id]
         self._stamp(SAMPLING, generation.job)
         end = chunk.position + len(chunk.ids)
         known = generation.ids[end - len(rows) + 1 : end + 1]
         if known:
-            self._read_known(generation, rows, known, is_scored=self.scheduler.tracks[chunk.sequence].is_scored)
-        if not self.scheduler.tracks[chunk.sequence].is_generating:
+            self._read_known(generation, rows, known, is_scored=self.scheduler.tracks[chunk.seq_id].is_scored)
+        if not self.scheduler.tracks[chunk.seq_id].is_generating:
             return
         if generation.request.max_tokens == 0:
-            self._finish_prompt(chunk.sequence)
+            self._finish_prompt(chunk.seq_id)
             return
         step = generation.step(rows[-1], time.monotonic(), self.scratch)
         self._reporter.steps(generation.job, (step,), is_prompt=False)
         if generation.finish_reason is None and end >= self.context.n_ctx:
             generation.finish_reason = "length"
         if generation.finish_reason is not None:
-            self._end(chunk.sequence)
+            self._end(chunk.seq_id)
 
     def _read_known(self, generation: Generation, rows: list[Row], known: list[int], *, is_scored: bool) -> None:
         """Score or replay prompt tokens, each under the row before it."""
@@ -317,29 +317,29 @@ class Runner:
         ]
         self._reporter.steps(generation.job, scored, is_prompt=True)
 
-    def _finish_prompt(self, sequence: int) -> None:
-        self._running[sequence].finish_scored(time.monotonic())
-        self._end(sequence)
+    def _finish_prompt(self, seq_id: int) -> None:
+        self._running[seq_id].finish_scored(time.monotonic())
+        self._end(seq_id)
 
-    def _end(self, sequence: int) -> None:
-        generation = self._running[sequence]
+    def _end(self, seq_id: int) -> None:
+        generation = self._running[seq_id]
         generation.threads, generation.threads_batch = (
             self.threads.mostly_since(generation.decodes_before, is_prompt=is_prompt) for is_prompt in (False, True)
         )
-        self._release(sequence)
+        self._release(seq_id)
         self._reporter.ended(generation)
 
-    def _fail(self, sequence: int, error: EngineError) -> None:
-        job = self._running[sequence].job
-        self._release(sequence)
+    def _fail(self, seq_id: int, error: EngineError) -> None:
+        job = self._running[seq_id].job
+        self._release(seq_id)
         self._reporter.failed(job, error)
 
-    def _release(self, sequence: int) -> None:
-        generation = self._running.pop(sequence)
+    def _release(self, seq_id: int) -> None:
+        generation = self._running.pop(seq_id)
         self._num_exact -= not generation.request.reuse_prefix
         generation.close()
-        self._cache.release(sequence)
-        self.scheduler.release(sequence)
+        self._cache.release(seq_id)
+        self.scheduler.release(seq_id)
 
     def _isolate(self, plan: Plan, code: int) -> None:
         """Find the job at fault when llama.cpp rejects a batch for a reason other than space, one sequence at a time.
@@ -349,10 +349,10 @@ class Runner:
         if code < -1:
             raise ModelError(f"llama_decode returned {code}: the context is no longer usable")
         if len(plan) == 1:
-            sequence = next(iter(plan))
-            self._cache.forget(sequence)
-            self.context.cut(sequence, 0)
-            self._fail(sequence, ModelError(f"llama_decode returned {code} for this job's tokens"))
+            seq_id = next(iter(plan))
+            self._cache.forget(seq_id)
+            self.context.cut(seq_id, 0)
+            self._fail(seq_id, ModelError(f"llama_decode returned {code} for this job's tokens"))
             return
-        for sequence, num_tokens in plan.items():
-            self._run({sequence: num_tokens})
+        for seq_id, num_tokens in plan.items():
+            self._run({seq_id: num_tokens})

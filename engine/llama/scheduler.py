@@ -82,7 +82,7 @@ class Scheduler:
 
     def admit(
         self,
-        sequence: int,
+        seq_id: int,
         num_prompt: int,
         num_cached: int = 0,
         *,
@@ -96,17 +96,17 @@ class Scheduler:
         """
         self._steady = None
         single_from = num_prompt if single_from is None else single_from
-        self.tracks[sequence] = Track(num_prompt, num_cached, single_from, scored)
+        self.tracks[seq_id] = Track(num_prompt, num_cached, single_from, scored)
 
-    def release(self, sequence: int) -> None:
+    def release(self, seq_id: int) -> None:
         """Remove a sequence whose job is over."""
         self._steady = None
-        del self.tracks[sequence]
+        del self.tracks[seq_id]
 
     def move(self, source: int, target: int) -> None:
         """Move the job on sequence `source` to `target` with its progress."""
         self._steady = None
-        self.tracks = {target if sequence == source else sequence: track for sequence, track in self.tracks.items()}
+        self.tracks = {target if seq_id == source else seq_id: track for seq_id, track in self.tracks.items()}
 
     @property
     def is_steady(self) -> bool:
@@ -120,7 +120,7 @@ class Scheduler:
         """
         if self._steady is not None:
             return self._steady
-        generating = [sequence for sequence, track in self.tracks.items() if track.is_generating]
+        generating = [seq_id for seq_id, track in self.tracks.items() if track.is_generating]
         if self._limit is not None:
             generating = generating[: self._limit]
         plan = dict.fromkeys(generating, 1)
@@ -140,11 +140,11 @@ class Scheduler:
         """Return prompt chunks of up to `room` tokens, oldest first; is_even: only chunks as long as the first."""
         rows = self.scored_rows
         chunks: Plan = {}
-        for sequence, track in self.tracks.items():
+        for seq_id, track in self.tracks.items():
             num_tokens = 0 if track.is_generating else track.chunk(min(room, rows) if track.is_scored else room)
             first = next(iter(chunks.values()), num_tokens) if is_even else num_tokens
             if 0 < first <= num_tokens:
-                chunks[sequence] = first
+                chunks[seq_id] = first
                 room -= first
                 rows -= first if track.is_scored else 0
         return chunks
@@ -156,12 +156,12 @@ class Scheduler:
         """
         if plan is self._steady:
             return
-        for sequence, num_tokens in plan.items():
-            track = self.tracks[sequence]
+        for seq_id, num_tokens in plan.items():
+            track = self.tracks[seq_id]
             if not track.is_generating:
                 track.num_computed += num_tokens
             if self._limit is not None:
-                self.tracks[sequence] = self.tracks.pop(sequence)
+                self.tracks[seq_id] = self.tracks.pop(seq_id)
         self._limit = None
 
     def refused(self, plan: Plan) -> int | None:

@@ -11,17 +11,17 @@ LONG = list(range(100))
 
 
 def fill(cache: PrefixCache, ids: list[int], *, release: bool = True) -> int:
-    sequence = cache.place(ids, most=0).sequence
-    cache.extend(sequence, ids)
+    seq_id = cache.place(ids, most=0).seq_id
+    cache.extend(seq_id, ids)
     if release:
-        cache.release(sequence)
-    return sequence
+        cache.release(seq_id)
+    return seq_id
 
 
 def test_a_continued_sequence_is_taken_over_whole() -> None:
     cache = PrefixCache(2, can_cut=True)
-    sequence = fill(cache, [1, 2, 3])
-    assert cache.place([1, 2, 3, 4], most=ALL) == Placement(sequence, sequence, 3)
+    seq_id = fill(cache, [1, 2, 3])
+    assert cache.place([1, 2, 3, 4], most=ALL) == Placement(seq_id, seq_id, 3)
 
 
 def test_a_short_shared_prefix_is_computed_again() -> None:
@@ -41,9 +41,9 @@ def test_a_running_sequence_is_copied_not_taken() -> None:
     running = fill(cache, LONG, release=False)
     placement = cache.place([*LONG[:60], 7], most=ALL)
     assert placement.source == running
-    assert placement.sequence != running
+    assert placement.seq_id != running
     assert placement.num_cached == 60
-    assert list(cache.held[placement.sequence]) == LONG[:60]
+    assert list(cache.held[placement.seq_id]) == LONG[:60]
     assert list(cache.held[running]) == LONG
 
 
@@ -52,15 +52,15 @@ def test_a_free_sequence_that_would_lose_much_is_copied() -> None:
     source = fill(cache, LONG)
     placement = cache.place([*LONG[:40], 7], most=ALL)
     assert (placement.source, placement.num_cached) == (source, 40)
-    assert placement.sequence != source
+    assert placement.seq_id != source
     assert list(cache.held[source]) == LONG
 
 
 def test_without_cutting_only_whole_sequences_are_reused() -> None:
     cache = PrefixCache(2, can_cut=False)
-    sequence = fill(cache, LONG)
+    seq_id = fill(cache, LONG)
     assert cache.place([*LONG[:60], 7], most=ALL).num_cached == 0
-    assert cache.place([*LONG, 7], most=ALL) == Placement(sequence, sequence, 100)
+    assert cache.place([*LONG, 7], most=ALL) == Placement(seq_id, seq_id, 100)
 
 
 def test_reuse_can_be_refused() -> None:
@@ -71,13 +71,13 @@ def test_reuse_can_be_refused() -> None:
 
 def test_forgotten_ids_are_not_offered() -> None:
     cache = PrefixCache(1, can_cut=True)
-    sequence = fill(cache, LONG)
-    cache.forget(sequence)
+    seq_id = fill(cache, LONG)
+    cache.forget(seq_id)
     assert cache.place([*LONG, 1], most=ALL).num_cached == 0
 
 
 def taken(cache: PrefixCache) -> list[int]:
-    return [sequence for sequence in range(len(cache.held)) if sequence not in cache.free]
+    return [seq_id for seq_id in range(len(cache.held)) if seq_id not in cache.free]
 
 
 def test_an_empty_sequence_beside_a_running_one_comes_first() -> None:
@@ -94,7 +94,7 @@ def test_the_longest_unused_is_overwritten_whatever_stands_beside_it() -> None:
     for number in range(3):
         fill(cache, [number])
     assert [fill(cache, [7], release=False), fill(cache, [8])] == [0, 1]
-    assert cache.place([9], most=0).sequence == 2
+    assert cache.place([9], most=0).seq_id == 2
 
 
 def test_a_gap_is_closed_by_one_move_that_spares_what_was_used_last() -> None:
@@ -135,16 +135,16 @@ def test_whoever_comes_and_goes_the_taken_ones_follow_each_other_with_what_they_
     for number in range(60):
         if len(jobs) < 8 and chance.random() < 0.5:
             jobs[fill(cache, [number] * chance.randint(1, 3), release=False)] = [number]
-        for sequence in [sequence for sequence in jobs if chance.random() < 0.2]:
-            cache.release(sequence)
-            del jobs[sequence]
+        for seq_id in [seq_id for seq_id in jobs if chance.random() < 0.2]:
+            cache.release(seq_id)
+            del jobs[seq_id]
         for source, target in cache.close_gaps():
             assert target not in jobs
             jobs[target] = jobs.pop(source)
         assert sorted(jobs) == taken(cache)
         assert not jobs or max(jobs) - min(jobs) == len(jobs) - 1
         assert sorted([*cache.free, *taken(cache)]) == list(range(8))
-        assert all(set(cache.held[sequence]) == set(ids) for sequence, ids in jobs.items())
+        assert all(set(cache.held[seq_id]) == set(ids) for seq_id, ids in jobs.items())
 
 
 def test_no_more_is_reused_than_is_asked_for() -> None:
@@ -162,7 +162,7 @@ def test_no_more_is_reused_than_is_asked_for() -> None:
 
 def begin(cache: PrefixCache, ids: list[int], *, num_coming: int | None = None) -> int:
     """Place a prompt whose tokens will be computed, and return its sequence."""
-    return cache.place(ids, most=ALL, num_coming=len(ids) if num_coming is None else num_coming).sequence
+    return cache.place(ids, most=ALL, num_coming=len(ids) if num_coming is None else num_coming).seq_id
 
 
 def test_a_prompt_waits_for_one_that_computes_its_beginning_until_that_is_computed() -> None:

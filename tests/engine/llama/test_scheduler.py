@@ -22,10 +22,10 @@ class FakeRunner:
         plan = self.scheduler.plan()
         self.plans.append(plan)
         if sum(plan.values()) > self.room:
-            sequence = self.scheduler.refused(plan)
-            if sequence is not None:
-                self.stuck.append(sequence)
-                self.scheduler.release(sequence)
+            seq_id = self.scheduler.refused(plan)
+            if seq_id is not None:
+                self.stuck.append(seq_id)
+                self.scheduler.release(seq_id)
             return {}
         self.scheduler.computed(plan)
         return plan
@@ -35,10 +35,10 @@ def make(*, sequences: int = 4, n_batch: int = 512, n_ubatch: int = 64, share: i
     return Scheduler(sequences, n_batch, n_ubatch, share)
 
 
-def generate(scheduler: Scheduler, sequence: int) -> None:
+def generate(scheduler: Scheduler, seq_id: int) -> None:
     """Bring a sequence to the point where it generates."""
-    scheduler.admit(sequence, 1)
-    scheduler.computed({sequence: 1})
+    scheduler.admit(seq_id, 1)
+    scheduler.computed({seq_id: 1})
 
 
 def test_a_prompt_alone_is_computed_in_whole_batches() -> None:
@@ -57,10 +57,10 @@ def test_while_a_stream_generates_prompts_get_only_their_share() -> None:
     scheduler.admit(2, 20)
     runner = FakeRunner(scheduler)
     for _ in range(6):
-        prompts = [sequence for sequence, track in scheduler.tracks.items() if not track.is_generating]
+        prompts = [seq_id for seq_id, track in scheduler.tracks.items() if not track.is_generating]
         plan = runner.step()
         assert plan[0] == 1, "the stream gets its token in every step"
-        assert sum(plan.get(sequence, 0) for sequence in prompts) <= 8 * len(prompts)
+        assert sum(plan.get(seq_id, 0) for seq_id in prompts) <= 8 * len(prompts)
     assert runner.plans[:3] == [{0: 1, 1: 16}, {0: 1, 1: 4, 2: 12}, {0: 1, 1: 1, 2: 8}], "the oldest prompt first"
     assert all(track.is_generating for track in scheduler.tracks.values())
 
@@ -135,8 +135,8 @@ def test_streams_go_on_as_they_are_until_one_comes_or_goes() -> None:
 def test_a_batch_is_in_the_order_of_its_sequences() -> None:
     """llama.cpp computes sequences that are not consecutive in separate passes."""
     scheduler = make()
-    for sequence in (2, 3, 1):
-        generate(scheduler, sequence)
+    for seq_id in (2, 3, 1):
+        generate(scheduler, seq_id)
     assert list(scheduler.plan()) == [1, 2, 3]
     scheduler.admit(0, 20)
     assert list(scheduler.plan().items()) == [(0, 8), (1, 1), (2, 1), (3, 1)]
@@ -167,8 +167,8 @@ def test_it_is_steady_until_a_job_comes_goes_or_moves() -> None:
 
 def test_a_full_cache_halves_the_batch_until_it_fits_and_all_get_their_turn() -> None:
     scheduler = make(sequences=8)
-    for sequence in range(8):
-        generate(scheduler, sequence)
+    for seq_id in range(8):
+        generate(scheduler, seq_id)
     runner = FakeRunner(scheduler, room=2)
     seen: set[int] = set()
     for _ in range(24):
@@ -188,8 +188,8 @@ def test_a_token_that_never_fits_names_its_sequence() -> None:
 def test_a_crowd_of_prompts_is_not_kept_waiting_for_one_stream() -> None:
     scheduler = make(sequences=16, n_ubatch=64, share=8)
     generate(scheduler, 0)
-    for sequence in range(1, 16):
-        scheduler.admit(sequence, 8)
+    for seq_id in range(1, 16):
+        scheduler.admit(seq_id, 8)
     runner = FakeRunner(scheduler)
     assert sum(runner.step().values()) == 1 + 64, "never more than n_ubatch"
     runner.step()
@@ -227,17 +227,17 @@ def oldest_first(scheduler: Scheduler) -> Plan:
     """Return the plan that fills all the room with the prompts, oldest first."""
     room = min(scheduler.n_ubatch, scheduler.n_batch)
     plan = {}
-    for sequence, track in scheduler.tracks.items():
+    for seq_id, track in scheduler.tracks.items():
         if num := track.chunk(room):
-            plan[sequence] = num
+            plan[seq_id] = num
             room -= num
     return plan
 
 
 def crowd(lengths: list[int]) -> Scheduler:
     scheduler = make(sequences=len(lengths), n_batch=512, n_ubatch=512, share=32)
-    for sequence, length in enumerate(lengths):
-        scheduler.admit(sequence, length)
+    for seq_id, length in enumerate(lengths):
+        scheduler.admit(seq_id, length)
     return scheduler
 
 
@@ -257,8 +257,8 @@ def test_prompts_go_in_passes_of_equal_lengths(lengths: list[int], plans: list[P
     while not scheduler.is_idle:
         found.append(scheduler.plan())
         scheduler.computed(found[-1])
-        for sequence in [one for one, track in scheduler.tracks.items() if track.is_generating]:
-            scheduler.release(sequence)
+        for seq_id in [one for one, track in scheduler.tracks.items() if track.is_generating]:
+            scheduler.release(seq_id)
     assert found == plans
 
 
@@ -277,16 +277,16 @@ def test_every_prompt_of_a_crowd_is_computed_once_and_no_later_than_all_before_i
     lengths: list[int], streams: list[int]
 ) -> None:
     scheduler = crowd(lengths)
-    for sequence in {one % len(lengths) for one in streams}:
-        scheduler.computed({sequence: lengths[sequence]})
-    waiting = {sequence: track.num_prompt for sequence, track in scheduler.tracks.items() if not track.is_generating}
+    for seq_id in {one % len(lengths) for one in streams}:
+        scheduler.computed({seq_id: lengths[seq_id]})
+    waiting = {seq_id: track.num_prompt for seq_id, track in scheduler.tracks.items() if not track.is_generating}
     runner = FakeRunner(scheduler)
     while any(not track.is_generating for track in scheduler.tracks.values()):
-        oldest = next(sequence for sequence, track in scheduler.tracks.items() if not track.is_generating)
+        oldest = next(seq_id for seq_id, track in scheduler.tracks.items() if not track.is_generating)
         assert runner.step()[oldest] > 0
         assert len(runner.plans) <= sum(waiting.values())
-    for sequence, length in waiting.items():
-        before_it_generates = [plan.get(sequence, 0) for plan in runner.plans]
+    for seq_id, length in waiting.items():
+        before_it_generates = [plan.get(seq_id, 0) for plan in runner.plans]
         total = 0
         for num in before_it_generates:
             if total == length:
