@@ -2,18 +2,18 @@
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from engine.errors import ConfigError, EngineError, ModelError, PromptTooLong
 from engine.llama.context import NO_SLOT, OK, SCORED_ROWS, Chunk, Context
 from engine.llama.distribution import Row
-from engine.llama.generation import Clock, Generation, Scratch
 from engine.llama.model import Model
 from engine.llama.phase import DECODING, PREPARING, SAMPLING, TOKENISING, Stamp
 from engine.llama.prefix import PrefixCache
 from engine.llama.sampler import Sampler
 from engine.llama.scheduler import Plan, Scheduler
+from engine.llama.sequence import Clock, Scratch, Sequence
 from engine.llama.threads import Threads
 from engine.specs import PoolSpec, Request, Sampling
 
@@ -27,10 +27,10 @@ class Reporter(Protocol):
     def started(self, job: int, prompt_ids: list[int], num_cached: int, seed: int, queue_s: float) -> None:
         """Report that the job left the queue."""
 
-    def steps(self, job: int, steps: Sequence[bytes], *, is_prompt: bool) -> None:
+    def steps(self, job: int, steps: Iterable[bytes], *, is_prompt: bool) -> None:
         """Report new steps of the job, rows of results.step_dtype."""
 
-    def ended(self, generation: Generation) -> None:
+    def ended(self, sequence: Sequence) -> None:
         """Report that the job is over; `finish_reason` is the reason."""
 
     def cancelled(self, job: int) -> None:
@@ -72,14 +72,13 @@ class Runner:
         self.model, self.spec, self._reporter, self._stamp = model, spec, reporter, stamp
         self.context = Context(model, spec, threads, threads_batch)
         self.threads = Threads(self.context, spec, threads, threads_batch)
-        self.scheduler = Scheduler(
+        self.scheduler: Scheduler[Sequence] = Scheduler(
             spec.parallel, spec.resolved_n_batch, spec.resolved_n_ubatch, prefill_share, SCORED_ROWS
         )
         self._cache = PrefixCache(spec.parallel, can_cut=not model.is_recurrent)
         self.scratch = Scratch(model.num_vocab)
         self._waiting: dict[int, QueuedRequest] = {}
         self._ids: dict[int, list[int]] = {}
-        self._running: dict[int, Generation] = {}
         self._num_exact = 0
         self.decode_s = self.prefill_s = self.decode_cpu_s = self.tokenise_s = 0.0
         self.num_decodes = 0
@@ -101,9 +100,9 @@ class Runner:
             self._forget(job)
             self._reporter.cancelled(job)
             return
-        for seq_id, generation in self._running.items():
-            if generation.job == job:
-                generation.finish_reason = "cancelled"
+        for seq_id, sequence in self.scheduler.running.items():
+            if sequence.job == job:
+                sequence.finish_reason = "cancelled"
                 self._end(seq_id)
                 return
 
@@ -133,7 +132,7 @@ class Runner:
     def _awaits_prefix(self, order: QueuedRequest) -> bool:
         """Return whether a running job is computing the prefix of this prompt, so that it can be copied afterwards."""
         request = order.request
-        if not self._running or not request.reuse_prefix or request.prompt_logprobs:
+        if not self.scheduler.running or not request.reuse_prefix or request.prompt_logprobs:
             return False
         ids = self._prompt_ids(order)
         return self._cache.is_coming(ids, most=len(ids) - 1 - request.generated)
@@ -144,37 +143,26 @@ class Runner:
         request = order.request
         seed = random.getrandbits(31) if order.sampling.seed is None else order.sampling.seed
         sampler = Sampler(order.sampling, seed, self.model, self.context.n_ctx)
-        generation = Generation(
-            order.job, ids, request, sampler, self.model.vocabulary, Clock(order.submitted, started)
-        )
-        is_reused = request.reuse_prefix and not request.prompt_logprobs
-        is_replayed = request.generated > 0 and not request.prompt_logprobs
-        is_replayed &= sampler.needs_rows or not request.reuse_prefix
-        num_given = len(ids) - request.generated
-        if not is_replayed:
-            try:
-                for first in range(num_given, len(ids), _ADVANCED_AT_ONCE):
-                    self._stamp(PREPARING, order.job)
-                    sampler.advance(ids[first : first + _ADVANCED_AT_ONCE])
-            except EngineError:
-                generation.close()
-                raise
-        self._stamp(DECODING, order.job)
-        # The first replayed token is drawn from the row of the token before it, which must be computed.
-        most = num_given - 1 if is_replayed else len(ids) - 1
-        num_coming = 0 if request.prompt_logprobs else num_given if is_replayed else len(ids)
-        seq_id, num_cached = self._place(ids, most=most if is_reused else 0, num_coming=num_coming)
-        self._running[seq_id] = generation
+        clock = Clock(order.submitted, started)
+        sequence = Sequence(order.job, ids, request, sampler, self.model.vocabulary, clock, self.context.n_ctx)
+        self._restore(sequence)
+        seq_id = self._place(sequence)
+        sequence.decodes_before = dict(self.threads.num_decodes)
         self._num_exact += not request.reuse_prefix
-        generation.decodes_before = dict(self.threads.num_decodes)
-        self.scheduler.admit(
-            seq_id,
-            min(len(ids), self.context.n_ctx),
-            num_cached,
-            single_from=num_given if is_replayed else None,
-            scored=request.prompt_logprobs,
-        )
-        self._reporter.started(order.job, ids, num_cached, seed, max(0.0, started - order.submitted))
+        self.scheduler.admit(seq_id, sequence)
+        self._reporter.started(order.job, ids, sequence.num_computed, seed, max(0.0, started - order.submitted))
+
+    def _restore(self, sequence: Sequence) -> None:
+        """Advance the sampler past the tokens that were generated before, unless they are going to be replayed."""
+        if sequence.is_replayed:
+            return
+        try:
+            for first in range(sequence.num_given, len(sequence.ids), _ADVANCED_AT_ONCE):
+                self._stamp(PREPARING, sequence.job)
+                sequence.sampler.advance(sequence.ids[first : first + _ADVANCED_AT_ONCE])
+        except EngineError:
+            sequence.close()
+            raise
 
     def _prompt_ids(self, order: QueuedRequest) -> list[int]:
         """Return the checked ids of a job's prompt, tokenised only once."""
@@ -208,14 +196,22 @@ class Runner:
             )
         return ids
 
-    def _place(self, ids: list[int], *, most: int, num_coming: int) -> tuple[int, int]:
+    def _place(self, sequence: Sequence) -> int:
+        """Return the id for a sequence; sets how many of its tokens are computed, as the KV cache there has them."""
+        self._stamp(DECODING, sequence.job)
+        ids, is_scored = sequence.ids, sequence.is_scored
+        # The first replayed token is drawn from the row of the token before it, which must be computed.
+        most = sequence.num_given - 1 if sequence.is_replayed else len(ids) - 1
+        most = most if sequence.request.reuse_prefix and not is_scored else 0
+        num_coming = 0 if is_scored else sequence.num_given if sequence.is_replayed else len(ids)
         seq_id, source, num_cached = self._cache.place(ids, most=most, num_coming=num_coming)
         if source != seq_id:
             self.context.copy(source, seq_id)
         if not self.context.cut(seq_id, num_cached):
             self._cache.forget(seq_id)
             num_cached = 0
-        return seq_id, num_cached
+        sequence.num_computed = num_cached
+        return seq_id
 
     def _close_gaps(self) -> None:
         self._stamp(DECODING)
@@ -224,7 +220,6 @@ class Runner:
                 self.context.copy(source, target)
             else:
                 self.context.cut(target, 0)
-            self._running[target] = self._running.pop(source)
             self.scheduler.move(source, target)
 
     def _run(self, plan: Plan) -> None:
@@ -265,15 +260,15 @@ class Runner:
 
     def _chunk(self, seq_id: int, num_tokens: int) -> Chunk:
         """Return the next tokens of a sequence; the last of a prompt and scored or replayed ones need logits."""
-        generation, track = self._running[seq_id], self.scheduler.tracks[seq_id]
-        if track.is_generating:
-            position = generation.num_prompt + generation.num_generated - 1
-            return Chunk(seq_id, (generation.pending,), position, 1)
-        start, end = track.num_computed, track.num_computed + num_tokens
-        num_rows = num_tokens if track.is_scored else int(end >= track.single_from)
-        return Chunk(seq_id, generation.ids[start:end], start, num_rows)
+        sequence = self.scheduler.running[seq_id]
+        if sequence.is_generating:
+            position = sequence.num_prompt + sequence.num_generated - 1
+            return Chunk(seq_id, (sequence.pending,), position, 1)
+        start, end = sequence.num_computed, sequence.num_computed + num_tokens
+        num_rows = num_tokens if sequence.is_scored else int(end >= sequence.single_from)
+        return Chunk(seq_id, sequence.ids[start:end], start, num_rows)
 
-    def _read(self, chunks: Sequence[Chunk], num_rows: int) -> None:
+    def _read(self, chunks: list[Chunk], num_rows: int) -> None:
         rows = self.context.logits(num_rows) if num_rows else []
         end_row = 0
         for chunk in chunks:
@@ -287,59 +282,54 @@ class Runner:
 
     def _read_chunk(self, chunk: Chunk, rows: list[Row]) -> None:
         """Score or replay the prompt tokens that the rows predict, then draw a token if the prompt is complete."""
-        generation = self._running[chunk.seq_id]
-        self._stamp(SAMPLING, generation.job)
+        sequence = self.scheduler.running[chunk.seq_id]
+        self._stamp(SAMPLING, sequence.job)
         end = chunk.position + len(chunk.ids)
-        known = generation.ids[end - len(rows) + 1 : end + 1]
+        known = sequence.ids[end - len(rows) + 1 : end + 1]
         if known:
-            self._read_known(generation, rows, known, is_scored=self.scheduler.tracks[chunk.seq_id].is_scored)
-        if not self.scheduler.tracks[chunk.seq_id].is_generating:
+            self._read_known(sequence, rows, known)
+        if not sequence.is_generating:
             return
-        if generation.request.max_tokens == 0:
-            self._finish_prompt(chunk.seq_id)
+        if sequence.request.max_tokens == 0:
+            sequence.finish_scored(time.monotonic())
+            self._end(chunk.seq_id)
             return
-        step = generation.step(rows[-1], time.monotonic(), self.scratch)
-        self._reporter.steps(generation.job, (step,), is_prompt=False)
-        if generation.finish_reason is None and end >= self.context.n_ctx:
-            generation.finish_reason = "length"
-        if generation.finish_reason is not None:
+        step = sequence.step(rows[-1], time.monotonic(), self.scratch)
+        self._reporter.steps(sequence.job, (step,), is_prompt=False)
+        if sequence.finish_reason is None and end >= self.context.n_ctx:
+            sequence.finish_reason = "length"
+        if sequence.finish_reason is not None:
             self._end(chunk.seq_id)
 
-    def _read_known(self, generation: Generation, rows: list[Row], known: list[int], *, is_scored: bool) -> None:
+    def _read_known(self, sequence: Sequence, rows: list[Row], known: list[int]) -> None:
         """Score or replay prompt tokens, each under the row before it."""
-        if not is_scored:
+        if not sequence.is_scored:
             for row, token in zip(rows, known, strict=False):
-                generation.replay(row, token, self.scratch)
+                sequence.replay(row, token, self.scratch)
             return
         scored = [
-            generation.score(row, token, time.monotonic(), self.scratch)
-            for row, token in zip(rows, known, strict=False)
+            sequence.score(row, token, time.monotonic(), self.scratch) for row, token in zip(rows, known, strict=False)
         ]
-        self._reporter.steps(generation.job, scored, is_prompt=True)
-
-    def _finish_prompt(self, seq_id: int) -> None:
-        self._running[seq_id].finish_scored(time.monotonic())
-        self._end(seq_id)
+        self._reporter.steps(sequence.job, scored, is_prompt=True)
 
     def _end(self, seq_id: int) -> None:
-        generation = self._running[seq_id]
-        generation.threads, generation.threads_batch = (
-            self.threads.mostly_since(generation.decodes_before, is_prompt=is_prompt) for is_prompt in (False, True)
+        sequence = self.scheduler.running[seq_id]
+        sequence.threads, sequence.threads_batch = (
+            self.threads.mostly_since(sequence.decodes_before, is_prompt=is_prompt) for is_prompt in (False, True)
         )
         self._release(seq_id)
-        self._reporter.ended(generation)
+        self._reporter.ended(sequence)
 
     def _fail(self, seq_id: int, error: EngineError) -> None:
-        job = self._running[seq_id].job
+        job = self.scheduler.running[seq_id].job
         self._release(seq_id)
         self._reporter.failed(job, error)
 
     def _release(self, seq_id: int) -> None:
-        generation = self._running.pop(seq_id)
-        self._num_exact -= not generation.request.reuse_prefix
-        generation.close()
+        sequence = self.scheduler.release(seq_id)
+        self._num_exact -= not sequence.request.reuse_prefix
+        sequence.close()
         self._cache.release(seq_id)
-        self.scheduler.release(seq_id)
 
     def _isolate(self, plan: Plan, code: int) -> None:
         """Find the job at fault when llama.cpp rejects a batch for a reason other than space, one sequence at a time.

@@ -14,19 +14,24 @@ per pass; otherwise it goes to chunks as long as the first, or stays empty.
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 Plan = dict[int, int]
 """Tokens of the next batch by sequence."""
 
 
-@dataclass
-class Track:
-    """Progress of one sequence: prompt tokens in total and computed so far; from `single_from` on one per step."""
+class Progress:
+    """Progress of a sequence through its prompt: tokens in total and computed so far.
 
-    num_prompt: int
-    num_computed: int
-    single_from: int
-    is_scored: bool
+    single_from: position from which tokens are computed one per step; by default none of the prompt's. is_scored: every
+    token needs logits; all scored prompts together get at most `scored_rows` tokens per step.
+    """
+
+    def __init__(
+        self, num_prompt: int, num_computed: int = 0, *, single_from: int | None = None, is_scored: bool = False
+    ) -> None:
+        self.num_prompt, self.num_computed, self.is_scored = num_prompt, num_computed, is_scored
+        self.single_from = num_prompt if single_from is None else single_from
 
     @property
     def is_generating(self) -> bool:
@@ -40,9 +45,12 @@ class Track:
         return min(self.single_from - self.num_computed, budget)
 
 
+Running = TypeVar("Running", bound=Progress)
+
+
 @dataclass
-class Scheduler:
-    """Scheduler of one worker: `waiting` jobs in order of arrival, `tracks` by sequence in order of admission."""
+class Scheduler(Generic[Running]):
+    """Scheduler of one worker: `waiting` jobs in order of arrival, `running` sequences by id in order of admission."""
 
     num_sequences: int
     n_batch: int
@@ -50,14 +58,14 @@ class Scheduler:
     prefill_share: int = 32
     scored_rows: int = 32
     waiting: deque[int] = field(default_factory=deque)
-    tracks: dict[int, Track] = field(default_factory=dict)
+    running: dict[int, Running] = field(default_factory=dict)
     _limit: int | None = None
     _steady: Plan | None = None
 
     @property
     def is_idle(self) -> bool:
         """True when there is nothing to compute and nothing waits."""
-        return not self.waiting and not self.tracks
+        return not self.waiting and not self.running
 
     def enqueue(self, job: int) -> None:
         """Append a job to the queue."""
@@ -72,7 +80,7 @@ class Scheduler:
 
     def next_job(self) -> int | None:
         """Remove and return the next job if a sequence is free, else None."""
-        if self.waiting and len(self.tracks) < self.num_sequences:
+        if self.waiting and len(self.running) < self.num_sequences:
             return self.waiting.popleft()
         return None
 
@@ -80,33 +88,20 @@ class Scheduler:
         """Put a job back at the head of the queue; those behind it wait too, as the oldest is served first."""
         self.waiting.appendleft(job)
 
-    def admit(
-        self,
-        seq_id: int,
-        num_prompt: int,
-        num_cached: int = 0,
-        *,
-        single_from: int | None = None,
-        scored: bool = False,
-    ) -> None:
-        """Start a prompt on a sequence, with `num_cached` of its tokens already in the KV cache.
-
-        `single_from`: position from which tokens are computed one per step. `scored`: every token needs logits; all
-        scored prompts together get at most `scored_rows` tokens per step.
-        """
+    def admit(self, seq_id: int, sequence: Running) -> None:
+        """Start a sequence, whose `num_computed` is the number of tokens that the KV cache already has."""
         self._steady = None
-        single_from = num_prompt if single_from is None else single_from
-        self.tracks[seq_id] = Track(num_prompt, num_cached, single_from, scored)
+        self.running[seq_id] = sequence
 
-    def release(self, seq_id: int) -> None:
-        """Remove a sequence whose job is over."""
+    def release(self, seq_id: int) -> Running:
+        """Remove and return a sequence whose job is over."""
         self._steady = None
-        del self.tracks[seq_id]
+        return self.running.pop(seq_id)
 
     def move(self, source: int, target: int) -> None:
         """Move the job on sequence `source` to `target` with its progress."""
         self._steady = None
-        self.tracks = {target if seq_id == source else seq_id: track for seq_id, track in self.tracks.items()}
+        self.running = {target if seq_id == source else seq_id: one for seq_id, one in self.running.items()}
 
     @property
     def is_steady(self) -> bool:
@@ -120,15 +115,15 @@ class Scheduler:
         """
         if self._steady is not None:
             return self._steady
-        generating = [seq_id for seq_id, track in self.tracks.items() if track.is_generating]
+        generating = [seq_id for seq_id, one in self.running.items() if one.is_generating]
         if self._limit is not None:
             generating = generating[: self._limit]
         plan = dict.fromkeys(generating, 1)
-        if len(plan) == len(self.tracks) and self._limit is None:
+        if len(plan) == len(self.running) and self._limit is None:
             self._steady = dict(sorted(plan.items()))
             return self._steady
-        num_postponed = min(len(self.waiting), self.num_sequences - len(self.tracks))
-        num_prompts = sum(not track.is_generating for track in self.tracks.values()) + num_postponed
+        num_postponed = min(len(self.waiting), self.num_sequences - len(self.running))
+        num_prompts = sum(not one.is_generating for one in self.running.values()) + num_postponed
         share = self.prefill_share * num_prompts if generating else self.n_ubatch
         room = min(share, self.n_ubatch, self.n_batch - len(plan))
         if self._limit is not None:
@@ -140,13 +135,13 @@ class Scheduler:
         """Return prompt chunks of up to `room` tokens, oldest first; is_even: only chunks as long as the first."""
         rows = self.scored_rows
         chunks: Plan = {}
-        for seq_id, track in self.tracks.items():
-            num_tokens = 0 if track.is_generating else track.chunk(min(room, rows) if track.is_scored else room)
+        for seq_id, one in self.running.items():
+            num_tokens = 0 if one.is_generating else one.chunk(min(room, rows) if one.is_scored else room)
             first = next(iter(chunks.values()), num_tokens) if is_even else num_tokens
             if 0 < first <= num_tokens:
                 chunks[seq_id] = first
                 room -= first
-                rows -= first if track.is_scored else 0
+                rows -= first if one.is_scored else 0
         return chunks
 
     def computed(self, plan: Plan) -> None:
@@ -157,11 +152,10 @@ class Scheduler:
         if plan is self._steady:
             return
         for seq_id, num_tokens in plan.items():
-            track = self.tracks[seq_id]
-            if not track.is_generating:
-                track.num_computed += num_tokens
+            if not self.running[seq_id].is_generating:
+                self.running[seq_id].num_computed += num_tokens
             if self._limit is not None:
-                self.tracks[seq_id] = self.tracks.pop(seq_id)
+                self.running[seq_id] = self.running.pop(seq_id)
         self._limit = None
 
     def refused(self, plan: Plan) -> int | None:

@@ -9,16 +9,16 @@ import os
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import psutil
 
 from engine.errors import ConfigError, EngineError
-from engine.llama.generation import Generation
 from engine.llama.model import Model
 from engine.llama.phase import IDLE, LOADING, SENDING, TOKENISING, Stamp
 from engine.llama.runner import QueuedRequest, Runner
+from engine.llama.sequence import Sequence
 from engine.pool import messages as m
 from engine.process.channel import Channel, Message
 from engine.process.pulse import Pulse
@@ -46,15 +46,15 @@ class Outbox:
     def started(self, job: int, prompt_ids: list[int], num_cached: int, seed: int, queue_s: float) -> None:
         self._send(m.Started(job, prompt_ids, num_cached, seed, queue_s))
 
-    def steps(self, job: int, steps: Sequence[bytes], *, is_prompt: bool) -> None:
+    def steps(self, job: int, steps: Iterable[bytes], *, is_prompt: bool) -> None:
         self._steps.append(m.Steps(job, is_prompt, b"".join(steps)))
 
-    def ended(self, generation: Generation) -> None:
+    def ended(self, sequence: Sequence) -> None:
         self.flush()
-        times = (generation.prefill_s, generation.decode_s)
-        reason = generation.finish_reason or "stop"
-        threads = (generation.threads, generation.threads_batch)
-        self._send(m.Ended(generation.job, reason, generation.text_bytes, *times, "", "", *threads))
+        times = (sequence.prefill_s, sequence.decode_s)
+        reason = sequence.finish_reason or "stop"
+        threads = (sequence.threads, sequence.threads_batch)
+        self._send(m.Ended(sequence.job, reason, sequence.text_bytes, *times, "", "", *threads))
 
     def cancelled(self, job: int) -> None:
         self._send(m.Ended(job, "cancelled", 0, 0.0, 0.0, "", ""))

@@ -1,16 +1,16 @@
 """Jobs that change their sequence while they run, so that the sequences in use stay consecutive."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 
 import numpy as np
 
 from engine.errors import EngineError
-from engine.llama.generation import Generation
 from engine.llama.model import Model
 from engine.llama.runner import QueuedRequest, Runner
+from engine.llama.sequence import Sequence
 from engine.results import Records, step_dtype
 from engine.specs import PoolSpec, Request, Sampling
 
@@ -35,11 +35,11 @@ class Heard:
 
     def started(self, job: int, prompt_ids: list[int], num_cached: int, seed: int, queue_s: float) -> None: ...
 
-    def steps(self, job: int, steps: Sequence[bytes], *, is_prompt: bool) -> None:
+    def steps(self, job: int, steps: Iterable[bytes], *, is_prompt: bool) -> None:
         self.records[job] += steps
 
-    def ended(self, generation: Generation) -> None:
-        self.over.append(generation.job)
+    def ended(self, sequence: Sequence) -> None:
+        self.over.append(sequence.job)
 
     def cancelled(self, job: int) -> None: ...
 
@@ -74,9 +74,9 @@ def test_a_job_goes_on_in_another_sequence_with_the_same_tokens(model: Model) ->
     with running(model, order(FIRST, 48), order(SHORT, 8), order(LAST, 48)) as (runner, together):
         while SHORT not in together.over:
             runner.step()
-        assert list(runner.scheduler.tracks) == [0, 2]
+        assert list(runner.scheduler.running) == [0, 2]
         runner.step()
-        first, last = runner.scheduler.tracks
+        first, last = runner.scheduler.running
         assert abs(first - last) == 1
         while not runner.is_idle:
             runner.step()

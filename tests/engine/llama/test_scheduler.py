@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.llama.scheduler import Plan, Scheduler
+from engine.llama.scheduler import Plan, Progress, Scheduler
 
 
 @dataclass
 class FakeRunner:
     """Runner that computes plans immediately, refuses those of more than `room` tokens, and records every plan."""
 
-    scheduler: Scheduler
+    scheduler: Scheduler[Progress]
     room: int = 1 << 30
     plans: list[Plan] = field(default_factory=list)
     stuck: list[int] = field(default_factory=list)
@@ -31,19 +31,19 @@ class FakeRunner:
         return plan
 
 
-def make(*, sequences: int = 4, n_batch: int = 512, n_ubatch: int = 64, share: int = 8) -> Scheduler:
+def make(*, sequences: int = 4, n_batch: int = 512, n_ubatch: int = 64, share: int = 8) -> Scheduler[Progress]:
     return Scheduler(sequences, n_batch, n_ubatch, share)
 
 
-def generate(scheduler: Scheduler, seq_id: int) -> None:
+def generate(scheduler: Scheduler[Progress], seq_id: int) -> None:
     """Bring a sequence to the point where it generates."""
-    scheduler.admit(seq_id, 1)
+    scheduler.admit(seq_id, Progress(1))
     scheduler.computed({seq_id: 1})
 
 
 def test_a_prompt_alone_is_computed_in_whole_batches() -> None:
     scheduler = make()
-    scheduler.admit(0, 150)
+    scheduler.admit(0, Progress(150))
     runner = FakeRunner(scheduler)
     for _ in range(4):
         runner.step()
@@ -53,36 +53,36 @@ def test_a_prompt_alone_is_computed_in_whole_batches() -> None:
 def test_while_a_stream_generates_prompts_get_only_their_share() -> None:
     scheduler = make(share=8)
     generate(scheduler, 0)
-    scheduler.admit(1, 20)
-    scheduler.admit(2, 20)
+    scheduler.admit(1, Progress(20))
+    scheduler.admit(2, Progress(20))
     runner = FakeRunner(scheduler)
     for _ in range(6):
-        prompts = [seq_id for seq_id, track in scheduler.tracks.items() if not track.is_generating]
+        prompts = [seq_id for seq_id, one in scheduler.running.items() if not one.is_generating]
         plan = runner.step()
         assert plan[0] == 1, "the stream gets its token in every step"
         assert sum(plan.get(seq_id, 0) for seq_id in prompts) <= 8 * len(prompts)
     assert runner.plans[:3] == [{0: 1, 1: 16}, {0: 1, 1: 4, 2: 12}, {0: 1, 1: 1, 2: 8}], "the oldest prompt first"
-    assert all(track.is_generating for track in scheduler.tracks.values())
+    assert all(one.is_generating for one in scheduler.running.values())
 
 
 def test_cached_tokens_are_not_computed_again() -> None:
     scheduler = make()
-    scheduler.admit(0, 100, 99)
+    scheduler.admit(0, Progress(100, 99))
     assert scheduler.plan() == {0: 1}
 
 
 def test_a_replayed_tail_goes_one_token_at_a_time() -> None:
     scheduler = make()
-    scheduler.admit(0, 13, single_from=10)
+    scheduler.admit(0, Progress(13, single_from=10))
     runner = FakeRunner(scheduler)
     assert [runner.step() for _ in range(4)] == [{0: 10}, {0: 1}, {0: 1}, {0: 1}]
 
 
 def test_scored_prompts_share_the_rows_of_a_step() -> None:
-    scheduler = Scheduler(4, 512, 64, 8, scored_rows=32)
-    scheduler.admit(0, 50, scored=True)
-    scheduler.admit(1, 50, scored=True)
-    scheduler.admit(2, 50)
+    scheduler: Scheduler[Progress] = Scheduler(4, 512, 64, 8, scored_rows=32)
+    scheduler.admit(0, Progress(50, is_scored=True))
+    scheduler.admit(1, Progress(50, is_scored=True))
+    scheduler.admit(2, Progress(50))
     assert scheduler.plan() == {0: 32, 2: 32}
     scheduler.computed({0: 32, 2: 32})
     assert scheduler.plan() == {0: 18, 2: 18}, "the 14 rows that are left would be a pass of their own"
@@ -95,9 +95,9 @@ def test_jobs_wait_for_a_free_sequence_in_order() -> None:
     for job in (7, 8, 9):
         scheduler.enqueue(job)
     assert [scheduler.next_job()] == [7]
-    scheduler.admit(0, 5)
+    scheduler.admit(0, Progress(5))
     assert scheduler.next_job() == 8
-    scheduler.admit(1, 5)
+    scheduler.admit(1, Progress(5))
     assert scheduler.next_job() is None
     scheduler.release(0)
     assert scheduler.next_job() == 9
@@ -113,7 +113,7 @@ def test_a_waiting_job_can_be_dropped_once() -> None:
 
 def test_release_ends_a_prompt_in_the_middle() -> None:
     scheduler = make()
-    scheduler.admit(0, 500)
+    scheduler.admit(0, Progress(500))
     FakeRunner(scheduler).step()
     scheduler.release(0)
     assert scheduler.is_idle
@@ -126,7 +126,7 @@ def test_streams_go_on_as_they_are_until_one_comes_or_goes() -> None:
     generate(scheduler, 1)
     runner = FakeRunner(scheduler)
     assert [runner.step() for _ in range(3)] == [{0: 1, 1: 1}] * 3
-    scheduler.admit(2, 3)
+    scheduler.admit(2, Progress(3))
     assert [runner.step(), runner.step()] == [{0: 1, 1: 1, 2: 3}, {0: 1, 1: 1, 2: 1}]
     scheduler.release(0)
     assert runner.step() == {1: 1, 2: 1}
@@ -138,21 +138,21 @@ def test_a_batch_is_in_the_order_of_its_sequences() -> None:
     for seq_id in (2, 3, 1):
         generate(scheduler, seq_id)
     assert list(scheduler.plan()) == [1, 2, 3]
-    scheduler.admit(0, 20)
+    scheduler.admit(0, Progress(20))
     assert list(scheduler.plan().items()) == [(0, 8), (1, 1), (2, 1), (3, 1)]
 
 
 def test_a_job_moves_with_its_progress_and_its_turn() -> None:
     scheduler = make()
     generate(scheduler, 0)
-    scheduler.admit(3, 100)
+    scheduler.admit(3, Progress(100))
     FakeRunner(scheduler).step()
     assert not scheduler.is_steady
     scheduler.move(3, 1)
-    scheduler.admit(2, 100)
+    scheduler.admit(2, Progress(100))
     assert scheduler.plan() == {0: 1, 1: 16}
-    assert list(scheduler.tracks) == [0, 1, 2]
-    assert scheduler.tracks[1].num_computed == 8
+    assert list(scheduler.running) == [0, 1, 2]
+    assert scheduler.running[1].num_computed == 8
 
 
 def test_it_is_steady_until_a_job_comes_goes_or_moves() -> None:
@@ -189,20 +189,20 @@ def test_a_crowd_of_prompts_is_not_kept_waiting_for_one_stream() -> None:
     scheduler = make(sequences=16, n_ubatch=64, share=8)
     generate(scheduler, 0)
     for seq_id in range(1, 16):
-        scheduler.admit(seq_id, 8)
+        scheduler.admit(seq_id, Progress(8))
     runner = FakeRunner(scheduler)
     assert sum(runner.step().values()) == 1 + 64, "never more than n_ubatch"
     runner.step()
-    assert all(track.is_generating for track in scheduler.tracks.values())
+    assert all(one.is_generating for one in scheduler.running.values())
 
 
 @pytest.mark.parametrize("num_prompt", [1, 31, 32, 33, 200])
 def test_every_prompt_token_is_computed_exactly_once(num_prompt: int) -> None:
     scheduler = make(share=5)
     generate(scheduler, 0)
-    scheduler.admit(1, num_prompt)
+    scheduler.admit(1, Progress(num_prompt))
     runner = FakeRunner(scheduler)
-    while not scheduler.tracks[1].is_generating:
+    while not scheduler.running[1].is_generating:
         runner.step()
     assert sum(plan.get(1, 0) for plan in runner.plans) == num_prompt
 
@@ -223,21 +223,21 @@ def num_passes(plan: Plan, n_ubatch: int) -> int:
     return passes
 
 
-def oldest_first(scheduler: Scheduler) -> Plan:
+def oldest_first(scheduler: Scheduler[Progress]) -> Plan:
     """Return the plan that fills all the room with the prompts, oldest first."""
     room = min(scheduler.n_ubatch, scheduler.n_batch)
     plan = {}
-    for seq_id, track in scheduler.tracks.items():
-        if num := track.chunk(room):
+    for seq_id, one in scheduler.running.items():
+        if num := one.chunk(room):
             plan[seq_id] = num
             room -= num
     return plan
 
 
-def crowd(lengths: list[int]) -> Scheduler:
+def crowd(lengths: list[int]) -> Scheduler[Progress]:
     scheduler = make(sequences=len(lengths), n_batch=512, n_ubatch=512, share=32)
     for seq_id, length in enumerate(lengths):
-        scheduler.admit(seq_id, length)
+        scheduler.admit(seq_id, Progress(length))
     return scheduler
 
 
@@ -257,7 +257,7 @@ def test_prompts_go_in_passes_of_equal_lengths(lengths: list[int], plans: list[P
     while not scheduler.is_idle:
         found.append(scheduler.plan())
         scheduler.computed(found[-1])
-        for seq_id in [one for one, track in scheduler.tracks.items() if track.is_generating]:
+        for seq_id in [seq_id for seq_id, one in scheduler.running.items() if one.is_generating]:
             scheduler.release(seq_id)
     assert found == plans
 
@@ -279,10 +279,10 @@ def test_every_prompt_of_a_crowd_is_computed_once_and_no_later_than_all_before_i
     scheduler = crowd(lengths)
     for seq_id in {one % len(lengths) for one in streams}:
         scheduler.computed({seq_id: lengths[seq_id]})
-    waiting = {seq_id: track.num_prompt for seq_id, track in scheduler.tracks.items() if not track.is_generating}
+    waiting = {seq_id: one.num_prompt for seq_id, one in scheduler.running.items() if not one.is_generating}
     runner = FakeRunner(scheduler)
-    while any(not track.is_generating for track in scheduler.tracks.values()):
-        oldest = next(seq_id for seq_id, track in scheduler.tracks.items() if not track.is_generating)
+    while any(not one.is_generating for one in scheduler.running.values()):
+        oldest = next(seq_id for seq_id, one in scheduler.running.items() if not one.is_generating)
         assert runner.step()[oldest] > 0
         assert len(runner.plans) <= sum(waiting.values())
     for seq_id, length in waiting.items():
@@ -298,7 +298,7 @@ def test_every_prompt_of_a_crowd_is_computed_once_and_no_later_than_all_before_i
 def test_a_job_that_is_postponed_keeps_its_place_and_the_room_of_the_crowd() -> None:
     scheduler = make(sequences=4, share=8)
     generate(scheduler, 0)
-    scheduler.admit(1, 100)
+    scheduler.admit(1, Progress(100))
     for job in (7, 8):
         scheduler.enqueue(job)
     assert scheduler.next_job() == 7

@@ -137,7 +137,7 @@ SEGFAULTS = "import ctypes; ctypes.string_at(0)"
 PLACES: dict[str, tuple[str, str, str, str]] = {
     "tokenising": ("model", "Model", "check_ids", "list(arguments[0]) == [666, 300]"),
     "preparing grammar and samplers": ("sampler", "Sampler", "__init__", "arguments[0].seed == 666"),
-    "sampling": ("generation", "Generation", "step", "self.ids == [666, 300]"),
+    "sampling": ("sequence", "Sequence", "step", "self.ids == [666, 300]"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Running job on one sequence: its ids, sampler, generated text, and the records of its steps."""
+"""Sequence: a running job with its ids, progress, sampler and generated text; makes the records of its steps."""
 
 import math
 import time
@@ -8,6 +8,7 @@ from engine.errors import ModelError
 from engine.llama.candidates import Candidates
 from engine.llama.distribution import Distribution, Drawn, Row
 from engine.llama.sampler import Sampler
+from engine.llama.scheduler import Progress
 from engine.results import FinishReason
 from engine.specs import Request
 from engine.vocabulary import Vocabulary
@@ -33,26 +34,42 @@ class Clock(NamedTuple):
     started: float
 
 
-class Generation:
+class Sequence(Progress):
     """State of a running job: its prompt `ids`, and `pending`, the drawn token that is not in the KV cache yet.
 
-    threads, threads_batch: thread counts that computed most steps and most chunks of prompts while it ran, set once it
-    ended. decodes_before: Threads.num_decodes when it began.
+    Prompt tokens beyond `n_ctx` are only predicted, never computed. is_replayed: the tokens at the end of the prompt
+    that were generated before are drawn again, to restore the sampler. threads, threads_batch: thread counts that
+    computed most steps and most chunks of prompts while it ran, set once it ended. decodes_before: Threads.num_decodes
+    when it began.
     """
 
     def __init__(
-        self, job: int, ids: list[int], request: Request, sampler: Sampler, vocabulary: Vocabulary, clock: Clock
+        self,
+        job: int,
+        ids: list[int],
+        request: Request,
+        sampler: Sampler,
+        vocabulary: Vocabulary,
+        clock: Clock,
+        n_ctx: int,
     ) -> None:
+        self.num_given = len(ids) - request.generated
+        self.is_replayed = request.generated > 0 and not request.prompt_logprobs
+        self.is_replayed &= sampler.needs_rows or not request.reuse_prefix
+        super().__init__(
+            min(len(ids), n_ctx),
+            single_from=self.num_given if self.is_replayed else None,
+            is_scored=request.prompt_logprobs,
+        )
         self.job, self.ids, self.request, self.sampler = job, ids, request, sampler
         self.vocabulary, self.clock = vocabulary, clock
-        self.num_prompt = len(ids)
         self.pending = -1
         self.num_generated = 0
         self.threads: int | None = None
         self.threads_batch: int | None = None
         self.decodes_before: dict[tuple[bool, int], int] = {}
         self.finish_reason: FinishReason | None = None
-        self._text = bytearray(vocabulary.join(ids[self.num_prompt - request.generated :]))
+        self._text = bytearray(vocabulary.join(ids[self.num_given :]))
         self._text_start = len(self._text)
         self.text_bytes = 0
         self._stops = [stop.encode() for stop in request.stop]
