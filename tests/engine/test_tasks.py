@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import math
 import threading
 import weakref
 from collections.abc import Callable
@@ -10,12 +9,10 @@ from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine import tasks
 from engine.errors import ConfigError, EngineError, JobTimeout, ModelError
-from engine.tasks import Progress, Stopped, Task, TaskRunner, TimeLeft
+from engine.tasks import Stopped, Task, TaskRunner
 from tests.scripted_task import ScriptedTask
 from tests.waiting import until
 
@@ -262,109 +259,6 @@ def test_a_thread_that_cannot_begin_leaves_nothing_held(monkeypatch: pytest.Monk
         with pytest.raises(RuntimeError):
             runner.start(Task("Writing", lambda _task: None), lambda: hold)
     assert hold.seen == ["entered", "left"] and runner.running is None and runner.last is None
-
-
-# Progress and time left
-
-
-@given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=20))
-def test_the_share_never_falls_and_stays_in_its_bounds(shares: list[float]) -> None:
-    task = Task("Writing", lambda _task: None)
-    before = 0.0
-    for share in shares:
-        task.report(share)
-        assert before <= task.share <= 1.0
-        before = task.share
-
-
-@given(
-    st.lists(st.tuples(st.floats(0.01, 60.0), st.floats(0.5, 2.0)), min_size=2, max_size=60),
-    st.floats(10.0, 10_000.0),
-)
-def test_time_left_by_a_pace_that_varies_stays_near_the_truth(steps: list[tuple[float, float]], total_s: float) -> None:
-    """The work proceeds at half to twice the usual pace; the estimate is never negative nor above twice the total."""
-    clock = Clock()
-    task = Task("Writing", lambda _task: None, clock=clock)
-    done_s = 0.0
-    for seconds, pace in steps:
-        if done_s + seconds * pace >= total_s:
-            break
-        clock.now += seconds
-        done_s += seconds * pace
-        task.report(done_s / total_s)
-        left_s = task.left_s
-        if left_s is not None:
-            assert left_s <= 2.0 * total_s
-            assert left_s >= 0.0
-
-
-@given(st.floats(1.0, 1e5), st.lists(st.floats(0.01, 0.99), min_size=1, max_size=20))
-def test_time_left_at_an_even_pace_is_exact_between_reports_too(total_s: float, shares: list[float]) -> None:
-    clock = Clock()
-    began = clock.now
-    task = Task("Writing", lambda _task: None, clock=clock)
-    for share in sorted(shares):
-        clock.now = began + share * total_s
-        task.report(share)
-        known = task.left_s
-        assert (known is None) == (share < 0.05)
-        if known is not None:
-            assert known == pytest.approx((1 - share) * total_s, rel=1e-6, abs=1e-6)
-            clock.now += 0.5 * known
-            assert task.left_s == pytest.approx(0.5 * known, rel=1e-6, abs=1e-6)
-
-
-@given(st.lists(st.tuples(st.floats(0.0, 30.0), st.floats(0.0, 1e4)), min_size=1, max_size=30))
-def test_estimates_move_the_time_left_by_no_more_than_they_differ(reports: list[tuple[float, float]]) -> None:
-    left, now = TimeLeft(), 0.0
-    for dt, estimate in reports:
-        now += dt
-        before = left.at(now)
-        left.report(estimate, now)
-        after = left.at(now)
-        assert after is not None
-        if before is None:
-            assert after == estimate
-        else:
-            low, high = sorted((before, estimate))
-            assert low - 1e-6 <= after <= high + 1e-6
-            assert abs(after - before) <= abs(estimate - before) * -math.expm1(-dt / 10.0) + 1e-6
-
-
-def test_an_outlier_hardly_moves_the_time_left_and_a_lasting_change_does() -> None:
-    left = TimeLeft()
-    left.report(60.0, 0.0)
-    left.report(600.0, 0.1)
-    assert left.at(0.1) == pytest.approx(59.9 + 540.1 * 0.00995, abs=0.1)
-    for tick in range(2, 400):
-        left.report(600.0, tick / 10)
-    assert left.at(40.0) == pytest.approx(600.0, rel=0.05)
-
-
-@pytest.mark.parametrize("unknown", [None, math.nan, math.inf])
-def test_there_is_one_value_for_an_unknown_time(unknown: float | None) -> None:
-    task = Task("Fetching", lambda _task: None)
-    task.report(0.5, "fetching", 30.0)
-    assert task.left_s == pytest.approx(30.0, abs=5.0)
-    task.report(0.5, "the connection broke", unknown)
-    assert task.left_s is None
-
-
-def test_progress_can_be_looked_up_where_nobody_reports_it() -> None:
-    written, begun, go_on = [0.25], threading.Event(), threading.Event()
-
-    def work(task: Task[None]) -> None:
-        task.follow(lambda: Progress(written[0], f"{written[0]:.0%} written", 12.0))
-        begun.set()
-        assert go_on.wait(WITHIN_S)
-
-    task = Task("Quantising", work).start()
-    assert begun.wait(WITHIN_S)
-    assert (task.share, task.doing) == (0.25, "25% written")
-    written[0] = 0.1
-    assert task.share == 0.25
-    go_on.set()
-    assert task.wait(WITHIN_S) and task.share == 1.0
 
 
 # One at a time

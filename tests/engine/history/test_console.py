@@ -1,7 +1,5 @@
 """SQL console: what a user's statements may do, and what is refused with its reason."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -350,66 +348,7 @@ def test_queries_at_the_same_time_do_not_disturb_each_other(kept: History) -> No
     assert sorted(found) == [10, 20, 30, 40]
 
 
-# The copy
-
-
-def copied(history: History) -> dict[str, int]:
-    """Return the change time of each file of the copy, by name."""
-    return {path.name: path.stat().st_ctime_ns for path in history.path.with_name("history.duckdb.console").iterdir()}
-
-
-def test_an_answer_holds_all_that_was_written_before_it(history: History) -> None:
-    for num_runs in range(1, 4):
-        history.runs.keep(make_run(3))
-        assert history.console.run("FROM runs").num_rows == num_runs
-    at_first = history.console.run("FROM runs").as_of
-    assert history.console.run("FROM runs").as_of >= at_first
-
-
-def test_the_copy_is_kept_until_the_history_changes(history: History) -> None:
-    history.runs.keep(make_run(3))
-    history.console.run("FROM runs")
-    before = copied(history)
-    history.console.run("FROM cells")
-    assert copied(history) == before
-    history.runs.keep(make_run(3))
-    assert copied(history) == before
-    history.console.run("FROM runs")
-    assert copied(history) != before
-
-
-def test_the_copy_is_private_and_goes_with_the_history(path: Path) -> None:
-    with History.open(path) as history:
-        history.console.run("FROM runs")
-        folder = path.with_name("history.duckdb.console")
-        assert folder.stat().st_mode & 0o777 == 0o700
-        assert [file.stat().st_mode & 0o777 for file in folder.iterdir()] == [0o600] * len(copied(history))
-    assert not folder.exists()
-
-
-def test_a_copy_that_a_killed_process_left_is_removed(path: Path) -> None:
-    left = path.with_name("history.duckdb.console")
-    left.mkdir()
-    (left / "history.duckdb").write_bytes(b"left behind")
-    with History.open(path) as history:
-        assert not left.exists()
-        assert history.console.run("SELECT 1").num_rows == 1
-
-
-def test_the_owner_keeps_its_lock_while_it_is_copied(history: History) -> None:
-    history.console.run("FROM runs")
-    program = f"import duckdb; duckdb.connect({str(history.path)!r})"
-    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "Could not set lock" in other.stderr
-
-
-def test_a_folder_without_room_for_the_copy_is_said(history: History) -> None:
-    folder = history.path.with_name("history.duckdb.console")
-    folder.write_bytes(b"a file where the folder should be")
-    with pytest.raises(HistoryError, match="could not be copied"):
-        history.console.run("SELECT 1")
-    folder.unlink()
-    assert history.console.run("SELECT 1").num_rows == 1
+# The end
 
 
 def test_after_the_end_it_says_so(path: Path) -> None:
