@@ -1,6 +1,7 @@
 # make app     the workbench in the browser; MODEL=path.gguf opens another model, CMAKE_ARGS=-DGGML_CUDA=on builds for a GPU,
 #              TORCH_INDEX=https://download.pytorch.org/whl/cpu installs PyTorch's small CPU build
-# make test    all checks and all tests
+# make test    all checks, and the tests that take up to eight minutes on two cores
+# make test-all  the slow ones too: attacks, faults, ends of processes, every page in the browser
 # make check   format, lint, types, import rules and the API reference only
 # make docs    writes the API reference to build/docs
 # make peers   builds llama.cpp's own programs, for comparison
@@ -9,7 +10,7 @@
 # The tests start hundreds of programs, each of which would compile the engine again if bytecode were not cached.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: app test check docs speed peers
+.PHONY: app test test-all check docs speed peers
 
 app:
 	@.ci/prepare app
@@ -17,10 +18,15 @@ app:
 	exec .venv/bin/streamlit run app.py
 
 # Parallel tests wait passively: a thread that spins while it waits takes the core from another one.
+PARALLEL = OMP_WAIT_POLICY=passive .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 test:
 	@.ci/prepare browser
 	@$(MAKE) --no-print-directory check
-	OMP_WAIT_POLICY=passive .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
+	$(PARALLEL) -m "not slow and not alone"
+
+test-all: test
+	$(PARALLEL) -m "slow and not alone"
 	.venv/bin/python -m pytest -m alone $$(grep -rl --include='test_*.py' 'pytest.mark.alone' tests)
 
 check:

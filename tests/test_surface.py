@@ -18,6 +18,8 @@ from engine.settings import SETTINGS
 from tests.bare_install import make_environment
 from tests.minilm_gguf import write_minilm
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 FIXED = {"Candidate", "Completion", "EngineError", "Pool", "Sampling", "TokenStep", "complete", "embed"}
 HEAVY = ("duckdb", "llama_cpp", "plotly", "scipy", "sentence_transformers", "streamlit", "torch")

@@ -4,10 +4,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from engine.runs import RunRecord
 from tests.e2e.conftest import Server, is_settled
+
+pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., Page]
 

@@ -19,6 +19,8 @@ from tests.e2e.test_gate import CLIENT, STRANGER, is_root, tells_users
 from tests.e2e.test_sessions import visit
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 NUM_HELD = 400
 HEADS = (b"", b"G", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ", b"POST / HTTP/1.1\r\nHost: ")
 LOG_BYTES = 64 << 10

@@ -20,6 +20,8 @@ from engine.api import peers
 from engine.api.access_token import AccessToken
 from tests.e2e.conftest import ROOT, Server, running
 
+pytestmark = pytest.mark.slow
+
 STRANGER = 12345
 is_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 tells_users = pytest.mark.skipif(not peers.can_be_told(), reason="this system does not tell whose a connection is")

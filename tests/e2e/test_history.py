@@ -9,11 +9,14 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from engine.history.archives.parts import MANIFEST, SAMPLES
 from engine.runs import RunRecord
 from tests.e2e.conftest import Server, choose_row, is_settled
+
+pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., Page]
 ROOT = Path(__file__).parents[2]

@@ -12,6 +12,8 @@ from engine.models import embedded_model, read_model
 from engine.models.synthetic import write_synthetic
 from tests.e2e.conftest import Server, choose_row, has_room_for_its_buttons, is_settled, running
 
+pytestmark = pytest.mark.slow
+
 OpenPage = Callable[..., Page]
 FITS = "() => (main => main.scrollWidth <= main.clientWidth)(document.querySelector('[data-testid=stMain]'))"
 NOBODY = "http://127.0.0.1:9"

@@ -3,12 +3,15 @@
 import time
 
 import psutil
+import pytest
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
 from tests.e2e.conftest import Server
+
+pytestmark = pytest.mark.slow
 
 KEPT_S = 5  # disconnectedSessionTTL of .streamlit/config.toml
 PAGES = ("", "benchmark", "history", "compare", "cost", "models", "embeddings")

@@ -20,6 +20,8 @@ from tests.conftest import lend_exports
 from tests.e2e.conftest import ROOT, Server, running
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 ENDS_WITHIN_S = 8.0  # five seconds are promised; other tests run beside this one
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -17,6 +17,8 @@ from engine.api import peers
 from engine.api.connections import Quota, limit
 from engine.api.gate import Gate
 
+pytestmark = pytest.mark.slow
+
 IDLE_S = 2.0
 WITHIN_S = 60.0
 PLENTY = Quota(100, IDLE_S)

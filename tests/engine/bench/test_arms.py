@@ -24,6 +24,8 @@ from engine.bench.planning.plan import Cell, Plan
 from engine.errors import BenchTimeout, ModelError, ProgramFailed, WorkerDied
 from engine.specs import PoolSpec
 
+pytestmark = pytest.mark.slow
+
 WITHIN_S = 30.0
 PYTHON_ARMS = ("loop", "create_completion")
 

@@ -24,7 +24,7 @@ from engine.errors import BenchTimeout, PoolClosed, WorkerDied
 from engine.settings import PREFIX
 from tests.engine.bench.fakes import Kept
 
-pytestmark = pytest.mark.usefixtures("short_samples")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_samples")]
 
 SAMPLE_S = 0.05
 PLAN = Plan(

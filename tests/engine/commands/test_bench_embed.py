@@ -18,7 +18,7 @@ from engine.errors import ConfigError
 from engine.history import History
 from engine.settings import Settings
 
-pytestmark = pytest.mark.usefixtures("short_samples")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_samples")]
 
 
 def plan_of(*words: str) -> Plan:

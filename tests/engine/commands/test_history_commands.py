@@ -18,6 +18,8 @@ from tests.engine.exchange.test_logs import CANDIDATES
 from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial, uuid7
 
+pytestmark = pytest.mark.slow
+
 Told = pytest.CaptureFixture[str]
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from engine.history import History
 
+pytestmark = pytest.mark.slow
+
 INTERRUPT = "import os, signal; interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)\n"
 AT_IMPORT = """
 import sys

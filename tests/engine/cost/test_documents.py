@@ -89,6 +89,10 @@ def test_files_that_were_brought_are_counted_alike() -> None:
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    for path, reason in ((tmp_path / "missing", "no such folder"), (tmp_path / "file", "is a file"), ("\0", "not a valid path")):
+    for path, reason in (
+        (tmp_path / "missing", "no such folder"),
+        (tmp_path / "file", "is a file"),
+        ("\0", "not a valid path"),
+    ):
         with pytest.raises(ConfigError, match=reason):
             count_folder(path, count)

@@ -23,6 +23,8 @@ from engine.errors import ConfigError, ModelError
 from tests.engine.embedding.conftest import TEXTS
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 WORST_COSINES = {
     "torch-bf16": 0.98,
     "onnx": 0.9999,

@@ -13,6 +13,8 @@ from engine.embedding.specs import EmbedSpec
 from engine.errors import ModelError, PoolClosed
 from tests.engine.embedding.conftest import TEXTS
 
+pytestmark = pytest.mark.slow
+
 
 def copied(tmp_path: Path) -> Path:
     shutil.copytree(find_model("").path, tmp_path / "model")

@@ -12,6 +12,8 @@ from engine.embedding.models import find_model
 from engine.embedding.sentences import passages, shipped_sentences
 from engine.errors import ModelError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,8 @@ from tests.engine.embedding.conftest import TEXTS
 from tests.processes import children_with
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 SIMILARITY = [[1.0, 0.66196, -0.04102], [0.66196, 1.0, -0.10647], [-0.04102, -0.10647, 1.0]]
 """Cosines of the first three texts, by SentenceTransformer.encode 6.2.0 in float32."""
 

@@ -29,6 +29,8 @@ from tests.engine.history.test_run_file import packed, unpacked
 from tests.engine.history.trial_maker import make_trial
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 LINES = b"235 tokens in 80s = 2.93 tokens/s (4 threads)\n"
 MOST_GROWTH = 400 << 20
 """Limit on the growth of this process while the child reads a bomb, in bytes."""

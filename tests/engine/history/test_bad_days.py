@@ -20,6 +20,8 @@ from tests.engine.history.run_maker import assert_same_samples, make_samples
 from tests.engine.history.trial_maker import make_trial
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 
 OWNER = """

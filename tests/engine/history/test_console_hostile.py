@@ -16,6 +16,8 @@ from engine.history.console import MOST_ROWS
 from engine.history.console_child import MOST_BYTES, MOST_LEVELS
 from tests.engine.history.run_maker import make_run
 
+pytestmark = pytest.mark.slow
+
 ALLOWED_S = 0.5
 MOST_GROWTH = 50_000_000
 WRITTEN = "{out}"  # stands for a file that must never be created

@@ -20,6 +20,8 @@ from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 WITHIN_S = 180.0
 MIB = 1 << 20
 

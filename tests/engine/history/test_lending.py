@@ -21,6 +21,8 @@ from tests.engine.history.owner import NUM_STEPS
 from tests.engine.history.trial_maker import make_trial
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 READERS = """
 import sys
 from engine.history import open_to_read

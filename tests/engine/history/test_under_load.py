@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.faults.killed_writer import crash_once
 from tests.speed.appending import append
+
+pytestmark = pytest.mark.slow
 
 
 def test_killed_at_random_moments_nothing_committed_is_lost_and_nothing_is_halved(path: Path) -> None:

@@ -12,6 +12,8 @@ from engine import ConfigError, Pool
 from engine.errors import PromptTooLong
 from tests.engine.pool.hostile import TIME, refusal
 
+pytestmark = pytest.mark.slow
+
 MESSAGES = [{"role": "user", "content": "Who lives in the wood?"}]
 LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 MEMORY, DEPTH = "more memory than the limit of 0.5 GiB", "nested too deeply"

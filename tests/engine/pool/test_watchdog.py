@@ -18,6 +18,8 @@ from engine.process.pulse import Pulse, Reading
 from tests.processes import children_with
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 POISON, HARMLESS = [666, 300], [300, 301]
 

@@ -20,6 +20,8 @@ from engine.process.limits import Limits
 from engine.process.program import Program, Service
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 MODULE = "tests.engine.process.programs"
 WITHIN_S = 60.0
 GIB = 1 << 30

@@ -23,6 +23,8 @@ from tests.engine.history.test_comparisons import made
 from tests.engine.history.trial_maker import make_trial
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 OWNER = """
 import sys
 from engine.settings import Settings
