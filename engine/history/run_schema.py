@@ -39,6 +39,7 @@ TYPES: Mapping[Part, Mapping[str, Any]] = {
     },
     "machine": {
         **dict.fromkeys(("name", "cpu", "gpu", "governor", "system", "architecture", "hash", "noted", "source"), Text),
+        "huge_pages": Text,
         **dict.fromkeys(("cores", "threads", "memory_bytes"), Count | None),
         "allowed_cores": Annotated[list[Count], msgspec.Meta(max_length=100_000)] | None,
         "cpu_quota": float | None,

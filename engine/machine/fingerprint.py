@@ -26,8 +26,9 @@ def fingerprint(build: str = "") -> dict[str, Any]:
     """Return what determines the speed of a model on this machine, as plain values for JSON.
 
     cpu_quota: cores' worth of time granted by the control group, None without a limit; governor: empty where the system
-    has none; llama: versions, commit, compiler and features of the libraries (those in the folder `build` if given).
-    Raises ConfigError where these cannot be loaded.
+    has none; huge_pages: which programs get them (always: all, madvise: those that ask, never), empty without them;
+    llama: versions, commit, compiler and features of the libraries (those in the folder `build` if given). Raises
+    ConfigError where these cannot be loaded.
     """
     quota = cpu_quota()
     return {
@@ -37,6 +38,7 @@ def fingerprint(build: str = "") -> dict[str, Any]:
         "allowed_cores": allowed_cores(),
         "cpu_quota": None if math.isinf(quota) else quota,
         "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "huge_pages": _chosen(_read("/sys/kernel/mm/transparent_hugepage/enabled")),
         "memory_bytes": psutil.virtual_memory().total,
         "system": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
@@ -75,6 +77,11 @@ def about_llama(build: str = "") -> dict[str, str]:
     finally:
         program.close()
     return found
+
+
+def _chosen(text: str) -> str:
+    """Return the word in brackets, by which sysfs marks the choice in force; empty where there is none."""
+    return text.partition("[")[2].partition("]")[0]
 
 
 def _read(path: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from engine.pool import messages as m
 from engine.process.channel import Channel, Message
-from engine.process.child import Child
+from engine.process.child import Child, huge_pages
 from engine.process.pulse import Pulse, Reading
 
 _TO_POOL: Any = m.ToPool
@@ -61,6 +61,6 @@ class WorkerLink(NamedTuple):
 def start_child(build: str = "") -> WorkerLink:
     """Start a worker as a child process; `build` is the folder of llama.cpp libraries that it loads, empty for those of
     the Python package."""
-    child = Child("engine.pool.worker", build=build)
+    child = Child("engine.pool.worker", environment=huge_pages(), build=build)
     pulse = Pulse.shared_over(child.socket)
     return WorkerLink(Channel(child.socket, _TO_POOL), child, pulse.read)

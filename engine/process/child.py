@@ -27,6 +27,7 @@ _Starts = SimpleQueue[tuple["Future[Any]", Callable[[], Any]]]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LONGEST_TAIL = 2000
+_HUGE_PAGES = "glibc.malloc.hugetlb"
 LOG_TAIL = "; the end of its log:"
 """Words in front of the tail of a log that is quoted in a message."""
 
@@ -183,6 +184,16 @@ def environment_for(build: str = "") -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))),
     }
     return environment | {"LLAMA_CPP_LIB_PATH": build} if build else environment
+
+
+def huge_pages() -> dict[str, str]:
+    """Return the variable by which glibc has large allocations in huge pages, for children that hold weights.
+
+    Weights are then read faster (docs/decisions/0009). What the person has set takes precedence.
+    """
+    given = os.environ.get("GLIBC_TUNABLES", "")
+    tunables = given if _HUGE_PAGES in given else ":".join(filter(None, (given, f"{_HUGE_PAGES}=1")))
+    return {"GLIBC_TUNABLES": tunables}
 
 
 def log_tail(log: IO[Any]) -> str:

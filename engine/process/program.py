@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -34,7 +34,14 @@ class Program:
     """
 
     def __init__(
-        self, module: str, *words: str, does: str, answers: Any = Any, limits: Limits | None = None, build: str = ""
+        self,
+        module: str,
+        *words: str,
+        does: str,
+        answers: Any = Any,
+        limits: Limits | None = None,
+        environment: Mapping[str, str] | None = None,
+        build: str = "",
     ) -> None:
         self._does = does
         self._decode = msgspec.msgpack.Decoder(answers).decode
@@ -42,7 +49,7 @@ class Program:
         self._is_ready = self._is_stopped = False
         self.is_spent = False
         """True once a request took so much memory that later ones might fail for it."""
-        self._child = Child(module, *words, limits=limits, build=build)
+        self._child = Child(module, *words, limits=limits, environment=environment, build=build)
         self._channel = Channel(self._child.socket, Reply)
 
     @property

@@ -213,10 +213,10 @@ def bare(path: str, *, sequences: int, threads: int) -> dict[str, float]:
     return {"wall_s": found["wall_s"], "decode_s": decode_s, "decode_per_s": rate}
 
 
-def output_of(words: Sequence[str | Path], libraries: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Standard output of a program; exits with its last words when it fails. libraries: as `plain_libraries` gives."""
-    environment = os.environ | libraries
-    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False, env=environment)
+def output_of(words: Sequence[str | Path], environment: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Standard output of a program; exits with its last words when it fails. environment: one of `ways()`."""
+    given = os.environ | environment
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False, env=given)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, words))}\nended with {done.returncode}:\n{done.stderr[-2000:]}")
     return done.stdout

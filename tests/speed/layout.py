@@ -9,7 +9,7 @@ from statistics import mean
 
 from engine import Pool
 from tests.speed.common import Row, at_least, interleaved, model, num_threads, output_of, prompts, ratio, sampling, warm
-from tests.speed.peers import plain_libraries, program
+from tests.speed.peers import program, ways
 
 ROUNDS = 12
 SHAPE = "llama-1.1b-32k"
@@ -19,19 +19,17 @@ NUM_PROMPT, N_CTX = 256, 512
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     """Prompt tokens a second of a pool by its defaults, each prompt with words of its own."""
     path = model(shape)
-    builds = {"as a person gets it": plain_libraries(), "built as ours": {}}
     with warm(Pool(path, parallel=1, n_ctx=N_CTX)) as pool:
         arms: dict[str, Callable[[], float]] = {"ours": partial(_prefill_per_s, pool, count(1))}
-        for build, libraries in builds.items():
-            arms[build] = partial(_llama_bench, path, libraries)
+        for way, environment in ways().items():
+            arms[way] = partial(_llama_bench, path, environment)
         found = interleaved(num_rounds, **arms)
     rows = []
-    for build, goal in zip(builds, (1.3, 0.97), strict=True):
-        beside = (
-            f"{ratio(found['ours'], found[build])}; {mean(found['ours']):.0f} against {mean(found[build]):.0f} tok/s"
-        )
-        figure = f"prompts of {NUM_PROMPT}, repacked weights, against llama-bench {build}"
-        rows.append(at_least(figure, ratio(found["ours"], found[build]).value, goal, beside))
+    for way, goal in zip(ways(), (1.3, 0.97), strict=True):
+        compared = ratio(found["ours"], found[way])
+        beside = f"{compared}; {mean(found['ours']):.0f} against {mean(found[way]):.0f} tok/s"
+        figure = f"prompts of {NUM_PROMPT}, repacked weights, against llama-bench {way}"
+        rows.append(at_least(figure, compared.value, goal, beside))
     return rows
 
 
@@ -42,8 +40,8 @@ def _prefill_per_s(pool: Pool, numbers: "count[int]") -> float:
     return rate
 
 
-def _llama_bench(path: str, libraries: Mapping[str, str]) -> float:
+def _llama_bench(path: str, environment: Mapping[str, str]) -> float:
     words = ["-m", path, "-t", str(num_threads()), "-p", str(NUM_PROMPT), "-n", "0", "-r", "1", "-ngl", "0"]
-    (found,) = json.loads(output_of([program("llama-bench"), *words, "-o", "json"], libraries))
+    (found,) = json.loads(output_of([program("llama-bench"), *words, "-o", "json"], environment))
     rate: float = found["avg_ts"]
     return rate

@@ -17,6 +17,7 @@ import numpy as np
 
 from engine import Pool
 from engine.models import read_model
+from engine.process.child import huge_pages
 from tests.speed.common import (
     MODELS,
     N_CTX,
@@ -34,7 +35,7 @@ from tests.speed.common import (
     run,
     warm,
 )
-from tests.speed.peers import ROOT, plain_libraries, program
+from tests.speed.peers import ROOT, program, ways
 
 ROUNDS = 30
 SERVER_ROUNDS = 8
@@ -105,40 +106,39 @@ def batched_bench(path: str) -> float:
     words = ["-m", path, "-c", str(MOST * N_CTX), "-b", "2048", "-ub", str(PREFILL), "-ngl", "0"]
     words += ["-npp", str(NUM_PROMPT), "-ntg", str(NUM_TOKENS), "-npl", str(MOST)]
     words += ["-t", str(num_threads()), "-tb", str(num_threads()), "--output-format", "jsonl"]
-    lines = output_of([program("llama-batched-bench"), *words]).splitlines()
+    lines = output_of([program("llama-batched-bench"), *words], huge_pages()).splitlines()
     (found,) = (json.loads(line) for line in lines if line.startswith("{"))
     rate: float = found["speed_tg"]
     return rate
 
 
 def against_server(path: str, num_rounds: int) -> list[Row]:
-    """End to end with 32 streams and ten candidates a token; the server with repacked weights and without, built by
-    the distribution's compiler as a person gets it, and built as ours."""
+    """End to end with 32 streams and ten candidates a token; the server with repacked weights and without, as a person
+    gets it, and built and run as ours."""
     arms: dict[str, Callable[[], float]] = {}
-    builds = {"as a person gets it": plain_libraries(), "built as ours": {}}
     with warm(open_pool(path, SERVED)) as pool, ThreadPoolExecutor(SERVED) as clients:
         given = prompts(SERVED, most=len(pool.vocabulary))
         arms["ours"] = lambda: run(pool, given, top_k=10).per_s
-        for build, libraries in builds.items():
+        for way, environment in ways().items():
             for layout, flags in LAYOUTS.items():
-                arms[f"{build}, {layout}"] = partial(serve_once, path, flags, libraries, given, clients)
+                arms[f"{way}, {layout}"] = partial(serve_once, path, flags, environment, given, clients)
         found = interleaved(num_rounds, **arms)
-    return [_server_row(found, build, goal) for build, goal in zip(builds, (1.15, 1.0), strict=True)]
+    return [_server_row(found, way, goal) for way, goal in zip(ways(), (1.15, 1.0), strict=True)]
 
 
-def _server_row(found: dict[str, list[float]], build: str, goal: float) -> Row:
-    better = max(LAYOUTS, key=lambda layout: mean(found[f"{build}, {layout}"]))
-    theirs = found[f"{build}, {better}"]
+def _server_row(found: dict[str, list[float]], way: str, goal: float) -> Row:
+    better = max(LAYOUTS, key=lambda layout: mean(found[f"{way}, {layout}"]))
+    theirs = found[f"{way}, {better}"]
     compared = ratio(found["ours"], theirs)
     beside = f"{compared}; {mean(found['ours']):.0f} against {mean(theirs):.0f} tok/s ({better} weights)"
-    return at_least(f"32 streams, top_k=10, end to end, against llama-server {build}", compared.value, goal, beside)
+    return at_least(f"32 streams, top_k=10, end to end, against llama-server {way}", compared.value, goal, beside)
 
 
 def serve_once(
-    path: str, flags: list[str], libraries: dict[str, str], given: list[list[int]], clients: ThreadPoolExecutor
+    path: str, flags: list[str], environment: dict[str, str], given: list[list[int]], clients: ThreadPoolExecutor
 ) -> float:
     """Tokens per second of one round of requests to a fresh llama-server, first request to last answer."""
-    with server(path, [*flags, "--no-cache-prompt"], libraries=libraries):
+    with server(path, [*flags, "--no-cache-prompt"], environment=environment):
         ask(given[0])
         began = time.perf_counter()
         num_tokens = sum(clients.map(ask, given))
@@ -147,15 +147,15 @@ def serve_once(
 
 @contextmanager
 def server(
-    path: str, flags: list[str], n_ctx: int = N_CTX, libraries: Mapping[str, str] = MappingProxyType({})
+    path: str, flags: list[str], n_ctx: int = N_CTX, environment: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[None]:
-    """llama-server with 32 slots of `n_ctx` tokens, ready; ended at the end. libraries: as `plain_libraries` gives."""
+    """llama-server with 32 slots of `n_ctx` tokens, ready; ended at the end. environment: one of `ways()`."""
     words = ["-m", path, "-c", str(SERVED * n_ctx), "-np", str(SERVED), "-b", "2048", "-ub", str(PREFILL), "-ngl", "0"]
     words += ["-t", str(num_threads()), "-tb", str(num_threads()), "--no-kv-unified"]
     words += ["--host", "127.0.0.1", "--port", str(SERVER_PORT), *flags]
     with (MODELS / "llama-server.log").open("w") as log:
         process = subprocess.Popen(
-            [program("llama-server"), *words], stdout=log, stderr=subprocess.STDOUT, env=os.environ | libraries
+            [program("llama-server"), *words], stdout=log, stderr=subprocess.STDOUT, env=os.environ | environment
         )
         try:
             while not is_ready():

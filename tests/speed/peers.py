@@ -3,7 +3,7 @@
 They are the yardstick, so they come from the same llama.cpp with the same flags: a release build for this machine's
 instruction set, shared libraries, and the CMAKE_ARGS, CFLAGS and CXXFLAGS of the environment, which `.ci/prepare` set
 for the Python package too. The arithmetic is compiled a second time without those CXXFLAGS, as a person gets it who
-follows llama.cpp's own instructions; `plain_libraries` makes the same programs use it.
+follows llama.cpp's own instructions. `ways` has the environments in which the programs run in either way.
 """
 
 import os
@@ -20,6 +20,7 @@ from engine.bench.baselines.llama_bench_program import (
     fetched_source,
 )
 from engine.errors import ProgramFailed
+from engine.process.child import huge_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("llama-bench", "llama-batched-bench", "llama-server")
@@ -33,9 +34,13 @@ def program(name: str) -> Path:
     return path
 
 
-def plain_libraries() -> dict[str, str]:
-    """The environment that makes a program use arithmetic compiled by the distribution's compiler, with no header of
-    ours before it; exits with the remedy when it is not built."""
+def ways() -> dict[str, dict[str, str]]:
+    """The environments of the two ways to run a program, by name: with arithmetic that the distribution's compiler made
+    with no header of ours before it, and compiled as ours with weights in huge pages."""
+    return {"as a person gets it": _plain_libraries(), "built and run as ours": huge_pages()}
+
+
+def _plain_libraries() -> dict[str, str]:
     if not (_plain_folder() / "bin" / "libggml-cpu.so").is_file():
         _exit_unbuilt("libggml-cpu.so without .ci/llama.h")
     return {"LD_LIBRARY_PATH": str(_plain_folder() / "bin")}

@@ -33,6 +33,7 @@ from engine.bench.planning.plan import Arm, Cell, EmbeddingCell, PlannedCell
 from engine.errors import BenchTimeout, ConfigError, LimitExceeded
 from engine.machine.cores import cores_for, threads_for
 from engine.machine.noise import NoiseWatch
+from engine.process.child import huge_pages
 from engine.process.program import Program
 from engine.specs import PoolSpec
 
@@ -73,7 +74,7 @@ def open_program(
 
     Raises BenchTimeout, WorkerDied or ModelError; the program is then no longer running.
     """
-    program = Program(PROGRAMS[arm], does=f"runs {PROGRAMS[arm]}", build=build)
+    program = Program(PROGRAMS[arm], does=f"runs {PROGRAMS[arm]}", environment=huge_pages(), build=build)
     (timeout or LoadTimeout()).begins(program.close)
     threads = pool.threads or threads_for(pool.instances)
     load = {

@@ -17,6 +17,7 @@ from engine.bench.planning.plan import Cell
 from engine.errors import BenchTimeout, ProgramFailed, WorkerDied
 from engine.machine.cores import cores_for
 from engine.machine.noise import NoiseWatch
+from engine.process.child import huge_pages
 from engine.specs import PoolSpec
 
 _LAST_WORDS = 2000
@@ -144,7 +145,7 @@ def _start(words: Sequence[str], program: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env=os.environ | libraries_for(program),
+        env=os.environ | libraries_for(program) | huge_pages(),
     )
 
 
