@@ -1,6 +1,7 @@
 """The real server, started as `make app` starts it, and the system's own Chromium."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -28,6 +29,8 @@ from tests.pages.bench_harness import START, make_run
 from tests.processes import children_with
 
 ROOT = Path(__file__).parents[2]
+RUN = re.compile("^Run Shortcut")
+"""The Prompt lab's button, whose name has its shortcut: a token or a recent trial may be called "run" too."""
 # Slow enough to be watched: about a tenth of a second for a token on the one core that its server has.
 SLOW = Shape(
     architecture="llama", n_vocab=8192, n_ctx_train=2048, n_embd=1024, n_layer=8, n_head=16, n_head_kv=16, n_ff=2816,

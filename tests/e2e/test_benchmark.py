@@ -40,7 +40,7 @@ def test_from_a_plan_to_a_sentence(server: Server, open_page: OpenPage) -> None:
     expect(page).to_have_url(RUN, timeout=30_000)
     address = page.url
 
-    stop = page.get_by_role("button", name="Stop").first
+    stop = page.get_by_role("button", name="Stop", exact=True).first
     expect(stop).to_be_visible(timeout=30_000)
     expect(page.get_by_text(re.compile(r"^[1-9]\d* samples? · ")).first).to_be_visible(timeout=60_000)
     page.reload()
@@ -52,7 +52,7 @@ def test_from_a_plan_to_a_sentence(server: Server, open_page: OpenPage) -> None:
     expect(other.get_by_text(re.compile(r"^Sweep · \d+ samples?"))).to_be_visible()
     other.close()
 
-    page.get_by_role("button", name="Stop").first.click()
+    page.get_by_role("button", name="Stop", exact=True).first.click()
     going_on = page.get_by_role("button", name="Continue")
     expect(going_on).to_be_visible(timeout=30_000)
     is_settled(page)

@@ -22,9 +22,13 @@ def answer(page: Page) -> Locator:
 
 def type_price(page: Page, price: str) -> None:
     """Type over the price of the third machine in the table of prices, which is drawn on a canvas."""
-    page.get_by_test_id("stDataFrame").last.click(position={"x": 330, "y": 123})
-    page.keyboard.press("Enter")
     box = page.locator("[id^=gdg-overlay] input")
+    for _attempt in range(30):  # until the canvas is drawn, it takes no clicks
+        if box.is_visible():
+            break
+        page.get_by_test_id("stDataFrame").last.click(position={"x": 330, "y": 123})
+        page.keyboard.press("Enter")
+        page.wait_for_timeout(1_000)
     box.fill(price)
     expect(box).to_have_value(price)
     box.press("Enter")

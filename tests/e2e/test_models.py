@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from engine.models import embedded_model, read_model
 from engine.models.synthetic import write_synthetic
-from tests.e2e.conftest import Server, choose_row, has_room_for_its_buttons, is_settled, running
+from tests.e2e.conftest import RUN, Server, choose_row, has_room_for_its_buttons, is_settled, running
 
 pytestmark = pytest.mark.slow
 
@@ -100,7 +100,7 @@ def test_loads_in_turn_are_measured_and_can_be_opened_again(stocked: Server, ope
 
 def test_the_model_bar_loads_what_is_here_or_a_path(stocked: Server, open_page: OpenPage) -> None:
     page = open_page(stocked.url)
-    page.get_by_role("button", name="Change").click()
+    page.get_by_role("button", name="Change", exact=True).click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("combobox", name="Model", exact=True).click()
     page.get_by_role("option", name=re.compile("· F16 ·")).click()
@@ -108,7 +108,7 @@ def test_the_model_bar_loads_what_is_here_or_a_path(stocked: Server, open_page: 
     dialog.get_by_role("button", name="Load", exact=True).click()
     bar = page.get_by_test_id("stSidebar")
     expect(bar.get_by_text(re.compile("parameters · F16 ·"))).to_be_visible()
-    page.get_by_role("button", name="Change").click()
+    page.get_by_role("button", name="Change", exact=True).click()
     dialog.get_by_text("Path", exact=True).click()
     box = dialog.get_by_label("Path of a GGUF file")
     for path in ("~nobody-here/x.gguf", "/nowhere/<b>.gguf"):
@@ -126,17 +126,17 @@ def test_a_dialog_stays_open_when_a_trial_ends_until_it_is_dismissed(slow: Serve
     expect(page.get_by_test_id("stSidebar").get_by_text("parameters")).to_be_visible()
     dialog = page.get_by_role("dialog")
     page.get_by_role("spinbutton", name="Max tokens").fill("200")
-    page.get_by_role("button", name="Run").click()
-    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    page.get_by_role("button", name=RUN).click()
+    expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
     page.get_by_role("button", name="This machine").click()
     expect(dialog).to_be_visible()
-    expect(page.get_by_role("button", name="Run", include_hidden=True)).to_be_attached()
+    expect(page.locator(".st-key-do_run button")).to_be_attached()
     expect(dialog.get_by_text("of memory")).to_be_visible()
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
-    page.get_by_role("button", name="Run").click()
-    expect(page.get_by_role("button", name="Stop")).to_be_visible()
-    expect(page.get_by_role("button", name="Run")).to_be_visible()
+    page.get_by_role("button", name=RUN).click()
+    expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name=RUN)).to_be_visible()
     expect(dialog).to_have_count(0)
 
 
@@ -145,7 +145,7 @@ def test_no_network_is_said_at_once_and_models_here_go_on(stocked: Server, open_
     page.get_by_role("button", name=re.compile(r"^Get SmolLM2 135M")).click()
     alert = page.get_by_role("alert").filter(has_text="No connection to the hub")
     expect(alert).to_contain_text("Models on this machine work without it.", timeout=10_000)
-    page.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Close", exact=True).click()
     expect(alert).to_have_count(0)
     page.goto(f"{stocked.url}/models?model={embedded_model()}")
     expect(page.get_by_text(re.compile(r"^\d+ tokens for "))).to_be_visible()
@@ -162,5 +162,5 @@ def test_a_model_that_is_removed_while_it_is_loaded(stocked: Server, open_page: 
     expect(page.get_by_role("alert").filter(has_text="leaving <b>.gguf")).to_be_visible()
     page.goto(f"{stocked.url}/?")
     page.get_by_role("heading", name="Prompt lab", exact=True).wait_for()
-    page.get_by_role("button", name="Run").click()
+    page.get_by_role("button", name=RUN).click()
     expect(page.get_by_text(re.compile("tok/s")).first).to_be_visible()

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.e2e.conftest import Server, is_settled, running
+from tests.e2e.conftest import RUN, Server, is_settled, running
 from tests.waiting import until
 
 OpenPage = Callable[[str], Page]
@@ -22,14 +22,14 @@ expect.set_options(timeout=WAIT)
 
 def is_ready(page: Page) -> None:
     """Wait until the page is drawn, with the model there."""
-    expect(page.get_by_role("button", name="Run")).to_be_enabled()
+    expect(page.get_by_role("button", name=RUN)).to_be_enabled()
     is_settled(page)
 
 
 def run(page: Page) -> None:
     is_ready(page)
     before = page.url
-    page.get_by_role("button", name="Run").click()
+    page.get_by_role("button", name=RUN).click()
     expect(page).not_to_have_url(before)
     is_settled(page)
 
@@ -53,7 +53,7 @@ def prompt(page: Page) -> Locator:
 
 
 def has_ended(page: Page) -> None:
-    expect(page.get_by_role("button", name="Run")).to_be_visible()
+    expect(page.get_by_role("button", name=RUN)).to_be_visible()
     expect(page.locator(".ending")).not_to_be_empty()
     is_settled(page)
 
@@ -72,7 +72,7 @@ def test_a_run_streams_and_ends_in_words(shipped: Server, open_page: OpenPage) -
 def test_ctrl_enter_runs_the_text_just_typed(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
     fill(page, "Max tokens", "4")
-    expect(page.get_by_role("button", name="Run")).to_be_enabled()
+    expect(page.get_by_role("button", name=RUN)).to_be_enabled()
     prompt(page).fill("The little tailor")
     prompt(page).press("Control+Enter")
     has_ended(page)
@@ -83,7 +83,7 @@ def test_a_number_out_of_range_is_refused_and_not_replaced(shipped: Server, open
     page = open_page(shipped.url)
     fill(page, "Temperature", "500.00")
     before = page.url
-    page.get_by_role("button", name="Run").click()
+    page.get_by_role("button", name=RUN).click()
     expect(page.get_by_role("alert").filter(has_text="Temperature = 500.0")).to_be_visible()
     assert page.url == before
     expect(page.get_by_label("Temperature", exact=True)).to_have_value("500.00")
@@ -94,7 +94,7 @@ def test_more_stays_where_it_is_whatever_tab_is_chosen(shipped: Server, open_pag
     page = open_page(shipped.url)
     page.set_viewport_size({"width": width, "height": 1000})
     is_ready(page)
-    page.get_by_role("button", name="More").click()
+    page.get_by_role("button", name="More", exact=True).click()
     body = page.get_by_test_id("stPopoverBody")
     places = []
     for tab in body.get_by_role("tab").all():
@@ -149,7 +149,7 @@ def test_continue_goes_on_from_the_same_tokens(shipped: Server, open_page: OpenP
     run(page)
     has_ended(page)
     before = answer(page).all_inner_texts()
-    page.get_by_role("button", name="Continue").click()
+    page.get_by_role("button", name=re.compile(r"^Continue \+")).click()
     expect(answer(page).nth(20)).to_be_visible()
     has_ended(page)
     assert answer(page).all_inner_texts()[: len(before)] == before
@@ -169,9 +169,9 @@ def test_a_recent_trial_opens_again_and_can_be_deleted_and_brought_back(shipped:
     page.get_by_role("button", name=re.compile("A tale to lose")).first.click()
     expect(prompt(page)).to_have_value("A tale to lose")
     is_settled(page)
-    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
     expect(page).not_to_have_url(url)
-    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("button", name="Undo", exact=True).click()
     expect(page).to_have_url(url)
     expect(answer(page)).to_have_count(5)
 
@@ -194,7 +194,7 @@ def test_stop_ends_a_run_and_keeps_what_came(slow: Server, open_page: OpenPage) 
     fill(page, "Max tokens", "2000")
     run(page)
     expect(answer(page).nth(2)).to_be_visible()
-    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.locator(".ending")).to_have_text("You stopped it.")
     assert 2 < answer(page).count() < 2000
 
@@ -208,29 +208,31 @@ def test_a_reload_in_the_middle_loses_nothing(slow: Server, open_page: OpenPage)
     page.reload()
     expect(answer(page).nth(len(before) + 3)).to_be_visible()
     assert answer(page).all_inner_texts()[: len(before)] == before
-    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.locator(".ending")).to_have_text("You stopped it.")
 
 
+@pytest.mark.slow
 def test_eight_tabs_stream_side_by_side(slow: Server, open_page: OpenPage) -> None:
     pages = [open_page(slow.url) for _ in range(8)]
     for page in pages:
         page.bring_to_front()
         fill(page, "Max tokens", "2000")
         run(page)
-        expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
     counts = [answer(page).count() for page in pages]
     for page, count in zip(pages, counts, strict=True):
         page.bring_to_front()
         expect(answer(page).nth(count + 2)).to_be_visible()
-        assert page.get_by_role("button", name="Stop").is_visible()
+        assert page.get_by_role("button", name="Stop", exact=True).is_visible()
     assert len({page.url for page in pages}) == 8
     for page in pages:
         page.bring_to_front()
-        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("button", name="Stop", exact=True).click()
         expect(page.locator(".ending")).to_have_text("You stopped it.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_server_stops_cleanly_while_a_run_streams(
     tmp_path: Path, slow_model: Path, open_page: OpenPage, number: signal.Signals
@@ -247,6 +249,7 @@ def test_the_server_stops_cleanly_while_a_run_streams(
         assert not alive
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_server_that_was_killed(tmp_path: Path, slow_model: Path, open_page: OpenPage) -> None:
     with running(tmp_path, slow_model) as server:
         page = open_page(server.url)
@@ -258,6 +261,7 @@ def test_workers_end_with_a_server_that_was_killed(tmp_path: Path, slow_model: P
         assert not alive
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_streaming_is_said_and_replaced(slow: Server, open_page: OpenPage) -> None:
     page = open_page(slow.url)
     fill(page, "Max tokens", "2000")

@@ -150,11 +150,11 @@ def test_a_schema_bounds_what_is_written(attacked: Pool) -> None:
 
 def test_a_grammar_is_checked_once(attacked: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad = Sampling(grammar='root ::= "checked once"'), Sampling(grammar='root ::= "checked" once')
-    first = attacked.submit("Once", good, max_tokens=8).result(60)
+    first = attacked.submit("Once", good, max_tokens=32).result(60)
     with pytest.raises(ConfigError, match="once") as refused:
         attacked.submit("Once", bad)
     monkeypatch.setattr(attacked._sandbox, "_ask", None)
-    assert attacked.submit("Once", good, max_tokens=8).result(60).text == first.text == "checked once"
+    assert attacked.submit("Once", good, max_tokens=32).result(60).text == first.text == "checked once"
     with pytest.raises(ConfigError) as again:
         attacked.submit("Once", bad)
     assert str(again.value) == str(refused.value)

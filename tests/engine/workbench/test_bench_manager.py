@@ -264,6 +264,7 @@ def test_without_a_history_a_run_is_shown_all_the_same(home: Path, plan: Plan, m
         bench.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("works_at_the_end", [True, False])
 def test_a_disk_that_fails_while_it_is_measured(
     bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch, works_at_the_end: bool
@@ -338,6 +339,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_killed_in_mid_run_it_is_offered_with_all_its_samples(home: Path, story_model: Path) -> None:
     words = [sys.executable, "-c", KILLED, str(story_model)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child:
