@@ -1,4 +1,4 @@
-"""Waiting for what another thread or another process does."""
+"""Waiting for what another thread or another process does, and a clock for tests that must not wait."""
 
 import time
 from collections.abc import Callable
@@ -10,3 +10,13 @@ def until(is_so: Callable[[], object], what: str = "it did not come", within_s: 
     while not is_so():
         assert time.monotonic() < end, what
         time.sleep(0.005)
+
+
+class Clock:
+    """Clock whose seconds pass only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now

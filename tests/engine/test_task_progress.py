@@ -8,16 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.tasks import Progress, Task, TimeLeft
+from tests.waiting import Clock
 
 WITHIN_S = 30.0
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=20))

@@ -14,19 +14,11 @@ from engine import tasks
 from engine.errors import ConfigError, EngineError, JobTimeout, ModelError
 from engine.tasks import Stopped, Task, TaskRunner
 from tests.scripted_task import ScriptedTask
-from tests.waiting import until
+from tests.waiting import Clock, until
 
 WITHIN_S = 30.0
 
 T = TypeVar("T")
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def fails(error: Exception) -> Callable[[Task[Any]], Any]:

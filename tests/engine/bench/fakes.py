@@ -11,18 +11,9 @@ from engine.errors import EngineError
 from engine.runs import CellRecord
 from engine.samples import Flag, Samples, no_samples
 from engine.specs import PoolSpec
+from tests.waiting import Clock
 
 LOAD_S = 2.5
-
-
-class Clock:
-    """Clock whose seconds pass only when told."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class FakeTarget:

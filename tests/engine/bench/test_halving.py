@@ -18,7 +18,8 @@ from engine.bench.running.tuning import FLAT, Tuning
 from engine.errors import MemoryRefused
 from engine.samples import Samples, make_sample, no_samples
 from engine.stats import FIRST_LOOK
-from tests.engine.bench.fakes import Clock, FakeTargetPool, Kept, cell
+from tests.engine.bench.fakes import FakeTargetPool, Kept, cell
+from tests.waiting import Clock
 
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128)
 PLAN = Plan(

@@ -17,7 +17,8 @@ from engine.bench.running.runner import Runner, first_record
 from engine.bench.running.strategies import Rounds
 from engine.errors import BenchTimeout, MemoryRefused, WorkerDied
 from engine.samples import FLAGS, Samples, no_samples
-from tests.engine.bench.fakes import Clock, FakeTargetPool, Kept, cells
+from tests.engine.bench.fakes import FakeTargetPool, Kept, cells
+from tests.waiting import Clock
 
 PLAN = Plan(model="none.gguf", rounds=4, seed=7)
 

@@ -10,7 +10,8 @@ from engine.bench.running.runner import Runner
 from engine.bench.running.strategies import Rounds
 from engine.samples import Samples, no_samples
 from engine.units import counted
-from tests.engine.bench.fakes import Clock, FakeTargetPool, Kept, cells
+from tests.engine.bench.fakes import FakeTargetPool, Kept, cells
+from tests.waiting import Clock
 
 NUM_CELLS, NUM_ROUNDS = 4, 6
 TURNS = rounds_of(NUM_CELLS, NUM_ROUNDS, 3, 0)

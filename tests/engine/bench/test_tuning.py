@@ -18,9 +18,10 @@ from engine.errors import MemoryRefused
 from engine.samples import Samples
 from engine.stats import FIRST_LOOK
 from engine.units import duration
-from tests.engine.bench.fakes import LOAD_S, Clock, FakeTargetPool
+from tests.engine.bench.fakes import LOAD_S, FakeTargetPool
 from tests.engine.bench.test_halving import PLAN, candidates, search, speed
 from tests.engine.bench.test_summary import run_of
+from tests.waiting import Clock
 
 CELLS = candidates()
 SHORT = "The time was too short for a verdict: "
