@@ -105,7 +105,7 @@ def _place(model: str) -> tuple[str, Path]:
             if path.is_file():
                 return path.name, path.resolve()
     except ConfigError as error:
-        raise ModelError(str(error)) from None
+        raise ModelError(f"{error}: give a folder or the name of a model") from None
     except (OSError, RuntimeError) as error:
         raise ModelError(
             f"{model[:200]}: is not a valid path ({error}): give a folder or the name of a model"

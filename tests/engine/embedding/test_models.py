@@ -73,6 +73,12 @@ def test_a_model_that_is_not_here_is_said(name: str, tmp_path: Path, monkeypatch
         find_model(name)
 
 
+@pytest.mark.parametrize("name", ["~no-such-user/model", "~\0", "a\0b"])
+def test_a_name_that_cannot_be_a_path_is_said_with_advice(name: str) -> None:
+    with pytest.raises(ModelError, match=r"is not a valid path \(.+\): give a folder or the name of a model$"):
+        find_model(name)
+
+
 def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"modules\.json"):
         find_model(str(tmp_path))
