@@ -31,8 +31,8 @@ def check_utf8(path: Path, error: type[EngineError]) -> None:
 def expanded_path(name: str | Path) -> Path:
     """Return the path that a person or a file names, with ~ expanded.
 
-    Raises ConfigError for a name that cannot be a path here: it has a NUL character, a surrogate or an
-    unknown home.
+    Raises ConfigError for a name that cannot be a path here: it has a NUL character, a surrogate or an unknown
+    home.
     """
     try:
         if b"\0" in os.fsencode(name):

@@ -80,7 +80,7 @@ def about_llama(build: str = "") -> dict[str, str]:
 
 
 def _chosen(text: str) -> str:
-    """Return the word in brackets, by which sysfs marks the choice in force; empty where there is none."""
+    """Return the word in brackets, which is how sysfs marks the current choice; empty where there is none."""
     return text.partition("[")[2].partition("]")[0]
 
 

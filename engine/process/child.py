@@ -187,9 +187,9 @@ def environment_for(build: str = "") -> dict[str, str]:
 
 
 def huge_pages() -> dict[str, str]:
-    """Return the variable by which glibc has large allocations in huge pages, for children that hold weights.
+    """Return the environment variable that makes glibc ask for huge pages, for children that hold weights.
 
-    Weights are then read faster (docs/decisions/0009). What the person has set takes precedence.
+    Weights are then read faster (docs/decisions/0009). A value that the person has set takes precedence.
     """
     given = os.environ.get("GLIBC_TUNABLES", "")
     tunables = given if _HUGE_PAGES in given else ":".join(filter(None, (given, f"{_HUGE_PAGES}=1")))

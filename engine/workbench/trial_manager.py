@@ -1,4 +1,4 @@
-"""Trials: those that run, those kept for a while after their end, and the stored ones, found by their id."""
+"""Trial manager: running trials, ended ones that are still in memory, and stored ones, all found by id."""
 
 import random
 import threading

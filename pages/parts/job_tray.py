@@ -92,7 +92,7 @@ def bar(task: Task[Any] | None, key: str) -> None:
 
 
 def has_ended(task: Task[Any], key: str, within_s: float) -> bool:
-    """Return whether a task ends within some seconds; if not, draw its progress and Stop, and redraw the page then."""
+    """Return whether a task ends within some seconds; if not, draw progress and Stop, and rerun the page at its end."""
     if task.wait(within_s):
         return True
     _progress(task)

@@ -4,8 +4,7 @@ A trial is a plan from its first look to its last: a person runs it and adds rou
 configuration has no verdict. A false difference is "faster" or "slower" of any configuration that equals the control,
 at any of the looks. A search chooses its finalists in rounds that its verdicts do not rest on. Where one configuration
 is truly faster ("partial null") the power is how often it was found by the end, and the false differences are those of
-the others. Rounds and looks are the means until it was found, else of the whole plan. A trial takes some
-20 ms.
+the others. Rounds and looks are the means until it was found, else of the whole plan. A trial takes some 20 ms.
 """
 
 import argparse
@@ -206,7 +205,7 @@ def quicker() -> Iterator[None]:
     procedure = sys.modules[max_t.__module__]
     draw_signs = procedure._signs
 
-    @lru_cache
+    @lru_cache(maxsize=2 * MOST_LOOKS)
     def signs(num_rounds: int, seed: int, num_flips: int) -> tuple[Floats, ...]:
         return tuple(draw_signs(num_rounds, seed, num_flips))
 

@@ -214,7 +214,7 @@ def bare(path: str, *, sequences: int, threads: int) -> dict[str, float]:
 
 
 def output_of(words: Sequence[str | Path], environment: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Standard output of a program; exits with its last words when it fails. environment: one of `ways()`."""
+    """Standard output of a program; exits with its last words when it fails. environment: variables besides its own."""
     given = os.environ | environment
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False, env=given)
     if done.returncode:

@@ -149,7 +149,7 @@ def serve_once(
 def server(
     path: str, flags: list[str], n_ctx: int = N_CTX, environment: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[None]:
-    """llama-server with 32 slots of `n_ctx` tokens, ready; ended at the end. environment: one of `ways()`."""
+    """llama-server with 32 slots of `n_ctx` tokens, ready; ended at the end. environment: variables besides its own."""
     words = ["-m", path, "-c", str(SERVED * n_ctx), "-np", str(SERVED), "-b", "2048", "-ub", str(PREFILL), "-ngl", "0"]
     words += ["-t", str(num_threads()), "-tb", str(num_threads()), "--no-kv-unified"]
     words += ["--host", "127.0.0.1", "--port", str(SERVER_PORT), *flags]
