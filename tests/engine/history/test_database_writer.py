@@ -82,9 +82,10 @@ def test_many_reads_leave_no_memory_behind(history: History) -> None:
         return int(mallinfo().uordblks)
 
     before = read(READS_PER_RELEASE)
-    read(2 * READS_PER_RELEASE)
-    after = min(read(READS_PER_RELEASE) for _ in range(3))  # DuckDB sometimes frees memory only at a later release
-    assert after - before < 2_000_000, "each read left more than 2 KB; without a release it is 10 KB"
+    after = [read(READS_PER_RELEASE) for _ in range(10)]
+    # DuckDB sometimes frees 4 MB only at a later release, whatever the number of reads.
+    kept = min(after[-3:]) - before
+    assert kept < 3072 * 10 * READS_PER_RELEASE, "each read left more than 3 KB; without a release it is 6 KB"
     with history.file.reading() as cursor:
         assert cursor.execute("SELECT current_setting('memory_limit')").fetchall() == [("1.0 GiB",)]
 
