@@ -104,7 +104,8 @@ def _add() -> None:
 
 
 def _remove(number: int) -> None:
-    st.session_state[KEY].remove(number)
+    """Remove a message, unless it is the last one: a button may be pressed twice before the page is redrawn."""
+    st.session_state[KEY] = [each for each in st.session_state[KEY] if each != number] or [number]
 
 
 def _role(number: int) -> str:

@@ -97,8 +97,9 @@ def _delete(bench: Workbench, trial_id: str) -> None:
 
 def _undo(bench: Workbench) -> None:
     def restore() -> None:
-        trial_id = st.session_state.pop(DELETED)
-        bench.trials.restore(trial_id)
-        prompt_state.show(bench.trials.trial(trial_id))
+        trial_id = st.session_state.pop(DELETED, None)
+        if trial_id is not None:
+            bench.trials.restore(trial_id)
+            prompt_state.show(bench.trials.trial(trial_id))
 
     attempt(prompt_state.ERROR, restore)

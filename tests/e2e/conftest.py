@@ -136,15 +136,21 @@ def runs() -> list[RunRecord]:
     ]  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def kept(tmp_path_factory: pytest.TempPathFactory, runs: list[RunRecord], exported: Path) -> Iterator[Server]:
-    """A server with the model that ships, and those runs in its history."""
-    home = tmp_path_factory.mktemp("kept")
+@contextmanager
+def running_with(runs: list[RunRecord], home: Path, exported: Path) -> Iterator[Server]:
+    """A server with the model that ships, and these runs in its history."""
     lend_exports(home, exported)
     with History.open(home / "history.duckdb") as history:
         for run in runs:
             history.runs.keep(run)
     with running(home) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory, runs: list[RunRecord], exported: Path) -> Iterator[Server]:
+    """A server with the model that ships and two runs, which no test may change."""
+    with running_with(runs, tmp_path_factory.mktemp("kept"), exported) as server:
         yield server
 
 

@@ -3,7 +3,7 @@
 import json
 import random
 import socket
-from contextlib import closing, suppress
+from contextlib import suppress
 from urllib.parse import quote, urlsplit
 
 from websockets.exceptions import InvalidHandshake, WebSocketException
@@ -70,7 +70,7 @@ def hostile_frames(world: World, draw: random.Random) -> None:
         return
     world.doing = f"broken frames to {path}"
     for _ in range(draw.randint(1, 4)):
-        with suppress(OSError, WebSocketException), closing(_opened(world, path, world.app.url)) as opened:
+        with suppress(OSError, WebSocketException), _opened(world, path, world.app.url) as opened:
             for _ in range(draw.randint(1, 10)):
                 _send_broken(opened, draw)
             opened.recv(timeout=0.2)
@@ -154,7 +154,7 @@ def _is_refused(world: World, path: str, origin: str | None) -> None:
         return
     except (OSError, WebSocketException) as error:
         raise Failure(f"was not refused in words but broke: {error!r}") from error
-    with closing(opened):
+    with opened:
         try:
             opened.send(b"\x5a\x00" if "stream" in path else "{}")
             told = opened.recv(timeout=2)

@@ -14,6 +14,7 @@ from tests.faults import (
     killed,
     races,
     readers,
+    stale_pages,
     two_owners,
 )
 from tests.faults.world import World
@@ -49,6 +50,7 @@ KINDS = {
     "grammar": Kind(hostile_prompts.hostile_grammar, 4),
     "prompt": Kind(hostile_prompts.hostile_prompt, 4),
     "race": Kind(races.race, 4),
+    "stale-page": Kind(stale_pages.stale_page, 3),
     "second-workbench": Kind(two_owners.second_workbench, 1),
     "command-beside": Kind(two_owners.command_beside, 1),
 }

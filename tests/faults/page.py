@@ -9,7 +9,7 @@ import secrets
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -40,6 +40,7 @@ class Page:
         self._states: dict[str, WidgetState] = {}
         self._script_hash = self._session = ""
         self._xsrf = secrets.token_hex(16)
+        self._open = ExitStack()
         self._socket = self._connect()
         try:
             self._rerun()
@@ -55,7 +56,7 @@ class Page:
 
     def close(self) -> None:
         """Leave the page as a closed tab does."""
-        self._socket.close()
+        self._open.close()
 
     def reopen(self) -> None:
         """Open the same address in a new tab."""
@@ -135,12 +136,22 @@ class Page:
         self._rerun(*changed)
 
     def choose(self, key: str, option: str) -> None:
-        """Choose one option of a row of buttons."""
-        id = self.widget(key).id
-        state = WidgetState(id=id)
-        state.string_array_value.data.append(option)
-        self._states[id] = state
+        """Choose one option of a list or of a row of buttons, by its label, whether or not the page still offers it."""
+        widget = self.widget(key)
+        state = WidgetState(id=widget.id)
+        if widget.DESCRIPTOR.name == "Selectbox":
+            state.string_value = option
+        else:
+            state.string_array_value.data.append(option)
+        self._states[state.id] = state
         self._rerun(state)
+
+    def press_again(self, key: str) -> None:
+        """Press a button as often as an impatient person does on a slow connection: before the page has changed."""
+        button = WidgetState(id=self.widget(key).id, trigger_value=True)
+        for _ in range(2):
+            self._ask(button)
+        self._rerun(button)
 
     def upload(self, key: str, name: str, content: bytes) -> None:
         """Choose a file in an uploader, as the browser does: it is sent first, then the page is told."""
@@ -186,11 +197,11 @@ class Page:
     def _connect(self) -> ClientConnection:
         address = f"ws://{urlsplit(self.url).netloc}/_stcore/stream"
         try:
-            return connect(
+            return self._open.enter_context(connect(
                 address, origin=Origin(self._origin), max_size=None,
                 subprotocols=[Subprotocol("streamlit"), Subprotocol(self._xsrf)],
                 additional_headers={"Cookie": f"{XSRF}={self._xsrf}"}, open_timeout=self.most_s, close_timeout=1,
-            )  # fmt: skip
+            ))  # fmt: skip
         except (OSError, WebSocketException) as error:
             raise Failure(f"{self.place}: the page could not be opened: {error!r}") from error
 
@@ -213,6 +224,10 @@ class Page:
 
     def _rerun(self, *changed: WidgetState) -> None:
         """Run the script, or the fragment alone that the changed widgets lie in; returns when it has ended."""
+        self._ask(*changed)
+        self._until_drawn()
+
+    def _ask(self, *changed: WidgetState) -> None:
         asked = BackMsg()
         client = asked.rerun_script
         client.query_string, client.page_script_hash = self.query, self._script_hash
@@ -222,7 +237,6 @@ class Page:
         others = [state for id, state in self._states.items() if id not in new]
         client.widget_states.widgets.extend([*others, *changed])
         self._send(asked)
-        self._until_drawn()
 
     def _until_drawn(self) -> None:
         end = time.monotonic() + self.most_s

@@ -4,7 +4,6 @@ import json
 import random
 import socket
 from collections.abc import Callable
-from contextlib import closing
 from urllib.parse import urlsplit
 
 from websockets.exceptions import WebSocketException
@@ -78,7 +77,7 @@ def _greedy_followers(world: World, draw: random.Random) -> None:
     """A token socket that asks for everything again with each message, and goes away in the middle of an answer."""
     trials = draw.sample(sorted(world.ledger.trials), min(len(world.ledger.trials), 64))
     try:
-        with closing(tokens.open_socket(world.app.url)) as follower:
+        with tokens.open_socket(world.app.url) as follower:
             for _ in range(draw.randint(5, 60)):
                 follower.send(json.dumps({"jobs": dict.fromkeys(trials, draw.randint(0, 4))}))
             follower.recv(timeout=5)

@@ -142,11 +142,10 @@ def _pick() -> None:
 
 
 def _add(question: Question) -> None:
-    name = st.session_state[ADD]
-    if name is not None:
-        known = axes_of(question)
+    name, known = st.session_state[ADD], axes_of(question)
+    st.session_state[ADD] = None
+    if name in known and name not in st.session_state[SHOWN]:  # else a page chose it that had not been redrawn yet
         st.session_state[SHOWN] = [one for one in known if one in (*st.session_state[SHOWN], name)]
-        st.session_state[ADD] = None
         _fill(known[name], (_usual(known[name], question),))
 
 
@@ -159,7 +158,7 @@ def _usual(axis: Axis, question: Question) -> Any:
 
 
 def _remove(name: str) -> None:
-    st.session_state[SHOWN].remove(name)
+    st.session_state[SHOWN] = [shown for shown in st.session_state[SHOWN] if shown != name]
 
 
 def _key(name: str) -> str:

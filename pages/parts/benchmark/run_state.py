@@ -99,9 +99,10 @@ def undelete(bench: Workbench) -> None:
     """Undo the last deletion and open the restored run; call in a callback."""
 
     def restore() -> None:
-        run_id = st.session_state.pop(DELETED)
-        bench.bench.restore(run_id)
-        show_run(run_id)
+        run_id = st.session_state.pop(DELETED, None)
+        if run_id is not None:
+            bench.bench.restore(run_id)
+            show_run(run_id)
 
     act(restore)
 

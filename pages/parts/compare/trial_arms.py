@@ -140,6 +140,8 @@ def _own(number: int, variables: Sequence[str]) -> dict[str, str]:
 def _add(variables: Sequence[str]) -> None:
     """Add a variant, a copy of the last one."""
     numbers = st.session_state[ARMS]
+    if len(numbers) >= MAX_ARMS:
+        return
     try:
         last = replace(_read(numbers[-1], variables), label="")
     except EngineError:
@@ -149,7 +151,8 @@ def _add(variables: Sequence[str]) -> None:
 
 
 def _remove(number: int) -> None:
-    st.session_state[ARMS].remove(number)
+    """Remove a variant, unless it is the last one: a button may be pressed twice before the page is redrawn."""
+    st.session_state[ARMS] = [each for each in st.session_state[ARMS] if each != number] or [number]
 
 
 def _key(number: int, name: str) -> str:

@@ -93,8 +93,9 @@ def _delete(bench: Workbench, comparison_id: str) -> None:
 
 def _undo(bench: Workbench) -> None:
     def restore() -> None:
-        comparison_id = st.session_state.pop(trial_state.DELETED)
-        bench.compare.restore(comparison_id)
-        trial_state.show({"comparison": comparison_id})
+        comparison_id = st.session_state.pop(trial_state.DELETED, None)
+        if comparison_id is not None:
+            bench.compare.restore(comparison_id)
+            trial_state.show({"comparison": comparison_id})
 
     trial_state.act(restore)

@@ -188,4 +188,4 @@ def _replaced(bench: Workbench, told: str) -> None:
 
 def _restore(bench: Workbench) -> None:
     costing.restore_prices(bench.settings.home)
-    del st.session_state[REPLACED]
+    st.session_state.pop(REPLACED, None)

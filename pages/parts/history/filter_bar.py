@@ -127,7 +127,8 @@ class _Bar:
 
     def _ranges(self) -> None:
         """Draw the lower and upper bounds of the settings and figures that a person picked."""
-        chosen = list(dict.fromkeys([*self.wanted.ranges, *st.session_state.get(RANGED, [])]))
+        picked = [name for name in st.session_state.get(RANGED, []) if name in self.choices.ranges]
+        chosen = list(dict.fromkeys([*self.wanted.ranges, *picked]))
         names = list(dict.fromkeys([*self.choices.ranges, *chosen]))
         if not names:
             return

@@ -154,10 +154,12 @@ def _remove(bench: Workbench, chosen: Chosen) -> None:
             bench.bench.delete(each) if chosen.kind == "run" else bench.trials.delete(each)
             deleted.append(each)
     finally:
-        st.session_state[view.DELETED] = view.Deleted(chosen.kind, tuple(deleted)) if deleted else None
+        if deleted:
+            st.session_state[view.DELETED] = view.Deleted(chosen.kind, tuple(deleted))
 
 
 def _restore(bench: Workbench) -> None:
-    deleted: view.Deleted = st.session_state.pop(view.DELETED)
-    for each in deleted.ids:
-        bench.bench.restore(each) if deleted.kind == "run" else bench.trials.restore(each)
+    deleted: view.Deleted | None = st.session_state.pop(view.DELETED, None)
+    if deleted is not None:
+        for each in deleted.ids:
+            bench.bench.restore(each) if deleted.kind == "run" else bench.trials.restore(each)

@@ -1,0 +1,49 @@
+"""Stale pages: on a slow connection a person acts on what the page no longer offers, or presses a button again."""
+
+import random
+from collections.abc import Iterator
+
+from tests.faults.page import Page
+from tests.faults.world import World
+
+ADDRESSES = (
+    ("", ""), ("compare", ""), ("compare", "kind=runs"), ("benchmark", ""), ("benchmark", "question=settings"),
+    ("benchmark", "question=embedding"), ("history", ""), ("history", "view=trials"), ("history", "view=reference"),
+    ("history", "view=sql"), ("cost", ""), ("models", ""), ("models", "view=fit"), ("models", "view=quantise"),
+    ("models", "view=get"), ("embeddings", ""),
+)  # fmt: skip
+CHOICES = ("selectbox", "multiselect", "button_group")
+GONE = "what was offered before"
+
+
+def stale_page(world: World, draw: random.Random) -> None:
+    """A few acts in one tab, each by a browser that has not seen what the act before it changed."""
+    name, query = draw.choice(ADDRESSES)
+    with Page(world.app.url, name, query) as page:
+        for _ in range(5):
+            key = draw.choice(sorted(keys(page)))
+            world.doing = f"use {key} of a stale {page.place}"
+            use(page, key)
+
+
+def keys(page: Page) -> set[str]:
+    """The keys of the widgets that something can be chosen from or that can be pressed."""
+    widgets = [one for kind in (*CHOICES, "button") for one in page.of_type(kind) if not one.disabled]
+    return {key for one in widgets if (key := one.id.split("-", 2)[-1]) and key != "None"}
+
+
+def use(page: Page, key: str) -> None:
+    """Choose what a widget no longer offers, then what it offers, twice; or press it again and again."""
+    if page.widget(key).DESCRIPTOR.name == "Button":
+        page.press_again(key)
+    else:
+        for option in (GONE, *_offered(page, key), GONE):
+            if page.find(key) is not None:
+                page.choose(key, option)
+    page.rerun()
+
+
+def _offered(page: Page, key: str) -> Iterator[str]:
+    for option in list(page.widget(key).options)[:2]:
+        text = option if isinstance(option, str) else option.content
+        yield from (text, text)
