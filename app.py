@@ -13,6 +13,7 @@ from starlette.middleware import Middleware
 from engine import private_files, workbench
 from engine.api import connections, log_limit
 from engine.api.gate import Gate
+from engine.errors import ConfigError
 from engine.process.limits import raise_open_files, return_freed_memory
 from engine.settings import Settings
 from engine.shutdown import Shutdown
@@ -49,7 +50,10 @@ log_limit.install()
 # the path. The removal makes a concurrent search for a module or a package's version in another thread skip an entry
 # and find nothing.
 sys.path.append(str(PAGES))
-settings = Settings.from_environment()
+try:
+    settings = Settings.from_environment()
+except ConfigError as error:
+    sys.exit(f"error: {error}")
 private_files.begin()
 private_files.tighten(settings.home)
 gate = Middleware(Gate, access=settings.access, home=settings.home, address=address)

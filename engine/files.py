@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
@@ -20,12 +21,29 @@ SPARE_BYTES = 64 << 20
 
 
 def check_utf8(path: Path, error: type[EngineError]) -> None:
-    """Raise `error` for a path that is not UTF-8: messages between processes and databases cannot hold it."""
+    """Raise `error` for a path that is not UTF-8: messages between processes and databases cannot hold it.
+
+    Also where this Python decodes names in another encoding, as with LC_ALL=C and PYTHONUTF8=0.
+    """
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        encoded = os.fsencode(path)
+        shown = encoded.decode("utf-8", "backslashreplace")
+        if encoded == shown.encode():
+            ours = sys.getfilesystemencoding()
+            raise error(f"{shown}: Python reads names of files as {ours} here; start it with PYTHONUTF8=1") from None
         raise error(f"{shown}: the name is not valid UTF-8; rename the file or its folder") from None
+
+
+def check_database_path(path: Path, error: type[EngineError]) -> None:
+    r"""Raise `error` for a path that DuckDB cannot use: it takes what follows ? for options, and \ for /."""
+    unusable = next((character for character in str(path) if character in "?\\"), None)
+    if unusable is not None:
+        raise error(
+            f"The history cannot be {path}: DuckDB cannot use a path with {unusable} in it. Set LOGITBENCH_HOME or "
+            "LOGITBENCH_HISTORY to a path without it."
+        )
 
 
 def expanded_path(name: str | Path) -> Path:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import platformdirs
 
 from engine.errors import ConfigError
-from engine.files import check_utf8, named_path
+from engine.files import check_database_path, check_utf8, named_path
 from engine.specs import MAX_RECORDED
 
 PREFIX = "LOGITBENCH_"
@@ -103,6 +103,7 @@ class Settings:
         values: dict[str, Any] = {setting.name: _read(setting, environment) for setting in SETTINGS}
         home = values["home"] = values["home"] or writable_folder()
         values["history"] = values["history"] or home / "history.duckdb"
+        check_database_path(values["history"], ConfigError)
         values["model_folders"] = values.pop("models") or (home / "models",)
         return cls(**values)
 

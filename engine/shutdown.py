@@ -1,5 +1,6 @@
 """Bounded shutdown: after a signal this process ends within seconds, whatever still runs."""
 
+import atexit
 import faulthandler
 import os
 import signal
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import FrameType
 
 WITHIN_S = 4.5
@@ -18,13 +20,19 @@ LINGER_S = 0.5
 class Shutdown:
     """Signal handling with a deadline: the first signal runs the previous handler, the second ends the process at once.
 
-    close: called on its own thread at the first signal; the process ends soon after it returns. Child processes end
-    with their parent. Install it on the main thread.
+    close: called on its own thread at the first signal; the process ends soon after it returns, with the status
+    128 + signal. Child processes end with their parent. Install it on the main thread.
     """
 
     def __init__(self, close: Callable[[], object] | None = None) -> None:
         self._close = close
-        self.is_begun = False  # True from the first signal on
+        self._number = 0
+        atexit.register(self._end_quietly)
+
+    @property
+    def is_begun(self) -> bool:
+        """True from the first signal on."""
+        return self._number != 0
 
     def install(self, *numbers: signal.Signals) -> None:
         """Handle these signals; does nothing outside the main thread, which alone may install handlers."""
@@ -36,22 +44,31 @@ class Shutdown:
         def handle(number: int, frame: FrameType | None) -> None:
             if self.is_begun:
                 os._exit(128 + number)
-            self.is_begun = True
+            self._number = number
             # A C thread, which needs no interpreter, ends the process after dumping the stack of each thread.
             said = sys.__stderr__ or sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - kept open until the end
             faulthandler.dump_traceback_later(WITHIN_S, exit=True, file=said)
             if self._close is not None:
-                threading.Thread(target=self._end, args=(number,), name="logitbench-shutdown", daemon=True).start()
+                threading.Thread(target=self._end, name="logitbench-shutdown", daemon=True).start()
             if callable(before):
                 before(number, frame)
 
         return handle
 
-    def _end(self, number: int) -> None:
+    def _end(self) -> None:
         assert self._close is not None
         self._close()
         time.sleep(LINGER_S)
-        os._exit(128 + number)
+        os._exit(128 + self._number)
+
+    def _end_quietly(self) -> None:
+        """End the process without tearing down the interpreter: DuckDB's module would report each of its own objects
+        that is still referenced as a leak."""
+        if self.is_begun:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(AttributeError, OSError, ValueError):  # closed, or its reader is gone
+                    stream.flush()
+            os._exit(128 + self._number)
 
 
 def close_all(closes: Iterable[Callable[[], object]], within_s: float) -> list[str]:

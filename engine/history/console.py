@@ -167,7 +167,7 @@ class Console:
         """Have the child open a copy of the current state of the history; return the time of that state."""
         as_of = datetime.now(UTC)
         target = self._folder / "history.duckdb"
-        if self._copied_version != self._file.version:
+        if self._copied_version != self._file.version or not target.exists():
             self._copied_version = -1
             self._copied_version, as_of = self._copy(program, target)
         program.ask(Open(str(target)), _WAIT_S)
@@ -180,6 +180,7 @@ class Console:
         """
 
         def copy() -> tuple[int, datetime]:
+            self._file.check_place()
             copied: Copied = program.ask(Copy(str(self._file.path), str(target)), _STEP_S)
             while not copied.is_complete:
                 copied = program.ask(GoOn(), _STEP_S)

@@ -3,6 +3,7 @@
 The copy is opened read-only, and nothing outside of it can be accessed; the parent ends this process at its deadline.
 """
 
+import errno
 import re
 import resource
 import socket
@@ -120,9 +121,9 @@ class CopiedHistory:
         try:
             return Copied(not any(time.monotonic() > end for _ in self._pieces))
         except OSError as error:
-            raise HistoryError(
-                f"The history could not be copied for the console: {error}. Free some space, then run the query again."
-            ) from error
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            advice = "Free some space, then run the query again." if is_full else "Mend that, then run the query again."
+            raise HistoryError(f"The history could not be copied for the console: {error}. {advice}") from error
         finally:
             _allow_writing(False)
 

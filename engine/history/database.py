@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from engine.errors import EngineError, HistoryError, HistoryLocked, HistoryNewer
-from engine.files import scratch_folder
+from engine.files import check_database_path, scratch_folder
 from engine.history import schema
 from engine.private_files import tighten
 
@@ -43,6 +43,7 @@ def connect(path: Path) -> duckdb.DuckDBPyConnection:
 
     Raises HistoryLocked, HistoryNewer or HistoryError; the file is unchanged then.
     """
+    check_database_path(path, HistoryError)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for file in (path, Path(f"{path}.wal")):

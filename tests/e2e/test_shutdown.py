@@ -49,6 +49,7 @@ def ends(server: Server, number: signal.Signals) -> None:
         pytest.fail(f"It did not end. Its log:\n{server.log.read_text()}")
     _, alive = psutil.wait_procs(children, ENDS_WITHIN_S)
     assert not alive
+    assert "leaked" not in server.log.read_text()
     acknowledged = (server.home / "acknowledged").read_text().split()
     with History.open(server.home / "history.duckdb") as history:
         assert all(history.trial(id) is not None for id in acknowledged)

@@ -60,6 +60,28 @@ def test_a_file_that_another_process_owns(path: Path) -> None:
         assert len(history.recent()) == 1
 
 
+ASCII = "".join(map(chr, range(1, 128)))
+
+
+@pytest.mark.parametrize(
+    "names", [(ASCII.translate({ord(c): None for c in "/?\\"}), "h"), ("é \u2028\u202e 😀", "::,*é")]
+)
+def test_any_name_of_a_folder_or_file_works(tmp_path: Path, names: tuple[str, str]) -> None:
+    path = tmp_path.joinpath(*names)
+    with History.open(path) as history:
+        history.record(make_trial()).result()
+        assert history.console.run("FROM trials").num_rows == 1
+    with History.open(path) as history:
+        assert len(history.recent()) == 1
+
+
+@pytest.mark.parametrize("name", ["what?", "what?/history.duckdb", "back\\slash", "a\\b/history.duckdb"])
+def test_a_name_that_duckdb_cannot_use_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(HistoryError, match=r"DuckDB cannot use a path with (\?|\\) in it"):
+        History.open(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_file_that_this_process_owns_already(path: Path) -> None:
     with History.open(path), pytest.raises(HistoryLocked, match=f"process {os.getpid()}\\b"):
         History.open(path)

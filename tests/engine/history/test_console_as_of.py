@@ -1,5 +1,6 @@
 """The console's copy of the history: as new as the question, private, kept until the history changes, then removed."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,3 +69,17 @@ def test_a_folder_without_room_for_the_copy_is_said(history: History) -> None:
         history.console.run("SELECT 1")
     folder.unlink()
     assert history.console.run("SELECT 1").num_rows == 1
+
+
+def test_a_history_that_was_removed_or_replaced_is_named_as_such(path: Path) -> None:
+    for is_replaced in (False, True):
+        home = path.parent / "home"
+        with History.open(home / path.name) as history:
+            shutil.rmtree(home)
+            if is_replaced:
+                History.open(path).close()
+                home.mkdir()
+                path.rename(home / path.name)
+            for _ in range(2):
+                with pytest.raises(HistoryError, match=r"was removed or replaced by another program.* Put the file"):
+                    history.console.run("FROM runs")
