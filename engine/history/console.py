@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from engine.errors import ConfigError, HistoryError, LimitExceeded, WorkerDied
 from engine.history.checks import checked_text
-from engine.history.console_child import Answer, Ask, Copied, Copy, GoOn, Open
 from engine.history.console_help import COMMENTS, READY
+from engine.history.console_sql import Answer, Ask, Copied, Copy, GoOn, Open
 from engine.history.database_writer import DatabaseWriter
 from engine.history.references import views
 from engine.process.limits import Limits
@@ -156,7 +156,7 @@ class Console:
                 raise HistoryError("The history is closed; open it again.")
             if self._service is None:
                 self._service = Service(
-                    "engine.history.console_child",
+                    "engine.history.console_sql",
                     does="runs the console's SQL",
                     answers=Copied | Answer,
                     limits=Limits(memory_bytes=_MEMORY_BYTES),

@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from engine.llama.gbnf import Alternatives, Item, Rules, Sequence, Terminal
+from engine.llama.grammar_syntax import Alternatives, Item, Rules, Sequence, Terminal
 
 Ranges = tuple[tuple[int, int], ...]
 """Code points that a character class matches: disjoint ranges in ascending order."""

@@ -6,7 +6,7 @@ from typing import Any
 from llama_cpp import llama_grammar
 
 from engine.errors import ConfigError
-from engine.llama.gbnf import MAX_REPETITIONS
+from engine.llama.grammar_syntax import MAX_REPETITIONS
 
 MAX_DEPTH = 128
 """Levels of JSON; each nested object takes two."""

@@ -16,7 +16,7 @@ from numpy.random import RandomState  # imported at start-up, not with the first
 from engine.errors import ConfigError
 from engine.llama.candidates import Candidates
 from engine.llama.distribution import Distribution, Drawn, Logits, Row
-from engine.llama.grammar import Grammar
+from engine.llama.grammar_sampler import Grammar
 from engine.llama.kernel import kernel
 from engine.llama.library import not_null, quick
 from engine.llama.model import Model

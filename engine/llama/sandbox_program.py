@@ -11,7 +11,7 @@ from typing import IO
 import llama_cpp.llama_cpp as llama
 
 from engine.errors import ConfigError
-from engine.llama import ambiguity, gbnf
+from engine.llama import grammar_ambiguity, grammar_syntax
 from engine.llama.chat import render_chat
 from engine.llama.json_schema import gbnf_of_schema
 from engine.llama.sandbox import CheckGrammar, ConvertSchema, RenderChat
@@ -49,11 +49,11 @@ def check_grammar(text: str) -> None:
     Raises ConfigError for an exceeded limit, or with llama.cpp's reason if it rejects the grammar. Tokens given by name
     are not resolved: that takes a vocabulary, which this process does not have.
     """
-    ambiguity.check(gbnf.read(text))
+    grammar_ambiguity.check(grammar_syntax.read(text))
     with tempfile.TemporaryFile() as said:
         began = time.process_time()
         with _stderr_into(said):
-            handle = llama.llama_sampler_init_grammar(None, gbnf.without_token_names(text).encode(), b"root")
+            handle = llama.llama_sampler_init_grammar(None, grammar_syntax.without_token_names(text).encode(), b"root")
         took_s = time.process_time() - began
         if not handle:
             said.seek(0)

@@ -13,8 +13,8 @@ import pytest
 from engine.errors import ConfigError, EngineError, HistoryError, LimitExceeded
 from engine.history import History
 from engine.history.console import MOST_S, READY, Result
-from engine.history.console_child import MOST_BYTES
 from engine.history.console_help import COMMENTS
+from engine.history.console_sql import MOST_BYTES
 from engine.reference import REFERENCE, reference_timings
 from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial

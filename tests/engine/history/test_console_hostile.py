@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.errors import ConfigError, EngineError, LimitExceeded
 from engine.history import History
 from engine.history.console import MOST_ROWS
-from engine.history.console_child import MOST_BYTES, MOST_LEVELS
+from engine.history.console_sql import MOST_BYTES, MOST_LEVELS
 from tests.engine.history.run_maker import make_run
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 from engine.errors import HistoryError, LimitExceeded
 from engine.history import History, console, write_snapshot
 from engine.history.console import Result
-from engine.history.console_child import Copy
+from engine.history.console_sql import Copy
 from engine.process.program import Program
 from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial

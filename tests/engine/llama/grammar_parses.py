@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from engine.llama.gbnf import Alternatives, Item, Rules, Terminal
+from engine.llama.grammar_syntax import Alternatives, Item, Rules, Terminal
 
 Stack = tuple[tuple[str, int, int], ...]
 Symbol = tuple[bool, str]

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from engine.errors import ConfigError
-from engine.llama import grammar
+from engine.llama import grammar_sampler
 from engine.llama.candidates import Candidates
 from engine.llama.distribution import Distribution, Drawn, row_of
 from engine.llama.model import Model
@@ -225,6 +225,6 @@ def test_a_grammar_that_takes_too_long_for_one_token_ends_its_job(
 ) -> None:
     bench = Bench(model, Sampling(grammar="root ::= [a-z ]+"))
     bench.draw(row)
-    monkeypatch.setattr(grammar, "MAX_CALL_S", 0.0)
+    monkeypatch.setattr(grammar_sampler, "MAX_CALL_S", 0.0)
     with pytest.raises(ConfigError, match="for one token; at most 0 s"):
         bench.draw(row)

@@ -11,8 +11,8 @@ from itertools import count
 from typing import NamedTuple
 
 from engine.errors import ConfigError
-from engine.llama.gbnf import Rules
 from engine.llama.grammar_stacks import END, Frame, OutOfSteps, Ranges, Stacks, joined, overlap
+from engine.llama.grammar_syntax import Rules
 
 NUM_CHARACTERS = 16
 """Characters of a token for which the bounds are proved: longer tokens are rare."""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import ConfigError
-from engine.llama import ambiguity, gbnf
+from engine.llama import grammar_ambiguity, grammar_syntax
 from engine.llama.sandbox_program import check_grammar
 from engine.specs import MAX_GRAMMAR_CHARACTERS
 
@@ -38,15 +38,15 @@ def test_what_llama_cpp_takes_is_taken(text: str) -> None:
     ],
 )
 def test_the_structure_is_what_is_written(text: str, rules: dict[str, object]) -> None:
-    def plain(item: gbnf.Item) -> object:
+    def plain(item: grammar_syntax.Item) -> object:
         node: object = item.node
         if isinstance(item.node, list):
             node = [[*map(plain, items)] for items in item.node]
-        elif isinstance(item.node, gbnf.Terminal):
+        elif isinstance(item.node, grammar_syntax.Terminal):
             node = item.node.text.strip('"')
         return node if (item.low, item.high) == (1, 1) else ((item.low, item.high), node)
 
-    found = {name: [[*map(plain, items)] for items in rule] for name, rule in gbnf.read(text).items()}
+    found = {name: [[*map(plain, items)] for items in rule] for name, rule in grammar_syntax.read(text).items()}
     assert found == rules
 
 
@@ -57,21 +57,24 @@ def grow(limit: int, text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("within", "beyond"),
     [
-        grow(gbnf.MAX_REPETITIONS, 'root ::= "a"{{{0}}}'),
-        grow(gbnf.MAX_REPETITIONS, 'root ::= "a"{{0,{0}}}'),
-        grow(gbnf.MAX_REPETITIONS, 'root ::= "a"{{{0},}}'),
-        [f'root ::= {"(" * num}"a"{")" * num}' for num in (gbnf.MAX_NESTING, gbnf.MAX_NESTING + 1)],
-        ["root ::= " + " | ".join(f'"{word}"' for word in range(num)) for num in (gbnf.MAX_WAYS, gbnf.MAX_WAYS + 1)],
-        [f'root ::= "{"a" * num}"' for num in (gbnf.MAX_ELEMENTS - 1, gbnf.MAX_ELEMENTS)],
+        grow(grammar_syntax.MAX_REPETITIONS, 'root ::= "a"{{{0}}}'),
+        grow(grammar_syntax.MAX_REPETITIONS, 'root ::= "a"{{0,{0}}}'),
+        grow(grammar_syntax.MAX_REPETITIONS, 'root ::= "a"{{{0},}}'),
+        [f'root ::= {"(" * num}"a"{")" * num}' for num in (grammar_syntax.MAX_NESTING, grammar_syntax.MAX_NESTING + 1)],
+        [
+            "root ::= " + " | ".join(f'"{word}"' for word in range(num))
+            for num in (grammar_syntax.MAX_WAYS, grammar_syntax.MAX_WAYS + 1)
+        ],
+        [f'root ::= "{"a" * num}"' for num in (grammar_syntax.MAX_ELEMENTS - 1, grammar_syntax.MAX_ELEMENTS)],
         [f'root ::= "a"{" " * num}' for num in (MAX_GRAMMAR_CHARACTERS - 12, MAX_GRAMMAR_CHARACTERS - 11)],
         ["\n".join(f'{"root" if not n else f"r{n}"} ::= "a"' for n in range(num)) for num in (10_922, 20_001)],
         ['root ::= ("a"?){0,31}', 'root ::= ("a"?){0,32}'],
     ],
 )  # fmt: skip
 def test_each_limit_is_where_it_says(within: str, beyond: str) -> None:
-    gbnf.read(within)
+    grammar_syntax.read(within)
     with pytest.raises(ConfigError, match="at most|the limit"):
-        gbnf.read(beyond)
+        grammar_syntax.read(beyond)
 
 
 TERMINALS = st.sampled_from(['"a"', '"a\\"b"', "[a-z]", "[^\\]]", ".", "<[3]>", '""', "x", "y"])
@@ -135,12 +138,12 @@ PLAIN = [
 @pytest.mark.parametrize("text", AMBIGUOUS)
 def test_ambiguous_grammars_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is ambiguous(: rule .* the limit| or too large: .* the limit, .* in rule )"):
-        ambiguity.check(gbnf.read(text))
+        grammar_ambiguity.check(grammar_syntax.read(text))
 
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_grammars_of_everyday_are_not_ambiguous(text: str) -> None:
-    ambiguity.check(gbnf.read(text))
+    grammar_ambiguity.check(grammar_syntax.read(text))
 
 
 def test_the_grammars_that_come_with_llama_cpp_python_are_taken() -> None:

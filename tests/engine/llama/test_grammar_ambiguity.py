@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import ConfigError
-from engine.llama import ambiguity, gbnf
+from engine.llama import grammar_ambiguity, grammar_syntax
 from engine.llama.json_schema import gbnf_of_schema
 from engine.llama.sandbox import Sandbox
 from engine.specs import Sampling
@@ -120,11 +120,11 @@ def test_no_text_has_more_parses_than_an_accepted_grammar_may_have(
     monkeypatch: pytest.MonkeyPatch, root: str, x: str, y: str
 ) -> None:
     """With small limits, every text can be tried from every stack that a few characters lead to."""
-    monkeypatch.setattr(ambiguity, "NUM_CHARACTERS", 5)
-    monkeypatch.setattr(ambiguity, "MAX_PARSES", 40)
+    monkeypatch.setattr(grammar_ambiguity, "NUM_CHARACTERS", 5)
+    monkeypatch.setattr(grammar_ambiguity, "MAX_PARSES", 40)
     try:
-        rules = gbnf.read(f"root ::= {root}\nx ::= {x}\ny ::= {y}\n")
-        ambiguity.check(rules)
+        rules = grammar_syntax.read(f"root ::= {root}\nx ::= {x}\ny ::= {y}\n")
+        grammar_ambiguity.check(rules)
     except ConfigError:
         assume(False)
     expanded = Expanded(rules, "ab")
@@ -187,7 +187,7 @@ SCHEMAS: dict[str, Callable[[random.Random], object]] = {
 @pytest.mark.parametrize("seed", [1, 2])
 def test_large_schemas_of_everyday_pass(name: str, seed: int) -> None:
     schema = SCHEMAS[name](random.Random(seed))
-    ambiguity.check(gbnf.read(gbnf_of_schema(json.dumps(schema))))
+    grammar_ambiguity.check(grammar_syntax.read(gbnf_of_schema(json.dumps(schema))))
 
 
 @pytest.mark.parametrize(
@@ -200,14 +200,14 @@ def test_large_schemas_of_everyday_pass(name: str, seed: int) -> None:
     ],
 )  # fmt: skip
 def test_wide_and_nested_grammars_pass(text: str) -> None:
-    ambiguity.check(gbnf.read(text))
+    grammar_ambiguity.check(grammar_syntax.read(text))
 
 
 def test_what_cannot_be_examined_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ambiguity, "MAX_STEPS", 10)
+    monkeypatch.setattr(grammar_ambiguity, "MAX_STEPS", 10)
     with pytest.raises(ConfigError, match="is ambiguous or too large: .* limit, 10 steps, in rule "):
-        ambiguity.check(gbnf.read('root ::= ("a" | "a" "b")* x\nx ::= [a-z]* "."'))
+        grammar_ambiguity.check(grammar_syntax.read('root ::= ("a" | "a" "b")* x\nx ::= [a-z]* "."'))
 
 
 def test_rules_that_root_does_not_reach_are_left_out() -> None:
-    ambiguity.check(gbnf.read('root ::= "a"\ns ::= "a" s "b" | "a" s "c" | ""'))
+    grammar_ambiguity.check(grammar_syntax.read('root ::= "a"\ns ::= "a" s "b" | "a" s "c" | ""'))
