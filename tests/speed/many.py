@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from http.client import HTTPConnection
 from statistics import mean
@@ -57,9 +57,9 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     ]
 
 
-def open_pool(path: str, num_streams: int) -> Pool:
-    """A pool by its defaults, of so many streams."""
-    return Pool(path, parallel=num_streams, n_ctx=N_CTX)
+def open_pool(path: str, num_streams: int, *, share_weights: bool = False) -> Pool:
+    """A pool of so many streams, by its other defaults."""
+    return Pool(path, parallel=num_streams, n_ctx=N_CTX, share_weights=share_weights)
 
 
 def against_batched_bench(path: str, num_rounds: int) -> list[Row]:
@@ -113,24 +113,34 @@ def batched_bench(path: str) -> float:
 
 
 def against_server(path: str, num_rounds: int) -> list[Row]:
-    """End to end with 32 streams and ten candidates a token; the server with repacked weights and without, as a person
-    gets it, and built and run as ours."""
+    """End to end with 32 streams and ten candidates a token, both with repacked weights and without; the server as a
+    person gets it, and built and run as ours."""
     arms: dict[str, Callable[[], float]] = {}
-    with warm(open_pool(path, SERVED)) as pool, ThreadPoolExecutor(SERVED) as clients:
-        given = prompts(SERVED, most=len(pool.vocabulary))
-        arms["ours"] = lambda: run(pool, given, top_k=10).per_s
-        for way, environment in ways().items():
-            for layout, flags in LAYOUTS.items():
+    with ExitStack() as opened:
+        clients = opened.enter_context(ThreadPoolExecutor(SERVED))
+        for layout, flags in LAYOUTS.items():
+            pool = opened.enter_context(warm(open_pool(path, SERVED, share_weights=bool(flags))))
+            given = prompts(SERVED, most=len(pool.vocabulary))
+            arms[f"ours, {layout}"] = partial(_end_to_end, pool, given)
+            for way, environment in ways().items():
                 arms[f"{way}, {layout}"] = partial(serve_once, path, flags, environment, given, clients)
         found = interleaved(num_rounds, **arms)
     return [_server_row(found, way, goal) for way, goal in zip(ways(), (1.15, 1.0), strict=True)]
 
 
+def _end_to_end(pool: Pool, given: list[list[int]]) -> float:
+    return run(pool, given, top_k=10).per_s
+
+
 def _server_row(found: dict[str, list[float]], way: str, goal: float) -> Row:
-    better = max(LAYOUTS, key=lambda layout: mean(found[f"{way}, {layout}"]))
-    theirs = found[f"{way}, {better}"]
-    compared = ratio(found["ours"], theirs)
-    beside = f"{compared}; {mean(found['ours']):.0f} against {mean(theirs):.0f} tok/s ({better} weights)"
+    """Each in its better layout; the default one of ours is given beside it."""
+    ours, theirs = (max(LAYOUTS, key=lambda layout: mean(found[f"{whose}, {layout}"])) for whose in ("ours", way))
+    values, peers = found[f"ours, {ours}"], found[f"{way}, {theirs}"]
+    compared = ratio(values, peers)
+    beside = (
+        f"{compared}; {mean(values):.0f} ({ours}) against {mean(peers):.0f} tok/s ({theirs}); "
+        f"repacked, our default: {ratio(found['ours, repacked'], peers)}"
+    )
     return at_least(f"32 streams, top_k=10, end to end, against llama-server {way}", compared.value, goal, beside)
 
 
