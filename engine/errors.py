@@ -119,3 +119,15 @@ class HistoryLocked(HistoryError):
 
 class HistoryNewer(HistoryError):
     """The database has migrations that this version does not know."""
+
+
+_MOST_QUOTED = 100
+
+
+def quoted(value: object) -> str:
+    """Return a refused value as an error message quotes it: its repr, up to 100 characters of it."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer of more than 4,300 digits; classes of others may raise anything
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _MOST_QUOTED else f"{text[: _MOST_QUOTED - 1]}…"

@@ -140,9 +140,20 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
     for left in parent.glob(f".{glob.escape(name)}.scratch-*"):
         if not _is_running(left.suffix.removeprefix(".scratch-").partition("-")[0]):
             shutil.rmtree(left, ignore_errors=True)
-    prefix = f".{name}.scratch-{os.getpid()}-"
-    with TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as made:
+    with _naming(parent):
+        scratch = TemporaryDirectory(prefix=f".{name}.scratch-{os.getpid()}-", dir=parent, ignore_cleanup_errors=True)
+    with scratch as made:
         yield Path(made)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Have an OSError name `path`, of which its reader knows, instead of a temporary file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def _is_running(pid: str) -> bool:
@@ -168,7 +179,9 @@ def _regular(path: str, flags: int) -> int:
 def _replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.unfinished")
     try:
-        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+        with _naming(path):
+            opened = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(opened, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -5,6 +5,7 @@ Any engine feeds its jobs with plain values, from one thread for each job.
 
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +14,14 @@ from functools import partial
 
 import numpy as np
 
-from engine.errors import EngineError, JobTimeout
+from engine.errors import ConfigError, EngineError, JobTimeout, quoted
 from engine.results import RECORD, Completion, FinishReason, StepTable, Timings, TokenStep, is_context_full
 from engine.specs import Request, Sampling
 from engine.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
 _here = threading.local()
+_UUIDV7 = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 def new_id() -> str:
@@ -32,6 +34,13 @@ def new_id() -> str:
     value = milliseconds << 80 | 0x7 << 76 | (random >> 68 & 0xFFF) << 64 | 0b10 << 62 | random & (1 << 62) - 1
     digits = f"{value:032x}"
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def checked_id(id: object) -> str:
+    """Return the id given to a job. Raises ConfigError unless it is a UUIDv7 as `new_id` writes it."""
+    if not (isinstance(id, str) and _UUIDV7.fullmatch(id)):
+        raise ConfigError(f"job_id = {quoted(id)}: must be a UUIDv7 in lower case")
+    return id
 
 
 @contextmanager
@@ -54,6 +63,20 @@ def check_may_wait() -> None:
             "a job's callback must not wait for the engine: it runs on the thread that delivers the answers; "
             "call the engine from another thread"
         )
+
+
+def call_back(told: Callable[[], object], name: str) -> None:
+    """Call a function of the package's user, logging what it raises under `name`.
+
+    That includes SystemExit, which would end a delivery thread, and with it every later answer; in the main thread
+    SystemExit and KeyboardInterrupt are raised.
+    """
+    try:
+        told()
+    except BaseException as error:
+        if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+            raise
+        _log.exception("%s failed", name)
 
 
 class Job:
@@ -334,10 +357,7 @@ class Job:
             self._call(listener)
 
     def _call(self, told: Callable[[], object]) -> None:
-        try:
-            told()
-        except Exception:
-            _log.exception("a callback of job %s failed", self.id)
+        call_back(told, f"a callback of job {self.id}")
 
 
 def _nothing_left(_job: Job) -> int:

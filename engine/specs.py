@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from engine.errors import ConfigError
+from engine.errors import ConfigError, quoted
 from engine.validation import Spec, at_most, is_real, plain_text, whole_number
 
 Samplers = tuple[str, ...]
@@ -49,12 +49,12 @@ def given_prompt(prompt: str | Sequence[int]) -> str | list[int]:
     if isinstance(prompt, str):
         return plain_text("prompt", prompt, MAX_PROMPT_CHARACTERS)
     if isinstance(prompt, bytes | bytearray) or not isinstance(prompt, Iterable):
-        raise ConfigError(f"prompt = {prompt!r}: must be text or token ids")
+        raise ConfigError(f"prompt = {quoted(prompt)}: must be text or token ids")
     ids = []
     for place, given in enumerate(at_most(MAX_PROMPT_IDS, "prompt: {} ids", prompt), 1):
         token = whole_number(given)
         if token is None or not 0 <= token <= MAX_ID:
-            raise ConfigError(f"prompt: {given!r}, number {place:,} of its ids, is not a token id")
+            raise ConfigError(f"prompt: {quoted(given)}, number {place:,} of its ids, is not a token id")
         ids.append(token)
     return ids
 
@@ -136,7 +136,7 @@ class Sampling(Spec):
     def _check_samplers(self) -> None:
         for name in self.samplers:
             if name not in DEFAULT_SAMPLERS:
-                raise ConfigError(f"samplers: unknown stage {name!r}; known: {', '.join(DEFAULT_SAMPLERS)}")
+                raise ConfigError(f"samplers: unknown stage {quoted(name)}; known: {', '.join(DEFAULT_SAMPLERS)}")
         if len(set(self.samplers)) != len(self.samplers):
             raise ConfigError("samplers: a stage is listed twice")
 
@@ -144,7 +144,7 @@ class Sampling(Spec):
 def _pairs(given: object) -> list[Any]:
     """Return the items of a mapping, or the given pairs."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise ConfigError(f"logit_bias = {given!r}: must map token ids to numbers")
+        raise ConfigError(f"logit_bias = {quoted(given)}: must map token ids to numbers")
     return at_most(MAX_BIASES, "logit_bias: {} entries", given.items() if isinstance(given, Mapping) else given)
 
 
@@ -166,7 +166,7 @@ def _bias(given: Any) -> tuple[int, float]:
             if whole is not None and 0 <= whole <= MAX_ID:
                 return whole, float(bias)
     raise ConfigError(
-        f"logit_bias {given!r}: needs a token id and a number from -{MAX_BIAS:g} to {MAX_BIAS:g}, or -inf"
+        f"logit_bias {quoted(given)}: needs a token id and a number from -{MAX_BIAS:g} to {MAX_BIAS:g}, or -inf"
     )
 
 
@@ -292,7 +292,7 @@ class Request(Spec):
             self._set("stop", (self.stop,))
         self._texts("stop", MAX_STOPS, MAX_STOP_CHARACTERS)
         if "" in self.stop:
-            raise ConfigError(f"stop = {self.stop!r}: must be non-empty texts")
+            raise ConfigError(f"stop = {quoted(self.stop)}: must be non-empty texts")
         self._whole("max_tokens", 0, 1 << 24)
         self._whole("top_k", 0, MAX_RECORDED)
         self._whole("generated", 0, 1 << 24)

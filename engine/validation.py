@@ -11,7 +11,7 @@ from itertools import islice
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, Unpack, get_args, get_origin
 
-from engine.errors import ConfigError
+from engine.errors import ConfigError, quoted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,7 +77,7 @@ def _refuse_unknown(called: str, options: Mapping[str, Any], signature: inspect.
     known = list(signature.parameters)
     for name in options:
         if name not in known:
-            raise ConfigError(f"{called} has no parameter {name!r}; {_hint(name, known)}")
+            raise ConfigError(f"{called} has no parameter {quoted(name)}; {_hint(name, known)}")
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
@@ -125,14 +125,14 @@ class Spec(metaclass=Refusing):
         value = getattr(self, name)
         whole = whole_number(value)
         if whole is None or not low <= whole <= high:
-            raise ConfigError(f"{name} = {value!r}: must be a whole number from {low:,} to {high:,}")
+            raise ConfigError(f"{name} = {quoted(value)}: must be a whole number from {low:,} to {high:,}")
         self._set(name, whole)
 
     def _real(self, name: str, low: float, high: float = math.inf) -> None:
         value = getattr(self, name)
         if not is_real(value) or not low <= value <= high:
             top = "upwards" if high == math.inf else f"to {high:g}"
-            raise ConfigError(f"{name} = {value!r}: must be a number from {low:g} {top}")
+            raise ConfigError(f"{name} = {quoted(value)}: must be a number from {low:g} {top}")
         if not isinstance(value, int):
             self._set(name, float(value))
 
@@ -142,12 +142,12 @@ class Spec(metaclass=Refusing):
             if isinstance(value, type(known)) and value == known:
                 self._set(name, known)
                 return
-        raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(map(str, allowed))}")
+        raise ConfigError(f"{name} = {quoted(value)}: must be one of {', '.join(map(str, allowed))}")
 
     def _texts(self, name: str, most: int, most_characters: int) -> None:
         value = getattr(self, name)
-        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-            raise ConfigError(f"{name} = {value!r}: must be a list of texts")
+        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+            raise ConfigError(f"{name} = {quoted(value)}: must be a list of texts")
         texts = at_most(most, f"{name}: {{}} texts", value)
         self._set(name, tuple(plain_text(name, text, most_characters) for text in texts))
 
@@ -180,7 +180,7 @@ def plain_text(name: str, text: object, most_characters: int | None = None) -> s
     Raises ConfigError where it is not text, is too long, or cannot be encoded as UTF-8 (half of a surrogate pair).
     """
     if not isinstance(text, str):
-        raise ConfigError(f"{name} = {text!r}: must be text")
+        raise ConfigError(f"{name} = {quoted(text)}: must be text")
     if most_characters is not None and len(text) > most_characters:
         raise ConfigError(f"{name}: {len(text):,} characters; at most {most_characters:,} are allowed: shorten it")
     try:

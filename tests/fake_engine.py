@@ -15,7 +15,7 @@ from typing import Any, Self, Unpack
 import numpy as np
 
 from engine.errors import ConfigError, EngineError, PoolClosed, PromptTooLong, QueueFull
-from engine.jobs import Job, check_may_wait, listening, new_id
+from engine.jobs import Job, check_may_wait, checked_id, listening, new_id
 from engine.pool.in_order import completions
 from engine.protocol import Capabilities, Startup, WorkerInfo
 from engine.results import INSPECTED, step_dtype
@@ -101,7 +101,7 @@ class FakeEngine:
         if not isinstance(sampling, Sampling | None):
             raise ConfigError("sampling: must be a Sampling")
         return Job(
-            job_id or new_id(),
+            new_id() if job_id is None else checked_id(job_id),
             given_prompt(prompt),
             sampling or Sampling(),
             request,

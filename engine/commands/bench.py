@@ -15,11 +15,12 @@ from engine.bench.planning.preview import preview
 from engine.bench.running.session import Session
 from engine.commands import bench_arguments as words_of
 from engine.commands.arguments import check_writable
+from engine.commands.keeping import LEFT, owned, readable
 from engine.commands.printing import print_json, print_json_text
 from engine.commands.progress_line import ProgressLine
 from engine.commands.watched import show_progress
 from engine.errors import ConfigError, HistoryError, HistoryLocked
-from engine.history import INBOX, History, open_to_read, write_inbox, write_run
+from engine.history import INBOX, History, write_inbox, write_run
 from engine.jsonable import figure
 from engine.machine.fingerprint import fingerprint, fingerprint_hash
 from engine.machine.limits import Limits, measure_limits
@@ -100,6 +101,7 @@ def measure(
         keeper.keep_all(done)
         if history is None:
             write_inbox(settings.home / INBOX, done)
+            print(LEFT, file=sys.stderr)
     print_run(done, is_json=given.is_json)
     if given.out is not None:
         with persons_umask():
@@ -117,7 +119,7 @@ def _tell_before(plan: Plan, *, is_begun: bool) -> None:
 
 def resume(given: words_of.ResumeArguments) -> None:
     """Resume a run of the history. Raises ConfigError for an unknown run."""
-    with open_to_read(Settings.from_environment().history) as history:
+    with readable(Settings.from_environment()) as history:
         before = history.runs.run(given.run)
     if before is None:
         raise ConfigError(f"there is no run {given.run!r} in the history")
@@ -146,7 +148,7 @@ def show_limits(given: words_of.LimitsArguments) -> None:
 def _history(settings: Settings, closing: ExitStack) -> History | None:
     """Open the history; return None where another process owns it or, with the reason printed, it is unusable."""
     try:
-        return closing.enter_context(History.open(settings.history))
+        return closing.enter_context(owned(settings))
     except HistoryLocked:
         return None
     except HistoryError as error:

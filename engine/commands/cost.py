@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from engine.commands.keeping import readable
 from engine.commands.parser import Parser
 from engine.commands.printing import print_json, print_text
 from engine.commands.table import printable
@@ -25,7 +26,6 @@ from engine.cost import (
     fastest_first,
 )
 from engine.errors import ConfigError, HistoryError
-from engine.history import open_to_read
 from engine.jsonable import figure
 from engine.models.library import embedded_model
 from engine.pool.pool import Pool
@@ -118,7 +118,7 @@ def _measured(settings: Settings) -> list[Rate]:
     if not settings.history.exists():
         return []
     try:
-        with open_to_read(settings.history) as history:
+        with readable(settings) as history:
             runs = (history.runs.run(summary.id) for summary in history.runs.recent(NUM_RUNS))
             return rates_of(run for run in runs if run is not None)
     except HistoryError as error:
@@ -142,7 +142,7 @@ def _deadline(given: str | None) -> float | None:
     if given is None:
         return None
     match = _LENGTH.fullmatch(given.strip().lower())
-    if match is None or float(match[1]) == 0:
+    if match is None or not 0 < float(match[1]) * _HOURS[match[2]] < math.inf:
         raise ConfigError(f"--deadline {given}: must be a time such as 12h, 90min or 2d")
     return float(match[1]) * _HOURS[match[2]]
 

@@ -12,12 +12,13 @@ from engine.bench.analysis.disturbance import samples_told
 from engine.bench.analysis.wording import plain_verdict
 from engine.commands import history_arguments as words_of
 from engine.commands.bench import json_of_run, print_run
+from engine.commands.keeping import LEFT, owned, readable
 from engine.commands.out_file import table_of, write_rows, write_text
 from engine.commands.printing import print_json, print_json_text
 from engine.commands.table import one_line, printable, table
 from engine.errors import ConfigError, HistoryLocked
 from engine.exchange.importer import Importer
-from engine.history import INBOX, History, TrialRecord, open_to_read, write_snapshot
+from engine.history import INBOX, History, TrialRecord, write_snapshot
 from engine.history.archives.exporting import export_history
 from engine.history.columns import step_rows
 from engine.history.console import Result
@@ -45,7 +46,7 @@ def run(words: Sequence[str]) -> None:
         case words_of.GcArguments():
             purge(settings, given)
         case _:
-            with open_to_read(settings.history) as history:
+            with readable(settings) as history:
                 _read(history, given)
 
 
@@ -138,19 +139,18 @@ def import_files(settings: Settings, given: words_of.ImportArguments) -> None:
     told: list[dict[str, Any]] = []
     with Importer(settings.home) as importer:
         try:
-            with History.open(settings.history) as history:
+            with owned(settings) as history:
                 for path in given.paths:
-                    taken = importer.take_in(history, path.name, path)
+                    taken = importer.take_in(history, path.name or str(path), path)
                     told.append({"path": str(path), **taken._asdict()})
         except HistoryLocked as locked:
             for path in given.paths:
-                kind = importer.hand_over(path.name, path, settings.home / INBOX)
+                kind = importer.hand_over(path.name or str(path), path, settings.home / INBOX)
                 if kind == "archive":
                     raise ConfigError(
                         f"{path} is an archive, which only the process that has the history open can import. {locked}"
                     ) from locked
-                sentence = "Left in the inbox of the open workbench."
-                told.append({"path": str(path), "kind": kind, "sentence": sentence})
+                told.append({"path": str(path), "kind": kind, "sentence": LEFT})
     lines = "\n".join(f"{one['path']}: {one['sentence']}" for one in told)
     _tell({"files": told}, lines, is_json=given.is_json)
 

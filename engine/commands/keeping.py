@@ -1,14 +1,20 @@
-"""Storage of trials run without a workbench: in the history, or in the inbox of the process that owns it."""
+"""History for commands: opens it with its inbox imported, and stores trials, also while another process owns it."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 
-from engine.errors import HistoryLocked
-from engine.history import INBOX, History, ModelIdentity, TrialRecord, write_inbox
+from engine.errors import HistoryError, HistoryLocked
+from engine.exchange.importer import Importer
+from engine.history import INBOX, History, Inbox, ModelIdentity, TrialRecord, has_arrivals, open_to_read, write_inbox
 from engine.history.trials import versions
 from engine.jobs import Job
 from engine.models import model_hash
 from engine.pool.pool import Pool
 from engine.settings import Settings
+
+LEFT = "Left in the inbox of the process that has the history open, which imports it."
 
 
 def keep(job: Job, pool: Pool, created_at: datetime, settings: Settings) -> None:
@@ -29,10 +35,48 @@ def keep(job: Job, pool: Pool, created_at: datetime, settings: Settings) -> None
         completion=job.result(),
     )
     try:
-        with History.open(settings.history) as history:
+        with owned(settings) as history:
             history.record(trial).result()
     except HistoryLocked:
         write_inbox(settings.home / INBOX, trial)
+        print(LEFT, file=sys.stderr)
+
+
+@contextmanager
+def owned(settings: Settings) -> Iterator[History]:
+    """Open and own the history. Imports what is in the inbox first, and at the end what has arrived meanwhile.
+
+    Raises HistoryError as `History.open` does.
+    """
+    with History.open(settings.history) as history:
+        _take_inbox(settings, history)
+        yield history
+        _take_inbox(settings, history)
+
+
+@contextmanager
+def readable(settings: Settings) -> Iterator[History]:
+    """Open the history, or a copy where another process owns it, see `open_to_read`.
+
+    What is in the inbox is imported first, by the owner if there is one.
+    """
+    if has_arrivals(settings.home / INBOX):
+        with suppress(HistoryLocked), owned(settings):
+            pass
+    with open_to_read(settings.history) as history:
+        yield history
+
+
+def _take_inbox(settings: Settings, history: History) -> None:
+    """Import what other processes have left in the inbox; a failure is printed, and leaves the files there."""
+    folder = settings.home / INBOX
+    if not has_arrivals(folder):
+        return
+    try:
+        with Importer(settings.home) as importer:
+            Inbox(folder, importer.stage_kept).take(history)
+    except HistoryError as error:
+        print(f"left in the inbox: {error}", file=sys.stderr)
 
 
 def identity_of(pool: Pool) -> ModelIdentity:

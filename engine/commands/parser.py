@@ -5,7 +5,7 @@ import difflib
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 _FLAG = re.compile(r"(-[^-\d.\s]|--)[^=\s]*(=.*)?", re.DOTALL)
 """Words that are flags and not values: no lone dash, no negative number, no text with spaces."""
@@ -38,6 +38,10 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return known, []
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the message, with very long words shortened. Raises SystemExit (2)."""
+        super().error(re.sub(r"(\S{100})\S{100,}", r"\1…", message))
 
     def _flags_in(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the flags given to this parser: those before the name of a subcommand and before `--`."""

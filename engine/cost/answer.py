@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from engine.cost.estimate import HOUR_S, Estimate
-from engine.errors import ConfigError
+from engine.errors import ConfigError, quoted
 from engine.units import digits, dollars, duration
 
 _MISSING = {"prompt": "prefill", "embedding": "embedding"}
@@ -30,7 +30,7 @@ def answer(
     """
     for name, goal in (("deadline_h", deadline_h), ("budget_usd", budget_usd)):
         if goal is not None and not goal > 0:
-            raise ConfigError(f"{name} = {goal!r}: must be above 0")
+            raise ConfigError(f"{name} = {quoted(goal)}: must be above 0")
     known = fastest_first(estimate for estimate in estimates if math.isfinite(estimate.hours.value))
     if not estimates:
         return Answer("No speeds to estimate from: measure a model, or select a reference machine.", None)

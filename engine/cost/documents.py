@@ -143,7 +143,8 @@ def _reader(path: Path, root: Path) -> Callable[[], bytes]:
             if not real.is_file():
                 raise _Unfit("not a regular file")
             with open_regular(real) as file:
-                return file.read(MOST_BYTES + 1)
+                # Linux gives size 0 for files that it generates, of which some, as /proc/kmsg, are read for ever.
+                return file.read(MOST_BYTES + 1) if os.fstat(file.fileno()).st_size else b""
         except (OSError, RuntimeError) as error:
             raise _Unfit(f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
 

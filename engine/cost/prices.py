@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from engine.csv_cells import escaped, unescaped
-from engine.errors import ConfigError
+from engine.errors import ConfigError, quoted
 from engine.validation import Spec
 
 Kind = Literal["rented", "own"]
@@ -47,7 +47,7 @@ class Price(Spec):
         if not self.machine:
             raise ConfigError("machine is empty: name the machine that has this price")
         if self.dated and not _DATE.fullmatch(self.dated):
-            raise ConfigError(f"dated = {self.dated!r}: must be a date such as 2024-05-31, 2024-05 or 2024")
+            raise ConfigError(f"dated = {quoted(self.dated)}: must be a date such as 2024-05-31, 2024-05 or 2024")
         self._one_of("kind", KINDS)
         if self.kind == "rented":
             self._check_rented()

@@ -1,10 +1,10 @@
 """Embedding job: the caller's handle of one job, and the pieces in which workers receive it."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from engine.embedding import messages as m
 from engine.errors import EngineError, JobTimeout, ModelError
+from engine.jobs import call_back
 from engine.results import Floats
-
-_log = logging.getLogger(__name__)
 
 
 class EmbedResult(NamedTuple):
@@ -130,12 +129,9 @@ class EmbedJob:
             self._finish()
 
     def _tell(self) -> None:
-        """Report progress to the listener, logging its exceptions so that they cannot affect the workers."""
-        try:
-            if self._on_progress is not None:
-                self._on_progress(self.progress)
-        except Exception:
-            _log.exception("a progress listener of an embedding job failed")
+        """Report progress to the listener; what it raises is logged, and cannot affect the workers."""
+        if self._on_progress is not None:
+            call_back(partial(self._on_progress, self.progress), "a progress listener of an embedding job")
 
     def fail(self, error: EngineError) -> None:
         """End the job with an error, unless it has ended."""

@@ -117,7 +117,7 @@ def _content(name: str, data: bytes | Path) -> bytes:
             )
         return data if isinstance(data, bytes) else read_regular(data)
     except OSError as error:
-        raise ConfigError(f"{name} cannot be read: {error}. Check that it exists and is readable.") from error
+        raise ConfigError(f"{name} cannot be read: {error.strerror or error}. Nothing was imported.") from error
 
 
 # contents of each kind

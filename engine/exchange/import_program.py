@@ -181,13 +181,13 @@ def _shown(value: object) -> bool | int | float | str | None:
 
 def _stage(request: Stage) -> Iterator[Share | StagedFile]:
     path = Path(request.path)
+    arrival = None if is_archive(path) else read_arrival(request.name, path)
     with telling(request.name), StagingWriter(Path(request.folder)) as writer:
-        if is_archive(path):
+        if arrival is None:
             for share in stage_archive(path, writer):
                 yield Share(share)
             kind: Kind = "archive"
         else:
-            arrival = read_arrival(request.name, path)
             for run in arrival.runs:
                 writer.add_run(run)
                 yield Share(0.5)

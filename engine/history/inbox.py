@@ -75,6 +75,11 @@ def write_inbox(folder: Path, kept: TrialRecord | RunRecord | ComparisonRecord) 
     return path
 
 
+def has_arrivals(folder: Path) -> bool:
+    """Return whether the inbox has files to be imported."""
+    return any(path.name.endswith((TRIAL, RUN, COMPARISON)) for path in folder.glob("*"))
+
+
 def stage_kept(path: Path, folder: Path) -> None:
     """Read the trial, run or comparison in an inbox file into a staging folder.
 

@@ -10,7 +10,7 @@ from typing import Literal, Self, Unpack, overload
 
 from engine.errors import ConfigError, EngineError, ModelError, PoolClosed, PromptTooLong
 from engine.files import check_utf8, named_path, read_regular
-from engine.jobs import Job, new_id
+from engine.jobs import Job, checked_id, new_id
 from engine.llama.sandbox import Sandbox
 from engine.machine.cores import cores_for, threads_for
 from engine.models.gguf import read_model
@@ -131,7 +131,7 @@ class Pool(metaclass=Refusing):
             raise ConfigError(f"sampling = {sampling!r}: must be a Sampling; Sampling.from_dict makes one")
         given, sampling = given_prompt(prompt), sampling or Sampling()
         job = Job(
-            job_id or new_id(),
+            new_id() if job_id is None else checked_id(job_id),
             given,
             sampling,
             request,
@@ -260,7 +260,7 @@ class Pool(metaclass=Refusing):
             return
         try:
             self._group.start(index)
-        except Exception as failure:  # includes exceptions raised by on_progress
+        except BaseException as failure:  # includes what on_progress raises, on this delivery thread
             self._end(PoolClosed(f"a worker ended and could not be replaced: {failure}"))
             return
         self._jobs.dispatch()

@@ -77,12 +77,12 @@ class WorkerGroup:
         """
         watched = partial(_present, self._workers)
         threading.Thread(target=keep_watch, args=(watched, self._is_over), daemon=True).start()
-        failures: list[Exception] = []
+        failures: list[BaseException] = []
 
         def start(index: int) -> None:
             try:
                 self.start(index)
-            except Exception as error:
+            except BaseException as error:  # on_progress may raise SystemExit, which would end this thread alone
                 failures.append(error)
 
         starters = [threading.Thread(target=start, args=(index,), daemon=True) for index in range(len(self._workers))]
@@ -149,7 +149,7 @@ def _listen(owner: "weakref.ref[Owner]", worker: WorkerProcess, index: int) -> N
     with listening():
         try:
             _deliver(owner, worker)
-        except Exception:
+        except BaseException:
             # without a listener the worker's jobs would never end, so it counts as dead
             _log.exception("a worker's message could not be delivered")
         alive = owner()

@@ -121,6 +121,23 @@ def test_a_callback_is_called_once_wherever_it_is_added(engine: Engine) -> None:
     assert called == [job.id, job.id]
 
 
+class Unheard(BaseException):
+    """An exception that `except Exception` does not catch."""
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, Unheard, ValueError])
+def test_nothing_that_a_callback_raises_stops_later_answers(engine: Engine, kind: type[BaseException]) -> None:
+    def fail(*_: object) -> None:
+        raise kind("by a callback")
+
+    with engine.held():
+        job = engine.submit("Once", max_tokens=3)
+        job.add_done_callback(fail)
+        job.add_listener(fail)
+    assert len(job.result(60).steps) >= 1
+    assert len(engine.submit("Once", max_tokens=3).result(60).steps) >= 1
+
+
 def test_a_callback_may_not_wait_for_the_engine(engine: Engine) -> None:
     errors = list[EngineError | None]()
     ended = threading.Event()

@@ -7,7 +7,7 @@ from typing import Any
 from engine.bench.planning.axis import Axis, values_of
 from engine.bench.planning.plan import ARMS, Question
 from engine.embedding.backends import KINDS
-from engine.errors import ConfigError
+from engine.errors import ConfigError, quoted
 from engine.specs import KV_TYPES
 
 AXES = (
@@ -168,7 +168,7 @@ def axis_of(name: str, question: Question = "speed") -> Axis:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
         what = "embedding axis" if question == "embedding" else "axis"
-        raise ConfigError(f"there is no {what} {name!r}; {hint}")
+        raise ConfigError(f"there is no {what} {quoted(name)}; {hint}")
     return known[name]
 
 

@@ -10,7 +10,7 @@ from engine.bench.planning import layout
 from engine.bench.planning.layout import parse_layout
 from engine.bench.planning.plan import TextWorkload, Workload
 from engine.embedding.specs import EmbedSpec
-from engine.errors import ConfigError
+from engine.errors import ConfigError, quoted
 from engine.specs import PoolSpec
 from engine.validation import Spec
 
@@ -86,7 +86,7 @@ class Axis:
             return value
         if self.where == "cell":
             if not isinstance(value, str) or (self.choices and value not in self.choices):
-                raise ConfigError(f"{self.name} = {value!r}: it takes {self.allowed}")
+                raise ConfigError(f"{self.name} = {quoted(value)}: it takes {self.allowed}")
         else:
             SPECS[self.where].from_dict({self.name: value})
         return value

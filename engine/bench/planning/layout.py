@@ -4,7 +4,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from engine.errors import ConfigError
+from engine.errors import ConfigError, quoted
 from engine.machine.cores import threads_for
 from engine.specs import PoolSpec
 
@@ -40,7 +40,7 @@ def parse_layout(text: Any) -> Layout:
     """Read "2x7", "2xauto" or "1xllama-cpp-default"; raises ConfigError."""
     match = _LAYOUT.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
-        raise ConfigError(f"layout = {text!r}: it takes {ALLOWED}")
+        raise ConfigError(f"layout = {quoted(text)}: it takes {ALLOWED}")
     threads = int(match[2]) if match[2].isdigit() else match[2]
     PoolSpec(instances=int(match[1]), threads=threads if isinstance(threads, int) else None)
     return Layout(int(match[1]), threads)

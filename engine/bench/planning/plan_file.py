@@ -1,13 +1,14 @@
 """Plans as JSON for files and text fields, in a form that people can read and edit."""
 
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from engine.bench.planning.axes import parse_values
 from engine.bench.planning.plan import Plan, Question
-from engine.errors import ConfigError
+from engine.errors import ConfigError, quoted
 from engine.files import read_regular
 
 MOST_CHARACTERS, MOST_BRACKETS = 4 << 20, 100_000
@@ -35,8 +36,10 @@ def plan_from_json(text: str, source: str = "the plan") -> Plan:
         )
     try:
         values = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ConfigError(f"{source}: not JSON ({error})") from None
+    except ValueError:
+        raise ConfigError(f"{source}: has a number of more than {sys.get_int_max_str_digits():,} digits") from None
     if not isinstance(values, dict):
         raise ConfigError(f'{source}: must be an object with the fields of a plan, such as "model" and "axes"')
     try:
@@ -72,7 +75,7 @@ def _check_kinds(values: dict[str, Any]) -> None:
 def _check(values: dict[str, Any], names: Iterable[str], kind: type, what: str) -> None:
     for name in names:
         if name in values and not isinstance(values[name], kind):
-            raise ConfigError(f"{name} = {values[name]!r}: must be {what}")
+            raise ConfigError(f"{name} = {quoted(values[name])}: must be {what}")
 
 
 def _values(name: str, given: Any, question: Question) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from engine.bench.planning.plan import ARMS, Plan
 from engine.bench.planning.preview import preview
 from engine.embedding.backends import usable
 from engine.embedding.models import EmbeddingModel
-from engine.errors import ConfigError
+from engine.errors import ConfigError, quoted
 from engine.machine.cores import num_cores
 from engine.models.repacking import has_amx
 from engine.stats import FIRST_LOOK
@@ -50,7 +50,7 @@ def preset(name: str, model: str | Path, cores: int | None = None) -> Plan:
     times its guessed time. Raises ConfigError for other names.
     """
     if name not in PRESETS:
-        raise ConfigError(f"there is no preset {name!r}; known: {', '.join(PRESETS)}")
+        raise ConfigError(f"there is no preset {quoted(name)}; known: {', '.join(PRESETS)}")
     return with_timeout(PRESETS[name](str(model), cores or num_cores()))
 
 

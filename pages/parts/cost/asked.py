@@ -64,8 +64,9 @@ def _number(name: str, text: str) -> float | None:
         return None
     try:
         value = int(text) if isinstance(DEFAULTS[name], int) else float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or (name in GOALS and value <= 0):
+        is_finite = math.isfinite(value)
+    except (ValueError, OverflowError):
+        value, is_finite = 0, False
+    if not is_finite or (name in GOALS and value <= 0):
         raise ConfigError(f"{name} = {text[:40]!r} in the URL: must be a number{' above 0' * (name in GOALS)}")
     return value

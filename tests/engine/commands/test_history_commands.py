@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine import __main__ as shell
+from engine.commands.keeping import owned
 from engine.csv_cells import unescaped
-from engine.history import History
+from engine.history import INBOX, History, write_inbox
 from engine.settings import Settings
 from tests.engine.exchange.test_logs import CANDIDATES
 from tests.engine.history.run_maker import make_run
@@ -135,6 +136,34 @@ def test_while_the_history_is_in_use_an_import_goes_to_its_inbox(capsys: Told, h
         assert "in use by process" in refused(capsys, "list")
         assert history.recent() == []
     assert len(list((home / "inbox").glob("*.trial"))) == 1
+    assert json.loads(told(capsys, "list", "--kind", "trials", "--json"))["total"] == 1
+    assert not list((home / "inbox").glob("*.trial"))
+
+
+@pytest.mark.parametrize("words", [("list", "--kind", "trials"), ("sql", "FROM trials"), ("export", "all.zip")])
+def test_commands_see_what_was_kept_while_the_history_was_in_use(
+    capsys: Told, home: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(home)
+    trials, run = [make_trial() for _ in range(3)], make_run(3)
+    for trial in trials:
+        write_inbox(home / INBOX, trial)
+    write_inbox(home / INBOX, run)
+    (home / INBOX / f"{uuid7()}.trial").write_bytes(b"not a trial")
+    found = json.loads(told(capsys, *words, "--json"))
+    assert 3 in (found.get("total"), len(found.get("rows", ())), found.get("counts", {}).get("trials"))
+    assert json.loads(told(capsys, "list", "--json"))["rows"][0]["id"] == run.id
+    assert len(list((home / INBOX / "refused").glob("*.trial"))) == 1
+
+
+def test_what_arrives_while_a_command_owns_the_history_is_imported_at_its_end(home: Path) -> None:
+    early, late = make_trial(), make_trial()
+    write_inbox(home / INBOX, early)
+    with owned(Settings.from_environment()) as history:
+        assert [one.id for one in history.recent()] == [early.id]
+        write_inbox(home / INBOX, late)
+    with History.open(home / "history.duckdb") as history:
+        assert {one.id for one in history.recent()} == {early.id, late.id}
 
 
 def test_a_query_gives_lines_or_json(capsys: Told, ids: tuple[str, str, str]) -> None:
@@ -243,3 +272,16 @@ def test_a_query_may_take_longer_where_it_is_told_so(capsys: Told, ids: tuple[st
 def test_a_pivot_is_a_query(capsys: Told, ids: tuple[str, str, str]) -> None:
     lines = told(capsys, "sql", "PIVOT runs ON name USING count(*) GROUP BY status").splitlines()
     assert lines[0].split("\t")[1:] == ["first", "second"]
+
+
+def test_a_file_that_is_no_archive_is_refused_without_words_of_archives(capsys: Told, home: Path) -> None:
+    (home / "text.txt").write_text("hello")
+    for name, reason in (("text.txt", "unknown format"), ("none", "No such file"), (".", "not a regular file")):
+        said = refused(capsys, "import", str(home / name))
+        assert reason in said and "export it again" not in said
+
+
+def test_what_cannot_be_written_names_the_folder_that_is_missing(capsys: Told, home: Path) -> None:
+    for command in ("snapshot", "export"):
+        said = refused(capsys, command, str(home / "missing" / "file"))
+        assert "missing" in said and "scratch" not in said and "unfinished" not in said

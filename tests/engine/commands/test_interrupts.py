@@ -36,7 +36,7 @@ def fails(path):
         interrupt()
     except KeyboardInterrupt as error:
         raise {error}("interrupted") from error
-history.open_to_read = fails
+history.readable = fails
 """
 IGNORED = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
 RUN = """

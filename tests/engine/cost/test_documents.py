@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,11 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=reason):
             count_folder(path, count)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_files_that_the_system_generates_are_not_read() -> None:
+    """Some of them, as /proc/kmsg, are read for ever."""
+    found = count_folder("/proc/sys/vm", count)
+    assert not found.documents
+    assert {one.reason for one in found.skipped} <= {"empty", "cannot be read (Permission denied)"}

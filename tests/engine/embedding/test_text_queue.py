@@ -1,6 +1,7 @@
 """Text queue in front of the workers: bounded, round-robin, closable."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -102,12 +103,17 @@ def test_a_job_without_texts_is_over_at_once() -> None:
     assert queue.num_tokens == 0
 
 
-def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [IndexError, SystemExit])
+def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture, kind: type[BaseException]) -> None:
+    def fail(_share: float) -> None:
+        raise kind
+
     queue = TextQueue()
-    job = EmbedJob(1, 2, queue.remove, on_progress=lambda _share: [][1])
+    job = EmbedJob(1, 2, queue.remove, on_progress=fail)
     piece = Piece(job, [0], Embed([b"text"], ""), 10)
     queue.put(job, [piece], is_patient=False)
-    job.on_answer(piece, Vectors(bytes(8), 3, [], 0.5))
+    with ThreadPoolExecutor(1) as worker:
+        worker.submit(job.on_answer, piece, Vectors(bytes(8), 3, [], 0.5)).result()
     assert job.result(0).num_tokens == 3
     assert "listener" in caplog.text
 

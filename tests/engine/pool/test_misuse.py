@@ -135,12 +135,13 @@ def test_a_message_that_cannot_be_written_ends_the_worker_and_its_jobs(
     assert "could not be written" in caplog.text
 
 
-def test_what_on_progress_raises_is_what_the_constructor_raises(story_model: Path) -> None:
+@pytest.mark.parametrize("kind", [KeyError, SystemExit])
+def test_what_on_progress_raises_is_what_the_constructor_raises(story_model: Path, kind: type[BaseException]) -> None:
     def progress(_fraction: float) -> None:
-        raise KeyError("no such bar")
+        raise kind("no such bar")
 
     before = workers_of_this_process()
-    with pytest.raises(KeyError, match="no such bar"):
+    with pytest.raises(kind, match="no such bar"):
         Pool(story_model, threads=1, on_progress=progress)
     until(lambda: workers_of_this_process() <= before)
 
