@@ -90,7 +90,7 @@ def _write_no_more(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _program() -> int:
+def program() -> int:
     """Run the command of this process. Ctrl+C ends the command in order, and the process at once before and after."""
     _command(sys.argv[1:])  # imported before Ctrl+C raises: compiled modules would raise other errors, or go on
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -106,4 +106,4 @@ def _program() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_program())
+    sys.exit(program())

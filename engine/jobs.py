@@ -8,9 +8,11 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -79,10 +81,11 @@ def call_back(told: Callable[[], object], name: str) -> None:
         _log.exception("%s failed", name)
 
 
-class Job:
-    """A submitted job, as returned by Pool.submit.
+class Job(Future[Completion]):
+    """A submitted job, as returned by Pool.submit: a concurrent.futures.Future of its Completion.
 
-    Iterating yields each TokenStep as it is decoded; a late reader also starts from the first. `steps` and
+    Iterating (`for`, `async for`) yields each TokenStep as it is decoded; a late reader also starts from the first.
+    `await job` returns the Completion; cancelling the task that awaits it cancels the job. `steps` and
     `prompt_steps` grow while the job runs; `prompt_ids` is None until the job has left the queue.
     `compiled` is the sampling as sent to the worker, with a schema converted to a grammar; `sent` is the prompt as sent
     to the worker, a long text as ids.
@@ -101,6 +104,7 @@ class Job:
         position: Callable[["Job"], int],
         compiled: Sampling | None = None,
     ) -> None:
+        super().__init__()
         self.id, self.prompt, self.request = job_id, prompt, request
         self.sent = prompt
         self.sampling, self.compiled = sampling, compiled or sampling
@@ -135,6 +139,35 @@ class Job:
                 break
         if self._error is not None:
             raise self._error.bare()
+
+    async def __aiter__(self) -> AsyncIterator[TokenStep]:
+        import asyncio  # takes a tenth of the engine's import, and most programs do not need it
+
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop was closed while the job goes on
+                loop.call_soon_threadsafe(changed.set)
+
+        remove, index = self.add_listener(wake), 0
+        try:
+            while True:
+                changed.clear()
+                while index < len(self.steps):
+                    yield self.steps[index]
+                    index += 1
+                if self.done() and index >= len(self.steps):
+                    break
+                await changed.wait()
+        finally:
+            remove()
+        if self._error is not None:
+            raise self._error.bare()
+
+    def __await__(self) -> Generator[Any, None, Completion]:
+        import asyncio
+
+        return asyncio.wrap_future(self).__await__()
 
     def _wait_for_step(self, index: int) -> None:
         with self._changed:
@@ -173,26 +206,33 @@ class Job:
         return None
 
     def cancel(self) -> bool:
-        """Stop the job at the next decode step; return False if it is over already."""
+        """Stop the job at the next decode step; return False if it is over already.
+
+        Its result is then what it has, so that `cancelled` stays False.
+        """
         if self.done():
             return False
         self._cancel(self)
         return True
 
+    def running(self) -> bool:
+        """Return True from leaving the queue until the end."""
+        return self.is_started and not self.done()
+
     def done(self) -> bool:
         """Return True once there is a Completion or an error."""
         return self._over.is_set()
 
-    def add_done_callback(self, callback: Callable[["Job"], object]) -> None:
-        """Call `callback(job)` when the job is over, immediately if it already is.
+    def add_done_callback(self, fn: Callable[["Job"], object]) -> None:
+        """Call `fn(job)` when the job is over, immediately if it already is.
 
         Otherwise it runs in a thread of the pool, which may not wait for the pool. Exceptions it raises are logged.
         """
         with self._changed:
             if not self.done():
-                self._callbacks.append(callback)
+                self._callbacks.append(fn)
                 return
-        self._call(partial(callback, self))
+        self._call(partial(fn, self))
 
     def add_listener(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Call `listener()` after each change; returns a function that removes the listener.
@@ -342,6 +382,10 @@ class Job:
             callbacks, self._callbacks = self._callbacks, []
             # set with the lock held: a callback added now is either in `callbacks` or called by the thread adding it
             self._over.set()
+        if completion is not None:
+            self.set_result(completion)
+        else:
+            self.set_exception(self._error)
         self._cancel = self._position = _nothing_left
         self._notify()
         self._listeners.clear()

@@ -5,12 +5,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.vocabulary import TextDecoder, Vocabulary
+
+if TYPE_CHECKING:
+    import pandas
 
 FinishReason = Literal["stop", "length", "cancelled"]
 
@@ -362,6 +365,12 @@ def is_context_full(reason: FinishReason, num_generated: int, max_tokens: int) -
     return reason == "length" and num_generated < max_tokens
 
 
+_STEP_VALUES = (
+    "id", "text", "bytes", "logprob", "rank", "entropy", "normaliser", "p_final", "draw", "elapsed_s", "num_kept",
+    "is_forced", "is_resampled",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Completion:
     """Result of a finished job. `text` ends before the stop string; `steps` include its tokens. `seed` is the one used.
@@ -389,6 +398,27 @@ class Completion:
     def ids(self) -> list[int]:
         """Generated token ids."""
         return self.steps.ids
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain JSON values, the candidates of each step under "top"."""
+        from engine.jsonable import completion_to_dict  # imports this module, so it cannot be imported at the top
+
+        return completion_to_dict(self)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a pandas DataFrame with a row for each step; `part`: "prompt" or "output", `position`: index there.
+
+        The other columns are the values of TokenStep; `to_dict` has the candidates too. Raises ImportError where pandas
+        is not installed.
+        """
+        import pandas  # not needed by the engine itself
+
+        rows = [
+            (part, position, *(getattr(step, name) for name in _STEP_VALUES))
+            for part, steps in (("prompt", self.prompt_steps), ("output", self.steps))
+            for position, step in enumerate(steps)
+        ]
+        return pandas.DataFrame(rows, columns=["part", "position", *_STEP_VALUES])
 
     def _repr_html_(self) -> str:
         """Render for a notebook: the coloured token strip with candidates on hover."""

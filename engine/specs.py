@@ -1,5 +1,6 @@
 """Parameters of sampling, pools and requests: frozen, validated on construction, unknown names rejected."""
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,8 +67,9 @@ class Sampling(Spec):
     temperature 0 takes the most probable token. top_k 0, top_p 1, min_p 0, typical_p 1, top_n_sigma -1,
     xtc_probability 0, repeat_penalty 1, dry_multiplier 0 and mirostat 0 switch that stage off. penalty_last_n and
     dry_penalty_last_n count tokens (-1: the whole context). logit_bias maps token ids to values added to the logits
-    (nats); -inf bans a token. grammar is GBNF; json_schema is a schema as text, converted to GBNF; only one of the two
-    may be given. seed None: a random one, reported in the Completion. samplers: the order of the sampler chain.
+    (nats); -inf bans a token. grammar is GBNF; json_schema is a schema that is converted to GBNF: text, or a mapping or
+    a Pydantic model, which are stored as text; only one of the two may be given. seed None: a random one, reported in
+    the Completion. samplers: the order of the sampler chain.
     """
 
     goes_into = "Sampling(...), which submit, map and complete take as `sampling`"
@@ -125,7 +127,7 @@ class Sampling(Spec):
         self._set("logit_bias", _biases(self.logit_bias))
         self._check_samplers()
         self._set("grammar", plain_text("grammar", self.grammar, MAX_GRAMMAR_CHARACTERS))
-        self._set("json_schema", plain_text("json_schema", self.json_schema, MAX_SCHEMA_CHARACTERS))
+        self._set("json_schema", plain_text("json_schema", _schema_text(self.json_schema), MAX_SCHEMA_CHARACTERS))
         if "\0" in self.grammar:
             raise ConfigError("grammar: contains a zero byte, at which llama.cpp would end it: remove it")
         if self.grammar and self.json_schema:
@@ -139,6 +141,18 @@ class Sampling(Spec):
                 raise ConfigError(f"samplers: unknown stage {quoted(name)}; known: {', '.join(DEFAULT_SAMPLERS)}")
         if len(set(self.samplers)) != len(self.samplers):
             raise ConfigError("samplers: a stage is listed twice")
+
+
+def _schema_text(given: object) -> object:
+    """Return a JSON schema as text: of a Pydantic model its own schema, of a mapping its JSON, else what was given."""
+    if hasattr(given, "model_json_schema"):
+        given = given.model_json_schema()
+    if not isinstance(given, Mapping):
+        return given
+    try:
+        return json.dumps(given)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"json_schema: is not JSON ({error})") from None
 
 
 def _pairs(given: object) -> list[Any]:

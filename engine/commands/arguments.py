@@ -68,9 +68,14 @@ _META = {
 
 @dataclass(frozen=True)
 class Arguments:
-    """Arguments of `generate`; `model` empty: the one of the settings, else the shipped one."""
+    """Arguments of `generate`; `model` empty: the one of the settings, else the shipped one.
+
+    is_chat: `prompt` is a person's message; system: the message before it, empty for none.
+    """
 
     prompt: str
+    is_chat: bool
+    system: str
     model: str
     sampling: Sampling
     request: Request
@@ -78,6 +83,14 @@ class Arguments:
     is_json: bool
     is_stream: bool
     is_kept: bool
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """Messages of a chat; empty for a prompt that is continued as text."""
+        if not self.is_chat:
+            return []
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": self.prompt}]
 
 
 def parse(words: Sequence[str] | None) -> Arguments:
@@ -93,6 +106,8 @@ def parse(words: Sequence[str] | None) -> Arguments:
         sampling[name] = _text(name, sampling[name]) if sampling[name] is not None else None
     return Arguments(
         prompt=_prompt(given["prompt"]),
+        is_chat=given["chat"] or bool(given["system"]),
+        system=given["system"],
         model=given["model"],
         sampling=Sampling(**_present(sampling)),
         request=Request(**_present({field.name: given.get(field.name) for field in fields(Request)})),
@@ -114,6 +129,10 @@ def _parser() -> argparse.ArgumentParser:
     for name, does in {**MEASURING, **OTHERS}.items():
         commands.add_parser(name, help=does)  # listed for the help only, parsed elsewhere
     parser.add_argument("--prompt", required=True, help="text to complete; -: read standard input")
+    parser.add_argument(
+        "--chat", action="store_true", help="the prompt is a message, sent in the model's own chat template"
+    )
+    parser.add_argument("--system", default="", metavar="TEXT", help="system message before it; implies --chat")
     parser.add_argument("--model", default="", help="GGUF file (default: LOGITBENCH_MODEL, else the shipped model)")
     _add_request(parser)
     _add_sampling(parser.add_argument_group("sampling", "The defaults are llama.cpp's."))

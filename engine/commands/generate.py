@@ -28,15 +28,21 @@ def generate(arguments: Arguments) -> None:
     model = arguments.model or settings.model or embedded_model()
     with Pool(model, **arguments.pool.to_dict()) as pool:
         created_at = datetime.now(UTC)
-        job = pool.submit(arguments.prompt, arguments.sampling, **arguments.request.to_dict())
+        job, text = submit(pool, arguments)
         show(job, arguments)
         if arguments.is_kept:
             from engine.commands.keeping import keep  # imports DuckDB, which is not needed before
 
             try:
-                keep(job, pool, created_at, settings)
+                keep(job, pool, created_at, settings, prompt=text, messages=arguments.messages)
             except HistoryError as error:
                 print(f"not saved: {error}", file=sys.stderr)
+
+
+def submit(pool: Pool, arguments: Arguments) -> tuple[Job, str]:
+    """Submit the prompt, as text or as a chat; return the job and its text. Raises EngineError."""
+    text, ids = pool.render_chat(arguments.messages) if arguments.is_chat else (arguments.prompt, None)
+    return pool.submit(ids or text, arguments.sampling, **arguments.request.to_dict()), text
 
 
 def show(job: Job, arguments: Arguments) -> None:

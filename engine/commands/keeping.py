@@ -1,7 +1,7 @@
 """History for commands: opens it with its inbox imported, and stores trials, also while another process owns it."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 
@@ -17,16 +17,26 @@ from engine.settings import Settings
 LEFT = "Left in the inbox of the process that has the history open, which imports it."
 
 
-def keep(job: Job, pool: Pool, created_at: datetime, settings: Settings) -> None:
-    """Store a finished job; waits until it is on disk. `created_at`: time of submission, timezone-aware.
+def keep(
+    job: Job,
+    pool: Pool,
+    created_at: datetime,
+    settings: Settings,
+    *,
+    prompt: str,
+    messages: Sequence[dict[str, str]] = (),
+) -> None:
+    """Store a finished job; waits until it is on disk.
+
+    created_at: time of submission, timezone-aware. prompt: its text, that of a chat as rendered; messages: of a chat.
 
     Raises HistoryError where it cannot be stored; the database is then unchanged.
     """
     trial = TrialRecord(
         id=job.id,
         created_at=created_at,
-        prompt=job.prompt if isinstance(job.prompt, str) else "",
-        messages=(),
+        prompt=prompt,
+        messages=tuple(messages),
         sampling=job.sampling,
         request=job.request,
         pool=pool.spec,

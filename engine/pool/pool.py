@@ -296,6 +296,16 @@ class Pool(metaclass=Refusing):
             raise PromptTooLong.of(f"at least {fewest:,}", self.n_ctx)
         return text, self._tokenize(text, special=True, add_bos=add_bos)
 
+    def chat(
+        self, messages: Sequence[dict[str, str]], sampling: Sampling | None = None, **options: Unpack[RequestOptions]
+    ) -> Job:
+        """Submit the model's reply to `messages` (role, content), rendered with its own chat template.
+
+        Raises what `render_chat` and `submit` raise.
+        """
+        _text, ids = self.render_chat(messages)
+        return self.submit(ids, sampling, **options)
+
     def measure(self, timeout: float | None = None) -> list[dict[str, float]]:
         """Return each worker's own totals by name; raises JobTimeout if a worker does not answer within `timeout` s.
 

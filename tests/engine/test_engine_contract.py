@@ -1,13 +1,16 @@
 """The contract of engine.protocol.Engine: what every engine must do, asked of the pool and of the fake of the tests."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine.errors import ConfigError, EngineError, JobTimeout, PoolClosed, PromptTooLong, QueueFull
+from engine.jobs import Job
 from engine.opening import open_engine
 from engine.protocol import Engine
 from engine.settings import PREFIX
@@ -107,6 +110,53 @@ def test_a_job_that_waits_can_be_timed_out_on_and_goes_on(engine: Engine) -> Non
         with pytest.raises(JobTimeout):
             job.result(0.01)
     assert len(job.result(60).steps) >= 1
+
+
+def test_a_job_can_be_awaited_and_iterated_asynchronously(engine: Engine) -> None:
+    async def ask() -> None:
+        job = engine.submit("Once upon", Sampling(seed=1), max_tokens=12)
+        seen = [step.id async for step in job]
+        done = await job
+        assert seen == list(done.ids) == [step.id async for step in job]
+        several = [engine.submit("Once", max_tokens=3) for _ in range(4)]
+        assert [one.id for one in await asyncio.gather(*several)] == [job.id for job in several]
+        with pytest.raises(EngineError):
+            await engine.submit([len(engine.vocabulary) + 5], max_tokens=1)
+
+    asyncio.run(ask())
+
+
+def test_cancelling_the_task_that_awaits_a_job_cancels_it(engine: Engine) -> None:
+    with engine.held():
+        job = engine.submit("Once", max_tokens=200)
+        with pytest.raises(TimeoutError):
+            asyncio.run(asyncio.wait_for(wait_for(job), 0.05))
+    assert job.result(60).finish_reason == "cancelled"
+
+
+async def wait_for(job: Job) -> object:
+    return await job
+
+
+def test_a_loop_that_ended_early_leaves_the_job_alone(engine: Engine) -> None:
+    async def read_one(job: Job) -> int:
+        async for step in job:
+            return step.id
+        raise AssertionError
+
+    job = engine.submit("Once", Sampling(seed=1), max_tokens=20)
+    first = asyncio.run(read_one(job))
+    assert job.result(60).ids[0] == first
+
+
+def test_a_job_works_where_a_concurrent_future_does(engine: Engine) -> None:
+    jobs = [engine.submit("Once", max_tokens=number) for number in (3, 1, 2)]
+    assert set(futures.as_completed(jobs, timeout=60)) == set(jobs)
+    assert futures.wait(jobs, timeout=60).done == set(jobs)
+    failed = engine.submit([len(engine.vocabulary) + 5], max_tokens=1)
+    assert futures.wait([failed], timeout=60, return_when=futures.FIRST_EXCEPTION).done == {failed}
+    assert isinstance(failed.exception(0), EngineError)
+    assert not any(job.running() or job.cancelled() for job in (*jobs, failed))
 
 
 def test_a_callback_is_called_once_wherever_it_is_added(engine: Engine) -> None:

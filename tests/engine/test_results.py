@@ -1,6 +1,7 @@
 """Steps as text: bytes that are not whole characters, whatever the tokens are."""
 
 import copy
+import json
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -109,3 +110,16 @@ def test_a_completion_that_was_pickled_is_not_kept(tmp_path: Path) -> None:
         trial_bytes(pickled)
     with History.open(tmp_path / "history.duckdb") as history, pytest.raises(EngineError, match="pickled completion"):
         history.record(pickled).result()
+
+
+def test_a_completion_is_plain_values_and_a_data_frame() -> None:
+    done = make_trial(6, 3).completion
+    values = done.to_dict()
+    assert json.loads(json.dumps(values, allow_nan=False)) == values
+    assert [step["id"] for step in values["steps"]] == list(done.ids)
+    assert [len(step["top"]) for step in values["steps"]] == [3] * 6
+    frame = done.to_pandas()
+    assert list(frame["id"]) == [step.id for step in (*done.prompt_steps, *done.steps)]
+    assert list(frame["part"]) == ["prompt"] * len(done.prompt_steps) + ["output"] * 6
+    assert list(frame["position"]) == [*range(len(done.prompt_steps)), *range(6)]
+    assert frame["logprob"].dropna().lt(0).all() and frame["bytes"].map(type).eq(bytes).all()

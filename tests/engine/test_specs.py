@@ -1,6 +1,7 @@
 """Parameters of every type a caller may pass: converted to plain values where equivalent, otherwise refused by name."""
 
 import inspect
+import json
 import math
 from collections.abc import Callable
 from dataclasses import fields
@@ -91,7 +92,8 @@ def test_numbers_of_other_libraries_become_plain_ones() -> None:
         ({"dry_sequence_breakers": 5}, "must be a list of texts"),
         ({"dry_sequence_breakers": ("a", 5)}, "dry_sequence_breakers = 5: must be text"),
         ({"dry_sequence_breakers": ("\ud800",)}, "half of a surrogate pair"),
-        ({"json_schema": {"type": "object"}}, "json_schema = .*: must be text"),
+        ({"json_schema": ["object"]}, "json_schema = .*: must be text"),
+        ({"json_schema": {"default": object()}}, "json_schema: is not JSON"),
         ({"grammar": None}, "grammar = None: must be text"),
         ({"grammar": 'root ::= "yes"\0'}, "zero byte"),
     ],
@@ -184,3 +186,16 @@ def test_a_token_has_one_bias(twice: list[tuple[int, float]]) -> None:
     with pytest.raises(ConfigError, match="names token 5 twice"):
         Sampling(logit_bias=twice)  # type: ignore[arg-type]
     assert Sampling(logit_bias=dict(twice)).logit_bias  # type: ignore[arg-type]
+
+
+def test_a_schema_may_be_a_mapping_or_a_pydantic_model() -> None:
+    schema: dict[str, object] = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+    class Model:  # all that is used of Pydantic
+        @staticmethod
+        def model_json_schema() -> dict[str, object]:
+            return schema
+
+    for given in (schema, Model):
+        sampling = Sampling(json_schema=given)  # type: ignore[arg-type]  # stored as text
+        assert json.loads(sampling.json_schema) == schema

@@ -41,6 +41,14 @@ def test_defaults_are_those_of_the_specs() -> None:
     assert (read.prompt, read.model, read.is_kept) == ("Once", "", True)
 
 
+def test_a_prompt_may_be_the_message_of_a_chat() -> None:
+    user = {"role": "user", "content": "Hello"}
+    assert parse(["generate", "--prompt", "Hello"]).messages == []
+    assert parse(["generate", "--prompt", "Hello", "--chat"]).messages == [user]
+    with_system = parse(["generate", "--prompt", "Hello", "--system", "Be brief."]).messages
+    assert with_system == [{"role": "system", "content": "Be brief."}, user]
+
+
 def test_every_field_of_sampling_has_a_flag() -> None:
     assert set(SAMPLING_HELP) == {field.name for field in fields(Sampling)}
 
@@ -156,6 +164,7 @@ def test_a_history_that_cannot_be_used_costs_only_the_keeping(home: Path) -> Non
         (["--prompt", "x", "--model", "nowhere.gguf"], "nowhere.gguf"),
         (["--prompt", "word " * 2000], "the prompt is"),
         (["--prompt", "x", "--seed", "-1"], "seed = -1"),
+        (["--prompt", "x", "--chat"], "chat template"),
         (["--prompt", "x", "--grammar", "root ::= ("], "grammar"),
         (["--prompt", "x", "--temprature", "1"], "--temprature"),
     ],

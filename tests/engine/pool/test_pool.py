@@ -299,3 +299,13 @@ def test_repacked_and_shared_weights_agree(story_model: Path) -> None:
             done = one.submit(PROMPT, max_tokens=0, prompt_logprobs=True).result(30)
             texts.append([step.logprob for step in done.prompt_steps[1:]])
     assert texts[0] == pytest.approx(texts[1], abs=0.25)
+
+
+def test_a_chat_is_the_reply_to_the_rendered_messages(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "chat_template", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+    messages = [{"role": "system", "content": "Tell stories."}, {"role": "user", "content": "Once"}]
+    done = pool.chat(messages, Sampling(temperature=0), max_tokens=4).result()
+    text, ids = pool.render_chat(messages)
+    assert text == "system: Tell stories.\nuser: Once\n"
+    assert list(done.prompt_ids) == ids
+    assert done.ids == pool.submit(ids, Sampling(temperature=0), max_tokens=4).result().ids
