@@ -51,6 +51,11 @@ class Vocabulary:
         """Return True for end-of-generation tokens."""
         return bool(self.kinds[token] & _END)
 
+    @cached_property
+    def end_tokens(self) -> tuple[int, ...]:
+        """All end-of-generation tokens."""
+        return tuple(token for token, kind in enumerate(self.kinds) if kind & _END)
+
     def is_control(self, token: int) -> bool:
         """Return True for control tokens, which add no text."""
         return bool(self.kinds[token] & _CONTROL)

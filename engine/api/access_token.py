@@ -19,8 +19,8 @@ class AccessToken:
     a new token, delete the file.
     """
 
-    def __init__(self, home: Path) -> None:
-        self.path = home / FILE
+    def __init__(self, home: Path, name: str = FILE) -> None:
+        self.path = home / name
         self._text = ""
 
     def text(self) -> str:

@@ -46,9 +46,9 @@ def refusal_of(scope: Scope) -> Refusal | None:
     HEAD, no web socket) may omit it. A request that the browser marks as started by another origin (Sec-Fetch-Site)
     must be a person opening a page: a navigation of the whole tab to a path of one segment, as all pages have.
     """
-    host = header(scope, b"host")
-    if len(host) != 1 or not _LOOPBACK.fullmatch(host[0]):
+    if not is_loopback(scope):
         return FOREIGN_HOST
+    host = header(scope, b"host")
     origin = header(scope, b"origin")
     is_reading = scope["type"] == "http" and scope["method"] in SAFE_METHODS
     own = b"%b://%b" % (_ORIGIN_SCHEMES.get(scope.get("scheme", ""), b""), host[0].lower())
@@ -57,6 +57,12 @@ def refusal_of(scope: Scope) -> Refusal | None:
     if header(scope, b"sec-fetch-site") not in _OWN_SITES and not (is_reading and _is_opening_a_page(scope)):
         return FOREIGN_SITE
     return None
+
+
+def is_loopback(scope: Scope) -> bool:
+    """Return whether the request names this machine as its host, once."""
+    host = header(scope, b"host")
+    return len(host) == 1 and _LOOPBACK.fullmatch(host[0]) is not None
 
 
 def _is_opening_a_page(scope: Scope) -> bool:

@@ -27,6 +27,7 @@ OTHERS = {
     "embed": "embed the texts of a file",
     "history": "list, show, export and import saved runs and trials",
     "models": "find, inspect, download, check and quantise models",
+    "serve": "answer other programs through an OpenAI-compatible API",
 }
 """Commands that parse their own arguments, each in the module of engine.commands with its name."""
 

@@ -40,6 +40,7 @@ class TrialLabel(StrEnum):
     COMPARED = "compared"
     RECORDED = "recorded"
     LOG = "log"
+    API = "api"
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,10 @@ class TrialManager:
         text, ids = self._model_manager.state.loaded()[0].render_chat(list(draft.messages))
         return self._start(replace(draft, prompt=text), ids, label=label)
 
+    def submit_ids(self, draft: Draft, ids: list[int], label: str = "") -> LiveTrial:
+        """Start a trial whose prompt is given as token ids, of which `draft` has the text."""
+        return self._start(draft, ids, label=label)
+
     def step(self, draft: Draft, trial: Trial | None) -> LiveTrial:
         """Generate one more token of `trial`, or the first token of `draft`."""
         if trial is not None:

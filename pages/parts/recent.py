@@ -23,6 +23,7 @@ WHY: dict[str, str] = {
     TrialLabel.REGENERATE: "regenerated",
     TrialLabel.SCORE: "scored",
     TrialLabel.RECORDED: "recorded",
+    TrialLabel.API: "by another program",
 }
 
 

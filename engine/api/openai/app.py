@@ -1,0 +1,181 @@
+"""ASGI application of the OpenAI-compatible API: its routes, each of which reads a request and answers it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from engine.api.openai.answers import ChatAnswers, CompletionAnswers, Shape, chunks_of
+from engine.api.openai.errors import ApiError, api_error
+from engine.api.openai.generation import Choice, Generator, finished, stop, text_of
+from engine.api.openai.guard import Guard
+from engine.api.openai.requests import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+    decoded,
+)
+from engine.api.openai.streaming import events, merged
+from engine.errors import EngineError
+from engine.workbench.workbench import Workbench
+
+CLIENT_LEFT = 499  # nginx's status for a client that disconnected; nobody reads it
+
+
+class Routes:
+    """Handlers of the endpoints, for the model that a workbench has loaded."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._generator = Generator(bench)
+
+    def all(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route("/health", self.health),
+            Route("/v1/models", self.models),
+            Route("/v1/models/{id}", self.model),
+            Route("/v1/completions", self.completions, methods=["POST"]),
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/tokenize", self.tokenize, methods=["POST"]),
+            Route("/detokenize", self.detokenize, methods=["POST"]),
+        ]
+
+    async def health(self, _request: Request) -> Response:
+        """Answer whether a model is loaded: 200, else 503."""
+        self._generator.engine()
+        return _json({"status": "ok"})
+
+    async def models(self, _request: Request) -> Response:
+        """List the loaded model."""
+        return _json({"object": "list", "data": [self._model()]})
+
+    async def model(self, request: Request) -> Response:
+        """Describe one model."""
+        self._generator.engine()
+        self._generator.check_model(request.path_params["id"])
+        return _json(self._model())
+
+    def _model(self) -> dict[str, Any]:
+        engine = self._generator.engine()
+        about = {"id": self._generator.model_id, "object": "model", "created": 0, "owned_by": "local"}
+        return {**about, "max_model_len": engine.capabilities.n_ctx}
+
+    async def completions(self, request: Request) -> Response:
+        """POST /v1/completions."""
+        asked = decoded(await request.body(), CompletionRequest)
+        choices = await self._generator.completions(asked)
+        shape = CompletionAnswers(asked, self._generator.model_id, choices)
+        return await _answer(request, asked, choices, shape, asked.logprobs or 0)
+
+    async def chat(self, request: Request) -> Response:
+        """POST /v1/chat/completions."""
+        asked = decoded(await request.body(), ChatRequest).checked()
+        choices = await self._generator.chat(asked)
+        shape = ChatAnswers(asked, self._generator.model_id, choices)
+        return await _answer(request, asked, choices, shape, asked.top_logprobs or 0)
+
+    async def tokenize(self, request: Request) -> Response:
+        """Return the ids of a text, in which control tokens by name are parsed."""
+        asked = decoded(await request.body(), TokenizeRequest)
+        engine = self._generator.engine()
+        ids = await asyncio.to_thread(engine.tokenize, asked.prompt, special=True)
+        vocabulary = engine.vocabulary
+        if not asked.add_special_tokens and vocabulary.add_bos and ids[:1] == [vocabulary.bos]:
+            ids = ids[1:]
+        return _json({"tokens": ids, "count": len(ids), "max_model_len": engine.capabilities.n_ctx})
+
+    async def detokenize(self, request: Request) -> Response:
+        """Return the text of ids."""
+        asked = decoded(await request.body(), DetokenizeRequest)
+        return _json({"prompt": text_of(self._generator.engine(), asked.tokens)})
+
+
+def make_app(bench: Workbench, *, key: str) -> Starlette:
+    """Return the application; `key` as for Guard. Closing the workbench is left to the caller."""
+    return Starlette(
+        routes=Routes(bench).all(),
+        middleware=[Middleware(Guard, key=key)],
+        exception_handlers={
+            ApiError: _refuse,
+            EngineError: _fail,
+            ClientDisconnect: _gone,
+            404: _unknown,
+            405: _unknown,
+        },
+    )
+
+
+async def _answer(
+    request: Request, asked: CompletionRequest | ChatRequest, choices: Sequence[Choice], shape: Shape, num_top: int
+) -> Response:
+    """Answer with the whole response, or with a stream of its chunks."""
+    headers = _about(choices)
+    if not asked.stream:
+        completions = await finished(request, choices)
+        return _json(shape.response(choices, completions), headers)
+    chunks = merged([chunks_of(index, choice, shape, num_top, asked.stops) for index, choice in enumerate(choices)])
+    try:
+        first = await anext(chunks)  # an error of the prompt itself is still a response of its own
+    except EngineError as error:
+        stop([choice.trial for choice in choices])
+        raise api_error(error) from None
+    whole = _whole_stream(first, chunks, choices, shape, has_usage=asked.includes_usage)
+    return StreamingResponse(
+        events(whole), media_type="text/event-stream", headers={**headers, "cache-control": "no-store"}
+    )
+
+
+async def _whole_stream(
+    first: dict[str, Any],
+    chunks: AsyncIterator[dict[str, Any]],
+    choices: Sequence[Choice],
+    shape: Shape,
+    *,
+    has_usage: bool,
+) -> AsyncIterator[dict[str, Any]]:
+    """Yield all chunks, then the usage. When the client leaves, the trials are stopped."""
+    try:
+        yield first
+        async for chunk in chunks:
+            yield chunk
+        if has_usage:
+            yield shape.usage([choice.completion for choice in choices])
+    finally:
+        stop([choice.trial for choice in choices])
+
+
+def _about(choices: Sequence[Choice]) -> dict[str, str]:
+    """Return headers that name the trials of an answer."""
+    ids = [choice.trial.id for choice in choices]
+    return {"x-logitbench-trial": ",".join(ids), "link": f'</?trial={ids[0]}>; rel="describedby"'}
+
+
+def _json(value: Any, headers: dict[str, str] | None = None, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return _json(error.body(), error.headers(), error.status)
+
+
+async def _fail(request: Request, error: Exception) -> Response:
+    assert isinstance(error, EngineError)
+    return await _refuse(request, api_error(error))
+
+
+async def _gone(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=CLIENT_LEFT)
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    message = f"There is no {request.method} {request.url.path[:100]} in this API."
+    return _json(ApiError(status, message, code="unknown_url").body(), status=status)

@@ -1,0 +1,65 @@
+"""Errors in OpenAI's form: `{"error": {"message", "type", "param", "code"}}` with an HTTP status."""
+
+from typing import Any
+
+from engine.errors import (
+    ConfigError,
+    EngineError,
+    LimitExceeded,
+    ModelError,
+    PoolClosed,
+    PromptTooLong,
+    QueueFull,
+    WorkerDied,
+)
+from engine.workbench.machine_lease import MachineBusy
+
+QUEUE_RETRY_S, BUSY_RETRY_S, LOADING_RETRY_S = 1, 10, 2
+
+
+class ApiError(Exception):
+    """A request that is answered with an error. param: the field at fault; retry_s: seconds to wait, 0 for no retry."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | None = None,
+        retry_s: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.type, self.param, self.code, self.retry_s = status, type, param, code, retry_s
+
+    def body(self) -> dict[str, Any]:
+        """Return the body of the response."""
+        return {"error": {"message": str(self), "type": self.type, "param": self.param, "code": self.code}}
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of the response."""
+        return {"retry-after": str(self.retry_s)} if self.retry_s else {}
+
+
+def refusal(message: str, param: str, code: str | None = None) -> ApiError:
+    """Return the error for a field with a wrong value."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def api_error(error: EngineError) -> ApiError:
+    """Return the response for an error of the engine."""
+    text = str(error)
+    match error:
+        case PromptTooLong():
+            return ApiError(400, text, param="prompt", code="context_length_exceeded")
+        case MachineBusy():
+            return ApiError(503, text, type="server_error", code="machine_busy", retry_s=BUSY_RETRY_S)
+        case QueueFull():
+            return ApiError(429, text, type="rate_limit_error", code="queue_full", retry_s=QUEUE_RETRY_S)
+        case ConfigError() | LimitExceeded():
+            return ApiError(400, text, param=text.partition(" = ")[0] if " = " in text[:40] else None)
+        case PoolClosed() | ModelError() | WorkerDied():
+            return ApiError(503, text, type="server_error", code="model_not_ready", retry_s=LOADING_RETRY_S)
+        case _:
+            return ApiError(500, text, type="server_error")

@@ -1,0 +1,170 @@
+"""Generation for requests: starts the trials of a request, and waits for them or for the client to leave."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from starlette.requests import ClientDisconnect, Request
+
+from engine.api.openai.errors import ApiError, api_error
+from engine.api.openai.requests import RECORDED_TOP_K, ChatRequest, CommonRequest, CompletionRequest
+from engine.errors import EngineError, quoted
+from engine.history import TrialLabel
+from engine.protocol import Engine
+from engine.results import Completion
+from engine.specs import Request as Limits
+from engine.specs import Sampling
+from engine.workbench.trials import Draft, LiveTrial
+from engine.workbench.workbench import Workbench
+
+
+class Choice(NamedTuple):
+    """One answer of a request: its trial, and the text of its prompt."""
+
+    trial: LiveTrial
+    prompt: str
+
+    @property
+    def completion(self) -> Completion:
+        """The result, once the trial has ended. Raises the error that ended it."""
+        return self.trial.job.result(0)
+
+
+class Generator:
+    """Generator of answers with the loaded model of a workbench."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+
+    def engine(self) -> Engine:
+        """Return the engine. Raises ApiError while none is loaded."""
+        try:
+            return self._bench.model.loaded()[0]
+        except EngineError as error:
+            raise api_error(error) from None
+
+    @property
+    def model_id(self) -> str:
+        """Name of the loaded model for clients: its file's, without the ending; empty while there is none."""
+        path = self._bench.model.path
+        return path.stem if path is not None and self._bench.model.engine is not None else ""
+
+    def check_model(self, name: str) -> None:
+        """Raise ApiError where a request names a model that is not loaded."""
+        known = self.model_id
+        if name and known and name != known:
+            raise ApiError(
+                404, f"The model {quoted(name)} is not loaded; {known!r} is.", param="model", code="model_not_found"
+            )
+
+    async def completions(self, asked: CompletionRequest) -> list[Choice]:
+        """Start the trials of a completion request. Raises ApiError."""
+        engine = self.engine()
+        self.check_model(asked.model)
+        limits = Limits(
+            max_tokens=16 if asked.max_tokens is None else asked.max_tokens,
+            top_k=RECORDED_TOP_K,
+            stop=asked.stops,
+            prompt_logprobs=asked.echo and asked.logprobs is not None,
+            reuse_prefix=asked.cache_prompt,
+        )
+        drafts = [
+            (draft, prompt if isinstance(prompt, list) else None)
+            for prompt in asked.prompts()
+            for draft in _drafts(asked, engine, limits, text_of(engine, prompt))
+        ]
+        return await self._start(drafts)
+
+    async def chat(self, asked: ChatRequest) -> list[Choice]:
+        """Start the trials of a chat request. Raises ApiError."""
+        engine = self.engine()
+        self.check_model(asked.model)
+        most = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
+        limits = Limits(
+            max_tokens=engine.capabilities.n_ctx if most is None else most,
+            top_k=RECORDED_TOP_K,
+            stop=asked.stops,
+            reuse_prefix=asked.cache_prompt,
+        )
+        messages = tuple(message.plain() for message in asked.messages)
+        return await self._start([(draft, None) for draft in _drafts(asked, engine, limits, "", messages)])
+
+    async def _start(self, drafts: Sequence[tuple[Draft, list[int] | None]]) -> list[Choice]:
+        """Start trials; where one cannot start, the others are stopped."""
+        started: list[LiveTrial] = []
+        trials = self._bench.trials
+
+        def start() -> None:
+            for draft, ids in drafts:
+                if ids is None:
+                    started.append(trials.submit(draft, TrialLabel.API))
+                else:
+                    started.append(trials.submit_ids(draft, ids, TrialLabel.API))
+
+        try:
+            await asyncio.to_thread(start)  # a new grammar takes up to two seconds to check
+        except EngineError as error:
+            stop(started)
+            raise api_error(error) from None
+        return [Choice(trial, trial.draft.prompt) for trial in started]
+
+
+def stop(trials: Sequence[LiveTrial]) -> None:
+    """Stop trials at their next decode step."""
+    for trial in trials:
+        trial.job.cancel()
+
+
+async def finished(request: Request, choices: Sequence[Choice]) -> list[Completion]:
+    """Wait for all answers. Raises ApiError for one that failed, ClientDisconnect where the client leaves first.
+
+    The remaining trials are stopped in both cases.
+    """
+    answers = asyncio.gather(*(choice.trial.job for choice in choices))
+    leaving = asyncio.ensure_future(_left(request))
+    both: set[asyncio.Future[Any]] = {answers, leaving}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not answers.done():
+            raise ClientDisconnect
+        return list(await answers)
+    except EngineError as error:
+        raise api_error(error) from None
+    finally:
+        leaving.cancel()
+        answers.cancel()
+        stop([choice.trial for choice in choices])
+
+
+async def _left(request: Request) -> None:
+    """Wait until the client of a request whose body was read has disconnected."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _drafts(
+    asked: CommonRequest, engine: Engine, limits: Limits, prompt: str, messages: tuple[dict[str, str], ...] = ()
+) -> list[Draft]:
+    """Return a draft for each of `n` answers; their seeds count up from the given one."""
+    sampling = asked.sampling(engine.vocabulary.end_tokens)
+    return [
+        Draft(prompt, messages, _seeded(sampling, number), limits, is_kept=asked.store is not False)
+        for number in range(asked.n)
+    ]
+
+
+def _seeded(sampling: Sampling, number: int) -> Sampling:
+    if sampling.seed is None or not number:
+        return sampling
+    return Sampling.from_dict({**sampling.to_dict(), "seed": (sampling.seed + number) % 0xFFFFFFFF})
+
+
+def text_of(engine: Engine, prompt: str | list[int]) -> str:
+    """Return a prompt as text. Raises ApiError for ids that the vocabulary has not."""
+    if isinstance(prompt, str):
+        return prompt
+    num_vocab = len(engine.vocabulary)
+    wrong = next((token for token in prompt if not 0 <= token < num_vocab), None)
+    if wrong is not None:
+        raise ApiError(400, f"prompt: {wrong} is not a token id; the vocabulary has {num_vocab:,}", param="prompt")
+    return engine.vocabulary.join(prompt).decode("utf-8", "replace")

@@ -1,0 +1,92 @@
+"""Guard of the API: Host, Origin, key and size of a request, checked before any route sees it."""
+
+import hmac
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+
+from engine.api.openai.errors import ApiError
+from engine.api.request_rules import FOREIGN_HOST, header, is_loopback
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+OPEN = "/health"
+MOST_BODY_BYTES = 16 << 20
+
+
+class Guard:
+    """ASGI middleware that passes on allowed requests and answers all others with an error.
+
+    Host must be a loopback name. A request with an Origin comes from a web page and is refused. Every path except
+    /health needs the key as `Authorization: Bearer …`; key empty: none is needed. A body has at most 16 MiB.
+    """
+
+    def __init__(self, app: Application, *, key: str) -> None:
+        self._app, self._key = app, key.encode()
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Handle one ASGI scope; web sockets are refused."""
+        match scope["type"]:
+            case "lifespan":
+                await self._app(scope, receive, send)
+            case "http":
+                if error := self._refusal_of(scope):
+                    await _respond(send, error)
+                else:
+                    await self._app(scope, _bounded(receive), send)
+            case _:
+                await send({"type": "websocket.close", "code": 1008})
+
+    def _refusal_of(self, scope: MutableMapping[str, Any]) -> ApiError | None:
+        if not is_loopback(scope):
+            return ApiError(FOREIGN_HOST.status, FOREIGN_HOST.text)
+        if header(scope, b"origin"):
+            return ApiError(403, "Refused: a web page sent this request; web pages may not use this API.")
+        if scope["path"] != OPEN and self._key and not self._has_key(scope):
+            return ApiError(
+                401,
+                "The API key is missing or wrong: send the one that was printed at the start as a bearer token.",
+                type="authentication_error",
+                code="invalid_api_key",
+            )
+        length = header(scope, b"content-length")
+        if length and int(length[0] if length[0].isdigit() else 0) > MOST_BODY_BYTES:
+            return _too_large()
+        return None
+
+    def _has_key(self, scope: MutableMapping[str, Any]) -> bool:
+        given = header(scope, b"authorization")
+        if len(given) != 1:
+            return False
+        scheme, _, key = given[0].partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._key)
+
+
+def _too_large() -> ApiError:
+    return ApiError(413, f"The body has more than {MOST_BODY_BYTES:,} bytes.", code="body_too_large")
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Count the bytes of a body that gives no length. The returned function raises ApiError beyond the limit."""
+    num_bytes = 0
+
+    async def count() -> Message:
+        nonlocal num_bytes
+        message = await receive()
+        num_bytes += len(message.get("body", b""))
+        if num_bytes > MOST_BODY_BYTES:
+            raise _too_large()
+        return message
+
+    return count
+
+
+async def _respond(send: Send, error: ApiError) -> None:
+    body = msgspec.json.encode(error.body())
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,94 @@
+"""Log-probabilities of tokens in OpenAI's two forms: the legacy one of completions, and that of chats."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine.results import TokenStep
+from engine.vocabulary import Vocabulary
+
+
+class Shown(NamedTuple):
+    """A token, the text it adds, its log-probability (None for a prompt's first) and its candidates, best first.
+
+    Log-probabilities are float32, so that the chosen token's equals that of the candidate that it is.
+    """
+
+    id: int
+    text: str
+    logprob: float | None
+    top: tuple[tuple[int, float], ...]
+
+
+def shown(step: TokenStep, num_top: int) -> Shown:
+    """Return one step with its `num_top` most probable candidates, and the chosen token if it is not among them."""
+    if step.logprob is None:
+        return Shown(step.id, step.text, None, ())
+    candidates = [(candidate.id, candidate.logprob) for candidate in step.top]
+    logprob = next((value for token, value in candidates if token == step.id), float(np.float32(step.logprob)))
+    top = candidates[:num_top]
+    if all(token != step.id for token, _ in top):
+        top.append((step.id, logprob))
+    return Shown(step.id, step.text, logprob, tuple(top))
+
+
+def token_text(vocabulary: Vocabulary, token: int) -> str:
+    """Return a token as clients expect it: control tokens by name, incomplete characters as `bytes:\\xf0`."""
+    name = vocabulary.names.get(token)
+    if name is not None:
+        return name
+    piece = vocabulary.pieces[token]
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+
+
+def legacy(vocabulary: Vocabulary, tokens: Sequence[Shown], offset: int = 0) -> dict[str, Any]:
+    """Return `logprobs` of a completion; `offset`: characters of the text before the first token."""
+    texts = [token_text(vocabulary, one.id) for one in tokens]
+    offsets = []
+    for one in tokens:
+        offsets.append(offset)
+        offset += len(one.text)
+    return {
+        "tokens": texts,
+        "token_logprobs": [_finite(one.logprob) for one in tokens],
+        "top_logprobs": [_by_text(vocabulary, one) for one in tokens],
+        "text_offset": offsets,
+    }
+
+
+def content(vocabulary: Vocabulary, tokens: Iterable[Shown], num_top: int) -> list[dict[str, Any]]:
+    """Return `logprobs.content` of a chat."""
+    return [
+        {
+            **_entry(vocabulary, one.id, one.logprob),
+            "top_logprobs": [_entry(vocabulary, *each) for each in one.top[:num_top]],
+        }
+        for one in tokens
+    ]
+
+
+def _entry(vocabulary: Vocabulary, token: int, logprob: float | None) -> dict[str, Any]:
+    return {
+        "token": token_text(vocabulary, token),
+        "logprob": _finite(logprob),
+        "bytes": list(vocabulary.pieces[token]),
+    }
+
+
+def _by_text(vocabulary: Vocabulary, one: Shown) -> dict[str, float | None] | None:
+    """Return the candidates by text; of two tokens with the same text the more probable one."""
+    if one.logprob is None:
+        return None
+    found: dict[str, float | None] = {}
+    for token, logprob in one.top:
+        found.setdefault(token_text(vocabulary, token), _finite(logprob))
+    return found
+
+
+def _finite(logprob: float | None) -> float | None:
+    """Return the number, with OpenAI's -9999.0 for minus infinity, which JSON has not."""
+    return -9999.0 if logprob == float("-inf") else logprob

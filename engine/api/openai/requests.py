@@ -1,0 +1,218 @@
+"""Requests of the API: their fields, checked strictly, and the sampling and limits that they ask for."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from engine.api.openai.errors import ApiError, refusal
+from engine.errors import ConfigError
+from engine.specs import Sampling
+
+MOST_LOGPROBS = 20
+MOST_CHOICES = 64
+MOST_STOPS = 4
+MOST_PROMPTS = 256
+RECORDED_TOP_K = 20
+"""Candidates saved with each token of an answer where the request asks for no more."""
+
+T = TypeVar("T", bound="CommonRequest")
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """include_usage: a last chunk of a stream counts tokens."""
+
+    include_usage: bool = False
+
+
+class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of all requests that generate, with OpenAI's defaults; the samplers that OpenAI has not are off."""
+
+    model: str = ""
+    max_tokens: Count | None = None
+    n: Annotated[int, msgspec.Meta(ge=1, le=MOST_CHOICES)] = 1
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    store: bool | None = None
+    user: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repeat_penalty: float | None = None
+    grammar: str | None = None
+    json_schema: dict[str, Any] | None = None
+    ignore_eos: bool = False
+    cache_prompt: bool = True
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Stop strings. Raises ApiError for more than four."""
+        given = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        stops = tuple(stop for stop in given if stop)
+        if len(stops) > MOST_STOPS:
+            raise refusal(f"stop has {len(stops):,} texts; at most {MOST_STOPS} are allowed", "stop")
+        return stops
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream ends with a chunk that counts tokens."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def sampling(self, end_tokens: Sequence[int]) -> Sampling:
+        """Return the sampling parameters; `end_tokens` are banned where the request ignores them.
+
+        Raises ApiError for a value out of range.
+        """
+        bias = {_token_of(token): value for token, value in (self.logit_bias or {}).items()}
+        if self.ignore_eos:
+            bias |= dict.fromkeys(end_tokens, float("-inf"))
+        given = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "top_k": self.top_k,
+            "min_p": self.min_p,
+            "typical_p": self.typical_p,
+            "repeat_penalty": self.repeat_penalty,
+            "grammar": self.grammar,
+            "json_schema": self.json_schema,
+            "seed": self.seed if self.seed is None else self.seed % 0xFFFFFFFF,
+        }
+        present = {name: value for name, value in given.items() if value is not None}
+        try:
+            return Sampling(**{"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, **present}, logit_bias=bias)  # type: ignore[arg-type]
+        except ConfigError as error:
+            raise ApiError(400, str(error), param=str(error).partition(" ")[0].rstrip(":")) from None
+
+
+class CompletionRequest(CommonRequest, frozen=True, kw_only=True):
+    """Body of POST /v1/completions. prompt: a text, several texts, the ids of one prompt, or those of several."""
+
+    prompt: str | list[str | int | list[int]]
+    logprobs: Annotated[int, msgspec.Meta(ge=0, le=MOST_LOGPROBS)] | None = None
+    echo: bool = False
+
+    def prompts(self) -> list[str | list[int]]:
+        """Return the prompts. Raises ApiError for a list of mixed kinds, an empty one and a very long one."""
+        given = self.prompt
+        if isinstance(given, str):
+            return [given]
+        if not given:
+            raise refusal("prompt is empty: give a text or token ids", "prompt")
+        if all(isinstance(one, int) for one in given):
+            return [given]  # type: ignore[list-item]
+        if len(given) > MOST_PROMPTS:
+            raise refusal(f"prompt has {len(given):,} prompts; at most {MOST_PROMPTS} are allowed", "prompt")
+        if len({type(one) for one in given}) > 1 or any(one == [] for one in given):
+            raise refusal("prompt: must be a text, a list of texts, token ids, or a list of lists of ids", "prompt")
+        return given  # type: ignore[return-value]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Part of a message's content; only texts are understood."""
+
+    type: str
+    text: str = ""
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """Message of a chat."""
+
+    role: str
+    content: str | list[Part] | None = None
+
+    def plain(self) -> dict[str, str]:
+        """Return role and text. Raises ApiError for content that is not text."""
+        if isinstance(self.content, list):
+            other = next((part.type for part in self.content if part.type != "text"), None)
+            if other is not None:
+                raise refusal(f"messages: content of type {other[:40]!r} is not supported; send text", "messages")
+            content = "".join(part.text for part in self.content)
+        else:
+            content = self.content or ""
+        return {"role": "system" if self.role == "developer" else self.role, "content": content}
+
+
+class ResponseFormat(msgspec.Struct, frozen=True):
+    """Form of the answer: text, json_object, or json_schema with its schema."""
+
+    type: str = "text"
+    json_schema: dict[str, Any] | None = None
+
+
+class ChatRequest(CommonRequest, frozen=True, kw_only=True):
+    """Body of POST /v1/chat/completions."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MOST_LOGPROBS)] | None = None
+    response_format: ResponseFormat | None = None
+    tools: list[Any] | None = None
+
+    def checked(self) -> "ChatRequest":
+        """Return the request with its response format as a schema. Raises ApiError for what is not supported."""
+        if self.tools:
+            raise refusal("tools are not supported yet: remove them, or ask for a json_schema", "tools")
+        if not self.messages:
+            raise refusal("messages is empty: send at least one", "messages")
+        if self.top_logprobs and not self.logprobs:
+            raise refusal("top_logprobs needs logprobs = true", "top_logprobs")
+        match self.response_format:
+            case None | ResponseFormat(type="text"):
+                return self
+            case ResponseFormat(type="json_object"):
+                schema: dict[str, Any] = {"type": "object"}
+            case ResponseFormat(type="json_schema", json_schema={"schema": dict(given)}):
+                schema = given
+            case _:
+                raise refusal(
+                    "response_format: must have the type text, json_object, or json_schema with a schema",
+                    "response_format",
+                )
+        return msgspec.structs.replace(self, json_schema=schema)
+
+
+class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of POST /tokenize. add_special_tokens: begin with the token that the model's file asks for."""
+
+    prompt: str
+    add_special_tokens: bool = True
+
+
+class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of POST /detokenize."""
+
+    tokens: list[int]
+
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+def decoded(body: bytes, kind: type[R]) -> R:
+    """Return the request in a body; unknown fields are ignored. Raises ApiError where it is malformed."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        sentence, _, place = str(error).partition(" - at `$")
+        name = place.lstrip(".").rstrip("`").partition("[")[0].partition(".")[0]
+        if not name and "`" in sentence:  # a field that is missing is named in the sentence
+            name = sentence.split("`")[-2]
+        raise ApiError(400, f"{name or 'the body'}: {sentence}", param=name or None) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(400, f"The body is not JSON: {error}") from None
+
+
+def _token_of(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise refusal(f"logit_bias: {text[:40]!r} is not a token id", "logit_bias")
+    return int(text)

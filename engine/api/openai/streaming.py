@@ -1,0 +1,61 @@
+"""Server-sent events: chunks of several answers in the order in which they come."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+
+from engine.api.openai.errors import ApiError, api_error
+from engine.errors import EngineError
+
+DONE = b"data: [DONE]\n\n"
+
+
+def event(value: Any) -> bytes:
+    """Return one event with JSON as its data."""
+    return b"data: " + msgspec.json.encode(value) + b"\n\n"
+
+
+async def merged(streams: Sequence[AsyncIterator[dict[str, Any]]]) -> AsyncIterator[dict[str, Any]]:
+    """Yield the chunks of several streams as they come. The first error of one is raised."""
+    if len(streams) == 1:
+        async for chunk in streams[0]:
+            yield chunk
+        return
+    queue: asyncio.Queue[dict[str, Any] | BaseException | None] = asyncio.Queue(64)
+
+    async def read(stream: AsyncIterator[dict[str, Any]]) -> None:
+        try:
+            async for chunk in stream:
+                await queue.put(chunk)
+        except EngineError as error:
+            await queue.put(error)
+        await queue.put(None)
+
+    tasks = [asyncio.ensure_future(read(stream)) for stream in streams]
+    try:
+        num_open = len(tasks)
+        while num_open:
+            came = await queue.get()
+            if isinstance(came, BaseException):
+                raise came
+            if came is None:
+                num_open -= 1
+            else:
+                yield came
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def events(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    """Yield chunks as events. An error that comes after the first of them is an event too."""
+    try:
+        async for chunk in chunks:
+            yield event(chunk)
+    except ApiError as error:
+        yield event(error.body())
+    except EngineError as error:
+        yield event(api_error(error).body())
+    yield DONE

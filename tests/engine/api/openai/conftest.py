@@ -1,0 +1,101 @@
+"""A server of the API on the shipped model, and requests to it."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from engine.api.openai.app import make_app
+from engine.settings import Settings
+from engine.workbench.workbench import Workbench
+from tests.waiting import until
+
+KEY = "a key for tests"
+
+
+@dataclass
+class Answer:
+    """A response: its status, headers in lower case, and body."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def events(self) -> list[Any]:
+        """Data of a stream, without the mark at its end."""
+        lines = [line.removeprefix("data: ") for line in self.body.decode().split("\n\n") if line]
+        assert lines.pop() == "[DONE]"
+        return [json.loads(line) for line in lines]
+
+
+@dataclass
+class Api:
+    """The server: its port, and the workbench behind it."""
+
+    port: int
+    bench: Workbench
+
+    def connect(self) -> HTTPConnection:
+        return HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+    def ask(self, path: str, body: object = None, *, method: str = "", key: str = KEY, **headers: str) -> Answer:
+        """Send a request; a body that is not bytes is sent as JSON."""
+        data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection = self.connect()
+        try:
+            connection.request(
+                method or ("GET" if body is None else "POST"), path, data, {"authorization": f"Bearer {key}", **named}
+            )
+            response = connection.getresponse()
+            given = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, given, response.read())
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory, story_model: Path) -> Iterator[Api]:
+    home = tmp_path_factory.mktemp("api")
+    bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(home)}))
+    bench.model_manager.load(story_model)
+    until(lambda: bench.model.engine is not None, "the model was not loaded")
+    with served(bench) as opened:
+        yield opened
+    bench.close()
+
+
+class served:
+    """A server of the API in a thread, for as long as the block lasts."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._server = uvicorn.Server(uvicorn.Config(make_app(bench, key=KEY), log_level="warning"))
+        self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        self._api = Api(self._socket.getsockname()[1], bench)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._server.serve(sockets=[self._socket])), daemon=True
+        )
+
+    def __enter__(self) -> Api:
+        self._thread.start()
+        until(lambda: self._server.started, "the server did not start")
+        return self._api
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join(30)
+        self._socket.close()

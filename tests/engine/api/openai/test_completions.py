@@ -1,0 +1,130 @@
+"""POST /v1/completions: texts, figures and streams equal the engine's own."""
+
+import time
+from typing import Any
+
+import pytest
+
+from engine.specs import Sampling
+from tests.engine.api.openai.conftest import Api
+from tests.waiting import until
+
+GREEDY = {"temperature": 0, "max_tokens": 6}
+
+
+def complete(api: Api, **asked: Any) -> Any:
+    answer = api.ask("/v1/completions", {"model": "story", **asked})
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+def test_the_text_and_the_figures_are_those_of_the_engine(api: Api) -> None:
+    engine = api.bench.model.loaded()[0]
+    own = engine.submit("Once upon", Sampling(temperature=0), max_tokens=6, top_k=20, prompt_logprobs=True).result(60)
+    found = complete(api, prompt="Once upon", logprobs=3, echo=True, **GREEDY)
+    (choice,) = found["choices"]
+    assert choice["text"] == "Once upon" + own.text
+    assert choice["finish_reason"] == own.finish_reason
+    steps = [*own.prompt_steps, *own.steps]
+    given = choice["logprobs"]
+    assert given["tokens"] == [engine.vocabulary.text(step.id) for step in steps]
+    assert given["token_logprobs"][0] is given["top_logprobs"][0] is None
+    assert given["token_logprobs"][1:] == pytest.approx([step.logprob for step in steps[1:]], abs=1e-5)
+    ends = [*given["text_offset"][1:], len(choice["text"])]
+    texts = [choice["text"][start:end] for start, end in zip(given["text_offset"], ends, strict=True)]
+    assert [one.strip() for one in texts[1:]] == [one.strip() for one in given["tokens"][1:]]
+    assert found["usage"]["prompt_tokens"] == len(own.prompt_ids)
+    assert found["usage"]["total_tokens"] == len(own.prompt_ids) + len(own.ids)
+
+
+def test_a_greedy_token_equals_the_best_of_its_candidates(api: Api) -> None:
+    """lm-eval compares them exactly to tell whether an answer is the greedy one."""
+    for prompt in ("Once upon a time", "The king", "She said"):
+        given = complete(api, prompt=prompt, logprobs=1, max_tokens=12, temperature=0)["choices"][0]["logprobs"]
+        for token, logprob, top in zip(
+            *(given[name] for name in ("tokens", "token_logprobs", "top_logprobs")), strict=True
+        ):
+            assert top[token] == logprob == max(top.values())
+
+
+def test_a_token_that_is_not_among_the_best_is_added_to_them(api: Api) -> None:
+    given = complete(api, prompt="Once", logprobs=1, max_tokens=24, temperature=2, seed=3)["choices"][0]["logprobs"]
+    sizes = {len(top) for top in given["top_logprobs"]}
+    assert sizes == {1, 2}
+    assert all(token in top for token, top in zip(given["tokens"], given["top_logprobs"], strict=True))
+
+
+def test_an_echo_without_generation_scores_the_prompt(api: Api) -> None:
+    (choice,) = complete(api, prompt="Once upon a time", logprobs=0, echo=True, max_tokens=0)["choices"]
+    assert choice["text"] == "Once upon a time"
+    given = choice["logprobs"]
+    assert len(given["tokens"]) == 5 and all(logprob < 0 for logprob in given["token_logprobs"][1:])
+    assert all(len(top) == 1 for top in given["top_logprobs"][1:])
+
+
+@pytest.mark.parametrize("prompt", ["Once upon", ["Once upon"], [1, 2404, 636], [[1, 2404, 636]]])
+def test_prompts_of_all_forms(api: Api, prompt: object) -> None:
+    (choice,) = complete(api, prompt=prompt, **GREEDY)["choices"]
+    assert choice["text"] == complete(api, prompt="Once upon", **GREEDY)["choices"][0]["text"]
+
+
+def test_several_prompts_with_several_answers_each(api: Api) -> None:
+    found = complete(api, prompt=["Once", "The king"], n=2, seed=5, max_tokens=8)
+    assert [choice["index"] for choice in found["choices"]] == [0, 1, 2, 3]
+    assert found["choices"][0]["text"] != found["choices"][1]["text"]
+    alone = complete(api, prompt="The king", seed=6, max_tokens=8, cache_prompt=False)["choices"][0]["text"]
+    again = complete(api, prompt="The king", seed=6, max_tokens=8, cache_prompt=False)["choices"][0]["text"]
+    assert alone == again
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("stop", [None, ["a time", "zzz"]])
+def test_a_stream_has_the_text_and_the_figures_of_the_whole(api: Api, n: int, stop: list[str] | None) -> None:
+    asked = {
+        "prompt": "Once upon",
+        "n": n,
+        "seed": 1,
+        "logprobs": 2,
+        "stop": stop,
+        "max_tokens": 12,
+        "echo": True,
+        "temperature": 0,
+    }
+    whole = complete(api, **asked)
+    events = api.ask("/v1/completions", {**asked, "stream": True, "stream_options": {"include_usage": True}}).events
+    *chunks, last = events
+    assert last["choices"] == []
+    assert last["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
+    for choice in whole["choices"]:
+        parts = [one["choices"][0] for one in chunks if one["choices"][0]["index"] == choice["index"]]
+        assert "".join(part["text"] for part in parts) == choice["text"]
+        assert [part["finish_reason"] for part in parts] == [None] * (len(parts) - 1) + [choice["finish_reason"]]
+        for name in ("tokens", "text_offset"):
+            assert [one for part in parts for one in part["logprobs"][name]] == choice["logprobs"][name]
+
+
+def test_every_call_is_a_trial_unless_it_is_not_to_be_stored(api: Api) -> None:
+    answer = api.ask("/v1/completions", {"prompt": "Once", "max_tokens": 3})
+    (id,) = answer.headers["x-logitbench-trial"].split(",")
+    assert id in answer.headers["link"] and id in answer.json["id"]
+    history = api.bench.history
+    assert history is not None
+    until(lambda: history.trial(id) is not None, "the trial was not stored")
+    trial = history.trial(id)
+    assert trial is not None
+    assert (trial.label, trial.prompt, trial.completion.steps.k) == ("api", "Once", 20)
+    assert trial.completion.text == answer.json["choices"][0]["text"]
+    hidden = api.ask("/v1/completions", {"prompt": "Once", "max_tokens": 3, "store": False})
+    time.sleep(0.5)
+    assert history.trial(hidden.headers["x-logitbench-trial"]) is None
+
+
+def test_a_client_that_leaves_stops_its_job(api: Api) -> None:
+    engine = api.bench.model.loaded()[0]
+    for stream in (False, True):
+        connection = api.connect()
+        body = f'{{"prompt": "Once", "max_tokens": 400, "n": 4, "ignore_eos": true, "stream": {str(stream).lower()}}}'
+        connection.request("POST", "/v1/completions", body, {"authorization": "Bearer a key for tests"})
+        until(lambda: engine.num_open == 4, "it did not start")
+        connection.close()
+        until(lambda: engine.num_open == 0, "it goes on")
