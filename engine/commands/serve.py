@@ -10,12 +10,14 @@ from pathlib import Path
 
 import uvicorn
 
+from engine.api import connections
 from engine.api.access_token import AccessToken
 from engine.api.openai.app import make_app
 from engine.commands.parser import Parser
 from engine.errors import ConfigError
 from engine.files import named_path
 from engine.models.library import embedded_model
+from engine.process.limits import raise_open_files
 from engine.settings import Settings
 from engine.shutdown import Shutdown
 from engine.workbench.workbench import Workbench
@@ -32,51 +34,44 @@ def run(words: Sequence[str]) -> None:
     settings = Settings.from_environment()
     model = named_path(given.model) if given.model else settings.model or embedded_model()
     key = "" if given.no_key else given.api_key or _kept_key(settings.home)
-    bench = Workbench(settings)
-    try:
-        serve(bench, model, given.port, key)
-    finally:
-        bench.close()
+    with _listening(given.port) as listening:
+        bench = Workbench(settings)
+        try:
+            bench.model_manager.load(model)
+            asyncio.run(_serve(bench, listening, key))
+        finally:
+            bench.close()
 
 
-def serve(bench: Workbench, model: Path, port: int, key: str) -> None:
-    """Load the model, print how programs reach it, and answer requests until a signal."""
-    bench.model_manager.load(model)
-    app = make_app(bench, key=key)
-    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", timeout_keep_alive=KEEP_ALIVE_S)
-    asyncio.run(_served(_Server(config, _announcement(port, key)), bench))
-
-
-async def _served(server: "_Server", bench: Workbench) -> None:
+async def _serve(bench: Workbench, listening: socket.socket, key: str) -> None:
+    """Print how programs reach the API once the model is loaded, and answer requests until a signal."""
     while bench.model.is_loading:
         await asyncio.sleep(LOADING_POLL_S)
     bench.model.loaded()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt of the event loop would be logged as a defect
     Shutdown(bench.close).install(signal.SIGINT, signal.SIGTERM)
-    await server.serve()
+    quota = connections.OURS._replace(idle_s=KEEP_ALIVE_S)
+    connections.limit(asyncio.get_running_loop(), access="", num_files=raise_open_files(), ours=quota)
+    config = uvicorn.Config(make_app(bench, key=key), log_level="warning", timeout_keep_alive=KEEP_ALIVE_S)
+    print(_announcement(listening.getsockname()[1], key), flush=True)
+    await _Server(config).serve(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """Server that prints `announcement` once it listens, and leaves signals to Shutdown."""
-
-    def __init__(self, config: uvicorn.Config, announcement: str) -> None:
-        super().__init__(config)
-        self._announcement = announcement
+    """Server that leaves signals to Shutdown: uvicorn would wait for every stream to end."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Install no handlers: uvicorn's would wait for every stream to end."""
+        """Install no handlers."""
         yield
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen. Raises ConfigError where the port is taken."""
-        try:
-            await super().startup(sockets=sockets)
-        except SystemExit:
-            raise ConfigError(
-                f"port {self.config.port} cannot be used: another program may have it; choose another"
-            ) from None
-        print(self._announcement, flush=True)
+
+def _listening(port: int) -> socket.socket:
+    """Return a listening socket, which holds connections until they are answered. Raises ConfigError."""
+    try:
+        return socket.create_server(("127.0.0.1", port), backlog=2048)
+    except OSError as error:
+        raise ConfigError(f"port {port} cannot be used ({error.strerror}); choose another by --port") from None
 
 
 def _announcement(port: int, key: str) -> str:
@@ -106,7 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="python -m engine serve", description=__doc__, allow_abbrev=False)
     parser.add_argument("command", help=argparse.SUPPRESS)
     parser.add_argument("--model", default="", help="GGUF file (default: LOGITBENCH_MODEL, else the shipped model)")
-    parser.add_argument("--port", type=_port, default=PORT, metavar="P", help=f"port on 127.0.0.1 (default: {PORT})")
+    parser.add_argument(
+        "--port", type=_port, default=PORT, metavar="P", help=f"port on 127.0.0.1 (default: {PORT}); 0: any free one"
+    )
     key = parser.add_mutually_exclusive_group()
     key.add_argument("--api-key", default="", metavar="K", help=f"key of the API (default: the one in {KEY_FILE})")
     key.add_argument("--no-key", action="store_true", help="answer every program of this machine")
@@ -115,6 +112,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _port(text: str) -> int:
     number = int(text)
-    if not 0 < number < 1 << 16:
+    if not 0 <= number < 1 << 16:
         raise ValueError
     return number

@@ -26,7 +26,7 @@ from engine.workbench.semantic_index import SemanticIndex
 from engine.workbench.trial_records import is_stepped_over, record_of, summary_of
 from engine.workbench.trials import Draft, LiveTrial, StoredTrial, Trial
 
-KEPT_S = 600
+KEPT_S, API_KEPT_S = 600, 30
 READ_KEPT = 16
 STEPS_PER_LINE = 8
 
@@ -207,11 +207,14 @@ class TrialManager:
         self._kept.write_later(trial.id, keep, lambda: record_of(trial))
 
     def _forget_old(self) -> None:
-        """Drop trials, including deleted ones, ten minutes after their end, if stored, failed or not to be stored."""
+        """Drop trials, including deleted ones, ten minutes after their end, if stored, failed or not to be stored.
+
+        Those of the API, of which there may be thousands, after half a minute.
+        """
         for trials in (self._trials, self._bin):
             for trial in list(trials.values()):
                 is_settled = trial.is_stored or not trial.draft.is_kept or trial.error is not None
-                if is_settled and trial.age_s > KEPT_S:
+                if is_settled and trial.age_s > (API_KEPT_S if trial.label == TrialLabel.API else KEPT_S):
                     del trials[trial.id]
 
     def watch(self, trial_id: str) -> Trial | None:

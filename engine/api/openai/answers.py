@@ -152,15 +152,19 @@ class Feed:
 
 
 async def chunks_of(
-    index: int, choice: Choice, shape: Shape, num_top: int, stops: Sequence[str]
+    index: int, choice: Choice, shape: Shape, num_top: int | None, stops: Sequence[str]
 ) -> AsyncIterator[dict[str, Any]]:
-    """Yield the chunks of one answer as its tokens are decoded. Raises the EngineError that ends it."""
+    """Yield the chunks of one answer as its tokens are decoded; num_top None: without log-probabilities.
+
+    Raises the EngineError that ends it.
+    """
     feed, is_first = Feed(stops), True
     async for step in choice.trial.job:
         if is_first and (begins := shape.first(index, choice)) is not None:
             yield begins
         is_first = False
-        yield shape.chunk(index, feed.push(step.text), [shown(step, num_top)], None)
+        tokens = [] if num_top is None else [shown(step, num_top)]
+        yield shape.chunk(index, feed.push(step.text), tokens, None)
     done = choice.completion
     if is_first and (begins := shape.first(index, choice)) is not None:
         yield begins

@@ -72,14 +72,14 @@ class Routes:
         asked = decoded(await request.body(), CompletionRequest)
         choices = await self._generator.completions(asked)
         shape = CompletionAnswers(asked, self._generator.model_id, choices)
-        return await _answer(request, asked, choices, shape, asked.logprobs or 0)
+        return await _answer(request, asked, choices, shape, asked.logprobs)
 
     async def chat(self, request: Request) -> Response:
         """POST /v1/chat/completions."""
         asked = decoded(await request.body(), ChatRequest).checked()
         choices = await self._generator.chat(asked)
         shape = ChatAnswers(asked, self._generator.model_id, choices)
-        return await _answer(request, asked, choices, shape, asked.top_logprobs or 0)
+        return await _answer(request, asked, choices, shape, (asked.top_logprobs or 0) if asked.logprobs else None)
 
     async def tokenize(self, request: Request) -> Response:
         """Return the ids of a text, in which control tokens by name are parsed."""
@@ -113,7 +113,11 @@ def make_app(bench: Workbench, *, key: str) -> Starlette:
 
 
 async def _answer(
-    request: Request, asked: CompletionRequest | ChatRequest, choices: Sequence[Choice], shape: Shape, num_top: int
+    request: Request,
+    asked: CompletionRequest | ChatRequest,
+    choices: Sequence[Choice],
+    shape: Shape,
+    num_top: int | None,
 ) -> Response:
     """Answer with the whole response, or with a stream of its chunks."""
     headers = _about(choices)

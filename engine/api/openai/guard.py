@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from engine.api.connections import in_request
 from engine.api.openai.errors import ApiError
 from engine.api.request_rules import FOREIGN_HOST, header, is_loopback
 
@@ -34,10 +35,11 @@ class Guard:
             case "lifespan":
                 await self._app(scope, receive, send)
             case "http":
-                if error := self._refusal_of(scope):
-                    await _respond(send, error)
-                else:
-                    await self._app(scope, _bounded(receive), send)
+                with in_request():
+                    if error := self._refusal_of(scope):
+                        await _respond(send, error)
+                    else:
+                        await self._app(scope, _bounded(receive), send)
             case _:
                 await send({"type": "websocket.close", "code": 1008})
 
