@@ -10,14 +10,14 @@ from pathlib import Path
 
 import uvicorn
 
-from engine.api import connections
+from engine.api import connections, log_limit
 from engine.api.access_token import AccessToken
 from engine.api.openai.app import make_app
 from engine.commands.parser import Parser
-from engine.errors import ConfigError
+from engine.errors import ConfigError, quoted
 from engine.files import named_path
 from engine.models.library import embedded_model
-from engine.process.limits import raise_open_files
+from engine.process.limits import raise_open_files, return_freed_memory
 from engine.settings import Settings
 from engine.shutdown import Shutdown
 from engine.workbench.workbench import Workbench
@@ -33,7 +33,9 @@ def run(words: Sequence[str]) -> None:
     given = _parser().parse_args(words)
     settings = Settings.from_environment()
     model = named_path(given.model) if given.model else settings.model or embedded_model()
-    key = "" if given.no_key else given.api_key or _kept_key(settings.home)
+    key = "" if given.no_key else given.api_key.strip() or _kept_key(settings.home)
+    return_freed_memory()
+    log_limit.install()
     with _listening(given.port) as listening:
         bench = Workbench(settings)
         try:
@@ -111,7 +113,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number < 1 << 16:
-        raise ValueError
-    return number
+    if not (text.isascii() and text.isdecimal() and len(text) < 6 and int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{quoted(text)} must be a whole number from 0 to 65,535")
+    return int(text)

@@ -14,7 +14,7 @@ from engine.embedding.models import find_model
 from engine.embedding.program import OnOpening
 from engine.embedding.specs import AUTO, EmbedSpec
 from engine.embedding.text_queue import TextQueue
-from engine.embedding.worker_group import EmbeddingWorkers, WorkerFigures
+from engine.embedding.worker_group import CLOSED, EmbeddingWorkers, WorkerFigures
 from engine.errors import ConfigError, JobTimeout
 from engine.process.owner import OwnerProcess
 from engine.results import Floats
@@ -127,9 +127,10 @@ class EmbeddingPool:
         """Return memory, processor time and work of each process; the fork server holds what its workers share."""
         return self._group.measure()
 
-    def close(self) -> None:
-        """End all workers; unfinished jobs fail with PoolClosed. Safe to call twice."""
-        self._close()
+    def close(self, reason: str = CLOSED) -> None:
+        """End all workers; unfinished jobs fail with PoolClosed, with `reason` as its message. Safe to call twice."""
+        self._group.close(reason)
+        self._close.detach()
 
     def __enter__(self) -> Self:
         return self

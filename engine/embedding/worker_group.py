@@ -12,6 +12,8 @@ from engine.embedding.program import Link, OnOpening, Program
 from engine.embedding.text_queue import TextQueue
 from engine.errors import EngineError, PoolClosed, WorkerDied
 
+CLOSED = "the pool was closed while this job was open"
+
 
 class ProcessFigures(NamedTuple):
     """Figures of one process so far. pss_bytes counts 1/n of pages shared by n processes; NaN where not reported.
@@ -104,10 +106,10 @@ class EmbeddingWorkers:
         workers = [_figures(link.pid, link) for link in self._links if not link.has_ended]
         return WorkerFigures(_figures(self._program.pid), workers)
 
-    def close(self) -> None:
-        """End all processes; waiting and running jobs fail with PoolClosed. Safe to call twice."""
+    def close(self, reason: str = CLOSED) -> None:
+        """End all processes; waiting and running jobs fail with PoolClosed and this reason. Safe to call twice."""
         self._is_closed = True
-        self._queue.close(PoolClosed("the pool was closed while this job was open"))
+        self._queue.close(PoolClosed(reason))
         self._program.close()
         for link in self._links:
             link.close()

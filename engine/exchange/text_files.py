@@ -86,7 +86,7 @@ def _decoded(name: str, data: bytes) -> str:
             raise ConfigError(f"{name}: is {told}, despite its name: save its texts as .csv, .jsonl or .txt")
     is_wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     if b"\0" in data and not is_wide:
-        raise ConfigError(f"{name}: is binary, not text")
+        raise ConfigError(f"{name}: is binary, not text: byte {data.index(0):,} is zero")
     try:
         return data.decode("utf-16" if is_wide else "utf-8-sig")
     except UnicodeDecodeError as error:

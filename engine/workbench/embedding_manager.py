@@ -22,6 +22,10 @@ KEPT = 8
 
 POLL_S, QUIET_S = 0.1, 60.0
 
+RELEASED = "the embedding model was released while this ran: try again"
+REPLACED = "another embedding model was opened while this ran: try again"
+"""Reasons for texts whose model was closed."""
+
 LOADING = "Loading the embedding model and its libraries, a few seconds"
 _Key = tuple[tuple[str, ...], EmbedSpec, bool]
 
@@ -153,7 +157,7 @@ class EmbeddingManager:
     def _open(self, spec: EmbedSpec) -> EmbeddingPool:
         if self._pool is None or self._pool.spec != spec:
             find_model(spec.model)  # raises for an unknown model before the open one is closed
-            self._let_go()
+            self._let_go(REPLACED)
             self._pool = EmbeddingPool(spec)
         return self._pool
 
@@ -163,10 +167,10 @@ class EmbeddingManager:
             if self._pool is pool:
                 self._let_go()
 
-    def _let_go(self) -> None:
+    def _let_go(self, reason: str = RELEASED) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.close()
+            pool.close(reason)
 
     def _forget_old(self) -> None:
         over = [key for key, task in self._tasks.items() if not task.is_running]

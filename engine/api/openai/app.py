@@ -94,7 +94,7 @@ class Routes:
     async def detokenize(self, request: Request) -> Response:
         """Return the text of ids."""
         asked = decoded(await request.body(), DetokenizeRequest)
-        return _json({"prompt": text_of(self._generator.engine(), asked.tokens)})
+        return _json({"prompt": text_of(self._generator.engine(), asked.tokens, "tokens")})
 
 
 def make_app(bench: Workbench, *, key: str) -> Starlette:

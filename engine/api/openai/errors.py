@@ -1,5 +1,6 @@
 """Errors in OpenAI's form: `{"error": {"message", "type", "param", "code"}}` with an HTTP status."""
 
+import re
 from typing import Any
 
 from engine.errors import (
@@ -14,6 +15,8 @@ from engine.errors import (
 )
 from engine.workbench.machine_lease import MachineBusy
 
+_FIELDS = frozenset({"grammar", "json_schema", "logit_bias", "messages", "prompt", "seed", "stop"})
+"""Fields with which errors of the engine begin."""
 QUEUE_RETRY_S, BUSY_RETRY_S, LOADING_RETRY_S = 1, 10, 2
 
 
@@ -58,7 +61,8 @@ def api_error(error: EngineError) -> ApiError:
         case QueueFull():
             return ApiError(429, text, type="rate_limit_error", code="queue_full", retry_s=QUEUE_RETRY_S)
         case ConfigError() | LimitExceeded():
-            return ApiError(400, text, param=text.partition(" = ")[0] if " = " in text[:40] else None)
+            name = re.match(r"\w+", text)
+            return ApiError(400, text, param=name[0] if name and name[0] in _FIELDS else None)
         case PoolClosed() | ModelError() | WorkerDied():
             return ApiError(503, text, type="server_error", code="model_not_ready", retry_s=LOADING_RETRY_S)
         case _:

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 
 from engine.api.openai.errors import ApiError, api_error
 from engine.api.openai.requests import RECORDED_TOP_K, ChatRequest, CommonRequest, CompletionRequest
-from engine.errors import EngineError, quoted
+from engine.errors import EngineError, PromptTooLong, quoted
 from engine.history import TrialLabel
 from engine.protocol import Engine
 from engine.results import Completion
@@ -68,12 +70,9 @@ class Generator:
             prompt_logprobs=asked.echo and asked.logprobs is not None,
             reuse_prefix=asked.cache_prompt,
         )
-        drafts = [
-            (draft, prompt if isinstance(prompt, list) else None)
-            for prompt in asked.prompts()
-            for draft in _drafts(asked, engine, limits, text_of(engine, prompt))
-        ]
-        return await self._start(drafts)
+        given = [checked_length(engine, prompt) for prompt in asked.prompts()]
+        prompts = [(text_of(engine, prompt), prompt if isinstance(prompt, list) else None) for prompt in given]
+        return await self._start(asked, engine, limits, prompts)
 
     async def chat(self, asked: ChatRequest) -> list[Choice]:
         """Start the trials of a chat request. Raises ApiError."""
@@ -87,19 +86,29 @@ class Generator:
             reuse_prefix=asked.cache_prompt,
         )
         messages = tuple(message.plain() for message in asked.messages)
-        return await self._start([(draft, None) for draft in _drafts(asked, engine, limits, "", messages)])
+        return await self._start(asked, engine, limits, [("", None)], messages)
 
-    async def _start(self, drafts: Sequence[tuple[Draft, list[int] | None]]) -> list[Choice]:
-        """Start trials; where one cannot start, the others are stopped."""
+    async def _start(
+        self,
+        asked: CommonRequest,
+        engine: Engine,
+        limits: Limits,
+        prompts: Sequence[tuple[str, list[int] | None]],
+        messages: tuple[dict[str, str], ...] = (),
+    ) -> list[Choice]:
+        """Start `n` trials of each prompt, given by text and ids; where one cannot start, the others are stopped."""
         started: list[LiveTrial] = []
-        trials = self._bench.trials
+        trials, is_kept = self._bench.trials, asked.store is not False
 
         def start() -> None:
-            for draft, ids in drafts:
-                if ids is None:
-                    started.append(trials.submit(draft, TrialLabel.API))
-                else:
-                    started.append(trials.submit_ids(draft, ids, TrialLabel.API))
+            seeded = _seeded(asked.sampling(engine.vocabulary.end_tokens), asked.n)
+            for text, ids in prompts:
+                for sampling in seeded:
+                    draft = Draft(text, messages, sampling, limits, is_kept)
+                    if ids is None:
+                        started.append(trials.submit(draft, TrialLabel.API))
+                    else:
+                        started.append(trials.submit_ids(draft, ids, TrialLabel.API))
 
         try:
             await asyncio.to_thread(start)  # a new grammar takes up to two seconds to check
@@ -132,8 +141,10 @@ async def finished(request: Request, choices: Sequence[Choice]) -> list[Completi
         raise api_error(error) from None
     finally:
         leaving.cancel()
-        answers.cancel()
         stop([choice.trial for choice in choices])
+        if answers.cancel():
+            with suppress(asyncio.CancelledError):
+                await answers
 
 
 async def _left(request: Request) -> None:
@@ -142,29 +153,28 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _drafts(
-    asked: CommonRequest, engine: Engine, limits: Limits, prompt: str, messages: tuple[dict[str, str], ...] = ()
-) -> list[Draft]:
-    """Return a draft for each of `n` answers; their seeds count up from the given one."""
-    sampling = asked.sampling(engine.vocabulary.end_tokens)
-    return [
-        Draft(prompt, messages, _seeded(sampling, number), limits, is_kept=asked.store is not False)
-        for number in range(asked.n)
-    ]
+def _seeded(sampling: Sampling, n: int) -> list[Sampling]:
+    """Return the sampling of each of `n` answers; their seeds count up from the given one."""
+    if sampling.seed is None:
+        return [sampling] * n
+    return [sampling, *(replace(sampling, seed=(sampling.seed + number) % 0xFFFFFFFF) for number in range(1, n))]
 
 
-def _seeded(sampling: Sampling, number: int) -> Sampling:
-    if sampling.seed is None or not number:
-        return sampling
-    return Sampling.from_dict({**sampling.to_dict(), "seed": (sampling.seed + number) % 0xFFFFFFFF})
-
-
-def text_of(engine: Engine, prompt: str | list[int]) -> str:
-    """Return a prompt as text. Raises ApiError for ids that the vocabulary has not."""
-    if isinstance(prompt, str):
-        return prompt
+def text_of(engine: Engine, ids: str | list[int], param: str = "prompt") -> str:
+    """Return ids as text, a text unchanged. Raises ApiError for ids that the vocabulary has not."""
+    if isinstance(ids, str):
+        return ids
     num_vocab = len(engine.vocabulary)
-    wrong = next((token for token in prompt if not 0 <= token < num_vocab), None)
+    wrong = next((token for token in ids if not 0 <= token < num_vocab), None)
     if wrong is not None:
-        raise ApiError(400, f"prompt: {wrong} is not a token id; the vocabulary has {num_vocab:,}", param="prompt")
-    return engine.vocabulary.join(prompt).decode("utf-8", "replace")
+        said = f"{param}: {quoted(wrong)} is not a token id; the vocabulary has {num_vocab:,}"
+        raise ApiError(400, said, param=param)
+    return engine.vocabulary.join(ids).decode("utf-8", "replace")
+
+
+def checked_length(engine: Engine, prompt: str | list[int]) -> str | list[int]:
+    """Return a prompt. Raises ApiError for ids that cannot fit into the context."""
+    most = engine.capabilities.n_ctx + 1  # one more may be scored
+    if isinstance(prompt, list) and len(prompt) > most:
+        raise api_error(PromptTooLong.of(f"{len(prompt):,}", most - 1))
+    return prompt

@@ -16,14 +16,14 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 OPEN = "/health"
-MOST_BODY_BYTES = 16 << 20
+MOST_BODY_BYTES = 4 << 20
 
 
 class Guard:
     """ASGI middleware that passes on allowed requests and answers all others with an error.
 
     Host must be a loopback name. A request with an Origin comes from a web page and is refused. Every path except
-    /health needs the key as `Authorization: Bearer …`; key empty: none is needed. A body has at most 16 MiB.
+    /health needs the key as `Authorization: Bearer …`; key empty: none is needed. A body has at most 4 MiB.
     """
 
     def __init__(self, app: Application, *, key: str) -> None:

@@ -12,7 +12,10 @@ from engine.specs import Sampling
 MOST_LOGPROBS = 20
 MOST_CHOICES = 64
 MOST_STOPS = 4
-MOST_PROMPTS = 256
+MOST_ANSWERS = 256
+"""Prompts times `n`: as many as may wait in the queue by default."""
+MOST_BIASES = 1024
+MOST_TOKENS = 1 << 18
 RECORDED_TOP_K = 20
 """Candidates saved with each token of an answer where the request asks for no more."""
 
@@ -71,6 +74,11 @@ class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises ApiError for a value out of range.
         """
+        if len(self.logit_bias or ()) > MOST_BIASES:
+            raise refusal(
+                f"logit_bias has {len(self.logit_bias or ()):,} entries; at most {MOST_BIASES:,} are allowed",
+                "logit_bias",
+            )
         bias = {_token_of(token): value for token, value in (self.logit_bias or {}).items()}
         if self.ignore_eos:
             bias |= dict.fromkeys(end_tokens, float("-inf"))
@@ -110,8 +118,10 @@ class CompletionRequest(CommonRequest, frozen=True, kw_only=True):
             raise refusal("prompt is empty: give a text or token ids", "prompt")
         if all(isinstance(one, int) for one in given):
             return [given]  # type: ignore[list-item]
-        if len(given) > MOST_PROMPTS:
-            raise refusal(f"prompt has {len(given):,} prompts; at most {MOST_PROMPTS} are allowed", "prompt")
+        if len(given) * self.n > MOST_ANSWERS:
+            raise refusal(
+                f"{len(given):,} prompts with n = {self.n}: at most {MOST_ANSWERS} answers are allowed", "prompt"
+            )
         if len({type(one) for one in given}) > 1 or any(one == [] for one in given):
             raise refusal("prompt: must be a text, a list of texts, token ids, or a list of lists of ids", "prompt")
         return given  # type: ignore[return-value]
@@ -192,7 +202,7 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
 class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Body of POST /detokenize."""
 
-    tokens: list[int]
+    tokens: Annotated[list[int], msgspec.Meta(max_length=MOST_TOKENS)]
 
 
 R = TypeVar("R", bound=msgspec.Struct)

@@ -32,6 +32,10 @@ def error(answer: Answer, status: int) -> dict[str, Any]:
         ({"prompt": [[]]}, "prompt"),
         ({"prompt": [1 << 40]}, "prompt"),
         ({"prompt": ["a"] * 257}, "prompt"),
+        ({"prompt": ["a"] * 5, "n": 64}, "prompt"),
+        ({"prompt": [5] * 600_000}, "prompt"),
+        ({"prompt": "a", "logit_bias": {str(token): 1 for token in range(1025)}}, "logit_bias"),
+        ({"prompt": "a", "logit_bias": {"999999999": 1}}, "logit_bias"),
         ({"prompt": "a", "max_tokens": -1}, "max_tokens"),
         ({"prompt": "a", "max_tokens": "5"}, "max_tokens"),
         ({"prompt": "a", "n": 10_000}, "n"),
@@ -44,7 +48,8 @@ def error(answer: Answer, status: int) -> dict[str, Any]:
         ({"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias"),
         ({"prompt": "a", "logit_bias": {"5": "x"}}, "logit_bias"),
         ({"prompt": "a", "stream_options": {"include_usage": 1}}, "stream_options"),
-        ({"prompt": "a", "grammar": 'root ::= "a'}, None),
+        ({"prompt": "a", "grammar": 'root ::= "a'}, "grammar"),
+        ({"prompt": "a", "json_schema": {"type": "nothing"}}, "json_schema"),
     ],
 )
 def test_a_wrong_field_is_named(api: Api, asked: object, param: str | None) -> None:
@@ -166,5 +171,6 @@ def test_text_and_ids_there_and_back(api: Api) -> None:
     bare = api.ask("/tokenize", {"prompt": "Once upon", "add_special_tokens": False}).json["tokens"]
     assert bare == [2404, 636]
     assert api.ask("/detokenize", {"tokens": bare}).json == {"prompt": " Once upon"}
-    error(api.ask("/detokenize", {"tokens": [1 << 30]}), 400)
+    for wrong in ([1 << 30], [-1], [10**30], [5] * 300_000):
+        assert error(api.ask("/detokenize", {"tokens": wrong}), 400)["param"] == "tokens"
     assert json.loads(api.ask("/nope").body)["error"]["code"] == "unknown_url"
