@@ -1,7 +1,7 @@
 """ASGI application of the OpenAI-compatible API: its routes, each of which reads a request and answers it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from engine.api.openai.requests import (
     decoded,
 )
 from engine.api.openai.streaming import events, merged
+from engine.api.openai.traffic import Call, Traffic
 from engine.errors import EngineError
 from engine.workbench.workbench import Workbench
 
@@ -32,8 +33,8 @@ CLIENT_LEFT = 499  # nginx's status for a client that disconnected; nobody reads
 class Routes:
     """Handlers of the endpoints, for the model that a workbench has loaded."""
 
-    def __init__(self, bench: Workbench) -> None:
-        self._generator = Generator(bench)
+    def __init__(self, bench: Workbench, traffic: Traffic) -> None:
+        self._generator, self._traffic = Generator(bench), traffic
 
     def all(self) -> list[Route]:
         """Return the routes."""
@@ -69,15 +70,33 @@ class Routes:
 
     async def completions(self, request: Request) -> Response:
         """POST /v1/completions."""
-        asked = decoded(await request.body(), CompletionRequest)
-        choices = await self._generator.completions(asked)
-        shape = CompletionAnswers(asked, self._generator.model_id, choices)
-        return await _answer(request, asked, choices, shape, asked.logprobs)
+        return await self._recorded(request, self._complete)
 
     async def chat(self, request: Request) -> Response:
         """POST /v1/chat/completions."""
+        return await self._recorded(request, self._chat)
+
+    async def _recorded(self, request: Request, answer: Callable[[Request, Call], Awaitable[Response]]) -> Response:
+        """Answer a request that generates, as a call of the traffic."""
+        client = request.headers.get("user-agent", "")
+        call = self._traffic.add(client, request.url.path, self._generator.model_id, await request.body())
+        try:
+            return await answer(request, call)
+        except ApiError as error:
+            call.fail(error)
+            raise
+
+    async def _complete(self, request: Request, call: Call) -> Response:
+        asked = decoded(await request.body(), CompletionRequest)
+        choices = await self._generator.completions(asked)
+        call.begin([choice.trial for choice in choices])
+        shape = CompletionAnswers(asked, self._generator.model_id, choices)
+        return await _answer(request, asked, choices, shape, asked.logprobs)
+
+    async def _chat(self, request: Request, call: Call) -> Response:
         asked = decoded(await request.body(), ChatRequest).checked()
         choices = await self._generator.chat(asked)
+        call.begin([choice.trial for choice in choices])
         shape = ChatAnswers(asked, self._generator.model_id, choices)
         return await _answer(request, asked, choices, shape, (asked.top_logprobs or 0) if asked.logprobs else None)
 
@@ -97,10 +116,10 @@ class Routes:
         return _json({"prompt": text_of(self._generator.engine(), asked.tokens, "tokens")})
 
 
-def make_app(bench: Workbench, *, key: str) -> Starlette:
-    """Return the application; `key` as for Guard. Closing the workbench is left to the caller."""
+def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:
+    """Return the application, whose calls `traffic` records; `key` as for Guard."""
     return Starlette(
-        routes=Routes(bench).all(),
+        routes=Routes(bench, traffic).all(),
         middleware=[Middleware(Guard, key=key)],
         exception_handlers={
             ApiError: _refuse,

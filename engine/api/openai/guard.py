@@ -1,7 +1,9 @@
 """Guard of the API: Host, Origin, key and size of a request, checked before any route sees it."""
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -39,7 +41,8 @@ class Guard:
                     if error := self._refusal_of(scope):
                         await _respond(send, error)
                     else:
-                        await self._app(scope, _bounded(receive), send)
+                        with suppress(asyncio.CancelledError):  # the server ends, before the client has read all
+                            await self._app(scope, _bounded(receive), send)
             case _:
                 await send({"type": "websocket.close", "code": 1008})
 

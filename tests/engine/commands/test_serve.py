@@ -77,7 +77,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         with serving(tmp_path, "--port", str(port)) as process:
             _, errors = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert f"port {port} cannot be used" in errors and "Traceback" not in errors
+    assert f"Port {port} cannot be used (Address already in use)" in errors and "Traceback" not in errors
 
 
 @pytest.mark.parametrize("words", [["--model", "nowhere.gguf"], ["--port", "70000"], ["--port", "x"]])

@@ -1,9 +1,6 @@
 """A server of the API on the shipped model, and requests to it."""
 
-import asyncio
 import json
-import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -11,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
-from engine.api.openai.app import make_app
+from engine.api.openai.server import server_of
 from engine.settings import Settings
 from engine.workbench.workbench import Workbench
 from tests.waiting import until
@@ -73,29 +69,9 @@ def api(tmp_path_factory: pytest.TempPathFactory, story_model: Path) -> Iterator
     bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(home)}))
     bench.model_manager.load(story_model)
     until(lambda: bench.model.engine is not None, "the model was not loaded")
-    with served(bench) as opened:
-        yield opened
+    server = server_of(bench)
+    server.start(0, KEY)
+    assert server.port is not None
+    yield Api(server.port, bench)
+    server.stop()
     bench.close()
-
-
-class served:
-    """A server of the API in a thread, for as long as the block lasts."""
-
-    def __init__(self, bench: Workbench) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self._server = uvicorn.Server(uvicorn.Config(make_app(bench, key=KEY), log_level="warning"))
-        self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-        self._api = Api(self._socket.getsockname()[1], bench)
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._server.serve(sockets=[self._socket])), daemon=True
-        )
-
-    def __enter__(self) -> Api:
-        self._thread.start()
-        until(lambda: self._server.started, "the server did not start")
-        return self._api
-
-    def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join(30)
-        self._socket.close()

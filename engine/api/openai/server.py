@@ -1,0 +1,118 @@
+"""API server: the OpenAI-compatible API on a port of 127.0.0.1, in a thread and event loop of its own."""
+
+import asyncio
+import os
+import socket
+import threading
+import weakref
+from pathlib import Path
+
+import uvicorn
+
+from engine.api import connections
+from engine.api.access_token import AccessToken
+from engine.api.openai.app import make_app
+from engine.api.openai.traffic import Traffic
+from engine.errors import ConfigError
+from engine.process.limits import raise_open_files
+from engine.workbench.workbench import Workbench
+
+PORT = 8080
+KEY_FILE = "api-key"
+KEEP_ALIVE_S = 75
+CLOSES_S = 1.0
+
+
+class ApiServer:
+    """Server of one workbench's model; `traffic` has its latest calls. Any thread may call it.
+
+    port: the port while it runs, else None.
+    """
+
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+        self._lock = threading.Lock()
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+        self.traffic = Traffic()
+        self.port: int | None = None
+        self.key = ""
+
+    def start(self, port: int = PORT, key: str | None = None) -> None:
+        """Listen on `port` (0: any free one); has no effect while it runs.
+
+        key: None for the one in the home folder, empty for none. Raises ConfigError where the port is taken.
+        """
+        with self._lock:
+            if self.port is not None:
+                return
+            self.key = kept_key(self._bench.settings.home) if key is None else key
+            listening = _listening(port)
+            app = make_app(self._bench, self.traffic, key=self.key)
+            config = uvicorn.Config(app, lifespan="off", log_level="warning", timeout_keep_alive=KEEP_ALIVE_S)
+            self._server = uvicorn.Server(config)
+            self.port = listening.getsockname()[1]
+            self._thread = threading.Thread(
+                target=_serve, args=(self._server, listening), name="logitbench-api", daemon=True
+            )
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop listening and end the calls in progress with what they have, within seconds. Safe to call twice."""
+        with self._lock:
+            server, thread = self._server, self._thread
+            self._server, self._thread, self.port = None, None, None
+        if server is not None and thread is not None:
+            self.traffic.stop_running()
+            server.should_exit = True
+            thread.join(CLOSES_S)
+            server.force_exit = True  # a client that reads slowly keeps its stream open
+            thread.join(CLOSES_S)
+
+    @property
+    def lines(self) -> tuple[str, str, str]:
+        """Three ways to point a program at this server: environment variables, OpenAI's Python client, curl."""
+        address, given = f"http://127.0.0.1:{self.port}/v1", self.key or "none"
+        return (
+            f"OPENAI_BASE_URL={address} OPENAI_API_KEY={given}",
+            f'openai.OpenAI(base_url="{address}", api_key="{given}")',
+            f"curl {address}/models" + (f' -H "Authorization: Bearer {self.key}"' if self.key else ""),
+        )
+
+
+_servers: "weakref.WeakKeyDictionary[Workbench, ApiServer]" = weakref.WeakKeyDictionary()
+_making = threading.Lock()
+
+
+def server_of(bench: Workbench) -> ApiServer:
+    """Return the one server of a workbench, which may not run."""
+    with _making:
+        if bench not in _servers:
+            _servers[bench] = ApiServer(bench)
+        return _servers[bench]
+
+
+def kept_key(home: Path) -> str:
+    """Return the key in the home folder, made at the first use. Raises ConfigError where that is not possible."""
+    token = AccessToken(home, KEY_FILE)
+    try:
+        return token.text()
+    except OSError as error:
+        raise ConfigError(f"The API key in {token.path} cannot be read or written ({error}).") from error
+
+
+def _serve(server: uvicorn.Server, listening: socket.socket) -> None:
+    async def serve() -> None:
+        quota = connections.OURS._replace(idle_s=KEEP_ALIVE_S)
+        connections.limit(asyncio.get_running_loop(), access="", num_files=raise_open_files(), ours=quota)
+        await server.serve(sockets=[listening])
+
+    with listening:
+        asyncio.run(serve())
+
+
+def _listening(port: int) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", port), backlog=2048)
+    except OSError as error:
+        raise ConfigError(f"Port {port} cannot be used ({os.strerror(error.errno or 0)}). Choose another.") from None

@@ -1,0 +1,220 @@
+"""Traffic: the latest calls of the API with their figures, live while they run."""
+
+import math
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.api.openai.errors import ApiError
+from engine.workbench.trials import LiveTrial
+
+KEPT_CALLS = 5_000
+LONGEST_BODY = 16_384
+LONGEST_CLIENT = 60
+
+
+class Figures(NamedTuple):
+    """Figures of a call: token counts, decode rate (tok/s), seconds to the first token, surprise (bits).
+
+    unsure: its least expected token, and the probability of it. All are of its answers together.
+    """
+
+    num_prompt: int = 0
+    num_cached: int = 0
+    num_generated: int = 0
+    per_s: float | None = None
+    ttft_s: float | None = None
+    surprise_bits: float | None = None
+    unsure: str = ""
+    unsure_p: float | None = None
+
+
+class CallRow(NamedTuple):
+    """State of a call at one moment. state: waiting, running, done, stopped or failed; error: why it failed.
+
+    elapsed_s: from the request until now, or until its end. trials: ids, one for each answer.
+    """
+
+    number: int
+    at: datetime
+    client: str
+    endpoint: str
+    model: str
+    state: str
+    figures: Figures
+    elapsed_s: float
+    trials: tuple[str, ...]
+    error: str
+    body: str
+
+
+class Call:
+    """One request and its answers. The trials themselves are dropped at its end."""
+
+    def __init__(self, number: int, client: str, endpoint: str, model: str, body: bytes) -> None:
+        self.number, self.endpoint, self.model = number, endpoint, model
+        self.client = printable(client)[:LONGEST_CLIENT] or "unknown"
+        self._at = datetime.now(UTC)
+        self._body = body[:LONGEST_BODY].decode("utf-8", "replace")
+        self._lock = threading.Lock()
+        self._live: tuple[LiveTrial, ...] = ()
+        self._ids: tuple[str, ...] = ()
+        self._num_open = 0
+        self._figures = Figures()
+        self._state, self._error = "waiting", ""
+        self._ended: datetime | None = None
+
+    def begin(self, trials: Sequence[LiveTrial]) -> None:
+        """Follow these trials until all have ended."""
+        with self._lock:
+            self._live, self._ids = tuple(trials), tuple(trial.id for trial in trials)
+            self._num_open = len(trials)
+        for trial in trials:
+            trial.job.add_done_callback(lambda _: self._one_ended())
+
+    def fail(self, error: ApiError) -> None:
+        """Record that the request was refused or failed."""
+        with self._lock:
+            self._state, self._error = "failed", str(error)
+            self._ended = self._ended or datetime.now(UTC)
+
+    def stop(self) -> None:
+        """Stop its trials at their next decode step."""
+        for trial in self._live:
+            trial.job.cancel()
+
+    def row(self) -> CallRow:
+        """Return the current state."""
+        with self._lock:
+            live, state, figures = self._live, self._state, self._figures
+            if live and state == "waiting":
+                figures = figures_of(live)
+                state = "running" if any(trial.job.is_started for trial in live) else "waiting"
+            until = self._ended or datetime.now(UTC)
+            return CallRow(
+                self.number, self._at, self.client, self.endpoint, self.model, state, figures,
+                max((until - self._at).total_seconds(), 0.0), self._ids, self._error, self._body,
+            )  # fmt: skip
+
+    def _one_ended(self) -> None:
+        with self._lock:
+            self._num_open -= 1
+            if self._num_open:
+                return
+            live, self._live = self._live, ()
+            self._figures, self._ended = figures_of(live), datetime.now(UTC)
+            errors = [error for trial in live if (error := trial.job.exception(0)) is not None]
+            if self._state == "failed":
+                return
+            if errors:
+                self._state, self._error = "failed", str(errors[0])
+            else:
+                is_stopped = any(trial.job.result(0).finish_reason == "cancelled" for trial in live)
+                self._state = "stopped" if is_stopped else "done"
+
+
+class Traffic:
+    """The latest 5,000 calls. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: deque[Call] = deque(maxlen=KEPT_CALLS)
+        self._num = 0
+
+    def add(self, client: str, endpoint: str, model: str, body: bytes) -> Call:
+        """Record a new request."""
+        with self._lock:
+            self._num += 1
+            call = Call(self._num, client, endpoint, model, body)
+            self._calls.append(call)
+        return call
+
+    @property
+    def num_calls(self) -> int:
+        """Number of calls since the start."""
+        return self._num
+
+    def stop_running(self) -> None:
+        """Stop the calls in progress."""
+        with self._lock:
+            calls = list(self._calls)
+        for call in calls:
+            call.stop()
+
+    def rows(self, limit: int = KEPT_CALLS) -> list[CallRow]:
+        """Return the latest calls, newest first."""
+        with self._lock:
+            latest = [self._calls[-place] for place in range(1, min(limit, len(self._calls)) + 1)]
+        return [call.row() for call in latest]
+
+
+class ClientSummary(NamedTuple):
+    """Totals of one client. p50_s, p95_s: of the seconds from request to end, of calls that succeeded."""
+
+    client: str
+    num_calls: int
+    num_failed: int
+    num_tokens: int
+    p50_s: float | None
+    p95_s: float | None
+
+
+def by_client(rows: Iterable[CallRow]) -> list[ClientSummary]:
+    """Return totals by client, the busiest first."""
+    found: dict[str, list[CallRow]] = {}
+    for row in rows:
+        found.setdefault(row.client, []).append(row)
+    summaries = [_summary(client, calls) for client, calls in found.items()]
+    return sorted(summaries, key=lambda one: -one.num_calls)
+
+
+def figures_of(trials: Sequence[LiveTrial]) -> Figures:
+    """Return the figures of running or ended trials."""
+    jobs = [trial.job for trial in trials]
+    timings = [job.timings for job in jobs]
+    rates = [one.decode_per_s for one in timings if one.decode_per_s is not None]
+    firsts = [one.ttft_s for one in timings if one.num_generated]
+    least, surprise = _surprise(trials)
+    return Figures(
+        num_prompt=sum(len(job.prompt_ids or ()) for job in jobs),
+        num_cached=sum(job.num_cached for job in jobs),
+        num_generated=sum(len(job.steps) for job in jobs),
+        per_s=sum(rates) if rates else None,
+        ttft_s=min(firsts, default=None),
+        surprise_bits=surprise,
+        unsure=least[1],
+        unsure_p=least[0],
+    )
+
+
+def printable(text: str) -> str:
+    """Return the printable characters of a text that a client has sent."""
+    return "".join(character for character in text if character.isprintable())
+
+
+def _surprise(trials: Sequence[LiveTrial]) -> tuple[tuple[float | None, str], float | None]:
+    """Return probability and text of the least expected token, and the mean surprise in bits."""
+    least: tuple[float | None, str] = None, ""
+    total, num, lowest = 0.0, 0, 0.0
+    for trial in trials:
+        steps = trial.job.steps
+        logprobs = np.array(steps.records["logprob"][: len(steps)], np.float64)
+        if not len(logprobs) or not steps.k:
+            continue
+        total, num = total - float(np.maximum(logprobs, -1e4).sum()), num + len(logprobs)
+        at = int(logprobs.argmin())
+        if logprobs[at] < lowest:
+            lowest = float(logprobs[at])
+            least = math.exp(lowest), steps[at].text or steps.vocabulary.text(steps[at].id)
+    return least, total / num / math.log(2) if num else None
+
+
+def _summary(client: str, calls: Sequence[CallRow]) -> ClientSummary:
+    times = [call.elapsed_s for call in calls if call.state == "done"]
+    p50, p95 = (float(np.percentile(times, share)) if times else None for share in (50, 95))
+    num_failed = sum(call.state == "failed" for call in calls)
+    return ClientSummary(client, len(calls), num_failed, sum(call.figures.num_generated for call in calls), p50, p95)
