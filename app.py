@@ -13,6 +13,7 @@ from starlette.middleware import Middleware
 from engine import private_files, workbench
 from engine.api import connections, log_limit
 from engine.api.gate import Gate
+from engine.api.openai.server import ApiServer, server_of
 from engine.errors import ConfigError
 from engine.process.limits import raise_open_files, return_freed_memory
 from engine.settings import Settings
@@ -31,11 +32,27 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
     front_end.answer_at_once()
     connections.limit(asyncio.get_running_loop(), access=settings.access, num_files=num_files)
     opened = await asyncio.to_thread(workbench.current)
-    Shutdown(opened.close).install(signal.SIGINT, signal.SIGTERM)
+    api = server_of(opened)
+    if settings.api_port:
+        start(api, settings.api_port)
+
+    def close() -> None:
+        api.stop()
+        opened.close()
+
+    Shutdown(close).install(signal.SIGINT, signal.SIGTERM)
     try:
         yield
     finally:
-        await asyncio.to_thread(opened.close)
+        await asyncio.to_thread(close)
+
+
+def start(api: ApiServer, port: int) -> None:
+    """Start the API; where that fails, print why: the pages work without it."""
+    try:
+        api.start(port)
+    except ConfigError as error:
+        print(f"The API was not started: {error}", file=sys.stderr)
 
 
 def address() -> str:

@@ -65,6 +65,13 @@ SETTINGS = (
     ),
     Setting("max_queue", 256, "jobs that may wait in one pool before submit rejects more", 1, 1 << 20),
     Setting(
+        "api_port",
+        0,
+        "port on which the OpenAI-compatible API starts with the pages; 0: the Traffic page starts it",
+        0,
+        65_535,
+    ),
+    Setting(
         "access",
         "",
         "who may open the workbench in a browser; empty: the user who started it and root, with a token where users "
@@ -91,6 +98,7 @@ class Settings:
     shown_top_k: int
     prefill_share: int
     max_queue: int
+    api_port: int
     access: str
 
     @classmethod

@@ -19,6 +19,7 @@ SECTIONS = {
     "Explore": [
         st.Page("prompt_lab.py", title="Prompt lab", icon=":material/edit_note:", default=True),
         COMPARE,
+        st.Page("traffic.py", title="Traffic", icon=":material/swap_vert:"),
     ],
     "Measure": [
         BENCHMARK,

@@ -13,6 +13,7 @@ from tests.e2e.conftest import Server, is_settled
 PAGES = {
     "Prompt lab": "/",
     "Compare": "/compare",
+    "Traffic": "/traffic",
     "Benchmark": "/benchmark?question=speed",
     "History": "/history",
     "Cost": "/cost",

@@ -7,10 +7,10 @@ from tests.faults.page import Page
 from tests.faults.world import World
 
 ADDRESSES = (
-    ("", ""), ("compare", ""), ("compare", "kind=runs"), ("benchmark", ""), ("benchmark", "question=settings"),
-    ("benchmark", "question=embedding"), ("history", ""), ("history", "view=trials"), ("history", "view=reference"),
-    ("history", "view=sql"), ("cost", ""), ("models", ""), ("models", "view=fit"), ("models", "view=quantise"),
-    ("models", "view=get"), ("embeddings", ""),
+    ("", ""), ("compare", ""), ("compare", "kind=runs"), ("traffic", ""), ("benchmark", ""),
+    ("benchmark", "question=settings"), ("benchmark", "question=embedding"), ("history", ""),
+    ("history", "view=trials"), ("history", "view=reference"), ("history", "view=sql"), ("cost", ""), ("models", ""),
+    ("models", "view=fit"), ("models", "view=quantise"), ("models", "view=get"), ("embeddings", ""),
 )  # fmt: skip
 CHOICES = ("selectbox", "multiselect", "button_group")
 GONE = "what was offered before"
@@ -24,7 +24,10 @@ def stale_page(world: World, draw: random.Random) -> None:
     name, query = draw.choice(ADDRESSES)
     with Page(world.app.url, name, query) as page:
         for _ in range(5):
-            key = draw.choice(sorted(keys(page, CHOICES)))
+            offered = sorted(keys(page, CHOICES))
+            if not offered:  # as on the Traffic page without traffic
+                return
+            key = draw.choice(offered)
             world.doing = f"use {key} of a stale {page.place}"
             use(page, key)
 
