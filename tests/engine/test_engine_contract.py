@@ -2,9 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent import futures
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tests.fake_engine import open_fake
 
 GREEDY = Sampling(temperature=0)
 SPEC = PoolSpec(parallel=2, n_ctx=256, threads=1)
+T = TypeVar("T")
 Open = Callable[[PoolSpec], Engine]
 
 
@@ -112,6 +114,12 @@ def test_a_job_that_waits_can_be_timed_out_on_and_goes_on(engine: Engine) -> Non
     assert len(job.result(60).steps) >= 1
 
 
+def in_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine, run in a thread of its own: the browser of other tests has a loop in this one."""
+    with futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result(60)
+
+
 def test_a_job_can_be_awaited_and_iterated_asynchronously(engine: Engine) -> None:
     async def ask() -> None:
         job = engine.submit("Once upon", Sampling(seed=1), max_tokens=12)
@@ -123,14 +131,14 @@ def test_a_job_can_be_awaited_and_iterated_asynchronously(engine: Engine) -> Non
         with pytest.raises(EngineError):
             await engine.submit([len(engine.vocabulary) + 5], max_tokens=1)
 
-    asyncio.run(ask())
+    in_loop(ask())
 
 
 def test_cancelling_the_task_that_awaits_a_job_cancels_it(engine: Engine) -> None:
     with engine.held():
         job = engine.submit("Once", max_tokens=200)
         with pytest.raises(TimeoutError):
-            asyncio.run(asyncio.wait_for(wait_for(job), 0.05))
+            in_loop(asyncio.wait_for(wait_for(job), 0.05))
     assert job.result(60).finish_reason == "cancelled"
 
 
@@ -145,7 +153,7 @@ def test_a_loop_that_ended_early_leaves_the_job_alone(engine: Engine) -> None:
         raise AssertionError
 
     job = engine.submit("Once", Sampling(seed=1), max_tokens=20)
-    first = asyncio.run(read_one(job))
+    first = in_loop(read_one(job))
     assert job.result(60).ids[0] == first
 
 

@@ -5,7 +5,7 @@ import json
 import streamlit as st
 
 from engine.api.openai.traffic import CallRow
-from engine.units import duration, quantity
+from engine.units import quantity
 from engine.workbench import Workbench
 from pages.parts.plain import plain
 
@@ -36,7 +36,7 @@ def sentence(row: CallRow) -> str:
         said.append(f"first token after {quantity(figures.ttft_s, 's')}")
     if figures.per_s is not None:
         said.append(quantity(figures.per_s, "tok/s"))
-    said.append(f"{duration(row.elapsed_s)} in all")
+    said.append(f"{quantity(row.elapsed_s, 's')} in all")
     return plain(", ".join(said) + ".")
 
 

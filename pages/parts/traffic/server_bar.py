@@ -5,6 +5,7 @@ import streamlit as st
 from engine.api.openai.server import PORT, ApiServer
 from engine.errors import EngineError
 from pages.parts.notice import notice
+from pages.parts.plain import plain
 
 PORT_KEY, FAILURE = "traffic_port", "traffic_failure"
 
@@ -35,7 +36,7 @@ def _stopped(api: ApiServer) -> None:
 
 def _running(api: ApiServer) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(f"Answers at `http://127.0.0.1:{api.port}/v1`", width="stretch")
+        st.caption(plain(f"Answers at http://127.0.0.1:{api.port}/v1"), width="stretch")
         with st.popover("Point a program here", icon=":material/link:", key="traffic_lines"):
             variables, in_python, in_shell = api.lines
             st.caption("Environment variables, which most programs read")
