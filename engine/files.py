@@ -7,14 +7,18 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeVar, cast
+
+import msgspec
 
 from engine.errors import ConfigError, EngineError
+
+T = TypeVar("T")
 
 SPARE_BYTES = 64 << 20
 """Bytes that large files leave free on their disk."""
@@ -77,6 +81,23 @@ def read_regular(path: Path) -> bytes:
     """Return the content of a regular file; raises OSError as `open_regular` does."""
     with open_regular(path) as file:
         return file.read()
+
+
+def decoded_json(content: bytes | str, kind: type[T]) -> T:
+    """Decode JSON that another program may have written. Raises ValueError also where it is nested too deeply."""
+    return _decoded(msgspec.json.decode, content, kind)
+
+
+def decoded_msgpack(content: bytes, kind: type[T]) -> T:
+    """Decode MessagePack that another program may have written. Raises ValueError as `decoded_json` does."""
+    return _decoded(msgspec.msgpack.decode, content, kind)
+
+
+def _decoded(decode: Callable[..., T], content: bytes | str, kind: type[T]) -> T:
+    try:
+        return decode(content, type=kind)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def open_partial(path: Path) -> BinaryIO:

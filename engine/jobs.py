@@ -143,6 +143,7 @@ class Job(Future[Completion]):
     async def __aiter__(self) -> AsyncIterator[TokenStep]:
         import asyncio  # takes a tenth of the engine's import, and most programs do not need it
 
+        check_may_wait()
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
@@ -167,6 +168,8 @@ class Job(Future[Completion]):
     def __await__(self) -> Generator[Any, None, Completion]:
         import asyncio
 
+        if not self.done():
+            check_may_wait()
         return asyncio.wrap_future(self).__await__()
 
     def _wait_for_step(self, index: int) -> None:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -212,6 +213,8 @@ def from_standard_input(read: Callable[[TextIO], T]) -> T:
     """Return what `read` makes of standard input. Raises ConfigError where that is closed or cannot be read."""
     if sys.stdin is None:
         raise ConfigError("standard input is closed: pipe the text to this command, or give it otherwise than by -")
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="strict")  # in the C locale what is not text would come as surrogates
     try:
         return read(sys.stdin)
     except OSError as error:

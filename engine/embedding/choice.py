@@ -13,7 +13,7 @@ import msgspec
 from engine.embedding.agreement import NOT_COMPARED, Agreement
 from engine.embedding.backends import KINDS, available, usable
 from engine.embedding.models import EmbeddingModel
-from engine.files import read_regular, write_private
+from engine.files import decoded_msgpack, read_regular, write_private
 from engine.jsonable import figure
 from engine.machine.cores import cpu_name, num_cores
 
@@ -93,8 +93,8 @@ def _readers(model: EmbeddingModel) -> list[str]:
 def kept_measurement(model: EmbeddingModel) -> Measurement | None:
     """Return the saved measurement of this model on this machine with these library versions; None if there is none."""
     try:
-        return msgspec.msgpack.decode(read_regular(_store(model)), type=Measurement)
-    except (OSError, msgspec.MsgspecError):
+        return decoded_msgpack(read_regular(_store(model)), Measurement)
+    except (OSError, ValueError):
         return None
 
 

@@ -28,7 +28,7 @@ class TextQueue:
     def put(self, job: EmbedJob, pieces: list[Piece], *, is_patient: bool) -> None:
         """Add a job. Where there is no room, wait if `is_patient`; an empty queue accepts a job of any size.
 
-        Raises QueueFull, and the error passed to close().
+        Raises QueueFull, PoolClosed.
         """
         size = sum(piece.size for piece in pieces)
         with self._changed:
@@ -40,7 +40,7 @@ class TextQueue:
                     )
                 self._changed.wait()
             if self._closed_by is not None:
-                raise self._closed_by.bare()
+                raise PoolClosed("this pool is closed: open another") from self._closed_by.bare()
             job.begin(pieces)
             if pieces:
                 self._jobs.append((job, deque(pieces)))

@@ -31,6 +31,7 @@ _WAIT_S = 30.0
 """Timeout for waiting for the previous query, for earlier writes, and for opening a copy."""
 
 _STEP_S = 5.0
+_NARROW = "Narrow it: filter on run_id or created_at, join both tables on their keys, or select fewer columns."
 """Timeout for each step of a copy, which takes a quarter of a second: the history is not written during a copy."""
 
 
@@ -204,10 +205,9 @@ def _ask(program: Program, request: Ask, timeout_s: float) -> Answer:
     try:
         answer: Answer = program.ask(request, timeout_s)
     except (LimitExceeded, WorkerDied) as error:
-        raise LimitExceeded(
-            f"The query was stopped: {str(error).rstrip('.')}. Narrow it: filter on run_id or created_at, join both "
-            "tables on their keys, or select fewer columns."
-        ) from error
+        reason = str(error).rstrip(".")
+        advice = "" if reason.endswith("try again") else f" {_NARROW}"
+        raise LimitExceeded(f"The query was stopped: {reason}.{advice}") from error
     return answer
 
 

@@ -253,7 +253,8 @@ class DatabaseWriter:
         with self._no_readers:
             while self._readers and time.monotonic() < end:
                 for cursor in self._readers:
-                    cursor.interrupt()
+                    with suppress(duckdb.Error):  # it was closed since
+                        cursor.interrupt()
                 self._no_readers.wait(0.05)  # repeated: a reader between two queries is not interrupted
             yield not self._readers
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from engine.files import read_regular, write_private
+from engine.files import decoded_msgpack, read_regular, write_private
 from engine.models.gguf import ModelFile, read_model
 from engine.models.header import TensorInfo
 from engine.settings import Settings
@@ -57,7 +57,7 @@ class HeaderCache:
         """Return the model file at an absolute path, as `read_model` does; raises ModelError as that does."""
         kept = self._kept.get(os.fsencode(path))
         if kept is not None:
-            with contextlib.suppress(msgspec.MsgspecError):
+            with contextlib.suppress(ValueError, RecursionError):
                 model = _unpack(kept.model)
                 if kept.states == _states(model.files):
                     return model
@@ -96,8 +96,8 @@ def _opened(store: Path) -> HeaderCache:
 
 def _load(store: Path) -> list[_Kept]:
     try:
-        read = msgspec.msgpack.decode(read_regular(store), type=_Store)
-    except (OSError, msgspec.MsgspecError):
+        read = decoded_msgpack(read_regular(store), _Store)
+    except (OSError, ValueError):
         return []
     return read.files if read.form == _FORM else []
 

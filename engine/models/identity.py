@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from engine.errors import ModelError
-from engine.files import open_regular, read_regular, write_private
+from engine.files import decoded_json, open_regular, read_regular, write_private
 from engine.settings import Settings
 
 MAX_KEPT = 1_000
+
+Entry = tuple[int, int, str]
+"""Size in bytes, modification time in nanoseconds and SHA-256 of a file."""
 
 
 def model_hash(path: str | Path, folder: str | Path | None = None) -> str:
@@ -32,7 +35,7 @@ def model_hash(path: str | Path, folder: str | Path | None = None) -> str:
         with open_regular(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if _state(path) == before:
-            _save(store, known | {str(path): [*before, digest]})
+            _save(store, known | {str(path): (*before, digest)})
         return digest
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror})") from error
@@ -55,35 +58,32 @@ def keep_hash(path: Path, digest: str, folder: str | Path | None = None) -> None
     """Store the SHA-256 that a file was just verified to have, so that `model_hash` need not read it."""
     store = _store(folder)
     with contextlib.suppress(OSError):
-        _save(store, _load(store) | {str(path.resolve()): [*_state(path), digest]})
+        _save(store, _load(store) | {str(path.resolve()): (*_state(path), digest)})
 
 
 def _store(folder: str | Path | None) -> Path:
     return Path(folder or Settings.from_environment().home, "models", "hashes.json")
 
 
-def _kept(known: dict[str, object], path: Path, state: list[int]) -> str | None:
+def _kept(known: dict[str, Entry], path: Path, state: tuple[int, int]) -> str | None:
     entry = known.get(str(path))
-    if isinstance(entry, list) and entry[:2] == state and isinstance(entry[-1], str):
-        return entry[-1]
-    return None
+    return entry[-1] if entry is not None and entry[:2] == state else None
 
 
-def _state(path: Path) -> list[int]:
+def _state(path: Path) -> tuple[int, int]:
     status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
+    return status.st_size, status.st_mtime_ns
 
 
-def _load(store: Path) -> dict[str, object]:
+def _load(store: Path) -> dict[str, Entry]:
     """Return the stored hashes; empty where the file is missing or damaged, since it can be rebuilt."""
     try:
-        kept = json.loads(read_regular(store))
+        return decoded_json(read_regular(store), dict[str, Entry])
     except (OSError, ValueError):
         return {}
-    return kept if isinstance(kept, dict) else {}
 
 
-def _save(store: Path, known: dict[str, object]) -> None:
+def _save(store: Path, known: dict[str, Entry]) -> None:
     """Replace the file, retaining the latest entries; two concurrent writers lose at most one entry."""
     with contextlib.suppress(OSError):
         write_private(store, json.dumps(dict(list(known.items())[-MAX_KEPT:]), indent=1).encode())

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from engine.errors import ConfigError
-from engine.files import named_path, open_regular
+from engine.files import decoded_json, named_path, open_regular
 from engine.models.header import OTHER_PART_NAME
 from engine.settings import Settings, shipped_folder
 
@@ -187,7 +187,7 @@ def _of_manifest(path: Path, label: str, folder: Path) -> Iterator[Candidate]:
         yield Candidate(path, label)
         return
     try:
-        manifest = msgspec.json.decode(_small_file(path), type=_Manifest)
+        manifest = decoded_json(_small_file(path), _Manifest)
     except (OSError, ValueError) as error:
         yield Candidate(path, label, f"is not an Ollama manifest ({error})")
         return

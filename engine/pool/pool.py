@@ -1,15 +1,14 @@
 """Worker pool: several workers with one model behind one object, with routing, a bounded queue, cancellation, recovery
 and clean shutdown."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, Self, Unpack, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 from engine.errors import ConfigError, EngineError, ModelError, PoolClosed, PromptTooLong
-from engine.files import check_utf8, named_path, read_regular
+from engine.files import check_utf8, decoded_json, named_path, read_regular
 from engine.jobs import Job, checked_id, new_id
 from engine.llama.sandbox import Sandbox
 from engine.machine.cores import cores_for, threads_for
@@ -92,7 +91,7 @@ class Pool(metaclass=Refusing):
         Raises ConfigError if the file is not a profile, and the errors that the constructor raises.
         """
         try:
-            values = json.loads(read_regular(named_path(path)))
+            values = decoded_json(read_regular(named_path(path)), dict[str, Any])
             return cls(model or values["model"], **PoolSpec.from_dict(values["pool"]).to_dict())
         except (OSError, ValueError, TypeError, LookupError) as error:
             if isinstance(error, EngineError):

@@ -196,8 +196,25 @@ def test_nothing_that_a_callback_raises_stops_later_answers(engine: Engine, kind
     assert len(engine.submit("Once", max_tokens=3).result(60).steps) >= 1
 
 
-def test_a_callback_may_not_wait_for_the_engine(engine: Engine) -> None:
-    errors = list[EngineError | None]()
+async def _steps_of(job: Job) -> list[object]:
+    return [step async for step in job]
+
+
+async def _completion_of(job: Job) -> object:
+    return await job
+
+
+WAYS_TO_WAIT: dict[str, Callable[[Job], object]] = {
+    "result": lambda job: job.result(1),
+    "for": list,
+    "await": lambda job: asyncio.run(_completion_of(job)),
+    "async for": lambda job: asyncio.run(_steps_of(job)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_WAIT)
+def test_a_callback_may_not_wait_for_the_engine(engine: Engine, way: str) -> None:
+    errors = list[EngineError]()
     ended = threading.Event()
     with engine.held():
         other = engine.submit("Once", max_tokens=100)
@@ -205,7 +222,7 @@ def test_a_callback_may_not_wait_for_the_engine(engine: Engine) -> None:
 
         def wait(_job: object) -> None:
             try:
-                other.result(1)
+                WAYS_TO_WAIT[way](other)
             except EngineError as error:
                 errors.append(error)
             ended.set()

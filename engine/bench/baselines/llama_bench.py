@@ -1,6 +1,5 @@
 """Runtime "llama-bench": llama.cpp's own C++ benchmark as baseline, run with the same flags."""
 
-import json
 import math
 import os
 import subprocess
@@ -15,6 +14,7 @@ from engine.bench.measurement.target import SAMPLE_S, Measured
 from engine.bench.measurement.token_parts import PartTotals
 from engine.bench.planning.plan import Cell
 from engine.errors import BenchTimeout, ProgramFailed, WorkerDied
+from engine.files import decoded_json
 from engine.machine.cores import cores_for
 from engine.machine.noise import NoiseWatch
 from engine.process.child import huge_pages
@@ -152,7 +152,6 @@ def _start(words: Sequence[str], program: Path) -> subprocess.Popen[str]:
 def _rows(text: str) -> list[dict[str, Any]]:
     """Parse the output of llama-bench; empty where it is incomplete."""
     try:
-        found: list[dict[str, Any]] = json.loads(text)
-    except json.JSONDecodeError:
+        return decoded_json(text, list[dict[str, Any]])
+    except ValueError:
         return []
-    return found

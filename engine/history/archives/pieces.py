@@ -61,7 +61,7 @@ class ArchivePieces:
         try:
             export_history(self._history, cast(BinaryIO, sink), run_ids=run_ids, trial_ids=trial_ids)
             sink.hand_on()
-        except HistoryError as error:
+        except (HistoryError, BrokenPipeError) as error:
             self._failure = str(error)  # the error itself would keep references to the rows read, and to the database
         except Exception as defect:
             log.exception("exporting an archive failed")

@@ -53,4 +53,4 @@ def _start(api: ApiServer) -> None:
     try:
         api.start(int(st.session_state[PORT_KEY]))
     except EngineError as error:
-        st.session_state[FAILURE] = error
+        st.session_state[FAILURE] = error.bare()

@@ -34,6 +34,26 @@ def test_the_end_interrupts_what_reads(path: Path) -> None:
     History.open(path).close()
 
 
+def test_the_end_beside_reads_that_come_and_go(tmp_path: Path) -> None:
+    for number in range(20):
+        history = History.open(tmp_path / f"{number}.duckdb")
+        began = threading.Barrier(4)
+
+        def read(history: History = history, began: threading.Barrier = began) -> None:
+            began.wait(60)
+            with pytest.raises(HistoryError):
+                while True:
+                    with history.file.reading() as cursor:
+                        cursor.execute("SELECT 1").fetchall()
+
+        with ThreadPoolExecutor(3) as reading:
+            readers = [reading.submit(read) for _ in range(3)]
+            began.wait(60)
+            history.close()
+            for reader in readers:
+                reader.result(60)
+
+
 @pytest.mark.parametrize("does", ["writes", "reads"])
 def test_the_end_leaves_what_hangs_and_keeps_the_lock(path: Path, does: str) -> None:
     history = History.open(path)
