@@ -19,6 +19,7 @@ import numpy as np
 from engine.errors import ConfigError, EngineError, JobTimeout, quoted
 from engine.results import RECORD, Completion, FinishReason, StepTable, Timings, TokenStep, is_context_full
 from engine.specs import Request, Sampling
+from engine.units import counted
 from engine.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -84,9 +85,11 @@ def call_back(told: Callable[[], object], name: str) -> None:
 class Job(Future[Completion]):
     """A submitted job, as returned by Pool.submit: a concurrent.futures.Future of its Completion.
 
-    Iterating (`for`, `async for`) yields each TokenStep as it is decoded; a late reader also starts from the first.
-    `await job` returns the Completion; cancelling the task that awaits it cancels the job. `steps` and
-    `prompt_steps` grow while the job runs; `prompt_ids` is None until the job has left the queue.
+    Iterating (`for`, `async for`) yields each TokenStep as it is decoded; a late reader also starts from the first, and
+    one that leaves, or whose task is cancelled, leaves the job running. `await job` returns the Completion; cancelling
+    the task that awaits it (also by a timeout) cancels the job, except behind asyncio.shield. asyncio.wait takes
+    asyncio.ensure_future(job). `steps` and `prompt_steps` grow while the job runs; `prompt_ids` is None until the job
+    has left the queue.
     `compiled` is the sampling as sent to the worker, with a schema converted to a grammar; `sent` is the prompt as sent
     to the worker, a long text as ids.
     `cancel` and `position` are methods of the pool: they keep the pool alive until the job is over, even if nothing
@@ -230,7 +233,12 @@ class Job(Future[Completion]):
         """Call `fn(job)` when the job is over, immediately if it already is.
 
         Otherwise it runs in a thread of the pool, which may not wait for the pool. Exceptions it raises are logged.
+        Raises ConfigError for the callback of asyncio.wait, which would never wake its loop from that thread.
         """
+        if getattr(fn, "__module__", "") == "asyncio.tasks":
+            raise ConfigError(
+                "asyncio.wait takes no jobs: give it asyncio.ensure_future(job) for each, or use asyncio.gather"
+            )
         with self._changed:
             if not self.done():
                 self._callbacks.append(fn)
@@ -252,6 +260,13 @@ class Job(Future[Completion]):
             self._listeners.pop(key, None)
 
         return remove
+
+    def __repr__(self) -> str:
+        if self._error is not None:
+            return f"<Job {self.id}: {type(self._error).__name__}>"
+        ended = self._completion and self._completion.finish_reason
+        state = ended or ("running" if self.is_started else "waiting")
+        return f"<Job {self.id}: {state}, {counted(len(self.steps), 'token')}>"
 
     @property
     def is_started(self) -> bool:

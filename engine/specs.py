@@ -143,12 +143,14 @@ class Sampling(Spec):
             raise ConfigError("samplers: a stage is listed twice")
 
 
-def _schema_text(given: object) -> object:
-    """Return a JSON schema as text: of a Pydantic model its own schema, of a mapping its JSON, else what was given."""
+def _schema_text(given: object) -> str:
+    """Return a JSON schema as text: of a Pydantic model its own schema, of a mapping its JSON."""
     if hasattr(given, "model_json_schema"):
         given = given.model_json_schema()
-    if not isinstance(given, Mapping):
+    if isinstance(given, str):
         return given
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"json_schema = {quoted(given)}: must be a schema as text or mapping, or a Pydantic model")
     try:
         return json.dumps(given)
     except (TypeError, ValueError, RecursionError) as error:

@@ -142,6 +142,55 @@ def test_cancelling_the_task_that_awaits_a_job_cancels_it(engine: Engine) -> Non
     assert job.result(60).finish_reason == "cancelled"
 
 
+def test_a_shielded_job_outlives_its_task(engine: Engine) -> None:
+    async def ask() -> object:
+        with engine.held():
+            job = engine.submit("Once", Sampling(seed=1), max_tokens=20)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(job), 0.05)
+        return (await job).finish_reason
+
+    assert in_loop(ask()) != "cancelled"
+
+
+def test_a_job_goes_on_where_the_task_that_iterates_it_is_cancelled(engine: Engine) -> None:
+    async def ask(job: Job) -> None:
+        task = asyncio.create_task(_steps_of(job))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with engine.held():
+        job = engine.submit("Once", Sampling(seed=1), max_tokens=20)
+        in_loop(ask(job))
+    assert job.result(60).finish_reason != "cancelled"
+    assert not job._listeners
+
+
+def test_asyncio_wait_is_told_what_it_takes(engine: Engine) -> None:
+    async def ask() -> None:
+        jobs = [engine.submit("Once", max_tokens=2) for _ in range(3)]
+        with pytest.raises(ConfigError, match=r"asyncio\.ensure_future\(job\)"):
+            await asyncio.wait(jobs)  # type: ignore[type-var]
+        done, pending = await asyncio.wait([asyncio.ensure_future(job) for job in jobs])
+        assert (len(done), pending) == (3, set())
+        assert {(await one).id for one in asyncio.as_completed(jobs)} == {job.id for job in jobs}
+
+    in_loop(ask())
+
+
+def test_a_job_shows_its_state(engine: Engine) -> None:
+    with engine.held():
+        job = engine.submit("Once", Sampling(seed=1), max_tokens=1)
+        assert repr(job) in {f"<Job {job.id}: {state}, 0 tokens>" for state in ("waiting", "running")}
+    reason = job.result(60).finish_reason
+    assert repr(job) == f"<Job {job.id}: {reason}, 1 token>"
+    failed = engine.submit([len(engine.vocabulary) + 5], max_tokens=1)
+    error = failed.exception(60)
+    assert repr(failed) == f"<Job {failed.id}: {type(error).__name__}>"
+
+
 async def wait_for(job: Job) -> object:
     return await job
 

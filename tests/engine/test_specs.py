@@ -92,7 +92,7 @@ def test_numbers_of_other_libraries_become_plain_ones() -> None:
         ({"dry_sequence_breakers": 5}, "must be a list of texts"),
         ({"dry_sequence_breakers": ("a", 5)}, "dry_sequence_breakers = 5: must be text"),
         ({"dry_sequence_breakers": ("\ud800",)}, "half of a surrogate pair"),
-        ({"json_schema": ["object"]}, "json_schema = .*: must be text"),
+        ({"json_schema": ["object"]}, "json_schema = .*: must be a schema as text or mapping, or a Pydantic model"),
         ({"json_schema": {"default": object()}}, "json_schema: is not JSON"),
         ({"grammar": None}, "grammar = None: must be text"),
         ({"grammar": 'root ::= "yes"\0'}, "zero byte"),
