@@ -15,6 +15,7 @@ from engine.api.openai.answers import ChatAnswers, CompletionAnswers, Shape, chu
 from engine.api.openai.errors import ApiError, api_error
 from engine.api.openai.generation import Choice, Generator, finished, stop, text_of
 from engine.api.openai.guard import Guard
+from engine.api.openai.metrics import CLIENT_LEFT, CONTENT_TYPE, Measured, Metrics
 from engine.api.openai.requests import (
     ChatRequest,
     CompletionRequest,
@@ -27,19 +28,18 @@ from engine.api.openai.traffic import Call, Traffic
 from engine.errors import EngineError
 from engine.workbench.workbench import Workbench
 
-CLIENT_LEFT = 499  # nginx's status for a client that disconnected; nobody reads it
-
 
 class Routes:
     """Handlers of the endpoints, for the model that a workbench has loaded."""
 
-    def __init__(self, bench: Workbench, traffic: Traffic) -> None:
-        self._generator, self._traffic = Generator(bench), traffic
+    def __init__(self, bench: Workbench, traffic: Traffic, metrics: Metrics) -> None:
+        self._generator, self._traffic, self._metrics = Generator(bench), traffic, metrics
 
     def all(self) -> list[Route]:
         """Return the routes."""
         return [
             Route("/health", self.health),
+            Route("/metrics", self.metrics),
             Route("/v1/models", self.models),
             Route("/v1/models/{id}", self.model),
             Route("/v1/completions", self.completions, methods=["POST"]),
@@ -52,6 +52,10 @@ class Routes:
         """Answer whether a model is loaded: 200, else 503."""
         self._generator.engine()
         return _json({"status": "ok"})
+
+    async def metrics(self, _request: Request) -> Response:
+        """Return the figures of this server in Prometheus' text form."""
+        return Response(await asyncio.to_thread(self._metrics.text), headers={"content-type": CONTENT_TYPE})
 
     async def models(self, _request: Request) -> Response:
         """List the loaded model."""
@@ -118,9 +122,12 @@ class Routes:
 
 def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:
     """Return the application, whose calls `traffic` records; `key` as for Guard."""
+    metrics = Metrics(bench, traffic)
+    traffic.on_end = metrics.add
+    routes = Routes(bench, traffic, metrics).all()
     return Starlette(
-        routes=Routes(bench, traffic).all(),
-        middleware=[Middleware(Guard, key=key)],
+        routes=routes,
+        middleware=[Middleware(Measured, metrics=metrics, routes=routes), Middleware(Guard, key=key)],
         exception_handlers={
             ApiError: _refuse,
             EngineError: _fail,

@@ -17,7 +17,12 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
-OPEN = "/health"
+OPEN = frozenset({"/health", "/openapi.json", "/docs"})
+"""Paths that need no key: they tell nothing of the model and its calls, and a browser cannot send a key by itself."""
+
+LISTING = ("/metrics", "/v1/files", "/v1/batches", "/v1/jobs")
+"""Paths, with all below them, that tell a program what others do: they are refused where there is no key."""
+
 MOST_BODY_BYTES = 4 << 20
 
 
@@ -25,7 +30,8 @@ class Guard:
     """ASGI middleware that passes on allowed requests and answers all others with an error.
 
     Host must be a loopback name. A request with an Origin comes from a web page and is refused. Every path except
-    /health needs the key as `Authorization: Bearer …`; key empty: none is needed. A body has at most 4 MiB.
+    those of OPEN needs the key as `Authorization: Bearer …`; key empty: none is needed, and those of LISTING are
+    refused. A body has at most 4 MiB.
     """
 
     def __init__(self, app: Application, *, key: str) -> None:
@@ -51,16 +57,29 @@ class Guard:
             return ApiError(FOREIGN_HOST.status, FOREIGN_HOST.text)
         if header(scope, b"origin"):
             return ApiError(403, "Refused: a web page sent this request; web pages may not use this API.")
-        if scope["path"] != OPEN and self._key and not self._has_key(scope):
+        if scope["path"] not in OPEN and (error := self._refusal_of_key(scope)):
+            return error
+        length = header(scope, b"content-length")
+        if length and int(length[0] if length[0].isdigit() else 0) > MOST_BODY_BYTES:
+            return _too_large()
+        return None
+
+    def _refusal_of_key(self, scope: MutableMapping[str, Any]) -> ApiError | None:
+        if self._key and not self._has_key(scope):
             return ApiError(
                 401,
                 "The API key is missing or wrong: send the one that was printed at the start as a bearer token.",
                 type="authentication_error",
                 code="invalid_api_key",
             )
-        length = header(scope, b"content-length")
-        if length and int(length[0] if length[0].isdigit() else 0) > MOST_BODY_BYTES:
-            return _too_large()
+        if not self._key and any(scope["path"] == path or scope["path"].startswith(f"{path}/") for path in LISTING):
+            return ApiError(
+                403,
+                "This server was started without a key, so it does not tell one program what others do: start it with "
+                "a key.",
+                type="permission_error",
+                code="key_required",
+            )
         return None
 
     def _has_key(self, scope: MutableMapping[str, Any]) -> bool:

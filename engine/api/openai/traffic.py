@@ -3,7 +3,7 @@
 import math
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -53,9 +53,17 @@ class CallRow(NamedTuple):
 
 
 class Call:
-    """One request and its answers. The trials themselves are dropped at its end."""
+    """One request and its answers. The trials themselves are dropped at its end, of which `on_end` is told."""
 
-    def __init__(self, number: int, client: str, endpoint: str, model: str, body: bytes) -> None:
+    def __init__(
+        self,
+        number: int,
+        client: str,
+        endpoint: str,
+        model: str,
+        body: bytes,
+        on_end: Callable[[Figures], object] = lambda _: None,
+    ) -> None:
         self.number, self.endpoint, self.model = number, endpoint, model
         self.client = printable(client)[:LONGEST_CLIENT] or "unknown"
         self._at = datetime.now(UTC)
@@ -67,6 +75,12 @@ class Call:
         self._figures = Figures()
         self._state, self._error = "waiting", ""
         self._ended: datetime | None = None
+        self._on_end = on_end
+
+    @property
+    def is_open(self) -> bool:
+        """False once it has ended."""
+        return self._ended is None
 
     def begin(self, trials: Sequence[LiveTrial]) -> None:
         """Follow these trials until all have ended."""
@@ -75,6 +89,17 @@ class Call:
             self._num_open = len(trials)
         for trial in trials:
             trial.job.add_done_callback(lambda _: self._one_ended())
+
+    def run(self) -> None:
+        """Mark a call without trials as running."""
+        with self._lock:
+            self._state = "running"
+
+    def end(self, figures: Figures) -> None:
+        """Record the end of a call without trials."""
+        with self._lock:
+            self._figures, self._state, self._ended = figures, "done", datetime.now(UTC)
+        self._on_end(figures)
 
     def fail(self, error: ApiError) -> None:
         """Record that the request was refused or failed."""
@@ -107,29 +132,25 @@ class Call:
                 return
             live, self._live = self._live, ()
             self._figures, self._ended = figures_of(live), datetime.now(UTC)
-            errors = [error for trial in live if (error := trial.job.exception(0)) is not None]
-            if self._state == "failed":
-                return
-            if errors:
-                self._state, self._error = "failed", str(errors[0])
-            else:
-                is_stopped = any(trial.job.result(0).finish_reason == "cancelled" for trial in live)
-                self._state = "stopped" if is_stopped else "done"
+            if self._state != "failed":
+                self._state, self._error = _ending(live)
+        self._on_end(self._figures)
 
 
 class Traffic:
-    """The latest 5,000 calls. Any thread may call it."""
+    """The latest 5,000 calls. Any thread may call it. on_end: called with the figures of each call that has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls: deque[Call] = deque(maxlen=KEPT_CALLS)
         self._num = 0
+        self.on_end: Callable[[Figures], object] = lambda _: None
 
     def add(self, client: str, endpoint: str, model: str, body: bytes) -> Call:
         """Record a new request."""
         with self._lock:
             self._num += 1
-            call = Call(self._num, client, endpoint, model, body)
+            call = Call(self._num, client, endpoint, model, body, lambda figures: self.on_end(figures))
             self._calls.append(call)
         return call
 
@@ -137,6 +158,12 @@ class Traffic:
     def num_calls(self) -> int:
         """Number of calls since the start."""
         return self._num
+
+    def tokens_per_s(self) -> float:
+        """Return the decode rate of the running calls together (tok/s)."""
+        with self._lock:
+            calls = [call for call in self._calls if call.is_open]
+        return sum(call.row().figures.per_s or 0.0 for call in calls)
 
     def stop_running(self) -> None:
         """Stop the calls in progress."""
@@ -211,6 +238,15 @@ def _surprise(trials: Sequence[LiveTrial]) -> tuple[tuple[float | None, str], fl
             lowest = float(logprobs[at])
             least = math.exp(lowest), steps[at].text or steps.vocabulary.text(steps[at].id)
     return least, total / num / math.log(2) if num else None
+
+
+def _ending(trials: Sequence[LiveTrial]) -> tuple[str, str]:
+    """Return the state of ended trials together, and the error of the first that failed."""
+    errors = [error for trial in trials if (error := trial.job.exception(0)) is not None]
+    if errors:
+        return "failed", str(errors[0])
+    is_stopped = any(trial.job.result(0).finish_reason == "cancelled" for trial in trials)
+    return ("stopped" if is_stopped else "done"), ""
 
 
 def _summary(client: str, calls: Sequence[CallRow]) -> ClientSummary:
