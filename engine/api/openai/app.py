@@ -12,6 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from engine.api.openai.answers import ChatAnswers, CompletionAnswers, Shape, chunks_of
+from engine.api.openai.docs import docs_page, openapi_json
 from engine.api.openai.errors import ApiError, api_error
 from engine.api.openai.generation import Choice, Generator, finished, stop, text_of
 from engine.api.openai.guard import Guard
@@ -40,6 +41,8 @@ class Routes:
         return [
             Route("/health", self.health),
             Route("/metrics", self.metrics),
+            Route("/openapi.json", openapi_json),
+            Route("/docs", docs_page),
             Route("/v1/models", self.models),
             Route("/v1/models/{id}", self.model),
             Route("/v1/completions", self.completions, methods=["POST"]),
@@ -208,4 +211,5 @@ async def _gone(_request: Request, _error: Exception) -> Response:
 async def _unknown(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     message = f"There is no {request.method} {request.url.path[:100]} in this API."
-    return _json(ApiError(status, message, code="unknown_url").body(), status=status)
+    body = ApiError(status, message, code="unknown_url").body()
+    return _json(body, getattr(error, "headers", None), status)

@@ -21,6 +21,8 @@ RECORDED_TOP_K = 20
 
 T = TypeVar("T", bound="CommonRequest")
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Penalty = Annotated[float, msgspec.Meta(ge=-100, le=100)]
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -41,15 +43,15 @@ class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     store: bool | None = None
     user: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
+    top_p: Share | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     logit_bias: dict[str, float] | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
-    repeat_penalty: float | None = None
+    top_k: Annotated[int, msgspec.Meta(ge=0, le=1 << 30)] | None = None
+    min_p: Share | None = None
+    typical_p: Share | None = None
+    repeat_penalty: Annotated[float, msgspec.Meta(ge=0.01, le=100)] | None = None
     grammar: str | None = None
     json_schema: dict[str, Any] | None = None
     ignore_eos: bool = False

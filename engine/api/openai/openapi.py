@@ -1,0 +1,111 @@
+"""Description of the API in OpenAPI 3.1: every route with its body, answers and errors, from the Structs."""
+
+from functools import cache
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import msgspec
+
+from engine.api.openai import requests as ask
+from engine.api.openai import responses as answer
+from engine.api.openai.guard import OPEN
+
+TITLE = "Logitbench"
+ABOUT = (
+    "OpenAI-compatible API of a local model, with the exact log-probability of every token. Each call that generates "
+    "is a trial of the workbench; the header x-logitbench-trial of its answer names it."
+)
+VERSION = "1"
+JSON, EVENTS, TEXT, PAGE = "application/json", "text/event-stream", "text/plain", "text/html"
+COMPONENT = "#/components/schemas/{name}"
+
+ALWAYS = (400, 403)
+"""Errors of every route: a foreign Host; a web page as the sender."""
+
+GENERATES = (404, 413, 429, 503)
+"""Errors of routes that use a model: another model, a large body, a full queue, no model or a measurement."""
+
+
+class Operation(NamedTuple):
+    """One route. answer: Struct of its JSON, None for another media type; may_stream: server-sent events on request."""
+
+    method: str
+    path: str
+    summary: str
+    answer: type[msgspec.Struct] | None
+    body: type[msgspec.Struct] | None = None
+    errors: tuple[int, ...] = ()
+    media: str = JSON
+    may_stream: bool = False
+
+
+OPERATIONS = (
+    Operation("GET", "/health", "Whether a model is loaded", answer.Health, errors=(503,)),
+    Operation("GET", "/metrics", "Figures of this server for Prometheus", None, media=TEXT),
+    Operation("GET", "/openapi.json", "This description", None),
+    Operation("GET", "/docs", "This description as a page", None, media=PAGE),
+    Operation("GET", "/v1/models", "The models that requests may name", answer.Models, errors=(503,)),
+    Operation("GET", "/v1/models/{id}", "One model", answer.Model, errors=(404, 503)),
+    Operation(
+        "POST", "/v1/completions", "Continue prompts", answer.CompletionResponse, ask.CompletionRequest,
+        GENERATES, may_stream=True,
+    ),
+    Operation(
+        "POST", "/v1/chat/completions", "Answer a chat", answer.ChatResponse, ask.ChatRequest,
+        GENERATES, may_stream=True,
+    ),
+    Operation("POST", "/tokenize", "Ids of a text", answer.TokenizeResponse, ask.TokenizeRequest, (413, 503)),
+    Operation("POST", "/detokenize", "Text of ids", answer.DetokenizeResponse, ask.DetokenizeRequest, (413, 503)),
+)  # fmt: skip
+
+
+@cache
+def document() -> dict[str, Any]:
+    """Return the whole description, ready for JSON."""
+    structs = {struct for one in OPERATIONS for struct in (one.body, one.answer) if struct is not None}
+    schemas = msgspec.json.schema_components([answer.ErrorResponse, *sorted(structs, key=str)], ref_template=COMPONENT)
+    paths: dict[str, dict[str, Any]] = {}
+    for one in OPERATIONS:
+        paths.setdefault(one.path, {})[one.method.lower()] = _described(one)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": TITLE, "description": ABOUT, "version": VERSION},
+        "paths": paths,
+        "components": {
+            "schemas": schemas[1],
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "The key of the server."}},
+        },
+        "security": [{"key": []}],
+    }
+
+
+def _described(one: Operation) -> dict[str, Any]:
+    """Return one operation as OpenAPI writes it."""
+    is_open = one.path in OPEN
+    content = {one.media: {"schema": _ref(one.answer) if one.answer else _plain(one.media)}}
+    if one.may_stream:
+        content[EVENTS] = {"schema": {"type": "string"}}
+    responses = {"200": {"description": "The answer", "content": content}}
+    for status in sorted({*ALWAYS, *one.errors, *(() if is_open else (401,))}):
+        responses[str(status)] = {
+            "description": HTTPStatus(status).phrase,
+            "content": {JSON: {"schema": _ref(answer.ErrorResponse)}},
+        }
+    described: dict[str, Any] = {
+        "operationId": f"{one.method.lower()}{one.path.translate(str.maketrans('/.', '__', '{}'))}",
+        "summary": one.summary,
+        "responses": responses,
+    }
+    if "{id}" in one.path:
+        described["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+    if one.body is not None:
+        described["requestBody"] = {"required": True, "content": {JSON: {"schema": _ref(one.body)}}}
+    return described | ({"security": []} if is_open else {})
+
+
+def _ref(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    return {"$ref": COMPONENT.format(name=struct.__name__)}
+
+
+def _plain(media: str) -> dict[str, Any]:
+    return {"type": "object" if media == JSON else "string"}

@@ -1,0 +1,157 @@
+"""Responses of the API as Structs: what openapi.json says of them. Fields that it does not name are never sent."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+Finish = Literal["stop", "length"]
+Logprob = Annotated[float, msgspec.Meta(le=0)]
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of responses."""
+
+
+class ErrorDetail(Response, frozen=True, kw_only=True):
+    """What is wrong. param: the field at fault; code: a word for programs."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorResponse(Response, frozen=True, kw_only=True):
+    """Answer to a request that was refused or failed."""
+
+    error: ErrorDetail
+
+
+class Health(Response, frozen=True, kw_only=True):
+    """A model is loaded."""
+
+    status: Literal["ok"]
+
+
+class Model(Response, frozen=True, kw_only=True):
+    """Model that requests may name. max_model_len: tokens of one prompt with its answer, or of one text to embed."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "local"
+    max_model_len: int | None = None
+
+
+class Models(Response, frozen=True, kw_only=True):
+    """The model that generates and, where it is installed, the one that embeds."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+class PromptTokensDetails(Response, frozen=True, kw_only=True):
+    """cached_tokens: prompt tokens taken from the cache."""
+
+    cached_tokens: int
+
+
+class Usage(Response, frozen=True, kw_only=True):
+    """Token counts: each prompt once, every answer."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class CompletionLogprobs(Response, frozen=True, kw_only=True):
+    """A column for each property, a row for each token; log-probabilities in nats, null for a prompt's first token."""
+
+    tokens: list[str]
+    token_logprobs: list[Logprob | None]
+    top_logprobs: list[dict[str, Logprob] | None]
+    text_offset: list[int]
+
+
+class CompletionChoice(Response, frozen=True, kw_only=True):
+    """One answer."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: Finish
+
+
+class CompletionResponse(Response, frozen=True, kw_only=True):
+    """Answers to the prompts; those of the first prompt come first."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage
+
+
+class TokenLogprob(Response, frozen=True, kw_only=True):
+    """A token with its log-probability in nats."""
+
+    token: str
+    logprob: Logprob
+    bytes: list[int]
+
+
+class ChatToken(TokenLogprob, frozen=True, kw_only=True):
+    """A token of an answer with the most probable ones in its place."""
+
+    top_logprobs: list[TokenLogprob]
+
+
+class ChatLogprobs(Response, frozen=True, kw_only=True):
+    """The tokens of an answer."""
+
+    content: list[ChatToken]
+    refusal: None
+
+
+class AnswerMessage(Response, frozen=True, kw_only=True):
+    """Message of the model."""
+
+    role: Literal["assistant"]
+    content: str
+    refusal: None
+
+
+class ChatChoice(Response, frozen=True, kw_only=True):
+    """One answer."""
+
+    index: int
+    message: AnswerMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: Finish
+
+
+class ChatResponse(Response, frozen=True, kw_only=True):
+    """Answers to a chat."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class TokenizeResponse(Response, frozen=True, kw_only=True):
+    """Ids of a text. max_model_len: as many fit into the context."""
+
+    tokens: list[int]
+    count: int
+    max_model_len: int
+
+
+class DetokenizeResponse(Response, frozen=True, kw_only=True):
+    """Text of ids."""
+
+    prompt: str
