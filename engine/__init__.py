@@ -27,6 +27,7 @@ from engine.errors import (
     WorkerDied,
 )
 from engine.jobs import Job
+from engine.map_progress import MapProgress
 from engine.pool.pool import Pool
 from engine.protocol import WorkerInfo
 from engine.results import Candidate, Completion, StepTable, Timings, TokenStep
@@ -45,6 +46,7 @@ __all__ = [
     "HistoryNewer",
     "Job",
     "JobTimeout",
+    "MapProgress",
     "MemoryRefused",
     "ModelError",
     "Pool",

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, Protocol, Self, Unpack, overload
 
 from engine.errors import EngineError, PoolClosed
 from engine.jobs import Job
+from engine.map_progress import OnProgress
 from engine.results import Completion
 from engine.specs import PoolSpec, RequestOptions, Sampling
 from engine.vocabulary import Vocabulary
@@ -91,6 +92,7 @@ class Engine(Protocol):
         sampling: Sampling | None = None,
         *,
         return_exceptions: Literal[False] = False,
+        progress: OnProgress = False,
         **options: Unpack[RequestOptions],
     ) -> Iterator[Completion]: ...
     @overload
@@ -100,6 +102,7 @@ class Engine(Protocol):
         sampling: Sampling | None = None,
         *,
         return_exceptions: bool,
+        progress: OnProgress = False,
         **options: Unpack[RequestOptions],
     ) -> Iterator[Completion | EngineError]: ...
 

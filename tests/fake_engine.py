@@ -16,6 +16,7 @@ import numpy as np
 
 from engine.errors import ConfigError, EngineError, PoolClosed, PromptTooLong, QueueFull
 from engine.jobs import Job, check_may_wait, checked_id, listening, new_id
+from engine.map_progress import OnProgress
 from engine.pool.in_order import completions
 from engine.protocol import Capabilities, Startup, WorkerInfo
 from engine.results import INSPECTED, step_dtype
@@ -85,6 +86,7 @@ class FakeEngine:
         sampling: Sampling | None = None,
         *,
         return_exceptions: bool = False,
+        progress: OnProgress = False,
         **options: Unpack[RequestOptions],
     ) -> Iterator[Any]:
         if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
@@ -92,7 +94,12 @@ class FakeEngine:
         request = Request(**options)  # type: ignore[arg-type]
         self._check_open()
         return completions(
-            prompts, lambda prompt: self._job(prompt, sampling, request), self, is_failing=not return_exceptions
+            prompts,
+            lambda prompt: self._job(prompt, sampling, request),
+            self,
+            is_failing=not return_exceptions,
+            num_sequences=self.capabilities.num_sequences,
+            progress=progress,
         )
 
     def _job(

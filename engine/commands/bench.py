@@ -17,7 +17,6 @@ from engine.commands import bench_arguments as words_of
 from engine.commands.arguments import check_writable
 from engine.commands.keeping import LEFT, owned, readable
 from engine.commands.printing import print_json, print_json_text
-from engine.commands.progress_line import ProgressLine
 from engine.commands.watched import show_progress
 from engine.errors import ConfigError, HistoryError, HistoryLocked
 from engine.history import INBOX, History, write_inbox, write_run
@@ -26,6 +25,7 @@ from engine.machine.fingerprint import fingerprint, fingerprint_hash
 from engine.machine.limits import Limits, measure_limits
 from engine.machine.quietness import quietness_now
 from engine.private_files import persons_umask
+from engine.progress_line import ProgressLine
 from engine.runs import RunRecord
 from engine.settings import Settings
 from engine.tasks import Stopped

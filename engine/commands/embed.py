@@ -14,7 +14,6 @@ from engine.commands.arguments import check_writable, from_standard_input
 from engine.commands.embed_backends import show_backends
 from engine.commands.parser import Parser
 from engine.commands.printing import print_json, print_text
-from engine.commands.progress_line import ProgressLine
 from engine.embedding.choice import LOSSLESS
 from engine.embedding.job import EmbedResult
 from engine.embedding.models import EMBEDDED_NAME
@@ -23,6 +22,7 @@ from engine.embedding.specs import AUTO, BACKENDS, EmbedSpec
 from engine.errors import ConfigError
 from engine.exchange.text_files import MOST_BYTES, TextSet, read_texts
 from engine.private_files import persons_umask
+from engine.progress_line import ProgressLine
 from engine.units import counted, digits, duration, percent
 from engine.workbench.similarity import nearest
 

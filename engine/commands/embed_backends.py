@@ -1,7 +1,6 @@
 """`python -m engine embed --backends`: speed of each backend here, and agreement of its vectors with float32."""
 
 from engine.commands.printing import print_json, print_text
-from engine.commands.progress_line import ProgressLine
 from engine.embedding.choice import (
     LOSSLESS,
     BackendSpeed,
@@ -12,6 +11,7 @@ from engine.embedding.choice import (
 )
 from engine.embedding.measuring import Progress, measure_backends
 from engine.embedding.models import EmbeddingModel, find_model
+from engine.progress_line import ProgressLine
 from engine.units import counted, digits, percent, quantity
 
 _HEAD = (

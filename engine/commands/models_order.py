@@ -5,8 +5,8 @@ from typing import Any
 
 from engine.bench.measurement.load_order import LoadStep, measure_load_order
 from engine.commands.printing import print_json, print_text
-from engine.commands.progress_line import ProgressLine
 from engine.models import find_model
+from engine.progress_line import ProgressLine
 from engine.units import percent, quantity
 
 Given = dict[str, Any]

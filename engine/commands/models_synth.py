@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.commands.printing import print_json
-from engine.commands.progress_line import ProgressLine
 from engine.errors import ConfigError
 from engine.models import read_model
 from engine.models.shapes import Shape, free_form, shape_named
 from engine.models.synthetic import write_synthetic
 from engine.private_files import persons_umask
+from engine.progress_line import ProgressLine
 from engine.units import parameters, percent, quantity
 
 Given = dict[str, Any]

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from engine.commands.progress_line import ProgressLine
 from engine.errors import EngineError
+from engine.progress_line import ProgressLine
 from engine.tasks import Task
 from engine.units import duration, percent
 

@@ -2,14 +2,18 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Protocol
 
-from engine.errors import EngineError
+from engine.errors import EngineError, JobTimeout
 from engine.jobs import Job
+from engine.map_progress import TOLD_EVERY_S, MapTally, OnProgress
 from engine.results import Completion
 
 Prompt = str | Sequence[int]
+AHEAD = 8
+"""Prompts that are taken ahead of the first unfinished one, for each sequence."""
 
 
 class Queue(Protocol):
@@ -23,38 +27,64 @@ class Queue(Protocol):
 
 
 def completions(
-    prompts: Iterable[Prompt], make: Callable[[Prompt], Job], queue: Queue, *, is_failing: bool
+    prompts: Iterable[Prompt],
+    make: Callable[[Prompt], Job],
+    queue: Queue,
+    *,
+    is_failing: bool,
+    num_sequences: int,
+    progress: OnProgress = False,
 ) -> Iterator[Completion | EngineError]:
     """Queue the job that `make` creates for each prompt, and yield its completion or error.
 
-    is_failing: raise the first error; otherwise yield errors in place of their completions. Jobs not yet yielded are
-    cancelled when the iterator closes. Raises PoolClosed.
+    is_failing: raise the first error; otherwise yield errors in place of their completions. At most AHEAD jobs for each
+    of `num_sequences` are open. Jobs not yet yielded are cancelled when the iterator closes. Raises PoolClosed, and
+    what `progress` raises.
     """
     open_jobs: deque[Job | EngineError] = deque()
     numbers = count()
 
-    def ended(*, waits: bool = False) -> Iterator[Completion | EngineError]:
-        while open_jobs and (waits or not isinstance(open_jobs[0], Job) or open_jobs[0].done()):
-            yield _outcome(open_jobs.popleft(), next(numbers), is_failing=is_failing)
+    def ended(tally: MapTally, most_open: int) -> Iterator[Completion | EngineError]:
+        """Yield the first outcomes, waiting for them only where more than `most_open` jobs are open."""
+        while open_jobs and (len(open_jobs) > most_open or _is_over(open_jobs[0])):
+            while not _is_over(open_jobs[0]):
+                tally.tell(open_jobs)
+                _wait(open_jobs[0], None if tally.is_silent else TOLD_EVERY_S)
+            outcome = _outcome(open_jobs.popleft(), next(numbers), is_failing=is_failing)
+            tally.count(outcome)
+            tally.tell(open_jobs)
+            yield outcome
 
     try:
-        for prompt in prompts:
-            try:
-                job = make(prompt)
-            except EngineError as error:
-                open_jobs.append(error)
-            else:
-                while not queue.try_add(job):
-                    first = next((one for one in open_jobs if isinstance(one, Job)), None)
-                    queue.wait_for_room(first)
-                    yield from ended()
-                open_jobs.append(job)
-            yield from ended()
-        yield from ended(waits=True)
+        with MapTally(prompts, progress) as tally:
+            for prompt in prompts:
+                try:
+                    job = make(prompt)
+                except EngineError as error:
+                    open_jobs.append(error)
+                else:
+                    while not queue.try_add(job):
+                        first = next((one for one in open_jobs if isinstance(one, Job)), None)
+                        queue.wait_for_room(first)
+                        yield from ended(tally, len(open_jobs))
+                    open_jobs.append(job)
+                yield from ended(tally, AHEAD * num_sequences)
+            yield from ended(tally, 0)
     finally:
         for left in open_jobs:
             if isinstance(left, Job):
                 left.cancel()
+
+
+def _is_over(job: Job | EngineError) -> bool:
+    return not isinstance(job, Job) or job.done()
+
+
+def _wait(job: Job | EngineError, timeout: float | None) -> None:
+    """Wait until a job is over, or `timeout` seconds."""
+    assert isinstance(job, Job)
+    with suppress(JobTimeout):
+        job.exception(timeout)
 
 
 def _outcome(job: Job | EngineError, index: int, *, is_failing: bool) -> Completion | EngineError:

@@ -12,6 +12,7 @@ from engine.files import check_utf8, decoded_json, named_path, read_regular
 from engine.jobs import Job, checked_id, new_id
 from engine.llama.sandbox import Sandbox
 from engine.machine.cores import cores_for, threads_for
+from engine.map_progress import OnProgress
 from engine.models.gguf import read_model
 from engine.models.memory import check_fits
 from engine.models.mistaken import check_is_file
@@ -158,6 +159,7 @@ class Pool(metaclass=Refusing):
         sampling: Sampling | None = None,
         *,
         return_exceptions: Literal[False] = False,
+        progress: OnProgress = False,
         **options: Unpack[RequestOptions],
     ) -> Iterator[Completion]: ...
     @overload
@@ -167,6 +169,7 @@ class Pool(metaclass=Refusing):
         sampling: Sampling | None = None,
         *,
         return_exceptions: bool,
+        progress: OnProgress = False,
         **options: Unpack[RequestOptions],
     ) -> Iterator[Completion | EngineError]: ...
     @refusing
@@ -176,20 +179,28 @@ class Pool(metaclass=Refusing):
         sampling: Sampling | None = None,
         *,
         return_exceptions: bool = False,
+        progress: OnProgress = False,
         **options: Unpack[RequestOptions],
     ) -> Iterator[Completion | EngineError]:
-        """Yield completions in the order of the prompts; consumes prompts only as fast as the queue has room.
+        """Yield completions in the order of the prompts; consumes prompts only as fast as the queue has room, at most
+        eight for each sequence ahead of the first unfinished one.
 
-        Raises ConfigError for a single text, and the error of the first job that fails, its message prefixed with
-        prompts[INDEX]; with return_exceptions that error is yielded in the job's place and the others go on. Jobs not
-        yet yielded are cancelled when the iterator closes.
+        progress: show prompts done, tokens per second and time left in a line on standard error; or a function that is
+        called with a MapProgress. Raises ConfigError for a single text, and the error of the first job that fails, its
+        message prefixed with prompts[INDEX]; with return_exceptions that error is yielded in the job's place and the
+        others go on. Jobs not yet yielded are cancelled when the iterator closes.
         """
         if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
             raise ConfigError(f"prompts = {prompts!r}: must be a list of prompts; use submit for a single prompt")
         request = Request(**options)  # type: ignore[arg-type]  # stop becomes a tuple there
         self._group.check_open()
         return completions(
-            prompts, lambda prompt: self._job(prompt, sampling, request), self._jobs, is_failing=not return_exceptions
+            prompts,
+            lambda prompt: self._job(prompt, sampling, request),
+            self._jobs,
+            is_failing=not return_exceptions,
+            num_sequences=self.capabilities.num_sequences,
+            progress=progress,
         )
 
     def _cancel(self, job: Job) -> None:

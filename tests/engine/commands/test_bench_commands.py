@@ -10,9 +10,9 @@ import pytest
 from engine import __main__ as shell
 from engine.bench.running.progress import Progress
 from engine.commands import bench, watched
-from engine.commands.progress_line import ProgressLine
 from engine.history import History, read_run
 from engine.machine.quietness import Quietness
+from engine.progress_line import ProgressLine
 from engine.settings import Settings
 from engine.workbench.bench_keeping import HistoryKeeper
 from engine.workbench.bench_run import BenchRun

@@ -1,0 +1,127 @@
+"""Progress of many prompts: how many are done, tokens per second and time left, as a line on standard error."""
+
+import time
+from collections.abc import Callable, Iterable, Sized
+from typing import NamedTuple, Self
+
+from engine.errors import EngineError
+from engine.jobs import Job
+from engine.progress_line import ProgressLine
+from engine.results import Completion
+from engine.tasks import TimeLeft
+from engine.units import counted, duration, quantity
+
+TOLD_EVERY_S = 0.25
+_LINE_EVERY_S, _LAST_STEP = 10, 1 << 30
+
+
+class MapProgress(NamedTuple):
+    """Progress of `Pool.map`. num_failed: how many of num_done ended with an error; total: None where unknown.
+
+    num_tokens: tokens generated so far, also by prompts that are not done.
+    """
+
+    num_done: int
+    num_failed: int
+    num_tokens: int
+    total: int | None
+
+
+OnProgress = bool | Callable[[MapProgress], object]
+"""What `progress` may be: True for a line on standard error, or a function that is called."""
+
+
+class PromptsLine:
+    """Progress line of many prompts; in a file, a line for each tenth, or every ten seconds where no share is known.
+
+    first_share, num_before: part of the input and number of prompts that were done before.
+    """
+
+    def __init__(self, *, first_share: float = 0.0, num_before: int = 0) -> None:
+        self._line, self._left = ProgressLine(), TimeLeft()
+        self._began = time.monotonic()
+        self._first_share, self._num_before = first_share, num_before
+
+    def show(self, now: MapProgress, share: float | None = None, *, is_last: bool = False) -> None:
+        """Show the progress. share: part of the input that is done, None: by the number of prompts."""
+        elapsed_s = max(time.monotonic() - self._began, 1e-9)
+        if share is None and now.total:
+            share = now.num_done / now.total
+        gained = 0.0 if share is None else share - self._first_share
+        left_s = elapsed_s * (1 - (share or 0)) / gained if gained > 0 else None
+        self._left.report(left_s, self._began + elapsed_s)
+        step = _LAST_STEP if is_last else int(elapsed_s / _LINE_EVERY_S) if share is None else int(10 * share)
+        self._line.show(self._text(now, elapsed_s, is_last=is_last), step=step)
+
+    def _text(self, now: MapProgress, elapsed_s: float, *, is_last: bool) -> str:
+        num_done = self._num_before + now.num_done
+        of = "" if now.total is None else f"{num_done:,} of "
+        parts = [of + counted(num_done if now.total is None else now.total, "prompt")]
+        if now.num_failed:
+            parts.append(f"{now.num_failed:,} failed")
+        if now.num_tokens:
+            parts.append(quantity(now.num_tokens / elapsed_s, "tok/s"))
+        left_s = self._left.at(self._began + elapsed_s)
+        if is_last:
+            parts.append(f"in {duration(elapsed_s)}")
+        elif left_s is not None:
+            parts.append(f"{duration(left_s)} left")
+        return ", ".join(parts)
+
+    def end(self) -> None:
+        """End the line on a terminal."""
+        self._line.end()
+
+
+class MapTally:
+    """Count of what a map has yielded, told to `progress` at most four times a second and at the end."""
+
+    def __init__(self, prompts: Iterable[object], progress: OnProgress) -> None:
+        self._total = len(prompts) if isinstance(prompts, Sized) else None
+        self._line = PromptsLine() if progress is True else None
+        self._call = progress if callable(progress) else None
+        self._told_at = 0.0
+        self._num_done = self._num_failed = self._num_tokens = 0
+
+    @property
+    def is_silent(self) -> bool:
+        """True where nothing is told."""
+        return self._line is None and self._call is None
+
+    def count(self, outcome: Completion | EngineError) -> None:
+        """Count a prompt whose outcome is yielded."""
+        self._num_done += 1
+        if isinstance(outcome, Completion):
+            self._num_tokens += len(outcome.steps)
+        else:
+            self._num_failed += 1
+
+    def tell(self, open_jobs: Iterable[Job | EngineError]) -> None:
+        """Tell the progress, `open_jobs` included, unless it was told a moment ago."""
+        if self.is_silent or time.monotonic() - self._told_at < TOLD_EVERY_S:
+            return
+        num_done, num_failed, num_tokens = self._num_done, self._num_failed, self._num_tokens
+        for job in open_jobs:
+            error = (job.exception() if job.done() else None) if isinstance(job, Job) else job
+            num_done += not isinstance(job, Job) or job.done()
+            num_failed += error is not None
+            num_tokens += len(job.steps) if isinstance(job, Job) else 0
+        self._tell(MapProgress(num_done, num_failed, num_tokens, self._total))
+
+    def _tell(self, now: MapProgress, *, is_last: bool = False) -> None:
+        self._told_at = time.monotonic()
+        if self._call is not None:
+            self._call(now)
+        if self._line is not None:
+            self._line.show(now, is_last=is_last)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        try:
+            if kind is None:
+                self._tell(MapProgress(self._num_done, self._num_failed, self._num_tokens, self._total), is_last=True)
+        finally:
+            if self._line is not None:
+                self._line.end()
