@@ -31,7 +31,7 @@ from engine.map_progress import MapProgress
 from engine.pool.pool import Pool
 from engine.protocol import WorkerInfo
 from engine.results import Candidate, Completion, StepTable, Timings, TokenStep
-from engine.specs import PoolSpec, Request, Sampling
+from engine.specs import Origin, PoolSpec, Request, Sampling
 from engine.vocabulary import Vocabulary
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "MapProgress",
     "MemoryRefused",
     "ModelError",
+    "Origin",
     "Pool",
     "PoolClosed",
     "PoolSpec",

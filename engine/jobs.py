@@ -18,7 +18,7 @@ import numpy as np
 
 from engine.errors import ConfigError, EngineError, JobTimeout, quoted
 from engine.results import RECORD, Completion, FinishReason, StepTable, Timings, TokenStep, is_context_full
-from engine.specs import Request, Sampling
+from engine.specs import Origin, Request, Sampling
 from engine.units import counted
 from engine.vocabulary import Vocabulary
 
@@ -91,7 +91,7 @@ class Job(Future[Completion]):
     asyncio.ensure_future(job). `steps` and `prompt_steps` grow while the job runs; `prompt_ids` is None until the job
     has left the queue.
     `compiled` is the sampling as sent to the worker, with a schema converted to a grammar; `sent` is the prompt as sent
-    to the worker, a long text as ids.
+    to the worker, a long text as ids. `origin` decides its turn in the queue.
     `cancel` and `position` are methods of the pool: they keep the pool alive until the job is over, even if nothing
     else refers to it. `is_cancelled` (by the caller) and `is_retried` (its first worker died) belong to the queue.
     """
@@ -106,11 +106,13 @@ class Job(Future[Completion]):
         cancel: Callable[["Job"], object],
         position: Callable[["Job"], int],
         compiled: Sampling | None = None,
+        origin: Origin | None = None,
     ) -> None:
         super().__init__()
         self.id, self.prompt, self.request = job_id, prompt, request
         self.sent = prompt
         self.sampling, self.compiled = sampling, compiled or sampling
+        self.origin = origin or Origin()
         self.vocabulary = vocabulary
         self.steps = StepTable(vocabulary, request.top_k)
         self.prompt_steps = StepTable(vocabulary, request.top_k, is_prompt=True)

@@ -8,7 +8,7 @@ from engine.errors import EngineError, PoolClosed
 from engine.jobs import Job
 from engine.map_progress import OnProgress
 from engine.results import Completion
-from engine.specs import PoolSpec, RequestOptions, Sampling
+from engine.specs import Origin, PoolSpec, RequestOptions, Sampling
 from engine.vocabulary import Vocabulary
 
 
@@ -82,6 +82,7 @@ class Engine(Protocol):
         *,
         generated: int = 0,
         job_id: str | None = None,
+        origin: Origin | None = None,
         **options: Unpack[RequestOptions],
     ) -> Job: ...
 

@@ -4,13 +4,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from engine.errors import ConfigError, quoted
 from engine.validation import Spec, at_most, is_real, plain_text, whole_number
 
 Samplers = tuple[str, ...]
 LoadMode = Literal["mmap", "mlock", "none"]
+Lane = Literal["browser", "api", "batch"]
 
 DEFAULT_SAMPLERS: Samplers = (
     "penalties",
@@ -24,6 +25,8 @@ DEFAULT_SAMPLERS: Samplers = (
     "temperature",
 )
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+LANES: tuple[Lane, ...] = get_args(Lane)
+MAX_CLIENT_CHARACTERS = 200
 MAX_SEQUENCES = 256
 MAX_RECORDED = 1024
 MAX_ID = (1 << 31) - 1
@@ -314,3 +317,19 @@ class Request(Spec):
         self._whole("generated", 0, 1 << 24)
         for name in ("prompt_logprobs", "reuse_prefix"):
             self._one_of(name, (True, False))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin(Spec):
+    """Who submits a job, for its turn in the queue; not stored with what it generates.
+
+    lane: someone who watches it in a browser, a call of the API, or a batch, of which 4, 2 and 1 jobs start in turn.
+    client: a name; clients of a lane take turns.
+    """
+
+    lane: Lane = "browser"
+    client: str = ""
+
+    def __post_init__(self) -> None:
+        self._one_of("lane", LANES)
+        self._set("client", plain_text("client", self.client, MAX_CLIENT_CHARACTERS))

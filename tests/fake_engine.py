@@ -21,7 +21,7 @@ from engine.pool.in_order import completions
 from engine.protocol import Capabilities, Startup, WorkerInfo
 from engine.results import INSPECTED, step_dtype
 from engine.settings import Settings
-from engine.specs import PoolSpec, Request, RequestOptions, Sampling, given_prompt
+from engine.specs import Origin, PoolSpec, Request, RequestOptions, Sampling, given_prompt
 from engine.vocabulary import TokenKind, Vocabulary
 
 END = 256
@@ -73,9 +73,11 @@ class FakeEngine:
         *,
         generated: int = 0,
         job_id: str | None = None,
+        origin: Origin | None = None,
         **options: Unpack[RequestOptions],
     ) -> Job:
-        job = self._job(prompt, sampling, Request(**options, generated=generated), job_id)  # type: ignore[arg-type]
+        request = Request(**options, generated=generated)  # type: ignore[arg-type]
+        job = self._job(prompt, sampling, request, job_id, origin)
         if not self.try_add(job):
             raise QueueFull("too many jobs wait")
         return job
@@ -103,7 +105,12 @@ class FakeEngine:
         )
 
     def _job(
-        self, prompt: str | Sequence[int], sampling: Sampling | None, request: Request, job_id: str | None = None
+        self,
+        prompt: str | Sequence[int],
+        sampling: Sampling | None,
+        request: Request,
+        job_id: str | None = None,
+        origin: Origin | None = None,
     ) -> Job:
         if not isinstance(sampling, Sampling | None):
             raise ConfigError("sampling: must be a Sampling")
@@ -115,6 +122,7 @@ class FakeEngine:
             VOCABULARY,
             cancel=self._cancel,
             position=self._position,
+            origin=origin,
         )
 
     def try_add(self, job: Job) -> bool:

@@ -3,17 +3,17 @@
 import itertools
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 
 from engine import errors
 from engine.errors import EngineError, PoolClosed, QueueFull
 from engine.jobs import Job, check_may_wait
 from engine.llama.phase import Phase
 from engine.pool import messages as m
+from engine.pool.lanes import Lanes
 from engine.pool.routing import best_worker, remember
 from engine.pool.worker_process import WorkerProcess
+from engine.specs import Lane
 
 COMPUTING = frozenset({Phase.DECODING, Phase.TOKENISING, Phase.PREPARING, Phase.SAMPLING})
 EARLY_S = 30.0
@@ -21,8 +21,11 @@ EARLY_S = 30.0
 
 
 class JobQueue:
-    """Queue of at most `most_waiting` jobs, each waiting for a worker with room; `workers` returns the live workers.
+    """Queue of at most `most_waiting` jobs in each lane, each waiting for a worker with room.
 
+    workers: returns the live ones.
+    Jobs start in the order of `Lanes`; those that a dead worker had start before all others. A job is numbered when a
+    worker gets it, and keeps its number.
     num_deaths: consecutive workers that died soon after they were ready, while computing nothing, without any job
     ending in between. All methods may be called from any thread. One lock guards the queue and every worker's `jobs`
     and `texts`; callbacks of jobs run without it.
@@ -35,7 +38,8 @@ class JobQueue:
         self._num_workers, self._parallel, self._most_waiting = num_workers, parallel, most_waiting
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
-        self._waiting: deque[tuple[int, Job]] = deque()
+        self._waiting: Lanes[Job] = Lanes()
+        self._returned: dict[int, Job] = {}
         self._numbers = itertools.count(1)
         self._is_paused = self._is_closed = False
         self.num_deaths = 0
@@ -48,20 +52,20 @@ class JobQueue:
             raise QueueFull(f"the queue is full, {self._most_waiting:,} jobs are waiting: wait, then try again")
 
     def try_add(self, job: Job) -> bool:
-        """Append a job; return False if the queue is full. Raises PoolClosed."""
+        """Append a job; return False if its lane is full. Raises PoolClosed."""
         with self._lock:
             if self._is_closed:
                 raise PoolClosed("this pool is closed: open another")
-            if len(self._waiting) >= self._most_waiting:
+            if self._is_full(job.origin.lane):
                 return False
-            self._waiting.append((next(self._numbers), job))
+            self._waiting.add(job, job.origin)
         self.dispatch()
         return True
 
-    def wait_for_room(self, first: Job | None = None) -> None:
-        """Wait until the queue has room or is closed, or until `first` is over."""
+    def wait_for_room(self, first: Job | None = None, lane: Lane = "browser") -> None:
+        """Wait until a lane has room or the queue is closed, or until `first` is over."""
         with self._room:
-            while len(self._waiting) >= self._most_waiting and not (self._is_closed or (first and first.done())):
+            while self._is_full(lane) and not (self._is_closed or (first and first.done())):
                 check_may_wait()
                 self._room.wait()
 
@@ -80,29 +84,34 @@ class JobQueue:
         """Remove a waiting job and end it, or have its worker stop it."""
         with self._lock:
             job.is_cancelled = True
-            waiting = next((entry for entry in self._waiting if entry[1] is job), None)
-            if waiting is None:
+            returned = next((number for number, other in self._returned.items() if other is job), None)
+            if returned is not None:
+                del self._returned[returned]
+            elif job in self._waiting:
+                self._waiting.remove(job)
+            else:
                 for worker, number, other in self._given():
                     if other is job:
                         worker.send(m.Cancel(number))
                 return
-            self._waiting.remove(waiting)
         job.on_cancelled()
         self._wake()
 
     def position(self, job: Job) -> int:
-        """Return the number of jobs that start before this one."""
+        """Return the number of jobs that start before this one if no more come."""
         with self._lock:
             given = [(number, other) for _worker, number, other in self._given() if not other.is_started]
-            entries = [*self._waiting, *given]
-        mine = next((number for number, other in entries if other is job), 0)
-        return sum(number < mine for number, _other in entries)
+            numbered = [*given, *self._returned.items()]
+            if job in self._waiting:
+                return len(numbered) + self._waiting.position(job)
+        mine = next((number for number, other in numbered if other is job), 0)
+        return sum(number < mine for number, _other in numbered)
 
     @property
     def num_open(self) -> int:
         """Number of jobs that wait or run."""
         with self._lock:
-            return len(self._waiting) + len(self._given())
+            return len(self._waiting) + len(self._returned) + len(self._given())
 
     def of(self, worker: WorkerProcess) -> list[Job]:
         """Return the jobs that a worker currently has."""
@@ -115,7 +124,8 @@ class JobQueue:
             if self._is_closed:
                 return []
             self._is_closed = True
-            jobs = [job for _number, job in self._waiting]
+            jobs = [*self._returned.values(), *self._waiting]
+            self._returned.clear()
             self._waiting.clear()
             for worker in self._workers():
                 jobs.extend(worker.jobs.values())
@@ -126,6 +136,9 @@ class JobQueue:
     def _given(self) -> list[tuple[WorkerProcess, int, Job]]:
         """Return the jobs that workers have, with their numbers."""
         return [(worker, number, job) for worker in self._workers() for number, job in worker.jobs.items()]
+
+    def _is_full(self, lane: Lane) -> bool:
+        return self._waiting.num_in(lane) >= self._most_waiting
 
     def _wake(self) -> None:
         """Have wait_for_room check its condition again."""
@@ -139,14 +152,20 @@ class JobQueue:
         as a sequence is free."""
         most = self._parallel + max(1, self._parallel // 4)
         with self._lock:
-            while self._waiting and not self._is_paused:
+            while (self._returned or self._waiting) and not self._is_paused:
                 room = [worker for worker in self._workers() if len(worker.jobs) < most]
                 if not room:
                     break
-                number, job = self._waiting[0]
+                returned = min(self._returned, default=None)
+                job = self._waiting.first() if returned is None else self._returned[returned]
                 reusable = job.prompt if job.request.reuse_prefix else []
                 worker = best_worker(room, reusable, job.vocabulary, self._parallel)
-                self._waiting.popleft()
+                if returned is None:
+                    number = next(self._numbers)
+                    self._waiting.pop()
+                else:
+                    number = returned
+                    del self._returned[number]
                 worker.jobs[number] = job
                 worker.send(m.AddRequest(number, job.sent, job.compiled, job.request, job.submitted - worker.epoch))
             self._room.notify_all()
@@ -187,7 +206,7 @@ class JobQueue:
         self.dispatch()
 
     def take_back(self, worker: WorkerProcess) -> list[Job]:
-        """Requeue a dead worker's jobs without output (once each, at their original place); return the others, which
+        """Requeue a dead worker's jobs without output (once each, before all others); return the others, which
         fail. A job that the worker was computing is not requeued; cancelled ones end as cancelled."""
         with self._lock:
             if worker.watch.phase not in COMPUTING:
@@ -204,8 +223,7 @@ class JobQueue:
                     lost.append(job)
                 else:
                     job.wait_again()
-                    self._waiting.append((number, job))
-            self._waiting = deque(sorted(self._waiting, key=itemgetter(0)))
+                    self._returned[number] = job
         for job in cancelled:
             job.on_cancelled()
         return lost

@@ -26,7 +26,16 @@ from engine.pool.worker_process import WorkerProcess
 from engine.protocol import Capabilities, Startup, WorkerInfo
 from engine.results import Completion
 from engine.settings import Settings
-from engine.specs import MAX_PROMPT_CHARACTERS, PoolOptions, PoolSpec, Request, RequestOptions, Sampling, given_prompt
+from engine.specs import (
+    MAX_PROMPT_CHARACTERS,
+    Origin,
+    PoolOptions,
+    PoolSpec,
+    Request,
+    RequestOptions,
+    Sampling,
+    given_prompt,
+)
 from engine.validation import Refusing, plain_text, refusing
 
 _MESSAGES = '[{"role": "user", "content": "Hello"}]'
@@ -109,9 +118,12 @@ class Pool(metaclass=Refusing):
         *,
         generated: int = 0,
         job_id: str | None = None,
+        origin: Origin | None = None,
         **options: Unpack[RequestOptions],
     ) -> Job:
         """Submit a job; Request documents each parameter. job_id: a UUIDv7 to use instead of a new one.
+
+        origin: its lane and client, which take turns.
 
         Raises ConfigError, QueueFull when too many jobs wait, PoolClosed. Errors in the prompt itself are raised by the
         job. A new grammar or schema is first checked, for at most two seconds, and a text of more than 20,000
@@ -119,16 +131,23 @@ class Pool(metaclass=Refusing):
         """
         request = Request(**options, generated=generated)  # type: ignore[arg-type]  # stop becomes a tuple there
         self._group.check_open()
-        job = self._job(prompt, sampling, request, job_id)
+        job = self._job(prompt, sampling, request, job_id, origin)
         self._jobs.add(job)
         return job
 
     def _job(
-        self, prompt: str | Sequence[int], sampling: Sampling | None, request: Request, job_id: str | None = None
+        self,
+        prompt: str | Sequence[int],
+        sampling: Sampling | None,
+        request: Request,
+        job_id: str | None = None,
+        origin: Origin | None = None,
     ) -> Job:
         """Create a job without queueing it; raises ConfigError."""
         if not isinstance(sampling, Sampling | None):
             raise ConfigError(f"sampling = {sampling!r}: must be a Sampling; Sampling.from_dict makes one")
+        if not isinstance(origin, Origin | None):
+            raise ConfigError(f"origin = {origin!r}: must be an Origin; Origin.from_dict makes one")
         given, sampling = given_prompt(prompt), sampling or Sampling()
         job = Job(
             new_id() if job_id is None else checked_id(job_id),
@@ -139,6 +158,7 @@ class Pool(metaclass=Refusing):
             cancel=self._cancel,
             position=self._jobs.position,
             compiled=self._sandbox.compile(sampling),
+            origin=origin,
         )
         job.sent = self._ids_if_long(given)
         return job

@@ -6,21 +6,23 @@ from typing import Literal, Self
 
 from engine.errors import ConfigError, PoolClosed
 
-Kind = Literal["measurement", "benchmark", "shared", "interactive", "background"]
+Kind = Literal["measurement", "benchmark", "shared", "interactive", "call", "background"]
 """Purpose of a lease.
 
 measurement: nothing else runs at the same time. benchmark: a measurement that lets interactive work run between its
 samples. shared: work that a user waits for, such as a download. interactive: trials, comparisons of them and loads of
-the model that they run on. background: work that nobody waits for.
+the model that they run on. call: a trial for another program; none begins beside a benchmark, which lets those that
+run finish. background: work that nobody waits for.
 """
 
 EXCLUSIVE: frozenset[Kind] = frozenset({"measurement", "benchmark"})
 
 _BESIDE: dict[Kind, frozenset[Kind]] = {
     "measurement": frozenset({"background"}),
-    "benchmark": frozenset({"background", "interactive"}),
-    "shared": frozenset({"background", "interactive", "shared"}),
-    "interactive": frozenset({"background", "benchmark", "interactive", "shared"}),
+    "benchmark": frozenset({"background", "interactive", "call"}),
+    "shared": frozenset({"background", "interactive", "shared", "call"}),
+    "interactive": frozenset({"background", "benchmark", "interactive", "shared", "call"}),
+    "call": frozenset({"background", "interactive", "shared", "call"}),
     "background": frozenset(),
 }
 """For each kind, the held kinds with which it is granted; an exclusive lease then waits for background work to end."""

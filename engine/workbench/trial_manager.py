@@ -18,7 +18,7 @@ from engine.history.export import to_csv, to_json
 from engine.history.trial_file import read_trial
 from engine.models.library import shipped
 from engine.protocol import Engine
-from engine.specs import Sampling
+from engine.specs import Origin, Sampling
 from engine.workbench.history_manager import HistoryManager
 from engine.workbench.machine_lease import Lease, MachineLease
 from engine.workbench.model_manager import ModelManager
@@ -55,19 +55,19 @@ class TrialManager:
         self._bin: dict[str, LiveTrial] = {}
         self._recorded: StoredTrial | None = None
 
-    def submit(self, draft: Draft, label: str = "") -> LiveTrial:
+    def submit(self, draft: Draft, label: str = "", origin: Origin | None = None) -> LiveTrial:
         """Start a trial of `draft`; a conversation is converted to token ids with the model's chat template.
 
-        Raises EngineError where it cannot start.
+        origin: whose turn it is, None for someone at a page. Raises EngineError where it cannot start.
         """
         if not draft.messages:
-            return self._start(draft, draft.prompt, label=label)
+            return self._start(draft, draft.prompt, label=label, origin=origin)
         text, ids = self._model_manager.state.loaded()[0].render_chat(list(draft.messages))
-        return self._start(replace(draft, prompt=text), ids, label=label)
+        return self._start(replace(draft, prompt=text), ids, label=label, origin=origin)
 
-    def submit_ids(self, draft: Draft, ids: list[int], label: str = "") -> LiveTrial:
+    def submit_ids(self, draft: Draft, ids: list[int], label: str = "", origin: Origin | None = None) -> LiveTrial:
         """Start a trial whose prompt is given as token ids, of which `draft` has the text."""
-        return self._start(draft, ids, label=label)
+        return self._start(draft, ids, label=label, origin=origin)
 
     def step(self, draft: Draft, trial: Trial | None) -> LiveTrial:
         """Generate one more token of `trial`, or the first token of `draft`."""
@@ -136,15 +136,17 @@ class TrialManager:
         before: Trial | None = None,
         label: str = "",
         parent: str | None = None,
+        origin: Origin | None = None,
     ) -> LiveTrial:
-        """Submit a job and register it as a trial.
+        """Submit a job and register it as a trial; a call or a batch only while no benchmark runs.
 
         `prompt` ends with the tokens of `before`, which count as generated.
         """
         engine, identity = self._model_manager.state.loaded()
         num_before = len(before.steps) if before else 0
         submitted = datetime.now(UTC)
-        lease = self._machine.acquire("A trial", "interactive")
+        is_watched = origin is None or origin.lane == "browser"
+        lease = self._machine.acquire(*(("A trial", "interactive") if is_watched else ("A call of the API", "call")))
         try:
             job = engine.submit(
                 prompt,
@@ -155,6 +157,7 @@ class TrialManager:
                 prompt_logprobs=draft.request.prompt_logprobs and before is None,
                 reuse_prefix=draft.request.reuse_prefix,
                 generated=num_before,
+                origin=origin,
             )
         except BaseException:
             lease.release()

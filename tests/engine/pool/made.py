@@ -16,7 +16,7 @@ from engine.pool.worker_process import WorkerProcess
 from engine.process.channel import Message
 from engine.process.pulse import Reading
 from engine.results import step_dtype
-from engine.specs import Request, Sampling
+from engine.specs import Origin, Request, Sampling
 from engine.vocabulary import Vocabulary
 from tests.engine.pool.schedule import Contended
 
@@ -38,7 +38,7 @@ def ended(number: int, num_bytes: int, reason: str = "length") -> m.Ended:
     return m.Ended(number, reason, num_bytes, 0.0, 0.0, "", "")
 
 
-def job_of(prompt: str | list[int] = "a", queue: JobQueue | None = None) -> Job:
+def job_of(prompt: str | list[int] = "a", queue: JobQueue | None = None, origin: Origin | None = None) -> Job:
     """Return a job of this queue, or of none; its lock reports when a thread waits for it."""
     job = Job(
         new_id(),
@@ -48,6 +48,7 @@ def job_of(prompt: str | list[int] = "a", queue: JobQueue | None = None) -> Job:
         VOCABULARY,
         cancel=queue.cancel if queue else lambda _job: None,
         position=queue.position if queue else lambda _job: 0,
+        origin=origin,
     )
     job._changed = threading.Condition(Contended())  # type: ignore[arg-type]
     return job

@@ -1,4 +1,4 @@
-"""Job queue without a model: no job is lost or assigned twice at a time, each ends once, in the order of arrival."""
+"""Job queue without a model: no job is lost or assigned twice at a time, each ends once, in the order of the lanes."""
 
 import contextlib
 import itertools
@@ -16,6 +16,7 @@ from engine.jobs import Job
 from engine.llama.phase import Phase
 from engine.pool import messages as m
 from engine.pool.job_queue import COMPUTING
+from engine.specs import LANES, Lane, Origin
 from tests.engine.pool.made import Queue, Worker, ended, job_of, rows, started
 from tests.engine.pool.schedule import Race, at_every_line
 
@@ -165,10 +166,14 @@ class QueueMachine(RuleBasedStateMachine):
 
     # what callers do
 
-    @rule(prompt=st.one_of(st.text("abc", max_size=50), st.lists(st.integers(0, 70), max_size=50)))
-    def submit(self, prompt: str | list[int]) -> None:
-        job = job_of(prompt, self.queue)
-        is_full = len(self.queue._waiting) >= self.most_waiting
+    @rule(
+        prompt=st.one_of(st.text("abc", max_size=50), st.lists(st.integers(0, 70), max_size=50)),
+        lane=st.sampled_from(LANES),
+        client=st.sampled_from("ab"),
+    )
+    def submit(self, prompt: str | list[int], lane: Lane, client: str) -> None:
+        job = job_of(prompt, self.queue, Origin(lane=lane, client=client))
+        is_full = sum(other.origin.lane == lane for other in self.queue._waiting) >= self.most_waiting
         try:
             self.queue.add(job)
         except PoolClosed:
@@ -189,7 +194,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: Any) -> None:
         job = data.draw(st.sampled_from(self.jobs))
-        was_waiting, was_over = any(job is other for _n, other in self.queue._waiting), job.done()
+        was_waiting, was_over = any(job is other for other in self._waiting()), job.done()
         assert job.cancel() is not was_over
         assert job.done() == (was_waiting or was_over)
 
@@ -209,6 +214,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.is_closed = True
         for job in self.queue.close():
             job.fail(PoolClosed("closed"))
+
+    def _waiting(self) -> list[Job]:
+        return [*self.queue._returned.values(), *self.queue._waiting]
 
     # what workers do
 
@@ -273,7 +281,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost_and_each_ends_once(self) -> None:
-        places = [job for _number, job in self.queue._waiting]
+        places = self._waiting()
         for worker in self.made.workers:
             places += self.made.of(worker).values()
         assert len(set(map(id, places))) == len(places)
@@ -283,12 +291,10 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.num_open == len(places) or any(self.made.of(w) for w in self.made.workers if not w.is_alive)
 
     @invariant()
-    def they_come_to_workers_in_order_and_where_room_is(self) -> None:
-        numbers = [number for number, _job in self.queue._waiting]
-        assert numbers == sorted(numbers)
+    def they_come_to_workers_where_room_is(self) -> None:
         alive = [worker for worker in self.made.workers if worker.is_alive]
         assert all(len(self.made.of(worker)) <= self.room for worker in alive)
-        if numbers and not self.is_paused:
+        if self._waiting() and not self.is_paused:
             assert all(len(self.made.of(worker)) == self.room for worker in alive)
 
     @invariant()
@@ -297,7 +303,7 @@ class QueueMachine(RuleBasedStateMachine):
             new = worker.sent[self.seen[id(worker)] :]
             self.seen[id(worker)] = len(worker.sent)
             starts = [message.job for message in new if isinstance(message, m.AddRequest)]
-            assert starts == sorted(starts), "in the order of arrival"
+            assert starts == sorted(starts), "in the order in which they were due"
             assert not (starts and self.is_closed)
             for number in starts:
                 job = self.made.of(worker).get(number)
@@ -308,9 +314,14 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def positions_count_those_before(self) -> None:
-        waiting = [job for _number, job in self.queue._waiting]
+        """Those that a dead worker had come first; the first that waits has no other waiting one before it."""
+        waiting = sorted(self._waiting(), key=lambda job: job.queue_position)
         for before, after in itertools.pairwise(waiting):
             assert before.queue_position < after.queue_position
+        returned = [job for _number, job in sorted(self.queue._returned.items())]
+        assert waiting[: len(returned)] == returned
+        if self.queue._waiting:
+            assert waiting[len(returned)] is self.queue._waiting.first()
 
     def teardown(self) -> None:
         """Let the workers finish what they have until all jobs have ended, however the test went."""

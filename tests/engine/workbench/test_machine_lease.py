@@ -20,16 +20,22 @@ from engine.workbench.machine_lease import Kind, Lease, MachineBusy, MachineLeas
 from tests.waiting import until
 
 WITHIN_S = 30.0
-KINDS: tuple[Kind, ...] = ("measurement", "benchmark", "shared", "interactive", "background")
+KINDS: tuple[Kind, ...] = ("measurement", "benchmark", "shared", "interactive", "call", "background")
 EXCLUSIVE: tuple[Kind, ...] = ("measurement", "benchmark")
 TOGETHER = {
     frozenset(pair)
     for pair in (
         ("shared",), ("shared", "interactive"), ("interactive",), ("interactive", "benchmark"),
-        ("background", "shared"), ("background", "interactive"),
+        ("background", "shared"), ("background", "interactive"), ("background", "call"),
+        ("call",), ("call", "shared"), ("call", "interactive"), ("call", "benchmark"),
     )
 }  # fmt: skip
 """Kinds that may be held at the same time; a single name stands for two leases of that kind."""
+
+
+def may_join(kind: Kind, held: Kind) -> bool:
+    """Whether a lease may begin beside another; a call may not begin beside a benchmark, only the reverse."""
+    return frozenset((kind, held)) in TOGETHER and (kind, held) != ("call", "benchmark")
 
 
 class Waiting:
@@ -116,9 +122,9 @@ class Leases(RuleBasedStateMachine):
         in_the_way = [
             lease.name
             for lease in self.held
-            if kind == "background" or (frozenset((lease.kind, kind)) not in TOGETHER and lease.kind not in yields)
+            if kind == "background" or (not may_join(kind, lease.kind) and lease.kind not in yields)
         ]
-        if self.waiting is not None and (kind == "background" or frozenset((self.waiting.kind, kind)) not in TOGETHER):
+        if self.waiting is not None and (kind == "background" or not may_join(kind, self.waiting.kind)):
             in_the_way.append("The one that waits")
         if in_the_way:
             with pytest.raises(MachineBusy) as refused:
