@@ -25,6 +25,7 @@ from engine.api.openai.requests import (
     decoded,
 )
 from engine.api.openai.streaming import events, merged
+from engine.api.openai.tokenizer import tokenizer_info
 from engine.api.openai.traffic import Call, Traffic
 from engine.errors import EngineError
 from engine.workbench.workbench import Workbench
@@ -34,7 +35,7 @@ class Routes:
     """Handlers of the endpoints, for the model that a workbench has loaded."""
 
     def __init__(self, bench: Workbench, traffic: Traffic, metrics: Metrics) -> None:
-        self._generator, self._traffic, self._metrics = Generator(bench), traffic, metrics
+        self._bench, self._generator, self._traffic, self._metrics = bench, Generator(bench), traffic, metrics
 
     def all(self) -> list[Route]:
         """Return the routes."""
@@ -49,6 +50,7 @@ class Routes:
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
             Route("/tokenize", self.tokenize, methods=["POST"]),
             Route("/detokenize", self.detokenize, methods=["POST"]),
+            Route("/tokenizer_info", self.tokenizer_info),
         ]
 
     async def health(self, _request: Request) -> Response:
@@ -121,6 +123,10 @@ class Routes:
         """Return the text of ids."""
         asked = decoded(await request.body(), DetokenizeRequest)
         return _json({"prompt": text_of(self._generator.engine(), asked.tokens, "tokens")})
+
+    async def tokenizer_info(self, _request: Request) -> Response:
+        """Return the special tokens and the chat template."""
+        return _json(tokenizer_info(self._generator.engine(), self._bench.model))
 
 
 def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:

@@ -56,6 +56,7 @@ OPERATIONS = (
     ),
     Operation("POST", "/tokenize", "Ids of a text", answer.TokenizeResponse, ask.TokenizeRequest, (413, 503)),
     Operation("POST", "/detokenize", "Text of ids", answer.DetokenizeResponse, ask.DetokenizeRequest, (413, 503)),
+    Operation("GET", "/tokenizer_info", "Special tokens and chat template", answer.TokenizerInfo, errors=(503,)),
 )  # fmt: skip
 
 

@@ -155,3 +155,13 @@ class DetokenizeResponse(Response, frozen=True, kw_only=True):
     """Text of ids."""
 
     prompt: str
+
+
+class TokenizerInfo(Response, frozen=True, kw_only=True):
+    """Tokenizer of the model. add_bos_token: texts begin with bos_token; model_max_length: tokens of the context."""
+
+    bos_token: str | None
+    eos_token: str | None
+    add_bos_token: bool
+    chat_template: str | None
+    model_max_length: int

@@ -174,3 +174,10 @@ def test_text_and_ids_there_and_back(api: Api) -> None:
     for wrong in ([1 << 30], [-1], [10**30], [5] * 300_000):
         assert error(api.ask("/detokenize", {"tokens": wrong}), 400)["param"] == "tokens"
     assert json.loads(api.ask("/nope").body)["error"]["code"] == "unknown_url"
+
+
+def test_the_special_tokens_are_named_as_the_tokenizer_reads_them(api: Api) -> None:
+    found = api.ask("/tokenizer_info").json
+    assert (found["bos_token"], found["eos_token"], found["add_bos_token"]) == ("<s>", "</s>", True)
+    for name, ids in (("<s>", [1]), ("</s>", [2])):
+        assert api.ask("/tokenize", {"prompt": name, "add_special_tokens": False}).json["tokens"] == ids

@@ -53,6 +53,7 @@ def test_every_route_is_described(api: Api) -> None:
         ("post", "/v1/chat/completions", CHAT),
         ("post", "/tokenize", {"prompt": "Once"}),
         ("post", "/detokenize", {"tokens": [1, 2404]}),
+        ("get", "/tokenizer_info", None),
     ],
 )
 def test_answers_are_as_described(api: Api, method: str, path: str, body: Any) -> None:
