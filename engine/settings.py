@@ -72,6 +72,13 @@ SETTINGS = (
         65_535,
     ),
     Setting(
+        "api_requests",
+        128,
+        "requests that one client of the API may have open at once; any more are refused with status 429",
+        1,
+        65_536,
+    ),
+    Setting(
         "access",
         "",
         "who may open the workbench in a browser; empty: the user who started it and root, with a token where users "
@@ -99,6 +106,7 @@ class Settings:
     prefill_share: int
     max_queue: int
     api_port: int
+    api_requests: int
     access: str
 
     @classmethod

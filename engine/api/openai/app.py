@@ -2,19 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from engine.api.openai.answers import ChatAnswers, CompletionAnswers, Shape, chunks_of
+from engine.api.openai.clients import ClientLimit, origin_of
 from engine.api.openai.docs import docs_page, openapi_json
 from engine.api.openai.errors import ApiError, api_error
-from engine.api.openai.generation import Choice, Generator, finished, stop, text_of
+from engine.api.openai.generation import Choice, Generator, finished, stop, text_of, while_there
 from engine.api.openai.guard import Guard
 from engine.api.openai.metrics import CLIENT_LEFT, CONTENT_TYPE, Measured, Metrics
 from engine.api.openai.requests import (
@@ -24,7 +26,7 @@ from engine.api.openai.requests import (
     TokenizeRequest,
     decoded,
 )
-from engine.api.openai.streaming import events, merged
+from engine.api.openai.streaming import EventStream, merged
 from engine.api.openai.tokenizer import tokenizer_info
 from engine.api.openai.traffic import Call, Traffic
 from engine.errors import EngineError
@@ -97,14 +99,14 @@ class Routes:
 
     async def _complete(self, request: Request, call: Call) -> Response:
         asked = decoded(await request.body(), CompletionRequest)
-        choices = await self._generator.completions(asked)
+        choices = await self._generator.completions(asked, origin_of(request.scope))
         call.begin([choice.trial for choice in choices])
         shape = CompletionAnswers(asked, self._generator.model_id, choices)
         return await _answer(request, asked, choices, shape, asked.logprobs)
 
     async def _chat(self, request: Request, call: Call) -> Response:
         asked = decoded(await request.body(), ChatRequest).checked()
-        choices = await self._generator.chat(asked)
+        choices = await self._generator.chat(asked, origin_of(request.scope))
         call.begin([choice.trial for choice in choices])
         shape = ChatAnswers(asked, self._generator.model_id, choices)
         return await _answer(request, asked, choices, shape, (asked.top_logprobs or 0) if asked.logprobs else None)
@@ -136,7 +138,11 @@ def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:
     routes = Routes(bench, traffic, metrics).all()
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Measured, metrics=metrics, routes=routes), Middleware(Guard, key=key)],
+        middleware=[
+            Middleware(Measured, metrics=metrics, routes=routes),
+            Middleware(Guard, key=key),
+            Middleware(ClientLimit, most=bench.settings.api_requests),
+        ],
         exception_handlers={
             ApiError: _refuse,
             EngineError: _fail,
@@ -159,16 +165,17 @@ async def _answer(
     if not asked.stream:
         completions = await finished(request, choices)
         return _json(shape.response(choices, completions), headers)
+    stopped = partial(stop, [choice.trial for choice in choices])
     chunks = merged([chunks_of(index, choice, shape, num_top, asked.stops) for index, choice in enumerate(choices)])
-    try:
-        first = await anext(chunks)  # an error of the prompt itself is still a response of its own
-    except EngineError as error:
-        stop([choice.trial for choice in choices])
-        raise api_error(error) from None
+    try:  # an error of the prompt itself is still a response of its own
+        first = await while_there(request, anext(chunks))
+    except BaseException as error:
+        stopped()
+        if isinstance(error, EngineError):
+            raise api_error(error) from None
+        raise
     whole = _whole_stream(first, chunks, choices, shape, has_usage=asked.includes_usage)
-    return StreamingResponse(
-        events(whole), media_type="text/event-stream", headers={**headers, "cache-control": "no-store"}
-    )
+    return EventStream(whole, headers, on_end=stopped)
 
 
 async def _whole_stream(
@@ -179,15 +186,12 @@ async def _whole_stream(
     *,
     has_usage: bool,
 ) -> AsyncIterator[dict[str, Any]]:
-    """Yield all chunks, then the usage. When the client leaves, the trials are stopped."""
-    try:
-        yield first
-        async for chunk in chunks:
-            yield chunk
-        if has_usage:
-            yield shape.usage([choice.completion for choice in choices])
-    finally:
-        stop([choice.trial for choice in choices])
+    """Yield all chunks, then the usage."""
+    yield first
+    async for chunk in chunks:
+        yield chunk
+    if has_usage:
+        yield shape.usage([choice.completion for choice in choices])
 
 
 def _about(choices: Sequence[Choice]) -> dict[str, str]:

@@ -1,10 +1,10 @@
 """Generation for requests: starts the trials of a request, and waits for them or for the client to leave."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -14,10 +14,12 @@ from engine.errors import EngineError, PromptTooLong, quoted
 from engine.history import TrialLabel
 from engine.protocol import Engine
 from engine.results import Completion
+from engine.specs import Origin, Sampling
 from engine.specs import Request as Limits
-from engine.specs import Sampling
 from engine.workbench.trials import Draft, LiveTrial
 from engine.workbench.workbench import Workbench
+
+T = TypeVar("T")
 
 
 class Choice(NamedTuple):
@@ -59,7 +61,7 @@ class Generator:
                 404, f"The model {quoted(name)} is not loaded; {known!r} is.", param="model", code="model_not_found"
             )
 
-    async def completions(self, asked: CompletionRequest) -> list[Choice]:
+    async def completions(self, asked: CompletionRequest, origin: Origin) -> list[Choice]:
         """Start the trials of a completion request. Raises ApiError."""
         engine = self.engine()
         self.check_model(asked.model)
@@ -72,9 +74,9 @@ class Generator:
         )
         given = [checked_length(engine, prompt) for prompt in asked.prompts()]
         prompts = [(text_of(engine, prompt), prompt if isinstance(prompt, list) else None) for prompt in given]
-        return await self._start(asked, engine, limits, prompts)
+        return await self._start(asked, origin, engine, limits, prompts)
 
-    async def chat(self, asked: ChatRequest) -> list[Choice]:
+    async def chat(self, asked: ChatRequest, origin: Origin) -> list[Choice]:
         """Start the trials of a chat request. Raises ApiError."""
         engine = self.engine()
         self.check_model(asked.model)
@@ -86,11 +88,12 @@ class Generator:
             reuse_prefix=asked.cache_prompt,
         )
         messages = tuple(message.plain() for message in asked.messages)
-        return await self._start(asked, engine, limits, [("", None)], messages)
+        return await self._start(asked, origin, engine, limits, [("", None)], messages)
 
     async def _start(
         self,
         asked: CommonRequest,
+        origin: Origin,
         engine: Engine,
         limits: Limits,
         prompts: Sequence[tuple[str, list[int] | None]],
@@ -106,9 +109,9 @@ class Generator:
                 for sampling in seeded:
                     draft = Draft(text, messages, sampling, limits, is_kept)
                     if ids is None:
-                        started.append(trials.submit(draft, TrialLabel.API))
+                        started.append(trials.submit(draft, TrialLabel.API, origin))
                     else:
-                        started.append(trials.submit_ids(draft, ids, TrialLabel.API))
+                        started.append(trials.submit_ids(draft, ids, TrialLabel.API, origin))
 
         try:
             await asyncio.to_thread(start)  # a new grammar takes up to two seconds to check
@@ -129,22 +132,28 @@ async def finished(request: Request, choices: Sequence[Choice]) -> list[Completi
 
     The remaining trials are stopped in both cases.
     """
-    answers = asyncio.gather(*(choice.trial.job for choice in choices))
-    leaving = asyncio.ensure_future(_left(request))
-    both: set[asyncio.Future[Any]] = {answers, leaving}
     try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not answers.done():
-            raise ClientDisconnect
-        return list(await answers)
+        return list(await while_there(request, asyncio.gather(*(choice.trial.job for choice in choices))))
     except EngineError as error:
         raise api_error(error) from None
     finally:
-        leaving.cancel()
         stop([choice.trial for choice in choices])
-        if answers.cancel():
+
+
+async def while_there(request: Request, answer: Awaitable[T]) -> T:
+    """Wait for an answer. Raises ClientDisconnect where the client leaves first, and cancels the answer."""
+    answering, leaving = asyncio.ensure_future(answer), asyncio.ensure_future(_left(request))
+    both: set[asyncio.Future[Any]] = {answering, leaving}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            raise ClientDisconnect
+        return await answering
+    finally:
+        leaving.cancel()
+        if answering.cancel():
             with suppress(asyncio.CancelledError):
-                await answers
+                await answering
 
 
 async def _left(request: Request) -> None:

@@ -24,6 +24,8 @@ LISTING = ("/metrics", "/v1/files", "/v1/batches", "/v1/jobs")
 """Paths, with all below them, that tell a program what others do: they are refused where there is no key."""
 
 MOST_BODY_BYTES = 4 << 20
+BODY_S = 60.0
+"""Time for a body to arrive: a connection that stops in the middle of one would be kept for ever."""
 
 
 class Guard:
@@ -45,7 +47,7 @@ class Guard:
             case "http":
                 with in_request():
                     if error := self._refusal_of(scope):
-                        await _respond(send, error)
+                        await respond(send, error)
                     else:
                         with suppress(asyncio.CancelledError):  # the server ends, before the client has read all
                             await self._app(scope, _bounded(receive), send)
@@ -95,12 +97,22 @@ def _too_large() -> ApiError:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Count the bytes of a body that gives no length. The returned function raises ApiError beyond the limit."""
+    """Limit the bytes of a body that gives no length, and the time until all of it has come.
+
+    The returned function raises ApiError beyond these.
+    """
     num_bytes = 0
+    until: float | None = asyncio.get_running_loop().time() + BODY_S
 
     async def count() -> Message:
-        nonlocal num_bytes
-        message = await receive()
+        nonlocal num_bytes, until
+        try:
+            async with asyncio.timeout_at(until):
+                message = await receive()
+        except TimeoutError:
+            raise ApiError(408, f"The body did not come within {BODY_S:g} s.", code="body_timeout") from None
+        if not message.get("more_body"):
+            until = None
         num_bytes += len(message.get("body", b""))
         if num_bytes > MOST_BODY_BYTES:
             raise _too_large()
@@ -109,8 +121,10 @@ def _bounded(receive: Receive) -> Receive:
     return count
 
 
-async def _respond(send: Send, error: ApiError) -> None:
+async def respond(send: Send, error: ApiError) -> None:
+    """Answer a request with an error, in place of the application."""
     body = msgspec.json.encode(error.body())
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    given = {"content-type": "application/json", "content-length": str(len(body)), **error.headers()}
+    headers = [(name.encode(), value.encode()) for name, value in given.items()]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

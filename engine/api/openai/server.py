@@ -21,6 +21,8 @@ PORT = 8080
 KEY_FILE = "api-key"
 KEEP_ALIVE_S = 75
 CLOSES_S = 1.0
+STALLED_MS = 60_000
+"""Time after which a connection ends whose client takes nothing of what is sent to it."""
 
 
 class ApiServer:
@@ -113,6 +115,9 @@ def _serve(server: uvicorn.Server, listening: socket.socket) -> None:
 
 def _listening(port: int) -> socket.socket:
     try:
-        return socket.create_server(("127.0.0.1", port), backlog=2048)
+        listening = socket.create_server(("127.0.0.1", port), backlog=2048)
     except OSError as error:
         raise ConfigError(f"Port {port} cannot be used ({os.strerror(error.errno or 0)}). Choose another.") from None
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # of Linux; connections have the options of the socket that accepts them
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
+    return listening

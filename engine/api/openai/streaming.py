@@ -1,10 +1,12 @@
 """Server-sent events: chunks of several answers in the order in which they come."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import msgspec
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from engine.api.openai.errors import ApiError, api_error
 from engine.errors import EngineError
@@ -47,6 +49,25 @@ async def merged(streams: Sequence[AsyncIterator[dict[str, Any]]]) -> AsyncItera
     finally:
         for task in tasks:
             task.cancel()
+
+
+class EventStream(StreamingResponse):
+    """Response that sends chunks as events. on_end: called when all is sent, or the client has left."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, chunks: AsyncIterator[dict[str, Any]], headers: dict[str, str], *, on_end: Callable[[], object]
+    ) -> None:
+        super().__init__(events(chunks), headers={**headers, "cache-control": "no-store"})
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
 
 
 async def events(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
