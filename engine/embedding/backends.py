@@ -22,10 +22,14 @@ class Tokens(NamedTuple):
 
 
 class Backend(Protocol):
-    """Loaded model of a backend. Loaded before the workers are forked, and used only in the workers."""
+    """Loaded model of a backend. Loaded before the workers are forked, and used only in the workers.
+
+    num_vocab: token ids are below it.
+    """
 
     dim: int
     max_tokens: int
+    num_vocab: int
 
     def begin(self, threads: int) -> None:
         """Prepare a worker; called once in each, before its first texts."""

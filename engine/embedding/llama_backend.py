@@ -21,7 +21,7 @@ class LlamaBackend:
         self._model = Model(path, PoolSpec())
         self._tokens_per_batch = tokens_per_batch
         self._threads = 1
-        self.max_tokens = min(self._model.n_ctx_train, MOST_TOKENS)
+        self.max_tokens, self.num_vocab = min(self._model.n_ctx_train, MOST_TOKENS), self._model.num_vocab
         tried = Embedder(self._model, 1, num_tokens=1)  # fails early where this is not an embedding model
         self.dim = tried.dim
         tried.close()

@@ -2,7 +2,7 @@
 
 from engine.process.channel import Message
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 class LoadEmbeddingModel(Message, frozen=True):
@@ -21,12 +21,16 @@ class LoadEmbeddingModel(Message, frozen=True):
 
 
 class Loaded(Message, frozen=True):
-    """Reply that the model is loaded: vector dimension, maximum tokens of a text, load seconds including imports."""
+    """Reply that the model is loaded: vector dimension, maximum tokens of a text, size of the vocabulary.
+
+    load_s: load seconds including imports.
+    """
 
     protocol: int
     pid: int
     dim: int
     max_tokens: int
+    num_vocab: int
     load_s: float
 
 
@@ -51,9 +55,10 @@ class Begun(Message, frozen=True):
 
 
 class Embed(Message, frozen=True):
-    """Request to embed texts in UTF-8; `prefix` is prepended to each."""
+    """Request to embed texts: in UTF-8, where `prefix` is prepended to each, or as token ids, which are taken as they
+    are."""
 
-    texts: list[bytes]
+    texts: list[bytes | list[int]]
     prefix: str
 
 

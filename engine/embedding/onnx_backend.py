@@ -24,7 +24,8 @@ class OnnxBackend:
 
     def __init__(self, folder: str, exports: str, threads: int, *, is_int8: bool) -> None:
         self._export = open_export(folder, exports, "onnx-int8" if is_int8 else "onnx")
-        self.dim, self.max_tokens = self._export.dim, self._export.reader.max_tokens
+        self.dim, reader = self._export.dim, self._export.reader
+        self.max_tokens, self.num_vocab = reader.max_tokens, reader.num_vocab
         self._session = _session(self._export.file, 1) if threads == 1 else None
 
     def begin(self, threads: int) -> None:

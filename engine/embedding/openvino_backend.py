@@ -24,7 +24,8 @@ class OpenVinoBackend:
         self._precision = "bf16" if is_bf16 else "f32"
         if is_bf16 and "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             raise ConfigError("backend = 'openvino-bf16': this processor has no bfloat16. Choose 'openvino'.")
-        self.dim, self.max_tokens = self._export.dim, self._export.reader.max_tokens
+        self.dim, reader = self._export.dim, self._export.reader
+        self.max_tokens, self.num_vocab = reader.max_tokens, reader.num_vocab
         self._run: openvino.CompiledModel | None = None
 
     def begin(self, threads: int) -> None:

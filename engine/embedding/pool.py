@@ -2,7 +2,7 @@
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 from engine.embedding import messages as m
@@ -15,7 +15,7 @@ from engine.embedding.program import OnOpening
 from engine.embedding.specs import AUTO, EmbedSpec
 from engine.embedding.text_queue import TextQueue
 from engine.embedding.worker_group import CLOSED, EmbeddingWorkers, WorkerFigures
-from engine.errors import ConfigError, JobTimeout
+from engine.errors import ConfigError, JobTimeout, quoted
 from engine.process.owner import OwnerProcess
 from engine.results import Floats
 
@@ -23,14 +23,19 @@ _BATCHES_PER_PIECE = 8
 _PIECES_PER_WORKER = 4
 _BYTES_PER_TOKEN = 4
 
+Text = str | Sequence[int]
+"""A text, or its token ids with all special tokens that the model expects."""
+
 
 class EmbeddingPool:
     """Pool for one embedding model in several processes; EmbedSpec documents the parameters.
 
     The constructor returns when the model is loaded, after some seconds, most of them for its libraries. Raises
     ModelError or ConfigError. Use as a context manager or close() it. All methods may be called from any thread.
-    backend: the one in use; dim: vector dimension; max_tokens: length to which texts are truncated; load_s: load
-    seconds of the model and its libraries. on_opening: called with a function that cancels the load from any thread.
+
+    backend: the one in use; dim: vector dimension; max_tokens: length to which texts are truncated; num_vocab: token
+    ids are below it; load_s: load seconds of the model and its libraries. on_opening: called with a function that
+    cancels the load from any thread.
     """
 
     def __init__(self, spec: EmbedSpec | None = None, *, on_opening: OnOpening | None = None) -> None:
@@ -51,13 +56,14 @@ class EmbeddingPool:
         )
         self._queue, self._process = TextQueue(), OwnerProcess()
         self._group = EmbeddingWorkers(load, self.spec.workers, self._queue, on_opening)
-        self.dim, self.max_tokens = self._group.loaded.dim, self._group.loaded.max_tokens
-        self.load_s = self._group.loaded.load_s
+        loaded = self._group.loaded
+        self.dim, self.max_tokens, self.num_vocab = loaded.dim, loaded.max_tokens, loaded.num_vocab
+        self.load_s = loaded.load_s
         self._close = weakref.finalize(self, self._group.close)
 
     def embed(
         self,
-        texts: Iterable[str],
+        texts: Iterable[Text],
         *,
         is_query: bool | None = None,
         on_progress: Callable[[float], object] | None = None,
@@ -73,7 +79,7 @@ class EmbeddingPool:
 
     def compute(
         self,
-        texts: Iterable[str],
+        texts: Iterable[Text],
         *,
         is_query: bool | None = None,
         on_progress: Callable[[float], object] | None = None,
@@ -84,7 +90,7 @@ class EmbeddingPool:
         is_query None: as in the spec. on_progress is called with 0 to 1, from a thread of the pool. Raises JobTimeout
         after `timeout` seconds of computing, and what submit and EmbedJob.result raise.
         """
-        job, pieces = self._prepare(texts, is_query, on_progress)
+        job, pieces = self._prepare(texts, self._prefix(is_query), on_progress)
         self._queue.put(job, pieces, is_patient=True)
         try:
             return job.result(timeout)
@@ -96,24 +102,28 @@ class EmbeddingPool:
 
     def submit(
         self,
-        texts: Iterable[str],
+        texts: Iterable[Text],
         *,
         is_query: bool | None = None,
+        has_prefix: bool = True,
         on_progress: Callable[[float], object] | None = None,
     ) -> EmbedJob:
-        """Start a job. Raises ConfigError unless given a list of texts, QueueFull when too many wait, PoolClosed."""
-        job, pieces = self._prepare(texts, is_query, on_progress)
+        """Start a job; has_prefix False: without the model's prefix. Raises ConfigError unless given a list of texts,
+        QueueFull when too many wait, PoolClosed."""
+        job, pieces = self._prepare(texts, self._prefix(is_query) if has_prefix else "", on_progress)
         self._queue.put(job, pieces, is_patient=False)
         return job
 
+    def _prefix(self, is_query: bool | None) -> str:
+        return self.model.prefix(self.spec.is_query if is_query is None else is_query)
+
     def _prepare(
-        self, texts: Iterable[str], is_query: bool | None, on_progress: Callable[[float], object] | None
+        self, texts: Iterable[Text], prefix: str, on_progress: Callable[[float], object] | None
     ) -> tuple[EmbedJob, list[Piece]]:
         """Return a job and its pieces, longest texts first, so that all workers finish at about the same time."""
         self._process.check_pool()
-        encoded = _encoded(texts)
-        prefix = self.model.prefix(self.spec.is_query if is_query is None else is_query)
-        sizes = [len(text) // _BYTES_PER_TOKEN + 2 for text in encoded]
+        encoded = _encoded(texts, self.num_vocab, self.max_tokens + 1)  # one too many shows that a text is cut
+        sizes = [len(text) // _BYTES_PER_TOKEN + 2 if isinstance(text, bytes) else len(text) for text in encoded]
         budget = self.spec.resolved_tokens_per_batch
         share = sum(sizes) // (self.spec.workers * _PIECES_PER_WORKER)
         job = EmbedJob(len(encoded), self.dim, self._queue.remove, on_progress)
@@ -149,14 +159,30 @@ def warn_of_cut(done: EmbedResult, max_tokens: int, *, stacklevel: int) -> None:
         )
 
 
-def _encoded(texts: Iterable[str]) -> list[bytes]:
-    """Encode texts as UTF-8; half of a surrogate pair, which has no encoding, becomes a question mark."""
+def _encoded(texts: Iterable[Text], num_vocab: int, most: int) -> list[bytes | list[int]]:
+    """Encode texts as UTF-8, half of a surrogate pair as a question mark; check ids, and keep `most` of each."""
     if isinstance(texts, str | bytes):
         raise ConfigError("texts: must be a list of texts, not a single text")
     if not isinstance(texts, Iterable):
         raise ConfigError(f"texts = {texts!r}: must be a list of texts")
     listed = list(texts)
+    found: list[bytes | list[int]] = []
     for number, text in enumerate(listed, 1):
-        if not isinstance(text, str):
-            raise ConfigError(f"text {number:,} of {len(listed):,} is not text but {type(text).__name__}")
-    return [text.encode("utf-8", "replace") for text in listed]
+        name = f"text {number:,} of {len(listed):,}"
+        if isinstance(text, str):
+            found.append(text.encode("utf-8", "replace"))
+        elif isinstance(text, list | tuple):
+            found.append(_checked_ids(text, name, num_vocab)[:most])
+        else:
+            raise ConfigError(f"{name} is not text but {type(text).__name__}")
+    return found
+
+
+def _checked_ids(ids: Sequence[int], name: str, num_vocab: int) -> list[int]:
+    """Return token ids. Raises ConfigError for none and for one that the vocabulary has not."""
+    if not ids:
+        raise ConfigError(f"{name} has no tokens")
+    wrong = next((token for token in ids if type(token) is not int or not 0 <= token < num_vocab), None)
+    if wrong is not None:
+        raise ConfigError(f"{name}: {quoted(wrong)} is not a token id; the vocabulary has {num_vocab:,}")
+    return list(ids)

@@ -12,10 +12,11 @@ Ids = npt.NDArray[np.int64]
 
 
 class TextReader:
-    """Tokenizer with truncation to the model's maximum length. Not thread-safe."""
+    """Tokenizer with truncation to the model's maximum length. Not thread-safe. num_vocab: ids are below it."""
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
         self._tokenizer, self.max_tokens = tokenizer, max_tokens
+        self.num_vocab: int = tokenizer.get_vocab_size()
         tokenizer.no_padding()
         tokenizer.no_truncation()
 

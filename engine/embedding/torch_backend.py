@@ -50,7 +50,7 @@ class TorchBackend:
     def __init__(self, folder: str, *, is_bf16: bool) -> None:
         self._model = TorchModel(folder, dtype=torch.bfloat16 if is_bf16 else torch.float32)
         self._reader = TextReader(self._model.tokenizer, self._model.max_tokens)
-        self.dim, self.max_tokens = self._model.dim, self._model.max_tokens
+        self.dim, self.max_tokens, self.num_vocab = self._model.dim, self._model.max_tokens, self._reader.num_vocab
 
     def begin(self, threads: int) -> None:
         """Set the number of threads; called once in each worker, before its first texts."""

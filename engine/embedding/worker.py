@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from engine.embedding import messages as m
-from engine.embedding.backends import Backend, open_backend
+from engine.embedding.backends import Backend, Tokens, open_backend
 from engine.embedding.batching import batches, beginnings
 from engine.errors import ConfigError, EngineError
 from engine.llama.phase import IDLE, LOADING
@@ -55,7 +55,8 @@ def _load(channel: Channel, load: m.LoadEmbeddingModel) -> Backend:
     backend = open_backend(load)
     gc.collect()
     gc.freeze()  # garbage collection in a worker would copy every page it visits
-    channel.send(m.Loaded(m.PROTOCOL, os.getpid(), backend.dim, backend.max_tokens, time.monotonic() - began))
+    sizes = backend.dim, backend.max_tokens, backend.num_vocab
+    channel.send(m.Loaded(m.PROTOCOL, os.getpid(), *sizes, time.monotonic() - began))
     return backend
 
 
@@ -115,11 +116,10 @@ class Worker:
     def _answer(self, message: m.Embed) -> m.Vectors | m.Unusable:
         began = time.perf_counter()
         backend = self._backend
-        texts = [message.prefix + text.decode("utf-8") for text in message.texts]
         try:
-            ids, cut = beginnings(backend.tokens, texts, backend.max_tokens)
+            ids, cut = self._tokens(message)
             lengths = [len(row) for row in ids]
-            rows = np.zeros((len(texts), backend.dim), np.float32)
+            rows = np.zeros((len(ids), backend.dim), np.float32)
             for places in batches(lengths, self._load.tokens_per_batch):
                 filled = [place for place in places if ids[place]]  # an empty text may have no tokens: its vector is 0
                 if filled:
@@ -133,3 +133,17 @@ class Worker:
         if self._load.normalise:
             rows /= np.maximum(norms, _SMALLEST_NORM)[:, None]
         return m.Vectors(rows.tobytes(), sum(lengths), cut, time.perf_counter() - began)
+
+    def _tokens(self, message: m.Embed) -> Tokens:
+        """Return the ids of all texts, at most max_tokens of each."""
+        most, given = self._backend.max_tokens, message.texts
+        ids = [text[:most] if isinstance(text, list) else [] for text in given]
+        cut = [place for place, text in enumerate(given) if isinstance(text, list) and len(text) > most]
+        texts = {
+            place: message.prefix + text.decode("utf-8") for place, text in enumerate(given) if isinstance(text, bytes)
+        }
+        found = beginnings(self._backend.tokens, list(texts.values()), most)
+        for place, row in zip(texts, found.ids, strict=True):
+            ids[place] = row
+        places = list(texts)
+        return Tokens(ids, sorted([*cut, *(places[at] for at in found.cut)]))

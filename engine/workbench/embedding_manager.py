@@ -3,12 +3,12 @@
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from engine.embedding.job import EmbedResult
 from engine.embedding.models import find_model
-from engine.embedding.pool import EmbeddingPool
+from engine.embedding.pool import EmbeddingPool, Text
 from engine.embedding.specs import EmbedSpec
 from engine.errors import JobTimeout, PoolClosed
 from engine.results import Floats
@@ -51,19 +51,25 @@ class EmbeddingManager:
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._pool: EmbeddingPool | None = None
         self._tasks: dict[_Key, Task[Embedded]] = {}
-        self._asked_at = -math.inf
+        self._asked_at, self._num_computed = -math.inf, 0
         self._is_closed = False
 
     @property
     def is_busy(self) -> bool:
         """True while texts that a caller waits for are being embedded."""
         with self._lock:
-            return any(task.is_running for task in self._tasks.values())
+            return self._num_computed > 0 or any(task.is_running for task in self._tasks.values())
 
     @property
     def is_open(self) -> bool:
         """True while a model is in memory."""
         return self._pool is not None
+
+    @property
+    def open_spec(self) -> EmbedSpec | None:
+        """Parameters of the model in memory, None where there is none."""
+        pool = self._pool
+        return None if pool is None else pool.spec
 
     def is_free_for(self, spec: EmbedSpec) -> bool:
         """Return True where this model is open, or no other model was used in the last QUIET_S seconds."""
@@ -103,15 +109,38 @@ class EmbeddingManager:
         Returns None once `is_unwanted` returns True, or after close(). Raises as EmbeddingPool and EmbedJob.result do,
         also PoolClosed when another model is requested in the meantime.
         """
+        found = self._vectors(texts, spec, is_unwanted)
+        return None if found is None else found[0]
+
+    def compute(
+        self, texts: Sequence[Text], spec: EmbedSpec, is_unwanted: Callable[[], bool]
+    ) -> tuple[EmbedResult, int] | None:
+        """Return vectors of texts without a prefix, for a caller that waits, and the tokens of a text that count.
+
+        They are not cached. Returns None and raises as `read` does, also MachineBusy while a measurement is running.
+        """
+        with self._lock:
+            self._num_computed += 1
+        try:
+            with self._machine.acquire(f"An embedding of {counted(len(texts), 'text')}", "call"):
+                return self._vectors(texts, spec, is_unwanted, has_prefix=False)
+        finally:
+            with self._lock:
+                self._num_computed -= 1
+                self._asked_at = time.monotonic()
+
+    def _vectors(
+        self, texts: Sequence[Text], spec: EmbedSpec, is_unwanted: Callable[[], bool], *, has_prefix: bool = True
+    ) -> tuple[EmbedResult, int] | None:
         with self._opening:
             if self._is_closed or is_unwanted():
                 return None
             pool = self._open(spec)
         try:
-            job = pool.submit(texts)
+            job = pool.submit(texts, has_prefix=has_prefix)
             while not is_unwanted():
                 with suppress(JobTimeout):
-                    return job.result(POLL_S)
+                    return job.result(POLL_S), pool.max_tokens
             job.cancel()
             return None
         except PoolClosed:

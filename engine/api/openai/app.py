@@ -1,6 +1,7 @@
 """ASGI application of the OpenAI-compatible API: its routes, each of which reads a request and answers it."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
@@ -15,8 +16,9 @@ from starlette.routing import Route
 from engine.api.openai.answers import ChatAnswers, CompletionAnswers, Shape, chunks_of
 from engine.api.openai.clients import ClientLimit, origin_of
 from engine.api.openai.docs import docs_page, openapi_json
+from engine.api.openai.embeddings import Embedder, EmbeddingRequest
 from engine.api.openai.errors import ApiError, api_error
-from engine.api.openai.generation import Choice, Generator, finished, stop, text_of, while_there
+from engine.api.openai.generation import Choice, Generator, finished, stop, while_there
 from engine.api.openai.guard import Guard
 from engine.api.openai.metrics import CLIENT_LEFT, CONTENT_TYPE, Measured, Metrics
 from engine.api.openai.requests import (
@@ -26,9 +28,10 @@ from engine.api.openai.requests import (
     TokenizeRequest,
     decoded,
 )
+from engine.api.openai.responses import Model
 from engine.api.openai.streaming import EventStream, merged
-from engine.api.openai.tokenizer import tokenizer_info
-from engine.api.openai.traffic import Call, Traffic
+from engine.api.openai.tokenizer import detokenized, tokenized, tokenizer_info
+from engine.api.openai.traffic import Call, Figures, Traffic
 from engine.errors import EngineError
 from engine.workbench.workbench import Workbench
 
@@ -37,7 +40,8 @@ class Routes:
     """Handlers of the endpoints, for the model that a workbench has loaded."""
 
     def __init__(self, bench: Workbench, traffic: Traffic, metrics: Metrics) -> None:
-        self._bench, self._generator, self._traffic, self._metrics = bench, Generator(bench), traffic, metrics
+        self._bench, self._generator, self._embedder = bench, Generator(bench), Embedder(bench)
+        self._traffic, self._metrics = traffic, metrics
 
     def all(self) -> list[Route]:
         """Return the routes."""
@@ -50,9 +54,10 @@ class Routes:
             Route("/v1/models/{id}", self.model),
             Route("/v1/completions", self.completions, methods=["POST"]),
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/v1/embeddings", self.embeddings, methods=["POST"]),
+            Route("/tokenizer_info", self.tokenizer_info),
             Route("/tokenize", self.tokenize, methods=["POST"]),
             Route("/detokenize", self.detokenize, methods=["POST"]),
-            Route("/tokenizer_info", self.tokenizer_info),
         ]
 
     async def health(self, _request: Request) -> Response:
@@ -65,19 +70,22 @@ class Routes:
         return Response(await asyncio.to_thread(self._metrics.text), headers={"content-type": CONTENT_TYPE})
 
     async def models(self, _request: Request) -> Response:
-        """List the loaded model."""
-        return _json({"object": "list", "data": [self._model()]})
+        """List the loaded model and the one that embeds."""
+        return _json({"object": "list", "data": await self._models()})
 
     async def model(self, request: Request) -> Response:
         """Describe one model."""
-        self._generator.engine()
-        self._generator.check_model(request.path_params["id"])
-        return _json(self._model())
+        name = request.path_params["id"]
+        found = next((model for model in await self._models() if model.id == name), None)
+        if found is None:
+            self._generator.check_model(name)
+        return _json(found)
 
-    def _model(self) -> dict[str, Any]:
+    async def _models(self) -> list[Model]:
         engine = self._generator.engine()
-        about = {"id": self._generator.model_id, "object": "model", "created": 0, "owned_by": "local"}
-        return {**about, "max_model_len": engine.capabilities.n_ctx}
+        own = Model(id=self._generator.model_id, max_model_len=engine.capabilities.n_ctx)
+        embeds = await asyncio.to_thread(self._embedder.model)
+        return [own] if embeds is None else [own, embeds]
 
     async def completions(self, request: Request) -> Response:
         """POST /v1/completions."""
@@ -96,6 +104,9 @@ class Routes:
         except ApiError as error:
             call.fail(error)
             raise
+        except (ClientDisconnect, asyncio.CancelledError):
+            call.leave()
+            raise
 
     async def _complete(self, request: Request, call: Call) -> Response:
         asked = decoded(await request.body(), CompletionRequest)
@@ -111,23 +122,35 @@ class Routes:
         shape = ChatAnswers(asked, self._generator.model_id, choices)
         return await _answer(request, asked, choices, shape, (asked.top_logprobs or 0) if asked.logprobs else None)
 
+    async def embeddings(self, request: Request) -> Response:
+        """POST /v1/embeddings."""
+        return await self._recorded(request, self._embed)
+
+    async def _embed(self, request: Request, call: Call) -> Response:
+        asked = decoded(await request.body(), EmbeddingRequest)
+        call.run()
+        is_over = threading.Event()
+        try:
+            found = await while_there(request, self._embedder.start(asked, is_over.is_set))
+        finally:
+            is_over.set()
+        if found is None:
+            raise ClientDisconnect
+        call.end(Figures(num_prompt=found.num_tokens))
+        return Response(found.body, media_type="application/json")
+
     async def tokenize(self, request: Request) -> Response:
-        """Return the ids of a text, in which control tokens by name are parsed."""
+        """POST /tokenize."""
         asked = decoded(await request.body(), TokenizeRequest)
-        engine = self._generator.engine()
-        ids = await asyncio.to_thread(engine.tokenize, asked.prompt, special=True)
-        vocabulary = engine.vocabulary
-        if not asked.add_special_tokens and vocabulary.add_bos and ids[:1] == [vocabulary.bos]:
-            ids = ids[1:]
-        return _json({"tokens": ids, "count": len(ids), "max_model_len": engine.capabilities.n_ctx})
+        return _json(await asyncio.to_thread(tokenized, self._generator, asked))
 
     async def detokenize(self, request: Request) -> Response:
-        """Return the text of ids."""
+        """POST /detokenize."""
         asked = decoded(await request.body(), DetokenizeRequest)
-        return _json({"prompt": text_of(self._generator.engine(), asked.tokens, "tokens")})
+        return _json(await asyncio.to_thread(detokenized, self._generator, asked))
 
     async def tokenizer_info(self, _request: Request) -> Response:
-        """Return the special tokens and the chat template."""
+        """GET /tokenizer_info."""
         return _json(tokenizer_info(self._generator.engine(), self._bench.model))
 
 

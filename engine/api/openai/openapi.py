@@ -8,6 +8,7 @@ import msgspec
 
 from engine.api.openai import requests as ask
 from engine.api.openai import responses as answer
+from engine.api.openai.embeddings import EmbeddingRequest
 from engine.api.openai.guard import OPEN
 
 TITLE = "Logitbench"
@@ -22,8 +23,11 @@ COMPONENT = "#/components/schemas/{name}"
 ALWAYS = (400, 403)
 """Errors of every route: a foreign Host; a web page as the sender."""
 
-GENERATES = (404, 413, 429, 503)
-"""Errors of routes that use a model: another model, a large body, a full queue, no model or a measurement."""
+WITH_BODY = (408, 413, 429)
+"""Errors of routes with a body: sent too slowly, too large, too many at once."""
+
+USES_MODEL = (404, 503)
+"""Errors of routes that use a model: another model is named, none is loaded or a measurement is running."""
 
 
 class Operation(NamedTuple):
@@ -48,14 +52,19 @@ OPERATIONS = (
     Operation("GET", "/v1/models/{id}", "One model", answer.Model, errors=(404, 503)),
     Operation(
         "POST", "/v1/completions", "Continue prompts", answer.CompletionResponse, ask.CompletionRequest,
-        GENERATES, may_stream=True,
+        USES_MODEL, may_stream=True,
     ),
     Operation(
         "POST", "/v1/chat/completions", "Answer a chat", answer.ChatResponse, ask.ChatRequest,
-        GENERATES, may_stream=True,
+        USES_MODEL, may_stream=True,
     ),
-    Operation("POST", "/tokenize", "Ids of a text", answer.TokenizeResponse, ask.TokenizeRequest, (413, 503)),
-    Operation("POST", "/detokenize", "Text of ids", answer.DetokenizeResponse, ask.DetokenizeRequest, (413, 503)),
+    Operation(
+        "POST", "/v1/embeddings", "Vectors of texts", answer.EmbeddingResponse, EmbeddingRequest, USES_MODEL
+    ),
+    Operation(
+        "POST", "/tokenize", "Ids of a text or a chat", answer.TokenizeResponse, ask.TokenizeRequest, USES_MODEL
+    ),
+    Operation("POST", "/detokenize", "Text of ids", answer.DetokenizeResponse, ask.DetokenizeRequest, (503,)),
     Operation("GET", "/tokenizer_info", "Special tokens and chat template", answer.TokenizerInfo, errors=(503,)),
 )  # fmt: skip
 
@@ -87,7 +96,7 @@ def _described(one: Operation) -> dict[str, Any]:
     if one.may_stream:
         content[EVENTS] = {"schema": {"type": "string"}}
     responses = {"200": {"description": "The answer", "content": content}}
-    for status in sorted({*ALWAYS, *one.errors, *(() if is_open else (401,))}):
+    for status in sorted({*ALWAYS, *one.errors, *(() if is_open else (401,)), *(WITH_BODY if one.body else ())}):
         responses[str(status)] = {
             "description": HTTPStatus(status).phrase,
             "content": {JSON: {"schema": _ref(answer.ErrorResponse)}},

@@ -21,6 +21,20 @@ RECORDED_TOP_K = 20
 
 T = TypeVar("T", bound="CommonRequest")
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Ids = Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(min_length=1)]
+Prompts = Annotated[
+    str | list[str | int | list[int]],
+    msgspec.Meta(
+        extra_json_schema={
+            "anyOf": msgspec.json.schema(str | Ids)["anyOf"]
+            + [
+                {"type": "array", "minItems": 1, "items": {"type": "string"}},
+                {"type": "array", "minItems": 1, "items": msgspec.json.schema(Ids)},
+            ]
+        }
+    ),
+]
+"""A text, several texts, the token ids of one text, or those of several."""
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Penalty = Annotated[float, msgspec.Meta(ge=-100, le=100)]
 
@@ -107,26 +121,18 @@ class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
 class CompletionRequest(CommonRequest, frozen=True, kw_only=True):
     """Body of POST /v1/completions. prompt: a text, several texts, the ids of one prompt, or those of several."""
 
-    prompt: str | list[str | int | list[int]]
+    prompt: Prompts
     logprobs: Annotated[int, msgspec.Meta(ge=0, le=MOST_LOGPROBS)] | None = None
     echo: bool = False
 
     def prompts(self) -> list[str | list[int]]:
         """Return the prompts. Raises ApiError for a list of mixed kinds, an empty one and a very long one."""
-        given = self.prompt
-        if isinstance(given, str):
-            return [given]
-        if not given:
-            raise refusal("prompt is empty: give a text or token ids", "prompt")
-        if all(isinstance(one, int) for one in given):
-            return [given]  # type: ignore[list-item]
-        if len(given) * self.n > MOST_ANSWERS:
+        given = several(self.prompt, "prompt")
+        if len(given) > 1 and len(given) * self.n > MOST_ANSWERS:
             raise refusal(
                 f"{len(given):,} prompts with n = {self.n}: at most {MOST_ANSWERS} answers are allowed", "prompt"
             )
-        if len({type(one) for one in given}) > 1 or any(one == [] for one in given):
-            raise refusal("prompt: must be a text, a list of texts, token ids, or a list of lists of ids", "prompt")
-        return given  # type: ignore[return-value]
+        return given
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -195,16 +201,38 @@ class ChatRequest(CommonRequest, frozen=True, kw_only=True):
 
 
 class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of POST /tokenize. add_special_tokens: begin with the token that the model's file asks for."""
+    """Body of POST /tokenize: one of prompt, content (llama-server's name) and messages, which are rendered.
 
-    prompt: str
-    add_special_tokens: bool = True
+    add_special_tokens: a text begins with the token that the model's file asks for; by default for prompt only.
+    """
+
+    model: str = ""
+    prompt: str | None = None
+    content: str | None = None
+    messages: list[ChatMessage] | None = None
+    add_special_tokens: bool | None = None
 
 
 class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Body of POST /detokenize."""
 
     tokens: Annotated[list[int], msgspec.Meta(max_length=MOST_TOKENS)]
+
+
+def several(given: Prompts, param: str, most: int | None = None) -> list[str | list[int]]:
+    """Return the texts of a field, each as text or token ids. Raises ApiError for a list of mixed kinds, an empty one
+    and more than `most`."""
+    if isinstance(given, str):
+        return [given]
+    if not given:
+        raise refusal(f"{param} is empty: give a text or token ids", param)
+    if all(isinstance(one, int) for one in given):
+        return [given]  # type: ignore[list-item]
+    if most is not None and len(given) > most:
+        raise refusal(f"{param}: {len(given):,} texts are too many; at most {most:,} are allowed", param)
+    if len({type(one) for one in given}) > 1 or any(one == [] for one in given):
+        raise refusal(f"{param}: must be a text, a list of texts, token ids, or a list of lists of ids", param)
+    return given  # type: ignore[return-value]
 
 
 R = TypeVar("R", bound=msgspec.Struct)

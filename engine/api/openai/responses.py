@@ -143,6 +143,30 @@ class ChatResponse(Response, frozen=True, kw_only=True):
     usage: Usage
 
 
+class Embedding(Response, frozen=True, kw_only=True):
+    """Vector of length 1: numbers, or little-endian float32 in base64."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingUsage(Response, frozen=True, kw_only=True):
+    """Tokens of all texts, special tokens included."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingResponse(Response, frozen=True, kw_only=True):
+    """A vector for each text, in their order."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: EmbeddingUsage
+
+
 class TokenizeResponse(Response, frozen=True, kw_only=True):
     """Ids of a text. max_model_len: as many fit into the context."""
 

@@ -2,10 +2,44 @@
 
 from typing import Any
 
+from engine.api.openai.errors import api_error, refusal
+from engine.api.openai.generation import Generator, text_of
+from engine.api.openai.requests import DetokenizeRequest, TokenizeRequest
+from engine.api.openai.responses import DetokenizeResponse, TokenizeResponse
+from engine.errors import EngineError
 from engine.protocol import Engine
 from engine.workbench.model_manager import ModelState
 
 EOS_KEY = "tokenizer.ggml.eos_token_id"
+
+
+def tokenized(generator: Generator, asked: TokenizeRequest) -> TokenizeResponse:
+    """Return the ids of a text, in which control tokens by name are parsed, or of a chat. Raises ApiError."""
+    engine = generator.engine()
+    generator.check_model(asked.model)
+    given = [value for value in (asked.prompt, asked.content, asked.messages) if value is not None]
+    if len(given) != 1:
+        raise refusal("give one of prompt, content and messages", "prompt")
+    try:
+        ids = _ids(engine, asked)
+    except EngineError as error:
+        raise api_error(error) from None
+    return TokenizeResponse(tokens=ids, count=len(ids), max_model_len=engine.capabilities.n_ctx)
+
+
+def _ids(engine: Engine, asked: TokenizeRequest) -> list[int]:
+    if asked.messages is not None:
+        return engine.render_chat([message.plain() for message in asked.messages])[1]
+    text, is_special = (asked.prompt, True) if asked.prompt is not None else (asked.content or "", False)
+    if asked.add_special_tokens is not None:
+        is_special = asked.add_special_tokens
+    ids, vocabulary = engine.tokenize(text or "", special=True), engine.vocabulary
+    return ids[1:] if not is_special and vocabulary.add_bos and ids[:1] == [vocabulary.bos] else ids
+
+
+def detokenized(generator: Generator, asked: DetokenizeRequest) -> DetokenizeResponse:
+    """Return the text of ids. Raises ApiError."""
+    return DetokenizeResponse(prompt=text_of(generator.engine(), asked.tokens, "tokens"))
 
 
 def tokenizer_info(engine: Engine, state: ModelState) -> dict[str, Any]:

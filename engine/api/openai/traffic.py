@@ -101,6 +101,12 @@ class Call:
             self._figures, self._state, self._ended = figures, "done", datetime.now(UTC)
         self._on_end(figures)
 
+    def leave(self) -> None:
+        """Record that the client has left; trials that run end the call themselves."""
+        with self._lock:
+            if self._ended is None and not self._live:
+                self._state, self._ended = "stopped", datetime.now(UTC)
+
     def fail(self, error: ApiError) -> None:
         """Record that the request was refused or failed."""
         with self._lock:

@@ -50,6 +50,13 @@ def test_a_text_longer_than_a_batch_is_one_and_what_is_too_long_is_cut(llama: Em
     assert done.vectors[1] == pytest.approx(done.vectors[0], abs=2e-3)
 
 
+def test_token_ids_are_taken_as_they_are(llama: EmbeddingPool) -> None:
+    """101 and 102 begin and end a text."""
+    done = llama.submit([[101, 2773, 102], [101] * 600]).result(60)
+    assert done.vectors[0] == pytest.approx(llama.embed(["word"])[0], abs=2e-3)
+    assert (done.is_cut.tolist(), done.num_tokens) == ([False, True], 3 + 512)
+
+
 @pytest.mark.parametrize(
     ("texts", "told"),
     [(["word " * 5_000], "1 of 1 texts"), (["word", "word " * 511, "word " * 5_000], "2 of 3 texts")],

@@ -11,6 +11,7 @@ from contextlib import suppress
 import numpy as np
 import psutil
 import pytest
+from tokenizers import Tokenizer
 
 import engine
 from engine.embedding.pool import EmbeddingPool
@@ -86,6 +87,22 @@ def test_what_is_longer_than_the_model_takes_is_cut_and_counted(embedder: Embedd
     assert (done.num_cut, done.num_tokens) == (2, 3 * embedder.max_tokens)
     assert done.is_cut.tolist() == [False, True, True]
     assert done.vectors[1] == pytest.approx(done.vectors[0], abs=1e-5)
+
+
+def test_token_ids_are_taken_as_they_are(embedder: EmbeddingPool, vectors: Floats) -> None:
+    tokenizer = Tokenizer.from_file(str(embedder.model.path / "tokenizer.json"))
+    tokenizer.no_padding()
+    ids = [tokenizer.encode(text).ids for text in TEXTS[:3]]
+    long = [ids[0][0], *[ids[0][1]] * 400]
+    done = embedder.submit([ids[0], TEXTS[1], long, ids[2]]).result(60)
+    assert done.vectors[[0, 1, 3]] == pytest.approx(vectors[:3], abs=1e-5)
+    assert done.is_cut.tolist() == [False, False, True, False]
+    assert done.num_tokens == sum(map(len, ids)) + embedder.max_tokens
+    for wrong in (embedder.num_vocab, -1, True, 1.0, 10**30, "a"):
+        with pytest.raises(ConfigError, match="text 2 of 2: .* is not a token id"):
+            embedder.submit([TEXTS[0], [5, wrong]])  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="text 1 of 1 has no tokens"):
+        embedder.submit([[]])
 
 
 def test_odd_characters_are_texts_too(embedder: EmbeddingPool) -> None:

@@ -1,6 +1,5 @@
 """What the API refuses, and how: OpenAI's form of errors, with the field at fault."""
 
-import json
 from typing import Any
 
 import pytest
@@ -163,21 +162,3 @@ def test_a_stream_sends_what_cannot_be_the_beginning_of_a_stop(pieces: list[str]
         assert whole.startswith(sent)
         held = whole[len(sent) :]
         assert not held or any(stop.startswith(held) for stop in stops)
-
-
-def test_text_and_ids_there_and_back(api: Api) -> None:
-    found = api.ask("/tokenize", {"prompt": "Once upon</s>"}).json
-    assert found["tokens"] == [1, 2404, 636, 2] and found["count"] == 4
-    bare = api.ask("/tokenize", {"prompt": "Once upon", "add_special_tokens": False}).json["tokens"]
-    assert bare == [2404, 636]
-    assert api.ask("/detokenize", {"tokens": bare}).json == {"prompt": " Once upon"}
-    for wrong in ([1 << 30], [-1], [10**30], [5] * 300_000):
-        assert error(api.ask("/detokenize", {"tokens": wrong}), 400)["param"] == "tokens"
-    assert json.loads(api.ask("/nope").body)["error"]["code"] == "unknown_url"
-
-
-def test_the_special_tokens_are_named_as_the_tokenizer_reads_them(api: Api) -> None:
-    found = api.ask("/tokenizer_info").json
-    assert (found["bos_token"], found["eos_token"], found["add_bos_token"]) == ("<s>", "</s>", True)
-    for name, ids in (("<s>", [1]), ("</s>", [2])):
-        assert api.ask("/tokenize", {"prompt": name, "add_special_tokens": False}).json["tokens"] == ids

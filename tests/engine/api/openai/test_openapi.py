@@ -51,6 +51,8 @@ def test_every_route_is_described(api: Api) -> None:
         ("post", "/v1/completions", {"prompt": 5}),
         ("post", "/v1/completions", {"prompt": "a", "model": "gpt-5"}),
         ("post", "/v1/chat/completions", CHAT),
+        ("post", "/v1/embeddings", {"input": [""], "model": "gpt-5"}),
+        ("post", "/v1/embeddings", {"input": []}),
         ("post", "/tokenize", {"prompt": "Once"}),
         ("post", "/detokenize", {"tokens": [1, 2404]}),
         ("get", "/tokenizer_info", None),
@@ -106,3 +108,4 @@ def test_a_method_that_a_route_lacks_is_named_with_those_that_it_has(api: Api) -
     answer = api.ask("/v1/completions", method="DELETE")
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
     assert answer.json["error"]["code"] == "unknown_url"
+    assert api.ask("/nope").json["error"]["code"] == "unknown_url"
