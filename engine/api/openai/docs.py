@@ -65,7 +65,7 @@ def _page() -> tuple[str, str]:
 
 def struct_of(content: dict[str, Any]) -> str:
     """Return the name of the Struct that a body or an answer has; empty where it has none."""
-    schemas = [given["schema"] for given in content.values()]
+    schemas = [given.get("schema", {}) for given in content.values()]
     return next((_name(schema[REF]) for schema in schemas if REF in schema), "")
 
 

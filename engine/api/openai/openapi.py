@@ -94,7 +94,7 @@ def _described(one: Operation) -> dict[str, Any]:
     is_open = one.path in OPEN
     content = {one.media: {"schema": _ref(one.answer) if one.answer else _plain(one.media)}}
     if one.may_stream:
-        content[EVENTS] = {"schema": {"type": "string"}}
+        content[EVENTS] = {}  # OpenAPI 3.1 has no words for the data of an event
     responses = {"200": {"description": "The answer", "content": content}}
     for status in sorted({*ALWAYS, *one.errors, *(() if is_open else (401,)), *(WITH_BODY if one.body else ())}):
         responses[str(status)] = {
