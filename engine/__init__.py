@@ -9,7 +9,7 @@ Example:
             print(step.text, step.logprob, step.rank)
 """
 
-from engine.calls import complete, embed
+from engine.calls import complete, complete_file, embed
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
 from engine.errors import (
@@ -26,6 +26,7 @@ from engine.errors import (
     QueueFull,
     WorkerDied,
 )
+from engine.exchange.answering import FileSummary
 from engine.jobs import Job
 from engine.map_progress import MapProgress
 from engine.pool.pool import Pool
@@ -41,6 +42,7 @@ __all__ = [
     "EmbedSpec",
     "EmbeddingPool",
     "EngineError",
+    "FileSummary",
     "HistoryError",
     "HistoryLocked",
     "HistoryNewer",
@@ -64,5 +66,6 @@ __all__ = [
     "WorkerDied",
     "WorkerInfo",
     "complete",
+    "complete_file",
     "embed",
 ]

@@ -1,11 +1,18 @@
 """One-line calls: open a pool, use it and close it."""
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Unpack, overload
 
 from engine.embedding.pool import EmbeddingPool, warn_of_cut
 from engine.embedding.specs import EmbedOptions, EmbedSpec
+from engine.errors import ConfigError
+from engine.exchange.answer_files import AnswerFile
+from engine.exchange.answering import Answering, FileSummary
+from engine.exchange.prompt_files import PromptFile
+from engine.map_progress import OnProgress
+from engine.models.identity import model_hash
 from engine.models.library import embedded_model
 from engine.pool.pool import Pool
 from engine.results import Completion, Floats
@@ -49,6 +56,49 @@ def complete(
         if isinstance(texts, str):
             return opened.submit(texts, sampling, **asked).result()
         return list(opened.map(texts, sampling, **asked))
+
+
+@refusing
+def complete_file(
+    prompts: str | Path,
+    out: str | Path,
+    sampling: Sampling | None = None,
+    *,
+    model: str | Path | None = None,
+    pool: Pool | None = None,
+    chat: bool = False,
+    system: str = "",
+    progress: OnProgress = False,
+    **options: Unpack[CompleteOptions],
+) -> FileSummary:
+    """Complete the prompts of a file, and append a JSON line for each to `out`, in their order.
+
+    prompts: JSON lines (`prompt`, or `messages` of a chat, and an `id` where wanted), or plain lines; "-" is standard
+    input. The same call again continues where the last one ended, however it ended; docs/formats.md has both formats.
+    pool: an open one to use instead of opening `model`. chat: each text is a person's message, after `system` where
+    given. progress: as in Pool.map. PoolSpec and Request document the other parameters. A prompt that fails has its
+    error in its line. Raises EngineError, ConfigError where `out` was begun with other prompts, settings or model.
+    """
+    given: dict[str, Any] = dict(options)
+    asked: Any = {name: given.pop(name) for name in RequestOptions.__annotations__ if name in given}
+    if pool is not None and (given or model is not None):
+        raise ConfigError(f"{next(iter(given), 'model')} is a parameter of the pool that is given: open it with that")
+    with (
+        PromptFile(prompts) as read,
+        AnswerFile(out, read) as answers,
+        nullcontext(pool) if pool is not None else Pool(model or embedded_model(), **given) as opened,
+    ):
+        return Answering(
+            opened,
+            read,
+            answers,
+            sampling=sampling or Sampling(),
+            options=asked,
+            model=opened.file.name,
+            model_sha256=model_hash(opened.file.path),
+            is_chat=chat or bool(system),
+            system=system,
+        ).answer(progress)
 
 
 @refusing

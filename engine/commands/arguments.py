@@ -11,7 +11,7 @@ from typing import Any, TextIO, TypeVar
 
 from engine.commands.parser import Parser
 from engine.errors import ConfigError
-from engine.specs import MAX_PROMPT_CHARACTERS, MAX_SCHEMA_CHARACTERS, PoolSpec, Request, Sampling
+from engine.specs import MAX_PROMPT_CHARACTERS, MAX_SCHEMA_CHARACTERS, PoolSpec, Request, Sampling, chat_messages
 
 T = TypeVar("T")
 
@@ -72,10 +72,13 @@ _META = {
 class Arguments:
     """Arguments of `generate`; `model` empty: the one of the settings, else the shipped one.
 
-    is_chat: `prompt` is a person's message; system: the message before it, empty for none.
+    is_chat: `prompt` is a person's message; system: the message before it, empty for none. prompts, out: files of many
+    prompts and of their answers, instead of `prompt`; both empty for none.
     """
 
     prompt: str
+    prompts: str
+    out: str
     is_chat: bool
     system: str
     model: str
@@ -89,10 +92,7 @@ class Arguments:
     @property
     def messages(self) -> list[dict[str, str]]:
         """Messages of a chat; empty for a prompt that is continued as text."""
-        if not self.is_chat:
-            return []
-        system = [{"role": "system", "content": self.system}] if self.system else []
-        return [*system, {"role": "user", "content": self.prompt}]
+        return chat_messages(self.prompt, self.system) if self.is_chat else []
 
 
 def parse(words: Sequence[str] | None) -> Arguments:
@@ -106,8 +106,11 @@ def parse(words: Sequence[str] | None) -> Arguments:
         sampling["logit_bias"] = tuple(map(_bias, sampling["logit_bias"]))
     for name in ("grammar", "json_schema"):
         sampling[name] = _text(name, sampling[name]) if sampling[name] is not None else None
+    _check_files(given)
     return Arguments(
-        prompt=_prompt(given["prompt"]),
+        prompt=_prompt(given["prompt"] or ""),
+        prompts=given["prompts"] or "",
+        out=given["out"] or "",
         is_chat=given["chat"] or bool(given["system"]),
         system=given["system"],
         model=given["model"],
@@ -116,8 +119,18 @@ def parse(words: Sequence[str] | None) -> Arguments:
         pool=PoolSpec(**_present({name: given[name] for name in ("n_ctx", "threads", "instances")})),
         is_json=given["json"],
         is_stream=given["stream"],
-        is_kept=given["keep"],
+        is_kept=given["keep"] is not False,
     )
+
+
+def _check_files(given: dict[str, Any]) -> None:
+    """Raise ConfigError where --prompts and --out do not come together, or with what shows or stores one answer."""
+    if bool(given["prompts"]) != bool(given["out"]):
+        told = "--prompts: needs --out FILE" if given["prompts"] else "--out: needs --prompts FILE"
+        raise ConfigError(f"{told}; the answers of a file of prompts go into another file")
+    for name in ("json", "stream", "keep") if given["prompts"] else ():
+        if given[name]:
+            raise ConfigError(f"--{name}: is for a single prompt; --out has the answers to --prompts")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -130,9 +143,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = commands.add_parser("generate", help="complete a prompt", allow_abbrev=False)
     for name, does in {**MEASURING, **OTHERS}.items():
         commands.add_parser(name, help=does)  # listed for the help only, parsed elsewhere
-    parser.add_argument("--prompt", required=True, help="text to complete; -: read standard input")
+    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", help="text to complete; -: read standard input")
+    prompt.add_argument(
+        "--prompts",
+        metavar="FILE",
+        help="complete many: .jsonl (prompt or messages, id), or plain lines; -: standard input",
+    )
     parser.add_argument(
-        "--chat", action="store_true", help="the prompt is a message, sent in the model's own chat template"
+        "--out", metavar="FILE.jsonl", help="append their answers here; the same command again continues"
+    )
+    parser.add_argument(
+        "--chat", action="store_true", help="each prompt is a message, sent in the model's own chat template"
     )
     parser.add_argument("--system", default="", metavar="TEXT", help="system message before it; implies --chat")
     parser.add_argument("--model", default="", help="GGUF file (default: LOGITBENCH_MODEL, else the shipped model)")
@@ -170,7 +192,7 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
     shown.add_argument("--json", action="store_true", help="print the whole completion with its steps as JSON")
     shown.add_argument("--stream", action="store_true", help="print the text as it is generated")
     parser.add_argument(
-        "--keep", action=argparse.BooleanOptionalAction, default=True, help="save the trial in the history"
+        "--keep", action=argparse.BooleanOptionalAction, help="save the trial of --prompt in the history (default: yes)"
     )
 
 

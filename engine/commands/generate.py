@@ -1,10 +1,12 @@
-"""`python -m engine generate`: completes one prompt, prints the result and stores it."""
+"""`python -m engine generate`: completes one prompt, prints the result and stores it; or those of a file."""
 
 import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
+from engine.calls import complete_file
 from engine.commands.arguments import Arguments, parse
 from engine.commands.printing import print_json, print_text
 from engine.commands.table import printable, table
@@ -15,17 +17,48 @@ from engine.models.library import embedded_model
 from engine.pool.pool import Pool
 from engine.results import TokenStep
 from engine.settings import Settings
+from engine.units import counted
 
 
 def run(words: Sequence[str]) -> None:
-    """Complete one prompt. Raises EngineError, SystemExit for unknown flags, KeyboardInterrupt after Ctrl+C."""
-    generate(parse(words))
+    """Complete one prompt, or those of a file.
 
-
-def generate(arguments: Arguments) -> None:
-    """Complete one prompt, print the result in the requested form and store it. Raises EngineError."""
+    Raises EngineError, SystemExit for unknown flags, KeyboardInterrupt after Ctrl+C.
+    """
+    arguments = parse(words)
     settings = Settings.from_environment()
     model = arguments.model or settings.model or embedded_model()
+    if arguments.prompts:
+        answer_file(arguments, model)
+    else:
+        generate(arguments, model, settings)
+
+
+def answer_file(arguments: Arguments, model: str | Path) -> None:
+    """Complete the prompts of a file into another one, showing progress. Raises EngineError."""
+    try:
+        done = complete_file(
+            arguments.prompts,
+            arguments.out,
+            arguments.sampling,
+            model=model,
+            chat=arguments.is_chat,
+            system=arguments.system,
+            progress=True,
+            **arguments.pool.to_dict(),
+            **arguments.request.to_dict(),
+        )
+    except KeyboardInterrupt:
+        print(f"stopped; what is answered is in {arguments.out}, and the same command continues", file=sys.stderr)
+        raise
+    parts = [f"{arguments.out}: {counted(done.num_answered, 'answer')}"]
+    parts += [f"{done.num_before:,} of them from before"] if done.num_before else []
+    parts += [f"{done.num_failed:,} of them an error"] if done.num_failed else []
+    print_text(", ".join(parts))
+
+
+def generate(arguments: Arguments, model: str | Path, settings: Settings) -> None:
+    """Complete one prompt, print the result in the requested form and store it. Raises EngineError."""
     with Pool(model, **arguments.pool.to_dict()) as pool:
         created_at = datetime.now(UTC)
         job, text = submit(pool, arguments)

@@ -81,16 +81,25 @@ def _bounded(found: TextSet, most: int | None) -> TextSet:
 def _decoded(name: str, data: bytes) -> str:
     if len(data) > MOST_BYTES:
         raise ConfigError(f"{name}: has {len(data):,} bytes; up to {MOST_BYTES:,} are read")
+    check_text(name, data)
+    try:
+        return data.decode("utf-16" if is_utf16(data) else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name}: is not text in UTF-8 (byte {error.start:,}): save it as UTF-8") from None
+
+
+def check_text(name: str, data: bytes) -> None:
+    """Raise ConfigError where a file that begins with `data` is not text."""
     for magic, told in _MAGIC.items():
         if data.startswith(magic):
             raise ConfigError(f"{name}: is {told}, despite its name: save its texts as .csv, .jsonl or .txt")
-    is_wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
-    if b"\0" in data and not is_wide:
+    if b"\0" in data and not is_utf16(data):
         raise ConfigError(f"{name}: is binary, not text: byte {data.index(0):,} is zero")
-    try:
-        return data.decode("utf-16" if is_wide else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{name}: is not text in UTF-8 (byte {error.start:,}): save it as UTF-8") from None
+
+
+def is_utf16(data: bytes) -> bool:
+    """Return whether a text begins with the byte order mark of UTF-16."""
+    return data.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
 def _table(name: str, text: str) -> Iterator[dict[str, Any]]:
