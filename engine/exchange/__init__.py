@@ -1,1 +1,1 @@
-"""Import of foreign files in a process of its own, and export of runs as rows of llama-bench."""
+"""Foreign files imported in a process of its own, runs written as rows of llama-bench, files of prompts and answers."""

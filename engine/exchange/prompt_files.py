@@ -185,11 +185,10 @@ def _asked(row: dict[str, Any]) -> tuple[str | list[int] | None, list[dict[str, 
 
 
 class _SeenIds:
-    """The ids seen so far, as 8 bytes of their hash each."""
+    """The ids seen so far, as 8 bytes of their hash each, sorted once there are more than `most_recent` new ones."""
 
-    _MOST_RECENT = 1 << 16
-
-    def __init__(self) -> None:
+    def __init__(self, most_recent: int = 1 << 16) -> None:
+        self._most_recent = most_recent
         self._recent = set[int]()
         self._sorted = np.zeros(0, np.uint64)
 
@@ -201,7 +200,7 @@ class _SeenIds:
         if key in self._recent or (place < len(self._sorted) and int(self._sorted[place]) == key):
             return False
         self._recent.add(key)
-        if len(self._recent) > self._MOST_RECENT:
+        if len(self._recent) > self._most_recent:
             self._sorted = np.union1d(self._sorted, np.fromiter(self._recent, np.uint64))
             self._recent.clear()
         return True

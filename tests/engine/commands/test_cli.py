@@ -49,6 +49,38 @@ def test_a_prompt_may_be_the_message_of_a_chat() -> None:
     assert with_system == [{"role": "system", "content": "Be brief."}, user]
 
 
+def test_prompts_may_come_from_a_file() -> None:
+    read = parse(["generate", "--prompts", "p.txt", "--out", "a.jsonl", "--system", "Be brief."])
+    assert (read.prompt, read.prompts, read.out, read.is_chat) == ("", "p.txt", "a.jsonl", True)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--prompts", "p.txt"], "--prompts: needs --out FILE"),
+        (["--prompt", "x", "--out", "a.jsonl"], "--out: needs --prompts FILE"),
+        *[
+            (["--prompts", "p", "--out", "a", word], f"{word}: is for a single")
+            for word in ("--json", "--stream", "--keep")
+        ],
+    ],
+)
+def test_files_come_together_and_without_what_shows_one_answer(words: list[str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse(["generate", *words])
+
+
+def test_standard_input_may_be_the_file_of_prompts(home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "answers.jsonl"
+    words = ["--prompts", "-", "--out", str(out), "--max-tokens", "2", "--top-k", "2"]
+    assert generate(*words, given="Once\nupon\n").stdout == f"{out}: 2 answers\n"
+    assert generate(*words, given="Once\nupon\na\n").stdout == f"{out}: 3 answers, 2 of them from before\n"
+    assert [len(json.loads(line)["steps"]) for line in out.read_text().splitlines()] == [2, 2, 2]
+    done = generate(*words, given="Once\ntime\n", check=False)
+    assert (done.returncode, "line 2 answers another prompt" in done.stderr) == (2, True)
+    assert not (home / "history.duckdb").exists()
+
+
 def test_every_field_of_sampling_has_a_flag() -> None:
     assert set(SAMPLING_HELP) == {field.name for field in fields(Sampling)}
 
