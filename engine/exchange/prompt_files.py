@@ -66,8 +66,10 @@ class PromptFile:
         try:
             if path != STANDARD_INPUT:
                 return expanded_path(path).open("rb")
+            if sys.stdin is None:
+                raise ValueError("it is closed")
             return open(sys.stdin.fileno(), "rb", closefd=False)
-        except (AttributeError, OSError, ValueError) as error:  # standard input is closed, or a notebook's
+        except (OSError, ValueError) as error:  # also a notebook's standard input
             raise ConfigError(f"{self.name}: cannot be read ({error})") from None
 
     def __enter__(self) -> Self:

@@ -1,6 +1,7 @@
 """Files of prompts: what is read of each line, wrong lines and wrong files, endless ones."""
 
 import gzip
+import io
 import itertools
 import json
 import os
@@ -126,6 +127,13 @@ def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere.txt", "a\0b"):
         with pytest.raises(ConfigError, match="cannot be read"):
             PromptFile(path)
+
+
+@pytest.mark.parametrize("stream", [None, io.StringIO("a")], ids=["closed", "of a notebook"])
+def test_a_standard_input_that_cannot_be_read_is_said(monkeypatch: pytest.MonkeyPatch, stream: object) -> None:
+    monkeypatch.setattr("sys.stdin", stream)
+    with pytest.raises(ConfigError, match=r"standard input: cannot be read \((it is closed|fileno)\)"):
+        PromptFile("-")
 
 
 def test_a_line_without_end_ends_the_file_after_what_came_before(
