@@ -2,6 +2,8 @@
 #              TORCH_INDEX=https://download.pytorch.org/whl/cpu installs PyTorch's small CPU build
 # make test    all checks, and the tests that take up to eight minutes on two cores
 # make test-all  the slow ones too: attacks, faults, ends of processes, every page in the browser
+# make clients  the API with programs of others (openai, LangChain, LiteLLM, lm-eval, guidellm, schemathesis …), which it
+#              installs into .venv-clients and .venv-inspect (3 GB)
 # make check   format, lint, types, import rules and the API reference only
 # make docs    writes the API reference to build/docs
 # make peers   builds llama.cpp's own programs, for comparison
@@ -10,7 +12,7 @@
 # The tests start hundreds of programs, each of which would compile the engine again if bytecode were not cached.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: app test test-all check docs speed peers
+.PHONY: app test test-all clients check docs speed peers
 
 app:
 	@.ci/prepare app
@@ -28,6 +30,10 @@ test:
 test-all: test
 	$(PARALLEL) -m "slow and not alone"
 	.venv/bin/python -m pytest -m alone $$(grep -rl --include='test_*.py' 'pytest.mark.alone' tests)
+
+clients:
+	@.ci/prepare clients
+	.venv/bin/python -m pytest tests/clients
 
 check:
 	@.ci/prepare test

@@ -1,0 +1,82 @@
+"""OpenAI's own client: completions with echo, chats, streams, parsed answers, errors."""
+
+import json
+from collections.abc import Callable
+from typing import Any, Literal
+
+import openai
+from pydantic import BaseModel
+
+client = openai.OpenAI()
+models = [one.id for one in client.models.list()]
+model = models[0]
+asked = {"model": model, "temperature": 0, "seed": 1}
+messages = [{"role": "user", "content": "Where does the fox live?"}]
+
+
+class Animal(BaseModel):
+    """Finite, as the story model closes no text by itself."""
+
+    animal: Literal["fox", "hen"]
+    is_old: bool
+
+
+def completion() -> object:
+    done = client.completions.create(prompt="Once upon a time", max_tokens=4, echo=True, logprobs=3, **asked)
+    return done.model_dump()
+
+
+def several() -> object:
+    done = client.completions.create(prompt=["The fox", "The hen"], max_tokens=2, n=2, **asked)
+    return [[choice.index, choice.text] for choice in done.choices]
+
+
+def chat() -> object:
+    done = client.chat.completions.create(messages=messages, max_tokens=4, logprobs=True, top_logprobs=2, **asked)
+    return done.model_dump()
+
+
+def stream() -> object:
+    chunks = client.chat.completions.create(
+        messages=messages, max_tokens=4, stream=True, stream_options={"include_usage": True}, **asked
+    )
+    return [chunk.model_dump() for chunk in chunks]
+
+
+def parsed() -> object:
+    done = client.chat.completions.parse(messages=messages, response_format=Animal, max_tokens=64, **asked)
+    found = done.choices[0].message.parsed
+    assert isinstance(found, Animal)
+    return found.model_dump()
+
+
+def embeddings() -> object:
+    """Dimension and one product of the vectors of each form: base64, which the client asks for itself, and floats."""
+    found = {}
+    forms: dict[str, dict[str, Any]] = {"base64": {}, "float": {"encoding_format": "float"}, "cut": {"dimensions": 64}}
+    for name, form in forms.items():
+        one, two = client.embeddings.create(model=models[-1], input=["a fox", "a hen"], **form).data
+        found[name] = [len(one.embedding), sum(a * b for a, b in zip(one.embedding, two.embedding, strict=True))]
+    return found
+
+
+def errors() -> object:
+    """Kind of exception, its parameter and its code, for each wrong request."""
+    wrong: dict[str, Callable[[], object]] = {
+        "key": lambda: client.with_options(api_key="wrong").models.list(),
+        "model": lambda: client.completions.create(model="other", prompt="a"),
+        "type": lambda: client.completions.create(model=model, prompt="a", max_tokens="many"),
+        "length": lambda: client.completions.create(model=model, prompt="word " * 20_000),
+        "route": lambda: client.images.generate(prompt="a fox"),
+    }
+    found = {}
+    for name, ask in wrong.items():
+        try:
+            ask()
+        except openai.APIStatusError as error:
+            found[name] = [type(error).__name__, error.param, error.code]
+    return found
+
+
+tried = (completion, several, chat, stream, parsed, embeddings, errors)
+print(json.dumps({one.__name__: one() for one in tried}))

@@ -1,0 +1,112 @@
+"""Libraries that other programs call models with: each says the same, and what the engine says itself."""
+
+import math
+from typing import Any
+
+import pytest
+
+from engine import Pool, Sampling
+from tests.clients.conftest import Clients
+
+CHAT = "user: Where does the fox live?\nassistant:"
+"""What all clients ask, in the template of the server's model."""
+NUM_TOKENS = 4
+LEGACY = ("tokens", "token_logprobs", "top_logprobs")
+
+
+class Truth:
+    """What the engine answers to the two prompts that all clients send, greedily."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.chat, self.logprobs = self._of(pool, CHAT)
+        self.completion, self.completion_logprobs = self._of(pool, "Once upon a time")
+
+    @staticmethod
+    def _of(pool: Pool, prompt: str) -> tuple[str, list[float]]:
+        done = pool.submit(prompt, Sampling(temperature=0), max_tokens=NUM_TOKENS, top_k=1).result()
+        return done.text, [step.logprob for step in done.steps if step.logprob is not None]
+
+
+@pytest.fixture(scope="module")
+def truth(pool: Pool) -> Truth:
+    return Truth(pool)
+
+
+def close(found: list[float]) -> Any:
+    return pytest.approx(found, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["clients", "inspect"])
+def test_openai_in_both_versions(clients: Clients, truth: Truth, name: str) -> None:
+    found = clients.client("with_openai", name)
+    legacy = found["completion"]["choices"][0]
+    assert legacy["text"] == "Once upon a time" + truth.completion
+    assert legacy["logprobs"]["token_logprobs"][0] is None
+    assert legacy["logprobs"]["token_logprobs"][-NUM_TOKENS:] == close(truth.completion_logprobs)
+    for token, logprob, top in zip(*(legacy["logprobs"][key][1:] for key in LEGACY), strict=True):
+        assert top[token] == logprob and 3 <= len(top) <= 4
+    assert [index for index, _ in found["several"]] == [0, 1, 2, 3]
+    assert found["several"][0][1] == found["several"][1][1]
+
+    whole = found["chat"]["choices"][0]
+    assert (whole["message"]["content"], whole["finish_reason"]) == (truth.chat, "length")
+    assert [entry["logprob"] for entry in whole["logprobs"]["content"]] == close(truth.logprobs)
+    assert all(len(entry["top_logprobs"]) == 2 for entry in whole["logprobs"]["content"])
+
+    *chunks, last = found["stream"]
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert "".join(chunk["choices"][0]["delta"]["content"] or "" for chunk in chunks) == truth.chat
+    assert all(chunk["usage"] is None for chunk in chunks) and last["choices"] == []
+    assert last["usage"]["completion_tokens"] == NUM_TOKENS
+    assert last["usage"]["total_tokens"] == last["usage"]["prompt_tokens"] + NUM_TOKENS
+
+    assert found["parsed"]["animal"] in ("fox", "hen") and isinstance(found["parsed"]["is_old"], bool)
+    sizes, products = zip(*(found["embeddings"][form] for form in ("base64", "float", "cut")), strict=True)
+    assert sizes == (384, 384, 64)
+    assert products[0] == pytest.approx(products[1], abs=1e-6) and 0 < products[0] < 1
+    assert found["errors"] == {
+        "key": ["AuthenticationError", None, "invalid_api_key"],
+        "model": ["NotFoundError", "model", "model_not_found"],
+        "type": ["BadRequestError", "max_tokens", None],
+        "length": ["BadRequestError", "prompt", "context_length_exceeded"],
+        "route": ["NotFoundError", None, "unknown_url"],
+    }
+
+
+def test_langchain(clients: Clients, truth: Truth) -> None:
+    found = clients.client("with_langchain")
+    assert found["text"] == found["streamed"] == truth.chat
+    assert found["completion"] == truth.completion
+    assert found["logprobs"] == close(truth.logprobs)
+    assert found["usage"] == found["stream_usage"]
+    assert found["usage"]["output_tokens"] == NUM_TOKENS
+    assert found["animal"] in ("fox", "hen")
+
+
+def test_litellm(clients: Clients, truth: Truth) -> None:
+    found = clients.client("with_litellm")
+    assert found["text"] == found["streamed"] == truth.chat
+    assert found["completion"] == truth.completion
+    assert found["logprobs"] == close(truth.logprobs)
+    assert found["num_tokens"] == found["stream_tokens"] == NUM_TOKENS
+
+
+def test_instructor(clients: Clients) -> None:
+    found = clients.client("with_instructor")
+    assert found["JSON_SCHEMA"]["animal"] in ("fox", "hen") and found["JSON_SCHEMA"]["legs"] in (2, 4)
+
+
+def test_llama_index(clients: Clients, truth: Truth) -> None:
+    found = clients.client("with_llama_index")
+    assert found["text"] == found["streamed"] == truth.chat
+    assert found["completion"] == found["stream_completion"] == truth.completion
+    assert found["logprobs"] == close(truth.logprobs)
+
+
+def test_inspect(clients: Clients, truth: Truth) -> None:
+    found = clients.client("with_inspect", "inspect")
+    assert found["texts"][0] == truth.chat
+    assert found["logprobs"][0] == close(truth.logprobs)
+    assert all(math.isfinite(logprob) for row in found["logprobs"] for logprob in row)
+    assert found["top"] == [[2] * NUM_TOKENS] * 2 and found["num_tokens"] == [NUM_TOKENS] * 2
+    assert found["accuracy"] == sum("fox" in text for text in found["texts"]) / 2
