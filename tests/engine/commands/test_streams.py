@@ -31,6 +31,15 @@ def test_a_standard_input_that_gives_nothing_is_an_error(command: str, redirecti
     assert done.stderr.decode().startswith(f"error: {said}")
 
 
+@pytest.mark.parametrize("environment", [{}, C_LOCALE], ids=["UTF-8", "C"])
+def test_a_standard_input_that_is_not_text_is_an_error(tmp_path: Path, environment: dict[str, str]) -> None:
+    path = tmp_path / "bytes"
+    path.write_bytes(b"Once \xff\xfe upon")
+    done = run(f"generate --prompt - <{path}", **environment)
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith("error: standard input is not text in ")
+
+
 @pytest.mark.parametrize("environment", NARROW, ids=["ascii", "latin-1", "C"])
 def test_text_is_printed_with_escapes_where_it_cannot_be_encoded(environment: dict[str, str]) -> None:
     done = run("""history sql "SELECT chr(8364) || chr(128512) AS mark" """, **environment)

@@ -42,6 +42,14 @@ def test_a_reader_that_leaves_ends_the_writing(history: History) -> None:
     until(lambda: not _writers(), "the archive is still written", PATIENCE_S)
 
 
+def test_a_reader_that_leaves_at_once_is_no_defect(history: History, caplog: pytest.LogCaptureFixture) -> None:
+    history.runs.keep(make_run(3, 1))
+    for _ in range(20):
+        ArchivePieces(history).close()
+    until(lambda: not _writers(), "the archive is still written", PATIENCE_S)
+    assert not caplog.records
+
+
 def test_a_reader_that_takes_nothing_for_long_ends_the_writing(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:

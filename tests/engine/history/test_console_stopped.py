@@ -105,3 +105,18 @@ def test_a_copy_that_waits_for_writes_says_so(history: History, monkeypatch: pyt
     is_over.set()
     assert written.result(WITHIN_S)
     assert history.console.run("SELECT 1").num_rows == 1
+
+
+def test_advice_about_the_query_is_not_given_where_the_child_was_busy(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: object) -> None:
+        raise LimitExceeded("the process was busy for 5 s: try again")
+
+    with pytest.raises(LimitExceeded, match="Narrow it"):
+        history.console.run("SELECT count(*) FROM range(10000000000000)", timeout_s=0.5)
+    service = history.console._service
+    assert service is not None
+    monkeypatch.setattr(Program, "ask", busy)
+    with pytest.raises(LimitExceeded, match=r"try again\.$"):
+        console._ask(service._programs[0], None, 1.0)  # type: ignore[arg-type]
