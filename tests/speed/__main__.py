@@ -42,6 +42,9 @@ PROGRAMS = (
     "library",
     "embedding",
     "company",
+    "serving",
+    "served",
+    "guidellm",
 )
 
 

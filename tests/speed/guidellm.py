@@ -1,0 +1,71 @@
+"""guidellm's time to first token and time per token beside what the Traffic page shows of the same 320 calls."""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from engine import PoolSpec
+from tests.clients.conftest import python
+from tests.clients.test_load import write_prompts
+from tests.speed.api import KEY, Api, chat_model, serving
+from tests.speed.common import N_CTX, Row, model, output_of
+
+ROUNDS = 1
+SHAPE = ""
+"""The shipped model, or another shape."""
+STREAMS, REQUESTS, NUM_TOKENS = 32, 320, 64
+MOST_APART = 0.05
+
+
+def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
+    """Ratios of medians, guidellm's to ours, over the rounds."""
+    if not python("clients").is_file():
+        sys.exit("guidellm is not installed: run `make clients` first.")
+    path = model(shape) if shape else chat_model()
+    with serving(path, PoolSpec(parallel=STREAMS, n_ctx=N_CTX)) as api:
+        theirs, ours = zip(*(compared(api, Path(path).stem) for _ in range(num_rounds)), strict=True)
+    rows = []
+    for name in ("TTFT", "TPOT"):
+        of_guidellm, of_us = (median(one[name] for one in found) for found in (theirs, ours))
+        value = of_guidellm / of_us
+        is_reached = abs(value - 1) <= MOST_APART
+        beside = f"{of_guidellm:.1f} against {of_us:.1f} ms"
+        rows.append(Row(f"{name} of guidellm, of ours", value, "x", "0.95 to 1.05", is_reached, beside))
+    return rows
+
+
+def compared(api: Api, name: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Medians in milliseconds, guidellm's and ours: TTFT, and TPOT, which is the time of a request by its tokens."""
+    with tempfile.TemporaryDirectory() as folder:
+        prompts, report = Path(folder) / "prompts.csv", Path(folder) / "report.json"
+        write_prompts(prompts)
+        output_of(_words(api, name, prompts, report), {"HF_HUB_OFFLINE": "1", "NO_PROXY": "127.0.0.1"})
+        (benchmark,) = json.loads(report.read_text())["benchmarks"]
+    metrics: dict[str, Any] = benchmark["metrics"]
+    if metrics["request_totals"]["successful"] != REQUESTS:
+        sys.exit(f"guidellm: {metrics['request_totals']}")
+    calls = api.inside("calls", num=REQUESTS)
+    theirs = {
+        "TTFT": metrics["time_to_first_token_ms"]["successful"]["median"],
+        "TPOT": metrics["time_per_output_token_ms"]["successful"]["median"],
+    }
+    ours = {
+        "TTFT": 1e3 * median(ttft_s for ttft_s, _, _ in calls),
+        "TPOT": 1e3 * median(elapsed_s / num for _, elapsed_s, num in calls),
+    }
+    return theirs, ours
+
+
+def _words(api: Api, name: str, prompts: Path, report: Path) -> list[str | Path]:
+    backend = f"kind=openai_http,target=http://127.0.0.1:{api.port},api_key={KEY},model={name}"
+    return [
+        python("clients"), "-m", "guidellm", "run", "--disable-console",
+        "--backend", f"{backend},request_format=/v1/completions,max_tokens={NUM_TOKENS}",
+        "--profile", f"kind=concurrent,streams={STREAMS}",
+        "--constraint", f"kind=max_requests,count={REQUESTS}",
+        "--data", f"kind=csv_file,path={prompts}",
+        "--output", f"kind=json,path={report}",
+    ]  # fmt: skip

@@ -1,0 +1,65 @@
+"""32 streams over HTTP: beside the same pool without it, and beside llama-server at the same endpoint."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.client import HTTPConnection
+from statistics import mean
+
+from engine import PoolSpec
+from engine.models import read_model
+from tests.speed.api import num_streamed, post, serving, streamed
+from tests.speed.common import N_CTX, NUM_TOKENS, Row, at_least, interleaved, model, prompts, ratio
+from tests.speed.many import LAYOUTS, SERVED, SERVER_PORT, SHAPE, server
+
+ROUNDS = 8
+PATH = "/v1/completions"
+CHAIN = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "seed": 1}
+"""llama.cpp's own, which `common.sampling` has too."""
+GOALS = {"in-process": 0.97, "llama-server": 1.0}
+
+
+def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
+    """Tokens a second from first request to last answer, ten candidates each; llama-server at its better layout."""
+    path = model(shape)
+    given = prompts(SERVED, most=read_model(path).n_vocab)
+    with (
+        serving(path, PoolSpec(parallel=SERVED, n_ctx=N_CTX)) as api,
+        ThreadPoolExecutor(SERVED) as clients,
+    ):
+        inside = partial(api.inside, "streams", prompts=given, num_tokens=NUM_TOKENS)
+        inside()
+        arms = {"http": partial(over_http, api.port, given, clients), "in-process": inside}
+        for name, flags in LAYOUTS.items():
+            arms[name] = partial(serve_once, path, flags, given, clients)
+        found = interleaved(num_rounds, **arms)
+    better = max(LAYOUTS, key=lambda name: mean(found[name]))
+    rows = []
+    for other, arm in {"in-process": "in-process", "llama-server": better}.items():
+        compared = ratio(found["http"], found[arm])
+        beside = f"{compared}; {mean(found['http']):.0f} against {mean(found[arm]):.0f} tok/s"
+        beside += f" ({better} weights)" if arm == better else ""
+        rows.append(at_least(f"32 streams over HTTP, top_k=10, of {other}", compared.value, GOALS[other], beside))
+    return rows
+
+
+def serve_once(path: str, flags: list[str], given: list[list[int]], clients: ThreadPoolExecutor) -> float:
+    """As `over_http`, at a fresh llama-server."""
+    with server(path, flags):
+        _ask(SERVER_PORT, given[0])
+        return over_http(SERVER_PORT, given, clients)
+
+
+def over_http(port: int, given: list[list[int]], clients: ThreadPoolExecutor) -> float:
+    """Tokens a second of all prompts at once; answers are read after the clock."""
+    began = time.perf_counter()
+    bodies = list(clients.map(partial(_ask, port), given))
+    wall_s = time.perf_counter() - began
+    return sum(map(num_streamed, bodies)) / wall_s
+
+
+def _ask(port: int, ids: list[int]) -> bytes:
+    connection = HTTPConnection("127.0.0.1", port, timeout=600)
+    found = post(connection, PATH, streamed(NUM_TOKENS, prompt=ids, **CHAIN))
+    connection.close()
+    return found
