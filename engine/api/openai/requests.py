@@ -21,18 +21,11 @@ RECORDED_TOP_K = 20
 
 T = TypeVar("T", bound="CommonRequest")
 Count = Annotated[int, msgspec.Meta(ge=0)]
-Ids = Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(min_length=1)]
+Ids = Annotated[list[Count], msgspec.Meta(min_length=1)]
+_ONE_KIND = [{"type": "string"}, *({"items": {"type": kind}} for kind in ("string", "integer", "array"))]
 Prompts = Annotated[
-    str | list[str | int | list[int]],
-    msgspec.Meta(
-        extra_json_schema={
-            "anyOf": msgspec.json.schema(str | Ids)["anyOf"]
-            + [
-                {"type": "array", "minItems": 1, "items": {"type": "string"}},
-                {"type": "array", "minItems": 1, "items": msgspec.json.schema(Ids)},
-            ]
-        }
-    ),
+    str | Annotated[list[str | Count | Ids], msgspec.Meta(min_length=1)],
+    msgspec.Meta(extra_json_schema={"allOf": [{"anyOf": _ONE_KIND}]}),
 ]
 """A text, several texts, the token ids of one text, or those of several."""
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -220,17 +213,14 @@ class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def several(given: Prompts, param: str, most: int | None = None) -> list[str | list[int]]:
-    """Return the texts of a field, each as text or token ids. Raises ApiError for a list of mixed kinds, an empty one
-    and more than `most`."""
+    """Return the texts of a field, each as text or token ids. Raises ApiError for mixed kinds and more than `most`."""
     if isinstance(given, str):
         return [given]
-    if not given:
-        raise refusal(f"{param} is empty: give a text or token ids", param)
     if all(isinstance(one, int) for one in given):
         return [given]  # type: ignore[list-item]
     if most is not None and len(given) > most:
         raise refusal(f"{param}: {len(given):,} texts are too many; at most {most:,} are allowed", param)
-    if len({type(one) for one in given}) > 1 or any(one == [] for one in given):
+    if len({type(one) for one in given}) > 1:
         raise refusal(f"{param}: must be a text, a list of texts, token ids, or a list of lists of ids", param)
     return given  # type: ignore[return-value]
 
