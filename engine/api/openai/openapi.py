@@ -74,6 +74,9 @@ def document() -> dict[str, Any]:
     """Return the whole description, ready for JSON."""
     structs = {struct for one in OPERATIONS for struct in (one.body, one.answer) if struct is not None}
     schemas = msgspec.json.schema_components([answer.ErrorResponse, *sorted(structs, key=str)], ref_template=COMPONENT)
+    for struct in structs:
+        names: tuple[str, ...] = getattr(struct, "one_of", ())
+        schemas[1][struct.__name__] |= {"oneOf": [{"required": [name]} for name in names]} if names else {}
     paths: dict[str, dict[str, Any]] = {}
     for one in OPERATIONS:
         paths.setdefault(one.path, {})[one.method.lower()] = _described(one)

@@ -1,7 +1,7 @@
 """Requests of the API: their fields, checked strictly, and the sampling and limits that they ask for."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -199,10 +199,12 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     add_special_tokens: a text begins with the token that the model's file asks for; by default for prompt only.
     """
 
+    one_of: ClassVar[tuple[str, ...]] = ("prompt", "content", "messages")
+
     model: str = ""
-    prompt: str | None = None
-    content: str | None = None
-    messages: list[ChatMessage] | None = None
+    prompt: str | msgspec.UnsetType = msgspec.UNSET
+    content: str | msgspec.UnsetType = msgspec.UNSET
+    messages: list[ChatMessage] | msgspec.UnsetType = msgspec.UNSET
     add_special_tokens: bool | None = None
 
 

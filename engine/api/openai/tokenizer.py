@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from engine.api.openai.errors import api_error, refusal
 from engine.api.openai.generation import Generator, text_of
 from engine.api.openai.requests import DetokenizeRequest, TokenizeRequest
@@ -17,8 +19,7 @@ def tokenized(generator: Generator, asked: TokenizeRequest) -> TokenizeResponse:
     """Return the ids of a text, in which control tokens by name are parsed, or of a chat. Raises ApiError."""
     engine = generator.engine()
     generator.check_model(asked.model)
-    given = [value for value in (asked.prompt, asked.content, asked.messages) if value is not None]
-    if len(given) != 1:
+    if sum(getattr(asked, name) is not msgspec.UNSET for name in asked.one_of) != 1:
         raise refusal("give one of prompt, content and messages", "prompt")
     try:
         ids = _ids(engine, asked)
@@ -28,11 +29,12 @@ def tokenized(generator: Generator, asked: TokenizeRequest) -> TokenizeResponse:
 
 
 def _ids(engine: Engine, asked: TokenizeRequest) -> list[int]:
-    if asked.messages is not None:
+    if asked.messages is not msgspec.UNSET:
         return engine.render_chat([message.plain() for message in asked.messages])[1]
-    text, is_special = (asked.prompt, True) if asked.prompt is not None else (asked.content or "", False)
-    if asked.add_special_tokens is not None:
-        is_special = asked.add_special_tokens
+    text = asked.content if asked.prompt is msgspec.UNSET else asked.prompt
+    is_special = asked.add_special_tokens
+    if is_special is None:
+        is_special = asked.prompt is not msgspec.UNSET
     ids, vocabulary = engine.tokenize(text or "", special=True), engine.vocabulary
     return ids[1:] if not is_special and vocabulary.add_bos and ids[:1] == [vocabulary.bos] else ids
 

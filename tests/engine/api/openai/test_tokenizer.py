@@ -53,6 +53,7 @@ def test_a_chat_has_the_ids_of_its_rendered_text(api: Api, monkeypatch: pytest.M
         ({"prompt": "a", "content": "a"}, "prompt"),
         ({"prompt": "a", "messages": []}, "prompt"),
         ({"prompt": 5}, "prompt"),
+        ({"prompt": None}, "prompt"),
         ({"content": ["a"]}, "content"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
         ({"prompt": "a", "add_special_tokens": "no"}, "add_special_tokens"),
