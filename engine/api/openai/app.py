@@ -107,6 +107,9 @@ class Routes:
         except (ClientDisconnect, asyncio.CancelledError):
             call.leave()
             raise
+        except Exception as defect:
+            call.fail(ApiError(500, f"A defect in this program: {defect!r}"))
+            raise
 
     async def _complete(self, request: Request, call: Call) -> Response:
         asked = decoded(await request.body(), CompletionRequest)
@@ -170,6 +173,7 @@ def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:
             ApiError: _refuse,
             EngineError: _fail,
             ClientDisconnect: _gone,
+            Exception: _broken,
             404: _unknown,
             405: _unknown,
         },
@@ -235,6 +239,11 @@ async def _refuse(_request: Request, error: Exception) -> Response:
 async def _fail(request: Request, error: Exception) -> Response:
     assert isinstance(error, EngineError)
     return await _refuse(request, api_error(error))
+
+
+async def _broken(request: Request, _defect: Exception) -> Response:
+    text = "A defect in this program; its log has the details."
+    return await _refuse(request, ApiError(500, text, type="server_error"))
 
 
 async def _gone(_request: Request, _error: Exception) -> Response:

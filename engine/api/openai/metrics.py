@@ -17,6 +17,7 @@ from engine.workbench.workbench import Workbench
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 CLIENT_LEFT = 499
 """nginx's status for a client that disconnected; nobody reads it."""
+DEFECT = 500
 
 PREFIX, OTHER = "logitbench", "other"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -100,6 +101,9 @@ class Measured:
 
         try:
             await self._app(scope, receive, note)
+        except Exception:
+            status = DEFECT
+            raise
         finally:
             self._metrics.count(self._endpoint(scope), status, time.monotonic() - began)
 

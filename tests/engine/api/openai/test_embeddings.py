@@ -9,12 +9,14 @@ import msgspec
 import numpy as np
 import pytest
 
+from engine.api.openai import embeddings
 from engine.api.openai.embeddings import MOST_INPUTS
 from engine.api.openai.responses import EmbeddingResponse
 from engine.api.openai.server import server_of
 from engine.api.openai.traffic import CallRow
-from engine.embedding.models import EMBEDDED_NAME, find_model
+from engine.embedding.models import EMBEDDED_NAME, EmbeddingModel, find_model
 from engine.embedding.specs import EmbedSpec
+from engine.errors import ModelError
 from engine.results import Floats
 from engine.settings import PREFIX
 from engine.workbench.machine_lease import Kind
@@ -129,6 +131,26 @@ def test_the_model_is_listed(api: Api) -> None:
     listed = api.ask("/v1/models").json["data"]
     assert [one["id"] for one in listed] == ["story", EMBEDDED_NAME]
     assert api.ask(f"/v1/models/{EMBEDDED_NAME}").json == listed[1]
+
+
+def test_without_an_embedding_model_it_says_how_to_get_one(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_model: str) -> EmbeddingModel:
+        raise ModelError(f"{EMBEDDED_NAME} is not installed: run `pip install it`")
+
+    monkeypatch.setattr(embeddings, "find_model", missing)
+    found = error(api.ask(PATH, {"input": "a"}), 404)
+    assert found["code"] == "model_not_found" and "pip install" in found["message"]
+    assert [one["id"] for one in api.ask("/v1/models").json["data"]] == ["story"]
+
+
+def test_a_defect_ends_its_call(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_given: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(embeddings.Embedder, "start", breaks)
+    assert error(api.ask(PATH, {"input": "a"}), 500)["type"] == "server_error"
+    assert b'logitbench_requests_total{endpoint="/v1/embeddings",status="500"} 1.0' in api.ask("/metrics").body
+    assert latest(api).state == "failed" and "broken" in latest(api).error
 
 
 def test_a_call_is_part_of_the_traffic(api: Api) -> None:
