@@ -79,6 +79,14 @@ SETTINGS = (
         65_536,
     ),
     Setting(
+        "api_history_mb",
+        2_000,
+        "megabytes of the history that trials of API calls may take, of which the oldest without marks are deleted "
+        "beyond it; 0: they are not kept",
+        0,
+        1_000_000,
+    ),
+    Setting(
         "access",
         "",
         "who may open the workbench in a browser; empty: the user who started it and root, with a token where users "
@@ -107,6 +115,7 @@ class Settings:
     max_queue: int
     api_port: int
     api_requests: int
+    api_history_mb: int
     access: str
 
     @classmethod

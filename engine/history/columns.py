@@ -4,7 +4,7 @@ Steps go through Arrow: measured nine times as fast as the appender for list col
 of 256 candidates).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC
 from typing import Any
 
@@ -128,6 +128,18 @@ def step_rows(trial: TrialRecord) -> Iterator[pa.Table]:
     for table, is_prompt in ((trial.completion.prompt_steps, True), (trial.completion.steps, False)):
         for start in range(0, len(table), CHUNK):
             yield _chunk(trial.id, table, is_prompt, slice(start, min(start + CHUNK, len(table))))
+
+
+def joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables of steps, small ones together, each of fewer than 2 * CHUNK rows."""
+    some: list[pa.Table] = []
+    for table in tables:
+        some.append(table)
+        if sum(map(len, some)) >= CHUNK:
+            yield pa.concat_tables(some)
+            some = []
+    if some:
+        yield pa.concat_tables(some)
 
 
 def step_table(rows: pa.Table, vocabulary: Vocabulary, *, is_prompt: bool) -> StepTable:

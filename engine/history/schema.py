@@ -1,5 +1,6 @@
 """Database schema: an ordered list of migrations. A migration that has shipped is never edited: append another."""
 
+import re
 from collections.abc import Callable
 
 import duckdb
@@ -249,7 +250,21 @@ def thread_numbers(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(f"ALTER TABLE trials ADD COLUMN {name} INTEGER")
 
 
-MIGRATIONS: list[Migration] = [trials, runs, library, embedding_samples, vectors, thread_numbers]
+def reused_space(connection: duckdb.DuckDBPyConnection) -> None:
+    """Recreate trials and vectors without primary keys: DuckDB reuses the space of deleted rows only in tables without.
+
+    Measured: of 800,000 rows, of which the latest 60,000 were left, a key kept 58 MB instead of 4 MB. Whoever inserts
+    checks for ids that exist.
+    """
+    for table in ("trials", "vectors"):
+        (sql,) = connection.execute("SELECT sql FROM duckdb_tables() WHERE table_name = ?", [table]).fetchone() or ("",)
+        connection.execute(f"ALTER TABLE {table} RENAME TO {table}_with_key")
+        connection.execute(re.sub(r",\s*PRIMARY KEY\s*\([^)]*\)", "", sql))
+        connection.execute(f"INSERT INTO {table} FROM {table}_with_key")
+        connection.execute(f"DROP TABLE {table}_with_key")
+
+
+MIGRATIONS: list[Migration] = [trials, runs, library, embedding_samples, vectors, thread_numbers, reused_space]
 
 
 def names() -> list[str]:

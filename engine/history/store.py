@@ -1,20 +1,24 @@
 """History store: records, reads, hides and purges trials, and gives access to runs, comparisons, vectors and marks."""
 
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
+import pyarrow as pa
+
 from engine.errors import HistoryError
 from engine.history import columns, comparisons, marks, runs, vectors
+from engine.history.api_trials import ApiTrials
 from engine.history.conditions import NUM_TOKENS
 from engine.history.console import Console
 from engine.history.database_writer import Cursor, DatabaseWriter, fetch, insert_row, insert_rows, is_changed
 from engine.history.lending import Lender
 from engine.history.read_cursor import ReadCursor
 from engine.history.search import Finder
-from engine.history.trials import OUTPUT_CHARACTERS, TrialRecord, TrialSummary, as_uuid
+from engine.history.trials import OUTPUT_CHARACTERS, TrialLabel, TrialRecord, TrialSummary, as_uuid
 from engine.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
@@ -33,7 +37,7 @@ class History:
     package read and write access.
     """
 
-    def __init__(self, file: DatabaseWriter) -> None:
+    def __init__(self, file: DatabaseWriter, most_api_bytes: int | None = None) -> None:
         self.path = file.path
         self.file = file
         self.runs = runs.Runs(file)
@@ -42,23 +46,28 @@ class History:
         self.comparisons = comparisons.Comparisons(file)
         self.vectors = vectors.Vectors(file)
         self.console = Console(file)
+        self._api_trials = ApiTrials(file, _insert, most_api_bytes)
         self._lender = Lender(file)
         self._vocabularies: dict[str, Vocabulary] = {}
 
     @classmethod
-    def open(cls, path: str | Path) -> Self:
+    def open(cls, path: str | Path, *, most_api_bytes: int | None = None) -> Self:
         """Open and own the file at `path`, created with its folder if it does not exist.
 
         Deleted entries are purged now, and unfinished runs are marked as interrupted. Raises HistoryLocked when a
         process (this one included) has the file open, HistoryNewer when a newer version wrote it, HistoryError when it
         is damaged or cannot be written. An existing file is never overwritten.
+
+        most_api_bytes: space for trials of API calls, of which the oldest without marks are deleted beyond it; None: no
+        limit.
         """
-        history = cls(DatabaseWriter.open(Path(path)))
+        history = cls(DatabaseWriter.open(Path(path)), most_api_bytes)
         try:
             history.gc()
             history.runs.mark_interrupted()
         except HistoryError as error:
             log.warning("The history could not be cleaned up: %s", error)
+        history._api_trials.shrink()
         return history
 
     def close(self, within_s: float | None = None) -> None:
@@ -67,6 +76,7 @@ class History:
         within_s: time limit for all queued writes together; writes that are not finished by then are not waited for,
         and may be lost.
         """
+        self._api_trials.flush()
         self._lender.close()
         self.console.close()
         self.file.close(within_s)
@@ -77,9 +87,14 @@ class History:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def record(self, trial: TrialRecord) -> Future[None]:
-        """Queue a trial for storage; the future fails with HistoryError when the disk is full or the file unusable."""
-        return self.file.write(lambda cursor: _insert(cursor, trial))
+    def record(self, trial: TrialRecord, *, is_urgent: bool = False) -> Future[None]:
+        """Queue a trial for storage; the future fails with HistoryError when the disk is full or the file unusable.
+
+        One of an API call waits up to 0.1 s for others that are stored with it, unless it is urgent.
+        """
+        if trial.label == TrialLabel.API and not is_urgent:
+            return self._api_trials.add(trial)
+        return self.file.write(lambda cursor: _store(cursor, trial))
 
     def delete(self, id: str) -> bool:
         """Hide a trial until `restore`, or until the next open purges it; return False where it does not exist."""
@@ -155,15 +170,28 @@ class History:
         return self.file.write(lambda cursor: is_changed(cursor.execute(change, [when, as_uuid(id)]))).result()
 
 
-def _insert(cursor: Cursor, trial: TrialRecord) -> None:
-    if cursor.execute("SELECT 1 FROM trials WHERE id = ?", [trial.id]).fetchone():
-        return
-    vocabulary = trial.completion.steps.vocabulary
-    if not cursor.execute("SELECT 1 FROM tokenizers WHERE hash = ?", [vocabulary.hash]).fetchone():
-        insert_row(cursor, "tokenizers", columns.tokenizer_row(vocabulary))
-    insert_row(cursor, "trials", columns.trial_row(trial))
-    for chunk in columns.step_rows(trial):
+def _store(cursor: Cursor, trial: TrialRecord) -> None:
+    _insert(cursor, [trial])
+
+
+def _insert(cursor: Cursor, trials: Sequence[TrialRecord]) -> int:
+    """Store the trials that are not stored yet; return their bytes in memory."""
+    by_id = {trial.id: trial for trial in trials}
+    found = cursor.execute("SELECT id FROM trials WHERE id IN (SELECT unnest(?::UUID[]))", [list(by_id)])
+    for (id,) in found.fetchall():
+        del by_id[str(id)]
+    if not by_id:
+        return 0
+    for vocabulary in {(one := trial.completion.steps.vocabulary).hash: one for trial in by_id.values()}.values():
+        if not cursor.execute("SELECT 1 FROM tokenizers WHERE hash = ?", [vocabulary.hash]).fetchall():
+            insert_row(cursor, "tokenizers", columns.tokenizer_row(vocabulary))
+    rows = pa.Table.from_pylist([columns.trial_row(trial) for trial in by_id.values()])
+    insert_rows(cursor, "trials", rows)
+    num_bytes = int(rows.nbytes)
+    for chunk in columns.joined(rows for trial in by_id.values() for rows in columns.step_rows(trial)):
         insert_rows(cursor, "steps", chunk)
+        num_bytes += int(chunk.nbytes)
+    return num_bytes
 
 
 def _purge(cursor: Cursor) -> int:

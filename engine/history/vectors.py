@@ -139,7 +139,8 @@ class Vectors:
 
         def change(cursor: Cursor) -> None:
             if cursor.execute("SELECT 1 FROM vector_models WHERE hash = ?", [model_hash]).fetchall():
-                insert_rows(cursor, "vectors", rows, replaces=True)
+                _forget_texts(cursor, rows)
+                insert_rows(cursor, "vectors", rows)
 
         self._file.write(change).result()
 
@@ -209,6 +210,16 @@ class Vectors:
 def purge(cursor: Cursor) -> None:
     """Remove the vectors of trials that were purged."""
     cursor.execute("DELETE FROM vectors WHERE trial_id NOT IN (SELECT id FROM trials)")
+
+
+def _forget_texts(cursor: Cursor, rows: pa.Table) -> None:
+    """Remove the vectors that rows replace."""
+    cursor.register("replacing", rows.select(["trial_id", "part", "model_hash"]))
+    cursor.execute(
+        "DELETE FROM vectors USING replacing WHERE vectors.trial_id = replacing.trial_id::UUID "
+        "AND vectors.part = replacing.part AND vectors.model_hash = replacing.model_hash"
+    )
+    cursor.unregister("replacing")
 
 
 def _forget(cursor: Cursor, *, but: str) -> None:

@@ -49,10 +49,18 @@ class HistoryManager:
         self._is_closed = False
         self._missed: dict[str, _Missed] = {}
         try:
-            self.history = History.open(settings.history)
+            self.history = self._open()
         except HistoryError as error:
             self.failed(error)
         threading.Thread(target=self._look, name="logitbench-history", daemon=True).start()
+
+    def _open(self) -> History:
+        return History.open(self._settings.history, most_api_bytes=self._settings.api_history_mb * 1_000_000)
+
+    @property
+    def keeps_calls(self) -> bool:
+        """Whether trials of API calls are stored at all."""
+        return self._settings.api_history_mb > 0
 
     def failed(self, error: HistoryError) -> None:
         """Record why the history cannot be used."""
@@ -137,7 +145,7 @@ class HistoryManager:
         Raises HistoryError.
         """
         if self.history is None:
-            opened = History.open(self._settings.history)
+            opened = self._open()
             with self._lock:
                 if self._is_closed:
                     opened.close()

@@ -143,6 +143,8 @@ class TrialManager:
         `prompt` ends with the tokens of `before`, which count as generated.
         """
         engine, identity = self._model_manager.state.loaded()
+        if label == TrialLabel.API and not self._kept.keeps_calls:
+            draft = replace(draft, is_kept=False)
         num_before = len(before.steps) if before else 0
         submitted = datetime.now(UTC)
         is_watched = origin is None or origin.lane == "browser"
@@ -203,7 +205,7 @@ class TrialManager:
     def _keep_later(self, trial: LiveTrial) -> None:
         def keep(history: History) -> None:
             if not history.restore(trial.id):  # unless another owner of the history has stored it
-                history.record(record_of(trial)).result()
+                history.record(record_of(trial), is_urgent=True).result()
             trial.is_stored = True
             self._meaning.wake()
 

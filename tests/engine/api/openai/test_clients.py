@@ -21,8 +21,9 @@ from engine.api.openai.server import server_of
 from engine.api.openai.traffic import CallRow
 from engine.protocol import Engine
 from engine.settings import Settings
-from engine.specs import MAX_CLIENT_CHARACTERS, PoolSpec
+from engine.specs import MAX_CLIENT_CHARACTERS, PoolSpec, Request
 from engine.workbench.machine_lease import EXCLUSIVE, Kind
+from engine.workbench.trials import Draft
 from engine.workbench.workbench import Workbench
 from tests.engine.api.openai.conftest import KEY, Api
 from tests.fake_engine import open_fake
@@ -175,6 +176,33 @@ def test_a_benchmark_answers_later_and_begins_though_calls_run(api: Api, kind: K
     assert api.ask(PATH, {"prompt": "a", "max_tokens": 1}).status == 200
     client.close()
     until(lambda: is_idle(api), "it goes on")
+
+
+def test_what_calls_leave_in_the_history_has_a_limit(tmp_path: Path, story_model: Path) -> None:
+    """One megabyte is that of some hundred answers with 20 candidates; a starred one stays, and one without API."""
+    with another_server(tmp_path, story_model, LOGITBENCH_API_HISTORY_MB="1") as api:
+        history = api.bench.history
+        assert history is not None
+        own = api.bench.trials.submit(Draft("Once", request=Request(max_tokens=4)))
+        many = LONG | {"max_tokens": 30, "n": 32}
+        starred = api.ask(PATH, many).headers["x-logitbench-trial"].split(",")[0]
+        until(lambda: history.trial(starred) and history.trial(own.id), "they are not stored")
+        history.marks.star("trial", [starred], True)
+        for _ in range(9):
+            last = api.ask(PATH, many).headers["x-logitbench-trial"].split(",")[-1]
+        until(lambda: history.trial(last), "it is not stored")
+        until(lambda: len(history.recent(1000)) < 200, "more than the limit is kept")
+        assert history.trial(starred) and history.trial(own.id) and history.trial(last)
+        assert len(history.recent(1000)) > 50
+
+
+def test_calls_are_not_kept_where_the_limit_is_nothing(tmp_path: Path, story_model: Path) -> None:
+    with another_server(tmp_path, story_model, LOGITBENCH_API_HISTORY_MB="0") as api:
+        own = api.bench.trials.submit(Draft("Once", request=Request(max_tokens=4)))
+        trial = api.bench.trials.trial(api.ask(PATH, {"prompt": "a"}).headers["x-logitbench-trial"])
+        assert not trial.draft.is_kept and trial.done()
+        until(lambda: api.bench.history and api.bench.history.trial(own.id), "it is not stored")
+        assert api.bench.history is not None and len(api.bench.history.recent(100)) == 1
 
 
 # clients that leave
