@@ -222,7 +222,7 @@ async def _whole_stream(
 
 
 def _about(choices: Sequence[Choice]) -> dict[str, str]:
-    """Return headers that name the trials of an answer; each is stored within 0.1 s of its end, not when it is named."""
+    """Return headers that name the trials of an answer; each is stored within 0.1 s of its end, not when named."""
     ids = [choice.trial.id for choice in choices]
     return {"x-logitbench-trial": ",".join(ids), "link": f'</?trial={ids[0]}>; rel="describedby"'}
 
