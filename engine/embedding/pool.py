@@ -16,7 +16,7 @@ from engine.embedding.specs import AUTO, EmbedSpec
 from engine.embedding.text_queue import TextQueue
 from engine.embedding.worker_group import CLOSED, EmbeddingWorkers, WorkerFigures
 from engine.errors import ConfigError, JobTimeout, quoted
-from engine.process.owner import OwnerProcess
+from engine.owner import OwnerProcess
 from engine.results import Floats
 
 _BATCHES_PER_PIECE = 8

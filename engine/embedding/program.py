@@ -15,7 +15,7 @@ from engine.errors import ModelError, WorkerDied
 from engine.pool.watchdog import Watch, Watched, keep_watch
 from engine.process.channel import Channel
 from engine.process.child import Child
-from engine.process.owner import OwnerProcess
+from engine.owner import OwnerProcess
 from engine.process.pulse import Pulse
 
 _BEGINS_WITHIN_S = 60.0

@@ -15,7 +15,7 @@ from engine.pool.watchdog import keep_watch
 from engine.pool.worker_link import WorkerLink, start_child
 from engine.pool.worker_process import WorkerProcess
 from engine.process.channel import Message
-from engine.process.owner import OwnerProcess
+from engine.owner import OwnerProcess
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ import psutil
 
 from engine.errors import ProgramFailed
 from engine.process.limits import Limits
-from engine.process.owner import OwnerProcess
+from engine.owner import OwnerProcess
 
 T = TypeVar("T")
 _Starts = SimpleQueue[tuple["Future[Any]", Callable[[], Any]]]
