@@ -18,6 +18,9 @@ import msgspec
 
 from engine.errors import ConfigError, EngineError
 
+MOST_BYTES = 1 << 30
+"""Bytes of the largest file that is read into memory."""
+
 T = TypeVar("T")
 
 SPARE_BYTES = 64 << 20
@@ -77,10 +80,13 @@ def open_regular(path: Path) -> BufferedReader:
     return open(path, "rb", opener=_regular)
 
 
-def read_regular(path: Path) -> bytes:
-    """Return the content of a regular file; raises OSError as `open_regular` does."""
+def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the content of a regular file; raises OSError as `open_regular` does, and for more than `most_bytes`."""
     with open_regular(path) as file:
-        return file.read()
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes:,} bytes", str(path))
+    return content
 
 
 def decoded_json(content: bytes | str, kind: type[T]) -> T:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import ConfigError, EngineError, JobTimeout, quoted
+from engine.owner import OwnerProcess
 from engine.results import RECORD, Completion, FinishReason, StepTable, Timings, TokenStep, is_context_full
 from engine.specs import Origin, Request, Sampling
 from engine.units import counted
@@ -121,6 +122,7 @@ class Job(Future[Completion]):
         self.seed: int | None = sampling.seed
         self.submitted = time.monotonic()
         self.is_cancelled = self.is_retried = False
+        self._process = OwnerProcess()
         self._cancel, self._position = cancel, position
         self._queue_s = self._load_s = 0.0
         self._first_at = self._last_at = 0.0
@@ -148,7 +150,7 @@ class Job(Future[Completion]):
     async def __aiter__(self) -> AsyncIterator[TokenStep]:
         import asyncio  # takes a tenth of the engine's import, and most programs do not need it
 
-        check_may_wait()
+        self._check_may_wait()
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
@@ -173,27 +175,32 @@ class Job(Future[Completion]):
     def __await__(self) -> Generator[Any, None, Completion]:
         import asyncio
 
-        if not self.done():
-            check_may_wait()
+        self._check_may_wait()
         return asyncio.wrap_future(self).__await__()
 
     def _wait_for_step(self, index: int) -> None:
+        if len(self.steps) <= index:
+            self._check_may_wait()
         with self._changed:
             self._num_waiting += 1
             try:
                 while len(self.steps) <= index and not self.done():
-                    check_may_wait()
                     self._changed.wait()
             finally:
                 self._num_waiting -= 1
+
+    def _check_may_wait(self) -> None:
+        """Raise EngineError where the end of an open job would never come: a callback's thread, a forked process."""
+        if not self.done():
+            check_may_wait()
+            self._process.check_pool()
 
     def result(self, timeout: float | None = None) -> Completion:
         """Wait for the job to end and return its Completion, a partial one after cancel().
 
         Raises JobTimeout after `timeout` seconds (the job goes on), or the EngineError that ended the job.
         """
-        if not self.done():
-            check_may_wait()
+        self._check_may_wait()
         if not self._over.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
             raise JobTimeout(f"no result after {timeout:g} s; the job continues, {len(self.steps):,} tokens so far")
         if self._error is not None:
@@ -203,6 +210,7 @@ class Job(Future[Completion]):
 
     def exception(self, timeout: float | None = None) -> EngineError | None:
         """Wait for the job to end; return the error that ended it, or None. Raises JobTimeout as result() does."""
+        self._check_may_wait()
         try:
             self.result(timeout)
         except JobTimeout as error:

@@ -4,6 +4,7 @@ The vectors are printed as JSON, written as a numpy array, or summarised by near
 """
 
 import argparse
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import AUTO, BACKENDS, EmbedSpec
 from engine.errors import ConfigError
 from engine.exchange.text_files import MOST_BYTES, TextSet, read_texts
+from engine.files import write_whole
 from engine.private_files import persons_umask
 from engine.progress_line import ProgressLine
 from engine.units import counted, digits, duration, percent
@@ -102,8 +104,10 @@ def _file(given: str) -> tuple[str, bytes]:
 
 def _write(path: Path, result: EmbedResult) -> None:
     try:
-        with persons_umask(), path.open("wb") as file:
-            np.save(file, result.vectors)
+        array = io.BytesIO()
+        np.save(array, result.vectors)
+        with persons_umask():
+            write_whole(path, array.getvalue())
     except OSError as error:
         raise ConfigError(f"--out {path}: cannot be written ({error})") from None
 

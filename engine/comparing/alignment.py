@@ -1,6 +1,5 @@
 """Alignment of texts and tokens: where they diverge, how their words differ, and which of them are equal."""
 
-import difflib
 import re
 from collections.abc import Sequence
 from itertools import takewhile
@@ -10,7 +9,10 @@ from engine.results import StepTable
 from engine.units import counted
 
 MAX_WORDS = 4_000
-"""Texts with more words are compared by lines: matching takes time quadratic in the number of parts."""
+"""Texts with more words are compared by lines."""
+
+MAX_LINES = 20_000
+"""Texts with more lines between their common beginning and end are not matched there: it would take seconds."""
 
 MAX_NAMED = 3
 """Number of continuations that a sentence names; those that more variants chose come first."""
@@ -47,14 +49,15 @@ def diff(text: str, reference: str) -> list[Segment]:
     if max(len(ours), len(theirs)) > MAX_WORDS:
         ours, theirs = text.splitlines(keepends=True), reference.splitlines(keepends=True)
     segments: list[Segment] = []
-    for what, i, j, k, m in difflib.SequenceMatcher(None, theirs, ours, autojunk=False).get_opcodes():
-        if what == "equal":
-            segments.append(Segment("same", "".join(ours[k:m])))
-            continue
-        if i < j:
-            segments.append(Segment("missing", "".join(theirs[i:j])))
-        if k < m:
-            segments.append(Segment("added", "".join(ours[k:m])))
+    at = start = 0
+    for place, other, size in [*_matching(ours, theirs), (len(ours), len(theirs), 0)]:
+        parts: list[tuple[SegmentKind, list[str]]] = [
+            ("missing", theirs[start:other]),
+            ("added", ours[at:place]),
+            ("same", ours[place : place + size]),
+        ]
+        segments += [Segment(kind, "".join(part)) for kind, part in parts if part]
+        at, start = place + size, other + size
     return segments
 
 
@@ -112,6 +115,53 @@ def _short_start(num_same: int) -> str:
 
 def _for_several(way: str) -> str:
     return way.replace("continues with", "continue with").replace("ends there", "end there")
+
+
+def _matching(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int, int]]:
+    """Return the stretches that both have in common, in order: position in ours, in theirs, and length.
+
+    They are the common beginning and end, and between them a longest common subsequence.
+    """
+    first = common_prefix([ours, theirs])
+    last = common_prefix([ours[first:][::-1], theirs[first:][::-1]])
+    middle, other = ours[first : len(ours) - last], theirs[first : len(theirs) - last]
+    pairs = _common_subsequence(middle, other) if max(len(middle), len(other)) <= MAX_LINES else []
+    stretches = [[0, 0, first]]
+    for place, position in ((first + i, first + j) for i, j in pairs):
+        begin, start, size = stretches[-1]
+        if (begin + size, start + size) == (place, position):
+            stretches[-1][2] += 1
+        else:
+            stretches.append([place, position, 1])
+    return [(i, j, size) for i, j, size in [*stretches, [len(ours) - last, len(theirs) - last, last]] if size]
+
+
+def _common_subsequence(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the positions of a longest common subsequence in both.
+
+    Bit-parallel (Hyyrö 2004, "Bit-parallel LCS-length computation revisited"): one integer for each row of the table,
+    whose zero bits are the columns at which the length grows. n rows of m bits: 50 MB and 0.3 s for 20,000 lines.
+    """
+    places: dict[str, int] = {}
+    for column, word in enumerate(theirs):
+        places[word] = places.get(word, 0) | 1 << column
+    everything = (1 << len(theirs)) - 1
+    row, rows = everything, list[int]()
+    for word in ours:
+        matches = row & places.get(word, 0)
+        row = ((row + matches) | (row - matches)) & everything
+        rows.append(row)
+    found: list[tuple[int, int]] = []
+    at, column = len(ours) - 1, len(theirs) - 1
+    while at >= 0 and column >= 0:
+        if rows[at] >> column & 1:
+            column -= 1
+        elif at and not rows[at - 1] >> column & 1:
+            at -= 1
+        else:
+            found.append((at, column))
+            at, column = at - 1, column - 1
+    return found[::-1]
 
 
 def _words(text: str) -> list[str]:

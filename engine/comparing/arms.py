@@ -6,16 +6,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from engine.comparing.templates import render, variables
-from engine.errors import ConfigError
+from engine.comparing.templates import check_values, lengths, render, variables
+from engine.errors import ConfigError, quoted
 from engine.jsonable import spec_from_dict, spec_to_dict
 from engine.specs import Sampling
 from engine.units import exact
-from engine.validation import Spec
+from engine.validation import Spec, plain_text
 
 MAX_ARMS, MAX_ROWS, MAX_REPEATS, MAX_TRIALS = 8, 100, 100, 400
 MAX_CHARACTERS = 1_000_000
 LABEL_CHARACTERS = 80
+MAX_PATH_CHARACTERS = 4096
 NUM_SEEDS = 0xFFFFFFFF
 ROLES = ("system", "user", "assistant")
 
@@ -38,8 +39,8 @@ class Arm(Spec):
         object.__setattr__(self, "stop", tuple(self.stop))
         object.__setattr__(self, "variables", _checked_row("variables", self.variables))
         self._whole("max_tokens", 1, 1 << 24)
-        if len(self.label) > LABEL_CHARACTERS:
-            raise ConfigError(f"label = {self.label[:20]!r}…: must have at most {LABEL_CHARACTERS} characters")
+        self._set("label", plain_text("label", self.label, LABEL_CHARACTERS))
+        self._set("model", plain_text("model", self.model, MAX_PATH_CHARACTERS))
 
     def for_repeat(self, repeat: int) -> Sampling:
         """Return the sampling of one repeat: each has its own seed, counted up from the variant's where it has one."""
@@ -83,19 +84,24 @@ class ComparisonPlan(Spec):
                 f"trials: must be at most {MAX_TRIALS}. Reduce one of them."
             )
         self._check_messages()
+        num_fixed, counts = lengths(self.prompt)
         for arm in self.arms:
             for row in self.rows:
-                self.text(arm, row)
+                values = {**row, **arm.variables}
+                check_values(counts, values)
+                _check_length(num_fixed + sum(num * len(values[name]) for name, num in counts.items()))
 
     def _check_messages(self) -> None:
+        plain_text("prompt", self.prompt, MAX_CHARACTERS)
         if self.before and not self.is_chat:
             raise ConfigError("before: earlier messages are only for a chat")
         for message in self.before:
             if set(message) != {"role", "content"} or message["role"] not in ROLES:
                 known = ", ".join(ROLES)
                 raise ConfigError(
-                    f"before: {dict(message)!r} is not a message: needs content and a role, one of {known}"
+                    f"before: {quoted(dict(message))} is not a message: needs content and a role, one of {known}"
                 )
+            plain_text("before", message["content"], MAX_CHARACTERS)
 
     @property
     def num_trials(self) -> int:
@@ -108,14 +114,8 @@ class ComparisonPlan(Spec):
         return variables(self.prompt)
 
     def text(self, arm: Arm, row: Mapping[str, str]) -> str:
-        """Return the prompt of a variant for a row.
-
-        Raises ConfigError where a variable has no value or the prompt is too long.
-        """
-        text = render(self.prompt, {**row, **arm.variables})
-        if len(text) > MAX_CHARACTERS:
-            raise ConfigError(f"The prompt has {len(text):,} characters: must be at most {MAX_CHARACTERS:,}")
-        return text
+        """Return the prompt of a variant for a row of the plan."""
+        return render(self.prompt, {**row, **arm.variables})
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON.
@@ -232,11 +232,14 @@ def one_answer_each(plan: ComparisonPlan, answers: Sequence[Answer]) -> tuple[An
     return tuple(found.get(blank[:3], blank) for blank in planned_answers(plan))
 
 
+def _check_length(num_characters: int) -> None:
+    """Raise ConfigError for a prompt that would be too long; rendering it first could fill the memory."""
+    if num_characters > MAX_CHARACTERS:
+        raise ConfigError(f"The prompt has {num_characters:,} characters: must be at most {MAX_CHARACTERS:,}")
+
+
 def _checked_row(where: str, row: Mapping[str, str]) -> dict[str, str]:
-    for name, value in row.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise ConfigError(f"{where}: {name!r} = {value!r}: names and values must be text")
-    return dict(row)
+    return {plain_text(where, name): plain_text(where, value, MAX_CHARACTERS) for name, value in row.items()}
 
 
 def _settings(arm: Arm) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Prompt templates with {{variables}}, filled from a row of a small table."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from engine.errors import ConfigError
 
@@ -13,15 +14,27 @@ def variables(template: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_VARIABLE.findall(template)))
 
 
-def render(template: str, values: Mapping[str, str]) -> str:
-    """Return the template with each variable replaced by its value; braces within a value stay text.
+def lengths(template: str) -> tuple[int, Counter[str]]:
+    """Return the number of characters outside variables, and how often each variable occurs."""
+    found = list(_VARIABLE.finditer(template))
+    num_fixed = len(template) - sum(len(one[0]) for one in found)
+    return num_fixed, Counter(one[1] for one in found)
 
-    Raises ConfigError naming the first variable that has no value.
-    """
-    for name in variables(template):
+
+def check_values(names: Iterable[str], values: Mapping[str, str]) -> None:
+    """Raise ConfigError naming the first variable that has no value."""
+    for name in names:
         if name not in values:
             raise ConfigError(
                 f"The prompt has {{{{{name}}}}}, but no value for it. Set {name!r} in the table, or "
                 "remove it from the prompt."
             )
+
+
+def render(template: str, values: Mapping[str, str]) -> str:
+    """Return the template with each variable replaced by its value; braces within a value stay text.
+
+    Raises ConfigError as `check_values` does.
+    """
+    check_values(variables(template), values)
     return _VARIABLE.sub(lambda found: values[found[1]], template)

@@ -100,8 +100,8 @@ def _affordable(priced: list[Estimate], budget_usd: float) -> list[Estimate]:
 
 def _help(fastest: Estimate, deadline_h: float) -> str:
     """Return what would help where even the fastest is too slow."""
-    num = math.ceil(fastest.hours.value / deadline_h)
-    shared = f", or split the documents between {num:,} of them" if num < 10_000 else ""
+    ratio = fastest.hours.value / deadline_h
+    shared = f", or split the documents between {math.ceil(ratio):,} of them" if ratio < 10_000 else ""
     return f"Allow {_hours(fastest.hours.value - deadline_h)} more{shared}."
 
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from engine.embedding import messages as m
 from engine.errors import EngineError, JobTimeout, ModelError
-from engine.jobs import call_back
+from engine.jobs import call_back, check_may_wait
+from engine.owner import OwnerProcess
 from engine.results import Floats
 
 
@@ -66,6 +67,7 @@ class EmbedJob:
         self._size = self._done_size = self._num_tokens = 0
         self._compute_s = 0.0
         self._submitted = time.monotonic()
+        self._process = OwnerProcess()
         self._lock, self._over = threading.Lock(), threading.Event()
         self._result: EmbedResult | None = None
         self._error: EngineError | None = None
@@ -75,6 +77,9 @@ class EmbedJob:
 
         Raises JobTimeout after `timeout` seconds (the job continues), or the EngineError that ended the job.
         """
+        if not self.done():
+            check_may_wait()
+            self._process.check_pool()
         if not self._over.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
             raise JobTimeout(
                 f"no result after {timeout:g} s; the job continues, {self.num_done:,} of {self.num_texts:,} texts done"

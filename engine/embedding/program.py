@@ -12,10 +12,10 @@ from typing import Any
 from engine import errors
 from engine.embedding import messages as m
 from engine.errors import ModelError, WorkerDied
+from engine.owner import OwnerProcess
 from engine.pool.watchdog import Watch, Watched, keep_watch
 from engine.process.channel import Channel
 from engine.process.child import Child
-from engine.owner import OwnerProcess
 from engine.process.pulse import Pulse
 
 _BEGINS_WITHIN_S = 60.0

@@ -5,6 +5,7 @@ from collections import deque
 
 from engine.embedding.job import EmbedJob, Piece
 from engine.errors import PoolClosed, QueueFull
+from engine.jobs import check_may_wait
 
 MOST_TOKENS = 4_000_000
 """Maximum tokens in the queue, estimated from text lengths: some 16 MB of text, minutes to hours of work."""
@@ -38,6 +39,7 @@ class TextQueue:
                         f"the queue is full, about {self.num_tokens:,} of {self._most:,} tokens are waiting: "
                         "wait, then try again"
                     )
+                check_may_wait()
                 self._changed.wait()
             if self._closed_by is not None:
                 raise PoolClosed("this pool is closed: open another") from self._closed_by.bare()

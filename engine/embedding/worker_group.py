@@ -11,6 +11,7 @@ from engine.embedding.job import Piece
 from engine.embedding.program import Link, OnOpening, Program
 from engine.embedding.text_queue import TextQueue
 from engine.errors import EngineError, PoolClosed, WorkerDied
+from engine.jobs import listening
 
 CLOSED = "the pool was closed while this job was open"
 
@@ -62,6 +63,10 @@ class EmbeddingWorkers:
             threading.Thread(target=self._drive, args=(index,), name="logitbench-embedding", daemon=True).start()
 
     def _drive(self, index: int) -> None:
+        with listening():
+            self._answer_all(index)
+
+    def _answer_all(self, index: int) -> None:
         while (piece := self._queue.take()) is not None:
             try:
                 if self._links[index].has_ended:

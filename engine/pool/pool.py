@@ -40,6 +40,7 @@ from engine.validation import Refusing, plain_text, refusing
 
 _MESSAGES = '[{"role": "user", "content": "Hello"}]'
 _MOST_DEATHS = 3
+_MOST_PROFILE_BYTES = 1 << 20
 _MOST_CONTROL_TOKENS = 8192
 """llama.cpp's time for a text grows with the square of their number: 0.2 s for this many."""
 
@@ -101,7 +102,7 @@ class Pool(metaclass=Refusing):
         Raises ConfigError if the file is not a profile, and the errors that the constructor raises.
         """
         try:
-            values = decoded_json(read_regular(named_path(path)), dict[str, Any])
+            values = decoded_json(read_regular(named_path(path), _MOST_PROFILE_BYTES), dict[str, Any])
             return cls(model or values["model"], **PoolSpec.from_dict(values["pool"]).to_dict())
         except (OSError, ValueError, TypeError, LookupError) as error:
             if isinstance(error, EngineError):

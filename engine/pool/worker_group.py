@@ -10,12 +10,12 @@ from typing import Protocol
 
 from engine.errors import JobTimeout, PoolClosed, WorkerDied
 from engine.jobs import check_may_wait, listening
+from engine.owner import OwnerProcess
 from engine.pool import messages as m
 from engine.pool.watchdog import keep_watch
 from engine.pool.worker_link import WorkerLink, start_child
 from engine.pool.worker_process import WorkerProcess
 from engine.process.channel import Message
-from engine.owner import OwnerProcess
 
 _log = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
 """Child process as seen by its parent: start, log, shutdown, and a description of how it ended."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -19,8 +20,8 @@ from typing import IO, Any, TypeVar
 import psutil
 
 from engine.errors import ProgramFailed
-from engine.process.limits import Limits
 from engine.owner import OwnerProcess
+from engine.process.limits import Limits
 
 T = TypeVar("T")
 _Starts = SimpleQueue[tuple["Future[Any]", Callable[[], Any]]]
@@ -64,7 +65,7 @@ class Child:
         self.parent = OwnerProcess()
         self._closing = threading.Lock()
         self._num_oom = num_oom_kills()
-        self.socket, theirs = socket.socketpair()
+        self.socket, theirs = _socket_pair()
         self.started_at = time.monotonic()
         command = [sys.executable, "-P", "-m", "engine.process", module, str(theirs.fileno()), str(os.getpid())]
         try:
@@ -143,6 +144,17 @@ class Child:
     def ending_of(self, status: int) -> str:
         """Describe how a process that this child forked ended, given its exit status."""
         return ending(status, self._num_oom, self.log_tail())
+
+
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return a socket pair beyond the standard streams: where those are closed, what is printed would go into it."""
+    pair = socket.socketpair()
+    try:
+        first, second = (fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3) for end in pair)
+    finally:
+        for end in pair:
+            end.close()
+    return socket.socket(fileno=first), socket.socket(fileno=second)
 
 
 def _started(start: Callable[[], T]) -> T:

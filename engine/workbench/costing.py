@@ -13,7 +13,7 @@ from engine.bench.analysis.summary import CellSummary, medians_of
 from engine.bench.planning.layout import parse_layout
 from engine.cost import Counted, Price, Provenance, Rate, Speed, count_folder, count_texts, read_prices, write_prices
 from engine.cost.documents import OnFile
-from engine.cost.prices import check_unique
+from engine.cost.prices import MOST_BYTES, check_unique
 from engine.errors import ConfigError
 from engine.files import open_regular, read_regular, write_whole
 from engine.protocol import Engine
@@ -88,7 +88,10 @@ def read_price_file(path: Path) -> tuple[Price, ...]:
     """Read the prices of a CSV file. Raises ConfigError with file and line."""
     try:
         with open_regular(path) as file:
-            return read_prices(file.read().decode("utf-8-sig"))
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ConfigError(f"has more than {MOST_BYTES:,} bytes")
+        return read_prices(content.decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError, ConfigError) as error:
         raise ConfigError(f"{path}: {error}") from None
 

@@ -13,7 +13,15 @@ from engine import EngineError, Pool
 from engine.embedding.models import find_model
 from engine.exchange.foreign_files import read_arrival
 from engine.exchange.importer import Importer
-from engine.files import open_partial, open_regular, scratch_folder, write_private, write_whole, writing_whole
+from engine.files import (
+    open_partial,
+    open_regular,
+    read_regular,
+    scratch_folder,
+    write_private,
+    write_whole,
+    writing_whole,
+)
 from engine.history import History, refusals
 from engine.models import model_hash, read_model
 from engine.models.header_cache import HeaderCache
@@ -79,6 +87,18 @@ def test_what_has_no_end_is_refused(tmp_path: Path, story_model: Path, what: str
         read_price_file(path)
     with pytest.raises(EngineError, match="not a regular file"):
         read_arrival("named", path)
+
+
+def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(1 << 36)
+    with pytest.raises(OSError, match=r"more than 1,000 bytes.*sparse"):
+        read_regular(path, 1_000)
+    with pytest.raises(EngineError, match="more than 4,194,304 bytes"):
+        read_price_file(path)
+    with pytest.raises(EngineError, match="more than 1,048,576 bytes"):
+        Pool.from_profile(path)
 
 
 @pytest.mark.parametrize("what", ["link", "broken link", "second name", "pipe", "device", "folder"])

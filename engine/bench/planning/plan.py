@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from engine.bench.planning.prompts import MAX_PROMPTS
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError
-from engine.specs import PoolSpec
-from engine.validation import Spec
+from engine.specs import MAX_PROMPT_CHARACTERS, PoolSpec
+from engine.validation import Spec, plain_text
 
 Question = Literal["speed", "settings", "python", "users", "embedding"]
 QUESTIONS: tuple[Question, ...] = ("speed", "settings", "python", "users", "embedding")
@@ -15,6 +16,7 @@ Asked = Literal["tokens", "prompts"]
 Arrival = Literal["together", "users", "poisson"]
 Arm = Literal["pool", "loop", "create_completion", "llama-bench"]
 MOST_BUDGET_S = 86_400.0
+MAX_NAME_CHARACTERS, MAX_PATH_CHARACTERS = 1000, 4096
 ARMS: tuple[Arm, ...] = ("llama-bench", "loop", "pool", "create_completion")
 Goal = Literal["stream", "throughput", "first-token", "memory"]
 GOALS: tuple[Goal, ...] = ("stream", "throughput", "first-token", "memory")
@@ -41,7 +43,7 @@ class Workload(Spec):
     duration_s: float = 10.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prompts", tuple(self.prompts))
+        self._texts("prompts", MAX_PROMPTS, MAX_PROMPT_CHARACTERS)
         self._one_of("asked", ("tokens", "prompts"))
         self._one_of("arrival", ("together", "users", "poisson"))
         self._whole("num_prompt", 0, 1 << 20)
@@ -70,7 +72,7 @@ class TextWorkload(Spec):
     texts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "texts", tuple(self.texts))
+        self._texts("texts", MAX_PROMPTS, MAX_PROMPT_CHARACTERS)
         self._whole("num_texts", 1, 100_000)
         self._whole("num_words", 1, 10_000)
         self._real("spread", 0, 2)
@@ -124,6 +126,11 @@ class Plan(Spec):
     def __post_init__(self) -> None:
         axes = {name: tuple(values) for name, values in self.axes.items()}
         object.__setattr__(self, "axes", axes)
+        self._set("name", plain_text("name", self.name, MAX_NAME_CHARACTERS))
+        self._set("model", plain_text("model", self.model, MAX_PATH_CHARACTERS))
+        for name, values in axes.items():
+            for value in (one for one in values if isinstance(one, str)):
+                plain_text(name, value, MAX_PATH_CHARACTERS)
         self._one_of("question", QUESTIONS)
         self._one_of("goal", GOALS)
         self._whole("rounds", 1, 10_000)

@@ -82,3 +82,25 @@ def test_what_is_larger_than_any_plan_is_refused(text: str, tmp_path: Path) -> N
     path.write_text(text)
     with pytest.raises(ConfigError, match="too large for a plan"):
         read_plan(path)
+
+
+@pytest.mark.parametrize("text", ["\\ud800", "half \\udfff"])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        '{"name": "%s"}',
+        '{"model": "%s"}',
+        '{"axes": {"model": ["a.gguf", "%s"]}}',
+        '{"workload": {"asked": "prompts", "prompts": ["Once", "%s"]}}',
+        '{"question": "embedding", "workload": {"texts": ["%s"]}}',
+    ],
+)
+def test_text_that_is_none_is_refused(plan: str, text: str) -> None:
+    with pytest.raises(ConfigError, match="surrogate pair"):
+        plan_from_json(plan % text)
+
+
+@pytest.mark.parametrize("values", [{"name": "x" * 1_000_000}, {"model": "x" * 5_000}, {"name": 3}, {"name": None}])
+def test_names_have_a_length(values: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="at most|must be a string"):
+        plan_from_json(json.dumps(values))

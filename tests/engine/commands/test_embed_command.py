@@ -1,6 +1,8 @@
 """`embed` command: embeds the texts of a file, called through the command line's entry point."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,3 +106,25 @@ def test_a_file_or_the_backends_have_to_be_asked_for(capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit):
         main(["embed"])
     assert "FILE is missing" in capsys.readouterr().err
+
+
+WRITTEN = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from engine.commands.embed import _write
+from engine.embedding.job import EmbedResult
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+_write(Path(sys.argv[1]), EmbedResult(np.zeros((100, 384), np.float32), np.zeros(100, np.bool_), 0, 0.0, 0.0, False))
+"""
+
+
+def test_an_array_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) -> None:
+    out = tmp_path / "vectors.npy"
+    out.write_bytes(b"of before")
+    done = subprocess.run([sys.executable, "-c", WRITTEN, out], capture_output=True, text=True, check=False)
+    assert "cannot be written" in done.stderr.splitlines()[-1]
+    assert "File too large" in done.stderr
+    assert out.read_bytes() == b"of before"
+    assert [path.name for path in tmp_path.iterdir()] == ["vectors.npy"]

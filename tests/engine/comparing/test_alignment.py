@@ -1,9 +1,22 @@
 """Texts and tokens side by side."""
 
+import re
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engine.comparing.alignment import MAX_WORDS, Segment, common_prefix, diff, fold, parting, parting_sentence
+from engine.comparing.alignment import (
+    MAX_LINES,
+    MAX_WORDS,
+    Segment,
+    common_prefix,
+    diff,
+    fold,
+    parting,
+    parting_sentence,
+)
 from engine.results import RECORD, StepTable
 from engine.vocabulary import TokenKind, Vocabulary
 
@@ -44,6 +57,42 @@ def test_a_diff_without_what_is_missing_is_the_text_and_without_what_is_added_th
     segments = diff(text, reference)
     assert "".join(part.text for part in segments if part.kind != "missing") == text
     assert "".join(part.text for part in segments if part.kind != "added") == reference
+
+
+LINES = st.lists(st.sampled_from(["x\n", "y\n", "x y\n", "\n", "  \n"]), max_size=40).map("".join)
+
+
+@given(LINES, LINES)
+def test_a_diff_is_as_short_as_can_be(text: str, reference: str) -> None:
+    segments = diff(text, reference)
+    assert "".join(part.text for part in segments if part.kind != "missing") == text
+    assert "".join(part.text for part in segments if part.kind != "added") == reference
+    same = "".join(part.text for part in segments if part.kind == "same")
+    assert len(words(same)) == common_length(words(text), words(reference))
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\s*\S+|\s+", text)
+
+
+def common_length(ours: list[str], theirs: list[str]) -> int:
+    """Length of the longest common subsequence, by the textbook's table."""
+    row = [0] * (len(theirs) + 1)
+    for word in ours:
+        before = row[:]
+        for place, other in enumerate(theirs):
+            row[place + 1] = before[place] + 1 if word == other else max(before[place + 1], row[place])
+    return row[-1]
+
+
+@pytest.mark.parametrize("num_lines", [MAX_LINES, 100_000])
+@pytest.mark.parametrize("line", ["x\n", "{number}\n"])
+def test_texts_of_many_lines_are_compared_at_once(num_lines: int, line: str) -> None:
+    text = "begin\n" + "".join(line.format(number=number) for number in range(num_lines)) + "end\n"
+    reference = "begin\n" + "".join(line.format(number=number) for number in range(num_lines, 0, -1)) + "other\nend\n"
+    segments = diff(text, reference)
+    assert segments[0].kind == segments[-1].kind == "same"
+    assert "".join(part.text for part in segments if part.kind != "missing") == text
 
 
 def test_fold_counts_equal_texts_most_frequent_first() -> None:

@@ -4,8 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.comparing.arms import Arm, ComparisonPlan, labels, planned_answers
+from engine.comparing.templates import lengths, render
 from engine.errors import ConfigError
 from engine.specs import Sampling
 
@@ -81,3 +84,34 @@ def test_arms_are_called_by_what_sets_them_apart() -> None:
     assert labels([COLD, COLD]) == ["variant 1", "variant 2"]
     assert labels([COLD, HOT, HOT]) == ["temperature 0", "temperature 1 (1)", "temperature 1 (2)"]
     assert labels([COLD]) == ["variant 1"]
+
+
+def test_a_prompt_that_would_be_too_long_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("engine.comparing.arms.render")
+    plan(prompt="{{a}}" * 1_000, rows=({"a": "x" * 1_000},))
+    with pytest.raises(ConfigError, match=r"has 1,001,000 characters"):
+        plan(prompt="{{ a }}" * 1_000, rows=({"a": "x" * 1_000}, {"a": "x" * 1_001}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"prompt": "\ud800"},
+        {"prompt": "{{a}}", "rows": ({"a": "\ud800"},)},
+        {"rows": ({"\ud800": "a"},)},
+        {"is_chat": True, "before": ({"role": "user", "content": "\ud800"},)},
+        {"is_chat": True, "before": ({"role": "user", "content": 3},)},
+    ],
+)
+def test_text_that_is_none_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="surrogate pair|must be text"):
+        plan(**changes)
+    with pytest.raises(ConfigError, match="surrogate pair"):
+        Arm(label="\ud800")
+
+
+@given(st.lists(st.sampled_from(["{{a}}", "{{ b }}", "{{", "}}", "x", "{{1}}"])).map("".join), st.text(), st.text())
+def test_lengths_are_those_of_the_rendered_prompt(prompt: str, a: str, b: str) -> None:
+    num_fixed, counts = lengths(prompt)
+    values = {"a": a, "b": b}
+    assert num_fixed + sum(num * len(values[name]) for name, num in counts.items()) == len(render(prompt, values))

@@ -3,6 +3,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from engine.cost import CostJob, Estimate, Price, answer, best_by_machine, estimate, fastest_first
 from engine.errors import ConfigError
@@ -19,6 +21,7 @@ def on(machine: str, per_s: float, usd_per_h: float | None, **changes: Any) -> E
 
 FAST, MIDDLE, SLOW = on("fast", 10, 1.2), on("middle", 5, 0.5), on("slow", 1, 0.05)
 THREE = (SLOW, FAST, MIDDLE)
+ABOVE_ZERO = st.floats(0, exclude_min=True, allow_infinity=False)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +80,14 @@ def test_goals(goals: dict[str, float], machine: str | None, sentence: str) -> N
     told = answer(THREE, **goals)
     assert told.sentence.endswith(sentence) or told.sentence.startswith(sentence)
     assert (told.chosen and told.chosen.rate.machine) == machine
+
+
+@given(ABOVE_ZERO, ABOVE_ZERO)
+@example(5e-324, 1e308)
+def test_any_goal_above_zero_has_an_answer(deadline_h: float, budget_usd: float) -> None:
+    for goals in ({"deadline_h": deadline_h}, {"budget_usd": budget_usd}):
+        assert answer(THREE, **goals).sentence
+    assert answer(THREE, deadline_h=deadline_h, budget_usd=budget_usd).sentence
 
 
 def test_one_that_is_both_says_so() -> None:

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 import engine
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
-from engine.errors import ConfigError, JobTimeout, ModelError, PoolClosed, QueueFull, WorkerDied
+from engine.errors import ConfigError, EngineError, JobTimeout, ModelError, PoolClosed, QueueFull, WorkerDied
 from engine.results import Floats
 from tests.engine.embedding.conftest import TEXTS
 from tests.processes import children_with
@@ -250,6 +250,40 @@ def test_a_fork_of_the_process_cannot_use_the_pool_and_ends_nothing_of_it(
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert embedder.embed(TEXTS) == pytest.approx(vectors, abs=1e-5)
+
+
+def test_a_job_is_not_waited_for_in_a_fork(embedder: EmbeddingPool) -> None:
+    job = embedder.submit(TEXTS * 200)
+    child = os.fork()
+    if not child:
+        try:
+            job.result()
+        except PoolClosed as error:
+            os._exit(7 if "which was forked" in str(error) else 1)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    job.cancel()
+
+
+@pytest.mark.parametrize("way", ["embed", "result", "full queue"])
+def test_a_progress_listener_may_not_wait_for_the_pool(
+    embedder: EmbeddingPool, vectors: Floats, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    other = embedder.submit(TEXTS * 200)
+    errors: list[EngineError] = []
+
+    def ask(_share: float) -> None:
+        if way == "full queue":
+            monkeypatch.setattr(embedder._queue, "_most", 1)
+        try:
+            other.result() if way == "result" else embedder.embed(TEXTS)
+        except EngineError as error:
+            errors.append(error)
+
+    job = embedder.submit(TEXTS, on_progress=ask)
+    assert job.result(120).vectors == pytest.approx(vectors, abs=1e-5)
+    assert errors and all("must not wait" in str(error) for error in errors)
+    other.cancel()
 
 
 def test_one_text_gives_one_vector_and_nothing_is_left_running(vectors: Floats) -> None:

@@ -174,16 +174,20 @@ def test_an_interrupt_while_it_loads_leaves_no_worker(story_model: Path) -> None
 
 
 FORKED = """
-import os, sys
+import asyncio, os, sys
 from engine import Pool, PoolClosed, Sampling
 from engine.models.library import embedded_model
+
+async def wait(job):
+    return await job
 
 with Pool(embedded_model(), threads=1, parallel=1, n_ctx=512) as pool:
     job = pool.submit("Once", Sampling(logit_bias=((2, float("-inf")),)), max_tokens=300)
     next(iter(job))
     child = os.fork()
     if not child:
-        for ask in (lambda: pool.submit("Twice"), lambda: pool.tokenize("Twice"), lambda: pool.measure(5)):
+        for ask in (lambda: pool.submit("Twice"), lambda: pool.tokenize("Twice"), lambda: pool.measure(5),
+                    job.result, lambda: list(job), job.exception, lambda: asyncio.run(wait(job))):
             try:
                 ask()
                 os._exit(1)

@@ -334,3 +334,24 @@ def test_a_child_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(ProgramFailed, match="a child process cannot be started"):
         Program(MODULE, does="answers")
+
+
+CLOSED = f"""
+import os, sys
+from engine.process.program import Program
+
+for number in map(int, sys.argv[2]):
+    os.close(number)
+program = Program({MODULE!r}, does="answers")
+answer = program.ask({{"do": "add", "numbers": [2, 3]}}, 60)
+program.close()
+with open(sys.argv[1], "w") as out:
+    out.write(str(answer))
+"""
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2", "01", "02", "12", "012"])
+def test_closed_standard_streams_do_not_matter(tmp_path: Path, closed: str) -> None:
+    out = tmp_path / "answer"
+    subprocess.run([sys.executable, "-c", CLOSED, out, closed], check=False, timeout=WITHIN_S)
+    assert out.read_text() == "5"
