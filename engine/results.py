@@ -355,6 +355,15 @@ class TokenStep:
         vocabulary = table.vocabulary
         return [Candidate(i, vocabulary.pieces[i], vocabulary.text(i), lp, p) for i, lp, p in rows if i >= 0]
 
+    @property
+    def top_logprobs(self) -> list[tuple[int, float]]:
+        """Id and log-probability of each recorded candidate, most probable first: `top` without its texts."""
+        table, index = self._table, self._index
+        if not table.k or not table.records["flags"][index] & INSPECTED:
+            return []
+        rows = zip(table.top_ids[index].tolist(), table.top_logprobs[index].tolist(), strict=True)
+        return [(token, logprob) for token, logprob in rows if token >= 0]
+
     def __repr__(self) -> str:
         figure = "" if self.logprob is None else f", logprob={self.logprob:.3f}, rank={self.rank}"
         return f"TokenStep(id={self.id}, text={self.text!r}{figure})"

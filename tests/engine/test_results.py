@@ -81,6 +81,8 @@ def test_copies_are_equal_and_read_the_same(make: Any, k: int, ids: list[int], i
     assert list(other.steps) == list(one.steps)
     assert [step.text for step in other.steps] == [step.text for step in one.steps]
     assert [step.top for step in other.steps] == [step.top for step in one.steps]
+    for step in one.steps:
+        assert step.top_logprobs == [(candidate.id, candidate.logprob) for candidate in step.top]
     assert other.steps.vocabulary.hash == one.steps.vocabulary.hash
     assert (other.prompt_steps.text, len(other.steps.vocabulary)) == (one.prompt_steps.text, 50)
     assert make(other) == one

@@ -23,10 +23,11 @@ class Shown(NamedTuple):
 
 def shown(step: TokenStep, num_top: int) -> Shown:
     """Return one step with its `num_top` most probable candidates, and the chosen token if it is not among them."""
-    if step.logprob is None:
+    exact = step.logprob
+    if exact is None:
         return Shown(step.id, step.text, None, ())
-    candidates = [(candidate.id, candidate.logprob) for candidate in step.top]
-    logprob = next((value for token, value in candidates if token == step.id), float(np.float32(step.logprob)))
+    candidates = step.top_logprobs
+    logprob = next((value for token, value in candidates if token == step.id), float(np.float32(exact)))
     top = candidates[:num_top]
     if all(token != step.id for token, _ in top):
         top.append((step.id, logprob))
