@@ -19,6 +19,7 @@ from engine.process.limits import raise_open_files, return_freed_memory
 from engine.settings import Settings
 from engine.shutdown import Shutdown
 from pages.parts import base_address, exports, front_end, live
+from pages.parts.traffic import call_feed
 
 PAGES = Path(__file__).resolve().parent / "pages"
 
@@ -77,6 +78,10 @@ gate = Middleware(Gate, access=settings.access, home=settings.home, address=addr
 app = st.App(
     PAGES / "router.py",
     lifespan=lifespan,
-    routes=[*live.routes(lambda: workbench.current().trials), *exports.routes(workbench.current)],
+    routes=[
+        *live.routes(lambda: workbench.current().trials),
+        *call_feed.routes(lambda: server_of(workbench.current()).traffic),
+        *exports.routes(workbench.current),
+    ],
     middleware=[gate, *front_end.middleware(), *base_address.middleware()],
 )

@@ -4,14 +4,13 @@ import streamlit as st
 
 from engine.api.openai.server import server_of
 from engine.workbench import current
-from pages.parts.traffic import call_table, clients_view, server_bar
+from pages.parts.traffic import call_filter, call_table, call_view, clients_view, server_bar
 
 bench = current()
 api = server_of(bench)
 st.title("Traffic", anchor=False)
 server_bar.show(api)
-if api.traffic.num_calls:
-    call_table.show(bench, api.traffic)
+if api.traffic.num_calls or api.port is not None:
+    call_table.show(api.traffic, call_filter.show(api.traffic))
+    call_view.show(bench, api)
     clients_view.show(api.traffic)
-elif api.port is not None:
-    st.caption("No calls yet. This page shows each one from its first token on.")

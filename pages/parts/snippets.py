@@ -2,13 +2,15 @@
 
 import pprint
 import shlex
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from engine.specs import PoolSpec, Sampling
-from engine.workbench.trials import Draft
+from engine.workbench.trials import Draft, Message
 
 WIDTH = 100
 
@@ -18,10 +20,28 @@ def copy_button(draft: Draft, model: str, spec: PoolSpec) -> None:
     with st.popover("Copy as code", icon=":material/code:", key="lab_copy"):
         in_python, in_shell = st.tabs(["Python", "Shell"])
         in_python.code(as_python(draft, model, spec), language="python", wrap_lines=True)
-        if draft.messages:
-            in_shell.caption("The command line takes a prompt, not a chat. Use the Python code.")
-        else:
-            in_shell.code(as_shell(draft, model, spec), language="bash", wrap_lines=True)
+        shell(in_shell, draft, model, spec)
+
+
+def shell(place: DeltaGenerator, draft: Draft, model: str, spec: PoolSpec) -> None:
+    """Draw the command line, or why there is none."""
+    if draft.messages and asked_of(draft.messages) is None:
+        place.caption(
+            "The command line takes one message and a system message, not a longer chat. Use the Python code."
+        )
+    else:
+        place.code(as_shell(draft, model, spec), language="bash", wrap_lines=True)
+
+
+def asked_of(messages: Sequence[Message]) -> tuple[str, str] | None:
+    """Return the system message ("" for none) and the message of the user; None for any other chat."""
+    match [(message["role"], message["content"]) for message in messages]:
+        case [("user", text)]:
+            return "", text
+        case [("system", system), ("user", text)] if system:
+            return system, text
+        case _:
+            return None
 
 
 def as_python(draft: Draft, model: str, spec: PoolSpec) -> str:
@@ -47,9 +67,15 @@ def as_python(draft: Draft, model: str, spec: PoolSpec) -> str:
 
 
 def as_shell(draft: Draft, model: str, spec: PoolSpec) -> str:
-    """Return a command line that runs `draft` and prints its text; fields at their defaults are left out."""
-    request = draft.request
-    options = [_option("--prompt", draft.prompt), _option("--model", model)]
+    """Return a command line that runs `draft` and prints its text; fields at their defaults are left out.
+
+    A chat has one message of the user, and a system message at most.
+    """
+    request, asked = draft.request, asked_of(draft.messages)
+    system, prompt = asked or ("", draft.prompt)
+    options = [_option("--prompt", prompt)]
+    options += ([_option("--system", system)] if system else ["--chat"]) if asked else []
+    options += [_option("--model", model)]
     options += [_option("--max-tokens", request.max_tokens), _option("--top-k", request.top_k)]
     for field in fields(Sampling):
         value = getattr(draft.sampling, field.name)

@@ -5,13 +5,19 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.api.openai.errors import ApiError
 from engine.api.openai.server import ApiServer, server_of
 from engine.api.openai.traffic import Traffic
 from engine.workbench import Workbench
-from pages.parts.traffic import call_view
-from tests.pages.app import HOSTILE, address, choose, open_page, press, said, table
+from pages.parts.plain import visible
+from pages.parts.traffic import call_code, call_view
+from pages.parts.traffic.call_cells import cells
+from pages.parts.traffic.call_feed import SHOWN_ROWS, CallFeed
+from pages.parts.traffic.call_filter import Wanted
+from tests.pages.app import HOSTILE, address, open_page, press, primary, said
 
 
 @pytest.fixture
@@ -35,12 +41,11 @@ def ask(api: ApiServer, body: bytes, client: str = "curl/8") -> None:
 
 def test_one_button_starts_the_api_and_the_lines_reach_it(api: ApiServer) -> None:
     at = page()
-    assert not table_is_there(at)
+    assert "Start the API" in primary(at)
     api.start(0)
     at = page()
     lines = [element.value for element in at.main.code]
     assert len(lines) == 3 and all(str(api.port) in line and api.key in line for line in lines)
-    assert "No calls yet" in said(at)
     at = press(at, "traffic_stop")
     assert api.port is None
     assert at.button(key="traffic_start")
@@ -63,12 +68,11 @@ def test_calls_are_rows_and_one_opens_with_its_request(api: ApiServer) -> None:
     api.start(0)
     ask(api, b'{"prompt": "Once upon", "max_tokens": 5, "seed": 1}')
     ask(api, b'{"prompt": "The king", "max_tokens": 7}', "lm-eval/0.4")
-    at = page()
-    rows = table(at)
-    assert list(rows["client"]) == ["lm-eval/0.4", "curl/8"]
-    assert list(rows["state"]) == ["done", "done"]
-    assert list(rows["tokens"]) == [row.figures.num_generated for row in api.traffic.rows()]
-    at = choose(at, 1)
+    rows = told(api, Wanted())
+    assert [row["cells"][1] for row in rows] == ["lm-eval/0.4", "curl/8"]
+    assert [row["state"] for row in rows] == ["done", "done"]
+    assert [row["cells"][5] for row in rows] == [str(row.figures.num_generated) for row in api.traffic.rows()]
+    assert rows[0]["cells"][6].endswith(" tok/s") and rows[0]["cells"][9].endswith(" bits")
     at = page(call="1")
     assert "Call 1" in said(at) and "prompt tokens" in said(at)
     assert any('"seed": 1' in element.value for element in at.main.code)
@@ -76,13 +80,80 @@ def test_calls_are_rows_and_one_opens_with_its_request(api: ApiServer) -> None:
     assert address(at)["call"] == "1"
 
 
+def test_a_call_can_be_copied_as_code_and_says_what_took_its_time(api: ApiServer) -> None:
+    api.start(0)
+    ask(api, b'{"prompt": "Once upon a time there was a fox", "max_tokens": 5, "min_p": 0.1}')
+    ask(api, b'{"prompt": "Once upon a time there was a king", "max_tokens": 5}')
+    at = page(call="1")
+    codes = [element.value for element in at.main.code]
+    (in_openai,) = [code for code in codes if code.startswith("from openai")]
+    compile(in_openai, "copied", "exec")
+    assert "extra_body={'min_p': 0.1}" in in_openai
+    assert any(code.startswith("curl ") and "/v1/completions" in code for code in codes)
+    assert any("python -m engine generate" in code for code in codes)
+    assert "went into" in said(at)
+    at = page(call="2")
+    assert "call 1 of this client begins with the same" in said(at).replace("\\", "")
+    assert any("both" in element.value and "call 1" in element.value for element in at.main.code)
+
+
+def test_the_filter_is_the_address(api: ApiServer) -> None:
+    api.traffic.add("one", "/v1/completions", "m", b'{"prompt": "wolf"}').fail(ApiError(400, "no"))
+    api.traffic.add("two", "/v1/chat/completions", "m", b"{}")
+    assert [row["number"] for row in told(api, Wanted(state="failed"))] == [1]
+    assert [row["number"] for row in told(api, Wanted(state="running"))] == [2]
+    assert [row["number"] for row in told(api, Wanted(client="two", endpoint="/v1/chat/completions"))] == [2]
+    assert [row["number"] for row in told(api, Wanted(text="WOLF"))] == [1]
+    at = page(state="failed", client="two", text="wolf")
+    assert at.text_input(key="traffic_filter_text").value == "wolf"
+    assert at.selectbox(key="traffic_filter_client").value == "two"
+    at = press(at, "traffic_clear")
+    assert not address(at).keys() & {"state", "client", "text"}
+
+
+def test_the_feed_tells_what_is_new_changed_and_gone(api: ApiServer) -> None:
+    feed = CallFeed(api.traffic, Wanted(state="running"))
+    assert feed.message() == {"num": 0, "all": True, "rows": [], "gone": []}
+    assert feed.message() is None
+    call = api.traffic.add("one", "/v1/completions", "m", b"{}")
+    first = feed.message()
+    assert first is not None and not first["all"] and [row["state"] for row in first["rows"]] == ["waiting"]
+    assert feed.message() is None
+    call.run()
+    second = feed.message()
+    assert second is not None and [row["state"] for row in second["rows"]] == ["running"]
+    call.fail(ApiError(400, "no"))
+    assert feed.message() == {"num": 1, "all": False, "rows": [], "gone": [1]}
+    assert feed.message() is None
+
+
+def test_only_the_latest_rows_are_sent(api: ApiServer) -> None:
+    for number in range(SHOWN_ROWS + 20):
+        api.traffic.add(f"client {number}", "/v1/completions", "m", b"{}").fail(ApiError(400, "no"))
+    rows = told(api, Wanted())
+    assert [row["number"] for row in rows] == list(range(SHOWN_ROWS + 20, 20, -1))
+
+
 def test_what_clients_send_stays_text(api: ApiServer) -> None:
     call = api.traffic.add(HOSTILE, "/v1/completions", HOSTILE, HOSTILE.encode())
     call.fail(ApiError(400, HOSTILE))
     at = page(call="1")
-    assert "<script>" in table(at)["client"].iloc[0]
+    assert "<script>" in told(api, Wanted())[0]["cells"][1]
     assert not any("<script>" in element.value and element.allow_html for element in at.main.markdown)
-    assert HOSTILE in [element.value for element in at.main.code]
+    assert visible(HOSTILE) in [element.value for element in at.main.code]
+
+
+@given(st.text(max_size=80), st.text(max_size=300))
+def test_cells_are_short_lines_whatever_was_sent(name: str, body: str) -> None:
+    traffic = Traffic()
+    traffic.add(name * 1000, name, name * 1000, body.encode("utf-8", "replace")).fail(ApiError(400, name * 1000))
+    (row,) = traffic.rows()
+    made = cells(row)
+    assert all(len(cell) <= 60 for cell in made["cells"]) and len(made["error"]) <= 300
+    assert all(visible(cell) == cell and "\n" not in cell for cell in made["cells"])
+    request = call_code.request_of(row)
+    if request is not None:
+        compile(call_code.as_openai(row.endpoint, {"prompt": request}, "http://x/v1", "k"), "copied", "exec")
 
 
 def test_an_unknown_call_is_passed_over(api: ApiServer) -> None:
@@ -102,5 +173,9 @@ def other_port(at: Any) -> int:
     return port
 
 
-def table_is_there(at: Any) -> bool:
-    return any(frame.key for frame in at.main.dataframe)
+def told(api: ApiServer, wanted: Wanted) -> list[dict[str, Any]]:
+    """The rows that a page with this filter has at first."""
+    message = CallFeed(api.traffic, wanted).message()
+    assert message is not None and message["all"]
+    rows: list[dict[str, Any]] = message["rows"]
+    return rows

@@ -72,9 +72,14 @@ class ApiServer:
             thread.join(CLOSES_S)
 
     @property
+    def address(self) -> str:
+        """Base address of the API for clients; with the port that it has by default while it does not run."""
+        return f"http://127.0.0.1:{self.port or PORT}/v1"
+
+    @property
     def lines(self) -> tuple[str, str, str]:
         """Three ways to point a program at this server: environment variables, OpenAI's Python client, curl."""
-        address, given = f"http://127.0.0.1:{self.port}/v1", self.key or "none"
+        address, given = self.address, self.key or "none"
         return (
             f"OPENAI_BASE_URL={address} OPENAI_API_KEY={given}",
             f'openai.OpenAI(base_url="{address}", api_key="{given}")',

@@ -3,7 +3,7 @@
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -184,9 +184,28 @@ class Traffic:
             latest = [self._calls[-place] for place in range(1, min(limit, len(self._calls)) + 1)]
         return [call.row() for call in latest]
 
+    def row(self, number: int) -> CallRow | None:
+        """Return one call, None where it is not among the latest."""
+        with self._lock:
+            found = self._calls[number - self._first] if self._first <= number <= self._num else None
+        return found.row() if found is not None else None
+
+    def changed(self, after: int, open_calls: Set[int]) -> list[CallRow]:
+        """Return the calls after the number `after`, newest first, and those of these numbers."""
+        with self._lock:
+            numbers = sorted({*range(max(after + 1, self._first), self._num + 1), *open_calls}, reverse=True)
+            found = [self._calls[number - self._first] for number in numbers if self._first <= number <= self._num]
+        return [call.row() for call in found]
+
+    @property
+    def _first(self) -> int:
+        """Number of the oldest call kept; the lock is held."""
+        return self._num - len(self._calls) + 1
+
 
 class ClientSummary(NamedTuple):
-    """Totals of one client. p50_s, p95_s: of the seconds from request to end, of calls that succeeded."""
+    """Totals of one client. p50_s, p95_s: of the seconds from request to end, of calls that succeeded; ttft_p50_s,
+    ttft_p95_s: of those to the first token, of calls that have one."""
 
     client: str
     num_calls: int
@@ -194,6 +213,8 @@ class ClientSummary(NamedTuple):
     num_tokens: int
     p50_s: float | None
     p95_s: float | None
+    ttft_p50_s: float | None
+    ttft_p95_s: float | None
 
 
 def by_client(rows: Iterable[CallRow]) -> list[ClientSummary]:
@@ -257,6 +278,15 @@ def _ending(trials: Sequence[LiveTrial]) -> tuple[str, str]:
 
 def _summary(client: str, calls: Sequence[CallRow]) -> ClientSummary:
     times = [call.elapsed_s for call in calls if call.state == "done"]
-    p50, p95 = (float(np.percentile(times, share)) if times else None for share in (50, 95))
+    firsts = [call.figures.ttft_s for call in calls if call.figures.ttft_s is not None]
     num_failed = sum(call.state == "failed" for call in calls)
-    return ClientSummary(client, len(calls), num_failed, sum(call.figures.num_generated for call in calls), p50, p95)
+    num_tokens = sum(call.figures.num_generated for call in calls)
+    return ClientSummary(client, len(calls), num_failed, num_tokens, *_percentiles(times), *_percentiles(firsts))
+
+
+def _percentiles(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return median and 95th percentile; None where there are no values."""
+    if not values:
+        return None, None
+    p50, p95 = np.percentile(values, (50, 95)).tolist()
+    return p50, p95

@@ -1,43 +1,67 @@
-"""One call: its answers as trials, the request as sent, and why it took so long."""
+"""One call: its answers as token strips, the request as sent, the prompt as the model saw it, and where time went."""
 
 import json
 
 import streamlit as st
 
+from engine.api.openai.server import ApiServer
 from engine.api.openai.traffic import CallRow
+from engine.errors import EngineError
 from engine.units import quantity
 from engine.workbench import Workbench
-from pages.parts.plain import plain
+from engine.workbench.trials import Trial
+from pages.parts import address
+from pages.parts.notice import notice
+from pages.parts.plain import plain, visible
+from pages.parts.token_strip import token_strip
+from pages.parts.traffic import call_code, why_slow
+from pages.parts.traffic.call_filter import LIVE
+from pages.parts.traffic.call_table import ANSWER, CALL
+
+AWAIT_S = 0.25
+MOST_ANSWERS, MOST_COMPARED = 64, 8
+LONGEST_SHOWN = 100_000
+"""Answers to choose from and to compare; characters of a prompt that are drawn."""
 
 
-def show(bench: Workbench, row: CallRow) -> None:
-    """Draw the call."""
+def show(bench: Workbench, api: ApiServer) -> None:
+    """Draw the call in the URL; nothing where there is none."""
+    given = st.query_params.get(CALL, "")
+    is_number = given.isascii() and given.isdecimal() and len(given) < 10
+    row = api.traffic.row(int(given)) if is_number else None
+    if row is None:
+        return
     st.subheader(f"Call {row.number:,}", anchor=False)
+    st.caption(plain(sentence(row)))
     if row.error:
-        st.markdown(plain(row.error))
-    elif row.figures.num_prompt:
-        st.markdown(sentence(row))
-    with st.container(horizontal=True, gap="small"):
-        for number, trial in enumerate(row.trials[:8], start=1):
-            label = "Open in the Prompt lab" if len(row.trials) == 1 else f"Answer {number}"
-            st.page_link("prompt_lab.py", label=label, icon=":material/open_in_new:", query_params={"trial": trial})
-    sent, rendered = st.tabs(["Request as sent", "Prompt as rendered"])
-    sent.code(pretty(row.body), language="json", wrap_lines=True)
-    answer = bench.trials.watch(row.trials[0]) if row.trials else None
-    rendered.code(answer.draft.prompt if answer is not None else "", language=None, wrap_lines=True)
+        notice(EngineError(row.error))
+    answer = _chosen(row)
+    trial = _trial(bench, row.trials[answer]) if row.trials else None
+    _actions(bench, api, row, trial)
+    with st.container(horizontal=True, gap="medium", key="traffic_beside"):
+        if row.trials:
+            with st.container(key="traffic_answer"):
+                _answer(bench, row, trial)
+        with st.container(key="traffic_request"):
+            _request(row, trial)
+    if trial is not None and trial.done():
+        why_slow.show(bench, api.traffic, row, trial)
+    if row.state in LIVE:
+        _await_change(api, row)
 
 
 def sentence(row: CallRow) -> str:
-    """Return what the time went into, in words."""
+    """Return what was asked of whom, and what came of it, in words."""
     figures = row.figures
     cached = f", {figures.num_cached:,} of them from the cache" if figures.num_cached else ""
-    said = [f"{figures.num_prompt:,} prompt tokens{cached}", f"{figures.num_generated:,} generated"]
+    said = [f"{row.client} to {row.endpoint}"]
+    if figures.num_prompt:
+        said += [f"{figures.num_prompt:,} prompt tokens{cached}", f"{figures.num_generated:,} generated"]
     if figures.ttft_s is not None:
         said.append(f"first token after {quantity(figures.ttft_s, 's')}")
     if figures.per_s is not None:
         said.append(quantity(figures.per_s, "tok/s"))
-    said.append(f"{quantity(row.elapsed_s, 's')} in all")
-    return plain(", ".join(said) + ".")
+    return " · ".join([*said, row.state if row.state in LIVE else f"{row.state} after {quantity(row.elapsed_s, 's')}"])
 
 
 def pretty(body: str) -> str:
@@ -46,3 +70,73 @@ def pretty(body: str) -> str:
         return json.dumps(json.loads(body), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return body
+
+
+def harmless(text: str) -> str:
+    """Return a text of several lines, cut, with its control and direction characters replaced."""
+    shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+    return "\n".join(visible(line) for line in shown.replace("\r\n", "\n").split("\n"))
+
+
+def _chosen(row: CallRow) -> int:
+    """Draw the choice among several answers; return the index of the chosen one."""
+    given = st.query_params.get(ANSWER, "1")
+    number = int(given) if given.isascii() and given.isdecimal() and len(given) < 4 else 1
+    most = min(len(row.trials), MOST_ANSWERS)
+    number = number if 1 <= number <= most else 1
+    if most > 1:
+        st.segmented_control(
+            "Answer", range(1, most + 1), format_func=lambda each: f"Answer {each}", required=True,
+            label_visibility="collapsed", **address.bound(ANSWER, "traffic_answer_number", number),
+        )  # fmt: skip
+    return number - 1
+
+
+def _trial(bench: Workbench, id: str) -> Trial | None:
+    try:
+        return bench.trials.trial(id)
+    except EngineError:
+        return None
+
+
+def _actions(bench: Workbench, api: ApiServer, row: CallRow, trial: Trial | None) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if trial is not None:
+            st.page_link(
+                "prompt_lab.py", label="Run again with changes", icon=":material/edit_note:",
+                query_params={"trial": trial.id},
+            )  # fmt: skip
+            st.page_link(
+                "compare.py", label="As a variant in Compare", icon=":material/compare_arrows:",
+                query_params={"trials": ",".join(_compared(row, trial))},
+            )  # fmt: skip
+        call_code.show(bench, api, row, trial)
+
+
+def _compared(row: CallRow, trial: Trial) -> list[str]:
+    """Return the trial, followed by the call's other answers."""
+    return [trial.id, *(id for id in row.trials if id != trial.id)][:MOST_COMPARED]
+
+
+def _answer(bench: Workbench, row: CallRow, trial: Trial | None) -> None:
+    if trial is None:
+        st.caption("This answer was not kept: the request had store set to false, or it was deleted.")
+    else:
+        token_strip(trial.id, key="traffic_strip", k=bench.settings.shown_top_k)
+
+
+def _request(row: CallRow, trial: Trial | None) -> None:
+    """Draw the prompt as the model saw it and the request as sent."""
+    tabs = ["Request as sent"] if trial is None else ["Prompt as rendered", "Request as sent"]
+    *rendered, sent = st.tabs(tabs)
+    for tab in rendered:
+        tab.code(harmless(trial.draft.prompt if trial else ""), language=None, wrap_lines=True, height=360)
+    sent.code(harmless(pretty(row.body)), language="json", wrap_lines=True, height=360)
+
+
+@st.fragment(run_every=AWAIT_S)
+def _await_change(api: ApiServer, before: CallRow) -> None:
+    """Rerun the page once the call begins or ends."""
+    now = api.traffic.row(before.number)
+    if now is None or (now.state in LIVE) != (before.state in LIVE) or now.trials != before.trials:
+        st.rerun()

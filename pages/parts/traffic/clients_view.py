@@ -9,24 +9,31 @@ from engine.api.openai.traffic import Traffic, by_client
 from pages.parts import number_columns
 from pages.parts.plain import visible
 
-HELPS = {
-    "median": "from the request to its end, of the calls that succeeded",
-    "95th percentile": "of the same times",
+REFRESH_S = 2.0
+TIMES = {
+    "duration, p50": "p50_s",
+    "duration, p95": "p95_s",
+    "first token, p50": "ttft_p50_s",
+    "first token, p95": "ttft_p95_s",
 }
+DURATION = "from the request to its end, of the calls that succeeded"
+FIRST = "from the request to the first token"
+HELPS = {"duration, p50": DURATION, "duration, p95": DURATION, "first token, p50": FIRST, "first token, p95": FIRST}
 
 
+@st.fragment(run_every=REFRESH_S)
 def show(traffic: Traffic) -> None:
     """Draw the table, folded."""
     with st.expander("By client", key="traffic_clients"):
         found = by_client(traffic.rows())
         table: dict[str, Any] = {
             "client": [visible(one.client) for one in found],
-            "calls": [one.num_calls for one in found],
-            "failed": [one.num_failed for one in found],
+            "requests": [one.num_calls for one in found],
+            "errors": [one.num_failed for one in found],
             "tokens": [one.num_tokens for one in found],
         }
-        table |= number_columns.scaled("median", "s", [one.p50_s for one in found])
-        table |= number_columns.scaled("95th percentile", "s", [one.p95_s for one in found])
+        for label, name in TIMES.items():
+            table |= number_columns.scaled(label, "s", [getattr(one, name) for one in found])
         framed = pd.DataFrame(table)
         st.dataframe(
             framed, hide_index=True, alt="Totals by client", column_config=number_columns.formats(framed, HELPS)

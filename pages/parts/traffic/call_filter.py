@@ -1,0 +1,85 @@
+"""Filter of calls: what it lets through, and its bar, which stands in the URL."""
+
+from typing import Annotated, Literal
+
+import msgspec
+import streamlit as st
+
+from engine.api.openai.traffic import LONGEST_CLIENT, CallRow, Traffic
+from pages.parts import address
+from pages.parts.labels import distinct
+
+States = Literal["", "running", "done", "failed"]
+STATES: dict[str, str] = {"": "All", "running": "Running", "done": "Done", "failed": "Failed"}
+LIVE, ENDED = ("waiting", "running"), ("done", "stopped")
+LONGEST_TEXT = 200
+MOST_CLIENTS = 200
+"""Clients to choose from, those of the latest calls."""
+NAMES = ("state", "client", "endpoint", "text")
+KEY = "traffic_filter_"
+
+Text = Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT)]
+
+
+class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Filter of calls; an empty field asks for all. text: part of a request, an error, a client or a model."""
+
+    state: States = ""
+    client: Annotated[str, msgspec.Meta(max_length=LONGEST_CLIENT)] = ""
+    endpoint: Text = ""
+    text: Text = ""
+
+    def matches(self, row: CallRow) -> bool:
+        """Return True for a call that is let through."""
+        states = {"running": LIVE, "done": ENDED}.get(self.state, (self.state,))
+        if (self.state and row.state not in states) or (self.client and row.client != self.client):
+            return False
+        if self.endpoint and row.endpoint != self.endpoint:
+            return False
+        text = self.text.casefold()
+        return not text or any(text in each.casefold() for each in (row.client, row.model, row.error, row.body))
+
+
+def asked() -> Wanted:
+    """Return the filter in the URL; fields that cannot be read count as empty."""
+    given = {name: st.query_params.get(name, "") for name in NAMES}
+    given["state"] = given["state"] if given["state"] in STATES else ""
+    longest = {"client": LONGEST_CLIENT}
+    return msgspec.convert({name: text[: longest.get(name, LONGEST_TEXT)] for name, text in given.items()}, Wanted)
+
+
+def show(traffic: Traffic) -> Wanted:
+    """Draw the bar and return the filter."""
+    wanted, rows = asked(), traffic.rows()
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.segmented_control(
+            "State", list(STATES), format_func=STATES.__getitem__, required=True, label_visibility="collapsed",
+            **address.bound("state", KEY + "state", wanted.state),
+        )  # fmt: skip
+        st.text_input(
+            "Search", placeholder="Search", icon=":material/search:", label_visibility="collapsed", width=220,
+            max_chars=LONGEST_TEXT, help="Searches requests, errors, clients and models",
+            **address.bound("text", KEY + "text", wanted.text),
+        )  # fmt: skip
+        _choice("client", wanted.client, [row.client for row in rows], 240)
+        _choice("endpoint", wanted.endpoint, [row.endpoint for row in rows], 200)
+        if wanted != Wanted():
+            st.button("Clear", type="tertiary", key="traffic_clear", on_click=_clear)
+    return wanted
+
+
+def _choice(name: str, chosen: str, found: list[str], width: int) -> None:
+    """Draw a choice; skipped where there is nothing to choose between."""
+    known = list(dict.fromkeys([*([chosen] if chosen else []), *found]))[:MOST_CLIENTS]
+    if len(known) < 2 and not chosen:
+        return
+    labels = distinct({each: each for each in known})
+    st.selectbox(
+        name.capitalize(), known, format_func=labels.__getitem__, placeholder=f"Every {name}", width=width,
+        label_visibility="collapsed", **address.bound(name, KEY + name, chosen or None),
+    )  # fmt: skip
+
+
+def _clear() -> None:
+    for name in NAMES:
+        address.put(name, "")
