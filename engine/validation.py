@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import fields
-from functools import wraps
+from functools import cache, wraps
 from itertools import islice
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, Unpack, get_args, get_origin
@@ -28,8 +28,7 @@ class Refusing(type):
     @property
     def __signature__(cls) -> inspect.Signature:
         """Signature of the constructor, for help() and editors; `__call__` below would hide it."""
-        signature = _signature(vars(cls)["__init__"])
-        return signature.replace(parameters=list(signature.parameters.values())[1:], return_annotation=cls)
+        return _constructor(cls)
 
     if not TYPE_CHECKING:  # type checkers read __init__
 
@@ -49,6 +48,13 @@ def refusing(function: Callable[P, T]) -> Callable[P, T]:
         return function(*args, **options)
 
     return checked
+
+
+@cache
+def _constructor(cls: type) -> inspect.Signature:
+    """Return the signature of a class's constructor, without `self`."""
+    signature = _signature(vars(cls)["__init__"])
+    return signature.replace(parameters=list(signature.parameters.values())[1:], return_annotation=cls)
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
