@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from importlib.metadata import version
 
 from engine.errors import ConfigError
@@ -109,7 +110,12 @@ def title_of(prompt: str, messages: Sequence[Mapping[str, str]]) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions to record with a trial: of the packages that its result depends on, by name."""
-    return {name: version(name) for name in _VERSIONS}
+    return {name: _version(name) for name in _VERSIONS}
+
+
+@cache
+def _version(name: str) -> str:
+    return version(name)
 
 
 def as_uuid(text: str) -> uuid.UUID | None:
