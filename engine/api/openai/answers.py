@@ -1,6 +1,5 @@
 """Answers of the API: responses and chunks of streams for completions and chats, in OpenAI's shapes."""
 
-import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
@@ -32,7 +31,11 @@ class _Answers:
     def __init__(self, asked: CompletionRequest | ChatRequest, model: str, choices: Sequence[Choice]) -> None:
         self._n = asked.n
         self._vocabulary = choices[0].trial.job.vocabulary
-        self._about = {"id": f"{self.prefix}-{choices[0].trial.id}", "created": int(time.time()), "model": model}
+        self._about = {
+            "id": f"{self.prefix}-{choices[0].trial.id}",
+            "created": int(choices[0].trial.created_at.timestamp()),
+            "model": model,
+        }
         self._streams_usage = asked.includes_usage
 
     def _whole(self, choices: list[dict[str, Any]], completions: Sequence[Completion]) -> dict[str, Any]:

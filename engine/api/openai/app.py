@@ -1,37 +1,30 @@
 """ASGI application of the OpenAI-compatible API: its routes, each of which reads a request and answers it."""
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from functools import partial
-from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from engine.api.openai.answers import ChatAnswers, CompletionAnswers, Shape, chunks_of
+from engine.api.openai.calls import Caller, json_response, respond_to
 from engine.api.openai.clients import ClientLimit, origin_of
 from engine.api.openai.docs import docs_page, openapi_json
-from engine.api.openai.embeddings import Embedder, EmbeddingRequest
+from engine.api.openai.embeddings import Embedder
 from engine.api.openai.errors import ApiError, api_error
-from engine.api.openai.generation import Choice, Generator, finished, stop, while_there
+from engine.api.openai.generation import Generator
 from engine.api.openai.guard import Guard
+from engine.api.openai.jobs import Jobs, prefers_job
 from engine.api.openai.metrics import CLIENT_LEFT, CONTENT_TYPE, Measured, Metrics
 from engine.api.openai.requests import (
-    ChatRequest,
-    CompletionRequest,
     DetokenizeRequest,
     TokenizeRequest,
     decoded,
 )
 from engine.api.openai.responses import Model
-from engine.api.openai.streaming import EventStream, merged
 from engine.api.openai.tokenizer import detokenized, tokenized, tokenizer_info
-from engine.api.openai.traffic import Call, Figures, Traffic
+from engine.api.openai.traffic import Traffic
 from engine.errors import EngineError
 from engine.workbench.workbench import Workbench
 
@@ -39,9 +32,11 @@ from engine.workbench.workbench import Workbench
 class Routes:
     """Handlers of the endpoints, for the model that a workbench has loaded."""
 
-    def __init__(self, bench: Workbench, traffic: Traffic, metrics: Metrics) -> None:
+    def __init__(self, bench: Workbench, traffic: Traffic, metrics: Metrics, *, has_key: bool) -> None:
         self._bench, self._generator, self._embedder = bench, Generator(bench), Embedder(bench)
-        self._traffic, self._metrics = traffic, metrics
+        self._caller = Caller(self._generator, self._embedder, traffic)
+        self._metrics, self._has_key = metrics, has_key
+        self._jobs = Jobs(self._caller)
 
     def all(self) -> list[Route]:
         """Return the routes."""
@@ -52,18 +47,19 @@ class Routes:
             Route("/docs", docs_page),
             Route("/v1/models", self.models),
             Route("/v1/models/{id}", self.model),
-            Route("/v1/completions", self.completions, methods=["POST"]),
-            Route("/v1/chat/completions", self.chat, methods=["POST"]),
-            Route("/v1/embeddings", self.embeddings, methods=["POST"]),
+            Route("/v1/completions", self.call, methods=["POST"]),
+            Route("/v1/chat/completions", self.call, methods=["POST"]),
+            Route("/v1/embeddings", self.call, methods=["POST"]),
             Route("/tokenizer_info", self.tokenizer_info),
             Route("/tokenize", self.tokenize, methods=["POST"]),
             Route("/detokenize", self.detokenize, methods=["POST"]),
+            *self._jobs.routes(),
         ]
 
     async def health(self, _request: Request) -> Response:
         """Answer whether a model is loaded: 200, else 503."""
         self._generator.engine()
-        return _json({"status": "ok"})
+        return json_response({"status": "ok"})
 
     async def metrics(self, _request: Request) -> Response:
         """Return the figures of this server in Prometheus' text form."""
@@ -71,7 +67,7 @@ class Routes:
 
     async def models(self, _request: Request) -> Response:
         """List the loaded model and the one that embeds."""
-        return _json({"object": "list", "data": await self._models()})
+        return json_response({"object": "list", "data": await self._models()})
 
     async def model(self, request: Request) -> Response:
         """Describe one model."""
@@ -79,7 +75,7 @@ class Routes:
         found = next((model for model in await self._models() if model.id == name), None)
         if found is None:
             self._generator.check_model(name)
-        return _json(found)
+        return json_response(found)
 
     async def _models(self) -> list[Model]:
         engine = self._generator.engine()
@@ -87,81 +83,35 @@ class Routes:
         embeds = await asyncio.to_thread(self._embedder.model)
         return [own] if embeds is None else [own, embeds]
 
-    async def completions(self, request: Request) -> Response:
-        """POST /v1/completions."""
-        return await self._recorded(request, self._complete)
-
-    async def chat(self, request: Request) -> Response:
-        """POST /v1/chat/completions."""
-        return await self._recorded(request, self._chat)
-
-    async def _recorded(self, request: Request, answer: Callable[[Request, Call], Awaitable[Response]]) -> Response:
-        """Answer a request that generates, as a call of the traffic."""
+    async def call(self, request: Request) -> Response:
+        """POST to an endpoint that computes; the answer is a job where the client prefers not to wait."""
+        endpoint, body, origin = request.scope["route"].path, await request.body(), origin_of(request.scope)
         client = request.headers.get("user-agent", "")
-        call = self._traffic.add(client, request.url.path, self._generator.model_id, await request.body())
-        try:
-            return await answer(request, call)
-        except ApiError as error:
-            call.fail(error)
-            raise
-        except (ClientDisconnect, asyncio.CancelledError):
-            call.leave()
-            raise
-        except Exception as defect:
-            call.fail(ApiError(500, f"A defect in this program: {defect!r}"))
-            raise
-
-    async def _complete(self, request: Request, call: Call) -> Response:
-        asked = decoded(await request.body(), CompletionRequest)
-        choices = await self._generator.completions(asked, origin_of(request.scope))
-        call.begin([choice.trial for choice in choices])
-        shape = CompletionAnswers(asked, self._generator.model_id, choices)
-        return await _answer(request, asked, choices, shape, asked.logprobs)
-
-    async def _chat(self, request: Request, call: Call) -> Response:
-        asked = decoded(await request.body(), ChatRequest).checked()
-        choices = await self._generator.chat(asked, origin_of(request.scope))
-        call.begin([choice.trial for choice in choices])
-        shape = ChatAnswers(asked, self._generator.model_id, choices)
-        return await _answer(request, asked, choices, shape, (asked.top_logprobs or 0) if asked.logprobs else None)
-
-    async def embeddings(self, request: Request) -> Response:
-        """POST /v1/embeddings."""
-        return await self._recorded(request, self._embed)
-
-    async def _embed(self, request: Request, call: Call) -> Response:
-        asked = decoded(await request.body(), EmbeddingRequest)
-        call.run()
-        is_over = threading.Event()
-        try:
-            found = await while_there(request, self._embedder.start(asked, is_over.is_set))
-        finally:
-            is_over.set()
-        if found is None:
-            raise ClientDisconnect
-        call.end(Figures(num_prompt=found.num_tokens))
-        return Response(found.body, media_type="application/json")
+        if self._has_key and prefers_job(request):
+            return await self._jobs.start(request, endpoint, body)
+        begun, call = await self._caller.begin(endpoint, body, client, origin)
+        return await respond_to(request, begun, call)
 
     async def tokenize(self, request: Request) -> Response:
         """POST /tokenize."""
         asked = decoded(await request.body(), TokenizeRequest)
-        return _json(await asyncio.to_thread(tokenized, self._generator, asked))
+        return json_response(await asyncio.to_thread(tokenized, self._generator, asked))
 
     async def detokenize(self, request: Request) -> Response:
         """POST /detokenize."""
         asked = decoded(await request.body(), DetokenizeRequest)
-        return _json(await asyncio.to_thread(detokenized, self._generator, asked))
+        return json_response(await asyncio.to_thread(detokenized, self._generator, asked))
 
     async def tokenizer_info(self, _request: Request) -> Response:
         """GET /tokenizer_info."""
-        return _json(tokenizer_info(self._generator.engine(), self._bench.model))
+        return json_response(tokenizer_info(self._generator.engine(), self._bench.model))
 
 
 def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:
     """Return the application, whose calls `traffic` records; `key` as for Guard."""
     metrics = Metrics(bench, traffic)
     traffic.on_end = metrics.add
-    routes = Routes(bench, traffic, metrics).all()
+    routes = Routes(bench, traffic, metrics, has_key=bool(key)).all()
     return Starlette(
         routes=routes,
         middleware=[
@@ -180,60 +130,9 @@ def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:
     )
 
 
-async def _answer(
-    request: Request,
-    asked: CompletionRequest | ChatRequest,
-    choices: Sequence[Choice],
-    shape: Shape,
-    num_top: int | None,
-) -> Response:
-    """Answer with the whole response, or with a stream of its chunks."""
-    headers = _about(choices)
-    if not asked.stream:
-        completions = await finished(request, choices)
-        return _json(shape.response(choices, completions), headers)
-    stopped = partial(stop, [choice.trial for choice in choices])
-    chunks = merged([chunks_of(index, choice, shape, num_top, asked.stops) for index, choice in enumerate(choices)])
-    try:  # an error of the prompt itself is still a response of its own
-        first = await while_there(request, anext(chunks))
-    except BaseException as error:
-        stopped()
-        if isinstance(error, EngineError):
-            raise api_error(error) from None
-        raise
-    whole = _whole_stream(first, chunks, choices, shape, has_usage=asked.includes_usage)
-    return EventStream(whole, headers, on_end=stopped)
-
-
-async def _whole_stream(
-    first: dict[str, Any],
-    chunks: AsyncIterator[dict[str, Any]],
-    choices: Sequence[Choice],
-    shape: Shape,
-    *,
-    has_usage: bool,
-) -> AsyncIterator[dict[str, Any]]:
-    """Yield all chunks, then the usage."""
-    yield first
-    async for chunk in chunks:
-        yield chunk
-    if has_usage:
-        yield shape.usage([choice.completion for choice in choices])
-
-
-def _about(choices: Sequence[Choice]) -> dict[str, str]:
-    """Return headers that name the trials of an answer; each is stored within 0.1 s of its end, not when named."""
-    ids = [choice.trial.id for choice in choices]
-    return {"x-logitbench-trial": ",".join(ids), "link": f'</?trial={ids[0]}>; rel="describedby"'}
-
-
-def _json(value: Any, headers: dict[str, str] | None = None, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
-
-
 async def _refuse(_request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return _json(error.body(), error.headers(), error.status)
+    return json_response(error.body(), error.headers(), error.status)
 
 
 async def _fail(request: Request, error: Exception) -> Response:
@@ -254,4 +153,4 @@ async def _unknown(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     message = f"There is no {request.method} {request.url.path[:100]} in this API."
     body = ApiError(status, message, code="unknown_url").body()
-    return _json(body, getattr(error, "headers", None), status)
+    return json_response(body, getattr(error, "headers", None), status)

@@ -127,19 +127,6 @@ def stop(trials: Sequence[LiveTrial]) -> None:
         trial.job.cancel()
 
 
-async def finished(request: Request, choices: Sequence[Choice]) -> list[Completion]:
-    """Wait for all answers. Raises ApiError for one that failed, ClientDisconnect where the client leaves first.
-
-    The remaining trials are stopped in both cases.
-    """
-    try:
-        return list(await while_there(request, asyncio.gather(*(choice.trial.job for choice in choices))))
-    except EngineError as error:
-        raise api_error(error) from None
-    finally:
-        stop([choice.trial for choice in choices])
-
-
 async def while_there(request: Request, answer: Awaitable[T]) -> T:
     """Wait for an answer. Raises ClientDisconnect where the client leaves first, and cancels the answer."""
     answering, leaving = asyncio.ensure_future(answer), asyncio.ensure_future(_left(request))

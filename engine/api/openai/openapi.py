@@ -10,6 +10,7 @@ from engine.api.openai import requests as ask
 from engine.api.openai import responses as answer
 from engine.api.openai.embeddings import EmbeddingRequest
 from engine.api.openai.guard import OPEN
+from engine.api.openai.jobs import MOST_WAIT_S, JobRequest
 
 TITLE = "Logitbench"
 ABOUT = (
@@ -29,9 +30,25 @@ WITH_BODY = (408, 413, 429)
 USES_MODEL = (404, 503)
 """Errors of routes that use a model: another model is named, none is loaded or a measurement is running."""
 
+WAIT: dict[str, Any] = {
+    "name": "wait",
+    "in": "query",
+    "description": "Seconds to wait for the end",
+    "schema": {"type": "integer", "minimum": 0, "maximum": int(MOST_WAIT_S)},
+}
+LAST_EVENT: dict[str, Any] = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "description": "The last event that the client has seen",
+    "schema": {"type": "string"},
+}
+
 
 class Operation(NamedTuple):
-    """One route. answer: Struct of its JSON, None for another media type; may_stream: server-sent events on request."""
+    """One route. answer: Struct of its JSON, None for another media type; may_stream: server-sent events on request.
+
+    status: of the answer; parameters: those of the query and the headers, as OpenAPI writes them.
+    """
 
     method: str
     path: str
@@ -41,6 +58,8 @@ class Operation(NamedTuple):
     errors: tuple[int, ...] = ()
     media: str = JSON
     may_stream: bool = False
+    status: int = 200
+    parameters: tuple[dict[str, Any], ...] = ()
 
 
 OPERATIONS = (
@@ -66,6 +85,17 @@ OPERATIONS = (
     ),
     Operation("POST", "/detokenize", "Text of ids", answer.DetokenizeResponse, ask.DetokenizeRequest, (503,)),
     Operation("GET", "/tokenizer_info", "Special tokens and chat template", answer.TokenizerInfo, errors=(503,)),
+    Operation("GET", "/v1/jobs", "The jobs that are known", answer.Jobs),
+    Operation(
+        "POST", "/v1/jobs", "Begin a call that goes on without its client", answer.Job, JobRequest, USES_MODEL,
+        status=202,
+    ),
+    Operation("GET", "/v1/jobs/{id}", "One job", answer.Job, errors=(404,), parameters=(WAIT,)),
+    Operation("DELETE", "/v1/jobs/{id}", "Cancel a job", answer.Job, errors=(404,)),
+    Operation(
+        "GET", "/v1/jobs/{id}/events", "Chunks of a job as events", None, errors=(404,), media=EVENTS,
+        parameters=(LAST_EVENT,),
+    ),
 )  # fmt: skip
 
 
@@ -96,9 +126,9 @@ def _described(one: Operation) -> dict[str, Any]:
     """Return one operation as OpenAPI writes it."""
     is_open = one.path in OPEN
     content = {one.media: {"schema": _ref(one.answer) if one.answer else _plain(one.media)}}
-    if one.may_stream:
+    if one.media == EVENTS or one.may_stream:
         content[EVENTS] = {}  # OpenAPI 3.1 has no words for the data of an event
-    responses = {"200": {"description": "The answer", "content": content}}
+    responses = {str(one.status): {"description": "The answer", "content": content}}
     for status in sorted({*ALWAYS, *one.errors, *(() if is_open else (401,)), *(WITH_BODY if one.body else ())}):
         responses[str(status)] = {
             "description": HTTPStatus(status).phrase,
@@ -107,10 +137,11 @@ def _described(one: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": f"{one.method.lower()}{one.path.translate(str.maketrans('/.', '__', '{}'))}",
         "summary": one.summary,
+        "parameters": list(one.parameters),
         "responses": responses,
     }
     if "{id}" in one.path:
-        described["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+        described["parameters"].append({"name": "id", "in": "path", "required": True, "schema": {"type": "string"}})
     if one.body is not None:
         described["requestBody"] = {"required": True, "content": {JSON: {"schema": _ref(one.body)}}}
     return described | ({"security": []} if is_open else {})

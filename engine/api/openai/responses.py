@@ -1,6 +1,6 @@
 """Responses of the API as Structs: what openapi.json says of them. Fields that it does not name are never sent."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -189,3 +189,27 @@ class TokenizerInfo(Response, frozen=True, kw_only=True):
     add_bos_token: bool
     chat_template: str | None
     model_max_length: int
+
+
+class Job(Response, frozen=True, kw_only=True):
+    """Call in the background. trials: ids; response: what its endpoint answers, once it is over; times in Unix seconds.
+
+    A cancelled one has what it had by then.
+    """
+
+    id: str
+    object: Literal["job"]
+    endpoint: str
+    status: Literal["queued", "in_progress", "completed", "failed", "cancelled"]
+    created_at: int
+    finished_at: int | None
+    trials: list[str]
+    error: ErrorDetail | None
+    response: dict[str, Any] | None = None
+
+
+class Jobs(Response, frozen=True, kw_only=True):
+    """Jobs that are known, newest first, without their responses."""
+
+    object: Literal["list"]
+    data: list[Job]

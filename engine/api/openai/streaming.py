@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.responses import StreamingResponse
@@ -13,21 +13,23 @@ from engine.errors import EngineError
 
 DONE = b"data: [DONE]\n\n"
 
+T = TypeVar("T")
+
 
 def event(value: Any) -> bytes:
     """Return one event with JSON as its data."""
     return b"data: " + msgspec.json.encode(value) + b"\n\n"
 
 
-async def merged(streams: Sequence[AsyncIterator[dict[str, Any]]]) -> AsyncIterator[dict[str, Any]]:
+async def merged(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[T]:
     """Yield the chunks of several streams as they come. The first error of one is raised."""
     if len(streams) == 1:
         async for chunk in streams[0]:
             yield chunk
         return
-    queue: asyncio.Queue[dict[str, Any] | BaseException | None] = asyncio.Queue(64)
+    queue: asyncio.Queue[T | BaseException | None] = asyncio.Queue(64)
 
-    async def read(stream: AsyncIterator[dict[str, Any]]) -> None:
+    async def read(stream: AsyncIterator[T]) -> None:
         try:
             async for chunk in stream:
                 await queue.put(chunk)
@@ -56,9 +58,7 @@ class EventStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(
-        self, chunks: AsyncIterator[dict[str, Any]], headers: dict[str, str], *, on_end: Callable[[], object]
-    ) -> None:
+    def __init__(self, chunks: AsyncIterator[Any], headers: dict[str, str], *, on_end: Callable[[], object]) -> None:
         super().__init__(events(chunks), headers={**headers, "cache-control": "no-store"})
         self._on_end = on_end
 
@@ -70,7 +70,7 @@ class EventStream(StreamingResponse):
             self._on_end()
 
 
-async def events(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+async def events(chunks: AsyncIterator[Any]) -> AsyncIterator[bytes]:
     """Yield chunks as events. An error that comes after the first of them is an event too."""
     try:
         async for chunk in chunks:

@@ -27,7 +27,8 @@ def described(method: str, path: str, answer: Answer) -> None:
     assert media in document()["paths"][path][method]["responses"][str(answer.status)]["content"]
     operation = next(one for one in OPERATIONS if (one.method.lower(), one.path) == (method, path))
     if media == JSON:
-        msgspec.json.decode(answer.body, type=operation.answer or dict if answer.status == 200 else ErrorResponse)
+        kind = operation.answer or dict if answer.status == operation.status else ErrorResponse
+        msgspec.json.decode(answer.body, type=kind)
 
 
 def test_every_route_is_described(api: Api) -> None:
@@ -56,6 +57,9 @@ def test_every_route_is_described(api: Api) -> None:
         ("post", "/tokenize", {"prompt": "Once"}),
         ("post", "/detokenize", {"tokens": [1, 2404]}),
         ("get", "/tokenizer_info", None),
+        ("get", "/v1/jobs", None),
+        ("post", "/v1/jobs", {"endpoint": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 2}}),
+        ("post", "/v1/jobs", {"endpoint": "/v1/models", "body": {}}),
     ],
 )
 def test_answers_are_as_described(api: Api, method: str, path: str, body: Any) -> None:

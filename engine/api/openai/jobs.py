@@ -1,0 +1,220 @@
+"""Jobs: calls that go on when their client disconnects; it asks for their results, chunks or end later."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from engine.api.openai.calls import Begun, Caller, Endpoint, about, defect_error, json_response
+from engine.api.openai.clients import origin_of
+from engine.api.openai.errors import ApiError, api_error, refusal
+from engine.api.openai.generation import while_there
+from engine.api.openai.requests import decoded
+from engine.api.openai.streaming import DONE, event
+from engine.api.openai.traffic import Call
+from engine.errors import EngineError, quoted
+from engine.jobs import new_id
+
+MOST_KEPT, MOST_KEPT_TOKENS, KEPT_S = 1_000, 500_000, 3_600.0
+"""Jobs that are over and their tokens kept in memory, and for how long; the oldest are forgotten first."""
+MOST_WAIT_S = 60.0
+PREFERENCE = "respond-async"
+
+_log = logging.getLogger(__name__)
+
+Status = Literal["queued", "in_progress", "completed", "failed", "cancelled"]
+
+
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of POST /v1/jobs: the path of an endpoint, and the body that it takes."""
+
+    endpoint: Endpoint
+    body: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
+
+
+class Job:
+    """One call in the background. id: of its first trial, or its own where it has none."""
+
+    def __init__(self, endpoint: Endpoint, begun: Begun, call: Call) -> None:
+        self.id = begun.trials[0] if begun.trials else new_id()
+        self.endpoint, self.begun, self._call = endpoint, begun, call
+        self.created_at, self.finished_at = time.time(), 0.0
+        self._response: bytes | None = None
+        self._error: ApiError | None = None
+        self._is_cancelled = False
+        self.task = asyncio.create_task(self._run(), name=f"job {self.id}")
+
+    async def _run(self) -> None:
+        try:
+            self._response = await self.begun.result()
+        except ApiError as error:
+            self._fail(error)
+        except Exception as defect:
+            _log.exception("Job %s failed", self.id)
+            self._fail(defect_error(defect))
+        finally:
+            self.finished_at = time.time()
+
+    def _fail(self, error: ApiError) -> None:
+        self._error = error
+        self._call.fail(error)
+
+    @property
+    def status(self) -> Status:
+        """State of the call."""
+        if not self.task.done():
+            return "in_progress" if self.begun.is_started else "queued"
+        if self._is_cancelled or self.begun.is_stopped:
+            return "cancelled"
+        return "failed" if self._response is None else "completed"
+
+    def cancel(self) -> None:
+        """Stop it at its next decode step; what it has by then stays its response. Has no effect once it is over."""
+        if not self.task.done():
+            self._is_cancelled = True
+            self.begun.stop()
+
+    def told(self, *, is_whole: bool = True) -> dict[str, Any]:
+        """Return it for JSON; is_whole: with its response."""
+        error = self._error.body()["error"] if self._error else None
+        response = msgspec.Raw(self._response) if is_whole and self._response is not None else None
+        return {
+            "id": self.id,
+            "object": "job",
+            "endpoint": self.endpoint,
+            "status": self.status,
+            "created_at": int(self.created_at),
+            "finished_at": int(self.finished_at) or None,
+            "trials": list(self.begun.trials),
+            "error": error,
+            **({"response": response} if is_whole else {}),
+        }
+
+    async def events(self, seen: list[int]) -> AsyncIterator[bytes]:
+        """Yield its chunks as events, those after the first `seen` of each answer; ids count the chunks of each."""
+        sent = [0] * self.begun.num_parts
+        try:
+            async for chunk in self.begun.chunks():
+                sent[chunk.part] += 1
+                if sent[chunk.part] > seen[chunk.part]:
+                    seen[chunk.part] = sent[chunk.part]
+                    yield b"id: " + ".".join(map(str, seen)).encode() + b"\n" + event(chunk.content)
+        except ApiError as error:
+            yield event(error.body())
+        except EngineError as error:
+            yield event(api_error(error).body())
+        yield DONE
+
+
+class Jobs:
+    """Jobs of one server, all of which its event loop runs."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._jobs: dict[str, Job] = {}
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route("/v1/jobs", self.list),
+            Route("/v1/jobs", self.create, methods=["POST"]),
+            Route("/v1/jobs/{id}", self.read),
+            Route("/v1/jobs/{id}", self.cancel, methods=["DELETE"]),
+            Route("/v1/jobs/{id}/events", self.events),
+        ]
+
+    async def create(self, request: Request) -> Response:
+        """POST /v1/jobs."""
+        asked = decoded(await request.body(), JobRequest)
+        return await self.start(request, asked.endpoint, bytes(asked.body))
+
+    async def start(self, request: Request, endpoint: Endpoint, body: bytes) -> Response:
+        """Begin a call in the background and answer with its job. Raises ApiError where the call is refused."""
+        client = request.headers.get("user-agent", "")
+        job = Job(endpoint, *await self._caller.begin(endpoint, body, client, origin_of(request.scope)))
+        self._jobs[job.id] = job
+        self._forget()
+        headers = {**about(job.begun), "location": f"/v1/jobs/{job.id}", "preference-applied": PREFERENCE}
+        return json_response(job.told(), headers, 202)
+
+    async def list(self, _request: Request) -> Response:
+        """GET /v1/jobs: newest first, without the responses."""
+        self._forget()
+        return json_response(
+            {"object": "list", "data": [job.told(is_whole=False) for job in reversed(self._jobs.values())]}
+        )
+
+    async def read(self, request: Request) -> Response:
+        """GET /v1/jobs/{id}: at once, or at its end within the `wait` seconds of the query."""
+        job = self._job(request)
+        wait_s = _seconds(request.query_params.get("wait", "0"))
+        if wait_s:
+            await while_there(request, asyncio.wait({job.task}, timeout=wait_s))
+        return json_response(job.told())
+
+    async def events(self, request: Request) -> Response:
+        """GET /v1/jobs/{id}/events."""
+        job = self._job(request)
+        seen = _seen(request.headers.get("last-event-id", ""), job.begun.num_parts)
+        headers = {**about(job.begun), "cache-control": "no-store"}
+        return StreamingResponse(job.events(seen), headers=headers, media_type="text/event-stream")
+
+    async def cancel(self, request: Request) -> Response:
+        """DELETE /v1/jobs/{id}: answers when it has stopped, or after a second."""
+        job = self._job(request)
+        job.cancel()
+        await asyncio.wait({job.task}, timeout=1)
+        return json_response(job.told())
+
+    def _job(self, request: Request) -> Job:
+        self._forget()
+        id = request.path_params["id"]
+        if id not in self._jobs:
+            raise ApiError(
+                404,
+                f"There is no job {quoted(id)}: a job is forgotten {KEPT_S / 60:.0f} minutes after its end, or earlier "
+                "where many end, and with the server. Its trials stay in the history.",
+                param="id",
+                code="job_not_found",
+            )
+        return self._jobs[id]
+
+    def _forget(self) -> None:
+        """Forget the oldest jobs that are over, beyond what is kept."""
+        over = [job for job in self._jobs.values() if job.task.done()]
+        num_tokens = sum(job.begun.num_tokens for job in over)
+        oldest = time.time() - KEPT_S
+        for place, job in enumerate(sorted(over, key=lambda job: job.finished_at)):
+            if job.finished_at > oldest and len(over) - place <= MOST_KEPT and num_tokens <= MOST_KEPT_TOKENS:
+                return
+            num_tokens -= job.begun.num_tokens
+            del self._jobs[job.id]
+
+
+def prefers_job(request: Request) -> bool:
+    """Return whether a client prefers a job to waiting (RFC 7240)."""
+    given = ",".join(request.headers.getlist("prefer")).split(",")
+    return any(one.partition(";")[0].strip().lower() == PREFERENCE for one in given)
+
+
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text) or float(text) > MOST_WAIT_S:
+        raise refusal(f"wait = {quoted(text)}: must be seconds from 0 to {MOST_WAIT_S:g}", "wait")
+    return float(text)
+
+
+def _seen(id: str, num_parts: int) -> list[int]:
+    """Return how many chunks of each answer a client has, by the id of the last event that it has seen."""
+    if not id:
+        return [0] * num_parts
+    numbers = id.split(".") if len(id) <= 20 * num_parts else []
+    if len(numbers) != num_parts or not all(re.fullmatch("[0-9]{1,9}", number) for number in numbers):
+        raise refusal(f"Last-Event-ID = {quoted(id)}: is not the id of an event of this job", "Last-Event-ID")
+    return [int(number) for number in numbers]

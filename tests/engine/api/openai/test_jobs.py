@@ -1,0 +1,173 @@
+"""/v1/jobs: calls go on without their client, and tell their state, chunks and result later."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.api.openai import jobs
+from engine.api.openai.server import server_of
+from engine.jobs import new_id
+from tests.engine.api.openai.conftest import Answer, Api
+from tests.waiting import until
+
+GREEDY = {"prompt": "Once upon", "temperature": 0, "max_tokens": 8}
+LONG = {"prompt": "Once", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+
+
+def begin(api: Api, body: dict[str, Any], endpoint: str = "/v1/completions") -> Any:
+    answer = api.ask("/v1/jobs", {"endpoint": endpoint, "body": body})
+    assert answer.status == 202, answer.body
+    assert answer.headers["location"] == f"/v1/jobs/{answer.json['id']}"
+    return answer.json
+
+
+def ended(api: Api, id: str) -> Any:
+    found = api.ask(f"/v1/jobs/{id}?wait=30")
+    assert found.status == 200, found.body
+    assert found.json["status"] in ("completed", "failed", "cancelled")
+    return found.json
+
+
+def events(answer: Answer) -> list[tuple[str, Any]]:
+    assert answer.status == 200, answer.body
+    *parts, last, end = answer.body.decode().split("\n\n")
+    assert (last, end) == ("data: [DONE]", "")
+    found = [part.partition("\ndata: ") for part in parts]
+    return [(id.removeprefix("id: "), json.loads(data)) for id, _, data in found]
+
+
+@pytest.fixture
+def engine_is_idle(api: Api) -> Iterator[None]:
+    yield
+    engine = api.bench.model.loaded()[0]
+    until(lambda: engine.num_open == 0, "a job goes on")
+
+
+def test_a_job_has_the_response_of_its_endpoint(api: Api) -> None:
+    for endpoint, body in (
+        ("/v1/completions", GREEDY | {"n": 2, "logprobs": 2}),
+        ("/v1/completions", GREEDY | {"stream": True}),
+    ):
+        begun = begin(api, body, endpoint)
+        found = ended(api, begun["id"])
+        assert (found["status"], found["error"], found["endpoint"]) == ("completed", None, endpoint)
+        assert begun["trials"][0] == begun["id"] and begun["trials"] == found["trials"]
+        whole = api.ask(endpoint, body | {"stream": False}).json
+        assert found["response"]["choices"] == whole["choices"]
+        assert found["created_at"] <= found["finished_at"]
+
+
+def test_any_call_is_a_job_where_its_client_prefers_not_to_wait(api: Api) -> None:
+    answer = api.ask("/v1/completions", GREEDY, prefer="respond-async, wait=5")
+    assert (answer.status, answer.headers["preference-applied"]) == (202, "respond-async")
+    assert ended(api, answer.headers["location"].rpartition("/")[2])["response"]["choices"]
+    assert api.ask("/v1/completions", GREEDY, prefer="handling=lenient").status == 200
+
+
+def test_a_job_is_listed_and_stored_as_a_trial(api: Api) -> None:
+    id = begin(api, GREEDY)["id"]
+    ended(api, id)
+    listed = api.ask("/v1/jobs").json["data"]
+    assert listed[0]["id"] == id and "response" not in listed[0]
+    history = api.bench.history
+    assert history is not None
+    until(lambda: history.trial(id) is not None, "the trial was not stored")
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_events_go_on_after_any_that_a_client_has_seen(api: Api, n: int) -> None:
+    body = GREEDY | {"n": n, "stream_options": {"include_usage": True}, "logprobs": 1, "echo": True}
+    id = begin(api, body)["id"]
+    every = events(api.ask(f"/v1/jobs/{id}/events"))
+    chunks = [chunk["choices"][0] for _, chunk in every if chunk["choices"]]
+    texts = ["".join(one["text"] for one in chunks if one["index"] == at) for at in range(n)]
+    assert texts == [choice["text"] for choice in ended(api, id)["response"]["choices"]]
+    assert every[-1][1]["usage"]["completion_tokens"] == 8 * n
+    for place, (last, _) in enumerate(every):
+        rest = [one for _, one in events(api.ask(f"/v1/jobs/{id}/events", last_event_id=last))]
+        left = [one for _, one in every[place + 1 :]]
+        assert sorted(map(json.dumps, rest)) == sorted(map(json.dumps, left))
+
+
+@pytest.mark.usefixtures("engine_is_idle")
+def test_a_job_goes_on_when_its_readers_leave_and_ends_when_it_is_cancelled(api: Api) -> None:
+    id = begin(api, LONG)["id"]
+    for path in (f"/v1/jobs/{id}/events", f"/v1/jobs/{id}?wait=60"):
+        connection = api.connect()
+        connection.request("GET", path, headers={"authorization": "Bearer a key for tests"})
+        connection.close()
+    assert api.ask(f"/v1/jobs/{id}").json["status"] in ("queued", "in_progress", "completed")
+    cancelled = api.ask(f"/v1/jobs/{id}", method="DELETE").json
+    assert cancelled["status"] in ("cancelled", "completed")
+    again = api.ask(f"/v1/jobs/{id}", method="DELETE").json
+    assert again == cancelled
+    assert len(events(api.ask(f"/v1/jobs/{id}/events"))) >= 1
+
+
+def test_a_call_that_is_refused_is_no_job(api: Api) -> None:
+    before = api.ask("/v1/jobs").json["data"]
+    for body, param, status in (
+        ({"prompt": 5}, "prompt", 400),
+        ({"prompt": "a", "model": "gpt-5"}, "model", 404),
+        ({"prompt": "a", "n": 10_000}, "n", 400),
+    ):
+        answer = api.ask("/v1/jobs", {"endpoint": "/v1/completions", "body": body})
+        assert (answer.status, answer.json["error"]["param"]) == (status, param)
+    for asked, param in (
+        ({"endpoint": "/v1/files", "body": {}}, "endpoint"),
+        ({"endpoint": 5, "body": {}}, "endpoint"),
+        ({"body": {}}, "endpoint"),
+        ({"endpoint": "/v1/completions"}, "body"),
+    ):
+        answer = api.ask("/v1/jobs", asked)
+        assert (answer.status, answer.json["error"]["param"]) == (400, param)
+    assert api.ask("/v1/jobs").json["data"] == before
+
+
+def test_a_call_that_fails_later_says_why(api: Api) -> None:
+    found = ended(api, begin(api, {"prompt": "word " * 5_000})["id"])
+    assert (found["status"], found["response"]) == ("failed", None)
+    assert found["error"]["code"] == "context_length_exceeded"
+    told = api.ask(f"/v1/jobs/{found['id']}/events").events
+    assert told[0]["error"] == found["error"]
+
+
+def test_an_unknown_job_and_wrong_parameters_are_refused(api: Api) -> None:
+    for id in (new_id(), "..%2f..%2fetc%2fpasswd", "%00", "x" * 5_000):
+        for path, method in (("", "GET"), ("", "DELETE"), ("/events", "GET")):
+            answer = api.ask(f"/v1/jobs/{id}{path}", method=method)
+            assert answer.status == 404 and len(answer.body) < 1_000
+    id = begin(api, GREEDY)["id"]
+    for wait in ("-1", "61", "nan", "1e9", "", "x" * 1_000, "%D9%A3"):
+        answer = api.ask(f"/v1/jobs/{id}?wait={wait}")
+        assert (answer.status, answer.json["error"]["param"]) == (400, "wait")
+    for last in ("1", "a.b", "1.-1", "1.1.1", "9" * 5_000, "1." + "9" * 30):
+        answer = api.ask(f"/v1/jobs/{id}/events", last_event_id=last)
+        assert (answer.status, answer.json["error"]["param"]) == (400, "Last-Event-ID")
+
+
+def test_the_oldest_jobs_are_forgotten(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [begin(api, GREEDY)["id"] for _ in range(3)]
+    for id in ids:
+        ended(api, id)
+    monkeypatch.setattr(jobs, "MOST_KEPT", 2)
+    assert [one["id"] for one in api.ask("/v1/jobs").json["data"]] == [ids[2], ids[1]]
+    assert "forgotten" in api.ask(f"/v1/jobs/{ids[0]}").json["error"]["message"]
+    monkeypatch.setattr(jobs, "KEPT_S", 0.0)
+    assert api.ask("/v1/jobs").json["data"] == []
+
+
+def test_without_a_key_there_are_no_jobs(story_model: Path, api: Api) -> None:
+    server = server_of(api.bench)
+    assert server.port is not None
+    server.stop()
+    server.start(api.port, "")
+    try:
+        assert api.ask("/v1/jobs").status == api.ask(f"/v1/jobs/{new_id()}").status == 403
+        assert api.ask("/v1/completions", GREEDY, prefer="respond-async").status == 200
+    finally:
+        server.stop()
+        server.start(api.port, "a key for tests")
