@@ -43,7 +43,7 @@ def cells(row: CallRow) -> dict[str, Any]:
             f"{figures.num_generated:,}" if figures.num_generated else "",
             _of(figures.per_s, "tok/s"),
             _of(figures.ttft_s, "s"),
-            percent(figures.num_cached / figures.num_prompt) if figures.num_prompt else "",
+            percent(figures.num_cached / figures.num_prompt) if figures.num_prompt and row.trials else "",
             _of(figures.surprise_bits, "bits"),
             _unsure(figures),
         ],

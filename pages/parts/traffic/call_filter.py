@@ -57,7 +57,7 @@ def show(traffic: Traffic) -> Wanted:
             **address.bound("state", KEY + "state", wanted.state),
         )  # fmt: skip
         st.text_input(
-            "Search", placeholder="Search", icon=":material/search:", label_visibility="collapsed", width=220,
+            "Search", placeholder="Search", icon=":material/search:", label_visibility="collapsed", width=200,
             max_chars=LONGEST_TEXT, help="Searches requests, errors, clients and models",
             **address.bound("text", KEY + "text", wanted.text),
         )  # fmt: skip

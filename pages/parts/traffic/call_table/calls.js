@@ -46,8 +46,8 @@ class Calls {
 
   head() {
     const line = this.table.createTHead().insertRow();
-    for (const [label, help, isNumber] of this.data.columns) {
-      const cell = element("th", isNumber ? "number" : "", label);
+    for (const [index, [label, help, isNumber]] of this.data.columns.entries()) {
+      const cell = element("th", `c${index}${isNumber ? " number" : ""}`, label);
       cell.scope = "col";
       if (help) cell.title = help;
       line.append(cell);
