@@ -18,6 +18,7 @@ SYSTEM = {
     "engine/bench/baselines/llama_bench_program.py": "the build folder of llama-bench",
     "engine/commands/arguments.py": "named in a shell, where a pipe is meant",
     "engine/commands/embed.py": "named in a shell, where a pipe is meant",
+    "engine/exchange/prompt_files.py": "named in a shell, where a pipe is meant; read line by line",
     "engine/history/console_copy.py": "the database, which DuckDB has open",
     "engine/history/reading.py": "a copy in its own scratch folder",
     "engine/history/archives/staging.py": "a table in its own scratch folder",

@@ -88,7 +88,7 @@ class Answering:
         finally:
             line.end()
         if self._ending is not None:
-            raise self._ending
+            raise self._ending.bare()
         before = self._answers.num_before
         return FileSummary(before + self._num_answered, before, self._answers.num_failed_before + self._num_failed)
 
@@ -133,7 +133,7 @@ class Answering:
                 self._taken.append(prompt)
                 yield given
         except ConfigError as error:
-            self._ending = error
+            self._ending = error.bare()
 
     def _given(self, prompt: FilePrompt) -> str | Sequence[int]:
         """Return the text or ids of a prompt, a chat rendered; raises EngineError."""

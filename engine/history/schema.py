@@ -1,6 +1,5 @@
 """Database schema: an ordered list of migrations. A migration that has shipped is never edited: append another."""
 
-import re
 from collections.abc import Callable
 
 import duckdb
@@ -259,9 +258,15 @@ def reused_space(connection: duckdb.DuckDBPyConnection) -> None:
     for table in ("trials", "vectors"):
         (sql,) = connection.execute("SELECT sql FROM duckdb_tables() WHERE table_name = ?", [table]).fetchone() or ("",)
         connection.execute(f"ALTER TABLE {table} RENAME TO {table}_with_key")
-        connection.execute(re.sub(r",\s*PRIMARY KEY\s*\([^)]*\)", "", sql))
+        connection.execute(_without_key(sql))
         connection.execute(f"INSERT INTO {table} FROM {table}_with_key")
         connection.execute(f"DROP TABLE {table}_with_key")
+
+
+def _without_key(sql: str) -> str:
+    """Return a CREATE TABLE of DuckDB's own writing without its primary key, of one column or at its end."""
+    before, _, after = sql.replace(" PRIMARY KEY, ", " NOT NULL, ").partition(", PRIMARY KEY(")
+    return before + after.partition(")")[2] if after else before
 
 
 MIGRATIONS: list[Migration] = [trials, runs, library, embedding_samples, vectors, thread_numbers, reused_space]

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from engine.api.openai.openapi import document
+from engine.files import read_regular
 
 TEMPLATE = Path(__file__).with_name("docs.html")
 REF = "$ref"
@@ -56,7 +57,7 @@ def _document() -> bytes:
 @cache
 def _page() -> tuple[str, str]:
     """Return the page and the hash of its style sheet, as the content security policy names it."""
-    text = TEMPLATE.read_text("utf-8")
+    text = read_regular(TEMPLATE).decode()
     style = text.partition("<style>")[2].partition("</style>")[0]
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()

@@ -113,5 +113,5 @@ def test_text_that_is_none_is_refused(changes: dict[str, Any]) -> None:
 @given(st.lists(st.sampled_from(["{{a}}", "{{ b }}", "{{", "}}", "x", "{{1}}"])).map("".join), st.text(), st.text())
 def test_lengths_are_those_of_the_rendered_prompt(prompt: str, a: str, b: str) -> None:
     num_fixed, counts = lengths(prompt)
-    values = {"a": a, "b": b}
+    values = dict.fromkeys(counts, a) | {"b": b}
     assert num_fixed + sum(num * len(values[name]) for name, num in counts.items()) == len(render(prompt, values))

@@ -42,6 +42,22 @@ def make_oldest(path: Path, monkeypatch: pytest.MonkeyPatch, trial_id: str | Non
             connection.execute(OLDEST_STEP, [trial_id])
 
 
+@pytest.mark.parametrize("is_old", [False, True])
+def test_tables_with_deletions_have_no_key(path: Path, monkeypatch: pytest.MonkeyPatch, is_old: bool) -> None:
+    trial_id = uuid7()
+    if is_old:
+        make_oldest(path, monkeypatch, trial_id)
+    with History.open(path) as history, history.file.reading() as cursor:
+        found = cursor.execute(
+            "SELECT table_name, constraint_type, count(*) FROM duckdb_constraints() "
+            "WHERE table_name IN ('trials', 'vectors') GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+        assert [row[:2] for row in found] == [("trials", "NOT NULL"), ("vectors", "NOT NULL")]
+        assert found[0][2] == 28
+        if is_old:
+            assert history.trial(trial_id) is not None
+
+
 def mood(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("ALTER TABLE trials ADD COLUMN mood VARCHAR DEFAULT 'calm'")
 
