@@ -11,7 +11,7 @@ from engine.results import Completion
 from engine.tasks import TimeLeft
 from engine.units import counted, duration, quantity
 
-TOLD_EVERY_S = 0.25
+REPORT_EVERY_S = 0.25
 _LINE_EVERY_S, _LAST_STEP = 10, 1 << 30
 
 
@@ -74,18 +74,18 @@ class PromptsLine:
 
 
 class MapTally:
-    """Count of what a map has yielded, told to `progress` at most four times a second and at the end."""
+    """Count of what a map has yielded, reported to `progress` at most four times a second and at the end."""
 
     def __init__(self, prompts: Iterable[object], progress: OnProgress) -> None:
         self._total = len(prompts) if isinstance(prompts, Sized) else None
         self._line = PromptsLine() if progress is True else None
         self._call = progress if callable(progress) else None
-        self._told_at = 0.0
+        self._reported_at = 0.0
         self._num_done = self._num_failed = self._num_tokens = 0
 
     @property
     def is_silent(self) -> bool:
-        """True where nothing is told."""
+        """True where nothing is reported."""
         return self._line is None and self._call is None
 
     def count(self, outcome: Completion | EngineError) -> None:
@@ -96,9 +96,9 @@ class MapTally:
         else:
             self._num_failed += 1
 
-    def tell(self, open_jobs: Iterable[Job | EngineError]) -> None:
-        """Tell the progress, `open_jobs` included, unless it was told a moment ago."""
-        if self.is_silent or time.monotonic() - self._told_at < TOLD_EVERY_S:
+    def report(self, open_jobs: Iterable[Job | EngineError]) -> None:
+        """Report the progress, `open_jobs` included, unless the last report is less than REPORT_EVERY_S old."""
+        if self.is_silent or time.monotonic() - self._reported_at < REPORT_EVERY_S:
             return
         num_done, num_failed, num_tokens = self._num_done, self._num_failed, self._num_tokens
         for job in open_jobs:
@@ -106,10 +106,10 @@ class MapTally:
             num_done += not isinstance(job, Job) or job.done()
             num_failed += error is not None
             num_tokens += len(job.steps) if isinstance(job, Job) else 0
-        self._tell(MapProgress(num_done, num_failed, num_tokens, self._total))
+        self._report(MapProgress(num_done, num_failed, num_tokens, self._total))
 
-    def _tell(self, now: MapProgress, *, is_last: bool = False) -> None:
-        self._told_at = time.monotonic()
+    def _report(self, now: MapProgress, *, is_last: bool = False) -> None:
+        self._reported_at = time.monotonic()
         if self._call is not None:
             self._call(now)
         if self._line is not None:
@@ -121,7 +121,7 @@ class MapTally:
     def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         try:
             if kind is None:
-                self._tell(MapProgress(self._num_done, self._num_failed, self._num_tokens, self._total), is_last=True)
+                self._report(MapProgress(self._num_done, self._num_failed, self._num_tokens, self._total), is_last=True)
         finally:
             if self._line is not None:
                 self._line.end()

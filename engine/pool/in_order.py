@@ -8,7 +8,7 @@ from typing import Protocol
 
 from engine.errors import EngineError, JobTimeout
 from engine.jobs import Job
-from engine.map_progress import TOLD_EVERY_S, MapTally, OnProgress
+from engine.map_progress import REPORT_EVERY_S, MapTally, OnProgress
 from engine.results import Completion
 
 Prompt = str | Sequence[int]
@@ -48,11 +48,11 @@ def completions(
         """Yield the first outcomes, waiting for them only where more than `most_open` jobs are open."""
         while open_jobs and (len(open_jobs) > most_open or _is_over(open_jobs[0])):
             while not _is_over(open_jobs[0]):
-                tally.tell(open_jobs)
-                _wait(open_jobs[0], None if tally.is_silent else TOLD_EVERY_S)
+                tally.report(open_jobs)
+                _wait(open_jobs[0], None if tally.is_silent else REPORT_EVERY_S)
             outcome = _outcome(open_jobs.popleft(), next(numbers), is_failing=is_failing)
             tally.count(outcome)
-            tally.tell(open_jobs)
+            tally.report(open_jobs)
             yield outcome
 
     try:

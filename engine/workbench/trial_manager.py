@@ -58,7 +58,7 @@ class TrialManager:
     def submit(self, draft: Draft, label: str = "", origin: Origin | None = None) -> LiveTrial:
         """Start a trial of `draft`; a conversation is converted to token ids with the model's chat template.
 
-        origin: whose turn it is, None for someone at a page. Raises EngineError where it cannot start.
+        origin: lane and client, None for a page. Raises EngineError where it cannot start.
         """
         if not draft.messages:
             return self._start(draft, draft.prompt, label=label, origin=origin)

@@ -81,7 +81,7 @@ class Job:
             self._is_cancelled = True
             self.begun.stop()
 
-    def told(self, *, is_whole: bool = True) -> dict[str, Any]:
+    def as_json(self, *, is_whole: bool = True) -> dict[str, Any]:
         """Return it for JSON; is_whole: with its response."""
         error = self._error.body()["error"] if self._error else None
         response = msgspec.Raw(self._response) if is_whole and self._response is not None else None
@@ -142,13 +142,13 @@ class Jobs:
         self._jobs[job.id] = job
         self._forget()
         headers = {**about(job.begun), "location": f"/v1/jobs/{job.id}", "preference-applied": PREFERENCE}
-        return json_response(job.told(), headers, 202)
+        return json_response(job.as_json(), headers, 202)
 
     async def list(self, _request: Request) -> Response:
         """GET /v1/jobs: newest first, without the responses."""
         self._forget()
         return json_response(
-            {"object": "list", "data": [job.told(is_whole=False) for job in reversed(self._jobs.values())]}
+            {"object": "list", "data": [job.as_json(is_whole=False) for job in reversed(self._jobs.values())]}
         )
 
     async def read(self, request: Request) -> Response:
@@ -157,7 +157,7 @@ class Jobs:
         wait_s = _seconds(request.query_params.get("wait", "0"))
         if wait_s:
             await while_there(request, asyncio.wait({job.task}, timeout=wait_s))
-        return json_response(job.told())
+        return json_response(job.as_json())
 
     async def events(self, request: Request) -> Response:
         """GET /v1/jobs/{id}/events."""
@@ -171,7 +171,7 @@ class Jobs:
         job = self._job(request)
         job.cancel()
         await asyncio.wait({job.task}, timeout=1)
-        return json_response(job.told())
+        return json_response(job.as_json())
 
     def _job(self, request: Request) -> Job:
         self._forget()

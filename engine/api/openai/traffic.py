@@ -53,7 +53,7 @@ class CallRow(NamedTuple):
 
 
 class Call:
-    """One request and its answers. The trials themselves are dropped at its end, of which `on_end` is told."""
+    """One request and its answers. The trials themselves are dropped at its end, when `on_end` is called."""
 
     def __init__(
         self,

@@ -72,7 +72,7 @@ class CallFeed:
 
 
 async def _send(socket: WebSocket, feed: CallFeed) -> None:
-    with suppress(WebSocketDisconnect, RuntimeError):  # the page left during a send; `_serve` is told too
+    with suppress(WebSocketDisconnect, RuntimeError):  # the page left during a send; `_serve` receives that too
         while True:
             message = await asyncio.to_thread(feed.message)
             if message is not None:

@@ -24,11 +24,11 @@ SHADES = {"queue": "#8B949E", "prefill": "#93AFEA", "decode": "#446BCE", "the re
 
 
 class Part(NamedTuple):
-    """Part of a call's time: its name, seconds, and what it did, in words."""
+    """Part of a call's time: its name, seconds, and what it did."""
 
     name: str
     seconds: float
-    told: str
+    detail: str
 
 
 class Break(NamedTuple):
@@ -55,7 +55,7 @@ def show(bench: Workbench, traffic: Traffic, row: CallRow, trial: Trial) -> None
     st.html(bar(found))
     broken = prefix_break(bench, traffic, row, trial)
     if broken is not None:
-        st.caption(plain(told_of(broken)))
+        st.caption(plain(break_sentence(broken)))
         st.code(in_context(broken), language=None, wrap_lines=True)
 
 
@@ -107,7 +107,7 @@ def bar(found: Sequence[Part]) -> str:
         f'<span style="white-space:nowrap"><i style="display:inline-block;width:10px;height:10px;border-radius:2px;'
         f'margin-right:6px;background:{SHADES[part.name]}"></i>{html.escape(part.name)} '
         f'<b style="font-weight:600">{quantity(part.seconds, "s")}</b> '
-        f'<span style="opacity:.72">{html.escape(part.told)}</span></span>'
+        f'<span style="opacity:.72">{html.escape(part.detail)}</span></span>'
         for part in found
     )
     return (
@@ -136,7 +136,7 @@ def prefix_break(bench: Workbench, traffic: Traffic, row: CallRow, trial: Trial)
     )  # fmt: skip
 
 
-def told_of(broken: Break) -> str:
+def break_sentence(broken: Break) -> str:
     """Return in words where the cached prefix ended."""
     cached = f"The first {counted(broken.num_cached, 'token')} of the prompt came from the cache"
     cached = cached if broken.num_cached else "Nothing of the prompt came from the cache"

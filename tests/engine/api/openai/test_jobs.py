@@ -150,9 +150,7 @@ def test_an_unknown_job_and_wrong_parameters_are_refused(api: Api) -> None:
 
 
 def test_the_oldest_jobs_are_forgotten(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = [begin(api, GREEDY)["id"] for _ in range(3)]
-    for id in ids:
-        ended(api, id)
+    ids = [ended(api, begin(api, GREEDY)["id"])["id"] for _ in range(3)]
     monkeypatch.setattr(jobs, "MOST_KEPT", 2)
     assert [one["id"] for one in api.ask("/v1/jobs").json["data"]] == [ids[2], ids[1]]
     assert "forgotten" in api.ask(f"/v1/jobs/{ids[0]}").json["error"]["message"]
