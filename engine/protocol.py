@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, Protocol, Self, Unpack, overload
 
+from engine.chat_options import ChatOptions
 from engine.errors import EngineError, PoolClosed
 from engine.jobs import Job
 from engine.map_progress import OnProgress
@@ -54,8 +55,8 @@ class WorkerInfo(NamedTuple):
 class Engine(Protocol):
     """One loaded model. engine.Pool documents each method; any thread may call them.
 
-    model: its path or address; threads: of each worker, at most; startup: of the slowest worker; ending: why it runs
-    nothing any more, None while it does.
+    model: its path or address; chat_template: empty where it has none; threads: of each worker, at most; startup: of
+    the slowest worker; ending: why it runs nothing any more, None while it does.
     """
 
     @property
@@ -66,6 +67,8 @@ class Engine(Protocol):
     def capabilities(self) -> Capabilities: ...
     @property
     def vocabulary(self) -> Vocabulary: ...
+    @property
+    def chat_template(self) -> str: ...
     @property
     def threads(self) -> int: ...
     @property
@@ -109,7 +112,9 @@ class Engine(Protocol):
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]: ...
 
-    def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]: ...
+    def render_chat(
+        self, messages: Sequence[dict[str, str]], options: ChatOptions | None = None
+    ) -> tuple[str, list[int]]: ...
 
     def measure(self, timeout: float | None = None) -> list[dict[str, float]]: ...
 

@@ -14,6 +14,7 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 
+from engine.chat_options import ChatOptions
 from engine.errors import ConfigError, EngineError, PoolClosed, PromptTooLong, QueueFull
 from engine.jobs import Job, check_may_wait, checked_id, listening, new_id
 from engine.map_progress import OnProgress
@@ -42,6 +43,7 @@ class FakeEngine:
     ) -> None:
         self.model, self.spec = model, spec or PoolSpec()
         self.vocabulary = VOCABULARY
+        self.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
         self.threads = self.spec.threads or 1
         self.startup = Startup(0.0, 0.0, 0.0)
         self.ending: PoolClosed | None = None
@@ -181,7 +183,10 @@ class FakeEngine:
         self._check_open()
         return list(text.encode())
 
-    def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
+    def render_chat(
+        self, messages: Sequence[dict[str, str]], options: ChatOptions | None = None
+    ) -> tuple[str, list[int]]:
+        del options
         text = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
         return text, self.tokenize(text)
 

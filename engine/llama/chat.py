@@ -11,24 +11,34 @@ from jinja2.exceptions import TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from engine.chat_options import ChatOptions
 from engine.errors import ConfigError
 
 MAX_CHARACTERS = 1 << 20
+PLAIN = ChatOptions()
 
 
-def render_chat(template: str, messages: Sequence[Mapping[str, str]], bos: str, eos: str) -> str:
-    """Render `messages` (role, content) to the prompt text, including the opening of the assistant's turn.
+def render_chat(
+    template: str, messages: Sequence[Mapping[str, str]], bos: str, eos: str, options: ChatOptions = PLAIN
+) -> str:
+    """Render `messages` (role, content; tool_calls as JSON) to the prompt text.
 
-    Raises ConfigError if the template refuses the messages, fails or writes too much.
+    Raises ConfigError if the template refuses the messages, fails or writes too much, and if JSON is broken.
     """
     try:
+        given = [_decoded(message) for message in messages]
         text = _compiled(template).render(
-            messages=[dict(message) for message in messages],
-            add_generation_prompt=True,
-            bos_token=bos,
-            eos_token=eos,
-            tools=None,
+            {
+                **json.loads(options.variables or "{}"),
+                "messages": given,
+                "add_generation_prompt": options.add_generation_prompt,
+                "bos_token": bos,
+                "eos_token": eos,
+                "tools": json.loads(options.tools) if options.tools else None,
+            }
         )
+        if options.continue_final_message:
+            text = _cut_after(text, given[-1]["content"].strip())
     except (MemoryError, RecursionError):
         raise
     except Exception as error:  # a template may raise anything
@@ -36,6 +46,18 @@ def render_chat(template: str, messages: Sequence[Mapping[str, str]], bos: str, 
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(f"produced {len(text):,} characters; at most {MAX_CHARACTERS:,} are allowed")
     return text
+
+
+def _decoded(message: Mapping[str, str]) -> dict[str, Any]:
+    return {name: json.loads(text) if name == "tool_calls" else text for name, text in message.items()}
+
+
+def _cut_after(text: str, final: str) -> str:
+    """Return `text` up to the end of the last message's content."""
+    place = text.rfind(final)
+    if not final or place < 0:
+        raise TemplateError("does not write the last message as it is, so that it cannot be continued")
+    return text[: place + len(final)]
 
 
 @lru_cache(maxsize=1)

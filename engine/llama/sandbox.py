@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from engine.chat_options import ChatOptions
 from engine.errors import ConfigError, EngineError, LimitExceeded, PoolClosed
 from engine.process.channel import Message
 from engine.process.limits import Limits
@@ -22,12 +23,13 @@ _CLOSED = "this pool is closed: open another"
 
 
 class RenderChat(Message, frozen=True):
-    """Render messages (role, content) with a Jinja template; the answer is the text."""
+    """Render messages (role, content; tool_calls as JSON) with a Jinja template; the answer is the text."""
 
     template: str
     messages: list[dict[str, str]]
     bos: str
     eos: str
+    options: ChatOptions
 
 
 class ConvertSchema(Message, frozen=True):
@@ -55,7 +57,11 @@ class Sandbox:
         self._outcomes: OrderedDict[bytes, str | ConfigError] = OrderedDict()
 
     def render_chat(
-        self, template: str, messages: Sequence[Mapping[str, str]], vocabulary: Vocabulary
+        self,
+        template: str,
+        messages: Sequence[Mapping[str, str]],
+        vocabulary: Vocabulary,
+        options: ChatOptions | None = None,
     ) -> tuple[str, bool]:
         """Render messages (role, content) with a model's chat template; return the text, and whether to add BOS to it.
 
@@ -65,7 +71,8 @@ class Sandbox:
             raise ConfigError("this model has no chat template: write the whole prompt in completion mode")
         bos = vocabulary.names.get(vocabulary.bos, "") if vocabulary.bos is not None else ""
         eos = next((name for token, name in vocabulary.names.items() if vocabulary.is_end(token)), "")
-        text = self._ask(RenderChat(template, [*map(dict, messages)], bos, eos), "the model's chat template")
+        asked = RenderChat(template, [*map(dict, messages)], bos, eos, options or ChatOptions())
+        text = self._ask(asked, "the model's chat template")
         return text, not (bos and text.startswith(bos))
 
     def compile(self, sampling: Sampling) -> Sampling:

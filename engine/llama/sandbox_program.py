@@ -33,7 +33,7 @@ def main(end: socket.socket) -> None:
 def _answer(request: RenderChat | ConvertSchema | CheckGrammar) -> str:
     match request:
         case RenderChat():
-            return render_chat(request.template, request.messages, request.bos, request.eos)
+            return render_chat(request.template, request.messages, request.bos, request.eos, request.options)
         case ConvertSchema():
             text = gbnf_of_schema(request.schema)
             check_grammar(text)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from engine.chat_options import ChatOptions
 from engine.errors import EngineError, ModelError
 from engine.files import check_utf8
 from engine.llama.sandbox import Sandbox
@@ -45,9 +46,11 @@ class Tokenizer:
         """Tokenise as Pool.tokenize does."""
         return self._tokenize(text, special=special)
 
-    def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
+    def render_chat(
+        self, messages: Sequence[dict[str, str]], options: ChatOptions | None = None
+    ) -> tuple[str, list[int]]:
         """Render a chat as Pool.render_chat does."""
-        text, add_bos = self._sandbox.render_chat(self.chat_template, messages, self.vocabulary)
+        text, add_bos = self._sandbox.render_chat(self.chat_template, messages, self.vocabulary, options)
         return text, self._tokenize(text, special=True, add_bos=add_bos)
 
     def close(self) -> None:

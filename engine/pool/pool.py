@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self, Unpack, overload
 
+from engine.chat_options import ChatOptions
 from engine.errors import ConfigError, EngineError, ModelError, PoolClosed, PromptTooLong
 from engine.files import check_utf8, decoded_json, named_path, read_regular
 from engine.jobs import Job, checked_id, new_id
@@ -315,13 +316,18 @@ class Pool(metaclass=Refusing):
             return self._long_texts.tokenize(text, special=special, add_bos=add_bos)
         return self._group.ask(lambda call: m.Tokenize(call, text, special, add_bos)).ids
 
-    def render_chat(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
+    def render_chat(
+        self, messages: Sequence[dict[str, str]], options: ChatOptions | None = None
+    ) -> tuple[str, list[int]]:
         """Render `messages` (role, content) with the model's own chat template; return the text and its ids.
+
+        A message of the assistant may also have tool_calls, a JSON text. options: see ChatOptions.
 
         Raises ConfigError if the model has no template, if it fails or exceeds a limit, or if `messages` is not a list
         of messages; PromptTooLong if the text cannot fit into the context, however it is tokenised.
         """
-        text, add_bos = self._sandbox.render_chat(self.chat_template, _given_messages(messages), self.vocabulary)
+        given = _given_messages(messages)
+        text, add_bos = self._sandbox.render_chat(self.chat_template, given, self.vocabulary, options)
         fewest = self.vocabulary.fewest_tokens(text, special=True)
         if fewest > self.n_ctx:
             raise PromptTooLong.of(f"at least {fewest:,}", self.n_ctx)

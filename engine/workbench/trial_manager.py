@@ -62,7 +62,7 @@ class TrialManager:
         """
         if not draft.messages:
             return self._start(draft, draft.prompt, label=label, origin=origin)
-        text, ids = self._model_manager.state.loaded()[0].render_chat(list(draft.messages))
+        text, ids = self._model_manager.state.loaded()[0].render_chat(list(draft.messages), draft.chat)
         return self._start(replace(draft, prompt=text), ids, label=label, origin=origin)
 
     def submit_ids(self, draft: Draft, ids: list[int], label: str = "", origin: Origin | None = None) -> LiveTrial:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from engine.chat_options import ChatOptions
 from engine.errors import EngineError
 from engine.history import ModelIdentity, TrialRecord
 from engine.jobs import Job
@@ -20,13 +21,17 @@ Message = dict[str, str]
 
 @dataclass(frozen=True)
 class Draft:
-    """Draft of a trial: all of its inputs as the user set them. `messages` empty: completion, not chat."""
+    """Draft of a trial: all of its inputs as the user set them. `messages` empty: completion, not chat.
+
+    chat: how the messages are rendered; only the rendered prompt is stored.
+    """
 
     prompt: str
     messages: tuple[Message, ...] = ()
     sampling: Sampling = field(default_factory=Sampling)
     request: Request = field(default_factory=Request)
     is_kept: bool = True
+    chat: ChatOptions = field(default_factory=ChatOptions)
 
 
 class Trial(ABC):
