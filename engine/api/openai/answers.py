@@ -1,24 +1,38 @@
 """Answers of the API: responses and chunks of streams for completions and chats, in OpenAI's shapes."""
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
+from engine.api.openai.call_shape import CallShape, marks_of, text_of
 from engine.api.openai.generation import Choice
-from engine.api.openai.logprobs import Shown, content, legacy, shown
+from engine.api.openai.logprobs import Shown, content, legacy, of_prompt, shown
 from engine.api.openai.requests import ChatRequest, CompletionRequest
+from engine.api.openai.tool_calls import overlap
 from engine.results import Completion
 
 FINISHED = {"stop": "stop", "length": "length", "cancelled": "stop"}
 
 
+class AnswerPart(NamedTuple):
+    """Part of an answer that is streamed: its text, tokens with log-probabilities, token ids; finish: why it ended."""
+
+    text: str
+    tokens: Sequence[Shown] = ()
+    ids: Sequence[int] = ()
+    finish: str | None = None
+
+
 class Shape(Protocol):
-    """Shape of the answers of one endpoint. num_prompts: of the request, each of which has `n` choices."""
+    """Shape of the answers of one endpoint. marks: control tokens whose names belong to the text, by id."""
+
+    marks: Mapping[int, str]
 
     def response(self, choices: Sequence[Choice], completions: Sequence[Completion]) -> dict[str, Any]: ...
 
     def first(self, index: int, choice: Choice) -> dict[str, Any] | None: ...
 
-    def chunk(self, index: int, text: str, tokens: Sequence[Shown], finish: str | None) -> dict[str, Any]: ...
+    def chunks(self, index: int, part: AnswerPart) -> list[dict[str, Any]]: ...
 
     def usage(self, completions: Sequence[Completion]) -> dict[str, Any]: ...
 
@@ -27,9 +41,11 @@ class _Answers:
     """What both endpoints have in common."""
 
     kind = chunk_kind = prefix = ""
+    marks: Mapping[int, str] = MappingProxyType({})
 
     def __init__(self, asked: CompletionRequest | ChatRequest, model: str, choices: Sequence[Choice]) -> None:
-        self._n = asked.n
+        self._n, self._gives_ids = asked.n, bool(asked.return_token_ids)
+        self._prompt_top = asked.prompt_logprobs
         self._vocabulary = choices[0].trial.job.vocabulary
         self._about = {
             "id": f"{self.prefix}-{choices[0].trial.id}",
@@ -37,6 +53,18 @@ class _Answers:
             "model": model,
         }
         self._streams_usage = asked.includes_usage
+
+    def _of_prompt(self, done: Completion) -> dict[str, Any]:
+        """Return what is asked about the tokens of a prompt."""
+        asked: dict[str, Any] = {}
+        if self._prompt_top is not None:
+            asked["prompt_logprobs"] = of_prompt(self._vocabulary, done.prompt_steps, self._prompt_top)
+        if self._gives_ids:
+            asked["prompt_token_ids"] = list(done.prompt_ids)
+        return asked
+
+    def _ids(self, ids: Sequence[int]) -> dict[str, Any]:
+        return {"token_ids": list(ids)} if self._gives_ids else {}
 
     def _whole(self, choices: list[dict[str, Any]], completions: Sequence[Completion]) -> dict[str, Any]:
         return {**self._about, "object": self.kind, "choices": choices, "usage": _usage(completions, self._n)}
@@ -74,24 +102,38 @@ class CompletionAnswers(_Answers):
             steps = [*done.prompt_steps, *done.steps] if asked.echo else list(done.steps)
             given = legacy(self._vocabulary, [shown(step, asked.logprobs) for step in steps])
         text = choice.prompt + done.text if asked.echo else done.text
-        return {"index": index, "text": text, "logprobs": given, "finish_reason": FINISHED[done.finish_reason]}
+        return {
+            "index": index,
+            "text": text,
+            "logprobs": given,
+            "finish_reason": FINISHED[done.finish_reason],
+            **self._of_prompt(done),
+            **self._ids(done.ids),
+        }
 
     def first(self, index: int, choice: Choice) -> dict[str, Any] | None:
-        """Return the chunk before the first token: the prompt, where it is echoed."""
-        if not self._asked.echo:
+        """Return the chunk before the first token: the prompt, where it is echoed, and its ids, where asked for."""
+        if not self._asked.echo and not self._gives_ids:
             return None
         tokens: list[Shown] = []
-        if self._asked.logprobs is not None:
+        if self._asked.echo and self._asked.logprobs is not None:
             tokens = [shown(step, self._asked.logprobs) for step in choice.trial.job.prompt_steps]
-        return self.chunk(index, choice.prompt, tokens, None)
+        begins = self._chunk(index, AnswerPart(choice.prompt if self._asked.echo else "", tokens))
+        if self._gives_ids:
+            begins["choices"][0]["prompt_token_ids"] = list(choice.trial.job.prompt_ids or ())
+        return begins
 
-    def chunk(self, index: int, text: str, tokens: Sequence[Shown], finish: str | None) -> dict[str, Any]:
-        """Return one chunk of a stream."""
+    def chunks(self, index: int, part: AnswerPart) -> list[dict[str, Any]]:
+        """Return the chunk of a part."""
+        return [self._chunk(index, part)]
+
+    def _chunk(self, index: int, part: AnswerPart) -> dict[str, Any]:
         given = None
         if self._asked.logprobs is not None:
-            given = legacy(self._vocabulary, tokens, self._offsets[index])
-        self._offsets[index] += sum(len(one.text) for one in tokens)
-        return self._part({"index": index, "text": text, "logprobs": given, "finish_reason": finish})
+            given = legacy(self._vocabulary, part.tokens, self._offsets[index])
+        self._offsets[index] += sum(len(one.text) for one in part.tokens)
+        choice = {"index": index, "text": part.text, "logprobs": given, "finish_reason": part.finish}
+        return self._part({**choice, **self._ids(part.ids)})
 
 
 class ChatAnswers(_Answers):
@@ -102,32 +144,48 @@ class ChatAnswers(_Answers):
     def __init__(self, asked: ChatRequest, model: str, choices: Sequence[Choice]) -> None:
         super().__init__(asked, model, choices)
         self._asked = asked
+        self._calls = [CallShape(choice.trial.id, choice.tools) for choice in choices]
+        if choices[0].tools.form is not None:
+            self.marks = marks_of(self._vocabulary)
 
     def response(self, choices: Sequence[Choice], completions: Sequence[Completion]) -> dict[str, Any]:
         """Return the whole response."""
-        num_top = self._asked.top_logprobs or 0
-        return self._whole(
-            [
-                {
-                    "index": index,
-                    "message": {"role": "assistant", "content": done.text, "refusal": None},
-                    "logprobs": self._logprobs([shown(step, num_top) for step in done.steps]),
-                    "finish_reason": FINISHED[done.finish_reason],
-                }
-                for index, done in enumerate(completions)
-            ],
-            completions,
-        )
+        found = [self._choice(index, done) for index, done in enumerate(completions)]
+        return {**self._whole(found, completions), **self._of_prompt(completions[0])}
 
-    def first(self, index: int, _choice: Choice) -> dict[str, Any] | None:
-        """Return the chunk before the first token: the role."""
-        delta = {"role": "assistant", "content": ""}
-        return self._part({"index": index, "delta": delta, "logprobs": None, "finish_reason": None})
+    def _choice(self, index: int, done: Completion) -> dict[str, Any]:
+        num_top, calls = self._asked.top_logprobs or 0, self._calls[index]
+        return {
+            "index": index,
+            "message": {"role": "assistant", "refusal": None, **calls.message(text_of(done, self.marks))},
+            "logprobs": self._logprobs([shown(step, num_top) for step in done.steps]),
+            "finish_reason": calls.finish(FINISHED[done.finish_reason]),
+            **self._ids(done.ids),
+        }
 
-    def chunk(self, index: int, text: str, tokens: Sequence[Shown], finish: str | None) -> dict[str, Any]:
-        """Return one chunk of a stream."""
-        delta = {"content": text} if text or finish is None else {}
-        return self._part({"index": index, "delta": delta, "logprobs": self._logprobs(tokens), "finish_reason": finish})
+    def first(self, index: int, choice: Choice) -> dict[str, Any] | None:
+        """Return the chunk before the first token: the role, and the ids of the prompt, where asked for."""
+        delta = {"role": "assistant", "content": None if self._calls[index].is_held else ""}
+        begins = self._part({"index": index, "delta": delta, "logprobs": None, "finish_reason": None})
+        return begins | ({"prompt_token_ids": list(choice.trial.job.prompt_ids or ())} if self._gives_ids else {})
+
+    def chunks(self, index: int, part: AnswerPart) -> list[dict[str, Any]]:
+        """Return the chunks of a part: one, or one for each piece of a call; the first has its tokens."""
+        calls = self._calls[index]
+        deltas = calls.deltas(part.text, is_end=part.finish is not None)
+        if not deltas and (part.tokens or (part.ids and self._gives_ids)):
+            deltas = [{}]
+        found = [self._delta(index, delta, AnswerPart("")) for delta in deltas[1:]]
+        if deltas:
+            found.insert(0, self._delta(index, deltas[0], part._replace(finish=None)))
+        if part.finish is not None:
+            found.append(self._delta(index, {}, AnswerPart("", finish=calls.finish(part.finish))))
+        return found
+
+    def _delta(self, index: int, delta: dict[str, Any], part: AnswerPart) -> dict[str, Any]:
+        logprobs = self._logprobs(part.tokens)
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": part.finish}
+        return self._part({**choice, **self._ids(part.ids)})
 
     def _logprobs(self, tokens: Sequence[Shown]) -> dict[str, Any] | None:
         if not self._asked.logprobs:
@@ -148,7 +206,7 @@ class Feed:
         self._held += text
         at = min((place for stop in self._stops if (place := self._held.find(stop)) >= 0), default=None)
         if at is None:
-            at = len(self._held) - max((_overlap(self._held, stop) for stop in self._stops), default=0)
+            at = len(self._held) - max((overlap(self._held, stop) for stop in self._stops), default=0)
         sent, self._held = self._held[:at], self._held[at:]
         self.num_sent += len(sent)
         return sent
@@ -167,16 +225,15 @@ async def chunks_of(
             yield begins
         is_first = False
         tokens = [] if num_top is None else [shown(step, num_top)]
-        yield shape.chunk(index, feed.push(step.text), tokens, None)
+        text = feed.push(shape.marks.get(step.id, "") + step.text)
+        for chunk in shape.chunks(index, AnswerPart(text, tokens, [step.id])):
+            yield chunk
     done = choice.completion
     if is_first and (begins := shape.first(index, choice)) is not None:
         yield begins
-    yield shape.chunk(index, done.text[feed.num_sent :], [], FINISHED[done.finish_reason])
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Return the length of the longest end of `text` with which `stop` begins."""
-    return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if stop.startswith(text[-size:])), 0)
+    rest = text_of(done, shape.marks)[feed.num_sent :]
+    for chunk in shape.chunks(index, AnswerPart(rest, finish=FINISHED[done.finish_reason])):
+        yield chunk
 
 
 def _usage(completions: Sequence[Completion], n: int) -> dict[str, Any]:

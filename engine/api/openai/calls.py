@@ -192,7 +192,7 @@ class Caller:
         return Generated(asked, choices, lambda: CompletionAnswers(asked, model, choices), asked.logprobs)
 
     async def _chat(self, body: bytes, origin: Origin, call: Call) -> Begun:
-        asked, model = decoded(body, ChatRequest).checked(), self._generator.model_id
+        asked, model = await asyncio.to_thread(decoded(body, ChatRequest).checked), self._generator.model_id
         choices = await self._generator.chat(asked, origin)
         call.begin([choice.trial for choice in choices])
         num_top = (asked.top_logprobs or 0) if asked.logprobs else None

@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from engine.api.openai.errors import ApiError, api_error
 from engine.api.openai.requests import RECORDED_TOP_K, ChatRequest, CommonRequest, CompletionRequest
+from engine.api.openai.tools import NO_TOOLS, ToolUse
 from engine.errors import EngineError, PromptTooLong, quoted
 from engine.history import TrialLabel
 from engine.protocol import Engine
@@ -23,10 +24,11 @@ T = TypeVar("T")
 
 
 class Choice(NamedTuple):
-    """One answer of a request: its trial, and the text of its prompt."""
+    """One answer of a request: its trial, the text of its prompt, and how it may call tools (of a chat)."""
 
     trial: LiveTrial
     prompt: str
+    tools: ToolUse = NO_TOOLS
 
     @property
     def completion(self) -> Completion:
@@ -69,12 +71,12 @@ class Generator:
             max_tokens=16 if asked.max_tokens is None else asked.max_tokens,
             top_k=RECORDED_TOP_K,
             stop=asked.stops,
-            prompt_logprobs=asked.echo and asked.logprobs is not None,
+            prompt_logprobs=asked.scores_prompt or (asked.echo and asked.logprobs is not None),
             reuse_prefix=asked.cache_prompt,
         )
         given = [checked_length(engine, prompt) for prompt in asked.prompts()]
         prompts = [(text_of(engine, prompt), prompt if isinstance(prompt, list) else None) for prompt in given]
-        return await self._start(asked, origin, engine, limits, prompts)
+        return await self._start(asked, origin, engine, [(Draft(text, request=limits), ids) for text, ids in prompts])
 
     async def chat(self, asked: ChatRequest, origin: Origin) -> list[Choice]:
         """Start the trials of a chat request. Raises ApiError."""
@@ -85,29 +87,34 @@ class Generator:
             max_tokens=engine.capabilities.n_ctx if most is None else most,
             top_k=RECORDED_TOP_K,
             stop=asked.stops,
+            prompt_logprobs=asked.scores_prompt,
             reuse_prefix=asked.cache_prompt,
         )
+        use = asked.tool_use(engine.chat_template)
         messages = tuple(message.plain() for message in asked.messages)
-        return await self._start(asked, origin, engine, limits, [("", None)], messages)
+        draft = Draft("", messages, request=limits, chat=asked.options(use))
+        try:
+            started = await self._start(asked, origin, engine, [(draft, None)])
+        except ApiError as error:
+            raise asked.blamed(error) from None
+        return [choice._replace(tools=use) for choice in started]
 
     async def _start(
         self,
         asked: CommonRequest,
         origin: Origin,
         engine: Engine,
-        limits: Limits,
-        prompts: Sequence[tuple[str, list[int] | None]],
-        messages: tuple[dict[str, str], ...] = (),
+        drafts: Sequence[tuple[Draft, list[int] | None]],
     ) -> list[Choice]:
-        """Start `n` trials of each prompt, given by text and ids; where one cannot start, the others are stopped."""
+        """Start `n` trials of each draft, or of its ids; where one cannot start, the others are stopped."""
         started: list[LiveTrial] = []
         trials, is_kept = self._bench.trials, asked.store is not False
 
         def start() -> None:
             seeded = _seeded(asked.sampling(engine.vocabulary.end_tokens), asked.n)
-            for text, ids in prompts:
+            for given, ids in drafts:
                 for sampling in seeded:
-                    draft = Draft(text, messages, sampling, limits, is_kept)
+                    draft = replace(given, sampling=sampling, is_kept=is_kept)
                     if ids is None:
                         started.append(trials.submit(draft, TrialLabel.API, origin))
                     else:

@@ -72,6 +72,21 @@ def content(vocabulary: Vocabulary, tokens: Iterable[Shown], num_top: int) -> li
     ]
 
 
+def of_prompt(vocabulary: Vocabulary, steps: Iterable[TokenStep], num_top: int) -> list[dict[str, Any] | None]:
+    """Return `prompt_logprobs` in vLLM's form: for each token the candidates by id, the token itself first."""
+    return [None if step.logprob is None else _by_id(vocabulary, step, num_top) for step in steps]
+
+
+def _by_id(vocabulary: Vocabulary, step: TokenStep, num_top: int) -> dict[str, Any]:
+    given = shown(step, num_top)
+    ranked = {token: (rank, logprob) for rank, (token, logprob) in enumerate(given.top[:num_top], 1)}
+    both = {step.id: (step.rank, given.logprob)} | {token: one for token, one in ranked.items() if token != step.id}
+    return {
+        str(token): {"logprob": _finite(logprob), "rank": rank, "decoded_token": token_text(vocabulary, token)}
+        for token, (rank, logprob) in both.items()
+    }
+
+
 def _entry(vocabulary: Vocabulary, token: int, logprob: float | None) -> dict[str, Any]:
     return {
         "token": token_text(vocabulary, token),

@@ -1,11 +1,23 @@
 """Requests of the API: their fields, checked strictly, and the sampling and limits that they ask for."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
 from engine.api.openai.errors import ApiError, refusal
+from engine.api.openai.tools import (
+    MOST_CALLS,
+    NamedTool,
+    ToolChoice,
+    Tools,
+    ToolUse,
+    call_schema,
+    checked_tools,
+    template_tools,
+    tool_use,
+)
+from engine.chat_options import ChatOptions
 from engine.errors import ConfigError
 from engine.specs import Sampling
 
@@ -16,6 +28,9 @@ MOST_ANSWERS = 256
 """Prompts times `n`: as many as may wait in the queue by default."""
 MOST_BIASES = 1024
 MOST_TOKENS = 1 << 18
+LONGEST_VARIABLES = 1 << 16
+RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+"""Variables of a chat template that a request sets by fields of their own, or not at all."""
 RECORDED_TOP_K = 20
 """Candidates saved with each token of an answer where the request asks for no more."""
 
@@ -63,6 +78,9 @@ class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
     json_schema: dict[str, Any] | None = None
     ignore_eos: bool = False
     cache_prompt: bool = True
+    prompt_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MOST_LOGPROBS)] | None = None
+    return_token_ids: bool | None = None
+    metadata: dict[str, Any] | None = None
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -72,6 +90,13 @@ class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
         if len(stops) > MOST_STOPS:
             raise refusal(f"stop has {len(stops):,} texts; at most {MOST_STOPS} are allowed", "stop")
         return stops
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether the prompt's own tokens are scored. Raises ApiError for a stream, which has no place for them."""
+        if self.prompt_logprobs is not None and self.stream:
+            raise refusal("prompt_logprobs cannot be streamed: send stream = false", "prompt_logprobs")
+        return self.prompt_logprobs is not None
 
     @property
     def includes_usage(self) -> bool:
@@ -135,14 +160,40 @@ class Part(msgspec.Struct, frozen=True):
     text: str = ""
 
 
+class CalledFunction(msgspec.Struct, frozen=True):
+    """Function that the assistant called. arguments: JSON."""
+
+    name: str
+    arguments: str = ""
+
+
+class MessageCall(msgspec.Struct, frozen=True):
+    """Call of a tool in a message of the assistant."""
+
+    function: CalledFunction
+    id: str = ""
+    type: Literal["function"] = "function"
+
+    def plain(self) -> dict[str, Any]:
+        """Return the call as chat templates expect it: arguments as an object, where they are one."""
+        try:
+            arguments: Any = msgspec.json.decode(self.function.arguments, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError):
+            arguments = self.function.arguments
+        return {"id": self.id, "type": self.type, "function": {"name": self.function.name, "arguments": arguments}}
+
+
 class ChatMessage(msgspec.Struct, frozen=True):
-    """Message of a chat."""
+    """Message of a chat. tool_calls: of the assistant; tool_call_id: of the call that a tool's message answers."""
 
     role: str
     content: str | list[Part] | None = None
+    name: str | None = None
+    tool_calls: Annotated[list[MessageCall], msgspec.Meta(max_length=MOST_CALLS)] | None = None
+    tool_call_id: str | None = None
 
     def plain(self) -> dict[str, str]:
-        """Return role and text. Raises ApiError for content that is not text."""
+        """Return role and text; calls as JSON, id and name where given. Raises ApiError for other content."""
         if isinstance(self.content, list):
             other = next((part.type for part in self.content if part.type != "text"), None)
             if other is not None:
@@ -150,7 +201,11 @@ class ChatMessage(msgspec.Struct, frozen=True):
             content = "".join(part.text for part in self.content)
         else:
             content = self.content or ""
-        return {"role": "system" if self.role == "developer" else self.role, "content": content}
+        plain = {"role": "system" if self.role == "developer" else self.role, "content": content}
+        if self.tool_calls:
+            plain["tool_calls"] = msgspec.json.encode([call.plain() for call in self.tool_calls]).decode()
+        given = {"tool_call_id": self.tool_call_id, "name": self.name}
+        return plain | {name: text for name, text in given.items() if text is not None}
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
@@ -168,16 +223,58 @@ class ChatRequest(CommonRequest, frozen=True, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MOST_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None
-    tools: list[Any] | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+
+    def tool_use(self, template: str) -> ToolUse:
+        """Return how the answer may call tools, for a model with this chat template. Raises ApiError."""
+        choice = self.tool_choice or ("auto" if self.tools else "none")
+        return tool_use(self.tools or (), choice, template, is_parallel=self.parallel_tool_calls is not False)
+
+    def options(self, use: ToolUse) -> ChatOptions:
+        """Return what the chat template gets besides the messages. Raises ApiError."""
+        variables = self.chat_template_kwargs or {}
+        wrong = min(RESERVED & variables.keys(), default=None)
+        if wrong is not None:
+            raise refusal(f"chat_template_kwargs: {wrong} is not a variable to set here", "chat_template_kwargs")
+        encoded = msgspec.json.encode(variables).decode() if variables else ""
+        if len(encoded) > LONGEST_VARIABLES:
+            raise refusal(
+                f"chat_template_kwargs has {len(encoded):,} characters of JSON; at most {LONGEST_VARIABLES:,} are "
+                "allowed",
+                "chat_template_kwargs",
+            )
+        if self.continue_final_message and self.add_generation_prompt:
+            raise refusal(
+                "continue_final_message and add_generation_prompt are both true: give only one",
+                "continue_final_message",
+            )
+        begins = not self.continue_final_message if self.add_generation_prompt is None else self.add_generation_prompt
+        return ChatOptions(
+            tools=template_tools(use.given) if use.given else "",
+            variables=encoded,
+            add_generation_prompt=begins,
+            continue_final_message=self.continue_final_message,
+        )
 
     def checked(self) -> "ChatRequest":
-        """Return the request with its response format as a schema. Raises ApiError for what is not supported."""
-        if self.tools:
-            raise refusal("tools are not supported yet: remove them, or ask for a json_schema", "tools")
+        """Return the request with its response format, or the call that it demands, as a schema.
+
+        Raises ApiError for what is not supported.
+        """
         if not self.messages:
             raise refusal("messages is empty: send at least one", "messages")
         if self.top_logprobs and not self.logprobs:
             raise refusal("top_logprobs needs logprobs = true", "top_logprobs")
+        checked_tools(self.tools or ())
+        if self.tool_choice not in (None, "none") and not self.tools:
+            raise refusal("tool_choice needs tools", "tool_choice")
+        if self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool):
+            return self._held_to_a_call(self.tool_choice)
         match self.response_format:
             case None | ResponseFormat(type="text"):
                 return self
@@ -191,6 +288,22 @@ class ChatRequest(CommonRequest, frozen=True, kw_only=True):
                     "response_format",
                 )
         return msgspec.structs.replace(self, json_schema=schema)
+
+    def blamed(self, error: ApiError) -> ApiError:
+        """Return an error, of the schema as one of the field that this comes from."""
+        if error.param != "json_schema":
+            return error
+        is_held = self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool)
+        field = "tools" if is_held else "response_format" if self.response_format is not None else error.param
+        return refusal(str(error).replace(error.param, field, 1), field)
+
+    def _held_to_a_call(self, choice: ToolChoice) -> "ChatRequest":
+        is_text = self.response_format is None or self.response_format.type == "text"
+        if self.grammar or self.json_schema or not is_text:
+            raise refusal(
+                "tool_choice demands a call: leave out grammar, json_schema and response_format", "tool_choice"
+            )
+        return msgspec.structs.replace(self, json_schema=call_schema(self.tools or (), choice))
 
 
 class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 Finish = Literal["stop", "length"]
+ChatFinish = Literal["stop", "length", "tool_calls"]
 Logprob = Annotated[float, msgspec.Meta(le=0)]
 
 
@@ -74,13 +75,28 @@ class CompletionLogprobs(Response, frozen=True, kw_only=True):
     text_offset: list[int]
 
 
+class PromptLogprob(Response, frozen=True, kw_only=True):
+    """A candidate for a token of the prompt: log-probability in nats, rank (1 for the most probable), and its text."""
+
+    logprob: Logprob
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
+"""For each token of the prompt the candidates by id, the token itself first; null for the first token."""
+
+
 class CompletionChoice(Response, frozen=True, kw_only=True):
-    """One answer."""
+    """One answer. prompt_logprobs, token_ids, prompt_token_ids: only where they are asked for."""
 
     index: int
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Finish
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class CompletionResponse(Response, frozen=True, kw_only=True):
@@ -115,25 +131,42 @@ class ChatLogprobs(Response, frozen=True, kw_only=True):
     refusal: None
 
 
+class CalledFunction(Response, frozen=True, kw_only=True):
+    """Function that the model calls. arguments: JSON as the model wrote it."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Response, frozen=True, kw_only=True):
+    """Call of a tool."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
 class AnswerMessage(Response, frozen=True, kw_only=True):
-    """Message of the model."""
+    """Message of the model. content: null where it only calls tools; tool_calls: only where it calls some."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
     refusal: None
+    tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChoice(Response, frozen=True, kw_only=True):
-    """One answer."""
+    """One answer. token_ids: only where they are asked for."""
 
     index: int
     message: AnswerMessage
     logprobs: ChatLogprobs | None
-    finish_reason: Finish
+    finish_reason: ChatFinish
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatResponse(Response, frozen=True, kw_only=True):
-    """Answers to a chat."""
+    """Answers to a chat. prompt_logprobs, prompt_token_ids: only where they are asked for."""
 
     id: str
     object: Literal["chat.completion"]
@@ -141,6 +174,8 @@ class ChatResponse(Response, frozen=True, kw_only=True):
     model: str
     choices: list[ChatChoice]
     usage: Usage
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Embedding(Response, frozen=True, kw_only=True):
