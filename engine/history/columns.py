@@ -50,6 +50,7 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
         "seed": completion.seed,
         **completion.timings._asdict(),
         "mean_surprise_bits": trial.mean_surprise_bits,
+        "unknown_fields": list(trial.unknown_fields) or None,
     }
 
 
@@ -79,6 +80,7 @@ def trial_of(row: dict[str, Any], prompt_steps: StepTable, steps: StepTable) -> 
         ),
         parent=str(row["parent"]) if row["parent"] else None,
         label=row["label"],
+        unknown_fields=tuple(row["unknown_fields"] or ()),
     )
 
 

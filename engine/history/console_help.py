@@ -46,6 +46,7 @@ COMMENTS: dict[tuple[str, str], str] = {
     ("trials", "pool"): "JSON",
     ("trials", "tokenizer"): "tokenizers.hash",
     ("trials", "mean_surprise_bits"): "mean of -log2 of the model's probabilities",
+    ("trials", "unknown_fields"): "fields of an API call that were ignored",
     ("steps", "is_prompt"): "prompt token, not a generated one",
     ("steps", "id"): "token id; its bytes are tokenizers.pieces[id + 1]",
     ("steps", "logprob"): "nats, before sampling",

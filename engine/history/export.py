@@ -44,6 +44,7 @@ def to_json(trial: TrialRecord) -> bytes:
         "pool": spec_to_dict(trial.pool),
         "model": vars(trial.model),
         "versions": trial.versions,
+        "unknown_fields": trial.unknown_fields,
         "completion": completion_to_dict(trial.completion),
     }
     return msgspec.json.format(msgspec.json.encode(values), indent=1)

@@ -269,7 +269,21 @@ def _without_key(sql: str) -> str:
     return before + after.partition(")")[2] if after else before
 
 
-MIGRATIONS: list[Migration] = [trials, runs, library, embedding_samples, vectors, thread_numbers, reused_space]
+def unknown_fields(connection: duckdb.DuckDBPyConnection) -> None:
+    """Add the names of the fields of an API call that were ignored; NULL where a trial has none, or is older."""
+    connection.execute("ALTER TABLE trials ADD COLUMN unknown_fields VARCHAR[]")
+
+
+MIGRATIONS: list[Migration] = [
+    trials,
+    runs,
+    library,
+    embedding_samples,
+    vectors,
+    thread_numbers,
+    reused_space,
+    unknown_fields,
+]
 
 
 def names() -> list[str]:

@@ -98,7 +98,7 @@ class _Timings(Part, frozen=True):
     threads_batch: Count | None = None
 
 
-class TrialPart(Part, frozen=True):
+class TrialPart(Part, frozen=True, kw_only=True):
     """Trial without its steps and its tokenizer."""
 
     format: int
@@ -118,6 +118,7 @@ class TrialPart(Part, frozen=True):
     finish_reason: FinishReason
     timings: _Timings
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
+    unknown_fields: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, trial: TrialRecord, **further: Any) -> Self:
@@ -141,6 +142,7 @@ class TrialPart(Part, frozen=True):
             finish_reason=completion.finish_reason,
             timings=_Timings(**completion.timings._asdict()),
             seed=completion.seed,
+            unknown_fields=trial.unknown_fields,
             **further,
         )
 
@@ -173,6 +175,7 @@ class TrialPart(Part, frozen=True):
             completion=completion,
             parent=self.parent,
             label=self.label,
+            unknown_fields=self.unknown_fields,
         )
 
 

@@ -49,7 +49,8 @@ class TrialRecord:
     """One trial with everything needed to show it, continue it and run it again.
 
     id is a UUIDv7 as text, created_at has a time zone. messages are empty in completion mode. parent: the trial that
-    this one continues or regenerates. label: see TrialLabel.
+    this one continues or regenerates. label: see TrialLabel. unknown_fields: names of the fields of an API call that
+    were ignored.
     Raises ConfigError when id or parent is not a UUID, or for a created_at that cannot be kept.
     """
 
@@ -65,6 +66,7 @@ class TrialRecord:
     completion: Completion = field(repr=False)
     parent: str | None = None
     label: str = TrialLabel.RUN
+    unknown_fields: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("id", "parent"):

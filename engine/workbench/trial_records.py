@@ -47,4 +47,5 @@ def record_of(trial: Trial) -> TrialRecord:
         completion=completion,
         parent=trial.parent,
         label=trial.label,
+        unknown_fields=draft.unknown_fields,
     )

@@ -23,7 +23,8 @@ Message = dict[str, str]
 class Draft:
     """Draft of a trial: all of its inputs as the user set them. `messages` empty: completion, not chat.
 
-    chat: how the messages are rendered; only the rendered prompt is stored.
+    chat: how the messages are rendered; only the rendered prompt is stored. unknown_fields: names of the fields of an
+    API call that were ignored.
     """
 
     prompt: str
@@ -32,6 +33,7 @@ class Draft:
     request: Request = field(default_factory=Request)
     is_kept: bool = True
     chat: ChatOptions = field(default_factory=ChatOptions)
+    unknown_fields: tuple[str, ...] = field(default=(), compare=False)
 
 
 class Trial(ABC):
@@ -151,7 +153,9 @@ class StoredTrial(Trial):
         self.id, self.created_at = record.id, record.created_at
         self.label, self.parent = record.label, record.parent
         self.model, self.pool = record.model, record.pool
-        self.draft = Draft(record.prompt, record.messages, record.sampling, record.request)
+        self.draft = Draft(
+            record.prompt, record.messages, record.sampling, record.request, unknown_fields=record.unknown_fields
+        )
 
     @property
     def completion(self) -> Completion:

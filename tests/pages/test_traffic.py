@@ -12,7 +12,7 @@ from engine.api.openai.errors import ApiError
 from engine.api.openai.server import ApiServer, server_of
 from engine.api.openai.traffic import Traffic
 from engine.workbench import Workbench
-from pages.parts.plain import visible
+from pages.parts.plain import plain, visible
 from pages.parts.traffic import call_code, call_view
 from pages.parts.traffic.call_cells import cells
 from pages.parts.traffic.call_feed import SHOWN_ROWS, CallFeed
@@ -66,7 +66,7 @@ def test_a_port_that_is_taken_is_said_on_the_page(api: ApiServer, bench: Workben
 
 def test_calls_are_rows_and_one_opens_with_its_request(api: ApiServer) -> None:
     api.start(0)
-    ask(api, b'{"prompt": "Once upon", "max_tokens": 5, "seed": 1}')
+    ask(api, b'{"prompt": "Once upon", "max_tokens": 5, "seed": 1, "best_of": 2}')
     ask(api, b'{"prompt": "The king", "max_tokens": 7}', "lm-eval/0.4")
     rows = told(api, Wanted())
     assert [row["cells"][1] for row in rows] == ["lm-eval/0.4", "curl/8"]
@@ -76,6 +76,7 @@ def test_calls_are_rows_and_one_opens_with_its_request(api: ApiServer) -> None:
     at = page(call="1")
     assert "Call 1" in said(at) and "prompt tokens" in said(at)
     assert any('"seed": 1' in element.value for element in at.main.code)
+    assert plain("Sent, not understood: best_of") in [element.value for element in at.main.caption]
     assert any(element.value.strip() == "Once upon" for element in at.main.code)
     assert address(at)["call"] == "1"
 

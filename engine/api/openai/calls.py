@@ -13,7 +13,7 @@ from engine.api.openai.answers import ChatAnswers, CompletionAnswers, Shape, chu
 from engine.api.openai.embeddings import Embedded, Embedder, EmbeddingRequest
 from engine.api.openai.errors import ApiError, api_error
 from engine.api.openai.generation import Choice, Generator, stop, while_there
-from engine.api.openai.requests import ChatRequest, CompletionRequest, decoded
+from engine.api.openai.requests import ChatRequest, CompletionRequest, decoded, unknown_fields
 from engine.api.openai.streaming import EventStream, merged
 from engine.api.openai.traffic import Call, Figures, Traffic
 from engine.errors import EngineError
@@ -187,13 +187,13 @@ class Caller:
 
     async def _complete(self, body: bytes, origin: Origin, call: Call) -> Begun:
         asked, model = decoded(body, CompletionRequest), self._generator.model_id
-        choices = await self._generator.completions(asked, origin)
+        choices = await self._generator.completions(asked, origin, unknown_fields(body, CompletionRequest))
         call.begin([choice.trial for choice in choices])
         return Generated(asked, choices, lambda: CompletionAnswers(asked, model, choices), asked.logprobs)
 
     async def _chat(self, body: bytes, origin: Origin, call: Call) -> Begun:
         asked, model = await asyncio.to_thread(decoded(body, ChatRequest).checked), self._generator.model_id
-        choices = await self._generator.chat(asked, origin)
+        choices = await self._generator.chat(asked, origin, unknown_fields(body, ChatRequest))
         call.begin([choice.trial for choice in choices])
         num_top = (asked.top_logprobs or 0) if asked.logprobs else None
         return Generated(asked, choices, lambda: ChatAnswers(asked, model, choices), num_top)

@@ -63,8 +63,10 @@ class Generator:
                 404, f"The model {quoted(name)} is not loaded; {known!r} is.", param="model", code="model_not_found"
             )
 
-    async def completions(self, asked: CompletionRequest, origin: Origin) -> list[Choice]:
-        """Start the trials of a completion request. Raises ApiError."""
+    async def completions(
+        self, asked: CompletionRequest, origin: Origin, unknown_fields: tuple[str, ...]
+    ) -> list[Choice]:
+        """Start the trials of a completion request, which name its unknown fields. Raises ApiError."""
         engine = self.engine()
         self.check_model(asked.model)
         limits = Limits(
@@ -76,10 +78,11 @@ class Generator:
         )
         given = [checked_length(engine, prompt) for prompt in asked.prompts()]
         prompts = [(text_of(engine, prompt), prompt if isinstance(prompt, list) else None) for prompt in given]
-        return await self._start(asked, origin, engine, [(Draft(text, request=limits), ids) for text, ids in prompts])
+        drafts = [(Draft(text, request=limits, unknown_fields=unknown_fields), ids) for text, ids in prompts]
+        return await self._start(asked, origin, engine, drafts)
 
-    async def chat(self, asked: ChatRequest, origin: Origin) -> list[Choice]:
-        """Start the trials of a chat request. Raises ApiError."""
+    async def chat(self, asked: ChatRequest, origin: Origin, unknown_fields: tuple[str, ...]) -> list[Choice]:
+        """Start the trials of a chat request, which name its unknown fields. Raises ApiError."""
         engine = self.engine()
         self.check_model(asked.model)
         most = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
@@ -92,7 +95,7 @@ class Generator:
         )
         use = asked.tool_use(engine.chat_template)
         messages = tuple(message.plain() for message in asked.messages)
-        draft = Draft("", messages, request=limits, chat=asked.options(use))
+        draft = Draft("", messages, request=limits, chat=asked.options(use), unknown_fields=unknown_fields)
         try:
             started = await self._start(asked, origin, engine, [(draft, None)])
         except ApiError as error:

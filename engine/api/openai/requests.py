@@ -1,6 +1,7 @@
 """Requests of the API: their fields, checked strictly, and the sampling and limits that they ask for."""
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ from engine.api.openai.tools import (
     template_tools,
     tool_use,
 )
+from engine.api.openai.traffic import printable
 from engine.chat_options import ChatOptions
 from engine.errors import ConfigError
 from engine.specs import Sampling
@@ -28,6 +30,8 @@ MOST_ANSWERS = 256
 """Prompts times `n`: as many as may wait in the queue by default."""
 MOST_BIASES = 1024
 MOST_TOKENS = 1 << 18
+MOST_UNKNOWN, LONGEST_UNKNOWN = 16, 60
+"""Names of unknown fields that a trial keeps, and characters of each."""
 LONGEST_VARIABLES = 1 << 16
 RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 """Variables of a chat template that a request sets by fields of their own, or not at all."""
@@ -355,6 +359,13 @@ def decoded(body: bytes, kind: type[R]) -> R:
         raise ApiError(400, f"{name or 'the body'}: {sentence}", param=name or None) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError(400, f"The body is not JSON: {error}") from None
+
+
+def unknown_fields(body: bytes, kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the names of the fields of a body that a request has not: the first 16, cut, of printable characters."""
+    given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    unknown = islice((name for name in given if name not in kind.__struct_fields__), MOST_UNKNOWN)
+    return tuple(printable(name[:LONGEST_UNKNOWN]) for name in unknown)
 
 
 def _token_of(text: str) -> int:

@@ -131,6 +131,8 @@ def _request(row: CallRow, trial: Trial | None) -> None:
     *rendered, sent = st.tabs(tabs)
     for tab in rendered:
         tab.code(harmless(trial.draft.prompt if trial else ""), language=None, wrap_lines=True, height=360)
+    if trial is not None and trial.draft.unknown_fields:
+        sent.caption(plain(f"Sent, not understood: {', '.join(trial.draft.unknown_fields)}"))
     sent.code(harmless(pretty(row.body)), language="json", wrap_lines=True, height=360)
 
 

@@ -115,8 +115,9 @@ def test_text_survives_byte_for_byte(history: History) -> None:
 def test_all_parameters_come_back(history: History) -> None:
     sampling = Sampling(temperature=0, seed=3, samplers=("top_k",), grammar='root ::= "a"', dry_sequence_breakers=())
     trial = make_trial(sampling=sampling, request=Request(stop=("\n\n", "END"), top_k=8, generated=2), parent=uuid7())
+    trial = replace(trial, unknown_fields=(NASTY, "best_of"))
     found = kept(history, trial)
-    names = ("sampling", "request", "pool", "model", "versions", "parent", "created_at", "label")
+    names = ("sampling", "request", "pool", "model", "versions", "parent", "created_at", "label", "unknown_fields")
     assert {name: getattr(found, name) for name in names} == {name: getattr(trial, name) for name in names}
     assert found.completion.seed == trial.completion.seed
     assert found.completion.prompt_ids == trial.completion.prompt_ids
