@@ -32,9 +32,10 @@ def show(engine: Engine | None) -> None:
 
 
 def _message(number: int, *, is_only: bool, is_last: bool) -> None:
-    st.session_state.setdefault(_role(number), "user")
+    role = st.session_state.setdefault(_role(number), "user")
+    roles = ROLES if role in ROLES else (*ROLES, role)  # a call of the API may have others
     with st.container(horizontal=True, vertical_alignment="top", gap="small"):
-        st.selectbox("Role", ROLES, key=_role(number), width=130, label_visibility="collapsed", persist_state="session")
+        st.selectbox("Role", roles, key=_role(number), width=130, label_visibility="collapsed", persist_state="session")
         st.text_area(
             "Message", key=_content(number), height=90 if is_last else 70, label_visibility="collapsed",
             placeholder="Write a message", persist_state="session",
