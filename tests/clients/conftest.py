@@ -19,8 +19,12 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 KEY = "key-of-clients"
 ENDS_S, LIMIT_S = 30, 300
-TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
-"""Of chats; the model that ships has none."""
+TEMPLATE = (
+    "{% if tools %}<tool_call> {% for tool in tools %}{{ tool.function.name }} {% endfor %}{% endif %}"
+    "{% for m in messages %}{{ m.role }}: {% for call in m.tool_calls %}{{ call.function.name }} {% endfor %}"
+    "{{ m.content }}\n{% endfor %}assistant:"
+)
+"""Of chats, with Hermes' form of calls; the model that ships has none."""
 NOWHERE = "http://127.0.0.1:9"
 """Proxy for all but this machine: whatever a client asks the internet for fails at once."""
 

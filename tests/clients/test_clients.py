@@ -1,5 +1,6 @@
 """Libraries that other programs call models with: each says the same, and what the engine says itself."""
 
+import json
 import math
 from typing import Any
 
@@ -61,6 +62,7 @@ def test_openai_in_both_versions(clients: Clients, truth: Truth, name: str) -> N
     assert last["usage"]["total_tokens"] == last["usage"]["prompt_tokens"] + NUM_TOKENS
 
     assert found["parsed"]["animal"] in ("fox", "hen") and isinstance(found["parsed"]["is_old"], bool)
+    check_tools(found["tools"])
     sizes, products = zip(*(found["embeddings"][form] for form in ("base64", "float", "cut")), strict=True)
     assert sizes == (384, 384, 64)
     assert products[0] == pytest.approx(products[1], abs=1e-6) and 0 < products[0] < 1
@@ -73,6 +75,20 @@ def test_openai_in_both_versions(clients: Clients, truth: Truth, name: str) -> N
     }
 
 
+def check_tools(found: dict[str, Any]) -> None:
+    """Check the calls that OpenAI's client has read, whole and from streams."""
+    assert found["parsed"]["animal"] in ("fox", "hen")
+    assert [choice["finish_reason"] for choice in found["choices"]] == ["tool_calls"] * 4
+    calls = [choice["message"]["tool_calls"] for choice in found["choices"]]
+    assert all(len(some) == 1 and some[0]["id"] and some[0]["type"] == "function" for some in calls)
+    demanded, streamed, chosen, chosen_streamed = (some[0]["function"] for some in calls)
+    assert all(function["name"] == "Animal" for function in (demanded, streamed, chosen))
+    assert json.loads(demanded["arguments"]) == json.loads(streamed["arguments"]) == found["parsed"]
+    assert json.loads(chosen["arguments"]) == {"animal": "hen", "is_old": True}
+    assert chosen_streamed["arguments"] == chosen["arguments"]
+    assert found["after"]["choices"][0]["finish_reason"] == "length"
+
+
 def test_langchain(clients: Clients, truth: Truth) -> None:
     found = clients.client("with_langchain")
     assert found["text"] == found["streamed"] == truth.chat
@@ -80,7 +96,11 @@ def test_langchain(clients: Clients, truth: Truth) -> None:
     assert found["logprobs"] == close(truth.logprobs)
     assert found["usage"] == found["stream_usage"]
     assert found["usage"]["output_tokens"] == NUM_TOKENS
-    assert found["animal"] in ("fox", "hen")
+    assert found["animal"] in ("fox", "hen") and found["by_call"] in ("fox", "hen")
+    calls = {how: (call["name"], call["args"]) for how, (call,) in found["calls"].items()}
+    assert calls["demanded"] == calls["streamed"]
+    assert calls["chosen"] == ("Animal", {"animal": "hen"})
+    assert found["after"]
 
 
 def test_litellm(clients: Clients, truth: Truth) -> None:
@@ -93,7 +113,8 @@ def test_litellm(clients: Clients, truth: Truth) -> None:
 
 def test_instructor(clients: Clients) -> None:
     found = clients.client("with_instructor")
-    assert found["JSON_SCHEMA"]["animal"] in ("fox", "hen") and found["JSON_SCHEMA"]["legs"] in (2, 4)
+    for mode in ("JSON_SCHEMA", "TOOLS"):
+        assert found[mode]["animal"] in ("fox", "hen") and found[mode]["legs"] in (2, 4)
 
 
 def test_llama_index(clients: Clients, truth: Truth) -> None:

@@ -1,4 +1,4 @@
-"""Instructor: an answer as a Pydantic model, through the response format."""
+"""Instructor: an answer as a Pydantic model, through the response format and as a call of a tool."""
 
 import json
 from typing import Literal
@@ -16,7 +16,7 @@ class Animal(BaseModel):
 
 
 found = {}
-for mode in (instructor.Mode.JSON_SCHEMA,):
+for mode in (instructor.Mode.JSON_SCHEMA, instructor.Mode.TOOLS):
     client = instructor.from_openai(openai.OpenAI(), mode=mode)
     answer = client.chat.completions.create(
         model="story",

@@ -1,4 +1,4 @@
-"""OpenAI's own client: completions with echo, chats, streams, parsed answers, errors."""
+"""OpenAI's own client: completions with echo, chats, streams, parsed answers, calls of tools, errors."""
 
 import json
 from collections.abc import Callable
@@ -50,6 +50,28 @@ def parsed() -> object:
     return found.model_dump()
 
 
+def tools() -> object:
+    """Calls that the request demands, streamed too, and one in the form of the template, with an answer to it."""
+    given: dict[str, Any] = {"tools": [openai.pydantic_function_tool(Animal)], "messages": messages, **asked}
+    named = {"type": "function", "function": {"name": "Animal"}}
+    parsed = client.chat.completions.parse(tool_choice="required", max_tokens=64, **given).choices[0]
+    with client.chat.completions.stream(tool_choice=named, max_tokens=64, **given) as events:
+        streamed = events.get_final_completion().choices[0]
+    told = '<tool_call>{"name": "Animal", "arguments": {"animal": "hen", "is_old": true}}</tool_call>'
+    says = {"grammar": f"root ::= {json.dumps(told)}"}
+    auto = client.chat.completions.create(max_tokens=128, extra_body=says, **given).choices[0]
+    with client.chat.completions.stream(max_tokens=128, extra_body=says, **given) as events:
+        auto_streamed = events.get_final_completion().choices[0]
+    (call,) = auto.message.tool_calls
+    answers = [auto.message, {"role": "tool", "tool_call_id": call.id, "content": "It lives here."}]
+    after = client.chat.completions.create(**{**given, "messages": [*messages, *answers]}, max_tokens=4)
+    return {
+        "parsed": parsed.message.tool_calls[0].function.parsed_arguments.model_dump(),
+        "choices": [one.model_dump() for one in (parsed, streamed, auto, auto_streamed)],
+        "after": after.model_dump(),
+    }
+
+
 def embeddings() -> object:
     """Dimension and one product of the vectors of each form: base64, which the client asks for itself, and floats."""
     found = {}
@@ -78,5 +100,5 @@ def errors() -> object:
     return found
 
 
-tried = (completion, several, chat, stream, parsed, embeddings, errors)
+tried = (completion, several, chat, stream, parsed, tools, embeddings, errors)
 print(json.dumps({one.__name__: one() for one in tried}))
