@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from engine.specs import MAX_RECORDED
 PREFIX = "LOGITBENCH_"
 _PACKAGE = Path(__file__).resolve().parent
 _PACKED_DATA = _PACKAGE / "_data"
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]{1,253}(:[0-9]{1,5})?|https?://\[[0-9a-f:.]{2,45}\](:[0-9]{1,5})?")
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Setting:
     """Definition of one setting; the type of `default` determines the values.
 
     A number: an integer from `low` to `high`. A text: a path; with is_many several paths, separated as in PATH; with
-    `choices` one of these words.
+    `choices` one of these words; with are_origins origins of web pages, separated by spaces.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Setting:
     high: int = 0
     is_many: bool = False
     choices: tuple[str, ...] = ()
+    are_origins: bool = False
 
     @property
     def variable(self) -> str:
@@ -87,6 +90,13 @@ SETTINGS = (
         1_000_000,
     ),
     Setting(
+        "api_origins",
+        "",
+        "web pages whose scripts may call the API, by their origins (such as http://localhost:3000), separated by "
+        "spaces; empty: none",
+        are_origins=True,
+    ),
+    Setting(
         "access",
         "",
         "who may open the workbench in a browser; empty: the user who started it and root, with a token where users "
@@ -116,6 +126,7 @@ class Settings:
     api_port: int
     api_requests: int
     api_history_mb: int
+    api_origins: tuple[str, ...]
     access: str
 
     @classmethod
@@ -163,11 +174,13 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
             raise ConfigError(f"There is no setting {variable}; {hint}")
 
 
-def _read(setting: Setting, environment: Mapping[str, str]) -> int | str | Path | tuple[Path, ...] | None:
-    """Return a checked integer, a choice, one or several absolute paths, or None for a path that is not set."""
+def _read(setting: Setting, environment: Mapping[str, str]) -> int | str | Path | tuple[str | Path, ...] | None:
+    """Return a checked integer, a choice, origins, one or several absolute paths, or None for a path not set."""
     text = environment.get(setting.variable, "").strip()
     if setting.choices:
         return _choice(setting, text)
+    if setting.are_origins:
+        return tuple(_origin(setting, part) for part in text.split())
     if setting.is_many:
         return tuple(_path(setting, part.strip()) for part in text.split(os.pathsep) if part.strip())
     if isinstance(setting.default, str):
@@ -190,6 +203,15 @@ def _choice(setting: Setting, text: str) -> str:
         known = " or ".join(choice or "empty" for choice in setting.choices)
         raise ConfigError(f"{setting.variable} = {text!r}: must be {known}")
     return text
+
+
+def _origin(setting: Setting, text: str) -> str:
+    origin = text.lower().removesuffix("/")
+    if not _ORIGIN.fullmatch(origin):
+        raise ConfigError(
+            f"{setting.variable} = {text[:100]!r}: must be a scheme, a host and a port, such as http://localhost:3000"
+        )
+    return origin
 
 
 def _path(setting: Setting, text: str) -> Path:

@@ -60,6 +60,21 @@ def test_a_bad_path_is_refused(text: str) -> None:
         Settings.from_environment({"LOGITBENCH_MODELS": text})
 
 
+def test_origins_of_web_pages() -> None:
+    text = "HTTP://localhost:3000/  https://chat.example http://[::1]:8501"
+    origins = Settings.from_environment({"LOGITBENCH_API_ORIGINS": text}).api_origins
+    assert origins == ("http://localhost:3000", "https://chat.example", "http://[::1]:8501")
+    assert Settings.from_environment({}).api_origins == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["*", "null", "localhost:3000", "http://a/b", "ftp://a", "http://a:999999", "http://é"]
+)
+def test_what_is_no_origin_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="LOGITBENCH_API_ORIGINS = .* must be a scheme, a host and a port"):
+        Settings.from_environment({"LOGITBENCH_API_ORIGINS": f"http://localhost:3000 {text}"})
+
+
 def test_an_empty_variable_counts_as_not_set() -> None:
     assert Settings.from_environment({"LOGITBENCH_MAX_QUEUE": " "}) == Settings.from_environment({})
 

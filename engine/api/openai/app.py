@@ -1,9 +1,11 @@
 """ASGI application of the OpenAI-compatible API: its routes, each of which reads a request and answers it."""
 
 import asyncio
+from collections.abc import Sequence
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -112,11 +114,13 @@ def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:
     metrics = Metrics(bench, traffic)
     traffic.on_end = metrics.add
     routes = Routes(bench, traffic, metrics, has_key=bool(key)).all()
+    origins = bench.settings.api_origins
     return Starlette(
         routes=routes,
         middleware=[
             Middleware(Measured, metrics=metrics, routes=routes),
-            Middleware(Guard, key=key),
+            *cross_origin(origins),
+            Middleware(Guard, key=key, origins=origins),
             Middleware(ClientLimit, most=bench.settings.api_requests),
         ],
         exception_handlers={
@@ -128,6 +132,21 @@ def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:
             405: _unknown,
         },
     )
+
+
+def cross_origin(origins: Sequence[str]) -> list[Middleware]:
+    """Return what answers the preflight requests of web pages; refusals can be read by those pages too."""
+    if not origins:
+        return []
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        allow_private_network=True,
+        expose_headers=["x-logitbench-trial", "link", "location", "preference-applied", "retry-after"],
+    )
+    return [cors]
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:

@@ -2,7 +2,7 @@
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -31,13 +31,14 @@ BODY_S = 60.0
 class Guard:
     """ASGI middleware that passes on allowed requests and answers all others with an error.
 
-    Host must be a loopback name. A request with an Origin comes from a web page and is refused. Every path except
-    those of OPEN needs the key as `Authorization: Bearer …`; key empty: none is needed, and those of LISTING are
-    refused. A body has at most 4 MiB.
+    Host must be a loopback name. A request with an Origin comes from a web page and is refused, except those of
+    `origins`. Every path except those of OPEN needs the key as `Authorization: Bearer …`; key empty: none is needed,
+    and those of LISTING are refused. A body has at most 4 MiB.
     """
 
-    def __init__(self, app: Application, *, key: str) -> None:
+    def __init__(self, app: Application, *, key: str, origins: Sequence[str] = ()) -> None:
         self._app, self._key = app, key.encode()
+        self._origins = frozenset((origin.encode(),) for origin in origins)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Handle one ASGI scope; web sockets are refused."""
@@ -57,8 +58,13 @@ class Guard:
     def _refusal_of(self, scope: MutableMapping[str, Any]) -> ApiError | None:
         if not is_loopback(scope):
             return ApiError(FOREIGN_HOST.status, FOREIGN_HOST.text)
-        if header(scope, b"origin"):
-            return ApiError(403, "Refused: a web page sent this request; web pages may not use this API.")
+        origin = header(scope, b"origin")
+        if origin and origin not in self._origins:
+            return ApiError(
+                403,
+                "Refused: a web page sent this request. Only the pages named by LOGITBENCH_API_ORIGINS may use this "
+                "API.",
+            )
         if scope["path"] not in OPEN and (error := self._refusal_of_key(scope)):
             return error
         length = header(scope, b"content-length")
