@@ -8,7 +8,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from engine.api.openai.calls import Caller, json_response, respond_to
 from engine.api.openai.clients import ClientLimit, origin_of
@@ -171,5 +171,12 @@ async def _gone(_request: Request, _error: Exception) -> Response:
 async def _unknown(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     message = f"There is no {request.method} {request.url.path[:100]} in this API."
-    body = ApiError(status, message, code="unknown_url").body()
-    return json_response(body, getattr(error, "headers", None), status)
+    headers = {"allow": _allowed(request)} if status == 405 else None
+    return json_response(ApiError(status, message, code="unknown_url").body(), headers, status)
+
+
+def _allowed(request: Request) -> str:
+    """Return the methods of a path, of which several routes may have some each."""
+    routes: list[Route] = request.app.routes
+    found = [route for route in routes if route.matches(request.scope)[0] != Match.NONE]
+    return ", ".join(sorted({method for route in found for method in route.methods or ()}))

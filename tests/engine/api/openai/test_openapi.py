@@ -111,5 +111,6 @@ def test_the_page_shows_every_route_and_loads_nothing_else(api: Api) -> None:
 def test_a_method_that_a_route_lacks_is_named_with_those_that_it_has(api: Api) -> None:
     answer = api.ask("/v1/completions", method="DELETE")
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
+    assert api.ask("/v1/jobs", method="PUT").headers["allow"] == "GET, HEAD, POST"
     assert answer.json["error"]["code"] == "unknown_url"
     assert api.ask("/nope").json["error"]["code"] == "unknown_url"
