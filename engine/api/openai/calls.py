@@ -17,6 +17,7 @@ from engine.api.openai.requests import ChatRequest, CompletionRequest, decoded, 
 from engine.api.openai.streaming import EventStream, merged
 from engine.api.openai.traffic import Call, Figures, Traffic
 from engine.errors import EngineError
+from engine.results import Completion
 from engine.specs import Origin
 
 Endpoint = Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"]
@@ -96,6 +97,10 @@ class Generated:
             raise api_error(error) from None
         finally:
             self.stop()
+        return await asyncio.to_thread(self._encoded, completions)
+
+    def _encoded(self, completions: Sequence[Completion]) -> bytes:
+        """Return the response: of many tokens with candidates, which takes seconds, a thread writes it down."""
         return msgspec.json.encode(self._new_shape().response(self._choices, completions))
 
     async def chunks(self) -> AsyncIterator[Chunk]:
@@ -201,7 +206,7 @@ class Caller:
     async def _embed(self, body: bytes, _origin: Origin, call: Call) -> Begun:
         asked, is_over = decoded(body, EmbeddingRequest), threading.Event()
         call.run()
-        return Vectors(call, self._embedder.start(asked, is_over.is_set), is_over)
+        return Vectors(call, self._embedder.start(asked, len(body), is_over.is_set), is_over)
 
 
 async def respond_to(request: Request, begun: Begun, call: Call) -> Response:

@@ -2,18 +2,19 @@
 
 import asyncio
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
-from engine.api.openai.errors import ApiError, api_error, refusal
+from engine.api.openai.errors import QUEUE_RETRY_S, ApiError, api_error, refusal
 from engine.api.openai.requests import Prompts, several
 from engine.api.openai.responses import Embedding, Model
 from engine.embedding.job import EmbedResult
 from engine.embedding.models import find_model
+from engine.embedding.pool import Text
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, EngineError, ModelError, quoted
 from engine.results import Floats
@@ -24,6 +25,8 @@ BUSY_RETRY_S = 10
 SMALLEST_LENGTH = 1e-12
 NUM_THREADS = 4
 """Requests that are being embedded at the same time; more wait."""
+MOST_OPEN, MOST_OPEN_BYTES = 256, 64 << 20
+"""Requests that may be open at once, and the bytes of their bodies; ids take ten times as many in memory."""
 
 
 class EmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +51,7 @@ class Embedder:
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
         self._threads = ThreadPoolExecutor(NUM_THREADS, "logitbench-embeddings")
+        self._num_open = self._num_bytes = 0
 
     def model(self) -> Model | None:
         """Return the model that requests may name, None where none is installed. Reads files."""
@@ -57,12 +61,31 @@ class Embedder:
         except ModelError:
             return None
 
-    def start(self, asked: EmbeddingRequest, is_unwanted: Callable[[], bool]) -> asyncio.Future["Embedded | None"]:
-        """Begin a request; the future has its answer, or None once unwanted, and raises ApiError."""
-        return asyncio.get_running_loop().run_in_executor(self._threads, self._embed, asked, is_unwanted)
+    def start(
+        self, asked: EmbeddingRequest, num_bytes: int, is_unwanted: Callable[[], bool]
+    ) -> asyncio.Future["Embedded | None"]:
+        """Begin a request whose body has `num_bytes`; the future has its answer, or None once unwanted.
 
-    def _embed(self, asked: EmbeddingRequest, is_unwanted: Callable[[], bool]) -> "Embedded | None":
+        Raises ApiError, as does the future. The event loop calls it.
+        """
         texts = several(asked.input, "input", MOST_INPUTS)
+        if self._num_open >= MOST_OPEN or (self._num_open and self._num_bytes + num_bytes > MOST_OPEN_BYTES):
+            text = f"{self._num_open:,} requests of {self._num_bytes:,} bytes are open, as many as may be at once"
+            raise ApiError(
+                429, f"{text}: try again later.", type="rate_limit_error", code="queue_full", retry_s=QUEUE_RETRY_S
+            )
+        self._count(1, num_bytes)
+        began = asyncio.get_running_loop().run_in_executor(self._threads, self._embed, asked, texts, is_unwanted)
+        began.add_done_callback(lambda _: self._count(-1, -num_bytes))
+        return began
+
+    def _count(self, num: int, num_bytes: int) -> None:
+        self._num_open += num
+        self._num_bytes += num_bytes
+
+    def _embed(
+        self, asked: EmbeddingRequest, texts: Sequence[Text], is_unwanted: Callable[[], bool]
+    ) -> "Embedded | None":
         name, spec = self._model(asked.model)
         if not self._bench.embedding.is_free_for(spec):
             text = "The workbench is using another embedding model: ask again later."

@@ -22,8 +22,11 @@ from engine.api.openai.traffic import Call
 from engine.errors import EngineError, quoted
 from engine.jobs import new_id
 
-MOST_KEPT, MOST_KEPT_TOKENS, KEPT_S = 1_000, 500_000, 3_600.0
-"""Jobs that are over and their tokens kept in memory, and for how long; the oldest are forgotten first."""
+MOST_KEPT, MOST_KEPT_BYTES, KEPT_S = 1_000, 256 << 20, 3_600.0
+"""Jobs that are over and their bytes kept in memory, and for how long: the oldest are forgotten first, never the
+latest."""
+TOKEN_BYTES = 300
+"""Of a token with its candidates."""
 MOST_WAIT_S = 60.0
 PREFERENCE = "respond-async"
 
@@ -40,12 +43,14 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job:
-    """One call in the background. id: of its first trial, or its own where it has none."""
+    """One call in the background, whose request has `num_bytes`. id: of its first trial, or its own without one."""
 
-    def __init__(self, endpoint: Endpoint, begun: Begun, call: Call) -> None:
+    def __init__(self, endpoint: Endpoint, num_bytes: int, begun: Begun, call: Call) -> None:
         self.id = begun.trials[0] if begun.trials else new_id()
         self.endpoint, self.begun, self._call = endpoint, begun, call
         self.created_at, self.finished_at = time.time(), 0.0
+        self.num_bytes = num_bytes
+        self._ended = 0.0
         self._response: bytes | None = None
         self._error: ApiError | None = None
         self._is_cancelled = False
@@ -60,7 +65,13 @@ class Job:
             _log.exception("Job %s failed", self.id)
             self._fail(defect_error(defect))
         finally:
-            self.finished_at = time.time()
+            self.finished_at, self._ended = time.time(), time.monotonic()
+            self.num_bytes += len(self._response or b"") + TOKEN_BYTES * self.begun.num_tokens
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since its end, by a clock that nobody sets."""
+        return time.monotonic() - self._ended
 
     def _fail(self, error: ApiError) -> None:
         self._error = error
@@ -138,7 +149,7 @@ class Jobs:
     async def start(self, request: Request, endpoint: Endpoint, body: bytes) -> Response:
         """Begin a call in the background and answer with its job. Raises ApiError where the call is refused."""
         client = request.headers.get("user-agent", "")
-        job = Job(endpoint, *await self._caller.begin(endpoint, body, client, origin_of(request.scope)))
+        job = Job(endpoint, len(body), *await self._caller.begin(endpoint, body, client, origin_of(request.scope)))
         self._jobs[job.id] = job
         self._forget()
         headers = {**about(job.begun), "location": f"/v1/jobs/{job.id}", "preference-applied": PREFERENCE}
@@ -189,12 +200,12 @@ class Jobs:
     def _forget(self) -> None:
         """Forget the oldest jobs that are over, beyond what is kept."""
         over = [job for job in self._jobs.values() if job.task.done()]
-        num_tokens = sum(job.begun.num_tokens for job in over)
-        oldest = time.time() - KEPT_S
-        for place, job in enumerate(sorted(over, key=lambda job: job.finished_at)):
-            if job.finished_at > oldest and len(over) - place <= MOST_KEPT and num_tokens <= MOST_KEPT_TOKENS:
+        num, num_bytes = len(over), sum(job.num_bytes for job in over)
+        for job in sorted(over, key=lambda job: -job.age_s):
+            fits = num == 1 or (num <= MOST_KEPT and num_bytes <= MOST_KEPT_BYTES)
+            if job.age_s < KEPT_S and fits:
                 return
-            num_tokens -= job.begun.num_tokens
+            num, num_bytes = num - 1, num_bytes - job.num_bytes
             del self._jobs[job.id]
 
 

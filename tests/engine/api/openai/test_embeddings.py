@@ -1,6 +1,7 @@
 """POST /v1/embeddings: the vectors of the workbench's embedding model, in every form that clients ask for."""
 
 import base64
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,28 @@ def test_a_call_is_part_of_the_traffic(api: Api) -> None:
     assert row.figures.num_prompt == found["usage"]["prompt_tokens"]
     api.ask(PATH, {"input": []})
     assert latest(api).state == "failed" and "input" in latest(api).error
+
+
+@pytest.mark.parametrize("limit", ["MOST_OPEN", "MOST_OPEN_BYTES"])
+def test_more_requests_than_may_be_open_are_refused(api: Api, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """Also those of jobs, for which no client waits."""
+    goes_on, compute = threading.Event(), api.bench.embedding.compute
+
+    def waits(*given: Any) -> Any:
+        goes_on.wait(60)
+        return compute(*given)
+
+    monkeypatch.setattr(embeddings, limit, {"MOST_OPEN": 2, "MOST_OPEN_BYTES": 70_000}[limit])
+    monkeypatch.setattr(api.bench.embedding, "compute", waits)
+    job = {"endpoint": PATH, "body": {"input": "a", "user": "u" * 30_000}}
+    begun = [api.ask("/v1/jobs", job) for _ in range(3)]
+    assert [one.status for one in begun] == [202, 202, 429]
+    found = error(begun[2], 429)
+    assert found["code"] == "queue_full" and int(begun[2].headers["retry-after"]) > 0
+    goes_on.set()
+    for one in begun[:2]:
+        assert api.ask(f"/v1/jobs/{one.json['id']}?wait=60").json["status"] == "completed"
+    assert embedded(api, "room again")
 
 
 def test_a_client_that_leaves_cancels_its_texts(api: Api) -> None:

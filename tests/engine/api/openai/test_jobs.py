@@ -1,6 +1,7 @@
 """/v1/jobs: calls go on without their client, and tell their state, chunks and result later."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,22 @@ def test_the_oldest_jobs_are_forgotten(api: Api, monkeypatch: pytest.MonkeyPatch
     assert "forgotten" in api.ask(f"/v1/jobs/{ids[0]}").json["error"]["message"]
     monkeypatch.setattr(jobs, "KEPT_S", 0.0)
     assert api.ask("/v1/jobs").json["data"] == []
+
+
+@pytest.mark.parametrize("wide", [{"user": "u" * 100_000}, {"logprobs": 20, "max_tokens": 64, "ignore_eos": True}])
+def test_jobs_that_are_over_are_forgotten_by_their_size_but_for_the_latest(
+    api: Api, monkeypatch: pytest.MonkeyPatch, wide: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(jobs, "MOST_KEPT_BYTES", 50_000)
+    ids = [ended(api, begin(api, GREEDY | wide)["id"])["id"] for _ in range(3)]
+    assert [one["id"] for one in api.ask("/v1/jobs").json["data"]] == ids[2:]
+    assert ended(api, ids[2])["response"]["choices"]
+
+
+def test_a_clock_that_is_set_forgets_no_job(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = ended(api, begin(api, GREEDY)["id"])["id"]
+    monkeypatch.setattr(time, "time", lambda now=time.time: now() + 1e6)
+    assert api.ask(f"/v1/jobs/{id}").json["status"] == "completed"
 
 
 def test_without_a_key_there_are_no_jobs(story_model: Path, api: Api) -> None:
