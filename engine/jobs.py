@@ -23,6 +23,8 @@ from engine.specs import Origin, Request, Sampling
 from engine.units import counted
 from engine.vocabulary import Vocabulary
 
+_AT_ONCE = 64
+"""Steps that an event loop gets of an ended job before its other tasks have their turn."""
 _log = logging.getLogger(__name__)
 _here = threading.local()
 _UUIDV7 = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -164,6 +166,8 @@ class Job(Future[Completion]):
                 while index < len(self.steps):
                     yield self.steps[index]
                     index += 1
+                    if index % _AT_ONCE == 0:
+                        await asyncio.sleep(0)
                 if self.done() and index >= len(self.steps):
                     break
                 await changed.wait()

@@ -1,9 +1,12 @@
 """Job without a model: it ends once, calls every callback once, and releases its listeners."""
 
+import asyncio
 import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -182,3 +185,26 @@ def test_an_id_is_a_uuid_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("time.time_ns", lambda: seconds * 1_000_000_000)
     first, second = uuid.UUID(new_id()), uuid.UUID(new_id())
     assert first.version == second.version == 7 and first != second
+
+
+def test_an_ended_job_leaves_the_loop_to_others_while_its_steps_are_read() -> None:
+    job, turns = job_of(), list[int]()
+    job.on_started([1], num_cached=0, seed=1, queue_s=0.0, load_s=0.0)
+    job.on_steps(rows([1] * 1000))
+    _end(job)
+
+    async def read() -> None:
+        async def other() -> None:
+            while True:
+                turns.append(num)
+                await asyncio.sleep(0)
+
+        num = 0
+        beside = asyncio.create_task(other())
+        async for _ in job:
+            num += 1
+        beside.cancel()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, read()).result(60)
+    assert max(np.diff(turns)) <= 64

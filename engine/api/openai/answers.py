@@ -1,8 +1,11 @@
 """Answers of the API: responses and chunks of streams for completions and chats, in OpenAI's shapes."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from engine.api.openai.call_shape import CallShape, marks_of, text_of
 from engine.api.openai.generation import Choice
@@ -11,6 +14,8 @@ from engine.api.openai.requests import ChatRequest, CompletionRequest
 from engine.api.openai.tool_calls import overlap
 from engine.results import Completion
 
+MANY_TOKENS = 256
+"""Tokens whose candidates take more than 10 ms to write down."""
 FINISHED = {"stop": "stop", "length": "length", "cancelled": "stop"}
 
 
@@ -66,8 +71,10 @@ class _Answers:
     def _ids(self, ids: Sequence[int]) -> dict[str, Any]:
         return {"token_ids": list(ids)} if self._gives_ids else {}
 
-    def _whole(self, choices: list[dict[str, Any]], completions: Sequence[Completion]) -> dict[str, Any]:
-        return {**self._about, "object": self.kind, "choices": choices, "usage": _usage(completions, self._n)}
+    def _whole(self, choices: Iterable[dict[str, Any]], completions: Sequence[Completion]) -> dict[str, Any]:
+        """Return the response; each choice becomes JSON on its own, as with candidates it is ten times as large."""
+        written = [msgspec.Raw(msgspec.json.encode(choice)) for choice in choices]
+        return {**self._about, "object": self.kind, "choices": written, "usage": _usage(completions, self._n)}
 
     def _part(self, choice: dict[str, Any]) -> dict[str, Any]:
         usage = {"usage": None} if self._streams_usage else {}
@@ -91,7 +98,7 @@ class CompletionAnswers(_Answers):
     def response(self, choices: Sequence[Choice], completions: Sequence[Completion]) -> dict[str, Any]:
         """Return the whole response."""
         return self._whole(
-            [self._choice(index, *each) for index, each in enumerate(zip(choices, completions, strict=True))],
+            (self._choice(index, *each) for index, each in enumerate(zip(choices, completions, strict=True))),
             completions,
         )
 
@@ -150,7 +157,7 @@ class ChatAnswers(_Answers):
 
     def response(self, choices: Sequence[Choice], completions: Sequence[Completion]) -> dict[str, Any]:
         """Return the whole response."""
-        found = [self._choice(index, done) for index, done in enumerate(completions)]
+        found = (self._choice(index, done) for index, done in enumerate(completions))
         return {**self._whole(found, completions), **self._of_prompt(completions[0])}
 
     def _choice(self, index: int, done: Completion) -> dict[str, Any]:
@@ -221,7 +228,7 @@ async def chunks_of(
     """
     feed, is_first = Feed(stops), True
     async for step in choice.trial.job:
-        if is_first and (begins := shape.first(index, choice)) is not None:
+        if is_first and (begins := await _first(index, choice, shape)) is not None:
             yield begins
         is_first = False
         tokens = [] if num_top is None else [shown(step, num_top)]
@@ -229,11 +236,18 @@ async def chunks_of(
         for chunk in shape.chunks(index, AnswerPart(text, tokens, [step.id])):
             yield chunk
     done = choice.completion
-    if is_first and (begins := shape.first(index, choice)) is not None:
+    if is_first and (begins := await _first(index, choice, shape)) is not None:
         yield begins
     rest = text_of(done, shape.marks)[feed.num_sent :]
     for chunk in shape.chunks(index, AnswerPart(rest, finish=FINISHED[done.finish_reason])):
         yield chunk
+
+
+async def _first(index: int, choice: Choice, shape: Shape) -> dict[str, Any] | None:
+    """Return the chunk before the first token; where a long prompt has log-probabilities, a thread makes it."""
+    if len(choice.trial.job.prompt_steps) < MANY_TOKENS:
+        return shape.first(index, choice)
+    return await asyncio.to_thread(shape.first, index, choice)
 
 
 def _usage(completions: Sequence[Completion], n: int) -> dict[str, Any]:

@@ -1,12 +1,17 @@
 """POST /v1/completions: texts, figures and streams equal the engine's own."""
 
 import gc
+import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from engine.api.openai import answers
+from engine.api.openai.logprobs import Shown, legacy
 from engine.specs import Sampling
+from engine.vocabulary import Vocabulary
 from tests.engine.api.openai.conftest import Api
 from tests.waiting import until
 
@@ -17,6 +22,24 @@ def complete(api: Api, **asked: Any) -> Any:
     answer = api.ask("/v1/completions", {"model": "story", **asked})
     assert answer.status == 200, answer.body
     return answer.json
+
+
+@pytest.mark.parametrize("given", [{}, {"stream": True, "echo": True, "prompt": "a " * 300}])
+def test_many_tokens_are_written_down_beside_the_event_loop(
+    api: Api, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    """Other calls would stand still for as long, which may be minutes."""
+    threads = set[str]()
+
+    def seen(vocabulary: Vocabulary, tokens: Sequence[Shown], *rest: Any) -> dict[str, Any]:
+        if len(tokens) > 1:
+            threads.add(threading.current_thread().name)
+        return legacy(vocabulary, tokens, *rest)
+
+    monkeypatch.setattr(answers, "legacy", seen)
+    body = {"prompt": "Once upon", "max_tokens": 8, "logprobs": 20, "n": 2, **given}
+    assert api.ask("/v1/completions", body).status == 200
+    assert threads and "logitbench-api" not in threads
 
 
 def test_the_text_and_the_figures_are_those_of_the_engine(api: Api) -> None:
