@@ -102,6 +102,7 @@ def is_slow(one: Used, pump: Pump) -> bool:
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PATTERNS)
 def test_steps_grow_as_the_text(name: str) -> None:
     one = PATTERNS[name]

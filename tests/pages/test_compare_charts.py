@@ -105,6 +105,7 @@ def test_a_box_stands_on_the_samples_that_count(comparison: Comparison) -> None:
     assert title(figure) == f"{num_out} of {12 * 12} samples excluded"
 
 
+@pytest.mark.slow
 def test_many_samples_send_few_points_and_keep_their_quartiles(run: RunRecord) -> None:
     samples = np.tile(run.samples, 400)
     samples["position"] = np.arange(len(samples))

@@ -85,6 +85,7 @@ def test_one_file_alone_is_refused(story_model: Path) -> None:
 # Run
 
 
+@pytest.mark.slow
 def test_a_run_ends_in_size_speed_and_divergence(
     story_model: Path, smaller: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

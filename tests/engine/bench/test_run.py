@@ -70,6 +70,7 @@ def test_every_cell_is_measured_and_those_that_differ_in_their_requests_share_wo
     assert all(record.facts["repetitions"] >= 1 for record in last.values())
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_is_replaced_and_no_sample_is_missing(plan: Plan) -> None:
     cells, reporter, opened = cells_of(plan), Kept(), list[EngineTarget]()
     with targets_of(opened) as targets:
@@ -112,6 +113,7 @@ def test_stop_ends_a_long_sample_at_once_and_its_workers_with_it(story_model: Pa
     assert runner.records[0].status == "open"
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_fails_its_cell_in_time_and_the_others_go_on(plan: Plan) -> None:
     patient = replace(plan, timeout_s=3)  # sooner than a pool kills a hung worker
     cells, reporter, opened = cells_of(patient), Kept(), list[EngineTarget]()

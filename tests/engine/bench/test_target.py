@@ -122,6 +122,7 @@ def test_a_worker_that_hangs_is_a_timeout_and_can_be_closed(slow: EngineTarget) 
     assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_a_sample_is_its_error(slow: EngineTarget) -> None:
     pid = slow.engine.workers()[0].pid
     killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))

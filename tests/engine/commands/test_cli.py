@@ -225,6 +225,7 @@ def test_no_worker_outlives_the_command(stopping: signal.Signals) -> None:
     assert alive == []
 
 
+@pytest.mark.slow
 def test_an_interrupted_benchmark_is_kept_and_says_that_it_was_stopped(home: Path, tmp_path: Path) -> None:
     words = ["bench", "--layout", "1x1", "--parallel", "1", "--num-prompt", "4", "--num-generated", "4"]
     out = tmp_path / "run.zip"

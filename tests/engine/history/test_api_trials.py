@@ -176,6 +176,7 @@ def test_a_lower_limit_holds_from_the_next_start_and_none_keeps_all(path: Path) 
         until(lambda: count(history) == 1, "some are kept")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_kept", [0, 200])
 def test_the_file_does_not_grow_beyond_the_limit_and_what_its_log_takes(
     path: Path, monkeypatch: pytest.MonkeyPatch, num_kept: int

@@ -160,6 +160,7 @@ else:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGXCPU, signal.SIGTERM])
 @pytest.mark.parametrize("what", ["archive", "parquet"])
 def test_nothing_unpacked_outlives_a_killed_reader(

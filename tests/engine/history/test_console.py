@@ -213,6 +213,7 @@ def counts(history: History) -> list[tuple[int, ...]]:
         return [cursor.execute(f"SELECT count(*) FROM {table}").fetchall()[0] for table in tables]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sql",
     [

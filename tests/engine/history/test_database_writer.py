@@ -88,6 +88,7 @@ class Mallinfo(ctypes.Structure):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="only glibc tells what is allocated")
 def test_many_reads_leave_no_memory_behind(history: History) -> None:
     mallinfo = ctypes.CDLL(None).mallinfo2

@@ -9,6 +9,7 @@ import pytest
 from engine.history.parquet_tables import ParquetTable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [0x01, 0x10], ids=["next value", "next length"])
 def test_any_changed_byte_of_a_footer_is_refused_or_read(tmp_path: Path, change: int) -> None:
     file = tmp_path / "table.parquet"

@@ -88,6 +88,7 @@ def sandbox() -> Iterator[Sandbox]:
     opened.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(core=st.sampled_from(CORES), decoy=st.sampled_from(DECOYS), way=st.sampled_from(WAYS), draw=st.randoms())
 def test_no_decoy_hides_an_ambiguous_rule(

@@ -199,6 +199,7 @@ def test_a_refusal_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch, piece: 
         _open_file(endpoint)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sends",
     [

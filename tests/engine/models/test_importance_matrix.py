@@ -53,6 +53,7 @@ def tensor_bytes(path: Path, info: TensorInfo) -> bytes:
     return path.read_bytes()[info.offset :][: info.num_bytes]
 
 
+@pytest.mark.slow
 def test_an_importance_matrix_makes_the_smallest_types(source: ModelFile, tmp_path: Path) -> None:
     imatrix = tmp_path / "imatrix"
     write_imatrix(imatrix, source)

@@ -105,6 +105,7 @@ def test_layers_with_a_window_would_do_with_what_llama_cpp_gives_them(
     assert (needed.kv_windowed < needed.kv) == ("gemma3" in small.name and spec.n_ctx > 512)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantisation", ["Q4_0", "Q4_K_M", "Q8_0", "F16"])
 def test_the_copies_are_those_that_llama_cpp_makes(
     tmp_path: Path, quantisation: str, monkeypatch: pytest.MonkeyPatch
@@ -121,6 +122,7 @@ def test_the_copies_are_those_that_llama_cpp_makes(
         path.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("instances", "share"), [(2, True), (1, False)], ids=["shared", "repacked"])
 def test_the_workers_take_what_was_reckoned(small: Path, instances: int, share: bool) -> None:
     model = read_model(small)

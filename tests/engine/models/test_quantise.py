@@ -110,6 +110,7 @@ def test_a_quantised_model_is_quantised_again_only_on_request(story_model: Path)
 # Results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type_name", ["Q4_K_M", "Q8_0", "BF16", "F32", "IQ4_XS", "TQ2_0"])
 def test_a_target_is_as_large_as_was_said(
     type_name: str, source: ModelFile, offered: dict[str, Offer], tmp_path: Path

@@ -133,6 +133,7 @@ def test_a_defect_in_a_listening_thread_ends_the_jobs_of_its_worker(
     assert small.submit("Once", ENDLESS, max_tokens=3).result(60).ids
 
 
+@pytest.mark.slow
 def test_a_question_open_when_the_pool_closes_is_answered(small: Pool) -> None:
     os.kill(small.workers()[0].pid, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as caller:
@@ -143,6 +144,7 @@ def test_a_question_open_when_the_pool_closes_is_answered(small: Pool) -> None:
             asked.result(10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["exit", "sigint", "sigterm", "sigkill"])
 def test_no_worker_outlives_its_parent(story_model: Path, way: str) -> None:
     parent = subprocess.Popen(

@@ -28,6 +28,7 @@ def ask(pool: Pool, **given: str) -> str:
     return refusal(pool, lambda: pool.submit("Once", Sampling(seed=1, **given), max_tokens=3).result(30))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grammar", "limit"),
     [
@@ -67,6 +68,7 @@ def test_a_grammar_that_attacks_ends_with_the_limit(attacked: Pool, grammar: str
     assert "grammar" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schema", "limit"),
     [

@@ -99,6 +99,7 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", OPERATIONS)
 @pytest.mark.parametrize("second", OPERATIONS)
 def test_two_operations_at_once_lose_no_job(first: str, second: str) -> None:

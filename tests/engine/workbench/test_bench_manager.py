@@ -86,6 +86,7 @@ def test_one_benchmark_at_a_time(bench: Workbench, plan: Plan) -> None:
         bench.bench.start(plan)
 
 
+@pytest.mark.slow
 def test_stopped_in_a_sample_and_continued(bench: Workbench, plan: Plan) -> None:
     run_id = bench.bench.start(plan)
     until(lambda: (running := bench.bench.running) and running.progress.done >= 1)
@@ -302,6 +303,7 @@ def test_a_disk_that_fails_while_it_is_measured(
     assert_same_samples(kept.samples, run.samples)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_only_in_memory_can_be_continued_and_is_then_kept_whole(
     bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

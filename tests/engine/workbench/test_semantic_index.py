@@ -206,6 +206,7 @@ def test_without_a_history_it_says_so(embedding: EmbeddingManager) -> None:
         manager.close()
 
 
+@pytest.mark.slow
 def test_it_makes_way_at_once_for_what_is_about_to_be_measured(
     history: History, meaning: SemanticIndex, embedding: EmbeddingManager, machine: MachineLease
 ) -> None:

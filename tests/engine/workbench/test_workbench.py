@@ -255,6 +255,7 @@ def test_a_load_that_is_abandoned_leaves_no_worker(tmp_path: Path) -> None:
     assert bench.model.engine is None and not bench.model.is_loading
 
 
+@pytest.mark.slow
 def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
     program = (
         "import pathlib, time; from engine.history import History;"
