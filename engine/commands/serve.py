@@ -2,6 +2,7 @@
 
 import argparse
 import signal
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from engine.api import log_limit
 from engine.api.openai.server import KEY_FILE, PORT, server_of
 from engine.commands.parser import Parser
+from engine.commands.table import printable
 from engine.errors import quoted
 from engine.files import named_path
 from engine.models.library import embedded_model
@@ -41,6 +43,9 @@ def run(words: Sequence[str]) -> None:
             time.sleep(LOADING_POLL_S)
         bench.model.loaded()
         print("\n".join(server.lines), flush=True)
+        if bench.history_error is not None and not bench.kept.is_elsewhere:
+            told = printable(f"Calls are not stored at present: {bench.history_error}", is_terminal=True)
+            print(told, file=sys.stderr, flush=True)
         Shutdown(close).install(signal.SIGINT, signal.SIGTERM)
         threading.Event().wait()
     finally:

@@ -81,6 +81,18 @@ class ApiTrials:
         if group:
             self._store(group)
 
+    def count(self, num_bytes: int) -> None:
+        """Count trials of that many bytes that were stored, and shrink where these come to a part of the limit."""
+        if self._most_bytes is None:
+            return
+        with self._lock:
+            self._num_added += num_bytes
+            is_due = self._num_added * LOOKS > self._most_bytes
+            if is_due:
+                self._num_added = 0
+        if is_due:
+            self.shrink()
+
     def shrink(self) -> None:
         """Delete what is beyond the limit, oldest first, in the background."""
         if self._most_bytes is not None:
@@ -109,11 +121,8 @@ class ApiTrials:
                 one.done.set_result(None)
             else:
                 one.done.set_exception(error)
-        if error is None and self._most_bytes is not None:
-            self._num_added += stored.result()
-            if self._num_added * LOOKS > self._most_bytes:
-                self._num_added = 0
-                self.shrink()
+        if error is None:
+            self.count(stored.result())
 
     def _delete_some(self, cursor: Cursor) -> bool:
         """Delete some of the oldest trials beyond the limit; return whether there are more."""

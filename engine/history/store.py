@@ -96,6 +96,10 @@ class History:
             return self._api_trials.add(trial)
         return self.file.write(lambda cursor: _store(cursor, trial))
 
+    def count_calls(self, num_bytes: int) -> None:
+        """Count trials of API calls that `record` has not stored; the oldest beyond the limit go."""
+        self._api_trials.count(num_bytes)
+
     def delete(self, id: str) -> bool:
         """Hide a trial until `restore`, or until the next open purges it; return False where it does not exist."""
         return self._set_deleted(id, datetime.now(UTC).replace(tzinfo=None))

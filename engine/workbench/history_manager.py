@@ -21,10 +21,14 @@ Read = Callable[[], TrialRecord | RunRecord | ComparisonRecord]
 
 
 class _Missed(NamedTuple):
-    """A write for when the history works; `read` returns what it stores, None where that was handed over already."""
+    """A write for when the history works; `read` returns what it stores, None where that was handed over already.
+
+    on_handed_over: called when it is handed over, instead of keeping the write.
+    """
 
     write: Write
     read: Read | None
+    on_handed_over: Callable[[], object] | None = None
 
 
 class HistoryManager:
@@ -75,15 +79,17 @@ class HistoryManager:
         """True while another process owns the history."""
         return self.history is None and isinstance(self.error, HistoryLocked)
 
-    def write_later(self, id: str, write: Write, read: Read | None = None) -> None:
+    def write_later(
+        self, id: str, write: Write, read: Read | None = None, on_handed_over: Callable[[], object] | None = None
+    ) -> None:
         """Queue `write` for when the history works again; it is retried until it raises no HistoryError.
 
         Of several writes with the same id only the last is called. read: returns the trial, run or comparison that
         `write` stores, to be handed over while another process owns the history; `write` must then tolerate that it is
-        stored already.
+        stored already. on_handed_over: called then, and nothing of it is kept any longer.
         """
         with self._lock:
-            self._missed[id] = _Missed(write, read)
+            self._missed[id] = _Missed(write, read, on_handed_over)
         self._wakes.set()
 
     def forget(self, id: str) -> None:
@@ -167,8 +173,14 @@ class HistoryManager:
                     log.warning("%s", error)
                     continue
                 with self._lock:
-                    if self._missed.get(id) is one:
+                    if self._missed.get(id) is not one:
+                        continue
+                    if one.on_handed_over is None:
                         self._missed[id] = one._replace(read=None)
+                    else:
+                        del self._missed[id]
+                if one.on_handed_over is not None:
+                    one.on_handed_over()
 
     def _catch_up(self, history: History) -> None:
         """Retry the failed writes; those that fail again stay queued, and the last failure is raised."""

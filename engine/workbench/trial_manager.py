@@ -1,5 +1,6 @@
 """Trial manager: running trials, ended ones that are still in memory, and stored ones, all found by id."""
 
+import logging
 import random
 import threading
 import time
@@ -25,6 +26,9 @@ from engine.workbench.model_manager import ModelManager
 from engine.workbench.semantic_index import SemanticIndex
 from engine.workbench.trial_records import is_stepped_over, record_of, summary_of
 from engine.workbench.trials import Draft, LiveTrial, StoredTrial, Trial
+from engine.workbench.unsaved_calls import UnsavedCalls
+
+log = logging.getLogger(__name__)
 
 KEPT_S, API_KEPT_S = 600, 30
 READ_KEPT = 16
@@ -42,7 +46,8 @@ class Shift(NamedTuple):
 class TrialManager:
     """Manager of trials: starts, continues, stops, finds and deletes them, and stores those that have ended.
 
-    An unusable history does not stop trials: they run unsaved, and are stored once it works again.
+    An unusable history does not stop trials: they run unsaved, and are stored once it works again; those of API calls
+    as far as there is room for them in memory.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class TrialManager:
         self._trials: dict[str, LiveTrial] = {}
         self._read: dict[str, StoredTrial] = {}
         self._bin: dict[str, LiveTrial] = {}
+        self._unsaved, self._has_given_up = UnsavedCalls(), False
         self._recorded: StoredTrial | None = None
 
     def submit(self, draft: Draft, label: str = "", origin: Origin | None = None) -> LiveTrial:
@@ -207,9 +213,28 @@ class TrialManager:
             if not history.restore(trial.id):  # unless another owner of the history has stored it
                 history.record(record_of(trial), is_urgent=True).result()
             trial.is_stored = True
+            self._unsaved.remove(trial.id)
             self._meaning.wake()
 
-        self._kept.write_later(trial.id, keep, lambda: record_of(trial))
+        def handed_over() -> None:
+            trial.is_stored = True
+            self._unsaved.remove(trial.id)
+
+        if trial.label != TrialLabel.API:
+            self._kept.write_later(trial.id, keep, lambda: record_of(trial))
+            return
+        self._kept.write_later(trial.id, keep, lambda: record_of(trial), handed_over)
+        for id in self._unsaved.add(trial):
+            self._give_up(id)
+
+    def _give_up(self, id: str) -> None:
+        """Drop an unsaved call for which there is no room."""
+        self._kept.forget(id)
+        with self._lock:
+            self._trials.pop(id, None)
+        if not self._has_given_up:
+            self._has_given_up = True
+            log.warning("Calls of the API are given up, the oldest first: %s", self._kept.error)
 
     def _forget_old(self) -> None:
         """Drop trials, including deleted ones, ten minutes after their end, if stored, failed or not to be stored.
@@ -295,7 +320,10 @@ class TrialManager:
     def delete(self, trial_id: str) -> None:
         """Delete a trial; `restore` undoes this. Raises ConfigError where another process has been given it."""
         history = self._kept.history
-        if history is None and self._kept.is_handed_over(trial_id):
+        with self._lock:
+            live = self._trials.get(trial_id)
+        is_handed_over = self._kept.is_handed_over(trial_id) or (live is not None and live.is_stored)
+        if history is None and is_handed_over:
             raise ConfigError("This trial was handed over to the process that owns the history; delete it there.")
         with self._lock:
             live = self._trials.pop(trial_id, None)
@@ -303,6 +331,7 @@ class TrialManager:
             if live is not None:
                 self._bin[trial_id] = live
         self._kept.forget(trial_id)
+        self._unsaved.remove(trial_id)
         if history is not None:
             history.delete(trial_id)
 

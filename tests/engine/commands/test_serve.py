@@ -80,6 +80,15 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert f"Port {port} cannot be used (Address already in use)" in errors and "Traceback" not in errors
 
 
+def test_a_history_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "history.duckdb").mkdir()
+    with serving(tmp_path, "--port", str(free_port())) as process:
+        lines_of(process)
+        assert process.stderr is not None
+        said = process.stderr.readline()
+    assert said.startswith("Calls are not stored at present: ") and "history.duckdb" in said
+
+
 @pytest.mark.parametrize("words", [["--model", "nowhere.gguf"], ["--port", "70000"], ["--port", "x"]])
 def test_what_cannot_be_served_is_refused(tmp_path: Path, words: list[str]) -> None:
     with serving(tmp_path, *words) as process:

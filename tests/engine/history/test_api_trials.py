@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from engine.errors import ConfigError
-from engine.history import History, TrialLabel, TrialRecord, api_trials, database_writer
+from engine.history import History, Inbox, TrialLabel, TrialRecord, api_trials, database_writer, write_inbox
 from engine.results import StepTable
 from tests.engine.history.trial_maker import VOCABULARY, make_trial, uuid7
 from tests.waiting import until
@@ -162,6 +162,16 @@ def test_the_oldest_calls_go_and_nothing_else(path: Path) -> None:
         history.marks.star("trial", calls[:1], False)
         fill(history, 1)
         assert history.trial(calls[0]) is None, "the mark that kept it is gone"
+
+
+def test_the_limit_holds_for_the_calls_of_another_process_too(path: Path) -> None:
+    folder = path.parent / "inbox"
+    with History.open(path, most_api_bytes=MOST) as history:
+        for number in range(300):
+            write_inbox(folder, call(number))
+        assert len(Inbox(folder).take(history)) == 300
+        until(lambda: num_bytes(history) <= MOST * (1 + 1 / api_trials.LOOKS), "more than the limit is kept")
+        assert count(history) > 10
 
 
 def test_a_lower_limit_holds_from_the_next_start_and_none_keeps_all(path: Path) -> None:

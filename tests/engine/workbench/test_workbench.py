@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ConfigError, HistoryError, HistoryLocked, ModelError
-from engine.history import History
+from engine.history import History, TrialLabel
 from engine.history.database_writer import Cursor, DatabaseWriter
 from engine.settings import Settings
 from engine.specs import Request, Sampling
-from engine.workbench import Workbench, history_manager, trial_manager
+from engine.workbench import Workbench, history_manager, trial_manager, unsaved_calls
 from engine.workbench.trials import Draft, LiveTrial, perplexity
 from tests.waiting import until
 
@@ -168,6 +168,35 @@ def test_a_trial_that_could_not_be_kept_is_kept_later_unless_it_was_deleted(
     assert not deleted.is_stored and bench.history.trial(deleted.id) is None
 
 
+def called(bench: Workbench) -> LiveTrial:
+    return ended(bench.trials.submit(Draft("A girl", request=request(2)), TrialLabel.API))
+
+
+def test_of_calls_that_cannot_be_stored_the_latest_wait(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_manager, "LOOK_S", 0.1)
+    monkeypatch.setattr(unsaved_calls, "MOST_BYTES", 4 * unsaved_calls.CALL_BYTES)
+    write, is_full = DatabaseWriter.write, threading.Event()
+
+    def write_or_fail(file: DatabaseWriter, job: Callable[[Cursor], object]) -> Future[object]:
+        if is_full.is_set():
+            raise HistoryError("the disk is full")
+        return write(file, job)
+
+    monkeypatch.setattr(DatabaseWriter, "write", write_or_fail)
+    is_full.set()
+    refs = []
+    for _ in range(8):
+        trial = called(bench)
+        refs.append((trial.id, weakref.ref(trial)))
+    del trial
+    until(lambda: gc.collect() >= 0 and not any(ref() for _, ref in refs[:5]), "they are all in memory", 30)
+    is_full.clear()
+    history = bench.history
+    assert history is not None
+    until(lambda: history.trial(refs[-1][0]), "the latest is not stored", 30)
+    until(lambda: [bool(history.trial(id)) for id, _ in refs] == [False] * 5 + [True] * 3, "others are stored", 30)
+
+
 def deleted(bench: Workbench, *, is_kept: bool) -> "tuple[str, weakref.ref[LiveTrial]]":
     trial = ended(bench.trials.submit(Draft("A boy", request=request(2), is_kept=is_kept)))
     if is_kept:
@@ -272,14 +301,19 @@ def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
         assert bench.trials.newest_id() == trial.id
         assert bench.trials.as_csv(trial)
         until(lambda: bench.kept.is_handed_over(trial.id), "the trial is not handed over", 30)
-        with pytest.raises(ConfigError, match="delete it there"):
-            bench.trials.delete(trial.id)
+        call = called(bench)
+        until(lambda: call.is_stored, "the call is not handed over", 30)
+        for each in (trial, call):
+            with pytest.raises(ConfigError, match="delete it there"):
+                bench.trials.delete(each.id)
+        assert call.id not in bench.kept._missed, "it stays in memory"
         bench.close()
     finally:
         owner.kill()
         owner.communicate()
     bench = opened(tmp_path)
-    until(lambda: bench.history and bench.history.trial(trial.id), "the trial is not handed over", 30)
+    for each in (trial, call):
+        until(lambda id=each.id: bench.history and bench.history.trial(id), "the trial is not handed over", 30)  # type: ignore[misc]
     bench.close()
 
 
