@@ -157,6 +157,16 @@ def test_cells_are_short_lines_whatever_was_sent(name: str, body: str) -> None:
         compile(call_code.as_openai(row.endpoint, {"prompt": request}, "http://x/v1", "k"), "copied", "exec")
 
 
+def test_a_request_that_is_nested_deeply_is_shown_and_not_written_as_code(api: ApiServer) -> None:
+    for depth in (90, 110, 300, 900, 4000):
+        call = api.traffic.add("curl", "/v1/completions", "m", b'{"x":' + b"[" * depth + b"]" * depth + b"}")
+        call.fail(ApiError(400, "no"))
+        request = call_code.request_of(call.row())
+        assert (request is None) == (depth > 100)
+    for call_number in "15":
+        assert "Call " in said(page(call=call_number))
+
+
 def test_an_unknown_call_is_passed_over(api: ApiServer) -> None:
     api.traffic.add("curl", "/v1/completions", "m", b"{}")
     for call in ("99", "-1", "x", "9" * 400):

@@ -67,7 +67,7 @@ class Call:
         self.number, self.endpoint, self.model = number, endpoint, model
         self.client = printable(client)[:LONGEST_CLIENT] or "unknown"
         self._at = datetime.now(UTC)
-        self._body = body[:LONGEST_BODY].decode("utf-8", "replace")
+        self._body = body[:LONGEST_BODY]
         self._lock = threading.Lock()
         self._live: tuple[LiveTrial, ...] = ()
         self._ids: tuple[str, ...] = ()
@@ -128,7 +128,8 @@ class Call:
             until = self._ended or datetime.now(UTC)
             return CallRow(
                 self.number, self._at, self.client, self.endpoint, self.model, state, figures,
-                max((until - self._at).total_seconds(), 0.0), self._ids, self._error, self._body,
+                max((until - self._at).total_seconds(), 0.0), self._ids, self._error,
+                self._body.decode("utf-8", "replace"),
             )  # fmt: skip
 
     def _one_ended(self) -> None:

@@ -29,7 +29,9 @@ OPENAI_FIELDS = frozenset(
     }
 )
 """Fields that OpenAI's client has parameters for; others go into its `extra_body`."""
-CUT = "The request was too long to be kept whole, so it cannot be copied as a request."
+MOST_NESTED = 100
+"""Levels of a request that is written as code; its writers call themselves for each."""
+CUT = "The request was too long to be kept whole, or is nested too deeply, so it cannot be copied as a request."
 
 
 def show(bench: Workbench, api: ApiServer, row: CallRow, trial: Trial | None) -> None:
@@ -54,11 +56,16 @@ def show(bench: Workbench, api: ApiServer, row: CallRow, trial: Trial | None) ->
 
 
 def request_of(row: CallRow) -> dict[str, Any] | None:
-    """Return the fields of a request; None where it is no JSON object, or was cut."""
+    """Return the fields of a request; None where it is no JSON object, was cut, or is nested too deeply."""
     try:
-        return msgspec.json.decode(row.body, type=dict[str, Any])
+        asked = msgspec.json.decode(row.body, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
+    level: list[Any] = [asked]
+    for _ in range(MOST_NESTED):
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+        level = [one for one in level if isinstance(one, dict | list)]
+    return None if level else asked
 
 
 def as_openai(endpoint: str, asked: dict[str, Any], address: str, key: str) -> str:
