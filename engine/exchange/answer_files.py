@@ -12,7 +12,7 @@ import msgspec
 
 from engine.errors import ConfigError, EngineError
 from engine.exchange.prompt_files import FilePrompt, PromptFile
-from engine.files import decoded_json, named_path, open_partial, open_regular, read_regular, write_whole
+from engine.files import MOST_BYTES, decoded_json, named_path, open_partial, open_regular, read_regular, write_whole
 from engine.jsonable import completion_to_dict
 from engine.private_files import persons_umask
 from engine.results import Completion
@@ -76,7 +76,11 @@ class AnswerFile:
         self._check_settings(settings)
         last = None
         with open_regular(self._path) as written:
-            for line in written:
+            while line := written.readline(MOST_BYTES + 1):
+                if len(line) > MOST_BYTES:
+                    self._refuse(
+                        f"line {self.num_before + 1:,} has more than {MOST_BYTES:,} bytes: choose another file"
+                    )
                 if not line.endswith(b"\n"):
                     break
                 last = self._checked(line, prompts)

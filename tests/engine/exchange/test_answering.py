@@ -251,6 +251,22 @@ def test_a_file_of_something_else_is_refused_and_unchanged(fake: FakeEngine, pro
     assert out.read_bytes() == other.read_bytes() == content
 
 
+def test_a_line_without_an_end_is_not_read_whole(
+    fake: FakeEngine, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as what a disk leaves of a file that was being written: gigabytes of zeros."""
+    monkeypatch.setattr("engine.exchange.answer_files.MOST_BYTES", 10_000)
+    out = prompts.with_name("answers.jsonl")
+    answer_with(fake, prompts, out)
+    whole = out.read_bytes()
+    out.write_bytes(whole + b"\0" * 20_000)
+    with pytest.raises(ConfigError, match="line 9 has more than 10,000 bytes"):
+        answer_with(fake, prompts, out)
+    out.write_bytes(whole + b"\0" * 9_000)
+    assert answer_with(fake, prompts, out).num_before == 8
+    assert out.read_bytes() == whole
+
+
 def test_what_cannot_be_the_file_of_answers_is_refused(fake: FakeEngine, prompts: Path) -> None:
     folder = prompts.parent
     link = folder / "link.jsonl"
