@@ -18,11 +18,11 @@ from engine.chat_options import ChatOptions
 from engine.errors import ConfigError, EngineError, PoolClosed, PromptTooLong, QueueFull
 from engine.jobs import Job, check_may_wait, checked_id, listening, new_id
 from engine.map_progress import OnProgress
-from engine.pool.in_order import completions
+from engine.pool.in_order import BATCH, completions
 from engine.protocol import Capabilities, Startup, WorkerInfo
 from engine.results import INSPECTED, step_dtype
 from engine.settings import Settings
-from engine.specs import Origin, PoolSpec, Request, RequestOptions, Sampling, given_prompt
+from engine.specs import Lane, Origin, PoolSpec, Request, RequestOptions, Sampling, given_prompt
 from engine.vocabulary import TokenKind, Vocabulary
 
 END = 256
@@ -99,7 +99,7 @@ class FakeEngine:
         self._check_open()
         return completions(
             prompts,
-            lambda prompt: self._job(prompt, sampling, request),
+            lambda prompt: self._job(prompt, sampling, request, origin=BATCH),
             self,
             is_failing=not return_exceptions,
             num_sequences=self.capabilities.num_sequences,
@@ -137,7 +137,7 @@ class FakeEngine:
             self._changed.notify_all()
         return True
 
-    def wait_for_room(self, first: Job | None = None) -> None:
+    def wait_for_room(self, _lane: Lane, first: Job | None = None) -> None:
         """Wait until the queue has room, or `first` is over."""
         with self._changed:
             while len(self._waiting) >= self._most_waiting and not (self._is_closed or (first and first.done())):

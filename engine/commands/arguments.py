@@ -9,6 +9,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
+from engine.commands import pool_flags
 from engine.commands.parser import Parser
 from engine.errors import ConfigError
 from engine.specs import MAX_PROMPT_CHARACTERS, MAX_SCHEMA_CHARACTERS, PoolSpec, Request, Sampling, chat_messages
@@ -116,7 +117,7 @@ def parse(words: Sequence[str] | None) -> Arguments:
         model=given["model"],
         sampling=Sampling(**_present(sampling)),
         request=Request(**_present({field.name: given.get(field.name) for field in fields(Request)})),
-        pool=PoolSpec(**_present({name: given[name] for name in ("n_ctx", "threads", "instances")})),
+        pool=PoolSpec(**pool_flags.given_values(given)),
         is_json=given["json"],
         is_stream=given["stream"],
         is_kept=given["keep"] is not False,
@@ -160,12 +161,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", default="", help="GGUF file (default: LOGITBENCH_MODEL, else the shipped model)")
     _add_request(parser)
     _add_sampling(parser.add_argument_group("sampling", "The defaults are llama.cpp's."))
-    pool = parser.add_argument_group("machine")
-    pool.add_argument("--n-ctx", type=int, metavar="N", help=f"tokens of the context (default: {PoolSpec.n_ctx})")
-    pool.add_argument(
-        "--threads", type=int, metavar="N", help="default: the fastest number, up to the cores this process may use"
-    )
-    pool.add_argument("--instances", type=int, metavar="N", help="worker processes")
+    pool_flags.add(
+        parser.add_argument_group("machine"), "n_ctx", "parallel", "threads", "instances",
+        defaults={"n_ctx": PoolSpec.n_ctx, "parallel": PoolSpec.parallel},
+    )  # fmt: skip
     return whole
 
 

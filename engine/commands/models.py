@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from engine.commands import models_get, models_order, models_quantize, models_synth
+from engine.commands import models_get, models_order, models_quantize, models_synth, pool_flags
 from engine.commands.parser import Parser
 from engine.commands.printing import print_json, print_text
 from engine.errors import ConfigError
@@ -33,13 +33,6 @@ from engine.workbench.model_manager import default_spec
 
 _HEAD = f"{'name':<40} {'type':<8} {'size':>9} {'needs':>9}  {'fits':<5} {'in RAM':>6}  place"
 _VALUE_CHARACTERS = 120
-_POOL_HELP = {
-    "n_ctx": "tokens per sequence",
-    "parallel": "sequences per instance",
-    "instances": "worker processes",
-    "type_k": "type of the keys, such as q8_0",
-    "type_v": "type of the values",
-}
 
 Given = dict[str, Any]
 
@@ -85,11 +78,7 @@ def _add_fit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )
     table.add_argument("--sequences", metavar="N,N", help=f"default: {','.join(map(str, SEQUENCES))}")
     pool = parser.add_argument_group("pool")
-    for name in ("n_ctx", "parallel", "instances"):
-        pool.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=_POOL_HELP[name])
-    for name in ("type_k", "type_v"):
-        pool.add_argument(f"--{name.replace('_', '-')}", metavar="TYPE", help=_POOL_HELP[name])
-    pool.add_argument("--share-weights", action="store_true", default=None, help="one copy for all instances")
+    pool_flags.add(pool, "n_ctx", "parallel", "instances", "type_k", "type_v", "share_weights")
     return parser
 
 
@@ -187,7 +176,7 @@ def _fit(given: Given) -> None:
 
 def _pool(file: ModelFile, given: Given) -> PoolSpec:
     """Return the default pool parameters of a file, with the values of the flags in place of its own."""
-    said = {name: given[name] for name in (*_POOL_HELP, "share_weights") if given[name] is not None}
+    said = pool_flags.given_values(given)
     return replace(default_spec(file), **said)
 
 

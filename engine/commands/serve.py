@@ -6,17 +6,22 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from engine.api import log_limit
 from engine.api.openai.server import KEY_FILE, PORT, server_of
+from engine.commands import pool_flags
 from engine.commands.parser import Parser
 from engine.commands.table import printable
 from engine.errors import quoted
 from engine.files import named_path
+from engine.models.gguf import read_model
 from engine.models.library import embedded_model
 from engine.process.limits import return_freed_memory
 from engine.settings import Settings
 from engine.shutdown import Shutdown
+from engine.specs import PoolSpec
+from engine.workbench.model_manager import LONGEST_DEFAULT_CTX, default_spec
 from engine.workbench.workbench import Workbench
 
 LOADING_POLL_S = 0.1
@@ -27,6 +32,7 @@ def run(words: Sequence[str]) -> None:
     given = _parser().parse_args(words)
     settings = Settings.from_environment()
     model = named_path(given.model) if given.model else settings.model or embedded_model()
+    spec = replace(default_spec(read_model(model)), **pool_flags.given_values(vars(given)))
     return_freed_memory()
     log_limit.install()
     bench = Workbench(settings)
@@ -38,7 +44,7 @@ def run(words: Sequence[str]) -> None:
 
     try:
         server.start(given.port, "" if given.no_key else given.api_key.strip() or None)
-        bench.model_manager.load(model)
+        bench.model_manager.load(model, spec)
         while bench.model.is_loading:
             time.sleep(LOADING_POLL_S)
         bench.model.loaded()
@@ -62,6 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     key = serve.add_mutually_exclusive_group()
     key.add_argument("--api-key", default="", metavar="K", help=f"key of the API (default: the one in {KEY_FILE})")
     key.add_argument("--no-key", action="store_true", help="answer every program of this machine")
+    pool_flags.add(
+        serve.add_argument_group("machine"), "n_ctx", "parallel", "threads", "instances", "type_k", "type_v",
+        "share_weights",
+        defaults={"n_ctx": f"as trained, up to {LONGEST_DEFAULT_CTX:,}", "parallel": PoolSpec.parallel},
+    )  # fmt: skip
     return parser
 
 

@@ -10,8 +10,11 @@ from engine.errors import EngineError, JobTimeout
 from engine.jobs import Job
 from engine.map_progress import REPORT_EVERY_S, MapTally, OnProgress
 from engine.results import Completion
+from engine.specs import Lane, Origin
 
 Prompt = str | Sequence[int]
+BATCH = Origin(lane="batch")
+"""Origin of the jobs: many prompts at once leave the turns of those who wait for one answer to these."""
 AHEAD = 8
 """Prompts that are taken ahead of the first unfinished one, for each sequence."""
 
@@ -22,8 +25,8 @@ class Queue(Protocol):
     def try_add(self, job: Job) -> bool:
         """Append a job; return False if the queue is full. Raises PoolClosed."""
 
-    def wait_for_room(self, first: Job | None = None) -> None:
-        """Wait until the queue has room or is closed, or until `first` is over."""
+    def wait_for_room(self, lane: Lane, first: Job | None = None) -> None:
+        """Wait until a lane has room or the queue is closed, or until `first` is over."""
 
 
 def completions(
@@ -65,7 +68,7 @@ def completions(
                 else:
                     while not queue.try_add(job):
                         first = next((one for one in open_jobs if isinstance(one, Job)), None)
-                        queue.wait_for_room(first)
+                        queue.wait_for_room(job.origin.lane, first)
                         yield from ended(tally, len(open_jobs))
                     open_jobs.append(job)
                 yield from ended(tally, AHEAD * num_sequences)

@@ -62,7 +62,7 @@ class JobQueue:
         self.dispatch()
         return True
 
-    def wait_for_room(self, first: Job | None = None, lane: Lane = "browser") -> None:
+    def wait_for_room(self, lane: Lane, first: Job | None = None) -> None:
         """Wait until a lane has room or the queue is closed, or until `first` is over."""
         with self._room:
             while self._is_full(lane) and not (self._is_closed or (first and first.done())):

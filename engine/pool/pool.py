@@ -18,7 +18,7 @@ from engine.models.gguf import read_model
 from engine.models.memory import check_fits
 from engine.models.mistaken import check_is_file
 from engine.pool import messages as m
-from engine.pool.in_order import completions
+from engine.pool.in_order import BATCH, completions
 from engine.pool.job_queue import JobQueue
 from engine.pool.long_texts import LONGEST_FOR_WORKER, LongTexts
 from engine.pool.worker_group import WorkerGroup
@@ -205,7 +205,7 @@ class Pool(metaclass=Refusing):
         **options: Unpack[RequestOptions],
     ) -> Iterator[Completion | EngineError]:
         """Yield completions in the order of the prompts; consumes prompts only as fast as the queue has room, at most
-        eight for each sequence ahead of the first unfinished one.
+        eight for each sequence ahead of the first unfinished one. The jobs wait in the lane of batches.
 
         progress: show prompts done, tokens per second and time left in a line on standard error; or a function that is
         called with a MapProgress. Raises ConfigError for a single text, and the error of the first job that fails, its
@@ -218,7 +218,7 @@ class Pool(metaclass=Refusing):
         self._group.check_open()
         return completions(
             prompts,
-            lambda prompt: self._job(prompt, sampling, request),
+            lambda prompt: self._job(prompt, sampling, request, origin=BATCH),
             self._jobs,
             is_failing=not return_exceptions,
             num_sequences=self.capabilities.num_sequences,

@@ -120,7 +120,7 @@ def test_the_feed_tells_what_is_new_changed_and_gone(api: ApiServer) -> None:
     first = feed.message()
     assert first is not None and not first["all"] and [row["state"] for row in first["rows"]] == ["waiting"]
     assert feed.message() is None
-    call.run()
+    call.run("m")
     second = feed.message()
     assert second is not None and [row["state"] for row in second["rows"]] == ["running"]
     call.fail(ApiError(400, "no"))

@@ -177,7 +177,8 @@ class Caller:
 
     async def begin(self, endpoint: Endpoint, body: bytes, client: str, origin: Origin) -> tuple[Begun, Call]:
         """Begin a call. Raises ApiError where it is refused."""
-        call = self._traffic.add(client, endpoint, self._generator.model_id, body)
+        model = "" if endpoint == "/v1/embeddings" else self._generator.model_id
+        call = self._traffic.add(client, endpoint, model, body)
         try:
             return await self._endpoints[endpoint](body, origin, call), call
         except ApiError as error:
@@ -205,8 +206,9 @@ class Caller:
 
     async def _embed(self, body: bytes, _origin: Origin, call: Call) -> Begun:
         asked, is_over = decoded(body, EmbeddingRequest), threading.Event()
-        call.run()
-        return Vectors(call, self._embedder.start(asked, len(body), is_over.is_set), is_over)
+        chosen = await asyncio.to_thread(self._embedder.choose, asked.model)
+        call.run(chosen.name)
+        return Vectors(call, self._embedder.start(asked, chosen, len(body), is_over.is_set), is_over)
 
 
 async def respond_to(request: Request, begun: Begun, call: Call) -> Response:

@@ -62,7 +62,7 @@ class Embedder:
             return None
 
     def start(
-        self, asked: EmbeddingRequest, num_bytes: int, is_unwanted: Callable[[], bool]
+        self, asked: EmbeddingRequest, chosen: "Chosen", num_bytes: int, is_unwanted: Callable[[], bool]
     ) -> asyncio.Future["Embedded | None"]:
         """Begin a request whose body has `num_bytes`; the future has its answer, or None once unwanted.
 
@@ -75,7 +75,9 @@ class Embedder:
                 429, f"{text}: try again later.", type="rate_limit_error", code="queue_full", retry_s=QUEUE_RETRY_S
             )
         self._count(1, num_bytes)
-        began = asyncio.get_running_loop().run_in_executor(self._threads, self._embed, asked, texts, is_unwanted)
+        began = asyncio.get_running_loop().run_in_executor(
+            self._threads, self._embed, asked, chosen, texts, is_unwanted
+        )
         began.add_done_callback(lambda _: self._count(-1, -num_bytes))
         return began
 
@@ -84,9 +86,9 @@ class Embedder:
         self._num_bytes += num_bytes
 
     def _embed(
-        self, asked: EmbeddingRequest, texts: Sequence[Text], is_unwanted: Callable[[], bool]
+        self, asked: EmbeddingRequest, chosen: "Chosen", texts: Sequence[Text], is_unwanted: Callable[[], bool]
     ) -> "Embedded | None":
-        name, spec = self._model(asked.model)
+        name, spec = chosen
         if not self._bench.embedding.is_free_for(spec):
             text = "The workbench is using another embedding model: ask again later."
             raise ApiError(503, text, type="server_error", code="model_busy", retry_s=BUSY_RETRY_S)
@@ -103,8 +105,8 @@ class Embedder:
             raise refusal(f"{text}: split it, or send truncate = true", "input", "context_length_exceeded")
         return Embedded(_body(asked, name, result), result.num_tokens)
 
-    def _model(self, asked: str) -> tuple[str, EmbedSpec]:
-        """Return name and parameters of a model: the open one or the one that ships."""
+    def choose(self, asked: str) -> "Chosen":
+        """Return the model of this name: the open one or the one that ships. Reads files; raises ApiError."""
         known: dict[str, EmbedSpec] = {}
         try:
             for spec in filter(None, (self._bench.embedding.open_spec, EmbedSpec())):
@@ -116,7 +118,14 @@ class Embedder:
         if name not in known:
             text = f"The embedding model {quoted(name)} is not here; there is {' and '.join(map(repr, known))}."
             raise ApiError(404, text, param="model", code="model_not_found")
-        return name, known[name]
+        return Chosen(name, known[name])
+
+
+class Chosen(NamedTuple):
+    """Model of a request: its name and parameters."""
+
+    name: str
+    spec: EmbedSpec
 
 
 class Embedded(NamedTuple):

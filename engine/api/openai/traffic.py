@@ -90,10 +90,10 @@ class Call:
         for trial in trials:
             trial.job.add_done_callback(lambda _: self._one_ended())
 
-    def run(self) -> None:
-        """Mark a call without trials as running."""
+    def run(self, model: str) -> None:
+        """Mark a call without trials as running, by this model."""
         with self._lock:
-            self._state = "running"
+            self._state, self.model = "running", model
 
     def end(self, figures: Figures) -> None:
         """Record the end of a call without trials."""

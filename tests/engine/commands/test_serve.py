@@ -44,12 +44,13 @@ def lines_of(process: "subprocess.Popen[str]") -> list[str]:
 
 
 def test_a_program_needs_no_more_than_the_lines_that_are_printed(tmp_path: Path) -> None:
-    with serving(tmp_path, "--port", str(free_port())) as process:
+    with serving(tmp_path, "--port", str(free_port()), "--n-ctx", "256", "--parallel", "2") as process:
         line, *_ = lines_of(process)
         address, key = (part.partition("=")[2] for part in line.split())
         request = urllib.request.Request(f"{address}/models", headers={"Authorization": f"Bearer {key}"})
         with urllib.request.urlopen(request, timeout=60) as answer:
-            assert json.load(answer)["data"][0]["id"] == "story"
+            model = json.load(answer)["data"][0]
+        assert (model["id"], model["max_model_len"]) == ("story", 256)
         assert (tmp_path / "api-key").read_text().strip() == key
         assert (tmp_path / "api-key").stat().st_mode & 0o777 == 0o600
 
@@ -89,7 +90,9 @@ def test_a_history_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert said.startswith("Calls are not stored at present: ") and "history.duckdb" in said
 
 
-@pytest.mark.parametrize("words", [["--model", "nowhere.gguf"], ["--port", "70000"], ["--port", "x"]])
+@pytest.mark.parametrize(
+    "words", [["--model", "nowhere.gguf"], ["--port", "70000"], ["--port", "x"], ["--parallel", "0"]]
+)
 def test_what_cannot_be_served_is_refused(tmp_path: Path, words: list[str]) -> None:
     with serving(tmp_path, *words) as process:
         _, errors = process.communicate(timeout=120)

@@ -15,10 +15,12 @@ from engine.errors import PoolClosed, QueueFull, WorkerDied
 from engine.jobs import Job
 from engine.llama.phase import Phase
 from engine.pool import messages as m
+from engine.pool.in_order import BATCH, completions
 from engine.pool.job_queue import COMPUTING
 from engine.specs import LANES, Lane, Origin
 from tests.engine.pool.made import Queue, Worker, ended, job_of, rows, started
 from tests.engine.pool.schedule import Race, at_every_line
+from tests.waiting import until
 
 PATIENCE_S = 60.0
 
@@ -119,7 +121,7 @@ def test_who_waits_for_room_goes_on_when_there_is_some_though_others_still_wait(
     for _ in range(2):
         scene.add("x")
     assert not scene.queue.try_add(job_of())
-    waiter = threading.Thread(target=scene.queue.wait_for_room, daemon=True)
+    waiter = threading.Thread(target=scene.queue.wait_for_room, args=("browser",), daemon=True)
     waiter.start()
     OPERATIONS[move](scene, scene.made.workers[0])
     waiter.join(PATIENCE_S)
@@ -132,7 +134,7 @@ def test_who_waits_for_room_goes_on_when_the_first_job_is_over_though_nothing_mo
     scene.queue.pause()
     for _ in range(2):
         scene.add("x")
-    waiter = threading.Thread(target=scene.queue.wait_for_room, args=(scene.jobs[0],), daemon=True)
+    waiter = threading.Thread(target=scene.queue.wait_for_room, args=("browser", scene.jobs[0]), daemon=True)
     waiter.start()
     scene.end(scene.made.workers[0])
     waiter.join(PATIENCE_S)
@@ -147,6 +149,33 @@ def test_a_job_that_was_cancelled_is_not_given_to_another_worker() -> None:
     waiting.cancel()
     scene.die(scene.made.workers[0])
     assert waiting.result(0).finish_reason == "cancelled"
+
+
+def test_many_prompts_fill_their_own_lane_only_and_leave_the_next_turns_to_others() -> None:
+    made = Queue(1, parallel=1, most_waiting=4)
+    (worker,) = made.workers
+    prompts = [f"prompt {number}" for number in range(30)]
+    done = completions(
+        prompts, lambda prompt: job_of(str(prompt), made.queue, BATCH), made.queue, is_failing=True, num_sequences=1
+    )
+    answers: list[Any] = []
+    mapping = threading.Thread(target=lambda: answers.extend(done), daemon=True)
+    mapping.start()
+    until(lambda: made.queue.num_open == 6, "the lane of batches was not filled")
+    for lane in ("batch", "browser", "api"):
+        is_taken = made.queue.try_add(job_of(lane, made.queue, Origin(lane=lane)))
+        assert is_taken is (lane != "batch")
+
+    def end_what_runs() -> bool:
+        for number in list(made.of(worker))[:1]:
+            made.queue.on_ended(worker, ended(number, 0))
+        return not mapping.is_alive()
+
+    until(end_what_runs, "the prompts were not all answered")
+    order = [message.prompt for message in worker.sent if isinstance(message, m.AddRequest)]
+    assert order[2:4] == ["browser", "api"], "two prompts were given to the worker before these came"
+    assert [prompt for prompt in order if prompt not in LANES] == prompts
+    assert len(answers) == len(prompts)
 
 
 class QueueMachine(RuleBasedStateMachine):

@@ -157,7 +157,7 @@ def test_a_defect_ends_its_call(api: Api, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_call_is_part_of_the_traffic(api: Api) -> None:
     found = embedded(api, TEXTS)
     row = latest(api)
-    assert (row.endpoint, row.state, row.trials) == (PATH, "done", ())
+    assert (row.endpoint, row.model, row.state, row.trials) == (PATH, EMBEDDED_NAME, "done", ())
     assert row.figures.num_prompt == found["usage"]["prompt_tokens"]
     api.ask(PATH, {"input": []})
     assert latest(api).state == "failed" and "input" in latest(api).error

@@ -1,6 +1,8 @@
 """/v1/jobs: calls go on without their client, and tell their state, chunks and result later."""
 
 import json
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +13,13 @@ import pytest
 from engine.api.openai import jobs
 from engine.api.openai.server import server_of
 from engine.jobs import new_id
-from tests.engine.api.openai.conftest import Answer, Api
+from tests.engine.api.openai.conftest import KEY, Answer, Api
 from tests.waiting import until
 
 GREEDY = {"prompt": "Once upon", "temperature": 0, "max_tokens": 8}
 LONG = {"prompt": "Once", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+
+BEARER = f"Authorization: Bearer {KEY}"
 
 
 def begin(api: Api, body: dict[str, Any], endpoint: str = "/v1/completions") -> Any:
@@ -106,6 +110,18 @@ def test_a_job_goes_on_when_its_readers_leave_and_ends_when_it_is_cancelled(api:
     again = api.ask(f"/v1/jobs/{id}", method="DELETE").json
     assert again == cancelled
     assert len(events(api.ask(f"/v1/jobs/{id}/events"))) >= 1
+
+
+def test_nothing_is_written_to_clients_that_reset_their_connection(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    id = begin(api, LONG | {"n": 8, "logprobs": 5})["id"]
+    ended(api, id)
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", api.port)) as client:
+            client.sendall(f"GET /v1/jobs/{id}/events HTTP/1.1\r\nHost: localhost\r\n{BEARER}\r\n\r\n".encode())
+            assert client.recv(1).startswith(b"H")
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing resets it
+    assert api.ask("/health").status == 200
+    assert not caplog.records
 
 
 def test_a_call_that_is_refused_is_no_job(api: Api) -> None:
