@@ -1,19 +1,24 @@
 """Traffic page: the server's button, calls as rows, one call with its request."""
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.request import Request, urlopen
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api.openai.errors import ApiError
+from engine.api.openai.requests import CompletionRequest
 from engine.api.openai.server import ApiServer, server_of
-from engine.api.openai.traffic import Traffic
+from engine.api.openai.traffic import LONGEST_BODY, Traffic
 from engine.workbench import Workbench
 from pages.parts.plain import plain, visible
 from pages.parts.traffic import call_code, call_view
+from pages.parts.traffic.call_again import sampling_fields
 from pages.parts.traffic.call_cells import cells
 from pages.parts.traffic.call_feed import SHOWN_ROWS, CallFeed
 from pages.parts.traffic.call_filter import Wanted
@@ -96,6 +101,61 @@ def test_a_call_can_be_copied_as_code_and_says_what_took_its_time(api: ApiServer
     at = page(call="2")
     assert "call 1 of this client begins with the same" in said(at).replace("\\", "")
     assert any("both" in element.value and "call 1" in element.value for element in at.main.code)
+
+
+def test_a_request_that_was_cut_says_so_and_asks_for_the_same_answer_instead(api: ApiServer, bench: Workbench) -> None:
+    api.start(0)
+    filler = json.dumps({"user": "x" * LONGEST_BODY})[1:-1]
+    ask(api, b'{"prompt": "Once upon a time", "max_tokens": 6, "min_p": 0.1, %b}' % filler.encode())
+    at = page(call="1")
+    (row,) = api.traffic.rows()
+    assert f"The first {LONGEST_BODY:,} of {row.num_bytes:,} bytes" in [element.value for element in at.main.caption]
+    endpoint, asked, said_of_it = call_code.copied(row, bench.trials.trial(row.trials[0]))
+    assert plain(said_of_it) in [element.value for element in at.main.caption]
+    assert asked is not None
+    assert any(call_code.as_openai(endpoint, asked, api.address, api.key) == each.value for each in at.main.code)
+    ask(api, json.dumps(asked).encode())
+    first, again = (bench.trials.trial(one.trials[0]) for one in reversed(api.traffic.rows()))
+    assert again.prompt_ids == first.prompt_ids
+    assert again.steps.ids == first.steps.ids
+
+
+def test_a_request_that_was_cut_and_whose_answer_was_not_kept_says_so(api: ApiServer) -> None:
+    api.traffic.add("one", "/v1/completions", "m", b'{"prompt": "%b"}' % (b"x" * LONGEST_BODY)).fail(
+        ApiError(400, "no")
+    )
+    assert "cannot be copied" in said_as_captions(page(call="1"))
+    api.traffic.add("one", "/v1/completions", "m", b"[1, 2]").fail(ApiError(400, "no"))
+    assert call_code.NO_CODE in said_as_captions(page(call="2"))
+
+
+def said_as_captions(at: Any) -> str:
+    return " ".join(element.value for element in at.main.caption).replace("\\", "")
+
+
+BIASES = st.dictionaries(st.integers(0, 20).map(str), st.floats(-100, 100), max_size=3)
+ASKED: dict[str, st.SearchStrategy[Any]] = {
+    "temperature": st.floats(0, 100),
+    "top_p": st.floats(0, 1),
+    "top_k": st.integers(0, 100),
+    "min_p": st.floats(0, 1),
+    "typical_p": st.floats(0, 1),
+    "repeat_penalty": st.floats(0.01, 100),
+    "presence_penalty": st.floats(-100, 100),
+    "frequency_penalty": st.floats(-100, 100),
+    "logit_bias": BIASES,
+    "ignore_eos": st.booleans(),
+    "seed": st.integers(0, 1 << 31),
+    "json_schema": st.just({"enum": ["a", "b"]}),
+}
+
+
+@given(st.fixed_dictionaries({}, optional=ASKED))
+def test_fields_ask_for_the_sampling_that_they_came_from(fields: dict[str, Any]) -> None:
+    sampling = CompletionRequest(prompt="", **fields).sampling((1, 30))
+    again = msgspec.json.decode(json.dumps({"prompt": "", **sampling_fields(sampling)}), type=CompletionRequest)
+    assert dict(again.sampling((1, 30)).logit_bias) == dict(sampling.logit_bias)
+    assert replace(again.sampling((1, 30)), logit_bias=()) == replace(sampling, logit_bias=())
 
 
 def test_the_filter_is_the_address(api: ApiServer) -> None:

@@ -36,7 +36,8 @@ class Figures(NamedTuple):
 class CallRow(NamedTuple):
     """State of a call at one moment. state: waiting, running, done, stopped or failed; error: why it failed.
 
-    elapsed_s: from the request until now, or until its end. trials: ids, one for each answer.
+    elapsed_s: from the request until now, or until its end. trials: ids, one for each answer. body: of a request of
+    `num_bytes`, the first LONGEST_BODY bytes.
     """
 
     number: int
@@ -50,6 +51,12 @@ class CallRow(NamedTuple):
     trials: tuple[str, ...]
     error: str
     body: str
+    num_bytes: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the body is only the beginning of the request."""
+        return self.num_bytes > LONGEST_BODY
 
 
 class Call:
@@ -67,7 +74,7 @@ class Call:
         self.number, self.endpoint, self.model = number, endpoint, model
         self.client = printable(client)[:LONGEST_CLIENT] or "unknown"
         self._at = datetime.now(UTC)
-        self._body = body[:LONGEST_BODY]
+        self._body, self._num_bytes = body[:LONGEST_BODY], len(body)
         self._lock = threading.Lock()
         self._live: tuple[LiveTrial, ...] = ()
         self._ids: tuple[str, ...] = ()
@@ -129,7 +136,7 @@ class Call:
             return CallRow(
                 self.number, self._at, self.client, self.endpoint, self.model, state, figures,
                 max((until - self._at).total_seconds(), 0.0), self._ids, self._error,
-                self._body.decode("utf-8", "replace"),
+                self._body.decode("utf-8", "replace"), self._num_bytes,
             )  # fmt: skip
 
     def _one_ended(self) -> None:

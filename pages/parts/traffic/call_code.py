@@ -10,10 +10,12 @@ import msgspec
 import streamlit as st
 
 from engine.api.openai.server import ApiServer
-from engine.api.openai.traffic import CallRow
+from engine.api.openai.traffic import LONGEST_BODY, CallRow
 from engine.workbench import Workbench
 from engine.workbench.trials import Trial
 from pages.parts import snippets
+from pages.parts.plain import plain
+from pages.parts.traffic.call_again import ENDPOINT, request_again
 
 METHODS = {
     "/v1/completions": "completions.create",
@@ -31,20 +33,19 @@ OPENAI_FIELDS = frozenset(
 """Fields that OpenAI's client has parameters for; others go into its `extra_body`."""
 MOST_NESTED = 100
 """Levels of a request that is written as code; its writers call themselves for each."""
-CUT = "The request was too long to be kept whole, or is nested too deeply, so it cannot be copied as a request."
+NO_CODE = "The request is no JSON object, or is nested too deeply, so it cannot be written as code."
 
 
 def show(bench: Workbench, api: ApiServer, row: CallRow, trial: Trial | None) -> None:
     """Draw a popover with the programs, each with its own copy button."""
     with st.popover("Copy as code", icon=":material/code:", key="traffic_code"):
         in_openai, in_curl, in_python, in_shell = st.tabs(["OpenAI client", "curl", "Python", "Shell"])
-        asked = request_of(row)
-        if asked is None:
-            in_openai.caption(CUT)
-            in_curl.caption(CUT)
-        else:
-            in_openai.code(as_openai(row.endpoint, asked, api.address, api.key), language="python", wrap_lines=True)
-            in_curl.code(as_curl(row.endpoint, asked, api.address, api.key), language="bash", wrap_lines=True)
+        endpoint, asked, said = copied(row, trial)
+        for tab in (in_openai, in_curl) if said else ():
+            tab.caption(plain(said))
+        if asked is not None:
+            in_openai.code(as_openai(endpoint, asked, api.address, api.key), language="python", wrap_lines=True)
+            in_curl.code(as_curl(endpoint, asked, api.address, api.key), language="bash", wrap_lines=True)
         engine = bench.model.engine
         if trial is None or engine is None:
             for tab in (in_python, in_shell):
@@ -55,17 +56,38 @@ def show(bench: Workbench, api: ApiServer, row: CallRow, trial: Trial | None) ->
         snippets.shell(in_shell, draft, engine.model, engine.spec)
 
 
+def copied(row: CallRow, trial: Trial | None) -> tuple[str, dict[str, Any] | None, str]:
+    """Return endpoint and fields of the request to copy, None for none, and what is to be said about it.
+
+    A request that was cut is not sent as it was: its answer is asked for again, if that was kept.
+    """
+    if not row.is_cut:
+        asked = request_of(row)
+        return row.endpoint, asked, "" if asked is not None else NO_CODE
+    said = f"The request has {row.num_bytes:,} bytes, of which the first {LONGEST_BODY:,} are kept"
+    again = request_again(trial, row.model) if trial is not None and trial.done() else None
+    if again is None or is_too_deep(again):
+        return row.endpoint, None, f"{said}, so it cannot be copied as it was sent."
+    said += ". This asks for the same answer instead: by the token ids of its prompt, with its settings and seed."
+    return ENDPOINT, again, f"{said} What else the request asked for, such as log-probabilities, is left out."
+
+
 def request_of(row: CallRow) -> dict[str, Any] | None:
-    """Return the fields of a request; None where it is no JSON object, was cut, or is nested too deeply."""
+    """Return the fields of a request; None where it is no JSON object, or is nested too deeply."""
     try:
         asked = msgspec.json.decode(row.body, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
+    return None if is_too_deep(asked) else asked
+
+
+def is_too_deep(asked: dict[str, Any]) -> bool:
+    """Return whether a request is nested too deeply to be written as code."""
     level: list[Any] = [asked]
     for _ in range(MOST_NESTED):
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
         level = [one for one in level if isinstance(one, dict | list)]
-    return None if level else asked
+    return bool(level)
 
 
 def as_openai(endpoint: str, asked: dict[str, Any], address: str, key: str) -> str:
@@ -89,4 +111,4 @@ def as_curl(endpoint: str, asked: dict[str, Any], address: str, key: str) -> str
 
 
 def _literal(value: Any) -> str:
-    return pprint.pformat(value, width=snippets.WIDTH - 4, sort_dicts=False).replace("\n", "\n    ")
+    return pprint.pformat(value, width=snippets.WIDTH - 4, compact=True, sort_dicts=False).replace("\n", "\n    ")

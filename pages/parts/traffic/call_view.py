@@ -5,7 +5,7 @@ import json
 import streamlit as st
 
 from engine.api.openai.server import ApiServer
-from engine.api.openai.traffic import CallRow
+from engine.api.openai.traffic import LONGEST_BODY, CallRow
 from engine.errors import EngineError
 from engine.units import quantity
 from engine.workbench import Workbench
@@ -133,6 +133,8 @@ def _request(row: CallRow, trial: Trial | None) -> None:
         tab.code(harmless(trial.draft.prompt if trial else ""), language=None, wrap_lines=True, height=360)
     if trial is not None and trial.draft.unknown_fields:
         sent.caption(plain(f"Sent, not understood: {', '.join(trial.draft.unknown_fields)}"))
+    if row.is_cut:
+        sent.caption(f"The first {LONGEST_BODY:,} of {row.num_bytes:,} bytes")
     sent.code(harmless(pretty(row.body)), language="json", wrap_lines=True, height=360)
 
 

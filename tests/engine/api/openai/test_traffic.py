@@ -67,7 +67,7 @@ def test_only_the_latest_calls_and_the_beginning_of_a_body_are_kept() -> None:
 def test_totals_by_client() -> None:
     def row(client: str, **changes: Any) -> CallRow:
         given: dict[str, Any] = {"state": "done", "figures": Figures(num_generated=5), "elapsed_s": 1.0, **changes}
-        return CallRow(1, None, client, PATH, "m", trials=(), error="", body="", **given)  # type: ignore[arg-type]
+        return CallRow(1, None, client, PATH, "m", trials=(), error="", body="", num_bytes=0, **given)  # type: ignore[arg-type]
 
     rows = [row("a", elapsed_s=second) for second in (1.0, 2.0, 3.0)]
     rows += [row("b", state="failed", figures=Figures())]
