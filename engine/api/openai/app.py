@@ -38,7 +38,7 @@ class Routes:
         self._bench, self._generator, self._embedder = bench, Generator(bench), Embedder(bench)
         self._caller = Caller(self._generator, self._embedder, traffic)
         self._metrics, self._has_key = metrics, has_key
-        self._jobs = Jobs(self._caller)
+        self._jobs = Jobs(self._caller, bench.trials)
 
     def all(self) -> list[Route]:
         """Return the routes."""

@@ -245,10 +245,19 @@ async def _stream(request: Request, begun: Begun) -> Response:
 
 def about(begun: Begun) -> dict[str, str]:
     """Return the headers that name the trials of a call; each is stored within 0.1 s of its end, not when named."""
-    if not begun.trials:
+    return trial_headers(begun.trials)
+
+
+def trial_headers(trials: Sequence[str]) -> dict[str, str]:
+    """Return the headers that name trials."""
+    if not trials:
         return {}
-    link = f'</?trial={begun.trials[0]}>; rel="describedby"'
-    return {"x-logitbench-trial": ",".join(begun.trials), "link": link}
+    return {"x-logitbench-trial": ",".join(trials), "link": f'<{trial_path(trials[0])}>; rel="describedby"'}
+
+
+def trial_path(trial: str) -> str:
+    """Return the path of a trial on the pages."""
+    return f"/?trial={trial}"
 
 
 def defect_error(defect: Exception) -> ApiError:

@@ -12,7 +12,16 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from engine.api.openai.calls import Begun, Caller, Endpoint, about, defect_error, json_response
+from engine.api.openai.calls import (
+    Begun,
+    Caller,
+    Endpoint,
+    about,
+    defect_error,
+    json_response,
+    trial_headers,
+    trial_path,
+)
 from engine.api.openai.clients import origin_of
 from engine.api.openai.errors import ApiError, api_error, refusal
 from engine.api.openai.generation import while_there
@@ -20,7 +29,9 @@ from engine.api.openai.requests import decoded
 from engine.api.openai.streaming import DONE, event, paced
 from engine.api.openai.traffic import Call
 from engine.errors import EngineError, quoted
+from engine.history import TrialLabel
 from engine.jobs import new_id
+from engine.workbench.trial_manager import TrialManager
 
 MOST_KEPT, MOST_KEPT_BYTES, KEPT_S = 1_000, 256 << 20, 3_600.0
 """Jobs that are over and their bytes kept in memory, and for how long: the oldest are forgotten first, never the
@@ -124,11 +135,23 @@ class Job:
         yield DONE
 
 
+class JobForgotten(ApiError):
+    """Job that is not known any more, whose first answer the history has as a trial."""
+
+    def __init__(self, id: str, message: str) -> None:
+        super().__init__(410, f"{message}: {trial_path(id)} on the pages.", param="id", code="job_forgotten")
+        self._id = id
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of the response, which name the trial."""
+        return trial_headers((self._id,))
+
+
 class Jobs:
     """Jobs of one server, all of which its event loop runs."""
 
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
+    def __init__(self, caller: Caller, trials: TrialManager) -> None:
+        self._caller, self._trials = caller, trials
         self._jobs: dict[str, Job] = {}
 
     def routes(self) -> list[Route]:
@@ -164,7 +187,7 @@ class Jobs:
 
     async def read(self, request: Request) -> Response:
         """GET /v1/jobs/{id}: at once, or at its end within the `wait` seconds of the query."""
-        job = self._job(request)
+        job = await self._job(request)
         wait_s = _seconds(request.query_params.get("wait", "0"))
         if wait_s:
             await while_there(request, asyncio.wait({job.task}, timeout=wait_s))
@@ -172,30 +195,35 @@ class Jobs:
 
     async def events(self, request: Request) -> Response:
         """GET /v1/jobs/{id}/events."""
-        job = self._job(request)
+        job = await self._job(request)
         seen = _seen(request.headers.get("last-event-id", ""), job.begun.num_parts)
         headers = {**about(job.begun), "cache-control": "no-store"}
         return StreamingResponse(paced(job.events(seen)), headers=headers, media_type="text/event-stream")
 
     async def cancel(self, request: Request) -> Response:
         """DELETE /v1/jobs/{id}: answers when it has stopped, or after a second."""
-        job = self._job(request)
+        job = await self._job(request)
         job.cancel()
         await asyncio.wait({job.task}, timeout=1)
         return json_response(job.as_json())
 
-    def _job(self, request: Request) -> Job:
+    async def _job(self, request: Request) -> Job:
         self._forget()
         id = request.path_params["id"]
         if id not in self._jobs:
-            raise ApiError(
-                404,
-                f"There is no job {quoted(id)}: a job is forgotten {KEPT_S / 60:.0f} minutes after its end, or earlier "
-                "where many end, and with the server. Its trials stay in the history.",
-                param="id",
-                code="job_not_found",
-            )
+            raise await asyncio.to_thread(self._unknown, id)
         return self._jobs[id]
+
+    def _unknown(self, id: str) -> ApiError:
+        """Return the error for a job that is not known. A trial does not hold its response: how many answers there
+        were, which log-probabilities were asked for. Reads the history; raises HistoryError."""
+        why = (
+            f"jobs are forgotten {KEPT_S / 60:.0f} minutes after their end, earlier where many end, and with the server"
+        )
+        trial = self._trials.watch(id)
+        if trial is None or trial.label != TrialLabel.API or not trial.draft.is_kept:
+            return ApiError(404, f"There is no job {quoted(id)}: {why}.", param="id", code="job_not_found")
+        return JobForgotten(id, f"There is no job {quoted(id)} any more: {why}. Its answer is a trial of the history")
 
     def _forget(self) -> None:
         """Forget the oldest jobs that are over, beyond what is kept."""

@@ -30,6 +30,9 @@ WITH_BODY = (408, 413, 429)
 USES_MODEL = (404, 503)
 """Errors of routes that use a model: another model is named, none is loaded or a measurement is running."""
 
+FORGOTTEN = (404, 410)
+"""Errors of a job that is not known: there was none, or the history still has its trial."""
+
 WAIT: dict[str, Any] = {
     "name": "wait",
     "in": "query",
@@ -90,10 +93,10 @@ OPERATIONS = (
         "POST", "/v1/jobs", "Begin a call that goes on without its client", answer.Job, JobRequest, USES_MODEL,
         status=202,
     ),
-    Operation("GET", "/v1/jobs/{id}", "One job", answer.Job, errors=(404,), parameters=(WAIT,)),
-    Operation("DELETE", "/v1/jobs/{id}", "Cancel a job", answer.Job, errors=(404,)),
+    Operation("GET", "/v1/jobs/{id}", "One job", answer.Job, errors=FORGOTTEN, parameters=(WAIT,)),
+    Operation("DELETE", "/v1/jobs/{id}", "Cancel a job", answer.Job, errors=FORGOTTEN),
     Operation(
-        "GET", "/v1/jobs/{id}/events", "Chunks of a job as events", None, errors=(404,), media=EVENTS,
+        "GET", "/v1/jobs/{id}/events", "Chunks of a job as events", None, errors=FORGOTTEN, media=EVENTS,
         parameters=(LAST_EVENT,),
     ),
 )  # fmt: skip

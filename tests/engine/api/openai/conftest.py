@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -63,11 +64,11 @@ class Api:
             connection.close()
 
 
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory, story_model: Path) -> Iterator[Api]:
-    home = tmp_path_factory.mktemp("api")
+@contextmanager
+def serving(home: Path, model: Path) -> Iterator[Api]:
+    """A workbench with its files in `home`, and its server."""
     bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(home)}))
-    bench.model_manager.load(story_model)
+    bench.model_manager.load(model)
     until(lambda: bench.model.engine is not None, "the model was not loaded")
     server = server_of(bench)
     server.start(0, KEY)
@@ -75,3 +76,9 @@ def api(tmp_path_factory: pytest.TempPathFactory, story_model: Path) -> Iterator
     yield Api(server.port, bench)
     server.stop()
     bench.close()
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory, story_model: Path) -> Iterator[Api]:
+    with serving(tmp_path_factory.mktemp("api"), story_model) as made:
+        yield made

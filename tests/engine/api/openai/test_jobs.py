@@ -13,7 +13,9 @@ import pytest
 from engine.api.openai import jobs
 from engine.api.openai.server import server_of
 from engine.jobs import new_id
-from tests.engine.api.openai.conftest import KEY, Answer, Api
+from engine.specs import Request
+from engine.workbench.trials import Draft
+from tests.engine.api.openai.conftest import KEY, Answer, Api, serving
 from tests.waiting import until
 
 GREEDY = {"prompt": "Once upon", "temperature": 0, "max_tokens": 8}
@@ -170,9 +172,36 @@ def test_the_oldest_jobs_are_forgotten(api: Api, monkeypatch: pytest.MonkeyPatch
     ids = [ended(api, begin(api, GREEDY)["id"])["id"] for _ in range(3)]
     monkeypatch.setattr(jobs, "MOST_KEPT", 2)
     assert [one["id"] for one in api.ask("/v1/jobs").json["data"]] == [ids[2], ids[1]]
-    assert "forgotten" in api.ask(f"/v1/jobs/{ids[0]}").json["error"]["message"]
+    assert api.ask(f"/v1/jobs/{ids[0]}").status == 410
     monkeypatch.setattr(jobs, "KEPT_S", 0.0)
     assert api.ask("/v1/jobs").json["data"] == []
+
+
+def forgotten(answer: Answer, id: str) -> None:
+    assert (answer.status, answer.json["error"]["code"]) == (410, "job_forgotten"), answer.body
+    assert answer.headers["x-logitbench-trial"] == id
+    assert f"/?trial={id} " in answer.json["error"]["message"] and f"</?trial={id}>" in answer.headers["link"]
+
+
+def test_a_job_that_was_forgotten_names_its_trial(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, unkept = (ended(api, begin(api, GREEDY | {"n": 2, "store": store})["id"])["id"] for store in (True, False))
+    page = api.bench.trials.submit(Draft("Once", request=Request(max_tokens=1)))
+    page.job.result()
+    monkeypatch.setattr(jobs, "KEPT_S", 0.0)
+    for path, method in (("", "GET"), ("?wait=1", "GET"), ("", "DELETE"), ("/events", "GET")):
+        forgotten(api.ask(f"/v1/jobs/{kept}{path}", method=method), kept)
+        for other in (unkept, page.id):
+            assert api.ask(f"/v1/jobs/{other}{path}", method=method).status == 404
+
+
+def test_after_a_restart_a_job_names_its_trial_until_that_is_deleted(tmp_path: Path, story_model: Path) -> None:
+    with serving(tmp_path, story_model) as first:
+        id = begin(first, GREEDY)["id"]
+        ended(first, id)
+    with serving(tmp_path, story_model) as second:
+        forgotten(second.ask(f"/v1/jobs/{id}"), id)
+        second.bench.trials.delete(id)
+        assert second.ask(f"/v1/jobs/{id}").status == 404
 
 
 @pytest.mark.parametrize("wide", [{"user": "u" * 100_000}, {"logprobs": 20, "max_tokens": 64, "ignore_eos": True}])
