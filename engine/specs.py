@@ -29,6 +29,9 @@ LANES: tuple[Lane, ...] = get_args(Lane)
 MAX_CLIENT_CHARACTERS = 200
 MAX_SEQUENCES = 256
 MAX_RECORDED = 1024
+SCORED_BYTES = 64 << 20
+"""Logits of scored prompts in one decode, in bytes; at least FEWEST_SCORED rows of them."""
+FEWEST_SCORED = 32
 MAX_ID = (1 << 31) - 1
 MAX_BIAS = 3.4e38
 """Near the largest finite 32-bit float."""
@@ -277,6 +280,15 @@ class PoolSpec(Spec):
     def resolved_n_batch(self) -> int:
         """Tokens of one llama_decode call; at least one per sequence."""
         return max(self.n_batch or max(self.resolved_n_ubatch, min(2048, self.padded_n_ctx)), self.parallel)
+
+    def scored_rows(self, n_vocab: int) -> int:
+        """Return how many tokens of scored prompts one decode takes: what SCORED_BYTES of logits hold, and no more than
+        one physical batch."""
+        return min(max(SCORED_BYTES // (4 * max(n_vocab, 1)), FEWEST_SCORED), self.resolved_n_ubatch)
+
+    def most_rows(self, n_vocab: int) -> int:
+        """Return the maximum rows of logits of one decode: scored tokens, and one of each sequence."""
+        return min(self.resolved_n_batch, self.parallel + self.scored_rows(n_vocab))
 
 
 class RequestOptions(TypedDict, total=False):

@@ -14,9 +14,6 @@ from engine.llama.library import GGML_TYPES, quick, view
 from engine.llama.model import Model
 from engine.specs import PoolSpec
 
-SCORED_ROWS = 32
-"""Prompt rows with logits in one decode: at a 152k vocabulary 32 rows are 19 MB."""
-
 OK, NO_SLOT = 0, 1
 
 _get_logits = quick(llama.llama_get_logits, ctypes.c_void_p, ctypes.c_void_p)
@@ -86,7 +83,7 @@ class Context:
         params.n_batch = spec.resolved_n_batch
         params.n_ubatch = min(spec.resolved_n_ubatch, spec.resolved_n_batch)
         params.n_seq_max = spec.parallel
-        params.n_outputs_max = min(spec.resolved_n_batch, spec.parallel + SCORED_ROWS)
+        params.n_outputs_max = spec.most_rows(model.num_vocab)
         params.n_threads, params.n_threads_batch = threads, threads_batch
         params.kv_unified = False
         params.no_perf = True

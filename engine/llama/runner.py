@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from engine.errors import ConfigError, EngineError, ModelError, PromptTooLong
-from engine.llama.context import NO_SLOT, OK, SCORED_ROWS, Chunk, Context
+from engine.llama.context import NO_SLOT, OK, Chunk, Context
 from engine.llama.distribution import Row
 from engine.llama.model import Model
 from engine.llama.phase import DECODING, PREPARING, SAMPLING, TOKENISING, Stamp
@@ -72,9 +72,8 @@ class Runner:
         self.model, self.spec, self._reporter, self._stamp = model, spec, reporter, stamp
         self.context = Context(model, spec, threads, threads_batch)
         self.threads = Threads(self.context, spec, threads, threads_batch)
-        self.scheduler: Scheduler[Sequence] = Scheduler(
-            spec.parallel, spec.resolved_n_batch, spec.resolved_n_ubatch, prefill_share, SCORED_ROWS
-        )
+        sizes = (spec.parallel, spec.resolved_n_batch, spec.resolved_n_ubatch)
+        self.scheduler: Scheduler[Sequence] = Scheduler(*sizes, prefill_share, spec.scored_rows(model.num_vocab))
         self._cache = PrefixCache(spec.parallel, can_cut=not model.is_recurrent)
         self.scratch = Scratch(model.num_vocab)
         self._waiting: dict[int, QueuedRequest] = {}

@@ -2,8 +2,9 @@
 
 The KV cache is exactly what llama.cpp allocates; the output buffer is the size it grows to while prompts are scored.
 The compute buffer follows the peak of the graph: the feed-forward net, attention, or the logits. Over 60 contexts of
-llama, qwen2, phi2 and gemma3 models it was between 4 % below and 20 % above the figure that llama.cpp printed, most
-within 1 %; the sum was within 3 % of the PSS of workers with models of 0.5 to 2.8 billion parameters.
+llama, qwen2, phi2 and gemma3 models it was between 12 % below (gemma3 in contexts of 256 tokens, where the room that
+llama.cpp uses again has gaps) and 20 % above the figure that llama.cpp printed, most within 1 %; the sum was within 3 %
+of the PSS of workers with models of 0.5 to 2.8 billion parameters.
 """
 
 from collections.abc import Sequence
@@ -19,9 +20,6 @@ from engine.specs import PoolSpec
 from engine.units import quantity
 
 __all__ = ["MemoryEstimate", "check_fits", "estimate", "kv_bytes_per_token"]
-
-SCORED_ROWS = 32
-"""Prompt rows with logits that a decode may have besides one per sequence, as engine.llama.context requests."""
 
 PROCESS_BYTES = 42 << 20
 """Interpreter, libraries and work buffers of one worker with a small vocabulary, measured."""
@@ -111,7 +109,7 @@ def estimate(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
         kv=int((cache_bytes(model, spec) + state) * on_host),
         kv_windowed=int((cache_bytes(model, spec, is_windowed=True) + state) * on_host),
         compute=_compute_bytes(model, spec),
-        output=_num_outputs(spec) * model.n_vocab * _FLOAT,
+        output=spec.most_rows(model.n_vocab) * model.n_vocab * _FLOAT,
         process=_process_bytes(model),
         available=available_memory(),
         kv_note=f"{spec.parallel:,} x {spec.padded_n_ctx:,} tokens, {model.n_layer} layers, "
@@ -159,17 +157,12 @@ def _process_bytes(model: ModelFile) -> int:
     return PROCESS_BYTES + model.n_vocab * (TOKEN_BYTES + has_merges * MERGE_BYTES)
 
 
-def _num_outputs(spec: PoolSpec) -> int:
-    """Return the maximum rows of logits of one decode."""
-    return min(spec.resolved_n_batch, spec.parallel + SCORED_ROWS)
-
-
 def _compute_bytes(model: ModelFile, spec: PoolSpec) -> int:
     """Return the peak of the graph in bytes: the feed-forward net or attention with its masks, or the logits."""
     caches = layer_caches(model)
     tokens = min(spec.resolved_n_ubatch, spec.resolved_n_batch)
     width, queries = model.n_embd, model.n_head * model.head_k
-    rows = min(tokens, _num_outputs(spec))
+    rows = min(tokens, spec.most_rows(model.n_vocab))
     feed_forward = (_feed_forward_width(model) + 3 * width + queries) * tokens * _FLOAT
     attention = _attention_bytes(model, spec, caches, tokens)
     masks = tokens * spec.padded_n_ctx * (_FLOAT if spec.flash_attn is False else _HALF)

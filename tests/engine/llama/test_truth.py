@@ -14,16 +14,17 @@ from engine.llama.context import Chunk, Context
 from engine.llama.model import Model
 from engine.pool.pool import Pool
 from engine.specs import Sampling
+from tests.engine.llama.conftest import SPEC
 
 PROMPT = "Once upon a time there lived a king who had three daughters, and the youngest"
 GREEDY = Sampling(temperature=0)
 
 
 def raw_logits(context: Context, ids: list[int]) -> npt.NDArray[np.float32]:
-    """Return the logits after each of `ids`, computed as for scoring: in chunks of at most 32 rows."""
-    rows = []
-    for start in range(0, len(ids), 32):
-        chunk = ids[start : start + 32]
+    """Return the logits after each of `ids`, computed as for scoring."""
+    rows, most = [], SPEC.scored_rows(context.model.num_vocab)
+    for start in range(0, len(ids), most):
+        chunk = ids[start : start + most]
         num_rows = context.fill([Chunk(0, chunk, start, len(chunk))])
         assert context.decode() == 0
         rows.append(np.array([row.logits for row in context.logits(num_rows)]))

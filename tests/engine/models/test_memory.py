@@ -90,7 +90,7 @@ def test_kv_is_exact_and_compute_is_near_what_llama_cpp_allocates(
     printed = printed_buffers(small, spec, monkeypatch)
     needed = estimate(read_model(small), spec)
     assert needed.kv / MIB == pytest.approx(printed["KV"], abs=0.006)
-    assert 0.95 < needed.compute / MIB / printed["compute"] < 1.2
+    assert 0.87 < needed.compute / MIB / printed["compute"] < 1.2
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,9 @@ def test_the_workers_take_what_was_reckoned(small: Path, instances: int, share: 
     with Pool(small, **spec.to_dict()) as pool:
         prompts = np.random.default_rng(0).integers(300, model.n_vocab, (instances, 600)).tolist()
         for has_figures in (False, True):
-            given = [ids[:64] if has_figures else ids for ids in prompts]
             jobs = [
                 pool.submit(ids, max_tokens=2, top_k=10, prompt_logprobs=has_figures, reuse_prefix=False)
-                for ids in given
+                for ids in prompts
             ]
             for job in jobs:
                 job.result(60)
@@ -142,8 +141,14 @@ def test_the_workers_take_what_was_reckoned(small: Path, instances: int, share: 
     assert estimate(model, spec).resident == pytest.approx(sum(worker["pss_bytes"] for worker in found), rel=0.1)
 
 
-def test_it_counts_the_rows_of_logits_that_the_context_asks_for() -> None:
-    assert memory.SCORED_ROWS == context.SCORED_ROWS
+def test_it_counts_the_rows_of_logits_that_a_decode_may_have(synthetic: Path) -> None:
+    model, spec = read_model(synthetic), PoolSpec(parallel=4, n_ctx=2048)
+    for n_vocab, num_scored in ((1000, 512), (32_000, 512), (152_064, 110), (600_000, 32)):
+        found = estimate(replace(model, n_vocab=n_vocab), spec)
+        assert spec.scored_rows(n_vocab) == num_scored
+        assert found.output == (4 + num_scored) * n_vocab * 4
+    assert PoolSpec(parallel=4, n_ubatch=8, n_batch=8).most_rows(32_000) == 8
+    assert spec.scored_rows(0) == 512, "a header may not say"
 
 
 def test_shared_weights_are_counted_once_and_copies_for_each(synthetic: Path) -> None:
