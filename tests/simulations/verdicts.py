@@ -11,11 +11,11 @@ import argparse
 import math
 import os
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import takewhile
 from multiprocessing import get_context
 from typing import NamedTuple
 from unittest.mock import patch
@@ -26,7 +26,7 @@ from scipy.special import bdtri
 
 from engine.bench.planning.candidates import MOST_FINALISTS
 from engine.stats import evidence, max_t, rounds_at
-from engine.stats.evidence import Pair, paired
+from engine.stats.evidence import FEWEST_IN_FAMILY, Pair, paired
 from engine.stats.sign_flips import SignFlips
 from engine.units import percent
 
@@ -40,6 +40,8 @@ SEARCHED = 2
 NUM_JOBS = len(os.sched_getaffinity(0))
 NUM_FLIPS = 3_999
 """A fifth of those of a real verdict, as ten thousand plans are judged here; enough for the share of the last look."""
+FIRST_FLIPS, FAR_P = 511, 0.05
+"""Flips that are tried first: where even the smallest of their p-values is over FAR_P, a look decides nothing."""
 
 Draw = Callable[[np.random.Generator, int, int], Floats]
 
@@ -173,16 +175,25 @@ def run_plan(case: Case, random: np.random.Generator) -> Plan:
     numbers = np.arange(1, figures.shape[1])
     if case.num_finalists:
         numbers = numbers[np.argsort(before[:, 1:].sum(0))[-case.num_finalists :]]
-    pairs = [(by_round(figures[:, number]), by_round(figures[:, 0])) for number in numbers.tolist()]
     has_effect = (numbers == 1) & (case.effect > 0)
-    is_told, looks = np.zeros(len(numbers), np.bool_), 0
+    is_told, looks, pairs = np.zeros(len(numbers), np.bool_), 0, list[Pair]()
     for look in range(MOST_LOOKS):
         looks += not is_told[has_effect].any()
+        if not pairs:
+            if not may_decide(figures[: rounds_at(look), numbers] - figures[: rounds_at(look), :1]):
+                continue
+            pairs = [(by_round(figures[:, number]), by_round(figures[:, 0])) for number in numbers.tolist()]
         found = paired([until(rounds_at(look), pair) for pair in pairs], ALPHA)
         is_told |= [one.p_value <= ALPHA and one.is_one_way for one in found]
         if is_told.all():
             break
     return Plan(bool(is_told[~has_effect].any()), bool(is_told[has_effect].any()), rounds_at(looks - 1), looks)
+
+
+def may_decide(differences: Floats) -> bool:
+    """Return whether a look at these rounds may give the first verdict, by a few flips only: most looks give none."""
+    in_family = (~np.isnan(differences)).sum(0) >= FEWEST_IN_FAMILY
+    return bool(max_t(differences[:, in_family], num_flips=FIRST_FLIPS).min(initial=1.0) <= FAR_P)
 
 
 def by_round(logs: Floats) -> dict[int, float]:
@@ -192,7 +203,7 @@ def by_round(logs: Floats) -> dict[int, float]:
 
 def until(num_rounds: int, pair: Pair) -> Pair:
     """The pair as it was after so many rounds."""
-    ours, theirs = (dict(takewhile(lambda item: item[0] < num_rounds, side.items())) for side in pair)
+    ours, theirs = (dict(list(side.items())[: bisect_left(list(side), num_rounds)]) for side in pair)
     return ours, theirs
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([A-Za-z0-9_-]+)"\s*,\s*"arguments"\s*:\s*(?=\{)')
-_SPACES = re.compile(r"\s*")
+_SPACES = re.compile(r"\s*+")
 
 
 class Content(NamedTuple):
@@ -273,7 +273,7 @@ def _members(text: str) -> dict[str, tuple[Any, str]]:
         if not isinstance(name, str):
             raise ValueError("a name must be a string")
         members[name] = value, text[start:place]
-        place = _SPACES.match(text, place).end()  # type: ignore[union-attr]
+        place = _past_spaces(text, place)
         if not text.startswith("}", place):
             place = _after(text, place, ",")
     return members
@@ -281,10 +281,14 @@ def _members(text: str) -> dict[str, tuple[Any, str]]:
 
 def _after(text: str, place: int, mark: str) -> int:
     """Return the place behind a mark and the spaces around it. Raises ValueError where it is not there."""
-    found = re.compile(rf"\s*{re.escape(mark)}\s*").match(text, place)
-    if found is None:
+    place = _past_spaces(text, place)
+    if not text.startswith(mark, place):
         raise ValueError(f"{mark} is missing at {place}")
-    return found.end()
+    return _past_spaces(text, place + len(mark))
+
+
+def _past_spaces(text: str, place: int) -> int:
+    return _SPACES.match(text, place).end()  # type: ignore[union-attr]
 
 
 def _constant(name: str) -> Any:
