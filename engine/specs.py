@@ -310,8 +310,9 @@ class Request(Spec):
     """Parameters of one job, as passed to `Pool.submit`, except the prompt.
 
     max_tokens 0 only scores the prompt. top_k: candidates recorded with each step; 0 records no statistics at all.
-    stop: strings that end the text. prompt_logprobs: statistics for the prompt's own tokens (this disables prefix
-    reuse). reuse_prefix False recomputes the prompt. generated: how many of the last prompt ids count as generated.
+    stop: strings that end the text. prompt_logprobs: statistics for the prompt's own tokens (a prefix is reused only
+    from prompts that were scored with the same top_k). reuse_prefix False recomputes the prompt. generated: how many of
+    the last prompt ids count as generated.
     """
 
     goes_into = "submit, map and complete themselves"

@@ -8,7 +8,7 @@ Works on token ids alone, without llama.cpp: `held` lists the ids in each sequen
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -73,19 +73,24 @@ class PrefixCache:
         self._coming[best.seq_id] = ids[:num_coming]
         return best
 
-    def is_coming(self, prompt: Sequence[int], *, most: int) -> bool:
+    def is_coming(
+        self, prompt: Sequence[int], *, most: int, num_scored: int | None = None, computing: Set[int] | None = None
+    ) -> bool:
         """Return whether a running job is about to compute WORTHWHILE more tokens of `prompt` than any sequence holds.
 
-        The wait ends by itself: when the prompt of that job is computed, or with the job.
+        The wait ends by itself: when the prompt of that job is computed, or with the job. num_scored: for a scored
+        prompt, how many of the tokens that are held have a record, too; computing: the only sequences that count.
         """
         most = min(most, len(prompt) - 1)
         if most < WORTHWHILE or not self._can_cut:
             return False
         ids = np.asarray(prompt, np.int32)
         held = max(self._reusable(source, ids, most) for source in range(len(self.held)))
+        held = held if num_scored is None else min(held, num_scored)
         return any(
             len(self.held[seq_id]) < len(coming) and min(shared_prefix(coming, ids), most) >= held + WORTHWHILE
             for seq_id, coming in self._coming.items()
+            if computing is None or seq_id in computing
         )
 
     def close_gaps(self) -> list[Move]:

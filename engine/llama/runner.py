@@ -13,6 +13,7 @@ from engine.llama.phase import DECODING, PREPARING, SAMPLING, TOKENISING, Stamp
 from engine.llama.prefix import PrefixCache
 from engine.llama.sampler import Sampler
 from engine.llama.scheduler import Plan, Scheduler
+from engine.llama.scored_records import ScoredRecords
 from engine.llama.sequence import Clock, Scratch, Sequence
 from engine.llama.threads import Threads
 from engine.specs import PoolSpec, Request, Sampling
@@ -75,6 +76,7 @@ class Runner:
         sizes = (spec.parallel, spec.resolved_n_batch, spec.resolved_n_ubatch)
         self.scheduler: Scheduler[Sequence] = Scheduler(*sizes, prefill_share, spec.scored_rows(model.num_vocab))
         self._cache = PrefixCache(spec.parallel, can_cut=not model.is_recurrent)
+        self._records = ScoredRecords(spec.parallel)
         self.scratch = Scratch(model.num_vocab)
         self._waiting: dict[int, QueuedRequest] = {}
         self._ids: dict[int, list[int]] = {}
@@ -130,11 +132,16 @@ class Runner:
 
     def _awaits_prefix(self, order: QueuedRequest) -> bool:
         """Return whether a running job is computing the prefix of this prompt, so that it can be copied afterwards."""
-        request = order.request
-        if not self.scheduler.running or not request.reuse_prefix or request.prompt_logprobs:
+        request, running = order.request, self.scheduler.running
+        if not running or not request.reuse_prefix:
             return False
         ids = self._prompt_ids(order)
-        return self._cache.is_coming(ids, most=len(ids) - 1 - request.generated)
+        if not request.prompt_logprobs:
+            return self._cache.is_coming(ids, most=len(ids) - 1 - request.generated)
+        k = request.top_k
+        scored = {seq_id for seq_id, one in running.items() if one.is_scored and one.request.top_k == k}
+        num_scored = self._records.shared(ids, k).num_tokens
+        return self._cache.is_coming(ids, most=len(ids) - 1, num_scored=num_scored, computing=scored)
 
     def _admit(self, order: QueuedRequest, started: float) -> None:
         ids = self._prompt_ids(order)
@@ -145,11 +152,16 @@ class Runner:
         clock = Clock(order.submitted, started)
         sequence = Sequence(order.job, ids, request, sampler, self.model.vocabulary, clock, self.context.n_ctx)
         self._restore(sequence)
-        seq_id = self._place(sequence)
+        kept = self._records.shared(ids, request.top_k)
+        seq_id = self._place(sequence, num_scored=kept.num_tokens)
         sequence.decodes_before = dict(self.threads.num_decodes)
         self._num_exact += not request.reuse_prefix
         self.scheduler.admit(seq_id, sequence)
         self._reporter.started(order.job, ids, sequence.num_computed, seed, max(0.0, started - order.submitted))
+        if sequence.is_scored:
+            sequence.scored = self._records.begin(ids, request.top_k)
+            if sequence.num_computed:
+                self._report_scored(sequence, sequence.take_records(kept.rows, time.monotonic()))
 
     def _restore(self, sequence: Sequence) -> None:
         """Advance the sampler past the tokens that were generated before, unless they are going to be replayed."""
@@ -195,14 +207,19 @@ class Runner:
             )
         return ids
 
-    def _place(self, sequence: Sequence) -> int:
-        """Return the id for a sequence; sets how many of its tokens are computed, as the KV cache there has them."""
+    def _place(self, sequence: Sequence, *, num_scored: int) -> int:
+        """Return the id for a sequence; sets how many of its tokens are computed, as the KV cache there has them.
+
+        num_scored: how many tokens of a scored prompt need not be computed, as what they predict has a record.
+        """
         self._stamp(DECODING, sequence.job)
-        ids, is_scored = sequence.ids, sequence.is_scored
+        ids = sequence.ids
         # The first replayed token is drawn from the row of the token before it, which must be computed.
         most = sequence.num_given - 1 if sequence.is_replayed else len(ids) - 1
-        most = most if sequence.request.reuse_prefix and not is_scored else 0
-        num_coming = 0 if is_scored else sequence.num_given if sequence.is_replayed else len(ids)
+        if sequence.is_scored:
+            most = num_scored
+        most = most if sequence.request.reuse_prefix else 0
+        num_coming = sequence.num_given if sequence.is_replayed else sequence.num_prompt
         seq_id, source, num_cached = self._cache.place(ids, most=most, num_coming=num_coming)
         if source != seq_id:
             self.context.copy(source, seq_id)
@@ -306,10 +323,14 @@ class Runner:
             for row, token in zip(rows, known, strict=False):
                 sequence.replay(row, token, self.scratch)
             return
-        scored = [
-            sequence.score(row, token, time.monotonic(), self.scratch) for row, token in zip(rows, known, strict=False)
-        ]
-        self._reporter.steps(sequence.job, scored, is_prompt=True)
+        now = time.monotonic
+        scored = [sequence.score(row, token, now(), self.scratch) for row, token in zip(rows, known, strict=False)]
+        self._report_scored(sequence, b"".join(scored))
+
+    def _report_scored(self, sequence: Sequence, steps: bytes) -> None:
+        if sequence.scored:
+            sequence.scored.rows += steps
+        self._reporter.steps(sequence.job, (steps,), is_prompt=True)
 
     def _end(self, seq_id: int) -> None:
         sequence = self.scheduler.running[seq_id]

@@ -4,12 +4,15 @@ import math
 import time
 from typing import NamedTuple
 
+import numpy as np
+
 from engine.errors import ModelError
 from engine.llama.candidates import Candidates
 from engine.llama.distribution import Distribution, Drawn, Row
 from engine.llama.sampler import Sampler
 from engine.llama.scheduler import Progress
-from engine.results import FinishReason
+from engine.llama.scored_records import ScoredPrompt
+from engine.results import FinishReason, step_dtype
 from engine.specs import Request
 from engine.vocabulary import Vocabulary
 
@@ -38,9 +41,9 @@ class Sequence(Progress):
     """State of a running job: its prompt `ids`, and `pending`, the drawn token that is not in the KV cache yet.
 
     Prompt tokens beyond `n_ctx` are only predicted, never computed. is_replayed: the tokens at the end of the prompt
-    that were generated before are drawn again, to restore the sampler. threads, threads_batch: thread counts that
-    computed most steps and most chunks of prompts while it ran, set once it ended. decodes_before: Threads.num_decodes
-    when it began.
+    that were generated before are drawn again, to restore the sampler. scored: where the records of a scored
+    prompt are kept, None if nowhere. threads, threads_batch: thread counts that computed most steps and most chunks of
+    prompts while it ran, set once it ended. decodes_before: Threads.num_decodes when it began.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Sequence(Progress):
         )
         self.job, self.ids, self.request, self.sampler = job, ids, request, sampler
         self.vocabulary, self.clock = vocabulary, clock
+        self.scored: ScoredPrompt | None = None
         self.pending = -1
         self.num_generated = 0
         self.threads: int | None = None
@@ -116,6 +120,14 @@ class Sequence(Progress):
         except ModelError as error:
             raise ModelError(f"prompt token {token}: {error}") from error
         return seen.record(row, Drawn(token, math.nan, 0), self._elapsed(now), k)
+
+    def take_records(self, kept: bytearray, now: float) -> bytes:
+        """Return the records that the computed tokens predict, taken over at the time `now` from those of a prompt with
+        the same beginning."""
+        rows = np.frombuffer(kept, step_dtype(self.request.top_k), self.num_computed).copy()
+        rows["record"]["elapsed_s"] = 0
+        rows["record"]["elapsed_s"][0] = self._elapsed(now)
+        return rows.tobytes()
 
     def _elapsed(self, now: float) -> float:
         elapsed, self._previous = now - self._previous, now

@@ -10,7 +10,7 @@ from engine.errors import ConfigError
 from engine.jobs import Job
 from engine.protocol import Engine
 from engine.results import INSPECTED, Completion, Floats, Ints
-from engine.specs import Sampling
+from engine.specs import RequestOptions, Sampling
 
 NUM_CANDIDATES = 256
 """Number of candidates recorded of each distribution; the remaining mass counts as one more."""
@@ -64,7 +64,8 @@ def answers(
     forced = asked.forced if isinstance(asked, Answers) else own
     tables = []
     for ids in forced:
-        job = engine.submit(ids, most_probable, max_tokens=0, top_k=NUM_CANDIDATES, prompt_logprobs=True)
+        options = RequestOptions(max_tokens=0, top_k=NUM_CANDIDATES, prompt_logprobs=True, reuse_prefix=False)
+        job = engine.submit(ids, most_probable, **options)
         tables.append(_done(job, deadline).prompt_steps)
     kept = [(table.records["flags"] & INSPECTED) > 0 for table in tables]
     return Answers(

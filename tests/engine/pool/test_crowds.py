@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,9 +32,9 @@ def num_computed(pool: Pool) -> float:
     return sum(worker["num_tokens"] for worker in pool.measure())
 
 
-def together(pool: Pool, prompts: list[list[int]], **options: object) -> list[Completion]:
+def together(pool: Pool, prompts: list[list[int]], **options: Any) -> list[Completion]:
     with pool.held():
-        jobs = [pool.submit(prompt, Sampling(temperature=0), top_k=1, **options) for prompt in prompts]  # type: ignore[arg-type]
+        jobs = [pool.submit(prompt, Sampling(temperature=0), **{"top_k": 1, **options}) for prompt in prompts]
     return [job.result() for job in jobs]
 
 
@@ -92,3 +93,65 @@ def test_jobs_that_want_everything_computed_wait_for_nobody(crowded: Pool) -> No
     scored = together(crowded, [prompt] * 2, max_tokens=0, prompt_logprobs=True)
     logprobs = [one.prompt_steps.records["logprob"][1:] for one in scored]
     assert np.abs(logprobs[0] - logprobs[1]).max() < NEAR
+
+
+def score(pool: Pool, prompts: list[list[int]], **options: Any) -> list[Completion]:
+    return together(pool, prompts, **{"max_tokens": 0, "prompt_logprobs": True, **options})
+
+
+@pytest.mark.parametrize("is_at_once", [False, True])
+def test_answers_scored_over_one_context_compute_it_once(crowded: Pool, is_at_once: bool) -> None:
+    context = words(crowded, 60 + is_at_once, SHARED)
+    prompts = [[*context, *words(crowded, 62 + number, 4)] for number in range(4)]
+    groups = [prompts] if is_at_once else [[prompt] for prompt in prompts]
+    before = num_computed(crowded)
+    done = [one for group in groups for one in score(crowded, group)]
+    assert num_computed(crowded) - before <= SHARED + 4 * (4 + 1)
+    assert sorted(one.timings.num_cached for one in done) == [0, *[SHARED - 1] * 3]
+    for prompt, one in zip(prompts, done, strict=True):
+        (alone,) = score(crowded, [prompt], reuse_prefix=False)
+        ours, theirs = (each.prompt_steps.records for each in (one, alone))
+        assert len(ours) == len(theirs) == len(prompt)
+        assert ours["id"].tolist() == theirs["id"].tolist() == prompt
+        assert np.abs(ours["logprob"][1:] - theirs["logprob"][1:]).max() < NEAR
+        assert ours["elapsed_s"][1:].min() >= 0
+
+
+def test_equal_prompts_get_the_very_records_of_the_first(crowded: Pool) -> None:
+    prompt = words(crowded, 70, SHARED)
+    first, second = (score(crowded, [prompt], top_k=5)[0] for _ in range(2))
+    assert second.timings.num_cached == SHARED - 1
+    for name in {*(first.prompt_steps.records.dtype.names or ())} - {"elapsed_s"}:
+        assert np.array_equal(first.prompt_steps.records[name], second.prompt_steps.records[name], equal_nan=True), name
+    assert np.array_equal(first.prompt_steps.top_ids, second.prompt_steps.top_ids)
+
+
+def test_a_scored_prompt_reuses_only_what_was_scored_with_as_many_candidates(crowded: Pool) -> None:
+    prompt = words(crowded, 71, SHARED)
+    together(crowded, [prompt], max_tokens=1)
+    found = [score(crowded, [prompt], top_k=top_k)[0] for top_k in (3, 4, 3)]
+    assert [one.timings.num_cached for one in found] == [0, 0, SHARED - 1]
+    assert {one.prompt_steps.top_ids.shape for one in found} == {(SHARED, 3), (SHARED, 4)}
+
+
+def test_a_context_whose_scoring_was_stopped_is_scored_as_far_as_it_lacks(crowded: Pool) -> None:
+    context = words(crowded, 72, 480)
+    with crowded.held():
+        jobs = [
+            crowded.submit([*context, FIRST_WORD + number], Sampling(), max_tokens=0, top_k=1, prompt_logprobs=True)
+            for number in range(3)
+        ]
+    jobs[0].cancel()
+    for job in jobs[1:]:
+        assert np.isfinite(job.result().prompt_steps.records["logprob"][1:]).all()
+        assert len(job.result().prompt_steps) == 481
+
+
+def test_a_text_generated_after_a_scored_prompt_is_the_one_without_reuse(crowded: Pool) -> None:
+    prompt = words(crowded, 73, SHARED)
+    score(crowded, [prompt])
+    again, alone = (
+        score(crowded, [prompt], max_tokens=6, reuse_prefix=reuse_prefix)[0] for reuse_prefix in (True, False)
+    )
+    assert again.timings.num_cached == SHARED - 1
+    assert np.abs(again.steps.records["logprob"][0] - alone.steps.records["logprob"][0]) < NEAR
