@@ -57,9 +57,7 @@ def a_history(home: Path) -> None:
     History.open(home / "history.duckdb").close()
 
 
-@pytest.mark.parametrize(
-    "name", ["engine.private_files", "engine.commands.arguments", "engine.commands.history", "duckdb", "pyarrow"]
-)
+@pytest.mark.parametrize("name", ["engine.commands.arguments", "engine.commands.history", "duckdb", "pyarrow"])
 def test_while_modules_are_imported(name: str) -> None:
     done = run(AT_IMPORT.format(name=name))
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
