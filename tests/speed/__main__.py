@@ -45,6 +45,7 @@ PROGRAMS = (
     "serving",
     "served",
     "guidellm",
+    "traffic",
 )
 
 

@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -59,14 +60,12 @@ def delays(stamps: list[dict[str, Any]]) -> np.ndarray[Any, np.dtype[np.float64]
 
 
 @contextmanager
-def app(path: str) -> Iterator[str]:
-    """The workbench on a free port with a history of its own; gives its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def app(path: str, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
+    """The workbench on a free port with a history of its own; gives its address. settings: further LOGITBENCH_*."""
+    port = free_port()
     words = ["-m", "streamlit", "run", "app.py", "--server.headless", "true", "--server.port", str(port)]
     with tempfile.TemporaryDirectory() as home:
-        environment = os.environ | {"LOGITBENCH_MODEL": path, "LOGITBENCH_HOME": home}
+        environment = os.environ | {"LOGITBENCH_MODEL": path, "LOGITBENCH_HOME": home, **settings}
         log = (Path(home) / "log").open("w")
         with log:
             process = subprocess.Popen(
@@ -78,6 +77,14 @@ def app(path: str) -> Iterator[str]:
             finally:
                 process.terminate()
                 process.wait()
+
+
+def free_port() -> int:
+    """A port on which nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,122 @@
+"""The Traffic page in the browser: calls of other programs appear by themselves, can be found again and are opened."""
+
+import json
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from playwright.sync_api import Dialog, Page, expect
+
+from engine.api.openai.server import KEY_FILE
+from tests.e2e.conftest import Server, running
+from tests.pages.app import HOSTILE
+
+OpenPage = Callable[..., Page]
+
+
+class Served(NamedTuple):
+    """The workbench with its API."""
+
+    server: Server
+    port: int
+
+    def call(self, client: str, **body: object) -> None:
+        """Ask for a completion and read all of it."""
+        key = (self.server.home / KEY_FILE).read_text("utf-8").strip()
+        headers = {"authorization": f"Bearer {key}", "user-agent": client}
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("POST", "/v1/completions", json.dumps({"max_tokens": 8, "seed": 1, **body}), headers)
+        connection.getresponse().read()
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    home: Path = tmp_path_factory.mktemp("traffic")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOGITBENCH_API_PORT", str(port))
+        with running(home) as server:
+            patch.undo()
+            while not is_ready(port):
+                time.sleep(0.1)
+            yield Served(server, port)
+
+
+def is_ready(port: int) -> bool:
+    """Whether the model is loaded."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == HTTPStatus.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def test_a_call_appears_by_itself_and_is_opened(served: Served, open_page: OpenPage) -> None:
+    page = open_page(f"{served.server.url}/traffic", "Traffic")
+    expect(page.get_by_text("No calls yet.")).to_be_visible()
+    served.call("first/1", prompt="Once upon a time")
+    row = page.get_by_role("table", name="Calls, newest first").locator("tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("first/1")
+    expect(row).to_contain_text("done")
+    row.click()
+    expect(page).to_have_url(re.compile(r"call=1"))
+    expect(page.get_by_role("heading", name="Call 1")).to_be_visible()
+    expect(page.get_by_text("Once upon a time").first).to_be_visible()
+    page.get_by_role("tab", name="Request as sent").click()
+    expect(page.get_by_text('"prompt": "Once upon a time"')).to_be_visible()
+
+
+def test_a_filter_stands_in_the_address(served: Served, open_page: OpenPage) -> None:
+    served.call("second/1", prompt="The king")
+    served.call("third/1", prompt="The fox", max_tokens="many")
+    page = open_page(f"{served.server.url}/traffic", "Traffic")
+    row = page.get_by_role("table", name="Calls, newest first").locator("tbody tr")
+    expect(row.filter(has_text="second/1")).to_have_count(1)
+    page.get_by_role("radio", name="Failed").click()
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("third/1")
+    expect(page).to_have_url(re.compile(r"state=failed"))
+    page.reload()
+    expect(row).to_have_count(1)
+    served.call("fourth/1", prompt=5)
+    expect(row).to_have_count(2)
+    page.get_by_role("button", name="Clear").click()
+    expect(row.filter(has_text="second/1")).to_have_count(1)
+
+
+def test_hostile_texts_are_shown_as_they_are(served: Served, open_page: OpenPage) -> None:
+    image = '<img src=x onerror="alert(2)">'
+    served.call(f"evil {image}", prompt=f"{HOSTILE} {image} \x1b[31m\0 [a](javascript:alert(3))")
+    served.call(f"evil {image}", prompt="x", model=f"{image} **bold**")
+    page = open_page(f"{served.server.url}/traffic", "Traffic")
+    dialogs: list[str] = []
+
+    def dismiss(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", dismiss)
+    row = page.get_by_role("table", name="Calls, newest first").locator("tbody tr").filter(has_text="evil <img")
+    expect(row).to_have_count(2)
+    row.first.click()
+    expect(page.get_by_text("is not loaded").first).to_be_visible()
+    row.last.click()
+    expect(page.get_by_text("Prompt as rendered")).to_be_visible()
+    page.get_by_role("tab", name="Prompt as rendered").click()
+    rendered = page.get_by_role("tabpanel", name="Prompt as rendered")
+    expect(rendered.locator("code")).to_contain_text("<script>alert(1)</script> **bold**")
+    expect(page.locator("main img[src=x], main script")).to_have_count(0)
+    assert not dialogs
