@@ -1,5 +1,7 @@
 """Child processes that tests look for."""
 
+import socket
+
 import psutil
 
 
@@ -16,3 +18,10 @@ def children_with(words: str, parent: psutil.Process | None = None) -> list[psut
         except psutil.NoSuchProcess:  # a ZombieProcess is one too
             continue
     return [child for _, _, child in sorted(found, key=lambda one: one[:2])]
+
+
+def free_port() -> int:
+    """Return a port of this machine on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
@@ -16,6 +15,7 @@ from playwright.sync_api import Dialog, Page, expect
 from engine.api.openai.server import KEY_FILE
 from tests.e2e.conftest import Server, running
 from tests.pages.app import HOSTILE
+from tests.processes import free_port
 
 OpenPage = Callable[..., Page]
 
@@ -38,9 +38,7 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     home: Path = tmp_path_factory.mktemp("traffic")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOGITBENCH_API_PORT", str(port))

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 from playwright.sync_api import Page, sync_playwright
 
+from tests.processes import free_port
 from tests.speed.common import Row, at_most, model
 from tests.speed.peers import ROOT
 
@@ -77,14 +77,6 @@ def app(path: str, settings: Mapping[str, str] = MappingProxyType({})) -> Iterat
             finally:
                 process.terminate()
                 process.wait()
-
-
-def free_port() -> int:
-    """A port on which nothing listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

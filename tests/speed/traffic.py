@@ -16,7 +16,8 @@ from playwright.sync_api import Browser, Locator, Page, sync_playwright
 from engine.api.openai.server import KEY_FILE
 from engine.api.openai.traffic import KEPT_CALLS
 from engine.models.library import embedded_model
-from tests.speed.browser import READY_MS, app, chromium, free_port
+from tests.processes import free_port
+from tests.speed.browser import READY_MS, app, chromium
 from tests.speed.common import Row, at_most
 
 ROUNDS = 20

@@ -1,7 +1,8 @@
 """ASGI application of the OpenAI-compatible API: its routes, each of which reads a request and answers it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -10,11 +11,16 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
+from engine.api.openai.batch_runner import BatchRunner
+from engine.api.openai.batch_store import BatchStore
+from engine.api.openai.batches import Batches
 from engine.api.openai.calls import Caller, json_response, respond_to
 from engine.api.openai.clients import ClientLimit, origin_of
 from engine.api.openai.docs import docs_page, openapi_json
 from engine.api.openai.embeddings import Embedder
 from engine.api.openai.errors import ApiError, api_error
+from engine.api.openai.file_store import FileStore
+from engine.api.openai.files import Files
 from engine.api.openai.generation import Generator
 from engine.api.openai.guard import Guard
 from engine.api.openai.jobs import Jobs, prefers_job
@@ -39,6 +45,10 @@ class Routes:
         self._caller = Caller(self._generator, self._embedder, traffic)
         self._metrics, self._has_key = metrics, has_key
         self._jobs = Jobs(self._caller, bench.trials)
+        files = FileStore(bench.settings.home / "batches")
+        store = BatchStore(files)
+        runner = BatchRunner(bench, self._caller, store, files)
+        self._files, self._batches = Files(files, runner.user_of), Batches(store, files, runner)
 
     def all(self) -> list[Route]:
         """Return the routes."""
@@ -56,7 +66,15 @@ class Routes:
             Route("/tokenize", self.tokenize, methods=["POST"]),
             Route("/detokenize", self.detokenize, methods=["POST"]),
             *self._jobs.routes(),
+            *self._files.routes(),
+            *self._batches.routes(),
         ]
+
+    @asynccontextmanager
+    async def running(self, _app: Starlette) -> AsyncIterator[None]:
+        """Run batches while the server runs; without a key nobody could ask for them."""
+        async with self._batches.running() if self._has_key else nullcontext():
+            yield
 
     async def health(self, _request: Request) -> Response:
         """Answer whether a model is loaded: 200, else 503."""
@@ -113,10 +131,12 @@ def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:
     """Return the application, whose calls `traffic` records; `key` as for Guard."""
     metrics = Metrics(bench, traffic)
     traffic.on_end = metrics.add
-    routes = Routes(bench, traffic, metrics, has_key=bool(key)).all()
+    handlers = Routes(bench, traffic, metrics, has_key=bool(key))
+    routes = handlers.all()
     origins = bench.settings.api_origins
     return Starlette(
         routes=routes,
+        lifespan=handlers.running,
         middleware=[
             Middleware(Measured, metrics=metrics, routes=routes),
             *cross_origin(origins),

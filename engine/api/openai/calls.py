@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -13,15 +13,12 @@ from engine.api.openai.answers import ChatAnswers, CompletionAnswers, Shape, chu
 from engine.api.openai.embeddings import Embedded, Embedder, EmbeddingRequest
 from engine.api.openai.errors import ApiError, api_error
 from engine.api.openai.generation import Choice, Generator, stop, while_there
-from engine.api.openai.requests import ChatRequest, CompletionRequest, decoded, unknown_fields
+from engine.api.openai.requests import ChatRequest, CompletionRequest, Endpoint, decoded, unknown_fields
 from engine.api.openai.streaming import EventStream, merged
 from engine.api.openai.traffic import Call, Figures, Traffic
 from engine.errors import EngineError
 from engine.results import Completion
 from engine.specs import Origin
-
-Endpoint = Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"]
-"""Paths of the endpoints that compute."""
 
 
 class Chunk(NamedTuple):
@@ -175,10 +172,15 @@ class Caller:
             "/v1/embeddings": self._embed,
         }
 
+    @property
+    def model_id(self) -> str:
+        """Name of the loaded model for clients; empty while there is none."""
+        return self._generator.model_id
+
     async def begin(self, endpoint: Endpoint, body: bytes, client: str, origin: Origin) -> tuple[Begun, Call]:
         """Begin a call. Raises ApiError where it is refused."""
         model = "" if endpoint == "/v1/embeddings" else self._generator.model_id
-        call = self._traffic.add(client, endpoint, model, body)
+        call = self._traffic.add(client, endpoint, model, body, is_batch=origin.lane == "batch")
         try:
             return await self._endpoints[endpoint](body, origin, call), call
         except ApiError as error:

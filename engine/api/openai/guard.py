@@ -4,7 +4,7 @@ import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,9 +23,17 @@ OPEN = frozenset({"/health", "/openapi.json", "/docs"})
 LISTING = ("/metrics", "/v1/files", "/v1/batches", "/v1/jobs")
 """Paths, with all below them, that tell a program what others do: they are refused where there is no key."""
 
-MOST_BODY_BYTES = 4 << 20
-BODY_S = 60.0
-"""Time for a body to arrive: a connection that stops in the middle of one would be kept for ever."""
+
+class BodyLimit(NamedTuple):
+    """Limits of a body: its bytes, and seconds to arrive, as a connection that stops in one would be kept for ever."""
+
+    most_bytes: int
+    within_s: float
+
+
+BODY = BodyLimit(4 << 20, 60.0)
+UPLOADS = {"/v1/files": BodyLimit(100 << 20, 600.0)}
+"""Limits of all routes, and of those that take files, which are not held in memory."""
 
 
 class Guard:
@@ -33,7 +41,7 @@ class Guard:
 
     Host must be a loopback name. A request with an Origin comes from a web page and is refused, except those of
     `origins`. Every path except those of OPEN needs the key as `Authorization: Bearer …`; key empty: none is needed,
-    and those of LISTING are refused. A body has at most 4 MiB.
+    and those of LISTING are refused. A body has at most 4 MiB, one with a file 100 MiB.
     """
 
     def __init__(self, app: Application, *, key: str, origins: Sequence[str] = ()) -> None:
@@ -51,7 +59,7 @@ class Guard:
                         await respond(send, error)
                     else:
                         with suppress(asyncio.CancelledError):  # the server ends, before the client has read all
-                            await self._app(scope, _bounded(receive), send)
+                            await self._app(scope, _bounded(receive, _limit_of(scope)), send)
             case _:
                 await send({"type": "websocket.close", "code": 1008})
 
@@ -68,8 +76,9 @@ class Guard:
         if scope["path"] not in OPEN and (error := self._refusal_of_key(scope)):
             return error
         length = header(scope, b"content-length")
-        if length and int(length[0] if length[0].isdigit() else 0) > MOST_BODY_BYTES:
-            return _too_large()
+        limit = _limit_of(scope)
+        if length and int(length[0] if length[0].isdigit() else 0) > limit.most_bytes:
+            return _too_large(limit)
         return None
 
     def _refusal_of_key(self, scope: MutableMapping[str, Any]) -> ApiError | None:
@@ -98,17 +107,21 @@ class Guard:
         return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._key)
 
 
-def _too_large() -> ApiError:
-    return ApiError(413, f"The body has more than {MOST_BODY_BYTES:,} bytes.", code="body_too_large")
+def _limit_of(scope: MutableMapping[str, Any]) -> BodyLimit:
+    return UPLOADS.get(scope["path"], BODY)
 
 
-def _bounded(receive: Receive) -> Receive:
+def _too_large(limit: BodyLimit) -> ApiError:
+    return ApiError(413, f"The body has more than {limit.most_bytes:,} bytes.", code="body_too_large")
+
+
+def _bounded(receive: Receive, limit: BodyLimit) -> Receive:
     """Limit the bytes of a body that gives no length, and the time until all of it has come.
 
     The returned function raises ApiError beyond these.
     """
     num_bytes = 0
-    until: float | None = asyncio.get_running_loop().time() + BODY_S
+    until: float | None = asyncio.get_running_loop().time() + limit.within_s
 
     async def count() -> Message:
         nonlocal num_bytes, until
@@ -116,12 +129,12 @@ def _bounded(receive: Receive) -> Receive:
             async with asyncio.timeout_at(until):
                 message = await receive()
         except TimeoutError:
-            raise ApiError(408, f"The body did not come within {BODY_S:g} s.", code="body_timeout") from None
+            raise ApiError(408, f"The body did not come within {limit.within_s:g} s.", code="body_timeout") from None
         if not message.get("more_body"):
             until = None
         num_bytes += len(message.get("body", b""))
-        if num_bytes > MOST_BODY_BYTES:
-            raise _too_large()
+        if num_bytes > limit.most_bytes:
+            raise _too_large(limit)
         return message
 
     return count

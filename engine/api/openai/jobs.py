@@ -15,7 +15,6 @@ from starlette.routing import Route
 from engine.api.openai.calls import (
     Begun,
     Caller,
-    Endpoint,
     about,
     defect_error,
     json_response,
@@ -25,7 +24,7 @@ from engine.api.openai.calls import (
 from engine.api.openai.clients import origin_of
 from engine.api.openai.errors import ApiError, api_error, refusal
 from engine.api.openai.generation import while_there
-from engine.api.openai.requests import decoded
+from engine.api.openai.requests import Endpoint, decoded
 from engine.api.openai.streaming import DONE, event, paced
 from engine.api.openai.traffic import Call
 from engine.errors import EngineError, quoted

@@ -8,7 +8,10 @@ import msgspec
 
 from engine.api.openai import requests as ask
 from engine.api.openai import responses as answer
+from engine.api.openai.batches import MOST_LISTED, BatchRequest
 from engine.api.openai.embeddings import EmbeddingRequest
+from engine.api.openai.files import FORM, LINES, FileRequest
+from engine.api.openai.files import MOST_LISTED as MOST_FILES_LISTED
 from engine.api.openai.guard import OPEN
 from engine.api.openai.jobs import MOST_WAIT_S, JobRequest
 
@@ -33,11 +36,20 @@ USES_MODEL = (404, 503)
 FORGOTTEN = (404, 410)
 """Errors of a job that is not known: there was none, or the history still has its trial."""
 
+STORED = (500, 507)
+"""Errors of routes that read or write files: a damaged one, a disk that is full or cannot be used."""
+
 WAIT: dict[str, Any] = {
     "name": "wait",
     "in": "query",
     "description": "Seconds to wait for the end",
     "schema": {"type": "integer", "minimum": 0, "maximum": int(MOST_WAIT_S)},
+}
+PURPOSE: dict[str, Any] = {
+    "name": "purpose",
+    "in": "query",
+    "description": "Only files for this purpose",
+    "schema": {"type": "string", "enum": ["batch", "batch_output"]},
 }
 LAST_EVENT: dict[str, Any] = {
     "name": "Last-Event-ID",
@@ -47,10 +59,26 @@ LAST_EVENT: dict[str, Any] = {
 }
 
 
+def page_of(most: int) -> tuple[dict[str, Any], ...]:
+    """Return the parameters of a list that has pages of at most so many items."""
+    limit = {"type": "integer", "minimum": 1, "maximum": most}
+    order = {"type": "string", "enum": ["asc", "desc"]}
+    described = {
+        "limit": ("Items of the page", limit),
+        "after": ("The last id of the page before", {"type": "string"}),
+        "order": ("By time, newest first unless asc", order),
+    }
+    return tuple(
+        {"name": name, "in": "query", "description": text, "schema": schema}
+        for name, (text, schema) in described.items()
+    )
+
+
 class Operation(NamedTuple):
     """One route. answer: Struct of its JSON, None for another media type; may_stream: server-sent events on request.
 
-    status: of the answer; parameters: those of the query and the headers, as OpenAPI writes them.
+    body: Struct of what it takes, as JSON unless `takes` is another media type; status: of the answer; parameters: those
+    of the query and the headers, as OpenAPI writes them.
     """
 
     method: str
@@ -59,6 +87,7 @@ class Operation(NamedTuple):
     answer: type[msgspec.Struct] | None
     body: type[msgspec.Struct] | None = None
     errors: tuple[int, ...] = ()
+    takes: str = JSON
     media: str = JSON
     may_stream: bool = False
     status: int = 200
@@ -99,6 +128,23 @@ OPERATIONS = (
         "GET", "/v1/jobs/{id}/events", "Chunks of a job as events", None, errors=FORGOTTEN, media=EVENTS,
         parameters=(LAST_EVENT,),
     ),
+    Operation(
+        "GET", "/v1/files", "Files of requests and of answers", answer.Files, errors=STORED,
+        parameters=(*page_of(MOST_FILES_LISTED), PURPOSE),
+    ),
+    Operation("POST", "/v1/files", "Upload a file of requests", answer.File, FileRequest, STORED, takes=FORM),
+    Operation("GET", "/v1/files/{id}", "One file", answer.File, errors=(404, *STORED)),
+    Operation("DELETE", "/v1/files/{id}", "Delete a file", answer.Deleted, errors=(404, 409, *STORED)),
+    Operation("GET", "/v1/files/{id}/content", "Content of a file", None, errors=(404, *STORED), media=LINES),
+    Operation(
+        "GET", "/v1/batches", "Batches, newest first", answer.Batches, errors=STORED, parameters=page_of(MOST_LISTED)
+    ),
+    Operation(
+        "POST", "/v1/batches", "Answer a file of requests in the background", answer.Batch, BatchRequest,
+        (404, 503, *STORED),
+    ),
+    Operation("GET", "/v1/batches/{id}", "One batch", answer.Batch, errors=(404, *STORED)),
+    Operation("POST", "/v1/batches/{id}/cancel", "Cancel a batch", answer.Batch, errors=(404, 409, 503, *STORED)),
 )  # fmt: skip
 
 
@@ -146,7 +192,7 @@ def _described(one: Operation) -> dict[str, Any]:
     if "{id}" in one.path:
         described["parameters"].append({"name": "id", "in": "path", "required": True, "schema": {"type": "string"}})
     if one.body is not None:
-        described["requestBody"] = {"required": True, "content": {JSON: {"schema": _ref(one.body)}}}
+        described["requestBody"] = {"required": True, "content": {one.takes: {"schema": _ref(one.body)}}}
     return described | ({"security": []} if is_open else {})
 
 

@@ -38,6 +38,9 @@ RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "bos_token",
 RECORDED_TOP_K = 20
 """Candidates saved with each token of an answer where the request asks for no more."""
 
+Endpoint = Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"]
+"""Paths of the endpoints that compute."""
+
 T = TypeVar("T", bound="CommonRequest")
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Ids = Annotated[list[Count], msgspec.Meta(min_length=1)]

@@ -4,9 +4,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from engine.api.openai.requests import Endpoint
+
 Finish = Literal["stop", "length"]
 ChatFinish = Literal["stop", "length", "tool_calls"]
 Logprob = Annotated[float, msgspec.Meta(le=0)]
+Purpose = Literal["batch", "batch_output"]
+BatchStatus = Literal["validating", "in_progress", "finalizing", "completed", "failed", "cancelling", "cancelled"]
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -248,3 +252,96 @@ class Jobs(Response, frozen=True, kw_only=True):
 
     object: Literal["list"]
     data: list[Job]
+
+
+class File(Response, frozen=True, kw_only=True):
+    """Input of a batch, or what a batch answered. filename: what its sender calls it; created_at: Unix seconds."""
+
+    id: str
+    object: Literal["file"] = "file"
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    created_at: int
+    filename: str
+    purpose: Purpose
+    status: Literal["processed"] = "processed"
+
+
+class Files(Response, frozen=True, kw_only=True):
+    """One page of the files. has_more: more follow after last_id."""
+
+    object: Literal["list"]
+    data: list[File]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class Deleted(Response, frozen=True, kw_only=True):
+    """A file that was deleted."""
+
+    id: str
+    object: Literal["file"] = "file"
+    deleted: Literal[True] = True
+
+
+class BatchError(Response, frozen=True, kw_only=True):
+    """Why a batch failed, or what it waits for."""
+
+    code: str
+    message: str
+    param: str | None = None
+    line: int | None = None
+
+
+class BatchErrors(Response, frozen=True, kw_only=True):
+    """Errors of a batch as a whole; those of its lines are in its error file."""
+
+    object: Literal["list"] = "list"
+    data: list[BatchError]
+
+
+class RequestCounts(Response, frozen=True, kw_only=True):
+    """Lines of a batch: all, answered, and answered with an error."""
+
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+
+
+class Batch(Response, frozen=True, kw_only=True):
+    """Requests in a file, answered in the background. model: the one that answers all of its lines.
+
+    Files of answers and of errors exist once it is over. A batch never expires; times are Unix seconds.
+    """
+
+    id: str
+    object: Literal["batch"] = "batch"
+    endpoint: Endpoint
+    model: str | None = None
+    errors: BatchErrors | None = None
+    input_file_id: str
+    completion_window: str
+    status: BatchStatus = "validating"
+    output_file_id: str | None = None
+    error_file_id: str | None = None
+    created_at: int
+    in_progress_at: int | None = None
+    expires_at: None = None
+    finalizing_at: int | None = None
+    completed_at: int | None = None
+    failed_at: int | None = None
+    expired_at: None = None
+    cancelling_at: int | None = None
+    cancelled_at: int | None = None
+    request_counts: RequestCounts = RequestCounts()
+    metadata: dict[str, str] | None = None
+
+
+class Batches(Response, frozen=True, kw_only=True):
+    """One page of the batches, newest first. has_more: more follow after last_id."""
+
+    object: Literal["list"]
+    data: list[Batch]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool

@@ -51,7 +51,7 @@ class ApiServer:
             self.key = kept_key(self._bench.settings.home) if key is None else key
             listening = _listening(port)
             app = make_app(self._bench, self.traffic, key=self.key)
-            config = uvicorn.Config(app, lifespan="off", log_level="warning", timeout_keep_alive=KEEP_ALIVE_S)
+            config = uvicorn.Config(app, lifespan="on", log_level="warning", timeout_keep_alive=KEEP_ALIVE_S)
             self._server = uvicorn.Server(config)
             self.port = listening.getsockname()[1]
             self._thread = threading.Thread(

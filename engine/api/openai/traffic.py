@@ -2,9 +2,10 @@
 
 import math
 import threading
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence, Set
 from datetime import UTC, datetime
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from engine.api.openai.errors import ApiError
 from engine.workbench.trials import LiveTrial
 
-KEPT_CALLS = 5_000
+KEPT_CALLS, KEPT_OF_BATCHES = 5_000, 500
+"""Latest calls that are kept; of those that batches make, fewer, so that they leave room for all others."""
 LONGEST_BODY = 16_384
 LONGEST_CLIENT = 60
 
@@ -152,21 +154,39 @@ class Call:
 
 
 class Traffic:
-    """The latest 5,000 calls. Any thread may call it. on_end: called with the figures of each call that has ended."""
+    """The latest 5,000 calls, at most 500 of them of batches. Any thread may call it.
+
+    on_end: called with the figures of each call that has ended.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: deque[Call] = deque(maxlen=KEPT_CALLS)
+        self._calls: OrderedDict[int, Call] = OrderedDict()
+        self._of_batches: OrderedDict[int, Call] = OrderedDict()
         self._num = 0
         self.on_end: Callable[[Figures], object] = lambda _: None
 
-    def add(self, client: str, endpoint: str, model: str, body: bytes) -> Call:
-        """Record a new request."""
+    def add(self, client: str, endpoint: str, model: str, body: bytes, *, is_batch: bool = False) -> Call:
+        """Record a new request; is_batch: a batch makes it."""
         with self._lock:
             self._num += 1
             call = Call(self._num, client, endpoint, model, body, lambda figures: self.on_end(figures))
-            self._calls.append(call)
+            self._calls[call.number] = call
+            if is_batch:
+                self._of_batches[call.number] = call
+            self._forget()
         return call
+
+    def _forget(self) -> None:
+        """Forget the oldest calls beyond what is kept; of batches, those that have ended. The lock is held."""
+        if len(self._of_batches) > KEPT_OF_BATCHES:
+            ended = next((number for number, call in self._of_batches.items() if not call.is_open), None)
+            if ended is not None:
+                del self._of_batches[ended]
+                self._calls.pop(ended)
+        if len(self._calls) > KEPT_CALLS:
+            number, _ = self._calls.popitem(last=False)
+            self._of_batches.pop(number, None)
 
     @property
     def num_calls(self) -> int:
@@ -176,39 +196,35 @@ class Traffic:
     def tokens_per_s(self) -> float:
         """Return the decode rate of the running calls together (tok/s)."""
         with self._lock:
-            calls = [call for call in self._calls if call.is_open]
+            calls = [call for call in self._calls.values() if call.is_open]
         return sum(call.row().figures.per_s or 0.0 for call in calls)
 
     def stop_running(self) -> None:
         """Stop the calls in progress."""
         with self._lock:
-            calls = list(self._calls)
+            calls = list(self._calls.values())
         for call in calls:
             call.stop()
 
     def rows(self, limit: int = KEPT_CALLS) -> list[CallRow]:
         """Return the latest calls, newest first."""
         with self._lock:
-            latest = [self._calls[-place] for place in range(1, min(limit, len(self._calls)) + 1)]
+            latest = list(islice(reversed(self._calls.values()), limit))
         return [call.row() for call in latest]
 
     def row(self, number: int) -> CallRow | None:
         """Return one call, None where it is not among the latest."""
         with self._lock:
-            found = self._calls[number - self._first] if self._first <= number <= self._num else None
+            found = self._calls.get(number)
         return found.row() if found is not None else None
 
     def changed(self, after: int, open_calls: Set[int]) -> list[CallRow]:
         """Return the calls after the number `after`, newest first, and those of these numbers."""
         with self._lock:
-            numbers = sorted({*range(max(after + 1, self._first), self._num + 1), *open_calls}, reverse=True)
-            found = [self._calls[number - self._first] for number in numbers if self._first <= number <= self._num]
+            new = takewhile(lambda number: number > after, reversed(self._calls))
+            numbers = sorted({*new, *open_calls}, reverse=True)
+            found = [self._calls[number] for number in numbers if number in self._calls]
         return [call.row() for call in found]
-
-    @property
-    def _first(self) -> int:
-        """Number of the oldest call kept; the lock is held."""
-        return self._num - len(self._calls) + 1
 
 
 class ClientSummary(NamedTuple):

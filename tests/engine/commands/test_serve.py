@@ -14,15 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.processes import free_port
+
 pytestmark = pytest.mark.slow
 
 ENDS_WITHIN_S = 8.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @contextmanager

@@ -338,7 +338,7 @@ def test_one_that_reads_slowly_gets_all(api: Api) -> None:
 
 
 def test_a_body_that_does_not_come_is_not_awaited_for_ever(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "BODY_S", 0.2)
+    monkeypatch.setattr(guard, "BODY", guard.BODY._replace(within_s=0.2))
     client = opened(api, head_and_body(LONG)[:-10])
     answer = b""
     while b"body_timeout" not in answer:
@@ -350,6 +350,6 @@ def test_a_body_that_does_not_come_is_not_awaited_for_ever(api: Api, monkeypatch
 def test_one_that_has_sent_its_body_may_be_answered_later_than_a_body_may_come(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "BODY_S", 0.05)
+    monkeypatch.setattr(guard, "BODY", guard.BODY._replace(within_s=0.05))
     answer = api.ask(PATH, {"prompt": "Once", "max_tokens": 200, "ignore_eos": True})
     assert answer.json["usage"]["completion_tokens"] == 200

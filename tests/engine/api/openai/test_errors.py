@@ -114,7 +114,7 @@ def test_foreign_pages_and_hosts_are_refused(api: Api, headers: dict[str, str]) 
 
 
 def test_large_bodies_are_refused_with_and_without_a_length(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "MOST_BODY_BYTES", 1000)
+    monkeypatch.setattr(guard, "BODY", guard.BODY._replace(most_bytes=1000))
     assert error(api.ask(PATH, {"prompt": "a" * 2000}), 413)["code"] == "body_too_large"
     connection = api.connect()
     pieces = (b'{"prompt": "', *[b"a" * 100] * 20, b'"}')

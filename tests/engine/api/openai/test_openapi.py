@@ -60,6 +60,10 @@ def test_every_route_is_described(api: Api) -> None:
         ("get", "/v1/jobs", None),
         ("post", "/v1/jobs", {"endpoint": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 2}}),
         ("post", "/v1/jobs", {"endpoint": "/v1/models", "body": {}}),
+        ("get", "/v1/files", None),
+        ("post", "/v1/files", {"purpose": "batch"}),
+        ("get", "/v1/batches", None),
+        ("post", "/v1/batches", {"input_file_id": "file-5", "endpoint": "/v1/completions", "completion_window": "24h"}),
     ],
 )
 def test_answers_are_as_described(api: Api, method: str, path: str, body: Any) -> None:
