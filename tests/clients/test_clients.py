@@ -63,6 +63,9 @@ def test_openai_in_both_versions(clients: Clients, truth: Truth, name: str) -> N
 
     assert found["parsed"]["animal"] in ("fox", "hen") and isinstance(found["parsed"]["is_old"], bool)
     check_tools(found["tools"])
+    batch = found["batch"]
+    assert (batch["status"], batch["bad"], batch["left"]) == ("completed", ["n1", "max_tokens"], [])
+    assert batch["good"] == ["n0", found["several"][0][1]]
     sizes, products = zip(*(found["embeddings"][form] for form in ("base64", "float", "cut")), strict=True)
     assert sizes == (384, 384, 64)
     assert products[0] == pytest.approx(products[1], abs=1e-6) and 0 < products[0] < 1

@@ -18,7 +18,7 @@ from engine.api.openai.responses import Batch
 from engine.errors import quoted
 from engine.files import decoded_json, open_partial, read_regular, write_private
 
-BATCH_ID = "batch_[0-9a-f-]{36}"
+BATCH_ID = re.compile("batch_[0-9a-f-]{36}")
 MOST_BATCHES, MOST_OPEN = 1_000, 100
 """Batches kept, of which the oldest that are over are forgotten first; those that are not over."""
 MOST_STATE_BYTES = 1 << 18
@@ -123,10 +123,10 @@ class BatchStore:
 
     def _ids(self) -> Iterator[str]:
         found = self._folder.glob("batch_*")
-        return (folder.name for folder in found if re.fullmatch(BATCH_ID, folder.name))
+        return (folder.name for folder in found if BATCH_ID.fullmatch(folder.name))
 
     def _of(self, id: str) -> Path:
-        if not re.fullmatch(BATCH_ID, id):
+        if not BATCH_ID.fullmatch(id):
             raise _unknown(id)
         return self._folder / id
 

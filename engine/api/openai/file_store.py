@@ -20,7 +20,7 @@ from engine.errors import quoted
 from engine.files import check_room, decoded_json, open_regular, read_regular, scratch_folder, write_private
 from engine.jobs import new_id
 
-FILE_ID = "file-[0-9a-f-]{36}"
+FILE_ID = re.compile("file-[0-9a-f-]{36}")
 MOST_BYTES, MOST_FILES = 4 << 30, 1_000
 """All files together, output of batches in progress included; with so many files, none and no batch is added."""
 MOST_DESCRIPTION_BYTES = 1 << 16
@@ -141,10 +141,10 @@ class FileStore:
         return (folder.name for folder in self._folders())
 
     def _folders(self) -> Iterator[Path]:
-        return (folder for folder in self.folder.glob("file-*") if re.fullmatch(FILE_ID, folder.name))
+        return (folder for folder in self.folder.glob("file-*") if FILE_ID.fullmatch(folder.name))
 
     def _of(self, id: str) -> Path:
-        if not re.fullmatch(FILE_ID, id):
+        if not FILE_ID.fullmatch(id):
             raise unknown(id)
         return self.folder / id
 

@@ -77,8 +77,8 @@ def page_of(most: int) -> tuple[dict[str, Any], ...]:
 class Operation(NamedTuple):
     """One route. answer: Struct of its JSON, None for another media type; may_stream: server-sent events on request.
 
-    body: Struct of what it takes, as JSON unless `takes` is another media type; status: of the answer; parameters: those
-    of the query and the headers, as OpenAPI writes them.
+    body: Struct of what it takes, as JSON unless `takes` is another media type; status: of the answer; parameters:
+    those of the query and the headers, as OpenAPI writes them.
     """
 
     method: str

@@ -18,13 +18,13 @@ class Page(NamedTuple):
     is_ascending: bool
 
     @classmethod
-    def of(cls, request: Request, ids: str, default: int, most: int) -> "Page":
+    def of(cls, request: Request, ids: re.Pattern[str], default: int, most: int) -> "Page":
         """Return the page of a request; `ids` is the pattern of its items' ids. Raises ApiError."""
         limit = request.query_params.get("limit", str(default))
         if not re.fullmatch("[0-9]{1,5}", limit) or not 1 <= int(limit) <= most:
             raise refusal(f"limit = {quoted(limit)}: must be a whole number from 1 to {most:,}", "limit")
         after = request.query_params.get("after", "")
-        if after and not re.fullmatch(ids, after):
+        if after and not ids.fullmatch(after):
             raise refusal(f"after = {quoted(after)}: is not an id of this list", "after")
         order = request.query_params.get("order", "desc")
         if order not in ("asc", "desc"):

@@ -1,6 +1,7 @@
 """OpenAI's own client: completions with echo, chats, streams, parsed answers, calls of tools, errors."""
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -48,6 +49,35 @@ def parsed() -> object:
     found = done.choices[0].message.parsed
     assert isinstance(found, Animal)
     return found.model_dump()
+
+
+def batch() -> object:
+    """A file of requests, one of them wrong, answered in the background; the files are deleted."""
+    bodies = [{"prompt": "The fox", "max_tokens": 2, **asked}, {"prompt": "The fox", "max_tokens": -1}]
+    lines = [
+        json.dumps({"custom_id": f"n{number}", "method": "POST", "url": "/v1/completions", "body": body})
+        for number, body in enumerate(bodies)
+    ]
+    given = client.files.create(file=("requests.jsonl", "\n".join(lines).encode()), purpose="batch")
+    made = client.batches.create(input_file_id=given.id, endpoint="/v1/completions", completion_window="24h")
+    while made.status not in ("completed", "failed", "cancelled"):
+        time.sleep(0.05)
+        made = client.batches.retrieve(made.id)
+    assert made.output_file_id and made.error_file_id
+    assert made.id in [each.id for each in client.batches.list()]
+    (good,), (bad,) = (
+        [json.loads(line) for line in client.files.content(id).text.splitlines()]
+        for id in (made.output_file_id, made.error_file_id)
+    )
+    for id in (given.id, made.output_file_id, made.error_file_id):
+        client.files.delete(id)
+    left = [each.id for each in client.files.list()]
+    return {
+        "status": made.status,
+        "good": [good["custom_id"], good["response"]["body"]["choices"][0]["text"]],
+        "bad": [bad["custom_id"], bad["response"]["body"]["error"]["param"]],
+        "left": left,
+    }
 
 
 def tools() -> object:
@@ -100,5 +130,5 @@ def errors() -> object:
     return found
 
 
-tried = (completion, several, chat, stream, parsed, tools, embeddings, errors)
+tried = (completion, several, chat, stream, parsed, tools, batch, embeddings, errors)
 print(json.dumps({one.__name__: one() for one in tried}))

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.api.openai import batch_runner, batch_work, file_store
+from engine.api.openai.server import KEY_FILE
 from engine.jobs import new_id
 from tests.engine.api.openai.conftest import KEY, Api
 from tests.engine.api.openai.test_files import BOUNDARY, form
@@ -42,11 +43,15 @@ def written(lines: list[Any]) -> bytes:
 class Client:
     """A program that uses files and batches."""
 
-    def __init__(self, api: Api) -> None:
-        self.api = api
+    def __init__(self, api: Api, home: Path | None = None) -> None:
+        self.api, self._home = api, home
+
+    @property
+    def key(self) -> str:
+        return KEY if self._home is None else (self._home / KEY_FILE).read_text("utf-8").strip()
 
     def ask(self, path: str, body: object = None, status: int = 200, **options: str) -> Any:
-        answer = self.api.ask(path, body, **options)
+        answer = self.api.ask(path, body, key=self.key, **options)
         assert answer.status == status, answer.body
         return answer.json
 
@@ -69,7 +74,7 @@ class Client:
     def lines(self, file_id: str | None) -> list[Any]:
         if file_id is None:
             return []
-        content = self.api.ask(f"/v1/files/{file_id}/content")
+        content = self.api.ask(f"/v1/files/{file_id}/content", key=self.key)
         assert content.status == 200
         return [json.loads(each) for each in content.body.splitlines()]
 
@@ -88,7 +93,10 @@ def client(api: Api) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("endpoint", [COMPLETIONS, CHAT])
-def test_every_line_is_answered_as_a_call_would_be(client: Client, endpoint: str) -> None:
+def test_every_line_is_answered_as_a_call_would_be(
+    client: Client, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    monkeypatch.setattr(client.api.bench.model.engine, "chat_template", "{{ messages[0].content }}")
     batch = client.start([line(f"n{number}", endpoint, temperature=0) for number in range(5)], endpoint)
     assert batch["object"] == "batch" and batch["status"] in ("validating", "in_progress")
     done = client.ended(batch["id"])
@@ -257,8 +265,6 @@ def test_the_number_of_batches_is_bounded(client: Client, monkeypatch: pytest.Mo
 @contextmanager
 def program(home: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
     """`serve` in a process of its own, which is killed at the end."""
-    (home / "api-key").write_text(KEY)
-    (home / "api-key").chmod(0o600)
     command = [sys.executable, "-m", "engine", "serve", "--port", str(port), "--n-ctx", "512", "--parallel", "4"]
     environment = {**os.environ, "LOGITBENCH_HOME": str(home)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -283,7 +289,7 @@ def is_ready(port: int) -> bool:
 @pytest.mark.slow
 def test_killed_servers_lose_no_line_and_answer_none_twice(tmp_path: Path) -> None:
     num, port = 400, free_port()
-    client = Client(Api(port, None))  # type: ignore[arg-type]
+    client = Client(Api(port, None), tmp_path)  # type: ignore[arg-type]
     with program(tmp_path, port) as process:
         id = client.start([line(f"n{number}", max_tokens=20, ignore_eos=True) for number in range(num)])["id"]
         until(lambda: client.batch(id)["request_counts"]["completed"] > 10)
@@ -304,7 +310,7 @@ def test_killed_servers_lose_no_line_and_answer_none_twice(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_of_two_servers_of_one_home_one_runs_the_batches_and_the_other_takes_them_over(tmp_path: Path) -> None:
     ports = free_port(), free_port()
-    first, second = (Client(Api(port, None)) for port in ports)  # type: ignore[arg-type]
+    first, second = (Client(Api(port, None), tmp_path) for port in ports)  # type: ignore[arg-type]
     with program(tmp_path, ports[0]) as process, program(tmp_path, ports[1]):
         id = first.start([line(f"n{number}", max_tokens=50, ignore_eos=True) for number in range(150)])["id"]
         body = {"input_file_id": first.batch(id)["input_file_id"], "endpoint": COMPLETIONS, "completion_window": "24h"}
