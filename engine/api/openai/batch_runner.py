@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
@@ -37,6 +37,13 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
+class _Refusal(NamedTuple):
+    """Why this process takes no batches."""
+
+    text: str
+    code: str
+
+
 class BatchRunner:
     """Runner of the batches of a home folder, oldest first; used on the event loop.
 
@@ -52,7 +59,7 @@ class BatchRunner:
         self._saving, self._saved_at = threading.Lock(), 0.0
         self._came = asyncio.Event()
         self._current: tuple[str, asyncio.Task[None]] | None = None
-        self._refusal: ApiError | None = _refusal("The batches are being opened: ask again in a moment.", "not_ready")
+        self._refusal: _Refusal | None = _Refusal("The batches are being opened: ask again in a moment.", "not_ready")
 
     async def run(self) -> None:
         """Run batches until this task is cancelled; waits for another process that does so to end."""
@@ -61,10 +68,11 @@ class BatchRunner:
                 with await asyncio.to_thread(self._store.lock):
                     await self._run_all()
             except OSError as error:
-                told = ELSEWHERE if isinstance(error, BlockingIOError) else str(storage_error(error))
-                if str(self._refusal) != told:
-                    _log.warning("Batches: %s", told)
-                self._refusal = _refusal(told, "batches_elsewhere" if told == ELSEWHERE else STORAGE_FULL)
+                text = ELSEWHERE if isinstance(error, BlockingIOError) else str(storage_error(error))
+                refusal = _Refusal(text, "batches_elsewhere" if text == ELSEWHERE else STORAGE_FULL)
+                if self._refusal != refusal:
+                    _log.warning("Batches: %s", text)
+                self._refusal = refusal
                 await asyncio.sleep(LOCK_RETRY_S)
 
     async def _run_all(self) -> None:
@@ -157,7 +165,8 @@ class BatchRunner:
                 self._count(id, output)
                 await self._work_of(record).run(file, output, self._width(), partial(self._write, id, output))
             except ExceptionGroup as group:
-                raise group.exceptions[0] from None
+                first, *_ = group.exceptions
+                raise first from None
             finally:
                 await asyncio.to_thread(output.close)
 
@@ -233,12 +242,12 @@ class BatchRunner:
             try:
                 found = await asyncio.to_thread(work, *args, **named)
             except (OSError, ApiError) as error:
-                told = storage_error(error) if isinstance(error, OSError) else error
-                if told.code != STORAGE_FULL:
+                failure = storage_error(error) if isinstance(error, OSError) else error
+                if failure.code != STORAGE_FULL:
                     raise
                 if id not in self._disk_errors:
-                    _log.warning("Batches wait: %s", told)
-                self._disk_errors[id] = told
+                    _log.warning("Batches wait: %s", failure)
+                self._disk_errors[id] = failure
                 await asyncio.sleep(DISK_RETRY_S)
             else:
                 self._disk_errors.pop(id, None)
@@ -298,11 +307,8 @@ class BatchRunner:
 
     def _check_owner(self) -> None:
         if self._refusal is not None:
-            raise self._refusal
-
-
-def _refusal(text: str, code: str) -> ApiError:
-    return ApiError(503, text, type="server_error", code=code, retry_s=QUEUE_RETRY_S)
+            text, code = self._refusal
+            raise ApiError(503, text, type="server_error", code=code, retry_s=QUEUE_RETRY_S)
 
 
 def _errors(error: ApiError) -> BatchErrors:
