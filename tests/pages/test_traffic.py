@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.api.openai.errors import ApiError
 from engine.api.openai.requests import CompletionRequest
 from engine.api.openai.server import ApiServer, server_of
-from engine.api.openai.traffic import LONGEST_BODY, Traffic
+from engine.api.openai.traffic import LONGEST_BODY, Figures, Traffic
 from engine.workbench import Workbench
 from pages.parts.plain import plain, visible
 from pages.parts.traffic import call_code, call_view
@@ -215,6 +215,12 @@ def test_cells_are_short_lines_whatever_was_sent(name: str, body: str) -> None:
     request = call_code.request_of(row)
     if request is not None:
         compile(call_code.as_openai(row.endpoint, {"prompt": request}, "http://x/v1", "k"), "copied", "exec")
+
+
+@pytest.mark.parametrize("p, shown", [(0.5, "50 %  a␣fox"), (1e-5, "0.0010 %  a␣fox"), (1e-20, "< 0.0001 %  a␣fox")])
+def test_the_least_expected_token_stands_behind_a_short_probability(p: float, shown: str) -> None:
+    row = Traffic().add("curl", "/v1/completions", "m", b"{}").row()
+    assert cells(row._replace(figures=Figures(unsure="a fox", unsure_p=p)))["cells"][-1] == shown
 
 
 def test_a_request_that_is_nested_deeply_is_shown_and_not_written_as_code(api: ApiServer) -> None:

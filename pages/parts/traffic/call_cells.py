@@ -3,13 +3,14 @@
 from typing import Any
 
 from engine.api.openai.traffic import CallRow, Figures
-from engine.units import percent, quantity, significant
+from engine.units import exact, percent, quantity, significant
 from pages.parts.labels import one_line
 from pages.parts.plain import visible
 from pages.parts.units import local_time
 
 LONGEST_CELL = 60
 LONGEST_ERROR = 300
+SMALLEST_PERCENTS = 1e-4
 COLUMNS = (
     ("when", "", False),
     ("client", "the program, as it names itself", False),
@@ -21,7 +22,7 @@ COLUMNS = (
     ("first token", "from the request to the first token", True),
     ("cached", "share of the prompt's tokens that were taken from the cache", True),
     ("surprise", "mean of -log2 p over the generated tokens", True),
-    ("least expected", "the token with the lowest probability, and that probability", False),
+    ("least expected", "the lowest probability of a generated token, and that token", False),
 )
 """Heading, help, and whether it is a number."""
 
@@ -61,4 +62,6 @@ def _of(value: float | None, unit: str) -> str:
 def _unsure(figures: Figures) -> str:
     if figures.unsure_p is None:
         return ""
-    return f"{_short(figures.unsure.replace(' ', '␣'))}  {significant(100 * figures.unsure_p)} %"
+    percents = 100 * figures.unsure_p
+    shown = significant(percents) if percents >= SMALLEST_PERCENTS else f"< {exact(SMALLEST_PERCENTS)}"
+    return f"{shown} %  {_short(figures.unsure.replace(' ', '␣'))}"

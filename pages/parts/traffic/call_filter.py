@@ -51,7 +51,7 @@ def asked() -> Wanted:
 def show(traffic: Traffic) -> Wanted:
     """Draw the bar and return the filter."""
     wanted, rows = asked(), traffic.rows()
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.segmented_control(
             "State", list(STATES), format_func=STATES.__getitem__, required=True, label_visibility="collapsed",
             **address.bound("state", KEY + "state", wanted.state),

@@ -116,7 +116,8 @@ class Calls {
       line.append(cell);
     }
     if (isRefused) {
-      const cell = element("td", "text error", row.error);
+      const cell = element("td", "text error");
+      cell.append(element("span", "", row.error));
       cell.colSpan = columns.length - TOKENS;
       cell.title = row.error;
       line.append(cell);
