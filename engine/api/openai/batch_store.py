@@ -28,7 +28,7 @@ OVER = frozenset({"completed", "failed", "cancelled"})
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A batch and what its client is not told. client: its name for the queue; model_hash: of the model that answers.
+    """A batch, and what its client does not see. client: its name for the queue; model_hash: of the model that answers.
 
     output_id, error_id: of the files that it becomes; ending: how it ends, once nothing is added to its output.
     """
