@@ -20,6 +20,7 @@ assert sys.path == before
 """
 
 
+@pytest.mark.slow
 def test_runs_of_scripts_leave_the_module_path_as_it_is(tmp_path: Path) -> None:
     """Or another thread that searches it meanwhile skips an entry, and misses a package that is installed."""
     home = {**os.environ, "LOGITBENCH_HOME": str(tmp_path)}
@@ -29,6 +30,7 @@ def test_runs_of_scripts_leave_the_module_path_as_it_is(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "says"),
     [

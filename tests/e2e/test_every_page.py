@@ -10,6 +10,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.e2e.conftest import Server, is_settled
 
+pytestmark = pytest.mark.slow
 PAGES = {
     "Prompt lab": "/",
     "Compare": "/compare",

@@ -69,6 +69,7 @@ def test_a_run_streams_and_ends_in_words(shipped: Server, open_page: OpenPage) -
     expect(page.locator(".figures")).to_contain_text("with inspection")
 
 
+@pytest.mark.slow
 def test_ctrl_enter_runs_the_text_just_typed(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
     fill(page, "Max tokens", "4")
@@ -79,6 +80,7 @@ def test_ctrl_enter_runs_the_text_just_typed(shipped: Server, open_page: OpenPag
     expect(page.locator(".t.prompt").last).to_contain_text("ailor")
 
 
+@pytest.mark.slow
 def test_a_number_out_of_range_is_refused_and_not_replaced(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
     fill(page, "Temperature", "500.00")
@@ -89,6 +91,7 @@ def test_a_number_out_of_range_is_refused_and_not_replaced(shipped: Server, open
     expect(page.get_by_label("Temperature", exact=True)).to_have_value("500.00")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1400, 900])
 def test_more_stays_where_it_is_whatever_tab_is_chosen(shipped: Server, open_page: OpenPage, width: int) -> None:
     page = open_page(shipped.url)
@@ -106,6 +109,7 @@ def test_more_stays_where_it_is_whatever_tab_is_chosen(shipped: Server, open_pag
     assert len(set(places)) == 1
 
 
+@pytest.mark.slow
 def test_hover_shows_candidates_and_click_pins(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
     fill(page, "Max tokens", "12")
@@ -126,6 +130,7 @@ def test_hover_shows_candidates_and_click_pins(shipped: Server, open_page: OpenP
     expect(page.locator(".inspector h3")).to_have_text("Token 5 of 12")
 
 
+@pytest.mark.slow
 def test_step_adds_one_token_at_a_time(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
     fill(page, "Max tokens", "6")
@@ -143,6 +148,7 @@ def test_step_adds_one_token_at_a_time(shipped: Server, open_page: OpenPage) -> 
         has_ended(page)
 
 
+@pytest.mark.slow
 def test_continue_goes_on_from_the_same_tokens(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
     fill(page, "Max tokens", "8")
@@ -155,6 +161,7 @@ def test_continue_goes_on_from_the_same_tokens(shipped: Server, open_page: OpenP
     assert answer(page).all_inner_texts()[: len(before)] == before
 
 
+@pytest.mark.slow
 def test_a_recent_trial_opens_again_and_can_be_deleted_and_brought_back(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
     fill(page, "Max tokens", "5")
@@ -176,6 +183,7 @@ def test_a_recent_trial_opens_again_and_can_be_deleted_and_brought_back(shipped:
     expect(answer(page)).to_have_count(5)
 
 
+@pytest.mark.slow
 def test_a_trial_is_downloaded_as_json_and_csv(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
     fill(page, "Max tokens", "3")
@@ -189,6 +197,7 @@ def test_a_trial_is_downloaded_as_json_and_csv(shipped: Server, open_page: OpenP
         assert sign in Path(download.value.path()).read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_stop_ends_a_run_and_keeps_what_came(slow: Server, open_page: OpenPage) -> None:
     page = open_page(slow.url)
     fill(page, "Max tokens", "2000")
@@ -199,6 +208,7 @@ def test_stop_ends_a_run_and_keeps_what_came(slow: Server, open_page: OpenPage) 
     assert 2 < answer(page).count() < 2000
 
 
+@pytest.mark.slow
 def test_a_reload_in_the_middle_loses_nothing(slow: Server, open_page: OpenPage) -> None:
     page = open_page(slow.url)
     fill(page, "Max tokens", "2000")

@@ -17,6 +17,7 @@ from tests.e2e.conftest import Server, running
 from tests.pages.app import HOSTILE
 from tests.processes import free_port
 
+pytestmark = pytest.mark.slow
 OpenPage = Callable[..., Page]
 
 

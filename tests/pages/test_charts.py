@@ -261,6 +261,7 @@ def luminance(colour: str) -> float:
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
 
 
+@pytest.mark.slow
 def test_the_points_that_are_drawn_do_not_grow_with_the_samples(plan: Plan) -> None:
     axes = {"layout": LAYOUTS, "parallel": tuple(range(1, 51))}
     small = make_run(replace(plan, axes=axes, rounds=1))

@@ -166,6 +166,7 @@ def test_names_stay_text_in_charts(run: RunRecord) -> None:
         assert "<img" not in shown and "\\u202e" not in shown
 
 
+@pytest.mark.slow
 def test_the_file_opens_offline_in_light_and_dark(run: RunRecord, browser: Browser, tmp_path: Path) -> None:
     comparison = hostile(run)
     path = tmp_path / "comparison.html"

@@ -45,6 +45,7 @@ def test_a_long_step_says_since_when(phase: str, phase_s: float, told: str) -> N
     assert phase_text(worker) == told
 
 
+@pytest.mark.slow
 def test_the_machine_is_shown_while_a_worker_stands_still(bench: Workbench) -> None:
     pool, _ = bench.model.loaded()
     (worker,) = pool.workers()

@@ -277,6 +277,7 @@ def test_copied_python_gives_the_same_text(bench: Workbench, tmp_path: Path) -> 
     assert made.stdout == text
 
 
+@pytest.mark.slow
 def test_copied_shell_gives_the_same_text(bench: Workbench) -> None:
     draft = Draft(
         "Once upon\n a 'time'",

@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.pages.harness import STORY, ScriptedTrial, Server
@@ -27,6 +28,7 @@ def test_a_lost_connection_is_told_and_loses_nothing(page: Page, server: Server)
     assert copied(page) == STORY
 
 
+@pytest.mark.slow
 def test_a_strip_that_is_complete_does_not_come_back(page: Page, server: Server) -> None:
     sockets: list[str] = []
     page.on("websocket", lambda socket: sockets.append(socket.url))

@@ -311,6 +311,7 @@ def test_waiting_is_told_in_words(page: Page, server: Server) -> None:
     expect(page.get_by_role("alert")).to_contain_text("Run it again.")
 
 
+@pytest.mark.slow
 def test_long_outputs_follow_only_a_reader_at_the_end(page: Page, server: Server) -> None:
     trial = ScriptedTrial(" ".join([STORY] * 32))
     tokens = show(page, server, trial, height=300)

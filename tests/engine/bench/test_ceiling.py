@@ -53,6 +53,7 @@ def test_the_ceiling_is_all_layers_but_the_last_and_the_last_alone(
     assert (len(told), told[-1]) == (11, 1)
 
 
+@pytest.mark.slow
 def test_it_is_found_with_real_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling, "_LEAST_S", 0.01)
     told: list[float] = []

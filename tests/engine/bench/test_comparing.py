@@ -4,6 +4,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from engine.bench.measurement.answers import answers
 from engine.bench.measurement.target import EngineTarget, Target
 from engine.bench.measurement.target_pool import TargetPool
@@ -14,6 +16,7 @@ from engine.bench.running.runner import first_record
 from tests.engine.bench.cell_maker import make_cell
 
 
+@pytest.mark.slow
 def test_cells_that_compute_alike_are_asked_once(story_model: Path) -> None:
     pools: list[dict[str, Any]] = [
         {"parallel": 1},

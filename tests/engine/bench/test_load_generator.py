@@ -85,6 +85,7 @@ def test_tokens_alone_are_no_prefill(two: Pool) -> None:
     assert all(len(request.tokens) == 6 and request.num_computed == 0 for request in found)
 
 
+@pytest.mark.slow
 def test_users_ask_again_once_they_are_answered(two: Pool) -> None:
     (streams,) = run(two, arrival="users", users=3, duration_s=2.0)
     assert len(streams) == 3

@@ -25,6 +25,7 @@ def models(story_model: Path, tmp_path: Path) -> tuple[Path, Path]:
     return found
 
 
+@pytest.mark.slow
 def test_each_load_is_timed_and_the_page_cache_seen_before_and_after(models: tuple[Path, Path]) -> None:
     told: list[LoadStep] = []
     found = measure_load_order(*models, on_step=told.append)
@@ -62,6 +63,7 @@ def test_it_says_whether_the_second_pushed_the_first_out() -> None:
     assert unknown.says.startswith("This system does not report what is in the page cache. A loaded")
 
 
+@pytest.mark.slow
 def test_a_model_that_is_pushed_out_is_seen(models: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is not short here, so A is dropped from the page cache when B is loaded."""
     measured = load_order._load

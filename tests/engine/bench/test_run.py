@@ -54,6 +54,7 @@ def targets_of(opened: list[EngineTarget]) -> Iterator[TargetPool]:
         yield targets
 
 
+@pytest.mark.slow
 def test_every_cell_is_measured_and_those_that_differ_in_their_requests_share_workers(plan: Plan) -> None:
     cells, reporter, opened = cells_of(plan), Kept(), list[EngineTarget]()
     with targets_of(opened) as targets:
@@ -136,6 +137,7 @@ def test_a_worker_that_hangs_fails_its_cell_in_time_and_the_others_go_on(plan: P
     assert all(samples["round"][samples["cell"] == number].tolist() == [0, 1] for number in done)
 
 
+@pytest.mark.slow
 def test_a_cell_that_does_not_fit_has_its_reason_and_the_others_their_samples(plan: Plan) -> None:
     axes = {"parallel": (1,), "n_ctx": (256, 1 << 24), "num_generated": (4,)}
     cells, reporter = cells_of(replace(plan, axes=axes, pool={"instances": 1, "threads": 1})), Kept()

@@ -111,6 +111,7 @@ def test_a_cold_load_tells_what_the_page_cache_held(story_model: Path, tmp_path:
     assert found["resident_share"] <= held["resident_share"] <= 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_a_timeout_and_can_be_closed(slow: EngineTarget) -> None:
     pid = slow.engine.workers()[0].pid
     os.kill(pid, signal.SIGSTOP)

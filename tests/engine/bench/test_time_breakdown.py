@@ -116,6 +116,7 @@ class Kept:
         """Ignore the call: a machine with other work may drift, and repeated measurements do not matter here."""
 
 
+@pytest.mark.slow
 def test_a_real_run_over_the_arms_breaks_the_time_of_a_token_down(story_model: Path) -> None:
     plan = Plan(
         question="python",

@@ -34,6 +34,7 @@ def test_a_dry_run_tells_cells_time_and_memory(capsys: pytest.CaptureFixture[str
     assert "8 configurations" in plan["sentence"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other_cores", [0.0, 0.9])
 def test_before_measuring_it_says_whether_the_machine_is_quiet_and_a_verdict_possible(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, other_cores: float
@@ -64,6 +65,7 @@ def test_a_run_is_printed_kept_and_written(capsys: pytest.CaptureFixture[str], t
     assert again["id"] == found["id"]
 
 
+@pytest.mark.slow
 def test_while_the_history_is_in_use_a_run_goes_to_its_inbox(capsys: pytest.CaptureFixture[str], home: Path) -> None:
     with History.open(Settings.from_environment().history):
         found = json.loads(told(capsys, "bench", *SHORT, "--json"))
@@ -122,6 +124,7 @@ def test_rounds_that_are_added_move_neither_the_share_back_nor_the_time_left(
     assert not re.search(r"\d of \d", " ".join(lines.shown))
 
 
+@pytest.mark.slow
 def test_limits_are_measured_once_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
     limits = json.loads(told(capsys, "limits", "--json"))
     assert limits["bandwidth"][0][1] > 1e8

@@ -70,6 +70,7 @@ def test_files_come_together_and_without_what_shows_one_answer(words: list[str],
         parse(["generate", *words])
 
 
+@pytest.mark.slow
 def test_standard_input_may_be_the_file_of_prompts(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "answers.jsonl"
     words = ["--prompts", "-", "--out", str(out), "--max-tokens", "2", "--top-k", "2"]
@@ -125,6 +126,7 @@ def test_values_out_of_range_are_refused(words: list[str], reason: str) -> None:
 # Output.
 
 
+@pytest.mark.slow
 def test_json_holds_the_completion_with_its_steps() -> None:
     words = ["--prompt", "Once upon a time", "--json", "--top-k", "3", "--max-tokens", "6", "--seed", "4"]
     read = json.loads(generate(*words).stdout, parse_constant=pytest.fail)
@@ -134,6 +136,7 @@ def test_json_holds_the_completion_with_its_steps() -> None:
     assert "".join(step["text"] for step in read["steps"]) == read["text"]
 
 
+@pytest.mark.slow
 def test_streamed_text_is_the_whole_text() -> None:
     words = ["--prompt", "-", "--max-tokens", "12", "--seed", "4", "--no-keep"]
     streamed = generate(*words, "--stream", given="Once upon a time").stdout
@@ -160,6 +163,7 @@ def test_a_terminal_is_not_steered_by_a_model() -> None:
 # Saving to the history.
 
 
+@pytest.mark.slow
 def test_a_trial_is_kept_unless_told_otherwise(home: Path) -> None:
     generate("--prompt", "Once", "--max-tokens", "3", "--top-k", "2", "--temperature", "0.5")
     generate("--prompt", "Twice", "--max-tokens", "3", "--no-keep")
@@ -180,6 +184,7 @@ def test_a_trial_goes_through_the_inbox_while_another_process_owns_the_history(h
         assert history.recent()[0].id == taken
 
 
+@pytest.mark.slow
 def test_a_history_that_cannot_be_used_costs_only_the_keeping(home: Path) -> None:
     (home / "history.duckdb").write_bytes(b"no database" * 1000)
     done = generate("--prompt", "Once", "--max-tokens", "3", "--seed", "1")
@@ -255,6 +260,7 @@ def test_a_place_that_cannot_be_written_is_said_before_the_work(words: list[str]
     assert "the folder /nowhere does not exist" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_plan_of_which_nothing_can_run_is_an_error() -> None:
     words = ["bench", "--model", "/nowhere.gguf", "--dry-run"]
     done = subprocess.run([*COMMAND[:-1], *words], capture_output=True, text=True, check=False, timeout=60)

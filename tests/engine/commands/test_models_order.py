@@ -14,6 +14,7 @@ def models(story_model: Path, tmp_path: Path) -> list[str]:
     return [str(shutil.copy(story_model, tmp_path / name)) for name in ("a.gguf", "b.gguf")]
 
 
+@pytest.mark.slow
 def test_it_is_measured_and_told(models: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert shell.main(["models", "order", *models, "--json"]) == 0
     told = capsys.readouterr()

@@ -166,6 +166,7 @@ def test_real_runs_are_taken_in_and_opened(history: History, kind: str) -> None:
     open_run(history, kept)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_wrong_type_is_refused_or_survived(history: History, data: st.DataObject) -> None:

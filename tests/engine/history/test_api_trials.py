@@ -134,6 +134,7 @@ def fill(history: History, num: int, start: int = 0) -> list[str]:
     return [trial.id for trial in trials]
 
 
+@pytest.mark.slow
 def test_the_oldest_calls_go_and_nothing_else(path: Path) -> None:
     """Not what a page has made, not what has a mark or a continuation, however old."""
     with History.open(path, most_api_bytes=MOST) as history:
@@ -164,6 +165,7 @@ def test_the_oldest_calls_go_and_nothing_else(path: Path) -> None:
         assert history.trial(calls[0]) is None, "the mark that kept it is gone"
 
 
+@pytest.mark.slow
 def test_the_limit_holds_for_the_calls_of_another_process_too(path: Path) -> None:
     folder = path.parent / "inbox"
     with History.open(path, most_api_bytes=MOST) as history:

@@ -306,6 +306,7 @@ def test_the_limit_is_exact(kept: History) -> None:
     assert (cut.num_rows, cut.is_truncated) == (10, True)
 
 
+@pytest.mark.slow
 def test_too_much_memory_is_refused(kept: History) -> None:
     with pytest.raises(LimitExceeded, match="memory"):
         kept.console.run("SELECT list(range) FROM range(10000000000)", timeout_s=60)
@@ -318,6 +319,7 @@ def test_bounds_have_bounds(kept: History, arguments: dict[str, float]) -> None:
         kept.console.run("SELECT 1", **arguments)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_writing_goes_on_beside_a_query_that_takes_its_time(history: History) -> None:
     failures: list[str] = []
 
@@ -361,6 +363,7 @@ def test_after_the_end_it_says_so(path: Path) -> None:
         history.console.run("SELECT 1")
 
 
+@pytest.mark.slow
 def test_the_end_does_not_wait_for_a_question(path: Path) -> None:
     before = psutil.Process().children()
     with History.open(path) as history, ThreadPoolExecutor(1) as asking:

@@ -37,6 +37,7 @@ def test_the_copy_is_kept_until_the_history_changes(history: History) -> None:
     assert copied(history) != before
 
 
+@pytest.mark.slow
 def test_the_copy_is_private_and_goes_with_the_history(path: Path) -> None:
     with History.open(path) as history:
         history.console.run("FROM runs")
@@ -46,6 +47,7 @@ def test_the_copy_is_private_and_goes_with_the_history(path: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_a_copy_that_a_killed_process_left_is_removed(path: Path) -> None:
     left = path.with_name("history.duckdb.console")
     left.mkdir()
@@ -71,6 +73,7 @@ def test_a_folder_without_room_for_the_copy_is_said(history: History) -> None:
     assert history.console.run("SELECT 1").num_rows == 1
 
 
+@pytest.mark.slow
 def test_a_history_that_was_removed_or_replaced_is_named_as_such(path: Path) -> None:
     for is_replaced in (False, True):
         home = path.parent / "home"

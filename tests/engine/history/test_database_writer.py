@@ -34,6 +34,7 @@ def test_the_end_interrupts_what_reads(path: Path) -> None:
     History.open(path).close()
 
 
+@pytest.mark.slow
 def test_the_end_beside_reads_that_come_and_go(tmp_path: Path) -> None:
     for number in range(20):
         history = History.open(tmp_path / f"{number}.duckdb")
@@ -145,6 +146,7 @@ def test_memory_is_released_only_while_nobody_reads(history: History) -> None:
         assert sum(readers.map(read, range(8))) == 8
 
 
+@pytest.mark.slow
 def test_memory_that_is_released_is_not_moved_to_the_disk(path: Path) -> None:
     """What is not in the file yet stays in memory: moved to a file beside it, a failing disk would lose it."""
     with History.open(path) as history:

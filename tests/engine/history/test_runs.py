@@ -249,6 +249,7 @@ def test_a_run_is_read_while_it_is_measured(history: History) -> None:
     assert_positions(found(history, id), 60)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_samples_are_read(history: History) -> None:
     run = make_run(100_000, 200)
     history.runs.keep(run)

@@ -91,6 +91,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(root=EXPRESSIONS, x=EXPRESSIONS, y=EXPRESSIONS)
 def test_drawn_grammars_are_read_as_llama_cpp_reads_them(root: str, x: str, y: str) -> None:

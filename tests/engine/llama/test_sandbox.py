@@ -59,6 +59,7 @@ def test_a_schema_becomes_a_grammar_and_a_grammar_stays(sandbox: Sandbox) -> Non
     assert sandbox.compile(compiled) == compiled
 
 
+@pytest.mark.slow
 def test_a_text_that_ends_its_process_does_not_fail_those_that_come_with_it(sandbox: Sandbox) -> None:
     sandbox.compile(Sampling(grammar='root ::= "warm"'))
     failed: list[str] = []
@@ -78,6 +79,7 @@ def test_a_text_that_ends_its_process_does_not_fail_those_that_come_with_it(sand
     assert number > 5
 
 
+@pytest.mark.slow
 def test_a_time_limit_is_not_kept_as_an_outcome(sandbox: Sandbox) -> None:
     with pytest.raises(ConfigError, match="took longer than 2 s"):
         sandbox.compile(STUCK)

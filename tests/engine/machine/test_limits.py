@@ -45,6 +45,7 @@ def test_calls_of_all_threads_are_counted(monkeypatch: pytest.MonkeyPatch) -> No
     assert rates[1] < rates[4] <= 4000
 
 
+@pytest.mark.slow
 def test_the_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "_ROUND_S", 0.02)
     told: list[float] = []

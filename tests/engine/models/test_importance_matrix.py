@@ -70,6 +70,7 @@ def test_an_importance_matrix_makes_the_smallest_types(source: ModelFile, tmp_pa
     assert file.metadata["quantize.imatrix.entries_count"] == 7 * source.n_layer
 
 
+@pytest.mark.slow
 def test_both_formats_of_an_importance_matrix_mean_the_same(source: ModelFile, tmp_path: Path) -> None:
     write_imatrix(tmp_path / "new", source, counts=3)
     write_old_imatrix(tmp_path / "old", source, num_calls=7)

@@ -80,6 +80,7 @@ def test_a_model_without_a_template_says_so_and_goes_on(story: Tokenizer, pool: 
     assert story.tokenize("on")
 
 
+@pytest.mark.slow
 def test_a_template_writes_what_the_loaded_model_would_get(story_model: Path, tmp_path: Path) -> None:
     path = tmp_path / "chat.gguf"
     program = [sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--chat-template", TEMPLATE]

@@ -80,6 +80,7 @@ def test_a_job_without_a_token_is_tried_again(small: Pool) -> None:
     assert all(isinstance(job.exception(10), WorkerDied) for job in busy)
 
 
+@pytest.mark.slow
 def test_a_worker_that_keeps_dying_closes_the_pool_with_the_reason(small: Pool) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

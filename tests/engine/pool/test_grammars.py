@@ -124,6 +124,7 @@ SEQUENCES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(rules=st.tuples(SEQUENCES, SEQUENCES, SEQUENCES))
 def test_no_drawn_grammar_disturbs_a_neighbour(attacked: Pool, rules: tuple[str, str, str]) -> None:

@@ -78,6 +78,7 @@ def test_a_number_that_is_given_is_the_one_in_use(story_model: Path, given: dict
     assert (worker.threads, worker.threads_batch) == expected
 
 
+@pytest.mark.slow
 @needs_two_cores
 @pytest.mark.usefixtures("_on_two_cores")
 def test_a_job_that_must_come_out_the_same_has_the_number_the_pool_began_with(story_model: Path) -> None:
@@ -94,6 +95,7 @@ def test_a_job_without_steps_has_no_threads_of_them(story_model: Path) -> None:
     assert (timings.threads, timings.threads_batch) == (None, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [None, 2])
 def test_waiting_between_jobs_costs_no_processor_time(story_model: Path, threads: int | None) -> None:
     """Threads that spin while they wait for each other sleep soon after the last decode."""

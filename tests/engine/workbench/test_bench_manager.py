@@ -135,6 +135,7 @@ def test_a_run_being_measured_is_not_deleted(bench: Workbench, plan: Plan) -> No
     assert bench.bench.run(run_id) is None
 
 
+@pytest.mark.slow
 def test_more_rounds_are_added_to_the_same_run(bench: Workbench, plan: Plan) -> None:
     run = measured(bench, plan)
     bench.bench.add_rounds(run.id, 1)
@@ -206,6 +207,7 @@ def test_a_run_goes_out_and_comes_in(bench: Workbench, shared: tuple[Workbench, 
         bench.bench.import_file("nonsense.jsonl", b"{broken")
 
 
+@pytest.mark.slow
 def test_limits_are_measured_and_kept(bench: Workbench) -> None:
     assert bench.bench.limits() is None
     bench.bench.measure_limits()
@@ -249,6 +251,7 @@ def test_a_plan_waits_for_a_quiet_machine_and_then_runs_or_is_stopped(
     bench.bench.wait(60)
 
 
+@pytest.mark.slow
 def test_without_a_history_a_run_is_shown_all_the_same(home: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = home / "folder.duckdb"
     taken.mkdir()

@@ -131,6 +131,7 @@ def test_a_chat_needs_a_template_and_says_so(bench: Workbench) -> None:
     assert not answer.trial_id and "template" in answer.error
 
 
+@pytest.mark.slow
 def test_a_chat_answers_in_the_template_of_each_model_behind_what_was_said_before(
     bench: Workbench, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def test_what_was_stopped_has_no_vectors(manager: EmbeddingManager) -> None:
     assert ended(work).state == "stopped" and isinstance(work.error, Stopped)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_here_is_told_and_the_next_one_opens(manager: EmbeddingManager) -> None:
     found(manager.embed(TEXTS))
     work = ended(manager.embed(TEXTS, EmbedSpec(model="no/such-model")))

@@ -53,6 +53,7 @@ def test_it_is_measured_and_can_be_seen_again(bench: Workbench, models: tuple[Pa
     assert bench.load_order.of(*reversed(models)) is None
 
 
+@pytest.mark.slow
 def test_the_loaded_model_makes_room_and_comes_back(bench: Workbench, models: tuple[Path, Path]) -> None:
     spec = PoolSpec(parallel=2, n_ctx=256)
     bench.model_manager.load(models[0], spec)

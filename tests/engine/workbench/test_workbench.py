@@ -84,6 +84,7 @@ def test_scoring_gives_the_prompt_its_figures_and_generates_nothing(bench: Workb
     assert trial.ending()["sentence"] == "Only the prompt was scored."
 
 
+@pytest.mark.slow
 def test_a_full_context_holds_what_fits_and_one_token_less_can_go_on(bench: Workbench) -> None:
     prompt = "Once upon a time"
     pool, _ = bench.model.loaded()

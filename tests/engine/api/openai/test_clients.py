@@ -42,6 +42,7 @@ def scope_of(agents: list[bytes], address: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=300), max_size=3), st.text(max_size=200))
 def test_any_client_has_a_name_of_printable_characters(agents: list[bytes], address: str) -> None:
     name = client_of(scope_of(agents, address))
@@ -178,6 +179,7 @@ def test_a_benchmark_answers_later_and_begins_though_calls_run(api: Api, kind: K
     until(lambda: is_idle(api), "it goes on")
 
 
+@pytest.mark.slow
 def test_what_calls_leave_in_the_history_has_a_limit(tmp_path: Path, story_model: Path) -> None:
     """One megabyte is that of some hundred answers with 20 candidates; a starred one stays, and one without API."""
     with another_server(tmp_path, story_model, LOGITBENCH_API_HISTORY_MB="1") as api:
@@ -196,6 +198,7 @@ def test_what_calls_leave_in_the_history_has_a_limit(tmp_path: Path, story_model
         assert len(history.recent(1000)) > 50
 
 
+@pytest.mark.slow
 def test_calls_are_not_kept_where_the_limit_is_nothing(tmp_path: Path, story_model: Path) -> None:
     with another_server(tmp_path, story_model, LOGITBENCH_API_HISTORY_MB="0") as api:
         own = api.bench.trials.submit(Draft("Once", request=Request(max_tokens=4)))
@@ -310,6 +313,7 @@ def test_the_job_of_one_that_leaves_its_stream_is_cancelled(api: Api, way: str, 
     client.close()
 
 
+@pytest.mark.slow
 def test_one_that_never_reads_holds_nothing_but_its_connection_and_not_for_ever(
     tmp_path: Path, story_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

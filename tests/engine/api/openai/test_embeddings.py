@@ -59,6 +59,7 @@ def latest(api: Api) -> CallRow:
     return server_of(api.bench).traffic.rows(1)[0]
 
 
+@pytest.mark.slow
 def test_texts_have_the_vectors_of_the_pages(api: Api) -> None:
     found = embedded(api, TEXTS, model=EMBEDDED_NAME, user="u")
     own = api.bench.embedding.embed(tuple(TEXTS)).result(120)
@@ -204,6 +205,7 @@ def test_a_measurement_has_the_machine_to_itself(api: Api, kind: Kind) -> None:
         assert error(answer, 503)["code"] == "machine_busy" and int(answer.headers["retry-after"]) > 0
 
 
+@pytest.mark.slow
 def test_another_open_model_is_not_taken_from_a_page(api: Api) -> None:
     folder = find_model("").path
     name = find_model(str(folder)).name

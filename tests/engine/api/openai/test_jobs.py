@@ -114,6 +114,7 @@ def test_a_job_goes_on_when_its_readers_leave_and_ends_when_it_is_cancelled(api:
     assert len(events(api.ask(f"/v1/jobs/{id}/events"))) >= 1
 
 
+@pytest.mark.slow
 def test_nothing_is_written_to_clients_that_reset_their_connection(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     id = begin(api, LONG | {"n": 8, "logprobs": 5})["id"]
     ended(api, id)
