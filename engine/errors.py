@@ -102,7 +102,14 @@ class LimitExceeded(EngineError):
 
 
 class WorkerDied(EngineError):
-    """The worker process of this job ended before the job finished; the pool recovers by itself."""
+    """The worker process of this job ended before the job finished; the pool recovers by itself.
+
+    is_blamed: the worker ended while it computed this very job, which would probably end the next worker too.
+    """
+
+    def __init__(self, message: str, *, is_blamed: bool = False) -> None:
+        super().__init__(message)
+        self.is_blamed = is_blamed
 
 
 class PoolClosed(EngineError):

@@ -85,7 +85,10 @@ class EmbeddingWorkers:
             self._queue.put_back(piece)
         else:
             piece.job.fail(
-                WorkerDied(f"two workers ended on the same texts: remove the longest. The second {link.ending()}")
+                WorkerDied(
+                    f"two workers ended on the same texts: remove the longest. The second {link.ending()}",
+                    is_blamed=True,
+                )
             )
 
     def _replace(self, index: int) -> None:

@@ -141,7 +141,8 @@ class WorkerProcess:
         """Return the error for the one job that the dead worker was working on."""
         return WorkerDied(
             f"{self._last_deed()}; it was working on this request, which is not retried: "
-            "change its prompt, grammar or sampling"
+            "change its prompt, grammar or sampling",
+            is_blamed=True,
         )
 
     def _last_deed(self) -> str:

@@ -63,6 +63,8 @@ def api_error(error: EngineError) -> ApiError:
         case ConfigError() | LimitExceeded():
             name = re.match(r"\w+", text)
             return ApiError(400, text, param=name[0] if name and name[0] in _FIELDS else None)
+        case WorkerDied(is_blamed=True):
+            return ApiError(422, text, code="request_ended_worker")
         case PoolClosed() | ModelError() | WorkerDied():
             return ApiError(503, text, type="server_error", code="model_not_ready", retry_s=LOADING_RETRY_S)
         case _:

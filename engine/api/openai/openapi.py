@@ -33,6 +33,9 @@ WITH_BODY = (408, 413, 429)
 USES_MODEL = (404, 503)
 """Errors of routes that use a model: another model is named, none is loaded or a measurement is running."""
 
+COMPUTES = (*USES_MODEL, 422)
+"""Errors of routes by which a model computes: those above, and a request on which its worker ended."""
+
 FORGOTTEN = (404, 410)
 """Errors of a job that is not known: there was none, or the history still has its trial."""
 
@@ -103,14 +106,14 @@ OPERATIONS = (
     Operation("GET", "/v1/models/{id}", "One model", answer.Model, errors=(404, 503)),
     Operation(
         "POST", "/v1/completions", "Continue prompts", answer.CompletionResponse, ask.CompletionRequest,
-        USES_MODEL, may_stream=True,
+        COMPUTES, may_stream=True,
     ),
     Operation(
         "POST", "/v1/chat/completions", "Answer a chat", answer.ChatResponse, ask.ChatRequest,
-        USES_MODEL, may_stream=True,
+        COMPUTES, may_stream=True,
     ),
     Operation(
-        "POST", "/v1/embeddings", "Vectors of texts", answer.EmbeddingResponse, EmbeddingRequest, USES_MODEL
+        "POST", "/v1/embeddings", "Vectors of texts", answer.EmbeddingResponse, EmbeddingRequest, COMPUTES
     ),
     Operation(
         "POST", "/tokenize", "Ids of a text or a chat", answer.TokenizeResponse, ask.TokenizeRequest, USES_MODEL
@@ -119,7 +122,7 @@ OPERATIONS = (
     Operation("GET", "/tokenizer_info", "Special tokens and chat template", answer.TokenizerInfo, errors=(503,)),
     Operation("GET", "/v1/jobs", "The jobs that are known", answer.Jobs),
     Operation(
-        "POST", "/v1/jobs", "Begin a call that goes on without its client", answer.Job, JobRequest, USES_MODEL,
+        "POST", "/v1/jobs", "Begin a call that goes on without its client", answer.Job, JobRequest, COMPUTES,
         status=202,
     ),
     Operation("GET", "/v1/jobs/{id}", "One job", answer.Job, errors=FORGOTTEN, parameters=(WAIT,)),

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from engine.api.openai import batch_runner, batch_work, file_store
 from engine.api.openai.server import KEY_FILE
 from engine.jobs import new_id
-from tests.engine.api.openai.conftest import KEY, Api
+from tests.engine.api.openai.conftest import KEY, Api, serving
 from tests.engine.api.openai.test_files import BOUNDARY, form
 from tests.processes import free_port
 from tests.waiting import until
@@ -222,6 +222,38 @@ def test_a_batch_waits_for_a_benchmark_and_says_so(client: Client) -> None:
         assert waiting["status"] == "validating" and waiting["errors"]["data"][0]["code"] == batch_work.MEASURING
     done = client.ended(batch["id"])
     assert (done["status"], done["errors"]) == ("completed", None)
+
+
+FATAL = """
+    import os
+    from engine.llama.sampler import Sampler
+    make = Sampler.__init__
+    def ends(self, sampling, *arguments, **options):
+        if sampling.seed == 666:
+            with open({tries!r}, "a") as tries:
+                tries.write("x")
+            os._exit(3)
+        make(self, sampling, *arguments, **options)
+    Sampler.__init__ = ends
+"""
+
+
+def test_a_line_that_ends_its_worker_is_asked_once_and_the_others_are_answered(
+    tmp_path: Path, story_model: Path, fault: Callable[[str], None]
+) -> None:
+    tries = tmp_path / "tries"
+    fault(FATAL.format(tries=str(tries)))
+    with serving(tmp_path / "home", story_model) as api:
+        client = Client(api)
+        until(lambda: api.ask("/v1/batches").status == 200)
+        lines = [line(f"n{number}", seed=666 if number == 5 else number) for number in range(12)]
+        done = client.ended(client.start(lines)["id"])
+        assert done["request_counts"] == {"total": 12, "completed": 11, "failed": 1}
+        (bad,) = client.lines(done["error_file_id"])
+        assert (bad["custom_id"], bad["response"]["status_code"]) == ("n5", 422)
+        assert tries.read_text() == "x"
+        error = client.ask(COMPLETIONS, {**BODIES[COMPLETIONS], "seed": 666}, 422)["error"]
+        assert error["code"] == "request_ended_worker" and "is not retried" in error["message"]
 
 
 def test_a_browser_is_served_before_a_batch(client: Client) -> None:
