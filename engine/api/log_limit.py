@@ -3,7 +3,7 @@
 import logging
 import time
 
-LOGGERS = ("asyncio", "uvicorn.error")
+LOGGERS = ("asyncio", "uvicorn.error", "python_multipart.multipart")
 
 
 class LogLimit(logging.Filter):
@@ -31,6 +31,6 @@ class LogLimit(logging.Filter):
 
 
 def install() -> None:
-    """Limit the loggers of the server and of its event loop."""
+    """Limit the loggers of the server, of its event loop and of its form parser."""
     for name in LOGGERS:
         logging.getLogger(name).addFilter(LogLimit())

@@ -1,9 +1,13 @@
 """Log limit: a flood from one place is cut short, other places are heard."""
 
 import logging
+from contextlib import suppress
 
 import pytest
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser
 
+from engine.api import log_limit
 from engine.api.log_limit import LogLimit
 
 
@@ -43,3 +47,14 @@ def test_the_next_period_is_heard_again(logger: logging.Logger) -> None:
     for number in range(3):
         logger.warning("invalid request %d", number)
     assert len(messages) == 3
+
+
+def test_malformed_forms_are_logged_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in log_limit.LOGGERS:
+        monkeypatch.setattr(logging.getLogger(name), "filters", [])
+    log_limit.install()
+    messages = heard(logging.getLogger("python_multipart.multipart"))
+    for _ in range(100):
+        with suppress(FormParserError):
+            MultipartParser(b"boundary", {}).write(b"no boundary")
+    assert 0 < len(messages) <= 10
