@@ -111,7 +111,7 @@ def test_without_an_ending_the_first_line_decides(tmp_path: Path) -> None:
         ("p.json", b"[]", "is a single JSON value"),
         ("p.txt", b"", "contains no prompt"),
         ("p.jsonl", b"\n \n", "contains no prompt"),
-        ("p.txt", gzip.compress(b"a\n"), "is compressed"),
+        ("p.txt", gzip.compress(b"a\n", mtime=0), "is compressed"),
         ("p.txt", b"PK\x03\x04", "is a ZIP archive"),
         ("p.txt", b"a\0b\n", "is binary, not text: byte 1 is zero"),
         ("p.txt", "a\nb\n".encode("utf-16"), "is text in UTF-16: save it as UTF-8"),
