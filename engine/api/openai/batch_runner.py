@@ -218,13 +218,14 @@ class BatchRunner:
 
     async def _end(self, id: str) -> None:
         """Make the output of a batch files, and the batch one that is over."""
-        output_id, error_id = await self._insist(id, self._store.publish, self._open[id])
-        ending = self._open[id].ending
+        record = self._open[id]
+        output_id, error_id = await self._insist(id, self._store.publish, record)
+        ending = record.ending
         assert ending is not None
         status: BatchStatus = ending
-        self._change(id, status=status, output_file_id=output_id, error_file_id=error_id, **{ENDED_AT[ending]: _now()})
-        await self._insist(id, self._save, id)
-        del self._open[id]
+        changes = {"output_file_id": output_id, "error_file_id": error_id, ENDED_AT[ending]: _now()}
+        ended = replace(record, batch=replace(record.batch, status=status, **changes))
+        await self._insist(id, self._save_ended, ended)
 
     def _change(self, id: str, **changes: Any) -> None:
         record = self._open[id]
@@ -235,6 +236,12 @@ class BatchRunner:
         with self._saving:
             if (record := self._open.get(id)) is not None:
                 self._store.save(record)
+
+    def _save_ended(self, record: Record) -> None:
+        """Write the last state of a batch, which is over for everyone from then on; for a thread."""
+        with self._saving:
+            self._store.save(record)
+            del self._open[record.batch.id]
 
     async def _insist(self, id: str, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """Call what writes to the disk in a thread, again and again while the disk is full or cannot be written."""
