@@ -31,6 +31,7 @@ from engine.workbench.unsaved_calls import UnsavedCalls
 log = logging.getLogger(__name__)
 
 KEPT_S, API_KEPT_S = 600, 30
+FORGET_EVERY_S = 1.0
 READ_KEPT = 16
 STEPS_PER_LINE = 8
 
@@ -56,6 +57,8 @@ class TrialManager:
         self._model_manager, self._kept, self._meaning, self._machine = model_manager, kept, meaning, machine
         self._lock = threading.Lock()
         self._trials: dict[str, LiveTrial] = {}
+        self._running: dict[str, LiveTrial] = {}
+        self._forgot_at = 0.0
         self._read: dict[str, StoredTrial] = {}
         self._bin: dict[str, LiveTrial] = {}
         self._unsaved, self._has_given_up = UnsavedCalls(), False
@@ -175,10 +178,10 @@ class TrialManager:
         )
         with self._lock:
             self._forget_old()
-            neighbours = [other for other in self._trials.values() if not other.done()]
+            neighbours = [other for other in self._running.values() if not other.done()]
             for one in [*neighbours, trial] if neighbours else []:
                 one.has_neighbours = True
-            self._trials[trial.id] = trial
+            self._trials[trial.id] = self._running[trial.id] = trial
         job.add_done_callback(lambda _: self._ended(trial, lease))
         return trial
 
@@ -186,6 +189,8 @@ class TrialManager:
         """Submit a finished trial to the history; runs on the engine's thread and does not block."""
         lease.release()
         trial.end()
+        with self._lock:
+            del self._running[trial.id]
         if not trial.draft.is_kept or trial.completion is None:
             return
         history = self._kept.history
@@ -239,8 +244,11 @@ class TrialManager:
     def _forget_old(self) -> None:
         """Drop trials, including deleted ones, ten minutes after their end, if stored, failed or not to be stored.
 
-        Those of the API, of which there may be thousands, after half a minute.
+        Those of the API, of which there may be thousands, after half a minute; once a second, as each is looked at.
         """
+        if time.monotonic() < self._forgot_at + FORGET_EVERY_S:
+            return
+        self._forgot_at = time.monotonic()
         for trials in (self._trials, self._bin):
             for trial in list(trials.values()):
                 is_settled = trial.is_stored or not trial.draft.is_kept or trial.error is not None

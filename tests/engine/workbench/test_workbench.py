@@ -212,6 +212,7 @@ def test_what_was_deleted_does_not_stay_in_memory(bench: Workbench, monkeypatch:
     assert kept()
     assert unkept()
     monkeypatch.setattr(trial_manager, "KEPT_S", 0)
+    monkeypatch.setattr(trial_manager, "FORGET_EVERY_S", 0)
     ended(bench.trials.submit(Draft("A girl", request=request(2))))
     gc.collect()
     assert not kept()
