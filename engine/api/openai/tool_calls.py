@@ -7,6 +7,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([A-Za-z0-9_-]+)"\s*,\s*"arguments"\s*:\s*(?=\{)')
+_LONGEST_HEAD = 1024
+"""Characters within which a call that a grammar holds comes to its arguments."""
 _SPACES = re.compile(r"\s*+")
 
 
@@ -84,18 +86,24 @@ def parser_of(form: ToolForm, names: Collection[str], most: int) -> Parser:
 
 
 class HeldParser:
-    """Parser of one call that a grammar holds; its arguments are passed on as they come."""
+    """Parser of one call that a grammar holds; its arguments are passed on as they come, what is no call as content."""
 
     def __init__(self) -> None:
         self.num_calls = 0
-        self._held, self._balance = "", Balance()
+        self._held, self._balance, self._is_content = "", Balance(), False
 
     def push(self, text: str) -> list[Piece]:
         """Return what more text decides."""
+        if self._is_content:
+            return [Content(text)]
         self._held += text
         pieces: list[Piece] = []
         if not self.num_calls:
             found = _HEAD.match(self._held)
+            if found is None and len(self._held) > _LONGEST_HEAD:
+                self._is_content = True
+                pieces.append(Content(self._held))
+                self._held = ""
             if found is None:
                 return pieces
             pieces.append(CallBegins(found[1]))
@@ -116,7 +124,8 @@ class FormParser:
 
     def __init__(self, marks: "_Marks", names: Collection[str], most: int, begins_bare: bool) -> None:
         self._marks, self._names, self._most, self.num_calls = marks, names, most, 0
-        self._held = self._raw = self._spaces = ""
+        self._held = self._raw = ""
+        self._spaces: list[str] = []
         self._is_content = False
         self._balance, self._place = Balance(), 0
         self._step = self._start if begins_bare else self._before
@@ -135,15 +144,15 @@ class FormParser:
         if self._step != self._between or self._is_content:
             self._say(pieces, self._raw + self._held)
         if self._spaces and not self.num_calls:
-            pieces.append(Content(self._spaces))
+            pieces.append(Content("".join(self._spaces)))
         return pieces
 
     def _start(self, _pieces: list[Piece]) -> bool:
         """Take an answer that begins with an object for a call."""
-        given = self._held.lstrip()
-        if not given:
+        self._place = _past_spaces(self._held, self._place)
+        if self._place == len(self._held):
             return False
-        if given[0] == "{":
+        if self._held[self._place] == "{":
             self._open("")
         else:
             self._step = self._before
@@ -189,7 +198,7 @@ class FormParser:
         if self.num_calls < self._most:
             pieces += [CallBegins(call[0]), Arguments(call[1])]
             self.num_calls += 1
-        self._raw, self._spaces, self._is_content, self._step = "", "", False, self._between
+        self._raw, self._spaces, self._is_content, self._step = "", [], False, self._between
         return True
 
     def _open(self, mark: str) -> None:
@@ -207,11 +216,12 @@ class FormParser:
 
     def _say(self, pieces: list[Piece], text: str) -> None:
         """Pass content on; spaces at its end wait, as those around calls do not belong to it."""
-        text = self._spaces + text
         kept = text.rstrip()
-        self._spaces = text[len(kept) :]
         if kept:
-            pieces.append(Content(kept))
+            pieces.append(Content("".join([*self._spaces, kept])))
+            self._spaces = []
+        if len(kept) < len(text):
+            self._spaces.append(text[len(kept) :])
 
 
 class Balance:
