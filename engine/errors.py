@@ -28,6 +28,13 @@ MOST_CHARACTERS, LAST_CHARACTERS = 2_000, 600
 the advice on what to do next is at the end."""
 
 
+def bounded(text: str) -> str:
+    """Return an error text of at most MOST_CHARACTERS, its middle left out where it has more."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"{text[: MOST_CHARACTERS - LAST_CHARACTERS - 3]}...{text[-LAST_CHARACTERS:]}"
+
+
 class EngineError(Exception):
     """Base of all exceptions of the engine; the text says what happened, what it means and what to do next.
 
@@ -43,10 +50,7 @@ class EngineError(Exception):
         return copy
 
     def __str__(self) -> str:
-        text = super().__str__()
-        if len(text) <= MOST_CHARACTERS:
-            return text
-        return f"{text[: MOST_CHARACTERS - LAST_CHARACTERS - 3]}...{text[-LAST_CHARACTERS:]}"
+        return bounded(super().__str__())
 
 
 class ConfigError(EngineError, ValueError):

@@ -12,6 +12,7 @@ from engine.errors import (
     PromptTooLong,
     QueueFull,
     WorkerDied,
+    bounded,
 )
 from engine.workbench.machine_lease import MachineBusy
 
@@ -33,7 +34,7 @@ class ApiError(Exception):
         code: str | None = None,
         retry_s: int = 0,
     ) -> None:
-        super().__init__(message)
+        super().__init__(bounded(message))
         self.status, self.type, self.param, self.code, self.retry_s = status, type, param, code, retry_s
 
     def body(self) -> dict[str, Any]:

@@ -365,8 +365,14 @@ def decoded(body: bytes, kind: type[R]) -> R:
 
 
 def unknown_fields(body: bytes, kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the names of the fields of a body that a request has not: the first 16, cut, of printable characters."""
-    given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    """Return the names of the fields of a body that a request has not: the first 16, cut, of printable characters.
+
+    Raises ApiError for a name that is no UTF-8.
+    """
+    try:
+        given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except UnicodeDecodeError as error:
+        raise ApiError(400, f"The body is not JSON: {error}") from None
     unknown = islice((name for name in given if name not in kind.__struct_fields__), MOST_UNKNOWN)
     return tuple(printable(name[:LONGEST_UNKNOWN]) for name in unknown)
 
