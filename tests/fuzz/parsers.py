@@ -50,6 +50,7 @@ from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial
 from tests.engine.models.headers import gguf
 from tests.engine.models.test_importance_matrix import write_imatrix, write_old_imatrix
+from tests.fuzz import api_parsers
 from tests.fuzz.mutation import mutated
 
 _LAST_CHANGED = "2026-01-02T03:04:05.000Z"
@@ -312,4 +313,11 @@ PARSERS: dict[str, Parser] = {
     "template": Parser(_template, lambda: TEMPLATES),
     "grammar": Parser(_grammar, lambda: GRAMMARS),
     "schema": Parser(_schema, lambda: SCHEMAS),
+    "completion-request": Parser(api_parsers.parse_completion, api_parsers.completions),
+    "chat-request": Parser(api_parsers.parse_chat, api_parsers.chats),
+    "embedding-request": Parser(api_parsers.parse_embedding, api_parsers.embeddings),
+    "batch": Parser(api_parsers.parse_batch, api_parsers.batches),
+    "form": Parser(api_parsers.parse_form, api_parsers.forms),
+    "tool-calls": Parser(api_parsers.parse_answer, api_parsers.answers),
+    "prompts": Parser(api_parsers.parse_prompts, api_parsers.prompt_files),
 }  # fmt: skip

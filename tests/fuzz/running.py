@@ -1,4 +1,5 @@
-"""One input for one parser, within bounds of time and memory: only an EngineError may come of it."""
+"""One input for one parser, within bounds of time and memory: only an EngineError may come of it, or an ApiError that
+finds the fault with the request."""
 
 import contextlib
 import resource
@@ -10,6 +11,7 @@ import tracemalloc
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from engine.api.openai.errors import ApiError
 from engine.errors import EngineError
 from tests.fuzz.parsers import PARSERS, input_of
 
@@ -45,8 +47,10 @@ def tried(name: str, seed: int, number: int, *, is_traced: bool = False) -> Fail
         with _alarm(5 if is_traced else 1):
             PARSERS[name].parse(content)
         what = ""
-    except EngineError as error:
+    except (EngineError, ApiError) as error:
         what = "" if len(str(error)) <= LONGEST_TOLD else f"a message of {len(str(error)):,} characters"
+        if isinstance(error, ApiError) and error.status >= 500:
+            what = f"status {error.status}: {str(error)[:200]}"
     except TooSlow:
         what = f"more than {MOST_S:g} s"
     except Exception as error:
