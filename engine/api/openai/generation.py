@@ -20,6 +20,10 @@ from engine.specs import Request as Limits
 from engine.workbench.trials import Draft, LiveTrial
 from engine.workbench.workbench import Workbench
 
+QUICK_TRIALS, QUICK_CHARACTERS, QUICK_BIASES = 8, 8_192, 64
+"""Trials, characters (or ids) and biases up to which the event loop itself starts the trials of a request: well under
+a millisecond, as handing them to a thread takes."""
+
 T = TypeVar("T")
 
 
@@ -124,11 +128,23 @@ class Generator:
                         started.append(trials.submit_ids(draft, ids, TrialLabel.API, origin))
 
         try:
-            await asyncio.to_thread(start)  # a new grammar takes up to two seconds to check
+            if _starts_at_once(asked, drafts):
+                start()
+            else:
+                await asyncio.to_thread(start)
         except EngineError as error:
             stop(started)
             raise api_error(error) from None
         return [Choice(trial, trial.draft.prompt) for trial in started]
+
+
+def _starts_at_once(asked: CommonRequest, drafts: Sequence[tuple[Draft, list[int] | None]]) -> bool:
+    """Return whether trials start without what may take seconds: a new grammar or schema to check, a conversation to
+    render, a long text to tokenise."""
+    size = sum(len(draft.prompt) + len(ids or ()) for draft, ids in drafts)
+    is_plain = not (asked.grammar or asked.json_schema or any(draft.messages for draft, _ in drafts))
+    is_small = len(drafts) * asked.n <= QUICK_TRIALS and len(asked.logit_bias or ()) <= QUICK_BIASES
+    return is_plain and is_small and size <= QUICK_CHARACTERS
 
 
 def stop(trials: Sequence[LiveTrial]) -> None:
