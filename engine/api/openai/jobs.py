@@ -25,7 +25,7 @@ from engine.api.openai.clients import origin_of
 from engine.api.openai.errors import ApiError, api_error, refusal
 from engine.api.openai.generation import while_there
 from engine.api.openai.requests import Endpoint, decoded
-from engine.api.openai.streaming import DONE, event, paced
+from engine.api.openai.streaming import DONE, event, grouped
 from engine.api.openai.traffic import Call
 from engine.errors import EngineError, quoted
 from engine.history import TrialLabel
@@ -197,7 +197,7 @@ class Jobs:
         job = await self._job(request)
         seen = _seen(request.headers.get("last-event-id", ""), job.begun.num_parts)
         headers = {**about(job.begun), "cache-control": "no-store"}
-        return StreamingResponse(paced(job.events(seen)), headers=headers, media_type="text/event-stream")
+        return StreamingResponse(grouped(job.events(seen)), headers=headers, media_type="text/event-stream")
 
     async def cancel(self, request: Request) -> Response:
         """DELETE /v1/jobs/{id}: answers when it has stopped, or after a second."""

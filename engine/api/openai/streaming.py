@@ -12,6 +12,8 @@ from engine.api.openai.errors import ApiError, api_error
 from engine.errors import EngineError
 
 DONE = b"data: [DONE]\n\n"
+LARGEST_GROUP = 32
+"""Events that are written at once."""
 
 T = TypeVar("T")
 
@@ -53,12 +55,39 @@ async def merged(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[T]:
             task.cancel()
 
 
-async def paced(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the events of a stream; the event loop runs between them, so that nothing is written any more soon after a
-    client has left, however many of them are ready."""
-    async for one in events:
-        yield one
-        await asyncio.sleep(0)
+async def grouped(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the events of a stream, those together that are ready at the same time: what is written costs by its number
+    of pieces. The event loop runs after each group, so that nothing is written any more soon after a client has left,
+    however many events are ready."""
+    ready: list[bytes] = []
+    came, taken = asyncio.Event(), asyncio.Event()
+
+    async def read() -> None:
+        try:
+            async for one in events:
+                ready.append(one)
+                came.set()
+                if len(ready) >= LARGEST_GROUP:
+                    taken.clear()
+                    await taken.wait()
+        finally:
+            came.set()
+
+    reading = asyncio.create_task(read())
+    try:
+        while not reading.done() or ready:
+            await came.wait()
+            came.clear()
+            group = b"".join(ready)
+            ready.clear()
+            taken.set()
+            if group:
+                yield group
+            await asyncio.sleep(0)
+        await reading  # raises what ended it
+    finally:
+        reading.cancel()
+        await asyncio.wait([reading])
 
 
 class EventStream(StreamingResponse):
@@ -67,7 +96,7 @@ class EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
     def __init__(self, chunks: AsyncIterator[Any], headers: dict[str, str], *, on_end: Callable[[], object]) -> None:
-        super().__init__(paced(events(chunks)), headers={**headers, "cache-control": "no-store"})
+        super().__init__(grouped(events(chunks)), headers={**headers, "cache-control": "no-store"})
         self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
