@@ -33,38 +33,51 @@ GATHER_MOST_S = 0.01
 
 GATHER_STEPS_S = 0.025
 """Steps produced faster than this are sent together: a reader sees no difference, and each message takes CPU time from
-the decode, in the worker and in the pool's process."""
+the decode, in the worker and in the pool's process. The first token of a job is sent at once."""
 
 
 class Outbox:
-    """The runner's Reporter: gathers the steps of all jobs and sends them as one message."""
+    """The runner's Reporter: gathers the steps of all jobs and sends them as one message.
+
+    is_urgent: they have the first token of a job.
+    """
 
     def __init__(self, channel: Channel, stamp: Stamp) -> None:
         self._channel, self._stamp = channel, stamp
         self._steps: list[m.Steps] = []
+        self._without_token = set[int]()
+        self.is_urgent = False
 
     def started(self, job: int, prompt_ids: list[int], num_cached: int, seed: int, queue_s: float) -> None:
+        self._without_token.add(job)
         self._send(m.Started(job, prompt_ids, num_cached, seed, queue_s))
 
     def steps(self, job: int, steps: Iterable[bytes], *, is_prompt: bool) -> None:
         self._steps.append(m.Steps(job, is_prompt, b"".join(steps)))
+        if not is_prompt and job in self._without_token:
+            self._without_token.remove(job)
+            self.is_urgent = True
 
     def ended(self, sequence: Sequence) -> None:
         self.flush()
         times = (sequence.prefill_s, sequence.decode_s)
         reason = sequence.finish_reason or "stop"
         threads = (sequence.threads, sequence.threads_batch)
+        self._without_token.discard(sequence.job)
         self._send(m.Ended(sequence.job, reason, sequence.text_bytes, *times, "", "", *threads))
 
     def cancelled(self, job: int) -> None:
+        self._without_token.discard(job)
         self._send(m.Ended(job, "cancelled", 0, 0.0, 0.0, "", ""))
 
     def failed(self, job: int, error: EngineError) -> None:
         self.flush()
+        self._without_token.discard(job)
         self._send(m.Ended(job, "", 0, 0.0, 0.0, type(error).__name__, str(error)))
 
     def flush(self) -> None:
         """Send the steps gathered so far."""
+        self.is_urgent = False
         if self._steps:
             self._send(m.Decoded(self._steps))
             self._steps = []
@@ -142,7 +155,7 @@ class Worker:
             began = time.perf_counter()
             self._runner.step()
             now = time.perf_counter()
-            if self._runner.is_idle or now - self._sent_at >= GATHER_STEPS_S:
+            if self._runner.is_idle or self._outbox.is_urgent or now - self._sent_at >= GATHER_STEPS_S:
                 self._outbox.flush()
                 self._sent_at = now
             if self._in_use != self._runner.threads.in_use:

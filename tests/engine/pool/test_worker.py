@@ -9,7 +9,7 @@ import pytest
 
 from engine.llama.runner import QueuedRequest
 from engine.pool import messages as m
-from engine.pool.worker import Worker
+from engine.pool.worker import Outbox, Worker
 from engine.specs import Request, Sampling
 
 START = m.AddRequest(1, "a", Sampling(), Request(), 0.0)
@@ -65,7 +65,7 @@ def test_a_job_is_computed_while_messages_never_stop(flood: str, *, is_idle: boo
     runner.cancel = lambda _job: None  # type: ignore[attr-defined]
     worker._channel = worker._inbox = channel
     worker._runner, worker._is_held, worker._stamp = runner, False, lambda *_phase: None
-    worker._outbox = type("Outbox", (), {"flush": lambda self: None})()
+    worker._outbox = Outbox(channel, worker._stamp)  # type: ignore[arg-type]
     worker._model = type("Model", (), {"tokenize": lambda self, text, **_options: [1]})()
     worker._sent_at = worker._loop_s = worker._epoch = 0.0
     ended: list[str] = []
@@ -79,3 +79,21 @@ def test_a_job_is_computed_while_messages_never_stop(flood: str, *, is_idle: boo
     thread.start()
     thread.join(30)
     assert ended == ["computed"]
+
+
+def test_only_steps_with_the_first_token_of_a_job_are_urgent() -> None:
+    outbox = Outbox(ScriptedChannel(iter(())), lambda *_phase: None)  # type: ignore[arg-type]
+    for job in (1, 2):
+        outbox.started(job, [5], 0, 1, 0.0)
+    outbox.steps(1, [b"row"], is_prompt=True)
+    assert not outbox.is_urgent
+    for job in (1, 2):
+        outbox.steps(job, [b"row"], is_prompt=False)
+        assert outbox.is_urgent
+        outbox.flush()
+        outbox.steps(job, [b"row"], is_prompt=False)
+        assert not outbox.is_urgent
+    outbox.started(3, [5], 0, 1, 0.0)
+    outbox.cancelled(3)
+    outbox.steps(3, [b"row"], is_prompt=False)
+    assert not outbox.is_urgent
