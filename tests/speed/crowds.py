@@ -1,67 +1,80 @@
-"""32 requests at once, end to end, as a person gets them from us and from llama-server: prompts of their own, and a
-beginning that they share. Both may reuse what they have; each round has other words."""
+"""Crowds of prompts at once, as a person's pool gets them (prefixes are reused), against llama-server."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from itertools import count
-from statistics import mean
 from time import perf_counter
+from typing import NamedTuple
 
 from engine import Pool
-from tests.speed.common import Row, at_least, interleaved, model, prompts, ratio, run, warm
-from tests.speed.many import LAYOUTS, SERVED, SHAPE, ask, server
+from tests.speed.common import Row, interleaved, model, prompts, run, warm
+from tests.speed.many import LAYOUTS, SERVED, SHAPE, ask, better_layouts, server
 
 ROUNDS = 6
 N_CTX = 512
+
+
+class Crowd(NamedTuple):
+    """Tokens of each prompt that all share and of its own, tokens generated for each, and the goal of the ratio."""
+
+    num_shared: int
+    num_own: int
+    num_tokens: int
+    goal: float
+
+
 CROWDS = {
-    "32 prompt tokens": (0, 32),
-    "272 prompt tokens": (0, 272),
-    "256 shared and 16 own prompt tokens": (256, 16),
+    "32 prompt tokens, 32 generated": Crowd(0, 32, 32, 1.0),
+    "272 prompt tokens, 32 generated": Crowd(0, 272, 32, 1.0),
+    "256 shared and 16 own prompt tokens, 16 generated": Crowd(256, 16, 16, 5.0),
 }
-"""Shared and own tokens of each prompt."""
 
 
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     """A row for each kind of crowd."""
     path = model(shape)
-    return [against_server(path, about, *sizes, num_rounds) for about, sizes in CROWDS.items()]
+    return [against_server(path, about, crowd, num_rounds) for about, crowd in CROWDS.items()]
 
 
-def against_server(path: str, about: str, num_shared: int, num_own: int, num_rounds: int) -> Row:
-    """Tokens a second from first request to last answer, ten candidates each; the server at its better layout."""
-    with (
-        warm(Pool(path, parallel=SERVED, n_ctx=N_CTX)) as pool,
-        ThreadPoolExecutor(SERVED) as clients,
-    ):
-        draw = crowds(num_shared, num_own, most=len(pool.vocabulary))
-        arms = {"ours": lambda: run(pool, draw(), top_k=10, is_reused=True).per_s}
-        for name, flags in LAYOUTS.items():
-            arms[name] = partial(serve, path, flags, draw, clients)
+def against_server(path: str, about: str, crowd: Crowd, num_rounds: int) -> Row:
+    """Tokens a second from first request to last answer, ten candidates each; each at its better layout."""
+    arms: dict[str, Callable[[], float]] = {}
+    with ExitStack() as opened:
+        clients = opened.enter_context(ThreadPoolExecutor(SERVED))
+        for layout, flags in LAYOUTS.items():
+            pool = opened.enter_context(warm(Pool(path, parallel=SERVED, n_ctx=N_CTX, share_weights=bool(flags))))
+            draw = crowds(crowd, most=len(pool.vocabulary))
+            arms[f"ours, {layout}"] = partial(_end_to_end, pool, draw, crowd)
+            arms[f"server, {layout}"] = partial(serve, path, flags, draw, crowd, clients)
         found = interleaved(num_rounds, **arms)
-    better = max(LAYOUTS, key=lambda name: mean(found[name]))
-    compared = ratio(found["ours"], found[better])
-    beside = f"{compared}; {mean(found['ours']):.0f} against {mean(found[better]):.0f} tok/s ({better} weights)"
-    return at_least(f"32 streams, {about}, end to end, against llama-server", compared.value, 1.0, beside)
+    return better_layouts(found, "server", f"32 streams, {about}, end to end, against llama-server", crowd.goal)
 
 
-def crowds(num_shared: int, num_own: int, *, most: int) -> Callable[[], list[list[int]]]:
+def _end_to_end(pool: Pool, draw: Callable[[], list[list[int]]], crowd: Crowd) -> float:
+    return run(pool, draw(), top_k=10, max_tokens=crowd.num_tokens, is_reused=True).per_s
+
+
+def crowds(crowd: Crowd, *, most: int) -> Callable[[], list[list[int]]]:
     """Gives another crowd of prompts at each call."""
     seeds = count(1)
 
     def draw() -> list[list[int]]:
-        seed = 1_000 * next(seeds) + num_own
-        (shared,) = prompts(1, num_shared, most=most, seed=seed + 500)
-        return [[*shared, *own] for own in prompts(SERVED, num_own, most=most, seed=seed)]
+        seed = 1_000 * next(seeds) + crowd.num_own
+        (shared,) = prompts(1, crowd.num_shared, most=most, seed=seed + 500)
+        return [[*shared, *own] for own in prompts(SERVED, crowd.num_own, most=most, seed=seed)]
 
     return draw
 
 
-def serve(path: str, flags: list[str], draw: Callable[[], list[list[int]]], clients: ThreadPoolExecutor) -> float:
+def serve(
+    path: str, flags: list[str], draw: Callable[[], list[list[int]]], crowd: Crowd, clients: ThreadPoolExecutor
+) -> float:
     """As `many.serve_once`, where the server may reuse."""
     with server(path, flags, N_CTX):
         ask(draw()[0])
         given = draw()
         began = perf_counter()
-        num_tokens = sum(clients.map(partial(ask, is_reused=True), given))
+        num_tokens = sum(clients.map(partial(ask, num_tokens=crowd.num_tokens, is_reused=True), given))
         return num_tokens / (perf_counter() - began)

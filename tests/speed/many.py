@@ -133,15 +133,22 @@ def _end_to_end(pool: Pool, given: list[list[int]]) -> float:
 
 
 def _server_row(found: dict[str, list[float]], way: str, goal: float) -> Row:
-    """Each in its better layout; the default one of ours is given beside it."""
-    ours, theirs = (max(LAYOUTS, key=lambda layout: mean(found[f"{whose}, {layout}"])) for whose in ("ours", way))
-    values, peers = found[f"ours, {ours}"], found[f"{way}, {theirs}"]
+    return better_layouts(found, way, f"32 streams, top_k=10, end to end, against llama-server {way}", goal)
+
+
+def better_layouts(found: dict[str, list[float]], peer: str, figure: str, goal: float) -> Row:
+    """Row of ours against a peer, each in its better layout; the default one of ours is given beside it.
+
+    found: tokens a second of each round by arm, "<whose>, <layout>".
+    """
+    ours, theirs = (max(LAYOUTS, key=lambda layout: mean(found[f"{whose}, {layout}"])) for whose in ("ours", peer))
+    values, peers = found[f"ours, {ours}"], found[f"{peer}, {theirs}"]
     compared = ratio(values, peers)
     beside = (
         f"{compared}; {mean(values):.0f} ({ours}) against {mean(peers):.0f} tok/s ({theirs}); "
         f"repacked, our default: {ratio(found['ours, repacked'], peers)}"
     )
-    return at_least(f"32 streams, top_k=10, end to end, against llama-server {way}", compared.value, goal, beside)
+    return at_least(figure, compared.value, goal, beside)
 
 
 def serve_once(
@@ -190,17 +197,17 @@ def is_ready() -> bool:
         connection.close()
 
 
-def ask(ids: list[int], *, is_reused: bool = False) -> int:
+def ask(ids: list[int], *, num_tokens: int = NUM_TOKENS, is_reused: bool = False) -> int:
     """One request with the ten most probable tokens of each step; gives the number of tokens that came."""
-    body = {"prompt": ids, "n_predict": NUM_TOKENS, "n_probs": 10, "ignore_eos": True, "cache_prompt": is_reused}
+    body = {"prompt": ids, "n_predict": num_tokens, "n_probs": 10, "ignore_eos": True, "cache_prompt": is_reused}
     connection = HTTPConnection("127.0.0.1", SERVER_PORT, timeout=600)
     connection.request("POST", "/completion", json.dumps(body), {"Content-Type": "application/json"})
     found = json.loads(connection.getresponse().read())
     connection.close()
     num: int = found["tokens_predicted"]
     # The server leaves out tokens that are no whole character, so only those it tells of have candidates.
-    if num != NUM_TOKENS or any(len(step["top_logprobs"]) != 10 for step in found["completion_probabilities"]):
-        sys.exit(f"llama-server gave {num} tokens, not {NUM_TOKENS}, or not ten candidates of each.")
+    if num != num_tokens or any(len(step["top_logprobs"]) != 10 for step in found["completion_probabilities"]):
+        sys.exit(f"llama-server gave {num} tokens, not {num_tokens}, or not ten candidates of each.")
     return num
 
 

@@ -1,7 +1,9 @@
 """32 streams over HTTP: beside the same pool without it, and beside llama-server at the same endpoint."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from http.client import HTTPConnection
 from statistics import mean
@@ -10,7 +12,7 @@ from engine import PoolSpec
 from engine.models import read_model
 from tests.speed.api import num_streamed, post, serving, streamed
 from tests.speed.common import N_CTX, NUM_TOKENS, Row, at_least, interleaved, model, prompts, ratio
-from tests.speed.many import LAYOUTS, SERVED, SERVER_PORT, SHAPE, server
+from tests.speed.many import LAYOUTS, SERVED, SERVER_PORT, SHAPE, better_layouts, server
 
 ROUNDS = 8
 PATH = "/v1/completions"
@@ -20,27 +22,29 @@ GOALS = {"in-process": 0.97, "llama-server": 1.0}
 
 
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
-    """Tokens a second from first request to last answer, ten candidates each; llama-server at its better layout."""
+    """Tokens a second from first request to last answer, ten candidates each; against llama-server in either layout."""
     path = model(shape)
     given = prompts(SERVED, most=read_model(path).n_vocab)
-    with (
-        serving(path, PoolSpec(parallel=SERVED, n_ctx=N_CTX)) as api,
-        ThreadPoolExecutor(SERVED) as clients,
-    ):
-        inside = partial(api.inside, "streams", prompts=given, num_tokens=NUM_TOKENS)
-        inside()
-        arms = {"http": partial(over_http, api.port, given, clients), "in-process": inside}
-        for name, flags in LAYOUTS.items():
-            arms[name] = partial(serve_once, path, flags, given, clients)
+    arms: dict[str, Callable[[], float]] = {}
+    with ExitStack() as opened:
+        clients = opened.enter_context(ThreadPoolExecutor(SERVED))
+        for layout, flags in LAYOUTS.items():
+            spec = PoolSpec(parallel=SERVED, n_ctx=N_CTX, share_weights=bool(flags))
+            api = opened.enter_context(serving(path, spec))
+            inside = partial(api.inside, "streams", prompts=given, num_tokens=NUM_TOKENS)
+            inside()
+            arms[f"ours, {layout}"] = partial(over_http, api.port, given, clients)
+            if not flags:
+                arms["in-process"] = inside
+            arms[f"server, {layout}"] = partial(serve_once, path, flags, given, clients)
         found = interleaved(num_rounds, **arms)
-    better = max(LAYOUTS, key=lambda name: mean(found[name]))
-    rows = []
-    for other, arm in {"in-process": "in-process", "llama-server": better}.items():
-        compared = ratio(found["http"], found[arm])
-        beside = f"{compared}; {mean(found['http']):.0f} against {mean(found[arm]):.0f} tok/s"
-        beside += f" ({better} weights)" if arm == better else ""
-        rows.append(at_least(f"32 streams over HTTP, top_k=10, of {other}", compared.value, GOALS[other], beside))
-    return rows
+    ours, inner = found["ours, repacked"], found["in-process"]
+    compared = ratio(ours, inner)
+    beside = f"{compared}; {mean(ours):.0f} against {mean(inner):.0f} tok/s"
+    return [
+        at_least("32 streams over HTTP, top_k=10, of in-process", compared.value, GOALS["in-process"], beside),
+        better_layouts(found, "server", "32 streams over HTTP, top_k=10, of llama-server", GOALS["llama-server"]),
+    ]
 
 
 def serve_once(path: str, flags: list[str], given: list[list[int]], clients: ThreadPoolExecutor) -> float:
