@@ -7,6 +7,7 @@ import logging
 import tempfile
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,9 @@ def parse_form(content: bytes) -> None:
     async def no_user(_: str) -> None:
         return None
 
-    with tempfile.TemporaryDirectory() as folder, _quiet():
-        asyncio.run(Files(FileStore(Path(folder)), no_user).create(Request(scope, receive)))
+    with tempfile.TemporaryDirectory() as folder, _quiet(), ThreadPoolExecutor(1) as thread:
+        created = Files(FileStore(Path(folder)), no_user).create(Request(scope, receive))
+        thread.submit(asyncio.run, created).result()  # a test's own thread may have an event loop, of a browser
 
 
 @contextmanager

@@ -1,13 +1,23 @@
 """Groups of events: all of them in order, together where they are ready together, nothing after a client has left."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api.openai.streaming import LARGEST_GROUP, grouped
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run in a thread: that of the tests may have an event loop, of a browser."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result(60)
 
 
 async def events(waits: list[bool]) -> AsyncIterator[bytes]:
@@ -23,7 +33,7 @@ def test_all_events_come_in_order_and_groups_are_bounded(waits: list[bool]) -> N
     async def groups() -> list[bytes]:
         return [group async for group in grouped(events(waits))]
 
-    found = asyncio.run(groups())
+    found = run(groups())
     assert b"".join(found) == b"".join(b"%d;" % number for number in range(len(waits)))
     assert all(0 < group.count(b";") <= LARGEST_GROUP for group in found)
 
@@ -32,7 +42,7 @@ def test_what_is_ready_together_is_written_together() -> None:
     async def groups() -> list[bytes]:
         return [group async for group in grouped(events([False] * LARGEST_GROUP))]
 
-    assert len(asyncio.run(groups())) == 1
+    assert len(run(groups())) == 1
 
 
 def test_an_error_comes_behind_the_events_before_it() -> None:
@@ -46,7 +56,7 @@ def test_an_error_comes_behind_the_events_before_it() -> None:
 
     found: list[bytes] = []
     with pytest.raises(KeyError):
-        asyncio.run(groups(found))
+        run(groups(found))
     assert found == [b"first"]
 
 
@@ -74,5 +84,5 @@ def test_a_stream_that_is_left_ends_its_events() -> None:
         await asyncio.wait([reading])
         return len(found)
 
-    assert asyncio.run(leave()) < 10
+    assert run(leave()) < 10
     assert has_ended
