@@ -28,7 +28,7 @@ MOST_FIELDS, MOST_FIELD_BYTES = 16, 4_096
 LONGEST_NAME = 200
 LINES = "application/jsonl"
 FORM = "multipart/form-data"
-PURPOSES = ("", "batch", "batch_output")
+PURPOSES = ("batch", "batch_output")
 _BLOCK = 1 << 18
 
 P = ParamSpec("P")
@@ -96,10 +96,10 @@ class Files:
 
     async def list(self, request: Request) -> Response:
         """GET /v1/files."""
-        page, purpose = Page.of(request, FILE_ID, MOST_LISTED, MOST_LISTED), request.query_params.get("purpose", "")
-        if purpose not in PURPOSES:
+        page, purpose = Page.of(request, FILE_ID, MOST_LISTED, MOST_LISTED), request.query_params.get("purpose")
+        if purpose is not None and purpose not in PURPOSES:
             raise refusal(f"purpose = {quoted(purpose)}: must be batch or batch_output", "purpose")
-        return json_response(listed(*await stored(self._store.page, page, purpose)))
+        return json_response(listed(*await stored(self._store.page, page, purpose or "")))
 
     async def read(self, request: Request) -> Response:
         """GET /v1/files/{id}."""

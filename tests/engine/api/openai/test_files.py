@@ -89,6 +89,7 @@ def test_a_list_has_pages(api: Api) -> None:
     for query, param in (
         ("limit=0", "limit"), ("limit=-1", "limit"), ("limit=10001", "limit"), ("limit=%D9%A3", "limit"),
         ("after=../etc", "after"), ("order=up", "order"), ("purpose=assistants", "purpose"),
+        ("purpose=", "purpose"), ("order=", "order"), ("limit=", "limit"),
     ):  # fmt: skip
         answer = api.ask(f"/v1/files?{query}")
         assert (answer.status, answer.json["error"]["param"]) == (400, param)
