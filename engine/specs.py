@@ -208,7 +208,7 @@ class PoolOptions(TypedDict, total=False):
     n_ctx: int
     n_batch: int | None
     n_ubatch: int | None
-    share_weights: bool
+    share_weights: bool | None
     pin: bool
     flash_attn: bool | None
     type_k: str
@@ -224,8 +224,9 @@ class PoolSpec(Spec):
     threads None: adaptive, the number that is currently fastest, up to the usable cores divided by instances, and
     exactly that maximum while a job with reuse_prefix=False runs; a number is fixed. threads_batch None: as threads.
     n_batch and n_ubatch None: llama.cpp's 2048 and 512, no more than n_ctx needs. share_weights: leave the weights in
-    the page cache, shared by all instances, instead of repacking them privately. pin: each instance runs on its own
-    cores. n_gpu_layers -1: all.
+    the page cache, shared by all instances, instead of repacking them privately; None: what this machine computes
+    faster, measured for some seconds with the first model of a quantisation. pin: each instance runs on its own cores.
+    n_gpu_layers -1: all.
     """
 
     goes_into = "Pool(...)"
@@ -238,7 +239,7 @@ class PoolSpec(Spec):
     n_ctx: int = 512
     n_batch: int | None = None
     n_ubatch: int | None = None
-    share_weights: bool = False
+    share_weights: bool | None = None
     pin: bool = False
     flash_attn: bool | None = None
     type_k: str = "f16"
@@ -258,8 +259,8 @@ class PoolSpec(Spec):
                 self._whole(name, 1, 1 << 20)
         if self.n_batch and self.n_ubatch and self.n_ubatch > self.n_batch:
             raise ConfigError(f"n_ubatch = {self.n_ubatch:,}: must not exceed n_batch = {self.n_batch:,}")
-        for name in ("share_weights", "pin"):
-            self._one_of(name, (True, False))
+        self._one_of("share_weights", (True, False, None))
+        self._one_of("pin", (True, False))
         self._one_of("flash_attn", (True, False, None))
         self._one_of("type_k", KV_TYPES)
         self._one_of("type_v", KV_TYPES)

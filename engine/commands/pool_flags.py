@@ -11,7 +11,7 @@ HELPS = {
     "instances": "worker processes",
     "type_k": "type of the keys, such as q8_0",
     "type_v": "type of the values",
-    "share_weights": "one copy for all instances",
+    "share_weights": "one copy of the weights for all instances; default: what is faster here, measured",
 }
 
 
@@ -21,7 +21,7 @@ def add(group: argparse._ActionsContainer, *names: str, defaults: Mapping[str, A
         text = HELPS[name] + (f" (default: {defaults[name]})" if defaults and name in defaults else "")
         flag = f"--{name.replace('_', '-')}"
         if name == "share_weights":
-            group.add_argument(flag, action="store_true", default=None, help=text)
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         elif name.startswith("type_"):
             group.add_argument(flag, metavar="TYPE", help=text)
         else:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from engine.errors import MemoryRefused
 from engine.machine.memory import available_memory
 from engine.models.gguf import ModelFile
+from engine.models.header import TensorInfo
 from engine.models.kv_cache import LayerCache, cache_bytes, layer_caches, state_bytes
 from engine.models.kv_cache import bytes_per_token as kv_bytes_per_token
 from engine.models.repacking import LOOKED_UP, copied_bytes
@@ -128,6 +129,11 @@ def check_fits(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
     return needed
 
 
+def copied_weights(model: ModelFile) -> int:
+    """Return the bytes of weights that each instance repacks for this processor, without share_weights."""
+    return sum(_copies(model).values())
+
+
 def _host_share(model: ModelFile, spec: PoolSpec) -> float:
     """Return the share of the layers in host memory."""
     if spec.n_gpu_layers < 0:
@@ -139,8 +145,7 @@ def _weights(model: ModelFile, spec: PoolSpec) -> tuple[int, int, int]:
     """Return the bytes used in the file's pages, copied into each instance, and mapped without being used."""
     if spec.share_weights:
         return (0, model.weights_bytes, 0) if spec.load == "none" else (model.weights_bytes, 0, 0)
-    is_tied = not any(tensor.name == "output.weight" for tensor in model.tensors)
-    copies = {tensor: copied_bytes(tensor, is_tied=is_tied) for tensor in model.tensors}
+    copies = _copies(model)
     copied = sum(copies.values())
     idle = sum(tensor.num_bytes for tensor, size in copies.items() if size and tensor.name not in LOOKED_UP)
     used = model.weights_bytes - idle
@@ -150,6 +155,12 @@ def _weights(model: ModelFile, spec: PoolSpec) -> tuple[int, int, int]:
         case "mlock":
             return used + idle, copied, 0
     return used, copied, idle
+
+
+def _copies(model: ModelFile) -> dict[TensorInfo, int]:
+    """Return for each tensor the bytes of its repacked copy."""
+    is_tied = not any(tensor.name == "output.weight" for tensor in model.tensors)
+    return {tensor: copied_bytes(tensor, is_tied=is_tied) for tensor in model.tensors}
 
 
 def _process_bytes(model: ModelFile) -> int:

@@ -17,6 +17,7 @@ from engine.map_progress import OnProgress
 from engine.models.gguf import read_model
 from engine.models.memory import check_fits
 from engine.models.mistaken import check_is_file
+from engine.models.weight_layout import with_layout
 from engine.pool import messages as m
 from engine.pool.in_order import BATCH, completions
 from engine.pool.job_queue import JobQueue
@@ -65,10 +66,11 @@ class Pool(metaclass=Refusing):
         on_opening: Callable[[Callable[[], None]], object] = lambda _abort: None,
         **options: Unpack[PoolOptions],
     ) -> None:
-        self.spec = PoolSpec(**options)
+        asked = PoolSpec(**options)
         self.model = str(_path(model))
         check_utf8(Path(self.model), ModelError)
         self.file = read_model(Path(self.model))
+        self.spec = with_layout(asked, self.file, on_opening)
         check_fits(self.file, self.spec)
         self.threads = self.spec.threads or threads_for(self.spec.instances)
         settings = Settings.from_environment()

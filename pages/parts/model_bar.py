@@ -10,6 +10,7 @@ from engine.files import expanded_path
 from engine.machine.fingerprint import fingerprint
 from engine.models import ModelFile, embedded_model, estimate, read_model
 from engine.models.details import readable
+from engine.models.memory import copied_weights
 from engine.protocol import Engine, WorkerInfo
 from engine.specs import PoolSpec
 from engine.units import counted, parameters, quantity
@@ -35,6 +36,7 @@ FIELDS = {
     "threads": "Threads",
     "n_gpu_layers": "GPU layers",
 }
+LAYOUTS = {None: "automatic", False: "repacked", True: "as in the file"}
 DEMONSTRATION = "A demonstration model trained on old public-domain tales: its English sentences make little sense."
 
 
@@ -100,7 +102,8 @@ def _loading(bench: Workbench) -> None:
         st.rerun()
     name = state.file.name if state.file else state.path.name if state.path else ""
     st.markdown(f"**{plain(readable(name))}**")
-    st.progress(min(state.progress or 0.0, 1.0), text="Loading")
+    text = "Loading" if state.progress else "Opening the file; the first time also comparing layouts of its weights"
+    st.progress(min(state.progress or 0.0, 1.0), text=text)
     st.button("Cancel", key="model_cancel", type="tertiary", on_click=bench.model_manager.eject)
 
 
@@ -140,7 +143,7 @@ def _picker(bench: Workbench) -> None:
         if path is None:
             return
         file = read_model(path)
-        usual = state.engine.spec if state.engine and state.path == path else default_spec(file)
+        usual = state.spec if state.engine and state.path == path else default_spec(file)
         spec = _profile(bench, path) or _pool(file, usual)
         needed = estimate(file, spec)
     except EngineError as error:
@@ -212,11 +215,13 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
             )
             for name, label in FIELDS.items()
         }  # fmt: skip
-        share_weights = st.toggle(
-            "Share weights", spec.share_weights, help="Instances share the file's pages; a single stream is slower"
-        )
+        values["share_weights"] = st.selectbox(
+            "Weights", list(LAYOUTS), index=list(LAYOUTS).index(spec.share_weights), format_func=LAYOUTS.__getitem__,
+            help="Automatic: the layout that this machine computes faster, measured once for each quantisation. "
+            "Repacked: each instance has its own copy. As in the file: all instances share one",
+        )  # fmt: skip
     try:
-        return PoolSpec.from_dict({**spec.to_dict(), **values, "share_weights": share_weights})
+        return PoolSpec.from_dict({**spec.to_dict(), **values})
     except ConfigError as error:
         raise ConfigError(told_of(error, FIELDS)) from error
 
@@ -233,7 +238,8 @@ def _machine(bench: Workbench, engine: Engine, file: ModelFile) -> None:
     st.markdown(f"**{plain(machine['cpu'] or machine['architecture'])}**")
     st.caption(plain(f"{cores} of {machine['threads']} available · {size(machine['memory_bytes'])} of memory"))
     st.caption(plain(machine_limits(limits) if limits else "Machine limits not measured yet: see Benchmark."))
-    st.caption(f"{file.architecture} {file.quantisation} · loaded in {quantity(engine.startup.load_s, 's')}")
+    layout = f"weights {LAYOUTS[bool(engine.spec.share_weights) or not copied_weights(file)]}"
+    st.caption(f"{file.architecture} {file.quantisation} · {layout} · loaded in {quantity(engine.startup.load_s, 's')}")
     figures: dict[int, dict[str, float]] = {}
     try:
         figures = {int(one["pid"]): one for one in engine.measure(MEASURED_WITHIN_S)}

@@ -126,6 +126,7 @@ def _resolved(pool: PoolSpec) -> PoolSpec:
         pool,
         threads=threads,
         threads_batch=pool.threads_batch or threads,
+        share_weights=bool(pool.share_weights),
         n_ctx=pool.padded_n_ctx,
         n_batch=pool.resolved_n_batch,
         n_ubatch=pool.resolved_n_ubatch,
