@@ -22,7 +22,7 @@ from engine.pool.in_order import BATCH, completions
 from engine.protocol import Capabilities, Startup, WorkerInfo
 from engine.results import INSPECTED, step_dtype
 from engine.settings import Settings
-from engine.specs import Lane, Origin, PoolSpec, Request, RequestOptions, Sampling, given_prompt
+from engine.specs import Origin, PoolSpec, Request, RequestOptions, Sampling, given_prompt
 from engine.vocabulary import TokenKind, Vocabulary
 
 END = 256
@@ -137,7 +137,7 @@ class FakeEngine:
             self._changed.notify_all()
         return True
 
-    def wait_for_room(self, _lane: Lane, first: Job | None = None) -> None:
+    def wait_for_room(self, _origin: Origin, first: Job | None = None) -> None:
         """Wait until the queue has room, or `first` is over."""
         with self._changed:
             while len(self._waiting) >= self._most_waiting and not (self._is_closed or (first and first.done())):

@@ -10,6 +10,7 @@ import msgspec
 from engine.errors import ModelError
 from engine.llama.context import OK, Chunk, Context
 from engine.llama.model import Model
+from engine.process.channel import Message
 from engine.process.serving import serve
 from engine.specs import PoolSpec
 
@@ -27,7 +28,7 @@ _AGREED = 1.15
 """Two best rounds further apart than this factor are those of a disturbed machine."""
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(Message, frozen=True):
     """Request: the model file, and the number of threads."""
 
     model: str

@@ -10,7 +10,7 @@ from engine.errors import EngineError, JobTimeout
 from engine.jobs import Job
 from engine.map_progress import REPORT_EVERY_S, MapTally, OnProgress
 from engine.results import Completion
-from engine.specs import Lane, Origin
+from engine.specs import Origin
 
 Prompt = str | Sequence[int]
 BATCH = Origin(lane="batch")
@@ -25,8 +25,8 @@ class Queue(Protocol):
     def try_add(self, job: Job) -> bool:
         """Append a job; return False if the queue is full. Raises PoolClosed."""
 
-    def wait_for_room(self, lane: Lane, first: Job | None = None) -> None:
-        """Wait until a lane has room or the queue is closed, or until `first` is over."""
+    def wait_for_room(self, origin: Origin, first: Job | None = None) -> None:
+        """Wait until there is room for jobs of this origin or the queue is closed, or until `first` is over."""
 
 
 def completions(
@@ -68,7 +68,7 @@ def completions(
                 else:
                     while not queue.try_add(job):
                         first = next((one for one in open_jobs if isinstance(one, Job)), None)
-                        queue.wait_for_room(job.origin.lane, first)
+                        queue.wait_for_room(job.origin, first)
                         yield from ended(tally, len(open_jobs))
                     open_jobs.append(job)
                 yield from ended(tally, AHEAD * num_sequences)

@@ -13,7 +13,10 @@ from engine.pool import messages as m
 from engine.pool.lanes import Lanes
 from engine.pool.routing import best_worker, remember
 from engine.pool.worker_process import WorkerProcess
-from engine.specs import Lane
+from engine.specs import Origin
+
+RESERVE = 8
+"""A client may queue the eighth part of a lane's places also where others have filled it."""
 
 COMPUTING = frozenset({Phase.DECODING, Phase.TOKENISING, Phase.PREPARING, Phase.SAMPLING})
 EARLY_S = 30.0
@@ -52,20 +55,20 @@ class JobQueue:
             raise QueueFull(f"the queue is full, {self._most_waiting:,} jobs are waiting: wait, then try again")
 
     def try_add(self, job: Job) -> bool:
-        """Append a job; return False if its lane is full. Raises PoolClosed."""
+        """Append a job; return False if its lane is full for its client. Raises PoolClosed."""
         with self._lock:
             if self._is_closed:
                 raise PoolClosed("this pool is closed: open another")
-            if self._is_full(job.origin.lane):
+            if self._is_full(job.origin):
                 return False
             self._waiting.add(job, job.origin)
         self.dispatch()
         return True
 
-    def wait_for_room(self, lane: Lane, first: Job | None = None) -> None:
-        """Wait until a lane has room or the queue is closed, or until `first` is over."""
+    def wait_for_room(self, origin: Origin, first: Job | None = None) -> None:
+        """Wait until there is room for jobs of this origin or the queue is closed, or until `first` is over."""
         with self._room:
-            while self._is_full(lane) and not (self._is_closed or (first and first.done())):
+            while self._is_full(origin) and not (self._is_closed or (first and first.done())):
                 check_may_wait()
                 self._room.wait()
 
@@ -137,8 +140,16 @@ class JobQueue:
         """Return the jobs that workers have, with their numbers."""
         return [(worker, number, job) for worker in self._workers() for number, job in worker.jobs.items()]
 
-    def _is_full(self, lane: Lane) -> bool:
-        return self._waiting.num_in(lane) >= self._most_waiting
+    def _is_full(self, origin: Origin) -> bool:
+        """Return whether a lane takes no more jobs of a client: it is full, and the client has used its reserve.
+
+        The reserve is a part of as many places again, so one client cannot shut out the others, and many cannot fill
+        the memory.
+        """
+        num = self._waiting.num_in(origin.lane)
+        if num < self._most_waiting:
+            return False
+        return num >= 2 * self._most_waiting or self._waiting.num_of(origin) >= max(1, self._most_waiting // RESERVE)
 
     def _wake(self) -> None:
         """Have wait_for_room check its condition again."""

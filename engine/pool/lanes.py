@@ -80,6 +80,10 @@ class Lanes(Generic[T]):
         """Return the number of items of a lane."""
         return self._lanes[lane].num
 
+    def num_of(self, origin: Origin) -> int:
+        """Return the number of items of one client in its lane."""
+        return len(self._lanes[origin.lane].clients.get(origin.client, ()))
+
     def add(self, item: T, origin: Origin) -> None:
         """Append an item behind those of its client."""
         lane = self._lanes[origin.lane]

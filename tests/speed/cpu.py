@@ -14,9 +14,7 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     """Milliseconds a generated token, top_k=10, with one stream and with 32."""
     rows = []
     for num_streams in (1, 32):
-        asked = Pool(
-            model(shape), threads=num_threads(), parallel=num_streams, n_ctx=N_CTX, share_weights=num_streams > 1
-        )
+        asked = Pool(model(shape), threads=num_threads(), parallel=num_streams, n_ctx=N_CTX)
         with warm(asked) as pool:
             given = prompts(num_streams, most=len(pool.vocabulary))
             done = [run(pool, given, top_k=10) for _ in range(num_rounds)]

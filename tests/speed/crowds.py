@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from engine import Pool
 from tests.speed.common import Row, interleaved, model, prompts, run, warm
-from tests.speed.many import LAYOUTS, SERVED, SHAPE, ask, better_layouts, server
+from tests.speed.many import LAYOUTS, SERVED, SHAPE, against_better, ask, layout_of, server
 
 ROUNDS = 6
 N_CTX = 512
@@ -39,17 +39,19 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
 
 
 def against_server(path: str, about: str, crowd: Crowd, num_rounds: int) -> Row:
-    """Tokens a second from first request to last answer, ten candidates each; each at its better layout."""
-    arms: dict[str, Callable[[], float]] = {}
+    """Tokens a second from first request to last answer, ten candidates each; ours in its default weight layout, the
+    server in its better one."""
     with ExitStack() as opened:
         clients = opened.enter_context(ThreadPoolExecutor(SERVED))
+        pool = opened.enter_context(warm(Pool(path, parallel=SERVED, n_ctx=N_CTX)))
+        draw = crowds(crowd, most=len(pool.vocabulary))
+        arms: dict[str, Callable[[], float]] = {"ours": partial(_end_to_end, pool, draw, crowd)}
         for layout, flags in LAYOUTS.items():
-            pool = opened.enter_context(warm(Pool(path, parallel=SERVED, n_ctx=N_CTX, share_weights=bool(flags))))
-            draw = crowds(crowd, most=len(pool.vocabulary))
-            arms[f"ours, {layout}"] = partial(_end_to_end, pool, draw, crowd)
             arms[f"server, {layout}"] = partial(serve, path, flags, draw, crowd, clients)
         found = interleaved(num_rounds, **arms)
-    return better_layouts(found, "server", f"32 streams, {about}, end to end, against llama-server", crowd.goal)
+        layout = layout_of(pool.spec)
+    figure = f"32 streams, {about}, end to end, against llama-server"
+    return against_better(found, "server", layout, figure, crowd.goal)
 
 
 def _end_to_end(pool: Pool, draw: Callable[[], list[list[int]]], crowd: Crowd) -> float:

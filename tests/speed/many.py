@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from engine import Pool
+from engine import Pool, PoolSpec
 from engine.models import read_model
 from engine.process.child import huge_pages
 from tests.speed.common import (
@@ -57,9 +57,9 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     ]
 
 
-def open_pool(path: str, num_streams: int, *, share_weights: bool = False) -> Pool:
+def open_pool(path: str, num_streams: int) -> Pool:
     """A pool of so many streams, by its other defaults."""
-    return Pool(path, parallel=num_streams, n_ctx=N_CTX, share_weights=share_weights)
+    return Pool(path, parallel=num_streams, n_ctx=N_CTX)
 
 
 def against_batched_bench(path: str, num_rounds: int) -> list[Row]:
@@ -113,41 +113,44 @@ def batched_bench(path: str) -> float:
 
 
 def against_server(path: str, num_rounds: int) -> list[Row]:
-    """End to end with 32 streams and ten candidates a token, both with repacked weights and without; the server as a
-    person gets it, and built and run as ours."""
-    arms: dict[str, Callable[[], float]] = {}
+    """End to end with 32 streams and ten candidates a token, in our default weight layout and in both of the server's;
+    the server as a person gets it, and built and run as ours."""
     with ExitStack() as opened:
         clients = opened.enter_context(ThreadPoolExecutor(SERVED))
+        pool = opened.enter_context(warm(open_pool(path, SERVED)))
+        given = prompts(SERVED, most=len(pool.vocabulary))
+        arms: dict[str, Callable[[], float]] = {"ours": partial(_end_to_end, pool, given)}
         for layout, flags in LAYOUTS.items():
-            pool = opened.enter_context(warm(open_pool(path, SERVED, share_weights=bool(flags))))
-            given = prompts(SERVED, most=len(pool.vocabulary))
-            arms[f"ours, {layout}"] = partial(_end_to_end, pool, given)
             for way, environment in ways().items():
                 arms[f"{way}, {layout}"] = partial(serve_once, path, flags, environment, given, clients)
         found = interleaved(num_rounds, **arms)
-    return [_server_row(found, way, goal) for way, goal in zip(ways(), (1.15, 1.0), strict=True)]
+        layout = layout_of(pool.spec)
+    return [
+        against_better(found, way, layout, f"32 streams, top_k=10, end to end, against llama-server {way}", goal)
+        for way, goal in zip(ways(), (1.15, 1.0), strict=True)
+    ]
+
+
+def layout_of(spec: PoolSpec) -> str:
+    """Return the name of the layout that a pool has chosen."""
+    return list(LAYOUTS)[bool(spec.share_weights)]
 
 
 def _end_to_end(pool: Pool, given: list[list[int]]) -> float:
     return run(pool, given, top_k=10).per_s
 
 
-def _server_row(found: dict[str, list[float]], way: str, goal: float) -> Row:
-    return better_layouts(found, way, f"32 streams, top_k=10, end to end, against llama-server {way}", goal)
+def against_better(found: dict[str, list[float]], peer: str, layout: str, figure: str, goal: float) -> Row:
+    """Row of ours, in its default weight layout, against a peer in its better one.
 
-
-def better_layouts(found: dict[str, list[float]], peer: str, figure: str, goal: float) -> Row:
-    """Row of ours against a peer, each in its better layout; the default one of ours is given beside it.
-
-    found: tokens a second of each round by arm, "<whose>, <layout>".
+    found: tokens a second of each round, "ours" and "<peer>, <layout>".
     """
-    ours, theirs = (max(LAYOUTS, key=lambda layout: mean(found[f"{whose}, {layout}"])) for whose in ("ours", peer))
-    values, peers = found[f"ours, {ours}"], found[f"{peer}, {theirs}"]
+    theirs = max(LAYOUTS, key=lambda layout: mean(found[f"{peer}, {layout}"]))
+    values, peers = found["ours"], found[f"{peer}, {theirs}"]
     compared = ratio(values, peers)
-    beside = (
-        f"{compared}; {mean(values):.0f} ({ours}) against {mean(peers):.0f} tok/s ({theirs}); "
-        f"repacked, our default: {ratio(found['ours, repacked'], peers)}"
-    )
+    beside = f"{compared}; {mean(values):.0f} ({layout}) against {mean(peers):.0f} tok/s ({theirs})"
+    if theirs != next(iter(LAYOUTS)):
+        beside += f"; against its default layout {ratio(values, found[f'{peer}, {next(iter(LAYOUTS))}'])}"
     return at_least(figure, compared.value, goal, beside)
 
 

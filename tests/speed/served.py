@@ -10,9 +10,10 @@ from statistics import mean
 
 from engine import PoolSpec
 from engine.models import read_model
+from engine.models.weight_layout import with_layout
 from tests.speed.api import num_streamed, post, serving, streamed
 from tests.speed.common import N_CTX, NUM_TOKENS, Row, at_least, interleaved, model, prompts, ratio
-from tests.speed.many import LAYOUTS, SERVED, SERVER_PORT, SHAPE, better_layouts, server
+from tests.speed.many import LAYOUTS, SERVED, SERVER_PORT, SHAPE, against_better, layout_of, server
 
 ROUNDS = 8
 PATH = "/v1/completions"
@@ -22,28 +23,30 @@ GOALS = {"in-process": 0.97, "llama-server": 1.0}
 
 
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
-    """Tokens a second from first request to last answer, ten candidates each; against llama-server in either layout."""
+    """Tokens a second from first request to last answer, ten candidates each; in our default weight layout, and
+    against llama-server in its better one."""
     path = model(shape)
     given = prompts(SERVED, most=read_model(path).n_vocab)
-    arms: dict[str, Callable[[], float]] = {}
+    spec = with_layout(PoolSpec(parallel=SERVED, n_ctx=N_CTX), read_model(path))
     with ExitStack() as opened:
         clients = opened.enter_context(ThreadPoolExecutor(SERVED))
+        api = opened.enter_context(serving(path, spec))
+        inside = partial(api.inside, "streams", prompts=given, num_tokens=NUM_TOKENS)
+        inside()
+        arms: dict[str, Callable[[], float]] = {
+            "ours": partial(over_http, api.port, given, clients),
+            "in-process": inside,
+        }
         for layout, flags in LAYOUTS.items():
-            spec = PoolSpec(parallel=SERVED, n_ctx=N_CTX, share_weights=bool(flags))
-            api = opened.enter_context(serving(path, spec))
-            inside = partial(api.inside, "streams", prompts=given, num_tokens=NUM_TOKENS)
-            inside()
-            arms[f"ours, {layout}"] = partial(over_http, api.port, given, clients)
-            if not flags:
-                arms["in-process"] = inside
             arms[f"server, {layout}"] = partial(serve_once, path, flags, given, clients)
         found = interleaved(num_rounds, **arms)
-    ours, inner = found["ours, repacked"], found["in-process"]
+    ours, inner = found["ours"], found["in-process"]
     compared = ratio(ours, inner)
     beside = f"{compared}; {mean(ours):.0f} against {mean(inner):.0f} tok/s"
+    figure = "32 streams over HTTP, top_k=10, of llama-server"
     return [
         at_least("32 streams over HTTP, top_k=10, of in-process", compared.value, GOALS["in-process"], beside),
-        better_layouts(found, "server", "32 streams over HTTP, top_k=10, of llama-server", GOALS["llama-server"]),
+        against_better(found, "server", layout_of(spec), figure, GOALS["llama-server"]),
     ]
 
 

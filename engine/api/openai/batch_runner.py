@@ -286,7 +286,7 @@ class BatchRunner:
                 self._current[1].cancel()
             self._came.set()
             record = self._open[id]
-            await stored(self._save, id)
+        await stored(self._save, id)  # also where an earlier call could not
         return self.shown(record)
 
     async def read(self, id: str) -> Batch:

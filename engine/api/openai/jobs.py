@@ -63,12 +63,13 @@ class Job:
         self._ended = 0.0
         self._response: bytes | None = None
         self._error: ApiError | None = None
-        self._is_cancelled = False
+        self._is_cancelled = self._is_stopped = False
         self.task = asyncio.create_task(self._run(), name=f"job {self.id}")
 
     async def _run(self) -> None:
         try:
             self._response = await self.begun.result()
+            self._is_stopped = self.begun.is_stopped
         except ApiError as error:
             self._fail(error)
         except Exception as defect:
@@ -92,9 +93,11 @@ class Job:
         """State of the call."""
         if not self.task.done():
             return "in_progress" if self.begun.is_started else "queued"
-        if self._is_cancelled or self.begun.is_stopped:
+        if self._is_cancelled:
             return "cancelled"
-        return "failed" if self._response is None else "completed"
+        if self._response is None:
+            return "failed"
+        return "cancelled" if self._is_stopped else "completed"
 
     def cancel(self) -> None:
         """Stop it at its next decode step; what it has by then stays its response. Has no effect once it is over."""

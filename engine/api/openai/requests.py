@@ -1,5 +1,6 @@
 """Requests of the API: their fields, checked strictly, and the sampling and limits that they ask for."""
 
+import re
 from collections.abc import Sequence
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -37,6 +38,13 @@ RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "bos_token",
 """Variables of a chat template that a request sets by fields of their own, or not at all."""
 RECORDED_TOP_K = 20
 """Candidates saved with each token of an answer where the request asks for no more."""
+
+_REFUSAL = re.compile(
+    r"(?P<sentence>(?:Object missing required field `(?P<missing>[^`]*)`)?.*?)"
+    r"(?: - at (?:`key` in )?`\$\.?(?P<place>[^`.\[]*)[^`]*`)?",
+    re.DOTALL,
+)
+"""Sentence of msgspec about a value of a wrong type, with the first name of the path to it."""
 
 Endpoint = Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"]
 """Paths of the endpoints that compute."""
@@ -355,11 +363,9 @@ def decoded(body: bytes, kind: type[R]) -> R:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        sentence, _, place = str(error).partition(" - at `$")
-        name = place.lstrip(".").rstrip("`").partition("[")[0].partition(".")[0]
-        if not name and "`" in sentence:  # a field that is missing is named in the sentence
-            name = sentence.split("`")[-2]
-        raise ApiError(400, f"{name or 'the body'}: {sentence}", param=name or None) from None
+        found = _REFUSAL.fullmatch(str(error))
+        sentence, name = (found["sentence"], found["place"] or found["missing"]) if found else (str(error), None)
+        raise ApiError(400, f"{name or 'the body'}: {sentence}", param=name) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError(400, f"The body is not JSON: {error}") from None
 

@@ -2,9 +2,12 @@
 
 import asyncio
 import os
+import re
 import socket
 import threading
+import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 import uvicorn
@@ -21,6 +24,9 @@ PORT = 8080
 KEY_FILE = "api-key"
 KEEP_ALIVE_S = 75
 CLOSES_S = 1.0
+LONGEST_KEY = 512
+_KEY = re.compile(r"[!-~]([ -~]*[!-~])?")
+_START_POLL_S = 0.005
 STALLED_MS = 60_000
 """Time after which a connection ends whose client takes nothing of what is sent to it."""
 
@@ -41,23 +47,26 @@ class ApiServer:
         self.key = ""
 
     def start(self, port: int = PORT, key: str | None = None) -> None:
-        """Listen on `port` (0: any free one); has no effect while it runs.
+        """Listen on `port` (0: any free one), and return once it answers; has no effect while it runs.
 
-        key: None for the one in the home folder, empty for none. Raises ConfigError where the port is taken.
+        key: None for the one in the home folder, empty for none. Raises ConfigError where the port is taken, the key
+        cannot be one, or the server does not start.
         """
         with self._lock:
             if self.port is not None:
                 return
-            self.key = kept_key(self._bench.settings.home) if key is None else key
+            self.key = kept_key(self._bench.settings.home) if key is None else _checked_key(key)
             listening = _listening(port)
             app = make_app(self._bench, self.traffic, key=self.key)
-            config = uvicorn.Config(app, lifespan="on", log_level="warning", timeout_keep_alive=KEEP_ALIVE_S)
-            self._server = uvicorn.Server(config)
-            self.port = listening.getsockname()[1]
-            self._thread = threading.Thread(
-                target=_serve, args=(self._server, listening), name="logitbench-api", daemon=True
-            )
-            self._thread.start()
+            config = uvicorn.Config(app, lifespan="on", log_level="warning", timeout_keep_alive=KEEP_ALIVE_S, ws="none")
+            server, port = uvicorn.Server(config), listening.getsockname()[1]
+            thread = threading.Thread(target=_serve, args=(server, listening), name="logitbench-api", daemon=True)
+            thread.start()
+            while not server.started:
+                if not thread.is_alive():
+                    raise ConfigError("The API did not start; the log has the reason.")
+                time.sleep(_START_POLL_S)
+            self._server, self._thread, self.port = server, thread, port
 
     def stop(self) -> None:
         """Stop listening and end the calls in progress with what they have, within seconds. Safe to call twice."""
@@ -108,13 +117,20 @@ def kept_key(home: Path) -> str:
         raise ConfigError(f"The API key in {token.path} cannot be read or written ({error}).") from error
 
 
+def _checked_key(key: str) -> str:
+    """Return a key that a person gives, which must fit into a header. Raises ConfigError."""
+    if key and not (len(key) <= LONGEST_KEY and _KEY.fullmatch(key)):
+        raise ConfigError(f"The API key must be at most {LONGEST_KEY} printable ASCII characters, as it is a header.")
+    return key
+
+
 def _serve(server: uvicorn.Server, listening: socket.socket) -> None:
     async def serve() -> None:
         quota = connections.OURS._replace(idle_s=KEEP_ALIVE_S)
         connections.limit(asyncio.get_running_loop(), access="", num_files=raise_open_files(), ours=quota)
         await server.serve(sockets=[listening])
 
-    with listening:
+    with listening, suppress(SystemExit):  # raised where it does not start, with the reason in the log
         asyncio.run(serve())
 
 

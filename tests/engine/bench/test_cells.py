@@ -44,7 +44,9 @@ def test_without_axes_there_is_one_cell(plan: Any) -> None:
 
 def test_every_number_is_resolved(plan: Any) -> None:
     (cell,) = cells_of(plan(axes={"layout": ("1xauto",), "threads_batch": (None,), "n_ctx": (300,)}))
-    assert cell.pool == PoolSpec(threads=num_cores(), threads_batch=num_cores(), n_ctx=512, n_batch=512, n_ubatch=512)
+    assert cell.pool == PoolSpec(
+        threads=num_cores(), threads_batch=num_cores(), n_ctx=512, n_batch=512, n_ubatch=512, share_weights=False
+    )
     assert cell.settings["layout"] == f"1x{num_cores()}"
     assert (cell.settings["threads_batch"], cell.settings["n_ctx"], cell.settings["n_ubatch"]) == (
         num_cores(),

@@ -87,10 +87,19 @@ def test_a_history_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--model", "nowhere.gguf"], ["--port", "70000"], ["--port", "x"], ["--parallel", "0"]]
+    "words",
+    [
+        ["--model", "nowhere.gguf"],
+        ["--port", "70000"],
+        ["--port", "x"],
+        ["--parallel", "0"],
+        ["--api-key", os.fsdecode(b"\xff")],
+        ["--api-key", "a\nb"],
+        ["--api-key", "k" * 513],
+    ],
 )
 def test_what_cannot_be_served_is_refused(tmp_path: Path, words: list[str]) -> None:
     with serving(tmp_path, *words) as process:
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert "Traceback" not in errors and words[1] in errors
+    assert "Traceback" not in errors and ("API key" if words[0] == "--api-key" else words[1]) in errors

@@ -130,7 +130,7 @@ def test_llama_cpp_is_timed_in_both_layouts(large: ModelFile, monkeypatch: pytes
     decided = with_layout(PoolSpec(parallel=32), large)
     assert len(asked) == 1
     assert not Path(asked[0].model).exists()
-    (found,) = answers or [None]
+    (found,) = answers
     assert decided.share_weights is (found is not None and prefers_file(found, 32))
 
 

@@ -121,7 +121,7 @@ def test_who_waits_for_room_goes_on_when_there_is_some_though_others_still_wait(
     for _ in range(2):
         scene.add("x")
     assert not scene.queue.try_add(job_of())
-    waiter = threading.Thread(target=scene.queue.wait_for_room, args=("browser",), daemon=True)
+    waiter = threading.Thread(target=scene.queue.wait_for_room, args=(Origin(),), daemon=True)
     waiter.start()
     OPERATIONS[move](scene, scene.made.workers[0])
     waiter.join(PATIENCE_S)
@@ -134,7 +134,7 @@ def test_who_waits_for_room_goes_on_when_the_first_job_is_over_though_nothing_mo
     scene.queue.pause()
     for _ in range(2):
         scene.add("x")
-    waiter = threading.Thread(target=scene.queue.wait_for_room, args=("browser", scene.jobs[0]), daemon=True)
+    waiter = threading.Thread(target=scene.queue.wait_for_room, args=(Origin(), scene.jobs[0]), daemon=True)
     waiter.start()
     scene.end(scene.made.workers[0])
     waiter.join(PATIENCE_S)
@@ -178,6 +178,22 @@ def test_many_prompts_fill_their_own_lane_only_and_leave_the_next_turns_to_other
     assert len(answers) == len(prompts)
 
 
+def test_a_client_finds_a_place_beside_one_that_fills_its_lane() -> None:
+    made = Queue(1, parallel=1, most_waiting=32)
+    made.queue.pause()
+
+    def taken(client: str) -> int:
+        origin = Origin(lane="api", client=client)
+        tries = [made.queue.try_add(job_of("x", made.queue, origin)) for _ in range(100)]
+        assert tries == sorted(tries, reverse=True)
+        return sum(tries)
+
+    assert taken("greedy") == 32
+    assert [taken(f"client {number}") for number in range(9)] == [4] * 8 + [0], "twice the places, and no more"
+    with pytest.raises(QueueFull):
+        made.queue.add(job_of("x", made.queue, Origin(lane="api", client="greedy")))
+
+
 class QueueMachine(RuleBasedStateMachine):
     """Operations of callers and workers in any order, checked against a list of who waits and who runs where."""
 
@@ -203,7 +219,9 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def submit(self, prompt: str | list[int], lane: Lane, client: str) -> None:
         job = job_of(prompt, self.queue, Origin(lane=lane, client=client))
-        is_full = sum(other.origin.lane == lane for other in self.queue._waiting) >= self.most_waiting
+        clients = [other.origin.client for other in self.queue._waiting if other.origin.lane == lane]
+        has_reserve = len(clients) < 2 * self.most_waiting and client not in clients
+        is_full = len(clients) >= self.most_waiting and not has_reserve
         try:
             self.queue.add(job)
         except PoolClosed:

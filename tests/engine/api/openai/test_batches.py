@@ -1,5 +1,6 @@
 """/v1/batches: every line of a file is answered once, in the background, whatever happens to the server meanwhile."""
 
+import errno
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.api.openai import batch_runner, batch_work, file_store
+from engine.api.openai.batch_store import BatchStore, Record
 from engine.api.openai.server import KEY_FILE
 from engine.jobs import new_id
 from tests.engine.api.openai.conftest import KEY, Api, serving
@@ -280,6 +282,26 @@ def test_a_full_disk_is_waited_for(client: Client, monkeypatch: pytest.MonkeyPat
     is_full[0] = False
     done = client.ended(batch["id"])
     assert (done["status"], done["errors"], done["request_counts"]["completed"]) == ("completed", None, 1)
+
+
+def test_a_cancel_is_not_confirmed_before_it_is_on_the_disk(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    save, is_full = BatchStore.save, [True]
+
+    def full(store: BatchStore, record: Record) -> None:
+        if is_full[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(store, record)
+
+    with client.api.bench.machine.acquire("A benchmark", "measurement"):
+        batch = client.start([line("a")])
+        path = f"/v1/batches/{batch['id']}/cancel"
+        monkeypatch.setattr(batch_runner, "DISK_RETRY_S", 0.05)
+        monkeypatch.setattr(BatchStore, "save", full)
+        assert client.ask(path, {}, 507)["error"]["code"] == "storage_full"
+        # 409 where its end, which is tried again and again, has begun
+        assert client.api.ask(path, {}, key=client.key).status in (409, 507)
+        is_full[0] = False
+    assert client.ended(batch["id"])["status"] == "cancelled"
 
 
 def test_the_number_of_batches_is_bounded(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from engine.api.openai import guard, server
 from engine.api.openai.clients import ClientLimit, client_of, origin_of
 from engine.api.openai.server import server_of
 from engine.api.openai.traffic import CallRow
+from engine.errors import ConfigError
 from engine.protocol import Engine
 from engine.settings import Settings
 from engine.specs import MAX_CLIENT_CHARACTERS, PoolSpec, Request
@@ -357,3 +358,18 @@ def test_one_that_has_sent_its_body_may_be_answered_later_than_a_body_may_come(
     monkeypatch.setattr(guard, "BODY", guard.BODY._replace(within_s=0.05))
     answer = api.ask(PATH, {"prompt": "Once", "max_tokens": 200, "ignore_eos": True})
     assert answer.json["usage"]["completion_tokens"] == 200
+
+
+def test_a_server_that_does_not_start_is_an_error(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(_scope: object, _receive: object, _send: object) -> None:
+        raise ValueError("no start")
+
+    monkeypatch.setattr(server, "make_app", lambda *_bench, key: broken)
+    second = server.ApiServer(api.bench)
+    with pytest.raises(ConfigError, match="did not start"):
+        second.start(0, KEY)
+    assert second.port is None
+    monkeypatch.undo()
+    second.start(0, KEY)
+    assert second.port is not None
+    second.stop()

@@ -49,6 +49,9 @@ def error(answer: Answer, status: int) -> dict[str, Any]:
         ({"prompt": "a", "stream_options": {"include_usage": 1}}, "stream_options"),
         ({"prompt": "a", "grammar": 'root ::= "a'}, "grammar"),
         ({"prompt": "a", "json_schema": {"type": "nothing"}}, "json_schema"),
+        ([], None),
+        ("a", None),
+        (5, None),
     ],
 )
 def test_a_wrong_field_is_named(api: Api, asked: object, param: str | None) -> None:
@@ -60,6 +63,15 @@ def test_a_wrong_field_is_named(api: Api, asked: object, param: str | None) -> N
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'{"prompt": "\xff"}', b"[" * 100_000])
 def test_a_body_that_is_no_request_is_refused(api: Api, body: bytes) -> None:
     error(api.ask(PATH, body), 400)
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("POST", PATH, 200), ("GET", "/v1/models", 200)])
+def test_a_request_that_asks_for_a_web_socket_is_answered_as_without(
+    api: Api, method: str, path: str, status: int
+) -> None:
+    headers = {"connection": "Upgrade", "upgrade": "websocket", "sec_websocket_version": "13"}
+    answer = api.ask(path, {"prompt": "a", "max_tokens": 1}, method=method, sec_websocket_key="eHh4", **headers)
+    assert answer.status == status
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

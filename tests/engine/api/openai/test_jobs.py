@@ -3,6 +3,7 @@
 import json
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +73,31 @@ def test_any_call_is_a_job_where_its_client_prefers_not_to_wait(api: Api) -> Non
     assert (answer.status, answer.headers["preference-applied"]) == (202, "respond-async")
     assert ended(api, answer.headers["location"].rpartition("/")[2])["response"]["choices"]
     assert api.ask("/v1/completions", GREEDY, prefer="handling=lenient").status == 200
+
+
+def test_a_job_of_which_one_answer_fails_has_failed_and_can_be_read_at_any_moment(api: Api) -> None:
+    """The other answers are still being stopped when it is over."""
+    body = {"prompt": "Once upon a time", "n": 8, "max_tokens": 400, "ignore_eos": True}
+    is_over = threading.Event()
+    statuses: list[int] = []
+
+    def read() -> None:
+        while not is_over.is_set():
+            statuses.append(api.ask("/v1/jobs").status)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for seed in range(4):
+            id = begin(api, body | {"grammar": 'root ::= [^.]* "."', "seed": seed})["id"]
+            until(lambda id=id: api.ask(f"/v1/jobs/{id}").json["finished_at"], "it did not end")  # type: ignore[misc]
+            found = ended(api, id)
+            assert (found["status"], found["response"]) == ("failed", None)
+            assert "grammar" in found["error"]["message"]
+    finally:
+        is_over.set()
+        reader.join()
+    assert set(statuses) == {200}
 
 
 def test_a_job_is_listed_and_stored_as_a_trial(api: Api) -> None:
