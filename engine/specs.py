@@ -225,8 +225,8 @@ class PoolSpec(Spec):
     exactly that maximum while a job with reuse_prefix=False runs; a number is fixed. threads_batch None: as threads.
     n_batch and n_ubatch None: llama.cpp's 2048 and 512, no more than n_ctx needs. share_weights: leave the weights in
     the page cache, shared by all instances, instead of repacking them privately; None: what this machine computes
-    faster, measured for some seconds with the first model of a quantisation. pin: each instance runs on its own cores.
-    n_gpu_layers -1: all.
+    faster for `parallel` requests, measured for some seconds with the first model of a quantisation. pin: each instance
+    runs on its own cores. n_gpu_layers -1: all.
     """
 
     goes_into = "Pool(...)"
