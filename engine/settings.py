@@ -66,7 +66,14 @@ SETTINGS = (
         1,
         1 << 16,
     ),
-    Setting("max_queue", 256, "jobs that may wait in one lane of a pool before submit rejects more", 1, 1 << 20),
+    Setting(
+        "max_queue",
+        256,
+        "jobs that may wait in one lane of a pool before submit rejects more, but for an eighth of it for each client "
+        "beside those who filled it",
+        1,
+        1 << 20,
+    ),
     Setting(
         "api_port",
         0,
