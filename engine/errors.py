@@ -102,7 +102,14 @@ class ProgramFailed(EngineError):
 
 
 class LimitExceeded(EngineError):
-    """Untrusted input is too large or too complex for the process that reads it; nothing else was affected."""
+    """Untrusted input is too large or too complex for the process that reads it; nothing else was affected.
+
+    is_busy: the process was reading other input all the time, so this one may be within the limits.
+    """
+
+    def __init__(self, message: str, *, is_busy: bool = False) -> None:
+        super().__init__(message)
+        self.is_busy = is_busy
 
 
 class WorkerDied(EngineError):

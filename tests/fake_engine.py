@@ -41,7 +41,8 @@ class FakeEngine:
     def __init__(
         self, model: str = "fake.gguf", spec: PoolSpec | None = None, *, step_s: float = 0.0, most_waiting: int = 0
     ) -> None:
-        self.model, self.spec = model, spec or PoolSpec()
+        asked = spec or PoolSpec()
+        self.model, self.spec = model, replace(asked, share_weights=bool(asked.share_weights))
         self.vocabulary = VOCABULARY
         self.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
         self.threads = self.spec.threads or 1

@@ -22,7 +22,7 @@ from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import AUTO, BACKENDS, EmbedSpec
 from engine.errors import ConfigError
 from engine.exchange.text_files import MOST_BYTES, TextSet, read_texts
-from engine.files import named_path, open_regular, write_whole
+from engine.files import write_whole
 from engine.private_files import persons_umask
 from engine.progress_line import ProgressLine
 from engine.units import counted, digits, duration, percent
@@ -96,7 +96,7 @@ def _file(given: str) -> tuple[str, bytes]:
     if given == "-":
         return "standard input", from_standard_input(lambda file: file.buffer.read(MOST_BYTES + 1))
     try:
-        with open_regular(named_path(given)) as file:
+        with open(given, "rb") as file:
             return Path(given).name, file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{given}: cannot be read ({error})") from None

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from engine.chat_options import ChatOptions
-from engine.errors import ConfigError, EngineError, LimitExceeded, PoolClosed
+from engine.errors import ConfigError, EngineError, LimitExceeded, PoolClosed, QueueFull
 from engine.process.channel import Message
 from engine.process.limits import Limits
 from engine.process.program import Service
@@ -65,7 +65,8 @@ class Sandbox:
     ) -> tuple[str, bool]:
         """Render messages (role, content) with a model's chat template; return the text, and whether to add BOS to it.
 
-        Raises ConfigError if there is no template, or if it refuses the messages, fails or exceeds a limit.
+        Raises ConfigError if there is no template, or if it refuses the messages, fails or exceeds a limit; QueueFull
+        where others keep the processes busy.
         """
         if not template:
             raise ConfigError("this model has no chat template: write the whole prompt in completion mode")
@@ -78,7 +79,8 @@ class Sandbox:
     def compile(self, sampling: Sampling) -> Sampling:
         """Prepare the sampling for workers: convert its schema to a grammar, or check its grammar against the limits.
 
-        Raises ConfigError, which names the exceeded limit. Outcomes are cached by the text.
+        Raises ConfigError, which names the exceeded limit, and QueueFull as `render_chat` does. Outcomes are cached by
+        the text.
         """
         if sampling.json_schema:
             grammar = self._outcome(ConvertSchema(sampling.json_schema), sampling.json_schema, "json_schema")
@@ -117,6 +119,8 @@ class Sandbox:
         except EngineError as error:
             if self._is_closed:
                 raise PoolClosed(_CLOSED) from None
+            if isinstance(error, LimitExceeded) and error.is_busy:
+                raise QueueFull(f"{name} was not read: {error}") from error
             raise ConfigError(f"{name}: {error}; make it simpler") from error
         return answer
 

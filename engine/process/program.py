@@ -95,7 +95,9 @@ class Program:
         prefix = f"{about}: " if about else ""
         began = time.monotonic()
         if not self._lock.acquire(timeout=-1 if deadline_s is None else deadline_s):
-            raise LimitExceeded(f"{prefix}the process that {self._does} was busy for {deadline_s:.2g} s: try again")
+            raise LimitExceeded(
+                f"{prefix}the process that {self._does} was busy for {deadline_s:.2g} s: try again", is_busy=True
+            )
         try:
             return self._exchange(request, None if deadline_s is None else began + deadline_s)
         except _Suspended:
@@ -252,7 +254,9 @@ class Service:
                         self._busy.add(program)
                         return program
                 if not self._given_back.wait(max(deadline - time.monotonic(), 0)):
-                    raise LimitExceeded(f"the process that {self._does} was busy until the time limit: try again")
+                    raise LimitExceeded(
+                        f"the process that {self._does} was busy until the time limit: try again", is_busy=True
+                    )
 
     def _give_back(self, program: Program) -> None:
         is_usable = program.is_alive and not program.is_spent

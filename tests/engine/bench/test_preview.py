@@ -222,7 +222,9 @@ def test_every_way_of_calling_gets_the_same_flags(story_model: Path) -> None:
     cells = cells_of(preset("python", story_model, 2))
     assert [cell.arm for cell in cells] == list(ARMS)
     assert len({cell.pool for cell in cells}) == 1
-    assert cells[0].pool == PoolSpec(threads=2, threads_batch=2, parallel=1, n_batch=512, n_ubatch=512)
+    assert cells[0].pool == PoolSpec(
+        threads=2, threads_batch=2, parallel=1, n_batch=512, n_ubatch=512, share_weights=False
+    )
 
 
 def test_layouts_share_out_the_cores() -> None:

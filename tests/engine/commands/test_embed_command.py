@@ -1,7 +1,6 @@
 """`embed` command: embeds the texts of a file, called through the command line's entry point."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -48,12 +47,6 @@ def test_without_json_it_tells_what_is_near_what(table: Path, capsys: pytest.Cap
     assert lines[0].startswith("3 texts, 384 dimensions, by all-MiniLM-L6-v2 (onnx), ")
     place = next(number for number, line in enumerate(lines) if line.endswith("The rent goes up."))
     assert lines[place + 1].endswith("We pay more for the flat.")
-
-
-def test_a_pipe_in_place_of_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    os.mkfifo(tmp_path / "texts.txt")
-    assert main(["embed", str(tmp_path / "texts.txt")]) == 2
-    assert "texts.txt: cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

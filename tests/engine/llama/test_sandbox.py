@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from engine.errors import ConfigError, PoolClosed
+from engine.errors import ConfigError, PoolClosed, QueueFull
 from engine.llama.sandbox import Sandbox
 from engine.specs import Sampling
 from engine.vocabulary import TokenKind, Vocabulary
@@ -16,6 +16,7 @@ from tests.waiting import until
 END = bytes([TokenKind.CONTROL, TokenKind.CONTROL | TokenKind.END])
 VOCABULARY = Vocabulary((b"", b""), END, {0: "<s>", 1: "</s>"}, bos=0, add_bos=True, add_space_prefix=False)
 HELLO = [{"role": "user", "content": "Hi"}]
+HANG_S = 60
 STUCK = Sampling(json_schema='{"type": "string", "pattern": "^]$"}')
 
 
@@ -84,6 +85,15 @@ def test_a_time_limit_is_not_kept_as_an_outcome(sandbox: Sandbox) -> None:
     with pytest.raises(ConfigError, match="took longer than 2 s"):
         sandbox.compile(STUCK)
     assert not sandbox._outcomes
+
+
+@pytest.mark.slow
+def test_a_text_that_is_not_read_for_others_is_not_at_fault(sandbox: Sandbox) -> None:
+    schema = Sampling(json_schema='{"const": 5}')
+    refused = pytest.raises(QueueFull, match="json_schema was not read: .* was busy until the time limit: try again")
+    with sandbox._running().claimed(HANG_S), sandbox._running().claimed(HANG_S), refused:
+        sandbox.compile(schema)
+    assert sandbox.compile(schema).grammar
 
 
 def test_what_is_kept_is_bounded(sandbox: Sandbox) -> None:
