@@ -55,9 +55,9 @@ class WorkerInfo(NamedTuple):
 class Engine(Protocol):
     """One loaded model. engine.Pool documents each method; any thread may call them.
 
-    model: its path or address; spec: its parameters, with share_weights decided; chat_template: empty where it has none;
-    threads: of each worker, at most; startup: of the slowest worker; ending: why it runs nothing any more, None while
-    it does.
+    model: its path or address; spec: its parameters, with share_weights decided; chat_template: empty where it has
+    none; threads: of each worker, at most; startup: of the slowest worker; ending: why it runs nothing any more, None
+    while it does.
     """
 
     @property
