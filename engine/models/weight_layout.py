@@ -14,11 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from engine.errors import EngineError
 from engine.files import decoded_msgpack, read_regular, scratch_folder, write_private
-from engine.llama.weight_layouts import NUM_STREAMS, Job, LayoutTimes, Timings
+from engine.llama.weight_layouts import Job, Timings, prefers_file
 from engine.machine.cores import cpu_name, num_cores, threads_for
 from engine.models.gguf import ModelFile
 from engine.models.memory import copied_weights
@@ -32,12 +31,6 @@ from engine.specs import PoolSpec
 
 LEAST_COPIED_BYTES = 200 << 20
 """Models with less to repack are fast in either layout, and are repacked without a measurement."""
-
-NUM_GENERATED = 128
-"""Tokens that each of the compared requests generates, after a prompt of NUM_PROMPT."""
-
-LEAST_GAIN = 1.05
-"""Weights stay as in the file where that is faster by this factor."""
 
 SHAPE = Shape(
     architecture="llama", n_vocab=1024, n_ctx_train=2048, n_embd=2048, n_layer=4, n_head=32, n_head_kv=4, n_ff=5632,
@@ -64,20 +57,6 @@ def with_layout(spec: PoolSpec, file: ModelFile, on_opening: OnOpening = lambda 
     return replace(spec, share_weights=timings is not None and prefers_file(timings, spec.parallel))
 
 
-def prefers_file(timings: Timings, parallel: int) -> bool:
-    """Return whether `parallel` requests at once, of NUM_PROMPT and NUM_GENERATED tokens each, end LEAST_GAIN times as
-    soon with the weights as in the file."""
-    return seconds_of(timings.repacked, parallel) > LEAST_GAIN * seconds_of(timings.as_in_file, parallel)
-
-
-def seconds_of(times: LayoutTimes, parallel: int) -> float:
-    """Return the seconds of `parallel` requests at once; steps of a number not measured are interpolated, and those of
-    more streams than the most take as long for each stream."""
-    most = NUM_STREAMS[-1]
-    step_s = float(np.interp(parallel, NUM_STREAMS, times.step_s)) * max(parallel / most, 1.0)
-    return parallel * times.prompt_s + NUM_GENERATED * step_s
-
-
 def _timings(quantisation: str, on_opening: OnOpening) -> Timings | None:
     """Return the kept timings of a quantisation, else measured ones, which are kept; None where that fails."""
     with _one_measurement:
@@ -93,7 +72,7 @@ def _timings(quantisation: str, on_opening: OnOpening) -> Timings | None:
 
 def _measured(quantisation: str, on_opening: OnOpening) -> Timings | None:
     program = Program(
-        "engine.llama.weight_layouts",
+        "engine.llama.weight_layouts_program",
         does="times layouts of weights",
         answers=Timings | None,
         environment=huge_pages(),

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ModelError
-from engine.llama import weight_layouts
-from engine.llama.weight_layouts import NUM_STREAMS, Job, LayoutTimes, Timings
+from engine.llama import weight_layouts_program
+from engine.llama.weight_layouts import NUM_STREAMS, Job, LayoutTimes, Timings, prefers_file, seconds_of
 from engine.models import weight_layout
 from engine.models.gguf import ModelFile
 from engine.models.planned import planned_model
 from engine.models.shapes import SHAPES
-from engine.models.weight_layout import prefers_file, seconds_of, with_layout
+from engine.models.weight_layout import with_layout
 from engine.pool.pool import Pool
 from engine.process.program import Program
 from engine.specs import PoolSpec
@@ -103,7 +103,7 @@ def test_weights_are_repacked_where_nothing_was_measured_and_it_is_tried_again(
     assert with_layout(PoolSpec(parallel=32), large).share_weights is True
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x81\xa6Q4_K_M\xc0", b"\x80"])
+@pytest.mark.parametrize("content", [b"", b"\xff" * 10, b"\x81\xa6Q4_K_M\xc0", b"\x80"])
 def test_a_damaged_store_counts_as_empty(
     content: bytes, home: Path, large: ModelFile, measured: Callable[[Timings], list[str]]
 ) -> None:
@@ -137,8 +137,8 @@ def test_llama_cpp_is_timed_in_both_layouts(large: ModelFile, monkeypatch: pytes
 
 
 def test_every_kind_of_decode_is_timed(synthetic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_layouts, "_AGREED", float("inf"))
-    found = weight_layouts.timings(Job(str(synthetic), 1))
+    monkeypatch.setattr(weight_layouts_program, "_AGREED", float("inf"))
+    found = weight_layouts_program.timings(Job(str(synthetic), 1))
     assert found is not None
     for times in (found.repacked, found.as_in_file):
         assert len(times.step_s) == len(NUM_STREAMS)
@@ -147,10 +147,10 @@ def test_every_kind_of_decode_is_timed(synthetic: Path, monkeypatch: pytest.Monk
 
 def test_a_disturbed_machine_gives_no_times() -> None:
     calm = [[1.0, 2.0], [1.1, 2.1], [5.0, 9.0]]
-    assert weight_layouts._shortest(calm) == LayoutTimes(1.0, (2.0,))
-    assert weight_layouts._shortest(calm[:1]) is None
-    assert weight_layouts._shortest([[1.0, 2.0], [1.1, 2.4], [5.0, 9.0]]) is None
-    assert weight_layouts._shortest([]) is None
+    assert weight_layouts_program._shortest(calm) == LayoutTimes(1.0, (2.0,))
+    assert weight_layouts_program._shortest(calm[:1]) is None
+    assert weight_layouts_program._shortest([[1.0, 2.0], [1.1, 2.4], [5.0, 9.0]]) is None
+    assert weight_layouts_program._shortest([]) is None
 
 
 def test_a_measurement_can_be_stopped(large: ModelFile) -> None:
@@ -170,5 +170,5 @@ def test_a_pool_has_decided(story_model: Path) -> None:
 
 
 def test_a_machine_that_is_too_slow_just_now_gives_no_times(synthetic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_layouts, "MOST_S", 0.0)
-    assert weight_layouts.timings(Job(str(synthetic), 1)) is None
+    monkeypatch.setattr(weight_layouts_program, "MOST_S", 0.0)
+    assert weight_layouts_program.timings(Job(str(synthetic), 1)) is None
