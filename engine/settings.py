@@ -69,8 +69,8 @@ SETTINGS = (
     Setting(
         "max_queue",
         256,
-        "jobs that may wait in one lane of a pool before submit rejects more, but for an eighth of it for each client "
-        "beside those who filled it",
+        "jobs that may wait in one lane of a pool; in a full lane each client may still queue an eighth of that before "
+        "submit rejects more",
         1,
         1 << 20,
     ),

@@ -1,4 +1,4 @@
-"""Weight layouts: what is timed of a model repacked for this processor and as in its file, and which one follows."""
+"""Weight layouts: timings of a model with weights repacked and as in its file, and the choice between them."""
 
 import msgspec
 import numpy as np
@@ -46,8 +46,8 @@ def prefers_file(timings: Timings, parallel: int) -> bool:
 
 
 def seconds_of(times: LayoutTimes, parallel: int) -> float:
-    """Return the seconds of `parallel` requests at once; steps of a number not measured are interpolated, and those of
-    more streams than the most take as long for each stream."""
+    """Return the estimated seconds of `parallel` requests at once: steps are interpolated between the measured numbers
+    of streams, and grow in proportion beyond the largest."""
     most = NUM_STREAMS[-1]
     step_s = float(np.interp(parallel, NUM_STREAMS, times.step_s)) * max(parallel / most, 1.0)
     return parallel * times.prompt_s + NUM_GENERATED * step_s

@@ -69,7 +69,7 @@ def _decode(context: Context, chunks: Sequence[Chunk], deadline: float) -> float
 
 
 class _OutOfTime(Exception):
-    """MOST_S are over."""
+    """The time limit was reached."""
 
 
 def _shortest(rounds: list[list[float]]) -> LayoutTimes | None:

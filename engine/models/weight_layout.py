@@ -4,8 +4,6 @@ Repacked weights are faster for one stream on most processors, prompts and many 
 file; which, differs between processors and compilers (docs/decisions/0010).
 """
 
-import hashlib
-import json
 import tempfile
 import threading
 from collections.abc import Callable
@@ -19,6 +17,7 @@ from engine.errors import EngineError
 from engine.files import decoded_msgpack, read_regular, scratch_folder, write_private
 from engine.llama.weight_layouts import Job, Timings, prefers_file
 from engine.machine.cores import cpu_name, num_cores, threads_for
+from engine.machine.fingerprint import fingerprint_hash
 from engine.models.gguf import ModelFile
 from engine.models.memory import copied_weights
 from engine.models.repacking import llama_cpp_libraries
@@ -73,7 +72,7 @@ def _timings(quantisation: str, on_opening: OnOpening) -> Timings | None:
 def _measured(quantisation: str, on_opening: OnOpening) -> Timings | None:
     program = Program(
         "engine.llama.weight_layouts_program",
-        does="times layouts of weights",
+        does="times weight layouts",
         answers=Timings | None,
         environment=huge_pages(),
     )
@@ -106,10 +105,9 @@ def _store() -> Path:
 
 
 def _machine_hash() -> str:
-    """Return 16 hexadecimal digits, the same for the same processor, number of cores and build of llama.cpp."""
+    """Return a hash that is the same for the same processor, number of cores and build of llama.cpp."""
     library: tuple[int, ...] = ()
     with suppress(OSError):
         status = ((llama_cpp_libraries() or Path()) / "libggml-cpu.so").stat()
         library = status.st_size, status.st_mtime_ns
-    about = json.dumps([cpu_name(), num_cores(), library])
-    return hashlib.sha256(about.encode()).hexdigest()[:16]
+    return fingerprint_hash({"cpu": cpu_name(), "cores": num_cores(), "library": library})

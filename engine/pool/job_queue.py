@@ -16,7 +16,7 @@ from engine.pool.worker_process import WorkerProcess
 from engine.specs import Origin
 
 RESERVE = 8
-"""A client may queue the eighth part of a lane's places also where others have filled it."""
+"""In a full lane, each client may still queue one in RESERVE of its places."""
 
 COMPUTING = frozenset({Phase.DECODING, Phase.TOKENISING, Phase.PREPARING, Phase.SAMPLING})
 EARLY_S = 30.0
@@ -141,9 +141,9 @@ class JobQueue:
         return [(worker, number, job) for worker in self._workers() for number, job in worker.jobs.items()]
 
     def _is_full(self, origin: Origin) -> bool:
-        """Return whether a lane takes no more jobs of a client: it is full, and the client has used its reserve.
+        """Return whether a lane accepts no more jobs of a client: it is full, and the client has used its reserve.
 
-        The reserve is a part of as many places again, so one client cannot shut out the others, and many cannot fill
+        So one client cannot shut out the others. All reserves together are at most as large as the lane, which bounds
         the memory.
         """
         num = self._waiting.num_in(origin.lane)

@@ -26,8 +26,9 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     """Tokens a second from first request to last answer, ten candidates each; in our default weight layout, and
     against llama-server in its better one."""
     path = model(shape)
-    given = prompts(SERVED, most=read_model(path).n_vocab)
-    spec = with_layout(PoolSpec(parallel=SERVED, n_ctx=N_CTX), read_model(path))
+    file = read_model(path)
+    given = prompts(SERVED, most=file.n_vocab)
+    spec = with_layout(PoolSpec(parallel=SERVED, n_ctx=N_CTX), file)
     with ExitStack() as opened:
         clients = opened.enter_context(ThreadPoolExecutor(SERVED))
         api = opened.enter_context(serving(path, spec))

@@ -79,7 +79,7 @@ class Generated:
 
     @property
     def is_stopped(self) -> bool:
-        """True where an answer was stopped before its end; for a call whose result is there, so that all are over."""
+        """True where an answer was stopped before its end; valid once `result` has returned."""
         jobs = [choice.trial.job for choice in self._choices]
         return any(job.exception(0) is None and job.result(0).finish_reason == "cancelled" for job in jobs)
 

@@ -39,12 +39,9 @@ RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "bos_token",
 RECORDED_TOP_K = 20
 """Candidates saved with each token of an answer where the request asks for no more."""
 
-_REFUSAL = re.compile(
-    r"(?P<sentence>(?:Object missing required field `(?P<missing>[^`]*)`)?.*?)"
-    r"(?: - at (?:`key` in )?`\$\.?(?P<place>[^`.\[]*)[^`]*`)?",
-    re.DOTALL,
-)
-"""Sentence of msgspec about a value of a wrong type, with the first name of the path to it."""
+_PLACE = re.compile(r" - at (?:`key` in )?`\$\.?([^`.\[]*)[^`]*`\Z")
+_MISSING = re.compile(r"Object missing required field `([^`]*)`")
+"""How msgspec names the path to a wrong value, here its first part, and a missing field."""
 
 Endpoint = Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"]
 """Paths of the endpoints that compute."""
@@ -363,9 +360,10 @@ def decoded(body: bytes, kind: type[R]) -> R:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        found = _REFUSAL.fullmatch(str(error))
-        sentence, name = (found["sentence"], found["place"] or found["missing"]) if found else (str(error), None)
-        raise ApiError(400, f"{name or 'the body'}: {sentence}", param=name) from None
+        text = str(error)
+        found = (_PLACE.search(text), _MISSING.match(text))
+        name = next((match[1] for match in found if match and match[1]), None)
+        raise ApiError(400, f"{name or 'the body'}: {_PLACE.sub('', text)}", param=name) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError(400, f"The body is not JSON: {error}") from None
 

@@ -120,7 +120,7 @@ def kept_key(home: Path) -> str:
 def _checked_key(key: str) -> str:
     """Return a key that a person gives, which must fit into a header. Raises ConfigError."""
     if key and not (len(key) <= LONGEST_KEY and _KEY.fullmatch(key)):
-        raise ConfigError(f"The API key must be at most {LONGEST_KEY} printable ASCII characters, as it is a header.")
+        raise ConfigError(f"The API key must be at most {LONGEST_KEY} printable ASCII characters: it is a header.")
     return key
 
 
