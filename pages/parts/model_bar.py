@@ -102,9 +102,7 @@ def _loading(bench: Workbench) -> None:
         st.rerun()
     name = state.file.name if state.file else state.path.name if state.path else ""
     st.markdown(f"**{plain(readable(name))}**")
-    text = (
-        "Loading" if state.progress else "Opening the file and, once for each quantisation, timing weight layouts"
-    )
+    text = "Loading" if state.progress else "Opening the file and, once for each quantisation, timing weight layouts"
     st.progress(min(state.progress or 0.0, 1.0), text=text)
     st.button("Cancel", key="model_cancel", type="tertiary", on_click=bench.model_manager.eject)
 
