@@ -15,7 +15,7 @@ from engine.errors import ModelError, WorkerDied
 from engine.owner import OwnerProcess
 from engine.pool.watchdog import Watch, Watched, keep_watch
 from engine.process.channel import Channel
-from engine.process.child import Child
+from engine.process.child import Child, is_suspended
 from engine.process.pulse import Pulse
 
 _BEGINS_WITHIN_S = 60.0
@@ -39,7 +39,7 @@ class Link:
     def __init__(self, channel: Channel, pulse: Pulse, program: "Program") -> None:
         self._channel, self._program = channel, program
         self._stalled = ""
-        self.watch = Watch(pulse.read)
+        self.watch = Watch(pulse.read, lambda: is_suspended(self.pid))
         self.pid: int = channel.receive_one(time.monotonic() + _BEGINS_WITHIN_S).pid
         channel.set_deadline(None)
         self.num_texts = self.num_tokens = 0
@@ -98,7 +98,7 @@ class Program:
         self._child = Child(
             "engine.embedding.worker", environment={"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         )
-        self.watch = Watch(Pulse.shared_over(self._child.socket).read)
+        self.watch = Watch(Pulse.shared_over(self._child.socket).read, lambda: self._child.is_suspended)
         self._channel = Channel(self._child.socket, _FROM_PROGRAM)
         self._stalled = ""
         self._links: list[Link] = []

@@ -13,15 +13,16 @@ SILENCE_S = 5.0
 """A worker without a heartbeat for this long is stopped: by a signal, a debugger, or a machine out of memory."""
 
 LOADING_SILENCE_S = 60.0
-"""Limit until the first heartbeat and while loading: libraries and pages of the file come from a possibly slow disk."""
+"""Limit until the first heartbeat and while loading: libraries and pages of the file come from a possibly slow disk.
+SILENCE_S is the limit of one that a signal has suspended."""
 
 
 class Watch:
     """Timer of one worker: seconds in its current phase (`phase_s`) and without a heartbeat (`silent_s`), as counted by
-    this process."""
+    this process. is_suspended: asks the system whether a signal keeps the worker from running."""
 
-    def __init__(self, read: Callable[[], Reading]) -> None:
-        self._read = read
+    def __init__(self, read: Callable[[], Reading], is_suspended: Callable[[], bool]) -> None:
+        self._read, self._is_suspended = read, is_suspended
         self.last = read()
         self.phase_s = self.silent_s = 0.0
 
@@ -39,7 +40,7 @@ class Watch:
         self.silent_s = self.silent_s + elapsed_s if self.last.num_beats == before.num_beats else 0.0
         self.phase_s = self.phase_s + elapsed_s if self.last.num_stamps == before.num_stamps else 0.0
         phase = self.phase
-        if self.silent_s > self._longest_silence_s():
+        if self.silent_s > SILENCE_S and self.silent_s > self._longest_silence_s():
             return (
                 f"sent no heartbeat for {self.silent_s:.0f} s and was killed: it was suspended or starved of CPU time"
             )
@@ -49,7 +50,7 @@ class Watch:
 
     def _longest_silence_s(self) -> float:
         is_loading = not self.last.num_beats or self.phase == Phase.LOADING
-        return LOADING_SILENCE_S if is_loading else SILENCE_S
+        return LOADING_SILENCE_S if is_loading and not self._is_suspended() else SILENCE_S
 
 
 class Watched(Protocol):

@@ -34,6 +34,10 @@ class Life(Protocol):
     @property
     def is_alive(self) -> bool: ...
 
+    @property
+    def is_suspended(self) -> bool:
+        """True while a signal keeps the process from running."""
+
     def hang_up(self) -> None:
         """End the connection, which makes the worker exit; does not wait. May be called from any thread."""
 

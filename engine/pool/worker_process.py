@@ -47,7 +47,7 @@ class WorkerProcess:
         self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self.failure = self._stalled = ""
         self.transport, self._life, heartbeat = link
-        self.watch = Watch(heartbeat)
+        self.watch = Watch(heartbeat, lambda: self._life.is_suspended)
         threading.Thread(target=_write, args=(link, self._outbox), daemon=True).start()
 
     def start(self) -> m.Ready:

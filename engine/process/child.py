@@ -99,10 +99,7 @@ class Child:
     @property
     def is_suspended(self) -> bool:
         """True while a signal (SIGSTOP, SIGTSTP) keeps the process from running."""
-        try:
-            return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
-        except psutil.Error:
-            return False
+        return is_suspended(self.pid)
 
     def hang_up(self) -> None:
         """Shut the socket down, which makes the child exit; does not wait. Does nothing in a fork of the parent."""
@@ -196,6 +193,14 @@ def environment_for(build: str = "") -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))),
     }
     return environment | {"LLAMA_CPP_LIB_PATH": build} if build else environment
+
+
+def is_suspended(pid: int) -> bool:
+    """Return True while a signal (SIGSTOP, SIGTSTP) keeps the process from running; False if it has ended."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return False
 
 
 def huge_pages() -> dict[str, str]:

@@ -200,7 +200,7 @@ def test_texts_whose_worker_is_stopped_meanwhile_are_done_by_another(bounded: Em
 
 @pytest.mark.usefixtures("quick_embedding")
 def test_a_load_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.pool.watchdog.LOADING_SILENCE_S", 1.0)
+    monkeypatch.setattr("engine.pool.watchdog.SILENCE_S", 1.0)
 
     def stop(_end: Callable[[], object]) -> None:
         children_with("engine.embedding.worker")[-1].suspend()

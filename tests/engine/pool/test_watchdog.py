@@ -30,7 +30,8 @@ class ScriptedWorker:
     def __init__(self, phase: Phase = Phase.IDLE) -> None:
         self.num_beats = self.num_stamps = 1
         self.phase = phase
-        self.watch = Watch(lambda: Reading(self.num_beats, self.num_stamps, self.phase, 0))
+        self.is_suspended = False
+        self.watch = Watch(lambda: Reading(self.num_beats, self.num_stamps, self.phase, 0), lambda: self.is_suspended)
         self.ended: list[str] = []
 
     def stall(self, reason: str) -> None:
@@ -70,6 +71,14 @@ def test_silence_is_noticed_in_every_phase(phase: Phase) -> None:
     assert not watched(worker, most, beats=False, moves=True)
     assert watched(worker, 2 * TICK_S, beats=False, moves=True)
     assert f"no heartbeat for {most:.0f} s" in worker.ended[0]
+
+
+@pytest.mark.parametrize(("phase", "num_beats"), [(Phase.LOADING, 1), (Phase.IDLE, 0)])
+def test_a_worker_that_is_suspended_while_it_loads_is_noticed_as_soon_as_any(phase: Phase, num_beats: int) -> None:
+    worker = ScriptedWorker(phase)
+    worker.num_beats, worker.is_suspended = num_beats, True
+    assert not watched(worker, SILENCE_S, beats=False)
+    assert watched(worker, 2 * TICK_S, beats=False)
 
 
 def test_a_worker_that_has_not_begun_to_beat_still_starts_for_a_while() -> None:
@@ -230,7 +239,7 @@ def test_a_worker_that_waits_for_its_parent_is_none_that_stands(story_model: Pat
 
 
 def test_a_load_that_stands_still_is_ended(story_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.pool.watchdog.LOADING_SILENCE_S", 1.0)
+    monkeypatch.setattr("engine.pool.watchdog.SILENCE_S", 1.0)
     stopped: list[int] = []
 
     def stop(_fraction: float) -> None:

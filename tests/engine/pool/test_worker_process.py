@@ -26,6 +26,7 @@ READY = m.Ready(
 class ScriptedLife:
     started_at = 0.0
     is_alive = True
+    is_suspended = False
 
     def hang_up(self) -> None: ...
 
