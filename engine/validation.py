@@ -80,10 +80,10 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def _refuse_unknown(called: str, options: Mapping[str, Any], signature: inspect.Signature) -> None:
-    known = list(signature.parameters)
+    known = signature.parameters
     for name in options:
         if name not in known:
-            raise ConfigError(f"{called} has no parameter {quoted(name)}; {_hint(name, known)}")
+            raise ConfigError(f"{called} has no parameter {quoted(name)}; {_hint(name, list(known))}")
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
@@ -139,8 +139,8 @@ class Spec(metaclass=Refusing):
         if not is_real(value) or not low <= value <= high:
             top = "upwards" if high == math.inf else f"to {high:g}"
             raise ConfigError(f"{name} = {quoted(value)}: must be a number from {low:g} {top}")
-        if not isinstance(value, int):
-            self._set(name, float(value))
+        if type(value) not in (int, float):
+            self._set(name, int(value) if isinstance(value, int) else float(value))
 
     def _one_of(self, name: str, allowed: tuple[Any, ...]) -> None:
         value = getattr(self, name)
@@ -152,6 +152,8 @@ class Spec(metaclass=Refusing):
 
     def _texts(self, name: str, most: int, most_characters: int) -> None:
         value = getattr(self, name)
+        if value is getattr(type(self), name, None):
+            return  # the default
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise ConfigError(f"{name} = {quoted(value)}: must be a list of texts")
         texts = at_most(most, f"{name}: {{}} texts", value)
@@ -160,6 +162,8 @@ class Spec(metaclass=Refusing):
 
 def whole_number(value: object) -> int | None:
     """Convert an integer of any type to int; return None for anything else, also for True and False."""
+    if type(value) is int:
+        return value
     try:
         return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -168,7 +172,7 @@ def whole_number(value: object) -> int | None:
 
 def is_real(value: object) -> bool:
     """Return True for real numbers of any type, but not for True and False."""
-    return isinstance(value, Real) and not isinstance(value, bool)
+    return type(value) in (int, float) or (isinstance(value, Real) and not isinstance(value, bool))
 
 
 def at_most(most: int, what: str, given: Iterable[Any]) -> list[Any]:

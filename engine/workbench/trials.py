@@ -29,10 +29,10 @@ class Draft:
 
     prompt: str
     messages: tuple[Message, ...] = ()
-    sampling: Sampling = field(default_factory=Sampling)
-    request: Request = field(default_factory=Request)
+    sampling: Sampling = Sampling()
+    request: Request = Request()
     is_kept: bool = True
-    chat: ChatOptions = field(default_factory=ChatOptions)
+    chat: ChatOptions = ChatOptions()
     unknown_fields: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from engine.api.openai.answers import ChatAnswers, CompletionAnswers, Shape, chunks_of
 from engine.api.openai.embeddings import Embedded, Embedder, EmbeddingRequest
 from engine.api.openai.errors import ApiError, api_error
-from engine.api.openai.generation import Choice, Generator, stop, while_there
+from engine.api.openai.generation import Choice, Generator, all_of, stop, while_there
 from engine.api.openai.requests import ChatRequest, CompletionRequest, Endpoint, decoded, unknown_fields
 from engine.api.openai.streaming import EventStream, merged
 from engine.api.openai.traffic import Call, Figures, Traffic
@@ -92,7 +92,7 @@ class Generated:
     async def result(self) -> bytes:
         """Wait for all answers and return the response; the rest is stopped where one fails. Raises ApiError."""
         try:
-            completions = list(await asyncio.gather(*(choice.trial.job for choice in self._choices)))
+            completions = await all_of([choice.trial.job for choice in self._choices])
         except EngineError as error:
             raise api_error(error) from None
         finally:

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -13,6 +12,7 @@ from engine.api.openai.requests import RECORDED_TOP_K, ChatRequest, CommonReques
 from engine.api.openai.tools import NO_TOOLS, ToolUse
 from engine.errors import EngineError, PromptTooLong, quoted
 from engine.history import TrialLabel
+from engine.jobs import Job
 from engine.protocol import Engine
 from engine.results import Completion
 from engine.specs import Origin, Sampling
@@ -153,20 +153,38 @@ def stop(trials: Sequence[LiveTrial]) -> None:
         trial.job.cancel()
 
 
+async def all_of(jobs: Sequence[Job]) -> list[Completion]:
+    """Wait for all jobs; raises the error of the first that fails. One alone takes fewer turns of the event loop."""
+    return [await jobs[0]] if len(jobs) == 1 else list(await asyncio.gather(*jobs))
+
+
 async def while_there(request: Request, answer: Awaitable[T]) -> T:
-    """Wait for an answer. Raises ClientDisconnect where the client leaves first, and cancels the answer."""
-    answering, leaving = asyncio.ensure_future(answer), asyncio.ensure_future(_left(request))
-    both: set[asyncio.Future[Any]] = {answering, leaving}
+    """Wait for an answer. Raises ClientDisconnect where the client leaves first, and cancels the answer.
+
+    The answer is computed in the current task, which the client's leaving cancels: a task of its own would cost a
+    short answer two more turns of the event loop.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    num_cancelled, leaving = task.cancelling(), asyncio.ensure_future(_left(request))
+    has_left = is_over = False
+
+    def leave(_: object) -> None:
+        nonlocal has_left
+        if not is_over:
+            has_left = True
+            task.cancel()
+
+    leaving.add_done_callback(leave)
     try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not answering.done():
-            raise ClientDisconnect
-        return await answering
+        return await answer
+    except asyncio.CancelledError:
+        if has_left and task.uncancel() <= num_cancelled:
+            raise ClientDisconnect from None
+        raise
     finally:
+        is_over = True
         leaving.cancel()
-        if answering.cancel():
-            with suppress(asyncio.CancelledError):
-                await answering
 
 
 async def _left(request: Request) -> None:

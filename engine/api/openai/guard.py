@@ -125,6 +125,8 @@ def _bounded(receive: Receive, limit: BodyLimit) -> Receive:
 
     async def count() -> Message:
         nonlocal num_bytes, until
+        if until is None:  # the body is complete
+            return await receive()
         try:
             async with asyncio.timeout_at(until):
                 message = await receive()

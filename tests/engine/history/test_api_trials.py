@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from engine.errors import ConfigError
-from engine.history import History, Inbox, TrialLabel, TrialRecord, api_trials, database_writer, write_inbox
+from engine.history import History, Inbox, TrialLabel, TrialRecord, api_trials, columns, database_writer, write_inbox
 from engine.results import StepTable
-from tests.engine.history.trial_maker import VOCABULARY, make_trial, uuid7
+from tests.engine.history.trial_maker import VOCABULARY, make_steps, make_trial, uuid7
 from tests.waiting import until
 
 K, NUM_STEPS = 20, 40
@@ -62,6 +63,34 @@ def test_many_are_stored_whole_in_few_transactions(history: History) -> None:
         assert read is not None and read.prompt == trial.prompt
         assert np.array_equal(read.completion.steps.top_logprobs, trial.completion.steps.top_logprobs)
     assert count(history) == 300
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_trials_of_any_width_and_length_in_one_group_read_as_each_alone(history: History, seed: int) -> None:
+    """Prompts with and without candidates, steps that were not sampled, and none at all."""
+    random = np.random.default_rng(seed)
+    trials = []
+    for _ in range(12):
+        num_steps, num_prompt = map(int, random.integers(0, 5, 2))
+        k, prompt_k = map(int, random.choice([0, 1, 3, K], 2))
+        trial = make_trial(num_steps, k, seed=int(random.integers(100)), label=TrialLabel.API)
+        scored = make_steps(num_prompt, prompt_k, seed=1, is_prompt=True)
+        unsampled = np.full_like(scored.top_p_final, np.nan)
+        prompt_steps = StepTable.of(
+            VOCABULARY, scored.records, scored.top_ids, scored.top_logprobs, unsampled, is_prompt=True
+        )
+        trials.append(replace(trial, completion=replace(trial.completion, prompt_steps=prompt_steps)))
+    alone = pa.concat_tables(rows for trial in trials for rows in columns.step_rows(trial))
+    assert pa.concat_tables(columns.step_rows(*trials)).equals(alone)
+    wait([history.record(trial) for trial in trials])
+    for trial in trials:
+        read = history.trial(trial.id)
+        assert read is not None
+        for name in ("steps", "prompt_steps"):
+            kept, given = getattr(read.completion, name), getattr(trial.completion, name)
+            assert len(kept) == len(given)
+            for matrix in ("top_ids", "top_logprobs", "top_p_final") if len(given) else ():
+                assert np.array_equal(getattr(kept, matrix), getattr(given, matrix), equal_nan=True)
 
 
 def test_one_that_comes_twice_is_stored_once(history: History) -> None:
