@@ -51,17 +51,17 @@ class Routes:
         self._files, self._batches = Files(files, runner.user_of), Batches(store, files, runner)
 
     def all(self) -> list[Route]:
-        """Return the routes."""
+        """Return the routes, those of calls first, as they are tried in this order."""
         return [
+            Route("/v1/completions", self.call, methods=["POST"]),
+            Route("/v1/chat/completions", self.call, methods=["POST"]),
+            Route("/v1/embeddings", self.call, methods=["POST"]),
             Route("/health", self.health),
             Route("/metrics", self.metrics),
             Route("/openapi.json", openapi_json),
             Route("/docs", docs_page),
             Route("/v1/models", self.models),
             Route("/v1/models/{id}", self.model),
-            Route("/v1/completions", self.call, methods=["POST"]),
-            Route("/v1/chat/completions", self.call, methods=["POST"]),
-            Route("/v1/embeddings", self.call, methods=["POST"]),
             Route("/tokenizer_info", self.tokenizer_info),
             Route("/tokenize", self.tokenize, methods=["POST"]),
             Route("/detokenize", self.detokenize, methods=["POST"]),

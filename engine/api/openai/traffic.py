@@ -271,7 +271,7 @@ def figures_of(trials: Sequence[LiveTrial]) -> Figures:
 
 def printable(text: str) -> str:
     """Return the printable characters of a text that a client has sent."""
-    return "".join(character for character in text if character.isprintable())
+    return text if text.isprintable() else "".join(filter(str.isprintable, text))
 
 
 def _surprise(trials: Sequence[LiveTrial]) -> tuple[tuple[float | None, str], float | None]:
