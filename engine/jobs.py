@@ -20,6 +20,7 @@ from engine.errors import ConfigError, EngineError, JobTimeout, quoted
 from engine.owner import OwnerProcess
 from engine.results import RECORD, Completion, FinishReason, StepTable, Timings, TokenStep, is_context_full
 from engine.specs import Origin, Request, Sampling
+from engine.stages import stages_of
 from engine.units import counted
 from engine.vocabulary import Vocabulary
 
@@ -117,7 +118,7 @@ class Job(Future[Completion]):
         self.sampling, self.compiled = sampling, compiled or sampling
         self.origin = origin or Origin()
         self.vocabulary = vocabulary
-        self.steps = StepTable(vocabulary, request.top_k)
+        self.steps = StepTable(vocabulary, request.top_k, stages=stages_of(sampling) if request.stages else ())
         self.prompt_steps = StepTable(vocabulary, request.top_k, is_prompt=True)
         self.prompt_ids: tuple[int, ...] | None = None
         self.num_cached = 0

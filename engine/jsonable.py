@@ -11,7 +11,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from engine.results import Candidate, Completion, StepTable, TokenStep
+from engine.results import Candidate, Completion, Stage, StepTable, TokenStep
 from engine.validation import Spec
 
 Figure = float | str | None
@@ -74,7 +74,13 @@ def step_to_dict(step: TokenStep) -> dict[str, Any]:
         "is_forced": step.is_forced,
         "is_resampled": step.is_resampled,
         "top": [candidate_to_dict(candidate) for candidate in step.top],
+        **({"stages": [stage_to_dict(stage) for stage in step.stages]} if step.stages else {}),
     }
+
+
+def stage_to_dict(stage: Stage) -> dict[str, Any]:
+    """Return what one sampler stage left as a dict; "cut" has the ids of the recorded candidates that it removed."""
+    return {"stage": stage.name, "kept": stage.kept, "mass": stage.mass, "cut": list(stage.cut)}
 
 
 def completion_to_dict(completion: Completion) -> dict[str, Any]:

@@ -39,10 +39,13 @@ Floats = npt.NDArray[np.float32]
 
 
 @cache
-def step_dtype(k: int) -> np.dtype[np.void]:
-    """Return the row dtype of a step: its RECORD, and the id, logprob and final probability of each of k candidates."""
-    candidates = [("top_ids", "<i4", (k,)), ("top_logprobs", "<f4", (k,)), ("top_p_final", "<f4", (k,))]
-    return np.dtype([("record", RECORD), *candidates], align=True)
+def step_dtype(k: int, num_stages: int = 0) -> np.dtype[np.void]:
+    """Return the row dtype of a step: its RECORD; the id, logprob and final probability of each of k candidates; and
+    where stages are recorded, the candidates that each left, their probability, and the stage that cut each of k."""
+    fields: list[Any] = [("top_ids", "<i4", (k,)), ("top_logprobs", "<f4", (k,)), ("top_p_final", "<f4", (k,))]
+    if num_stages:
+        fields += [("stage_kept", "<i4", (num_stages,)), ("stage_mass", "<f4", (num_stages,)), ("top_cut", "u1", (k,))]
+    return np.dtype([("record", RECORD), *fields], align=True)
 
 
 def _bytes_of(rows: Records) -> memoryview:
@@ -57,6 +60,35 @@ class Candidate(NamedTuple):
     text: str
     logprob: float
     p_final: float
+
+
+class Stage(NamedTuple):
+    """What one sampler stage left of a step's candidates.
+
+    kept: candidates left after it; mass: their probability in the model's own distribution, before any sampler; cut:
+    ids of the recorded candidates that it removed, most probable first.
+    """
+
+    name: str
+    kept: int
+    mass: float
+    cut: tuple[int, ...]
+
+
+class StageColumns(NamedTuple):
+    """The s recorded stages of n steps with k candidates, as columns.
+
+    kept: candidates left after each stage; mass: their probability in the model's own distribution; both (n, s). cut
+    (n, k): the stage that removed each candidate, counted from 1, or 0 if none did.
+    """
+
+    kept: Ints
+    mass: Floats
+    cut: npt.NDArray[np.uint8]
+
+    def rows(self, here: slice) -> "StageColumns":
+        """Return the columns of some steps."""
+        return StageColumns(self.kept[here], self.mass[here], self.cut[here])
 
 
 class Timings(NamedTuple):
@@ -96,14 +128,17 @@ class Timings(NamedTuple):
 class StepTable(Sequence["TokenStep"]):
     """Table of steps with column access: `records` (n,) of RECORD; `top_ids`, `top_logprobs`, `top_p_final` (n, k).
 
+    stages: names of the s sampler stages that were recorded, in their order; `stage_columns` has what each left.
     Also a sequence of TokenStep. One thread appends; other threads may read the rows present at that moment.
     """
 
-    def __init__(self, vocabulary: Vocabulary, k: int, *, is_prompt: bool = False) -> None:
-        self.vocabulary, self.k = vocabulary, k
+    def __init__(
+        self, vocabulary: Vocabulary, k: int, *, is_prompt: bool = False, stages: tuple[str, ...] = ()
+    ) -> None:
+        self.vocabulary, self.k, self.stages = vocabulary, k, stages
         self._is_prompt = is_prompt
         self._size = 0
-        self._rows: Records = np.zeros(64, step_dtype(k))
+        self._rows: Records = np.zeros(64, step_dtype(k, len(stages)))
         self._memory = _bytes_of(self._rows)
         self._texts: list[str] = []
         self._reading = threading.Lock()
@@ -111,17 +146,30 @@ class StepTable(Sequence["TokenStep"]):
 
     @classmethod
     def of(
-        cls, vocabulary: Vocabulary, records: Records, ids: Ints, logprobs: Floats, p_final: Floats, *, is_prompt: bool
+        cls,
+        vocabulary: Vocabulary,
+        records: Records,
+        ids: Ints,
+        logprobs: Floats,
+        p_final: Floats,
+        *,
+        is_prompt: bool,
+        stages: tuple[str, ...] = (),
+        stage_columns: StageColumns | None = None,
     ) -> Self:
         """Return a complete table from its columns, as read back from history."""
-        table = cls(vocabulary, ids.shape[1], is_prompt=is_prompt)
-        table.append(records, ids, logprobs, p_final)
+        table = cls(vocabulary, ids.shape[1], is_prompt=is_prompt, stages=stages)
+        table.append(records, ids, logprobs, p_final, stage_columns)
         return table
 
-    def append(self, records: Records, ids: Ints, logprobs: Floats, p_final: Floats) -> None:
-        """Append n steps."""
+    def append(
+        self, records: Records, ids: Ints, logprobs: Floats, p_final: Floats, stage_columns: StageColumns | None = None
+    ) -> None:
+        """Append n steps; those of a table with stages have their columns."""
         rows = np.zeros(len(records), self._rows.dtype)
         rows["record"], rows["top_ids"], rows["top_logprobs"], rows["top_p_final"] = records, ids, logprobs, p_final
+        if self.stages and stage_columns is not None:
+            rows["stage_kept"], rows["stage_mass"], rows["top_cut"] = stage_columns
         self.append_bytes(_bytes_of(rows))
 
     def append_bytes(self, rows: bytes | memoryview) -> None:
@@ -162,6 +210,14 @@ class StepTable(Sequence["TokenStep"]):
         """Probabilities just before the draw, 0 where a sampler cut the candidate, shape (n, k)."""
         column: Floats = self._rows["top_p_final"]
         return column[: self._size]
+
+    @property
+    def stage_columns(self) -> StageColumns | None:
+        """What each stage left; None where no stages were recorded."""
+        if not self.stages:
+            return None
+        rows = self._rows[: self._size]
+        return StageColumns(rows["stage_kept"], rows["stage_mass"], rows["top_cut"])
 
     @property
     def ids(self) -> list[int]:
@@ -210,7 +266,7 @@ class StepTable(Sequence["TokenStep"]):
             return NotImplemented
         if self is other:
             return True
-        about = [(table.k, table._is_prompt, len(table)) for table in (self, other)]
+        about = [(table.k, table.stages, table._is_prompt, len(table)) for table in (self, other)]
         return about[0] == about[1] and self._bytes() == other._bytes() and _is_same(self.vocabulary, other.vocabulary)
 
     def __hash__(self) -> int:
@@ -224,7 +280,7 @@ class StepTable(Sequence["TokenStep"]):
         return bytes(self._memory[: self._size * self._rows.itemsize])
 
     def __copy__(self) -> "StepTable":
-        return _table_of(self.vocabulary, self.k, self._bytes(), self._is_prompt)
+        return _table_of(self.vocabulary, self.k, self._bytes(), self._is_prompt, self.stages)
 
     def __deepcopy__(self, _known: dict[int, Any]) -> "StepTable":
         return self.__copy__()
@@ -232,12 +288,12 @@ class StepTable(Sequence["TokenStep"]):
     def __reduce__(self) -> tuple[Any, ...]:
         used = np.unique(np.concatenate([self.records["id"], self.top_ids.ravel()]))
         part = self.vocabulary.part(used[used >= 0].tolist())
-        return _table_of, (part, self.k, self._bytes(), self._is_prompt)
+        return _table_of, (part, self.k, self._bytes(), self._is_prompt, self.stages)
 
 
-def _table_of(vocabulary: Vocabulary, k: int, rows: bytes, is_prompt: bool) -> StepTable:
+def _table_of(vocabulary: Vocabulary, k: int, rows: bytes, is_prompt: bool, stages: tuple[str, ...] = ()) -> StepTable:
     """Return a table rebuilt from its rows, for copies and unpickling."""
-    table = StepTable(vocabulary, k, is_prompt=is_prompt)
+    table = StepTable(vocabulary, k, is_prompt=is_prompt, stages=stages)
     table.append_bytes(rows)
     return table
 
@@ -354,6 +410,16 @@ class TokenStep:
         )
         vocabulary = table.vocabulary
         return [Candidate(i, vocabulary.pieces[i], vocabulary.text(i), lp, p) for i, lp, p in rows if i >= 0]
+
+    @property
+    def stages(self) -> list[Stage]:
+        """What each sampler stage left, in their order; empty where that was not recorded."""
+        table, index = self._table, self._index
+        if (columns := table.stage_columns) is None:
+            return []
+        ids, cut_by = table.top_ids[index], columns.cut[index]
+        left = zip(table.stages, columns.kept[index].tolist(), columns.mass[index].tolist(), strict=True)
+        return [Stage(*one, tuple(ids[cut_by == number].tolist())) for number, one in enumerate(left, 1)]
 
     @property
     def top_logprobs(self) -> list[tuple[int, float]]:

@@ -300,6 +300,7 @@ class RequestOptions(TypedDict, total=False):
     stop: str | Sequence[str]
     prompt_logprobs: bool
     reuse_prefix: bool
+    stages: bool
 
 
 class CompleteOptions(PoolOptions, RequestOptions, total=False):
@@ -313,7 +314,8 @@ class Request(Spec):
     max_tokens 0 only scores the prompt. top_k: candidates recorded with each step; 0 records no statistics at all.
     stop: strings that end the text. prompt_logprobs: statistics for the prompt's own tokens (a prefix is reused only
     from prompts that were scored with the same top_k). reuse_prefix False recomputes the prompt. generated: how many of
-    the last prompt ids count as generated.
+    the last prompt ids count as generated. stages: with each generated token, record what each sampler stage left;
+    needs top_k.
     """
 
     goes_into = "submit, map and complete themselves"
@@ -325,6 +327,7 @@ class Request(Spec):
     prompt_logprobs: bool = False
     reuse_prefix: bool = True
     generated: int = 0
+    stages: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -335,8 +338,10 @@ class Request(Spec):
         self._whole("max_tokens", 0, 1 << 24)
         self._whole("top_k", 0, MAX_RECORDED)
         self._whole("generated", 0, 1 << 24)
-        for name in ("prompt_logprobs", "reuse_prefix"):
+        for name in ("prompt_logprobs", "reuse_prefix", "stages"):
             self._one_of(name, (True, False))
+        if self.stages and not self.top_k:
+            raise ConfigError("stages = True records which candidates each stage cut: give a top_k of at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)

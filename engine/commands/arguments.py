@@ -16,6 +16,9 @@ from engine.specs import MAX_PROMPT_CHARACTERS, MAX_SCHEMA_CHARACTERS, PoolSpec,
 
 T = TypeVar("T")
 
+XRAY_TOP_K = 20
+"""Candidates recorded for an X-ray where no number is given."""
+
 MEASURING = {
     "bench": "compare the speed of a model's settings",
     "tune": "find the fastest settings for this machine",
@@ -108,6 +111,8 @@ def parse(words: Sequence[str] | None) -> Arguments:
     for name in ("grammar", "json_schema"):
         sampling[name] = _text(name, sampling[name]) if sampling[name] is not None else None
     _check_files(given)
+    if given["stages"] and given["top_k"] is None:
+        given["top_k"] = XRAY_TOP_K
     return Arguments(
         prompt=_prompt(given["prompt"] or ""),
         prompts=given["prompts"] or "",
@@ -174,6 +179,10 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         "--max-tokens", type=int, metavar="N", help=f"default: {Request.max_tokens}; 0: only score the prompt"
     )
     asked.add_argument("--top-k", type=int, metavar="K", help="candidates to record with each token (default: 0, none)")
+    asked.add_argument(
+        "--xray", dest="stages", action="store_true", default=None,
+        help=f"record what each sampler stage left of the candidates; --top-k is then {XRAY_TOP_K} by default",
+    )  # fmt: skip
     asked.add_argument(
         "--stop", action="append", metavar="TEXT", help="end before this text; may be given several times"
     )

@@ -43,7 +43,15 @@ def _lines(steps: StepTable) -> list[str]:
         token = repr(step.text or steps.vocabulary.text(step.id))
         candidates = "  ".join(_candidate(candidate, is_drawn=step.p_final is not None) for candidate in step.top)
         lines.append(f"{number:>5} {token:<18} {_figures(step)}   {candidates}".rstrip())
+        if step.stages:
+            lines.append(f"{'':>5} {_stages(step)}")
     return lines
+
+
+def _stages(step: TokenStep) -> str:
+    """Return candidates and probability left after each stage, then the draw."""
+    left = " > ".join(f"{stage.name} {stage.kept:,} ({_percent(stage.mass)})" for stage in step.stages)
+    return left if step.draw is None else f"{left} > drawn at {step.draw:.4f}"
 
 
 def _figures(step: TokenStep) -> str:

@@ -12,17 +12,20 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.history.checks import stored_time
 from engine.history.trials import ModelIdentity, TrialRecord, TrialSummary
 from engine.jsonable import spec_from_dict, spec_to_dict
-from engine.results import INSPECTED, RECORD, Completion, StepTable, Timings, is_context_full
+from engine.results import INSPECTED, RECORD, Completion, StageColumns, StepTable, Timings, is_context_full
 from engine.specs import PoolSpec, Request, Sampling
+from engine.stages import stages_of
 from engine.vocabulary import Vocabulary, whole
 
 CHUNK = 4096  # steps per insert: limits the memory of a copy to about 15 MB
 _INSPECTED_FIGURES = ("logprob", "rank", "entropy", "normaliser", "p_final")
 _LISTS = {"top_ids": (np.int32, -1), "top_logprobs": (np.float32, -np.inf), "top_p_final": (np.float32, 0)}
+_STAGES = {"stage_kept": (np.int32, 0), "stage_mass": (np.float32, 0), "top_cut": (np.uint8, 0)}
 
 Array = npt.NDArray[Any]
 
@@ -82,6 +85,13 @@ def trial_of(row: dict[str, Any], prompt_steps: StepTable, steps: StepTable) -> 
         label=row["label"],
         unknown_fields=tuple(row["unknown_fields"] or ()),
     )
+
+
+def stages_in(row: dict[str, Any]) -> tuple[str, ...]:
+    """Return the names of the stages that the trial of a row has recorded."""
+    if not spec_from_dict(Request, msgspec.json.decode(row["request"])).stages:
+        return ()
+    return stages_of(spec_from_dict(Sampling, msgspec.json.decode(row["sampling"])))
 
 
 def summary_of(row: dict[str, Any]) -> TrialSummary:
@@ -159,8 +169,11 @@ def _pieces(trial: TrialRecord) -> Iterator[_Piece]:
             yield _Piece(trial.id, table, is_prompt, slice(start, min(start + CHUNK, len(table))))
 
 
-def step_table(rows: pa.Table, vocabulary: Vocabulary, *, is_prompt: bool) -> StepTable:
-    """Return the step table of rows in order of position. Figures not recorded become NaN, or 0 for the rank."""
+def step_table(rows: pa.Table, vocabulary: Vocabulary, *, is_prompt: bool, stages: tuple[str, ...] = ()) -> StepTable:
+    """Return the step table of rows in order of position. Figures not recorded become NaN, or 0 for the rank.
+
+    stages: names of the stages recorded; if a step has not one figure for each, all of them are left out.
+    """
     records = np.zeros(len(rows), RECORD)
     for name in RECORD.names or ():
         column = rows[name]
@@ -169,7 +182,12 @@ def step_table(rows: pa.Table, vocabulary: Vocabulary, *, is_prompt: bool) -> St
     k = int(num_candidates.max(initial=0))
     lists = [_matrix(rows[name], k, *_LISTS[name]) for name in _LISTS]
     lists[-1][rows["top_p_final"].is_null().to_numpy()] = np.nan
-    return StepTable.of(vocabulary, records, *lists, is_prompt=is_prompt)
+    is_whole = bool(stages) and pc.all(pc.equal(pc.list_value_length(rows["stage_kept"]), len(stages))).as_py()
+    if not is_whole:
+        return StepTable.of(vocabulary, records, *lists, is_prompt=is_prompt)
+    widths = {"stage_kept": len(stages), "stage_mass": len(stages), "top_cut": k}
+    found = StageColumns(*(_matrix(rows[name], widths[name], *_STAGES[name]) for name in _STAGES))
+    return StepTable.of(vocabulary, records, *lists, is_prompt=is_prompt, stages=stages, stage_columns=found)
 
 
 def _rows(pieces: Sequence[_Piece]) -> pa.Table:
@@ -186,6 +204,7 @@ def _rows(pieces: Sequence[_Piece]) -> pa.Table:
         "top_ids": _list_column(ids, num_candidates),
         "top_logprobs": _list_column(logprobs, num_candidates),
         "top_p_final": _list_column(p_final, np.minimum(num_candidates, _leading(p_final != 0)), is_undrawn),
+        **_stage_lists(pieces, num_candidates),
     }
     for name in RECORD.names or ():
         column = np.ascontiguousarray(records[name])
@@ -196,11 +215,36 @@ def _rows(pieces: Sequence[_Piece]) -> pa.Table:
     return pa.table(columns)
 
 
+def _stage_lists(pieces: Sequence[_Piece], num_candidates: Array) -> dict[str, pa.ListArray]:
+    """Return the columns of the recorded stages, NULL for steps without."""
+    has_stages = np.repeat([bool(piece.table.stages) for piece in pieces], [piece.num_steps for piece in pieces])
+    widths = np.repeat([len(piece.table.stages) for piece in pieces], [piece.num_steps for piece in pieces])
+    found = [_stages(piece.table).rows(piece.here) for piece in pieces]
+    kept, mass, cut = (_below(columns, 0) for columns in zip(*found, strict=True))
+    return {
+        "stage_kept": _list_column(kept, widths, ~has_stages),
+        "stage_mass": _list_column(mass, widths, ~has_stages),
+        "top_cut": _list_column(cut, np.where(has_stages, num_candidates, 0), ~has_stages),
+    }
+
+
+def _stages(table: StepTable) -> StageColumns:
+    """Return the columns of the stages of a table, of no width where it has none."""
+    if (columns := table.stage_columns) is not None:
+        return columns
+    nothing = np.zeros((len(table), 0), np.int32)
+    return StageColumns(nothing, nothing.astype(np.float32), nothing.astype(np.uint8))
+
+
 def _joined(pieces: Sequence[_Piece], name: str) -> Array:
-    """Return the matrices of this name below each other, as wide as the widest."""
-    matrices = [getattr(piece.table, name)[piece.here] for piece in pieces]
-    dtype, empty = _LISTS[name]
-    joined: Array = np.full((sum(map(len, matrices)), max(matrix.shape[1] for matrix in matrices)), empty, dtype)
+    """Return the matrices of this name below each other."""
+    return _below([getattr(piece.table, name)[piece.here] for piece in pieces], _LISTS[name][1])
+
+
+def _below(matrices: Sequence[Array], empty: float) -> Array:
+    """Return the matrices below each other, as wide as the widest, padded with `empty`."""
+    width = max(matrix.shape[1] for matrix in matrices)
+    joined: Array = np.full((sum(map(len, matrices)), width), empty, matrices[0].dtype)
     start = 0
     for matrix in matrices:
         joined[start : start + len(matrix), : matrix.shape[1]] = matrix

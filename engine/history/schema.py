@@ -274,6 +274,17 @@ def unknown_fields(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("ALTER TABLE trials ADD COLUMN unknown_fields VARCHAR[]")
 
 
+def stages(connection: duckdb.DuckDBPyConnection) -> None:
+    """Add what each sampler stage left of a generated token's candidates; NULL where that was not recorded.
+
+    `stage_kept`: candidates left after each stage, in the order of `engine.stages.stages_of`; `stage_mass`: their
+    probability in the model's own distribution; `top_cut`: for each candidate the stage that removed it, counted from
+    1, or 0.
+    """
+    for name, kind in (("stage_kept", "INTEGER"), ("stage_mass", "FLOAT"), ("top_cut", "UTINYINT")):
+        connection.execute(f"ALTER TABLE steps ADD COLUMN {name} {kind}[]")
+
+
 MIGRATIONS: list[Migration] = [
     trials,
     runs,
@@ -283,6 +294,7 @@ MIGRATIONS: list[Migration] = [
     thread_numbers,
     reused_space,
     unknown_fields,
+    stages,
 ]
 
 

@@ -1,12 +1,16 @@
 """Validation of imported steps: the columns of their table, and the constraints on their values."""
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.specs import MAX_RECORDED
+from engine.stages import MAX_STAGES
 
 _FIGURES = ("logprob", "entropy", "normaliser", "p_final", "draw", "elapsed_s")
 _COUNTS = ("position", "id", "flags", "num_kept")
+_STAGES = {"stage_kept": pa.int32(), "stage_mass": pa.float32(), "top_cut": pa.uint8()}
 _LISTS = {"top_ids": pa.int32(), "top_logprobs": pa.float32(), "top_p_final": pa.float32()}
 
 STEP_COLUMNS = {
@@ -15,9 +19,12 @@ STEP_COLUMNS = {
     **dict.fromkeys(_COUNTS, pa.int32()),
     "rank": pa.int32(),
     **dict.fromkeys(_FIGURES, pa.float64()),
-    **{name: pa.list_(kind) for name, kind in _LISTS.items()},
+    **{name: pa.list_(kind) for name, kind in (_LISTS | _STAGES).items()},
 }
 """Columns as in the table `steps` of the history, with trial_id as text."""
+
+REQUIRED = tuple(name for name in STEP_COLUMNS if name not in _STAGES)
+"""Columns that every file of steps has; older ones know no stages."""
 
 _ALWAYS = ("trial_id", "is_prompt", *_COUNTS, "top_ids", "top_logprobs")
 
@@ -49,7 +56,27 @@ def checked_steps(table: pa.Table, where: str) -> pa.Table:
             pc.less(values, 0) if name != "top_logprobs" else _is_infinite(values, may_be_minus=True),
             f"{name} has an invalid value",
         )
+    _check_stages(table, lengths["top_ids"], refuse)
     return table
+
+
+def _check_stages(
+    table: pa.Table, num_candidates: pa.ChunkedArray, refuse: Callable[[pa.ChunkedArray, str], None]
+) -> None:
+    """Check what sampler stages left, which a step has whole or not at all."""
+    if "stage_kept" not in table.column_names:
+        return
+    num_stages, num_masses, num_cuts = (pc.fill_null(pc.list_value_length(table[name]), 0) for name in _STAGES)
+    refuse(pc.not_equal(num_stages, num_masses), "the numbers of stages differ")
+    refuse(pc.greater(num_stages, MAX_STAGES), f"a step has more than {MAX_STAGES} stages")
+    expected = pc.if_else(pc.greater(num_stages, 0), num_candidates, 0)
+    refuse(pc.not_equal(num_cuts, expected), "the numbers of candidates and of their stages differ")
+    kept, mass, cut = (pc.list_flatten(table[name]) for name in _STAGES)
+    for name, values in zip(_STAGES, (kept, mass, cut), strict=True):
+        refuse(pc.is_null(values, nan_is_null=True), f"{name} has a missing value")
+    refuse(pc.less(kept, 0), "stage_kept has an invalid value")
+    refuse(pc.or_(pc.less(mass, 0), pc.greater(mass, 1)), "stage_mass is no probability")
+    refuse(pc.greater(cut, MAX_STAGES), "top_cut names no stage")
 
 
 def _is_infinite(values: pa.ChunkedArray, *, may_be_minus: bool) -> pa.ChunkedArray:

@@ -155,6 +155,7 @@ class History:
                     ),
                     vocabulary,
                     is_prompt=is_prompt,
+                    stages=() if is_prompt else columns.stages_in(rows[0]),
                 )
                 for is_prompt in (True, False)
             )

@@ -15,8 +15,9 @@ from engine.history.columns import step_rows
 from engine.history.step_checks import checked_steps
 from engine.history.trials import ModelIdentity, TrialRecord
 from engine.jsonable import spec_from_dict, spec_to_dict
-from engine.results import RECORD, Completion, FinishReason, StepTable, Timings, is_context_full
+from engine.results import RECORD, Completion, FinishReason, StageColumns, StepTable, Timings, is_context_full
 from engine.specs import MAX_RECORDED, PoolSpec, Request, Sampling
+from engine.stages import stages_of
 from engine.vocabulary import Vocabulary, checked_size, whole
 
 FORMAT = 1
@@ -60,13 +61,16 @@ class _Steps(Part, frozen=True):
     top_ids: bytes
     top_logprobs: bytes
     top_p_final: bytes
+    stage_kept: bytes = b""
+    stage_mass: bytes = b""
+    top_cut: bytes = b""
 
     @classmethod
     def of(cls, table: StepTable) -> Self:
-        matrices = (table.records, table.top_ids, table.top_logprobs, table.top_p_final)
+        matrices = (table.records, table.top_ids, table.top_logprobs, table.top_p_final, *(table.stage_columns or ()))
         return cls(table.k, *(matrix.tobytes() for matrix in matrices))
 
-    def read(self, vocabulary: Vocabulary, *, is_prompt: bool) -> StepTable:
+    def read(self, vocabulary: Vocabulary, *, is_prompt: bool, stages: tuple[str, ...] = ()) -> StepTable:
         records = np.frombuffer(self.records, RECORD)
         shape = len(records), self.k
         ids = np.frombuffer(self.top_ids, "<i4").reshape(shape)
@@ -74,7 +78,15 @@ class _Steps(Part, frozen=True):
         p_final = np.frombuffer(self.top_p_final, "<f4").reshape(shape)
         _check_ids(records["id"], 0, vocabulary)
         _check_ids(ids, -1, vocabulary)
-        return StepTable.of(vocabulary, records, ids, logprobs, p_final, is_prompt=is_prompt)
+        found = self._stages(len(records), len(stages)) if stages else None
+        return StepTable.of(
+            vocabulary, records, ids, logprobs, p_final, is_prompt=is_prompt, stages=stages, stage_columns=found
+        )
+
+    def _stages(self, num_steps: int, num_stages: int) -> StageColumns:
+        kept = np.frombuffer(self.stage_kept, "<i4").reshape(num_steps, num_stages)
+        mass = np.frombuffer(self.stage_mass, "<f4").reshape(num_steps, num_stages)
+        return StageColumns(kept, mass, np.frombuffer(self.top_cut, np.uint8).reshape(num_steps, self.k))
 
 
 class _Model(Part, frozen=True):
@@ -187,10 +199,10 @@ class _File(TrialPart, frozen=True):
     def trial(self) -> TrialRecord:
         vocabulary = self.tokenizer.read()
         _check_ids(np.asarray(self.prompt_ids, np.int64), 0, vocabulary)
-        prompt_steps, steps = (
-            part.read(vocabulary, is_prompt=part is self.prompt_steps) for part in (self.prompt_steps, self.steps)
-        )
-        trial = self.read(prompt_steps, steps)
+        prompt_steps = self.prompt_steps.read(vocabulary, is_prompt=True)
+        has_stages = bool(self.steps.stage_kept)
+        names = stages_of(spec_from_dict(Sampling, self.sampling)) if has_stages else ()
+        trial = self.read(prompt_steps, self.steps.read(vocabulary, is_prompt=False, stages=names))
         for rows in step_rows(trial):
             checked_steps(rows, "steps")
         return trial

@@ -11,10 +11,14 @@ import numpy.typing as npt
 
 from engine.errors import ModelError
 from engine.llama.candidates import Candidates
-from engine.llama.kernel import CANDIDATE, CHUNK, PART, Look, kernel
+from engine.llama.kernel import CANDIDATE, CHUNK, PART, Look, Stages, kernel
 from engine.llama.library import has_one_openmp
-from engine.results import INSPECTED, step_dtype
+from engine.results import INSPECTED, RECORD, step_dtype
 from engine.specs import MAX_RECORDED
+from engine.stages import MAX_STAGES
+
+_BYTES_OF_CANDIDATE = 12
+"""Of a candidate in a step: its id, log-probability and final probability."""
 
 Logits = npt.NDArray[np.float32]
 
@@ -47,7 +51,14 @@ class Distribution:
     """
 
     def __init__(self, num_vocab: int) -> None:
-        self._look_at, self._write_step = kernel().look_at, kernel().write_step
+        self._look_at, self._write_step, self._write_stages = (
+            kernel().look_at,
+            kernel().write_step,
+            kernel().write_stages,
+        )
+        self._begin_stages, self._mark_banned, self._mark_stage = (
+            kernel().begin_stages, kernel().mark_banned, kernel().mark_stage,
+        )  # fmt: skip
         self._shares_threads = has_one_openmp()
         self._num_vocab = num_vocab
         self.top = np.zeros(num_vocab, CANDIDATE)
@@ -58,7 +69,9 @@ class Distribution:
         places = {name: room.ctypes.data for name, room in rooms.items()}
         self._seen = Look(**places, num_vocab=num_vocab, num_threads=1)
         self.address = ctypes.addressof(self._seen)
-        self._out = np.zeros(step_dtype(MAX_RECORDED).itemsize, np.uint8)
+        self._stages = Stages()
+        self._stages_at = ctypes.addressof(self._stages)
+        self._out = np.zeros(step_dtype(MAX_RECORDED, MAX_STAGES).itemsize, np.uint8)
         self._out_at: int = self._out.ctypes.data
         self._written = self._out.data
 
@@ -77,15 +90,33 @@ class Distribution:
         shared with it."""
         self._seen.num_threads = num_threads if self._shares_threads else 1
 
-    def record(self, row: Row, drawn: Drawn, elapsed_s: float, k: int, left: Candidates | None = None) -> bytes:
+    def begin_stages(self, k: int) -> None:
+        """Begin to record what the stages of a sampler chain leave of the row last looked at, which must be measured;
+        the k most probable tokens are followed."""
+        self._begin_stages(self.address, k, self._stages_at)
+
+    def mark_banned(self, row: Row, banned: int, num_banned: int) -> None:
+        """Record a stage that bans tokens, given by the address and number of their ids (int32)."""
+        self._mark_banned(self.address, row.address, banned, num_banned, self._stages_at)
+
+    def mark_stage(self, row: Row, left: Candidates, *, may_forbid: bool = False) -> None:
+        """Record a stage that has left these candidates. may_forbid: it sets the logits of some to -inf."""
+        self._mark_stage(self.address, row.address, left.address, may_forbid, self._stages_at)
+
+    def record(
+        self, row: Row, drawn: Drawn, elapsed_s: float, k: int, left: Candidates | None = None, *, num_stages: int = 0
+    ) -> bytes:
         """Return the step that chose a token on the row last looked at, as a row of results.step_dtype with k
         candidates; k must be 0 if that row was not measured.
 
-        left: candidates that survived the samplers, None if unknown.
+        left: candidates that survived the samplers, None if unknown. num_stages: how many stages were recorded.
         """
         token, draw, flags = drawn
         if self._seen.is_measured:
             flags |= INSPECTED
         drawn_from = left.address if left else None
         self._write_step(self.address, row.address, drawn_from, token, k, draw, elapsed_s, flags, self._out_at)
-        return bytes(self._written[: step_dtype(k).itemsize])
+        if num_stages:
+            assert self._stages.num == num_stages
+            self._write_stages(self._stages_at, k, self._out_at + RECORD.itemsize + _BYTES_OF_CANDIDATE * k)
+        return bytes(self._written[: step_dtype(k, num_stages).itemsize])

@@ -348,6 +348,69 @@ void write_step(const look *seen, const float *row, const candidates *drawn, int
     write_candidates(seen, drawn, k, (int32_t *)(out + 1));
 }
 
+enum { MAX_STAGES = 16, MAX_RECORDED = 256 };
+
+/* What the stages of a sampler chain leave of a row: after each its candidates and their probability in the model's own
+   distribution; and of each of the row's best tokens the stage that cut it, counted from 1, or 0 if none did. */
+typedef struct {
+    int32_t num, num_top, last_size;
+    int32_t kept[MAX_STAGES];
+    float mass[MAX_STAGES];
+    uint8_t cut[MAX_RECORDED];
+} stages;
+
+/* Begin with no stage, which leaves all tokens. `k`: how many of the best tokens are followed. */
+void begin_stages(const look *seen, int32_t k, stages *out) {
+    *out = (stages){.num_top = k < seen->num_top ? k : seen->num_top, .last_size = seen->num_vocab};
+}
+
+static void add_stage(stages *out, int32_t kept, double mass) {
+    out->kept[out->num] = kept;
+    out->mass[out->num++] = (float)(mass < 1 ? mass : 1);
+}
+
+/* Add a stage that bans these tokens, which earlier stages have left. */
+void mark_banned(const look *seen, const float *row, const int32_t *banned, int32_t num_banned, stages *out) {
+    double mass = out->num ? out->mass[out->num - 1] : 1;
+    int32_t kept = out->num ? out->kept[out->num - 1] : seen->num_vocab;
+    for (int32_t j = 0; j < num_banned; j++) {
+        mass -= exp(row[banned[j]] - seen->normaliser);
+        for (int32_t i = 0; i < out->num_top; i++)
+            if (seen->top[i].id == banned[j]) out->cut[i] = out->num + 1;
+    }
+    add_stage(out, kept - num_banned, mass > 0 ? mass : 0);
+}
+
+/* Add a stage that has left these candidates; one with a logit of -inf is none. A stage that has removed no row has cut
+   nothing, unless it `may_forbid` tokens by their logits. */
+void mark_stage(const look *seen, const float *row, const candidates *left, bool may_forbid, stages *out) {
+    if (!may_forbid && (int32_t)left->size == out->last_size) {
+        mark_banned(seen, row, NULL, 0, out);
+        return;
+    }
+    double mass = 0;
+    int32_t kept = 0;
+    for (int32_t i = 0; i < out->num_top; i++) seen->p_by_id[seen->top[i].id] = 0;
+    for (size_t i = 0; i < left->size; i++) {
+        if (left->data[i].logit == -INFINITY) continue;
+        mass += exp(row[left->data[i].id] - seen->normaliser);
+        seen->p_by_id[left->data[i].id] = 1;
+        kept++;
+    }
+    for (int32_t i = 0; i < out->num_top; i++)
+        if (!out->cut[i] && !seen->p_by_id[seen->top[i].id]) out->cut[i] = out->num + 1;
+    out->last_size = left->size;
+    add_stage(out, kept, mass);
+}
+
+/* Write the stages as three columns: candidates left and their probability after each, and for each of k candidates the
+   stage that cut it. */
+void write_stages(const stages *found, int32_t k, int32_t *out) {
+    memcpy(out, found->kept, found->num * sizeof *out);
+    memcpy(out + found->num, found->mass, found->num * sizeof *out);
+    memcpy(out + 2 * found->num, found->cut, k);
+}
+
 static candidate *emptied(candidates *out, bool is_sorted) {
     *out = (candidates){out->room, 0, -1, is_sorted, out->room};
     return out->room;

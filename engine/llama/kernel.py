@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from engine.errors import ConfigError
+from engine.specs import MAX_RECORDED
+from engine.stages import MAX_STAGES
 
 CANDIDATE = np.dtype([("id", "<i4"), ("logit", "<f4"), ("p", "<f4")])
 CHUNK = 8192  # tokens, as in kernel.c
@@ -32,6 +34,19 @@ class Look(ctypes.Structure):
         ("num_top", ctypes.c_int32),
         ("num_threads", ctypes.c_int32),
         ("is_measured", ctypes.c_bool),
+    )
+
+
+class Stages(ctypes.Structure):
+    """What the stages of a sampler chain leave of one row; kernel.c documents it. `cut` follows MAX_RECORDED tokens."""
+
+    _fields_ = (
+        ("num", ctypes.c_int32),
+        ("num_top", ctypes.c_int32),
+        ("last_size", ctypes.c_int32),
+        ("kept", ctypes.c_int32 * MAX_STAGES),
+        ("mass", ctypes.c_float * MAX_STAGES),
+        ("cut", ctypes.c_uint8 * MAX_RECORDED),
     )
 
 
@@ -73,6 +88,32 @@ class ListBest(Protocol):
     def __call__(self, seen: int, num_best: int, banned: int, num_banned: int, out: int, /) -> bool: ...
 
 
+class BeginStages(Protocol):
+    """Signature of begin_stages: addresses of a Look and Stages, and how many of the best tokens to follow."""
+
+    def __call__(self, seen: int, k: int, out: int, /) -> None: ...
+
+
+class MarkBanned(Protocol):
+    """Signature of mark_banned: addresses of a Look and its row; address and number of banned ids (int32); address of
+    Stages."""
+
+    def __call__(self, seen: int, row: int, banned: int, num_banned: int, out: int, /) -> None: ...
+
+
+class MarkStage(Protocol):
+    """Signature of mark_stage: addresses of a Look, its row and Candidates; whether the stage may forbid tokens by
+    their logits; address of Stages."""
+
+    def __call__(self, seen: int, row: int, left: int, may_forbid: bool, out: int, /) -> None: ...
+
+
+class WriteStages(Protocol):
+    """Signature of write_stages: address of Stages, number of candidates recorded, output address."""
+
+    def __call__(self, found: int, k: int, out: int, /) -> None: ...
+
+
 class TokenOf(Protocol):
     """Signature of token_of: address of Candidates of which one was drawn."""
 
@@ -86,6 +127,10 @@ class Kernel(NamedTuple):
     write_step: WriteStep
     list_all: ListAll
     list_best: ListBest
+    begin_stages: BeginStages
+    mark_banned: MarkBanned
+    mark_stage: MarkStage
+    write_stages: WriteStages
     token_of: TokenOf
 
 
@@ -106,6 +151,10 @@ def kernel() -> Kernel:
         "write_step": ctypes.PYFUNCTYPE(None, *step),
         "list_all": ctypes.PYFUNCTYPE(None, pointer, number, pointer),
         "list_best": ctypes.PYFUNCTYPE(ctypes.c_bool, pointer, number, pointer, number, pointer),
+        "begin_stages": ctypes.PYFUNCTYPE(None, pointer, number, pointer),
+        "mark_banned": ctypes.PYFUNCTYPE(None, pointer, pointer, pointer, number, pointer),
+        "mark_stage": ctypes.PYFUNCTYPE(None, pointer, pointer, pointer, ctypes.c_bool, pointer),
+        "write_stages": ctypes.PYFUNCTYPE(None, pointer, number, pointer),
         "token_of": ctypes.PYFUNCTYPE(number, pointer),
     }
     return Kernel(**{name: prototype((name, library)) for name, prototype in prototypes.items()})

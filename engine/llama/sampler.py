@@ -22,6 +22,7 @@ from engine.llama.library import not_null, quick
 from engine.llama.model import Model
 from engine.results import RESAMPLED
 from engine.specs import Sampling
+from engine.stages import BIAS, TEMPERATURE, chain_of, stages_of
 
 _apply = quick(llama.llama_sampler_apply, None, ctypes.c_void_p, ctypes.c_void_p)
 _accept = quick(llama.llama_sampler_accept, None, ctypes.c_void_p, ctypes.c_int32)
@@ -74,6 +75,8 @@ class Sampler:
         self._bias_ids, self._bias = _bias(sampling, num_vocab)
         self._only_bans = bool((self._bias == -math.inf).all())
         self._bans: tuple[int, int] = (self._bias_ids.ctypes.data, len(self._bias_ids))
+        self._banned = np.ascontiguousarray(self._bias_ids[self._bias == -math.inf])
+        self.stages = stages_of(sampling)
         assert not sampling.json_schema, "a schema is compiled before it comes to a worker"
         self._grammar = Grammar(model.vocab, sampling.grammar) if sampling.grammar else None
         stages = _stages(sampling, seed, model, n_ctx)
@@ -82,29 +85,47 @@ class Sampler:
             llama.llama_sampler_chain_add(self._chain, stage)
         self.needs_rows = bool(sampling.grammar) or self._is_mirostat or any(name == "xtc" for name, _stage in stages)
         self._dist = None if self._is_mirostat else stages[-1][1]
+        forbidding = {"top_n_sigma"} | ({TEMPERATURE} if sampling.temperature <= 0 else set())
+        self._each = [(stage, name in forbidding) for name, stage in stages]
         num_presorted = min(sampling.top_k + len(self._bias_ids), num_vocab)
         self.num_presorted = num_presorted if stages[0][0] == "top_k" and num_presorted <= _PRESORTED_MOST else 0
         self._list_all, self._list_best = kernel().list_all, kernel().list_best
         self._two = Candidates(2)
 
-    def choose(self, row: Row, seen: Distribution, room: Candidates) -> Drawn:
+    def choose(self, row: Row, seen: Distribution, room: Candidates, *, followed: int = 0) -> Drawn:
         """Run the chain on a row of logits (vocab,) and draw a token; `room` has as many rows as the vocabulary.
 
-        `seen` has found at least the `num_presorted` best tokens of the row. Raises ConfigError if logit_bias or the
-        grammar leaves no token.
+        `seen` has found at least the `num_presorted` best tokens of the row. followed: the number of most probable
+        tokens of which `seen` records which of `stages` cut them; 0 records nothing of the stages. Raises ConfigError
+        if logit_bias or the grammar leaves no token.
         """
         if self.num_presorted:
             self._presorted(row, seen, room)
         else:
             self._all(row, room)
-        drawn = self._run(room, 0)
+        drawn = self._run_followed(row, seen, room, followed) if followed else self._run(room, 0)
         if self._grammar is None or self._grammar.allows(drawn.token):
             return drawn
         self._all(row, room)
         self._grammar.restrict(room)
         if not np.isfinite(room.kept["logit"].max()):
             raise ConfigError("the grammar leaves no token to choose: logit_bias may ban the end token that it needs")
-        return self._run(room, RESAMPLED)
+        return self._run_followed(row, seen, room, followed, RESAMPLED) if followed else self._run(room, RESAMPLED)
+
+    def _run_followed(self, row: Row, seen: Distribution, room: Candidates, followed: int, flags: int = 0) -> Drawn:
+        """As `_run`, one stage at a time."""
+        seen.begin_stages(followed)
+        if BIAS in self.stages:
+            seen.mark_banned(row, self._banned.ctypes.data, len(self._banned))
+        if flags == RESAMPLED:
+            seen.mark_stage(row, room, may_forbid=True)
+        elif self._grammar is not None:
+            seen.mark_banned(row, 0, 0)
+        for stage, may_forbid in self._each:
+            _apply(stage, room.pointer)
+            if stage is not self._dist:
+                seen.mark_stage(row, room, may_forbid=may_forbid)
+        return Drawn(room.token, self._next_draw(), flags)
 
     def _next_draw(self) -> float:
         return math.nan if self._is_mirostat else self._draws.next()
@@ -175,35 +196,31 @@ def _stages(sampling: Sampling, seed: int, model: Model, n_ctx: int) -> list[tup
         else:
             stages.append(("mirostat", llama.llama_sampler_init_mirostat_v2(seed, tau, eta)))
     else:
-        made = ((name, _stage(name, sampling, seed, model, n_ctx)) for name in sampling.samplers)
-        stages = [(name, stage) for name, stage in made if stage is not None]
+        stages = [(name, _stage(name, sampling, seed, model, n_ctx)) for name in chain_of(sampling)]
         stages.append(("dist", llama.llama_sampler_init_dist(seed)))
     return [(name, not_null(stage, name, "llama.cpp rejects these values")) for name, stage in stages]
 
 
-def _stage(name: str, s: Sampling, seed: int, model: Model, n_ctx: int) -> Any | None:
-    """Create one stage; return None if its values disable it."""
+def _stage(name: str, s: Sampling, seed: int, model: Model, n_ctx: int) -> Any:
+    """Create one stage of the chain."""
     match name:
         case "penalties":
-            is_on = s.penalty_last_n and (s.repeat_penalty != 1 or s.frequency_penalty or s.presence_penalty)
-            last_n = _last_n(s.penalty_last_n, n_ctx)
-            penalties = (last_n, s.repeat_penalty, s.frequency_penalty, s.presence_penalty)
-            return llama.llama_sampler_init_penalties(model.num_vocab, *penalties) if is_on else None
+            penalties = (_last_n(s.penalty_last_n, n_ctx), s.repeat_penalty, s.frequency_penalty, s.presence_penalty)
+            return llama.llama_sampler_init_penalties(model.num_vocab, *penalties)
         case "dry":
-            return _dry(s, model, n_ctx) if s.dry_multiplier > 0 and s.dry_penalty_last_n else None
+            return _dry(s, model, n_ctx)
         case "top_n_sigma":
-            return llama.llama_sampler_init_top_n_sigma(s.top_n_sigma) if s.top_n_sigma > 0 else None
+            return llama.llama_sampler_init_top_n_sigma(s.top_n_sigma)
         case "top_k":
-            return llama.llama_sampler_init_top_k(s.top_k) if s.top_k > 0 else None
+            return llama.llama_sampler_init_top_k(s.top_k)
         case "typical_p":
-            return llama.llama_sampler_init_typical(s.typical_p, 1) if s.typical_p < 1 else None
+            return llama.llama_sampler_init_typical(s.typical_p, 1)
         case "top_p":
-            return llama.llama_sampler_init_top_p(s.top_p, 1) if s.top_p < 1 else None
+            return llama.llama_sampler_init_top_p(s.top_p, 1)
         case "min_p":
-            return llama.llama_sampler_init_min_p(s.min_p, 1) if s.min_p > 0 else None
+            return llama.llama_sampler_init_min_p(s.min_p, 1)
         case "xtc":
-            is_on = s.xtc_probability > 0
-            return llama.llama_sampler_init_xtc(s.xtc_probability, s.xtc_threshold, 1, seed) if is_on else None
+            return llama.llama_sampler_init_xtc(s.xtc_probability, s.xtc_threshold, 1, seed)
         case _:
             return llama.llama_sampler_init_temp(_temperature(s.temperature))
 

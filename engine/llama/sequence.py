@@ -95,11 +95,13 @@ class Sequence(Progress):
         began = time.perf_counter()
         self._look(row, seen, max(k, self.sampler.num_presorted), is_measured=k > 0)
         looked = time.perf_counter()
-        drawn = self.sampler.choose(row, seen, room)
+        has_stages = self.request.stages
+        drawn = self.sampler.choose(row, seen, room, followed=k if has_stages else 0)
         self.sampler.accept(drawn.token)
         scratch.distribution_s += looked - began
         scratch.sample_s += time.perf_counter() - looked
-        recorded = seen.record(row, drawn, self._elapsed(now), k, room)
+        num_stages = len(self.sampler.stages) if has_stages else 0
+        recorded = seen.record(row, drawn, self._elapsed(now), k, room, num_stages=num_stages)
         self._take(drawn.token, now)
         return recorded
 

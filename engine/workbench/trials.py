@@ -13,7 +13,7 @@ from engine.chat_options import ChatOptions
 from engine.errors import EngineError
 from engine.history import ModelIdentity, TrialRecord
 from engine.jobs import Job
-from engine.results import Completion, StepTable, Timings
+from engine.results import Completion, StageColumns, StepTable, Timings
 from engine.specs import PoolSpec, Request, Sampling
 
 Message = dict[str, str]
@@ -244,9 +244,7 @@ class LiveTrial(Trial):
         with self._taking:
             here = slice(len(self._all) - len(self._before.steps), len(new))
             if here.start < here.stop:
-                self._all.append(
-                    new.records[here], new.top_ids[here], new.top_logprobs[here], new.top_p_final[here]
-                )  # fmt: skip
+                self._all.append(*_columns(new, here))
         return self._all
 
     @property
@@ -320,8 +318,15 @@ def _num_context(num_prompt: int, num_steps: int) -> int:
 
 
 def _copy(table: StepTable) -> StepTable:
-    figures = table.top_ids, table.top_logprobs, table.top_p_final
-    return StepTable.of(table.vocabulary, table.records, *figures, is_prompt=False)
+    *columns, stages = _columns(table, slice(None))
+    return StepTable.of(table.vocabulary, *columns, is_prompt=False, stages=table.stages, stage_columns=stages)
+
+
+def _columns(table: StepTable, here: slice) -> tuple[Any, Any, Any, Any, StageColumns | None]:
+    """Return some rows of all columns of a table."""
+    stages = table.stage_columns
+    of_stages = stages and stages.rows(here)
+    return table.records[here], table.top_ids[here], table.top_logprobs[here], table.top_p_final[here], of_stages
 
 
 def _text_before(text: str, stops: tuple[str, ...]) -> str:

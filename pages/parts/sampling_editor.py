@@ -262,6 +262,7 @@ def read_request(prefix: str = PREFIX) -> Request:
             stop=_strings(state[prefix + "stop"]),
             prompt_logprobs=state[prefix + "scored"],
             reuse_prefix=not state[prefix + "repeatable"],
+            stages=True,
         )
 
 

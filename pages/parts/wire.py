@@ -24,6 +24,7 @@ def columns(table: StepTable, start: int, stop: int) -> dict[str, Any]:
 
     logprob and entropy are in nats, ms is the time since the previous step. `top_*` hold a row for each step, at most
     MAX_CANDIDATES long; a row of top_p ends with its last candidate that was not cut, and all further ones are 0.
+    Where stages were recorded: their names, what each left, and the stage that cut each candidate, from 1, or 0.
     """
     records = table.records[start:stop]
     is_inspected = (records["flags"] & INSPECTED) != 0
@@ -48,6 +49,11 @@ def columns(table: StepTable, start: int, stop: int) -> dict[str, Any]:
         logprobs = table.top_logprobs[start:stop, :MAX_CANDIDATES].astype(np.float64)
         sent["top_logprob"] = np.round(logprobs, 6).tolist()
         sent["top_p"] = [row[:length] for row, length in zip(p_final.tolist(), lengths, strict=True)]
+    if (left := table.stage_columns) is not None:
+        sent["stages"] = list(table.stages)
+        sent["stage_kept"] = left.kept[start:stop].tolist()
+        sent["stage_mass"] = np.round(left.mass[start:stop].astype(np.float64), 7).tolist()
+        sent["top_cut"] = left.cut[start:stop, :MAX_CANDIDATES].tolist()
     return sent
 
 

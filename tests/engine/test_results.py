@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from engine.errors import ConfigError, EngineError
 from engine.history import History
-from engine.history.trial_file import trial_bytes
-from engine.results import Completion, StepTable, Timings, step_dtype
+from engine.history.trial_file import trial_bytes, trial_from_bytes
+from engine.results import Completion, StageColumns, StepTable, Timings, step_dtype
 from engine.vocabulary import TextDecoder, Vocabulary
-from tests.engine.history.trial_maker import make_trial
+from tests.engine.history.trial_maker import make_trial, with_stages
 
 PIECES = (b"\xff", b"a", b" ", b"\xe4\xbd", b"\xa0", b"\xf0", b"\x9f\x90", b"\x88", "\ufffd".encode(), b"", b" once")
 
@@ -112,6 +112,30 @@ def test_a_completion_that_was_pickled_is_not_kept(tmp_path: Path) -> None:
         trial_bytes(pickled)
     with History.open(tmp_path / "history.duckdb") as history, pytest.raises(EngineError, match="pickled completion"):
         history.record(pickled).result()
+
+
+def test_stages_are_part_of_a_trial_in_every_form() -> None:
+    trial = with_stages(make_trial(6, 3))
+    steps = trial.completion.steps
+    assert trial_from_bytes(trial_bytes(trial)).completion.steps == steps
+    assert pickle.loads(pickle.dumps(steps)) == steps == copy.copy(steps)
+    assert steps != make_trial(6, 3).completion.steps
+    values = trial.completion.to_dict()["steps"]
+    assert json.loads(json.dumps(values, allow_nan=False)) == values
+    for step, value in zip(steps, values, strict=True):
+        assert [one["stage"] for one in value["stages"]] == list(steps.stages) == [one.name for one in step.stages]
+        assert [(one["kept"], one["mass"], tuple(one["cut"])) for one in value["stages"]] == [
+            (one.kept, one.mass, one.cut) for one in step.stages
+        ]
+        cut = {id for one in step.stages for id in one.cut}
+        assert cut == {
+            token.id for token, stage in zip(step.top, columns_of(steps).cut[step._index], strict=True) if stage
+        }
+
+
+def columns_of(steps: StepTable) -> StageColumns:
+    assert steps.stage_columns is not None
+    return steps.stage_columns
 
 
 def test_a_completion_is_plain_values_and_a_data_frame() -> None:

@@ -31,7 +31,7 @@ from engine.history.archives.parts import (
 from engine.history.archives.staging import StagingWriter
 from engine.history.checks import stored_time
 from engine.history.run_file import ALWAYS, RUN_SAMPLES, RunPart
-from engine.history.step_checks import STEP_COLUMNS
+from engine.history.step_checks import REQUIRED, STEP_COLUMNS
 from engine.history.trial_file import TokenizerPart
 from engine.samples import no_samples
 
@@ -66,7 +66,7 @@ def stage_archive(source: bytes | str | Path, writer: StagingWriter) -> Iterator
 
 _COLUMNS = {
     SAMPLES: (RUN_SAMPLES, ("run_id", *ALWAYS)),
-    STEPS: (STEP_COLUMNS, tuple(STEP_COLUMNS)),
+    STEPS: (STEP_COLUMNS, REQUIRED),
 }
 
 

@@ -7,7 +7,7 @@ function candidateRows(step, k) {
   ids.forEach((id, i) => {
     if (id < 0) return;
     const isChosen = id === step.id;
-    rows.push({ id, isChosen, logprob: step.top_logprob[i] ?? -Infinity, p: step.top_p[i] ?? 0 });
+    rows.push({ id, index: i, isChosen, logprob: step.top_logprob[i] ?? -Infinity, p: step.top_p[i] ?? 0 });
   });
   if (step.logprob !== null && !rows.some((row) => row.isChosen)) {
     rows.push({ id: step.id, isChosen: true, logprob: step.logprob, p: step.p, isOutside: true });
@@ -52,10 +52,11 @@ function candidateTable(trial, step, { k, unit, isPrompt }) {
   }
   const body = element("tbody");
   const { rows, rest } = candidateRows(step, k);
-  const before = (p) => (p > 0 ? likelihood(Math.log(p), unit) : "cut");
-  for (const { id, isChosen, isOutside, logprob, p } of rows) {
+  const before = (p, stage) => (p > 0 ? likelihood(Math.log(p), unit) : stage ? `cut by ${stage}` : "cut");
+  for (const { id, index, isChosen, isOutside, logprob, p } of rows) {
     const label = tokenChip(trial.word(id));
-    const row = candidateRow(label, Math.exp(logprob), hasDraw ? p : null, likelihood(logprob, unit), hasDraw ? before(p) : "");
+    const after = hasDraw ? before(p, cutBy(trial, step, index)) : "";
+    const row = candidateRow(label, Math.exp(logprob), hasDraw ? p : null, likelihood(logprob, unit), after);
     row.classList.toggle("chosen", isChosen);
     row.classList.toggle("outside", Boolean(isOutside));
     row.classList.toggle("cut", hasDraw && !(p > 0) && !isChosen);
@@ -189,5 +190,16 @@ class Inspector {
     this.count.textContent = String(settings.k);
     this.stepper.hidden = step.logprob === null;
     if (step.logprob !== null) this.table.append(candidateTable(trial, step, { ...settings, isPrompt }));
+    this.showXray(trial, step);
+  }
+
+  /** The stages below the sentence; open or closed as the person left it. */
+  showXray(trial, step) {
+    const section = xray(trial, step);
+    if (!section) return;
+    const isOpen = this.view.settings.xray ?? true;
+    section.open = isOpen;
+    section.ontoggle = () => section.open !== isOpen && this.view.setting("xray", section.open);
+    this.content.append(section);
   }
 }

@@ -3,7 +3,7 @@
 const FORCED = 1;
 const RESAMPLED = 2;
 const ALWAYS = ["id", "ms", "flags", "kept"];
-const INSPECTED = ["rank", "logprob", "entropy", "p", "draw", "top_id", "top_logprob", "top_p"];
+const INSPECTED = ["rank", "logprob", "entropy", "p", "draw", "top_id", "top_logprob", "top_p", "stage_kept", "stage_mass", "top_cut"];
 
 class Steps {
   constructor() {
@@ -44,6 +44,7 @@ class Trial {
     this.status = {};
     this.words = new Map();
     this.numVocabulary = 0;
+    this.stages = [];
     this.stripFirstSpace = false;
   }
 
@@ -54,6 +55,7 @@ class Trial {
       this.words = batch.vocabulary;
     }
     this.numVocabulary = batch.num_vocabulary;
+    this.stages = batch.stages ?? this.stages;
     this.stripFirstSpace = batch.add_space_prefix;
     return steps.append(batch);
   }

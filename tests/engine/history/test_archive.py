@@ -16,8 +16,8 @@ from engine.history import History, TrialRecord, export_history, import_archive
 from engine.history.archives.parts import MEMBERS
 from engine.runs import RunRecord
 from tests.engine.history.run_maker import assert_same_run, make_cell, make_run
-from tests.engine.history.test_run_file import unpacked
-from tests.engine.history.trial_maker import NASTY, make_steps, make_trial
+from tests.engine.history.test_run_file import packed, unpacked
+from tests.engine.history.trial_maker import NASTY, make_steps, make_trial, with_stages
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def other(tmp_path: Path) -> Iterator[History]:
 def fill(history: History) -> tuple[list[RunRecord], list[TrialRecord]]:
     """Save two runs, one of them empty, and two trials, one with a scored prompt, and return them."""
     runs = [make_run(300, 3, name=NASTY), make_run(0, 1, cells=(make_cell(0, facts={"load_cold_s": np.nan}),))]
-    trials = [make_trial(20, 8, prompt=NASTY, label="step"), make_trial(0)]
+    trials = [with_stages(make_trial(20, 8, prompt=NASTY, label="step")), make_trial(0)]
     completion = replace(trials[1].completion, prompt_steps=make_steps(3, 8, is_prompt=True), text="")
     trials[1] = replace(trials[1], completion=completion, parent=trials[0].id)
     for run in runs:
@@ -53,6 +53,7 @@ def assert_same_trial(found: TrialRecord | None, expected: TrialRecord) -> None:
         assert len(ours) == len(theirs)
         for column in ("records", "top_ids", "top_logprobs", "top_p_final") if len(theirs) else ():
             np.testing.assert_array_equal(getattr(ours, column), getattr(theirs, column))
+    assert [step.stages for step in found.completion.steps] == [step.stages for step in expected.completion.steps]
     assert found.completion.steps.vocabulary == expected.completion.steps.vocabulary
     assert found.completion.timings == expected.completion.timings
 
@@ -85,6 +86,17 @@ def test_everything_there_and_back(history: History, other: History, tmp_path: P
 def archived_lines(content: bytes) -> dict[str, set[bytes]]:
     members = unpacked(content)
     return {name: set(members[name].splitlines()) for name in members if name.endswith(".jsonl")}
+
+
+def test_an_archive_that_knows_no_stages_is_taken_in(history: History, other: History) -> None:
+    _, trials = fill(history)
+    members = unpacked(archived(history))
+    steps = pq.read_table(io.BytesIO(members["steps.parquet"])).drop_columns(["stage_kept", "stage_mass", "top_cut"])
+    pq.write_table(steps, older := io.BytesIO())
+    taken = import_archive(other, packed({**members, "steps.parquet": older.getvalue()}))
+    found = other.trial(trials[0].id)
+    assert taken.num_trials == 2 and found is not None
+    assert found.completion.steps.ids == trials[0].completion.steps.ids and not found.completion.steps.stages
 
 
 def test_nothing_comes_twice_and_nothing_is_overwritten(history: History, other: History) -> None:

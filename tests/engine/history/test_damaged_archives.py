@@ -160,6 +160,26 @@ DAMAGE: dict[str, tuple[Callable[[Members], object], str]] = {
         table_changed("steps.parquet", with_value("elapsed_s", float("inf"))),
         "elapsed_s is infinite",
     ),
+    "stages of a step in part": (
+        table_changed("steps.parquet", with_value("stage_mass", None)),
+        "the numbers of stages differ",
+    ),
+    "stages without candidates": (
+        table_changed("steps.parquet", with_value("top_cut", [0])),
+        "the numbers of candidates and of their stages differ",
+    ),
+    "a stage that leaves fewer than none": (
+        table_changed("steps.parquet", with_value("stage_kept", [-1, 0, 0, 0])),
+        "stage_kept has an invalid value",
+    ),
+    "a stage of an impossible probability": (
+        table_changed("steps.parquet", with_value("stage_mass", [1.5, 1, 1, 1])),
+        "stage_mass is no probability",
+    ),
+    "a candidate cut by no stage that exists": (
+        table_changed("steps.parquet", with_value("top_cut", [200] * 8)),
+        "top_cut names no stage",
+    ),
     "two steps at one position": (table_changed("steps.parquet", with_value("position", 5)), "two steps of one trial"),
     "steps that are no Parquet": (
         lambda members: members.update({"steps.parquet": b"PAR1 nothing PAR1"}),

@@ -1,7 +1,7 @@
 """Store: what is saved is read back unchanged."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from engine.errors import ConfigError, HistoryError
-from engine.history import History, TrialRecord
+from engine.history import History, TrialLabel, TrialRecord
 from engine.history.columns import CHUNK
 from engine.results import INSPECTED, RECORD, StepTable
 from engine.specs import Request, Sampling
-from tests.engine.history.trial_maker import NASTY, VOCABULARY, make_steps, make_trial, uuid7
+from tests.engine.history.trial_maker import NASTY, VOCABULARY, make_steps, make_trial, uuid7, with_stages
 
 
 def kept(history: History, trial: TrialRecord) -> TrialRecord:
@@ -41,6 +41,29 @@ def test_steps_come_back_exactly(history: History) -> None:
     assert found.steps.vocabulary == VOCABULARY
     assert (found.text, found.ids, found.id) == (trial.completion.text, trial.completion.ids, trial.id)
     assert found.timings == trial.completion.timings
+
+
+def test_stages_come_back_exactly_beside_trials_without(history: History) -> None:
+    trials = [
+        with_stages(make_trial(5, 8)),
+        make_trial(4, 3),
+        with_stages(make_trial(0, 8)),
+        with_stages(make_trial(1, 1)),
+    ]
+    trials.append(with_stages(make_trial(7, 4, sampling=Sampling(mirostat=2))))
+    wait([history.record(replace(trial, label=TrialLabel.API)) for trial in trials])
+    for trial in trials:
+        found = history.trial(trial.id)
+        assert found is not None
+        assert found.completion.steps == trial.completion.steps or not len(trial.completion.steps)
+        assert [step.stages for step in found.completion.steps] == [step.stages for step in trial.completion.steps]
+    assert trials[-1].completion.steps[0].stages[-1].name == "mirostat"
+
+
+def test_stages_that_do_not_fit_the_sampling_are_left_out(history: History) -> None:
+    trial = with_stages(make_trial(5, 8))
+    found = kept(history, replace(trial, sampling=Sampling(top_k=0)))
+    assert found.completion.steps[0].stages == [] and found.completion.steps.ids == trial.completion.steps.ids
 
 
 def test_a_trial_longer_than_one_insert_comes_back_in_order(history: History) -> None:

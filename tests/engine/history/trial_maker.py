@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from engine.history import ModelIdentity, TrialRecord
-from engine.results import INSPECTED, RECORD, Completion, StepTable, Timings
+from engine.results import INSPECTED, RECORD, Completion, StageColumns, StepTable, Timings
 from engine.specs import PoolSpec, Request, Sampling
+from engine.stages import stages_of
 from engine.vocabulary import TokenKind, Vocabulary
 
 NASTY = "a\0b <b onmouseover=x>&amp;</b> \u202eevil\u2066 \x1b[31m \x7f \u2028 \r\n $\\frac{1}{2}$ 🧑\u200d🚀 é"
@@ -52,6 +53,24 @@ def make_steps(num_steps: int, k: int = 8, *, seed: int = 0, is_prompt: bool = F
         top = order[:k].astype(np.int32)[None]
         table.append(record, top, logprobs[top[0]][None], p_final[top[0]][None])
     return table
+
+
+def with_stages(trial: TrialRecord, *, seed: int = 0) -> TrialRecord:
+    """Return a trial whose steps have stages, of its own sampling."""
+    steps, random, names = trial.completion.steps, np.random.default_rng(seed), stages_of(trial.sampling)
+    shape = len(steps), len(names)
+    columns = StageColumns(
+        np.sort(random.integers(1, 4096, shape, np.int32))[:, ::-1],
+        np.sort(random.random(shape, np.float32))[:, ::-1],
+        random.integers(0, len(names) + 1, (len(steps), steps.k), np.uint8),
+    )
+    whole = StepTable.of(
+        steps.vocabulary, steps.records, steps.top_ids, steps.top_logprobs, steps.top_p_final,
+        is_prompt=False, stages=names, stage_columns=columns,
+    )  # fmt: skip
+    return replace(
+        trial, request=replace(trial.request, stages=True), completion=replace(trial.completion, steps=whole)
+    )
 
 
 def make_trial(num_steps: int = 6, k: int = 8, *, seed: int = 0, **changes: Any) -> TrialRecord:

@@ -1,0 +1,96 @@
+// What each sampler stage left of the candidates, and where the draw fell: one bar a stage, from the model to the token.
+
+/** Stages as the screen names them; the names of the parameters are on the sampling editor. */
+const STAGE_LABELS = {
+  logit_bias: "Logit bias", grammar: "Grammar", penalties: "Penalties", dry: "DRY", top_n_sigma: "Top-nσ", top_k: "Top-k",
+  typical_p: "Typical-p", top_p: "Top-p", min_p: "Min-p", xtc: "XTC", temperature: "Temperature", mirostat: "Mirostat",
+};
+const SEGMENTS = 12;
+const CHIPS = 3;
+
+function stageLabel(name) {
+  return STAGE_LABELS[name] ?? name;
+}
+
+/** Name of the stage that cut the candidate at this index, or null. */
+function cutBy(trial, step, index) {
+  const stage = step.top_cut?.[index];
+  return stage ? stageLabel(trial.stages[stage - 1]) : null;
+}
+
+/** One stage: its name, how many candidates it left, their probability, and the first that it cut. */
+function stageRow(trial, step, index) {
+  const [kept, mass] = [step.stage_kept[index], step.stage_mass[index]];
+  const before = index ? step.stage_kept[index - 1] : trial.numVocabulary;
+  const row = element("tr");
+  const bars = element("td", "bars");
+  bars.append(bar("model", mass));
+  row.append(element("th", "", stageLabel(trial.stages[index])), bars, element("td", "number", percent(mass)));
+  row.append(element("td", "number", whole(kept)), cutCell(trial, step, index, before - kept));
+  row.firstChild.scope = "row";
+  row.classList.toggle("idle", kept === before);
+  return row;
+}
+
+function cutCell(trial, step, index, numCut) {
+  const cell = element("td", "cut-tokens");
+  if (numCut <= 0) return cell;
+  cell.append(whole(numCut));
+  const ids = (step.top_id ?? []).filter((_, i) => step.top_cut?.[i] === index + 1).slice(0, CHIPS);
+  for (const id of ids) cell.append(" ", tokenChip(trial.word(id)));
+  return cell;
+}
+
+/** The candidates before the draw as [id, p], in the order of the draw; null where that order is not known. */
+function drawnFrom(step) {
+  const left = (step.top_id ?? []).map((id, i) => [id, step.top_p[i] ?? 0]).filter(([, p]) => p > 0);
+  let below = 0;
+  for (const [id, p] of left) {
+    if (id === step.id) return step.draw >= below - 1e-4 && step.draw <= below + p + 1e-4 ? left : null;
+    below += p;
+  }
+  return null;
+}
+
+/** The draw: candidates side by side, as wide as they are probable, and a mark where the random number fell. */
+function drawBar(trial, step) {
+  const left = step.draw === null || step.kept < 2 ? null : drawnFrom(step);
+  if (!left) return null;
+  const figure = element("div", "draw");
+  const track = element("div", "draw-track");
+  left.slice(0, SEGMENTS).forEach(([id, p]) => {
+    const segment = element("span", id === step.id ? "segment drawn" : "segment");
+    segment.style.setProperty("--share", p);
+    segment.title = `${trial.word(id).text} ${percent(p)}`;
+    if (p > 0.08) segment.append(tokenChip(trial.word(id)));
+    track.append(segment);
+  });
+  const mark = element("span", "draw-mark");
+  mark.style.setProperty("--at", step.draw);
+  track.append(mark);
+  figure.append(track, element("p", "draw-text", `The random number ${step.draw.toFixed(4)} fell on `));
+  figure.lastChild.append(tokenChip(trial.word(step.id), "quoted"), `, ${percent(step.p)} wide.`);
+  return figure;
+}
+
+/** The section of the inspector; null where no stages were recorded. */
+function xray(trial, step) {
+  if (!step.stage_kept?.length) return null;
+  const section = element("details", "xray");
+  const table = element("table", "stages");
+  const head = element("tr");
+  for (const text of ["stage", "", "mass left", "candidates", "cut"]) {
+    const cell = element("th", "", text);
+    cell.scope = "col";
+    head.append(cell);
+  }
+  const group = element("thead");
+  group.append(head);
+  const body = element("tbody");
+  step.stage_kept.forEach((_, index) => body.append(stageRow(trial, step, index)));
+  table.append(group, body);
+  section.append(element("summary", "", "Sampler X-ray"), table);
+  const draw = drawBar(trial, step);
+  if (draw) section.append(draw);
+  return section;
+}
