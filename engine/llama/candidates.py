@@ -34,9 +34,15 @@ class Candidates:
         words[0], words[1], words[2], words[3] = self._start, size, _NOTHING_SELECTED, 0
         return self._rows[:size]
 
-    def fill(self, ids: npt.NDArray[np.integer], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Fill as many rows as there are ids; return a view of their logits, which may still be changed."""
+    def fill(
+        self, ids: npt.NDArray[np.integer], logits: npt.NDArray[np.float32], *, is_sorted: bool = False
+    ) -> npt.NDArray[np.float32]:
+        """Fill as many rows as there are ids; return a view of their logits, which may still be changed.
+
+        is_sorted: they come by falling logits, and stay so.
+        """
         rows = self.take(len(ids))
+        self._words[3] = is_sorted
         rows["id"] = ids
         filled: npt.NDArray[np.float32] = rows["logit"]
         filled[:] = logits

@@ -6,7 +6,7 @@ import random
 import weakref
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import llama_cpp.llama_cpp as llama
 import numpy as np
@@ -22,7 +22,7 @@ from engine.llama.library import not_null, quick
 from engine.llama.model import Model
 from engine.results import RESAMPLED
 from engine.specs import Sampling
-from engine.stages import BIAS, TEMPERATURE, chain_of, stages_of
+from engine.stages import BIAS, MIROSTAT, TEMPERATURE, chain_of, stages_of
 
 _apply = quick(llama.llama_sampler_apply, None, ctypes.c_void_p, ctypes.c_void_p)
 _accept = quick(llama.llama_sampler_accept, None, ctypes.c_void_p, ctypes.c_int32)
@@ -178,6 +178,28 @@ class Sampler:
             self._grammar.close()
 
 
+class _Size(NamedTuple):
+    """What most stages need of a model."""
+
+    num_vocab: int
+
+
+def chain_without_draw(sampling: Sampling, num_vocab: int, n_ctx: int) -> Any:
+    """Return llama.cpp's chain of these parameters without its last stage, the draw; free it after use.
+
+    Raises ConfigError for a stage that needs a model's vocabulary or draws by itself.
+    """
+    chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
+    for name in chain_of(sampling):
+        if name in ("dry", "xtc", MIROSTAT):
+            llama.llama_sampler_free(chain)
+            raise ConfigError(f"{name} needs more than the candidates of a step")
+        llama.llama_sampler_chain_add(
+            chain, not_null(_stage(name, sampling, 0, _Size(num_vocab), n_ctx), name, "refused")
+        )
+    return chain
+
+
 def _bias(sampling: Sampling, num_vocab: int) -> tuple[Ids, Logits]:
     ids = np.array([token for token, _ in sampling.logit_bias], np.intp)
     if len(ids) and ids.max() >= num_vocab:
@@ -201,13 +223,14 @@ def _stages(sampling: Sampling, seed: int, model: Model, n_ctx: int) -> list[tup
     return [(name, not_null(stage, name, "llama.cpp rejects these values")) for name, stage in stages]
 
 
-def _stage(name: str, s: Sampling, seed: int, model: Model, n_ctx: int) -> Any:
+def _stage(name: str, s: Sampling, seed: int, model: Model | _Size, n_ctx: int) -> Any:
     """Create one stage of the chain."""
     match name:
         case "penalties":
             penalties = (_last_n(s.penalty_last_n, n_ctx), s.repeat_penalty, s.frequency_penalty, s.presence_penalty)
             return llama.llama_sampler_init_penalties(model.num_vocab, *penalties)
         case "dry":
+            assert isinstance(model, Model)
             return _dry(s, model, n_ctx)
         case "top_n_sigma":
             return llama.llama_sampler_init_top_n_sigma(s.top_n_sigma)

@@ -131,6 +131,28 @@ def test_hover_shows_candidates_and_click_pins(shipped: Server, open_page: OpenP
 
 
 @pytest.mark.slow
+def test_the_xray_shows_each_stage_and_stays_closed_where_it_was_closed(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(shipped.url)
+    fill(page, "Max tokens", "12")
+    run(page)
+    has_ended(page)
+    answer(page).nth(3).click()
+    xray = page.locator(".inspector .xray")
+    expect(xray.locator("tbody th")).to_have_text(["Top-k", "Top-p", "Min-p", "Temperature"])
+    expect(xray.locator("tbody tr").first).to_contain_text("40")
+    page.reload()
+    is_ready(page)
+    answer(page).nth(4).click()
+    expect(xray.locator("tbody th")).to_have_count(4)  # read back from the history, or from the trial in memory
+    xray.locator("summary").click()
+    expect(xray.locator("table")).to_be_hidden()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".inspector h3")).to_have_text("Token 6 of 12")
+    expect(xray).to_be_visible()
+    expect(xray.locator("table")).to_be_hidden()
+
+
+@pytest.mark.slow
 def test_step_adds_one_token_at_a_time(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
     fill(page, "Max tokens", "6")

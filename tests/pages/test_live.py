@@ -19,6 +19,7 @@ from websockets.typing import Origin
 from engine.results import StepTable
 from pages.parts import live
 from pages.parts.wire import MAX_CANDIDATES, Words, columns
+from tests.engine.history.trial_maker import make_trial, with_stages
 from tests.pages.harness import END, ScriptedBench, ScriptedTrial, Server, append_tokens, serving
 from tests.waiting import until
 
@@ -198,6 +199,18 @@ def test_figures_are_those_of_the_table() -> None:
         padded = p_final + [0.0] * (len(shown) - len(p_final))
         assert padded == pytest.approx([candidate.p_final for candidate in shown], abs=1e-7)
         assert [p > 0 for p in padded] == [candidate.p_final > 0 for candidate in shown]
+
+
+def test_stages_are_sent_with_their_names_and_only_where_they_were_recorded() -> None:
+    steps = with_stages(make_trial(9, 60)).completion.steps
+    sent = json.loads(live._encode(columns(steps, 2, 7)))
+    assert tuple(sent["stages"]) == steps.stages
+    for step, kept, mass, cut in zip(steps[2:7], sent["stage_kept"], sent["stage_mass"], sent["top_cut"], strict=True):
+        assert kept == [stage.kept for stage in step.stages]
+        assert mass == pytest.approx([stage.mass for stage in step.stages], abs=1e-7)
+        removed = {token: number for number, stage in enumerate(step.stages, 1) for token in stage.cut}
+        assert cut == [removed.get(candidate.id, 0) for candidate in step.top[:MAX_CANDIDATES]]
+    assert not {"stages", "stage_kept", "top_cut"} & set(columns(make_trial(2, 4).completion.steps, 0, 2))
 
 
 def test_what_is_not_finite_becomes_null_and_what_was_not_recorded_stays_away() -> None:

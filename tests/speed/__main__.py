@@ -26,6 +26,7 @@ PROGRAMS = (
     "layout",
     "crowds",
     "vocabulary",
+    "xray",
     "prefix",
     "memory",
     "fit",

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.commands.arguments import SAMPLING_HELP, parse
+from engine.commands.arguments import SAMPLING_HELP, XRAY_TOP_K, parse
 from engine.commands.table import printable, table
 from engine.errors import ConfigError
 from engine.history import INBOX, History, Inbox, read_run
@@ -152,6 +152,27 @@ def test_the_table_has_a_line_for_each_token(pool: Pool) -> None:
     for step, line in zip(completion.steps, numbered[len(completion.prompt_steps) :], strict=True):
         assert repr(step.text) in line
         assert all(repr(candidate.text) in line for candidate in step.top)
+
+
+def test_an_xray_is_recorded_with_candidates_and_follows_each_token(pool: Pool) -> None:
+    read = parse(["generate", "--prompt", "x", "--xray"])
+    assert (read.request.stages, read.request.top_k) == (True, XRAY_TOP_K)
+    assert parse(["generate", "--prompt", "x", "--xray", "--top-k", "3"]).request.top_k == 3
+    completion = pool.submit("Once", Sampling(seed=1), max_tokens=5, top_k=4, stages=True).result()
+    lines = table(completion).splitlines()
+    shown = [line.strip() for line in lines if line.lstrip().startswith("top_k 40 (")]
+    assert len(shown) == 5
+    for step, line in zip(completion.steps, shown, strict=True):
+        kept = [int(number) for number in re.findall(r" (\d+) \(", line)]
+        assert kept == [stage.kept for stage in step.stages]
+        assert line.endswith(f"drawn at {step.draw:.4f}")
+    stages = completion.to_dict()["steps"][0]["stages"]
+    assert [set(stage) for stage in stages] == [{"stage", "kept", "mass", "cut"}] * 4
+
+
+def test_stages_without_candidates_are_refused() -> None:
+    with pytest.raises(ConfigError, match="give a top_k of at least 1"):
+        parse(["generate", "--prompt", "x", "--xray", "--top-k", "0"])
 
 
 def test_a_terminal_is_not_steered_by_a_model() -> None:
