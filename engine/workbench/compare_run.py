@@ -222,8 +222,8 @@ class CompareRun(Task[None]):
         text = self._plan.text(arm, self._plan.rows[answer.row])
         messages = (*map(dict, self._plan.before), {"role": "user", "content": text}) if self._plan.is_chat else ()
         request = Request(
-            max_tokens=arm.max_tokens, top_k=self._recorded_top_k, stop=arm.stop, reuse_prefix=False
-        )  # fmt: skip
+            max_tokens=arm.max_tokens, top_k=self._recorded_top_k, stop=arm.stop, reuse_prefix=False, stages=True
+        )
         return Draft("" if messages else text, messages, arm.for_repeat(answer.repeat), request)
 
     def _settle(self) -> bool:

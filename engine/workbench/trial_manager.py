@@ -17,6 +17,7 @@ from engine.errors import ConfigError, HistoryError
 from engine.history import History, TrialLabel, TrialSummary, write_inbox
 from engine.history.export import to_csv, to_json
 from engine.history.trial_file import read_trial
+from engine.llama.frozen import Flip, FrozenSteps, Resampler
 from engine.models.library import shipped
 from engine.protocol import Engine
 from engine.specs import Origin, Sampling
@@ -56,6 +57,7 @@ class TrialManager:
     ) -> None:
         self._model_manager, self._kept, self._meaning, self._machine = model_manager, kept, meaning, machine
         self._lock = threading.Lock()
+        self._resampler = Resampler()
         self._trials: dict[str, LiveTrial] = {}
         self._running: dict[str, LiveTrial] = {}
         self._forgot_at = 0.0
@@ -126,6 +128,21 @@ class TrialManager:
             anew = job.result(timeout=KEPT_S).prompt_steps.records["logprob"][len(trial.prompt_ids) :]
         moved = np.abs(anew - trial.steps.records["logprob"][: len(anew)])
         return Shift(float(moved.max()), float(np.percentile(moved, 99)), len(moved))
+
+    def flips(self, trial_id: str, step: int) -> list[Flip]:
+        """Return how far the sampling parameters of a trial may move before another token is drawn at a step.
+
+        Raises ConfigError where the step's candidates do not decide that, and as `Resampler.flips`.
+        """
+        trial = self.watch(trial_id)
+        if trial is None or not 0 <= step < len(trial.steps):
+            raise ConfigError("there is no such token")
+        frozen = FrozenSteps.of(list(trial.prompt_ids), trial.steps, slice(step, step + 1))
+        return self._resampler.flips(frozen, trial.draft.sampling)
+
+    def close(self) -> None:
+        """End the process that samples again. Safe to call twice."""
+        self._resampler.close()
 
     def _engine_of(self, trial: Trial) -> Engine:
         """Return the engine. Raises ConfigError where its model is not the trial's, as token ids are model-specific."""

@@ -93,7 +93,7 @@ class Workbench:
             self.machine.close()
             parts = (
                 self.importing, self.importer, self.files, self.load_order, self.backends, self.bench, self.compare,
-                self.tokenizer, self.meaning, self.embedding, self.model_manager,
+                self.trials, self.tokenizer, self.meaning, self.embedding, self.model_manager,
             )  # fmt: skip
             late = close_all([part.close for part in parts], PARTS_CLOSE_S)
             if late:

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from engine.errors import EngineError
+from engine.llama.frozen import Flip
 from engine.results import StepTable
 from pages.parts.wire import Words, columns
 
@@ -67,15 +68,31 @@ class Trials(Protocol):
     def watch(self, trial_id: str) -> Watched | None:
         """Return the trial, or None if it is unknown; may read from the history."""
 
+    def flips(self, trial_id: str, step: int) -> list[Flip]:
+        """Return at which sampling parameters a step draws another token. Raises EngineError where that is unknown."""
+
+
+Id = Annotated[str, msgspec.Meta(max_length=64)]
+Index = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+
+
+class Step(msgspec.Struct, forbid_unknown_fields=True):
+    """A generated token of a trial."""
+
+    job: Id
+    step: Index
+
 
 class Ask(msgspec.Struct, forbid_unknown_fields=True):
     """Message from a page.
 
-    `jobs` maps a trial's id to the index of the first step needed; `latency` requests time stamps.
+    `jobs` maps a trial's id to the index of the first step needed; `latency` requests time stamps; `flips` asks at
+    which sampling parameters a step draws another token.
     """
 
-    jobs: dict[Annotated[str, msgspec.Meta(max_length=64)], Annotated[int, msgspec.Meta(ge=0)]]
+    jobs: dict[Id, Index]
     latency: bool = False
+    flips: Step | None = None
 
 
 _ask = msgspec.json.Decoder(Ask)
@@ -145,6 +162,7 @@ class Page:
         self._socket, self._trials = socket, trials
         self._words = Words()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._flips: asyncio.Task[None] | None = None
         self._sending = asyncio.Lock()
 
     async def serve(self) -> None:
@@ -162,9 +180,10 @@ class Page:
         except WebSocketDisconnect:
             pass
         finally:
-            for task in self._tasks.values():
+            tasks = [*self._tasks.values(), *([self._flips] if self._flips else [])]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _follow(self, ask: Ask) -> None:
         for trial, first in ask.jobs.items():
@@ -173,6 +192,26 @@ class Page:
             elif len(self._tasks) >= MAX_JOBS:
                 self._tasks.pop(next(iter(self._tasks))).cancel()
             self._tasks[trial] = asyncio.create_task(self._feed(trial, first, latency=ask.latency))
+        if ask.flips is not None:
+            before, self._flips = self._flips, None
+            self._flips = asyncio.create_task(self._find_flips(ask.flips, before))
+
+    async def _find_flips(self, asked: Step, before: asyncio.Task[None] | None) -> None:
+        """Answer once the question before is answered, and only the latest: a person may walk quickly."""
+        if before is not None:
+            await asyncio.wait([before])
+        if self._flips is not asyncio.current_task():
+            return
+        try:
+            found = await asyncio.to_thread(self._trials.flips, asked.job, asked.step)
+        except EngineError:
+            found = []
+        watched = await asyncio.to_thread(self._trials.watch, asked.job)
+        if watched is not None:
+            vocabulary = watched.steps.vocabulary
+            flips = [{**msgspec.structs.asdict(flip), "text": vocabulary.text(flip.id)} for flip in found]
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+                await self._send(lambda: {"job": asked.job, "flips": {"step": asked.step, "found": flips}})
 
     async def _send(self, make: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
         """Send and return the message that `make` returns; calls are serialised, so that no message is skipped."""

@@ -120,6 +120,8 @@ def is_edited(trial: Trial) -> bool:
     if trial.label in BESIDE_THE_EDITOR:
         max_tokens, prompt_logprobs = now.request.max_tokens, now.request.prompt_logprobs
         then = replace(then, request=replace(then.request, max_tokens=max_tokens, prompt_logprobs=prompt_logprobs))
+    # trials of the shell, the API and older versions may have no stages, which are recorded and change no token
+    then = replace(then, request=replace(then.request, stages=now.request.stages))
     if then.messages:
         then = replace(then, prompt="", messages=now.messages if _goes_on(now, trial) else then.messages)
     return replace(now, is_kept=True) != replace(then, is_kept=True)

@@ -140,6 +140,13 @@ def test_the_xray_shows_each_stage_and_stays_closed_where_it_was_closed(shipped:
     xray = page.locator(".inspector .xray")
     expect(xray.locator("tbody th")).to_have_text(["Top-k", "Top-p", "Min-p", "Temperature"])
     expect(xray.locator("tbody tr").first).to_contain_text("40")
+    flips = xray.locator(".flips li")
+    for index in range(12):
+        answer(page).nth(index).click()
+        with suppress(AssertionError):
+            expect(flips.first).to_be_visible(timeout=10_000)
+            break
+    expect(flips.first).to_contain_text(re.compile(r"(temperature|top-p|min-p|top-k) (above|below|\d)"))
     page.reload()
     is_ready(page)
     answer(page).nth(4).click()

@@ -18,6 +18,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from engine.errors import ConfigError
+from engine.llama.frozen import Flip
 from engine.results import FORCED, INSPECTED, RECORD, StepTable
 from engine.vocabulary import TokenKind, Vocabulary
 from pages.parts import live, token_strip
@@ -161,8 +163,14 @@ class ScriptedBench:
         self.trials: dict[str, ScriptedTrial] = {}
 
     def watch(self, trial_id: str) -> ScriptedTrial | None:
-        """As live.Workbench."""
+        """As live.Trials."""
         return self.trials.get(trial_id)
+
+    def flips(self, trial_id: str, step: int) -> list[Flip]:
+        """As live.Trials: one limit for an even step, an error for an odd one."""
+        if step % 2:
+            raise ConfigError("not known")
+        return [Flip("temperature", True, 0.9, self.trials[trial_id].steps.ids[step])]
 
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>Strip</title><link rel="icon" href="data:,">

@@ -325,6 +325,26 @@ def test_a_page_that_does_not_read_holds_up_nobody(bench: ScriptedBench, server:
         assert len(ids_in(hear_to_end(reader))) == 4000
 
 
+def test_flips_of_a_token_are_answered_and_are_none_where_they_are_not_known(
+    bench: ScriptedBench, server: Server
+) -> None:
+    trial = bench.trials["t"]
+    trial.go_on(6)
+    trial.finish()
+    with page(server) as socket:
+        ask(socket, t=0)
+        hear_to_end(socket)
+        found = []
+        for job, step in (("t", 2), ("nobody", 1), ("t", 3)):
+            socket.send(json.dumps({"jobs": {}, "flips": {"job": job, "step": step}}))
+            if job == "t":
+                found.append(hear(socket))
+    text = trial.vocabulary.text(trial.steps.ids[2])
+    limit = {"parameter": "temperature", "is_above": True, "value": 0.9, "id": trial.steps.ids[2], "text": text}
+    assert found[0] == {"job": "t", "flips": {"step": 2, "found": [limit]}}
+    assert found[1] == {"job": "t", "flips": {"step": 3, "found": []}}
+
+
 def test_a_page_that_goes_is_forgotten(bench: ScriptedBench, server: Server) -> None:
     trial = bench.trials["t"]
     with page(server) as socket:
@@ -365,11 +385,12 @@ def test_the_server_ends_while_a_trial_streams(bench: ScriptedBench, server: Ser
         json.dumps({"latency": True}),
         json.dumps({"jobs": {"t": -1}}),
         json.dumps({"jobs": {"t": 0}, "more": 1}),
+        json.dumps({"jobs": {}, "flips": {"job": "t", "step": -1}}),
         "not JSON",
         b"bytes",
         json.dumps({"jobs": {f"trial {number}": 0 for number in range(100_000)}}),
     ],
-    ids=["no jobs", "negative", "unknown key", "not JSON", "bytes", "too long"],
+    ids=["no jobs", "negative", "unknown key", "no step", "not JSON", "bytes", "too long"],
 )
 def test_a_wrong_message_closes_the_socket(server: Server, message: str | bytes) -> None:
     with page(server) as socket:

@@ -14,8 +14,8 @@ Unit = Literal["p", "bits", "nats"]
 
 # A component has a single script, so its parts are joined into one module in order of use.
 _SCRIPTS = (
-    "format", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "xray", "inspector", "head",
-    "chips", "latency", "input", "strip", "mount",
+    "format", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "xray", "inspector",
+    "head", "chips", "latency", "input", "strip", "mount",
 )  # fmt: skip
 _HERE = Path(__file__).parent
 

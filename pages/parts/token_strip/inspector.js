@@ -201,5 +201,12 @@ class Inspector {
     section.open = isOpen;
     section.ontoggle = () => section.open !== isOpen && this.view.setting("xray", section.open);
     this.content.append(section);
+    this.flips = { step: step.index, section };
+    if (isOpen) this.view.live?.askFlips(trial.id, step.index);
+  }
+
+  /** Say at which sampling parameters another token is drawn, where the answer is for the token that is shown. */
+  showFlips({ step, found }) {
+    if (this.flips?.step === step && this.flips.section.isConnected) showFlips(this.flips.section, found);
   }
 }

@@ -39,6 +39,11 @@ class Live {
     this.socket.send(JSON.stringify({ jobs, latency }));
   }
 
+  /** Ask at which sampling parameters a step draws another token; the answer comes as a message of its trial. */
+  askFlips(job, step) {
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify({ jobs: {}, flips: { job, step } }));
+  }
+
   unfinished() {
     return [...this.followers].filter(([, group]) => [...group].some((one) => !one.isOver())).map(([trial]) => trial);
   }

@@ -111,6 +111,7 @@ class Strip {
 
   receive(message) {
     const { trial } = this;
+    if (message.flips) return this.inspector.showFlips(message.flips);
     if (trial.end) return;
     if (message.prompt) trial.append(trial.prompt, message.prompt);
     if (message.steps) {

@@ -73,6 +73,28 @@ function drawBar(trial, step) {
   return figure;
 }
 
+const PARAMETERS = { temperature: "temperature", top_k: "top-k", top_p: "top-p", min_p: "min-p" };
+
+/** One limit: what must be passed, and the token that is drawn there. */
+function flipItem({ parameter, is_above, value, text }) {
+  const number = parameter === "top_k" ? whole(value) : significant(value, 3);
+  const item = element("li", "");
+  const limit = parameter === "top_k" ? `${number} or ${is_above ? "more" : "less"}` : `${is_above ? "above" : "below"} ${number}`;
+  item.append(`${PARAMETERS[parameter]} ${limit}: `, element("span", "quoted", text));
+  return item;
+}
+
+/** With the same random number: at which parameters another token is drawn. */
+function showFlips(section, found) {
+  section.querySelector(".flips")?.remove();
+  if (!found.length) return;
+  const flips = element("div", "flips");
+  const list = element("ul");
+  for (const flip of found) list.append(flipItem(flip));
+  flips.append(element("p", "", "With the same random number another token is drawn at"), list);
+  section.append(flips);
+}
+
 /** The section of the inspector; null where no stages were recorded. */
 function xray(trial, step) {
   if (!step.stage_kept?.length) return null;

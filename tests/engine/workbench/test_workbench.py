@@ -111,6 +111,37 @@ def test_the_shift_of_an_exact_repetition_is_small(bench: Workbench) -> None:
     assert 0 <= shift.p99 <= shift.largest < 1
 
 
+def test_a_flip_is_what_the_model_draws_with_the_same_random_number(bench: Workbench) -> None:
+    draft = Draft("Once upon a time", sampling=SEEDED, request=request(12, top_k=64, stages=True))
+    trial = ended(bench.trials.submit(draft))
+    pool, _ = bench.model.loaded()
+    num_found = 0
+    for index, token in enumerate(trial.steps.ids):
+        for flip in bench.trials.flips(trial.id, index):
+            way = 1 if flip.is_above else -1
+            is_whole = flip.parameter == "top_k"
+            beyond, inside = (flip.value, flip.value - way) if is_whole else (
+                flip.value * (1 + 1e-4 * way), flip.value * (1 - 1e-4 * way),
+            )  # fmt: skip
+            for value, expected in ((beyond, flip.id), (inside, token)):
+                changed = {flip.parameter: int(value) if is_whole else value}
+                ids = [*trial.prompt_ids, *trial.steps.ids[:index]]
+                sampling = Sampling.from_dict({**SEEDED.to_dict(), **changed})
+                assert pool.submit(ids, sampling, generated=index, max_tokens=1).result(60).ids == [expected]
+            num_found += 1
+    assert num_found > 12
+
+
+def test_flips_that_candidates_do_not_decide_are_errors(bench: Workbench) -> None:
+    grammar = replace(SEEDED, grammar="root ::= [a-z ]+")
+    trial = ended(bench.trials.submit(Draft("Once", sampling=grammar, request=request(2))))
+    with pytest.raises(ConfigError, match="sampled with grammar cannot be sampled again"):
+        bench.trials.flips(trial.id, 0)
+    for id, step in ((trial.id, 2), ("nobody", 0)):
+        with pytest.raises(ConfigError, match="no such token"):
+            bench.trials.flips(id, step)
+
+
 def test_a_trial_is_kept_and_read_back_the_same(bench: Workbench) -> None:
     trial = ended(bench.trials.submit(Draft("A little girl", sampling=SEEDED, request=request(8))))
     until(lambda: trial.is_stored, within_s=30)
