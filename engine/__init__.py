@@ -31,8 +31,9 @@ from engine.jobs import Job
 from engine.map_progress import MapProgress
 from engine.pool.pool import Pool
 from engine.protocol import WorkerInfo
-from engine.results import Candidate, Completion, StepTable, Timings, TokenStep
+from engine.results import Completion, Timings
 from engine.specs import Origin, PoolSpec, Request, Sampling
+from engine.steps import Candidate, StepTable, TokenStep
 from engine.vocabulary import Vocabulary
 
 __all__ = [

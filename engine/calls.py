@@ -15,8 +15,9 @@ from engine.map_progress import OnProgress
 from engine.models.identity import model_hash
 from engine.models.library import embedded_model
 from engine.pool.pool import Pool
-from engine.results import Completion, Floats
+from engine.results import Completion
 from engine.specs import CompleteOptions, RequestOptions, Sampling
+from engine.steps import Floats
 from engine.validation import refusing
 
 

@@ -18,9 +18,10 @@ import numpy as np
 
 from engine.errors import ConfigError, EngineError, JobTimeout, quoted
 from engine.owner import OwnerProcess
-from engine.results import RECORD, Completion, FinishReason, StepTable, Timings, TokenStep, is_context_full
+from engine.results import Completion, FinishReason, Timings, is_context_full
 from engine.specs import Origin, Request, Sampling
 from engine.stages import stages_of
+from engine.steps import RECORD, StepTable, TokenStep
 from engine.units import counted
 from engine.vocabulary import Vocabulary
 
@@ -339,7 +340,7 @@ class Job(Future[Completion]):
         self.is_retried, self.prompt_ids = True, None
 
     def on_steps(self, rows: bytes, *, is_prompt: bool = False) -> None:
-        """Append new steps; `rows` are records of results.step_dtype for the job's number of candidates."""
+        """Append new steps; `rows` are records of steps.step_dtype for the job's number of candidates."""
         table = self.prompt_steps if is_prompt else self.steps
         if not is_prompt:
             self._last_at = time.monotonic()

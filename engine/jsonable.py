@@ -11,7 +11,8 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from engine.results import Candidate, Completion, Stage, StepTable, TokenStep
+from engine.results import Completion
+from engine.steps import Candidate, Stage, StepTable, TokenStep
 from engine.validation import Spec
 
 Figure = float | str | None

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from html import escape
 
 from engine import palette
-from engine.results import Candidate, Completion, StepTable, TokenStep
+from engine.results import Completion
+from engine.steps import Candidate, StepTable, TokenStep
 from engine.units import counted, percent, quantity
 
 MAX_TOKENS = 2_000

@@ -20,9 +20,9 @@ from engine.jobs import Job, check_may_wait, checked_id, listening, new_id
 from engine.map_progress import OnProgress
 from engine.pool.in_order import BATCH, completions
 from engine.protocol import Capabilities, Startup, WorkerInfo
-from engine.results import INSPECTED, step_dtype
 from engine.settings import Settings
 from engine.specs import Origin, PoolSpec, Request, RequestOptions, Sampling, given_prompt
+from engine.steps import INSPECTED, step_dtype
 from engine.vocabulary import TokenKind, Vocabulary
 
 END = 256

@@ -15,8 +15,8 @@ from engine.jobs import Job
 from engine.jsonable import completion_to_dict
 from engine.models.library import embedded_model
 from engine.pool.pool import Pool
-from engine.results import TokenStep
 from engine.settings import Settings
+from engine.steps import TokenStep
 from engine.units import counted
 
 

@@ -3,7 +3,8 @@
 import math
 import unicodedata
 
-from engine.results import Candidate, Completion, StepTable, TokenStep
+from engine.results import Completion
+from engine.steps import Candidate, StepTable, TokenStep
 from engine.units import counted, percent, quantity
 
 _COLUMNS = f"{'':>5} {'token':<18} {'p':>7} {'rank':>6} {'bits':>6} {'drawn':>7}   candidates, (removed by sampling)"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Literal, NamedTuple
 
-from engine.results import StepTable
+from engine.steps import StepTable
 from engine.units import counted
 
 MAX_WORDS = 4_000

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from engine.embedding.backends import Tokens
 from engine.embedding.texts import TextReader, padded
 from engine.errors import ModelError
-from engine.results import Floats
+from engine.steps import Floats
 
 MOST_TOKENS = 1 << 20
 

@@ -9,8 +9,9 @@ import numpy as np
 from engine.errors import ConfigError
 from engine.exchange.logs import LoggedStep
 from engine.history import ModelIdentity, TrialLabel, TrialRecord
-from engine.results import INSPECTED, RECORD, Completion, StepTable, Timings
+from engine.results import Completion, Timings
 from engine.specs import MAX_RECORDED, PoolSpec, Request, Sampling
+from engine.steps import INSPECTED, RECORD, StepTable
 from engine.vocabulary import Vocabulary
 
 MOST_TOKENS = 1_000_000

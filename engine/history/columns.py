@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from engine.history.checks import stored_time
 from engine.history.trials import ModelIdentity, TrialRecord, TrialSummary
 from engine.jsonable import spec_from_dict, spec_to_dict
-from engine.results import INSPECTED, RECORD, Completion, StageColumns, StepTable, Timings, is_context_full
+from engine.results import Completion, Timings, is_context_full
 from engine.specs import PoolSpec, Request, Sampling
 from engine.stages import stages_of
+from engine.steps import INSPECTED, RECORD, StageColumns, StepTable
 from engine.vocabulary import Vocabulary, whole
 
 CHUNK = 4096  # steps per insert: limits the memory of a copy to about 15 MB

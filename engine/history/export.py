@@ -9,7 +9,7 @@ import msgspec
 from engine.csv_cells import escaped
 from engine.history.trials import TrialRecord
 from engine.jsonable import completion_to_dict, figure, spec_to_dict
-from engine.results import TokenStep
+from engine.steps import TokenStep
 
 CSV_COLUMNS = (
     "part",

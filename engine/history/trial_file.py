@@ -15,9 +15,10 @@ from engine.history.columns import step_rows
 from engine.history.step_checks import checked_steps
 from engine.history.trials import ModelIdentity, TrialRecord
 from engine.jsonable import spec_from_dict, spec_to_dict
-from engine.results import RECORD, Completion, FinishReason, StageColumns, StepTable, Timings, is_context_full
+from engine.results import Completion, FinishReason, Timings, is_context_full
 from engine.specs import MAX_RECORDED, PoolSpec, Request, Sampling
 from engine.stages import stages_of
+from engine.steps import RECORD, StageColumns, StepTable
 from engine.vocabulary import Vocabulary, checked_size, whole
 
 FORMAT = 1

@@ -11,8 +11,9 @@ from importlib.metadata import version
 
 from engine.errors import ConfigError
 from engine.history.checks import checked_time
-from engine.results import INSPECTED, Completion
+from engine.results import Completion
 from engine.specs import PoolSpec, Request, Sampling
+from engine.steps import INSPECTED
 
 TITLE_CHARACTERS = 200
 _VERSIONS = ("llama-cpp-python", "logitbench", "numpy")

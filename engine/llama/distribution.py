@@ -13,9 +13,9 @@ from engine.errors import ModelError
 from engine.llama.candidates import Candidates
 from engine.llama.kernel import CANDIDATE, CHUNK, PART, Look, Stages, kernel
 from engine.llama.library import has_one_openmp
-from engine.results import INSPECTED, RECORD, step_dtype
 from engine.specs import MAX_RECORDED
 from engine.stages import MAX_STAGES
+from engine.steps import INSPECTED, RECORD, step_dtype
 
 _BYTES_OF_CANDIDATE = 12
 """Of a candidate in a step: its id, log-probability and final probability."""
@@ -106,7 +106,7 @@ class Distribution:
     def record(
         self, row: Row, drawn: Drawn, elapsed_s: float, k: int, left: Candidates | None = None, *, num_stages: int = 0
     ) -> bytes:
-        """Return the step that chose a token on the row last looked at, as a row of results.step_dtype with k
+        """Return the step that chose a token on the row last looked at, as a row of steps.step_dtype with k
         candidates; k must be 0 if that row was not measured.
 
         left: candidates that survived the samplers, None if unknown. num_stages: how many stages were recorded.

@@ -15,9 +15,9 @@ from engine.errors import ConfigError
 from engine.llama.sandbox import LIMITS
 from engine.process.channel import Message
 from engine.process.program import Service
-from engine.results import INSPECTED, StepTable
 from engine.specs import Sampling
 from engine.stages import GRAMMAR, MIROSTAT, stages_of
+from engine.steps import INSPECTED, StepTable
 
 DEADLINE_S = 10.0
 MAX_STEPS = 100_000

@@ -29,7 +29,7 @@ class Reporter(Protocol):
         """Report that the job left the queue."""
 
     def steps(self, job: int, steps: Iterable[bytes], *, is_prompt: bool) -> None:
-        """Report new steps of the job, rows of results.step_dtype."""
+        """Report new steps of the job, rows of steps.step_dtype."""
 
     def ended(self, sequence: Sequence) -> None:
         """Report that the job is over; `finish_reason` is the reason."""

@@ -20,9 +20,9 @@ from engine.llama.grammar_sampler import Grammar
 from engine.llama.kernel import kernel
 from engine.llama.library import not_null, quick
 from engine.llama.model import Model
-from engine.results import RESAMPLED
 from engine.specs import Sampling
 from engine.stages import BIAS, MIROSTAT, TEMPERATURE, chain_of, stages_of
+from engine.steps import RESAMPLED
 
 _apply = quick(llama.llama_sampler_apply, None, ctypes.c_void_p, ctypes.c_void_p)
 _accept = quick(llama.llama_sampler_accept, None, ctypes.c_void_p, ctypes.c_int32)

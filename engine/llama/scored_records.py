@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.llama.prefix import shared_prefix
-from engine.results import step_dtype
+from engine.steps import step_dtype
 
 MOST_BYTES = 16 << 20
 """Bytes of records: 100 prompts of 512 tokens with 20 candidates each."""

@@ -12,8 +12,9 @@ from engine.llama.distribution import Distribution, Drawn, Row
 from engine.llama.sampler import Sampler
 from engine.llama.scheduler import Progress
 from engine.llama.scored_records import ScoredPrompt
-from engine.results import FinishReason, step_dtype
+from engine.results import FinishReason
 from engine.specs import Request
+from engine.steps import step_dtype
 from engine.vocabulary import Vocabulary
 
 

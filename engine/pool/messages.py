@@ -120,7 +120,7 @@ class Started(Message, frozen=True):
 
 
 class Steps(Message, frozen=True):
-    """New steps of one job: rows of results.step_dtype."""
+    """New steps of one job: rows of steps.step_dtype."""
 
     job: int
     is_prompt: bool

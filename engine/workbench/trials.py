@@ -13,8 +13,9 @@ from engine.chat_options import ChatOptions
 from engine.errors import EngineError
 from engine.history import ModelIdentity, TrialRecord
 from engine.jobs import Job
-from engine.results import Completion, StageColumns, StepTable, Timings
+from engine.results import Completion, Timings
 from engine.specs import PoolSpec, Request, Sampling
+from engine.steps import StageColumns, StepTable
 
 Message = dict[str, str]
 

@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from engine.errors import EngineError
 from engine.llama.frozen import Flip
-from engine.results import StepTable
+from engine.steps import StepTable
 from pages.parts.wire import Words, columns
 
 SOCKET_PATH = "/logitbench/live"

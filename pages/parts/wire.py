@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.results import INSPECTED, StepTable
+from engine.steps import INSPECTED, StepTable
 from engine.vocabulary import Vocabulary
 
 MAX_CANDIDATES = 50

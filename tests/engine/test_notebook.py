@@ -9,8 +9,9 @@ import pytest
 from engine.notebook import MAX_CANDIDATES, to_html
 from engine.palette import surprise_band
 from engine.pool.pool import Pool
-from engine.results import INSPECTED, RECORD, Completion, StepTable, Timings
+from engine.results import Completion, Timings
 from engine.specs import Sampling
+from engine.steps import INSPECTED, RECORD, StepTable
 from engine.vocabulary import TokenKind, Vocabulary
 
 HOSTILE = (b"<img src=x onerror=alert(1)>", b"</style><script>", b"&amp;", b"\n", b"\xe2\x80\xae", b"\x1b[31m", b"\xf0")

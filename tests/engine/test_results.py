@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from engine.errors import ConfigError, EngineError
 from engine.history import History
 from engine.history.trial_file import trial_bytes, trial_from_bytes
-from engine.results import Completion, StageColumns, StepTable, Timings, step_dtype
+from engine.results import Completion, Timings
+from engine.steps import StageColumns, StepTable, step_dtype
 from engine.vocabulary import TextDecoder, Vocabulary
 from tests.engine.history.trial_maker import make_trial, with_stages
 

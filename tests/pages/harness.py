@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from engine.errors import ConfigError
 from engine.llama.frozen import Flip
-from engine.results import FORCED, INSPECTED, RECORD, StepTable
+from engine.steps import FORCED, INSPECTED, RECORD, StepTable
 from engine.vocabulary import TokenKind, Vocabulary
 from pages.parts import live, token_strip
 

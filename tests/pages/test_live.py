@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from engine.results import StepTable
+from engine.steps import StepTable
 from pages.parts import live
 from pages.parts.wire import MAX_CANDIDATES, Words, columns
 from tests.engine.history.trial_maker import make_trial, with_stages

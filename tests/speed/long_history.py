@@ -19,10 +19,10 @@ from engine.history import History, run_columns
 from engine.history.columns import tokenizer_row
 from engine.history.database_writer import insert_row, insert_rows
 from engine.jsonable import spec_to_dict
-from engine.results import INSPECTED
 from engine.runs import CellRecord
 from engine.samples import FLAGS, METRICS, SAMPLE, SYSTEM_NOISE, Samples
 from engine.specs import PoolSpec, Request, Sampling
+from engine.steps import INSPECTED
 from engine.vocabulary import Vocabulary
 from tests.speed.common import MODELS
 

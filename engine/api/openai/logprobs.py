@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.results import TokenStep
+from engine.steps import TokenStep
 from engine.vocabulary import Vocabulary
 
 

@@ -9,8 +9,9 @@ from engine.bench.measurement.clients import Deadline
 from engine.errors import ConfigError
 from engine.jobs import Job
 from engine.protocol import Engine
-from engine.results import INSPECTED, Completion, Floats, Ints
+from engine.results import Completion
 from engine.specs import RequestOptions, Sampling
+from engine.steps import INSPECTED, Floats, Ints
 
 NUM_CANDIDATES = 256
 """Number of candidates recorded of each distribution; the remaining mass counts as one more."""

@@ -17,8 +17,8 @@ from engine.embedding.pool import EmbeddingPool
 from engine.embedding.sentences import shipped_sentences
 from engine.embedding.specs import EmbedSpec
 from engine.errors import EngineError
-from engine.results import Floats
 from engine.runs import CellRecord
+from engine.steps import Floats
 
 NUM_COMPARED = 8
 """Prompts that each configuration answers."""

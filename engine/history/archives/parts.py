@@ -9,7 +9,7 @@ import msgspec
 from engine.comparing.arms import MAX_ARMS, MAX_REPEATS, MAX_ROWS, MAX_TRIALS, ComparisonRecord
 from engine.history import comparisons, marks
 from engine.history.trial_file import Part, TrialPart
-from engine.results import StepTable
+from engine.steps import StepTable
 from engine.vocabulary import Vocabulary
 
 FORMAT: Literal["logitbench-archive"] = "logitbench-archive"

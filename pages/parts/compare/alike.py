@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import streamlit as st
 
-from engine.results import Floats
+from engine.steps import Floats
 from engine.workbench import Workbench
 from engine.workbench.semantic_index import SPEC
 from engine.workbench.similarity import cosines

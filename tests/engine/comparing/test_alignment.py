@@ -17,7 +17,7 @@ from engine.comparing.alignment import (
     parting,
     parting_sentence,
 )
-from engine.results import RECORD, StepTable
+from engine.steps import RECORD, StepTable
 from engine.vocabulary import TokenKind, Vocabulary
 
 WORDS = ("</s>", "Once", " upon", " a", " time", " hill")

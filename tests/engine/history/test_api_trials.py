@@ -15,7 +15,7 @@ import pytest
 
 from engine.errors import ConfigError
 from engine.history import History, Inbox, TrialLabel, TrialRecord, api_trials, columns, database_writer, write_inbox
-from engine.results import StepTable
+from engine.steps import StepTable
 from tests.engine.history.trial_maker import VOCABULARY, make_steps, make_trial, uuid7
 from tests.waiting import until
 

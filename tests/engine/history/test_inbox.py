@@ -15,8 +15,8 @@ from engine.history import History, Inbox, refusals, stage_kept, write_inbox
 from engine.history.archives.parts import TRIALS
 from engine.history.inbox import REASON, TRIES
 from engine.history.trial_file import read_trial
-from engine.results import RECORD
 from engine.specs import Sampling
+from engine.steps import RECORD
 from tests.engine.history.run_maker import assert_same_run, make_run
 from tests.engine.history.test_comparisons import made as made_comparison
 from tests.engine.history.trial_maker import NASTY, make_steps, make_trial, uuid7

@@ -13,8 +13,8 @@ import pytest
 from engine.errors import ConfigError, HistoryError
 from engine.history import History, TrialLabel, TrialRecord
 from engine.history.columns import CHUNK
-from engine.results import INSPECTED, RECORD, StepTable
 from engine.specs import Request, Sampling
+from engine.steps import INSPECTED, RECORD, StepTable
 from tests.engine.history.trial_maker import NASTY, VOCABULARY, make_steps, make_trial, uuid7, with_stages
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from engine.history import ModelIdentity, TrialRecord
-from engine.results import INSPECTED, RECORD, Completion, StageColumns, StepTable, Timings
+from engine.results import Completion, Timings
 from engine.specs import PoolSpec, Request, Sampling
 from engine.stages import stages_of
+from engine.steps import INSPECTED, RECORD, StageColumns, StepTable
 from engine.vocabulary import TokenKind, Vocabulary
 
 NASTY = "a\0b <b onmouseover=x>&amp;</b> \u202eevil\u2066 \x1b[31m \x7f \u2028 \r\n $\\frac{1}{2}$ 🧑\u200d🚀 é"

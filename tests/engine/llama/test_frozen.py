@@ -16,8 +16,8 @@ from engine.llama.frozen import FindFlips, FrozenSteps, Resample, Resampler
 from engine.llama.frozen_program import flips, resampled
 from engine.llama.model import Model
 from engine.llama.sampler import Sampler, chain_without_draw
-from engine.results import StepTable
 from engine.specs import DEFAULT_SAMPLERS, Sampling
+from engine.steps import StepTable
 from tests.engine.llama.test_stages import NOTHING_CUT, some_row
 
 K, PROMPT = 256, [1, 300, 301, 302]

@@ -13,8 +13,8 @@ from engine.llama.candidates import Candidates
 from engine.llama.distribution import Distribution, Drawn, row_of
 from engine.llama.model import Model
 from engine.llama.sampler import Sampler
-from engine.results import RESAMPLED
 from engine.specs import Sampling
+from engine.steps import RESAMPLED
 
 
 class Bench:

@@ -14,9 +14,9 @@ from engine.llama.candidates import Candidates
 from engine.llama.distribution import Distribution, row_of
 from engine.llama.model import Model
 from engine.llama.sampler import Sampler
-from engine.results import StepTable, TokenStep
 from engine.specs import DEFAULT_SAMPLERS, Sampling
 from engine.stages import stages_of
+from engine.steps import StepTable, TokenStep
 
 K, N_CTX = 20, 512
 NOTHING_CUT: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}

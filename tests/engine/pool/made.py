@@ -15,8 +15,8 @@ from engine.pool.job_queue import JobQueue
 from engine.pool.worker_process import WorkerProcess
 from engine.process.channel import Message
 from engine.process.pulse import Reading
-from engine.results import step_dtype
 from engine.specs import Origin, Request, Sampling
+from engine.steps import step_dtype
 from engine.vocabulary import Vocabulary
 from tests.engine.pool.schedule import Contended
 

@@ -18,8 +18,8 @@ from engine.api.openai.traffic import CallRow
 from engine.embedding.models import EMBEDDED_NAME, EmbeddingModel, find_model
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ModelError
-from engine.results import Floats
 from engine.settings import PREFIX
+from engine.steps import Floats
 from engine.workbench.machine_lease import Kind
 from tests.engine.api.openai.conftest import KEY, Answer, Api
 from tests.waiting import until
