@@ -120,11 +120,14 @@ def is_edited(trial: Trial) -> bool:
     if trial.label in BESIDE_THE_EDITOR:
         max_tokens, prompt_logprobs = now.request.max_tokens, now.request.prompt_logprobs
         then = replace(then, request=replace(then.request, max_tokens=max_tokens, prompt_logprobs=prompt_logprobs))
-    # trials of the shell, the API and older versions may have no stages, which are recorded and change no token
-    then = replace(then, request=replace(then.request, stages=now.request.stages))
     if then.messages:
         then = replace(then, prompt="", messages=now.messages if _goes_on(now, trial) else then.messages)
-    return replace(now, is_kept=True) != replace(then, is_kept=True)
+    return _compared(now) != _compared(then)
+
+
+def _compared(draft: Draft) -> Draft:
+    """Return what of a draft decides its tokens: not whether it is saved, nor whether its stages are recorded."""
+    return replace(draft, is_kept=True, request=replace(draft.request, stages=False))
 
 
 def unless_edited(trial: Trial | None) -> Trial | None:

@@ -37,6 +37,34 @@ def test_without_inspection_steps_have_no_figures(pool: Pool) -> None:
     assert (step.logprob, step.rank, step.entropy, step.p_final, step.top) == (None, None, None, None, [])
 
 
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(seed=1),
+        Sampling(seed=1, top_k=0, min_p=0.05, top_n_sigma=1.5),
+        Sampling(seed=1, temperature=0),
+        Sampling(seed=1, mirostat=1),
+        Sampling(seed=1, xtc_probability=0.5, xtc_threshold=0.05, repeat_penalty=1.2, dry_multiplier=0.5),
+        Sampling(seed=1, grammar="root ::= [A-Za-z ]+", logit_bias=((300, float("-inf")), (301, 1.5))),
+    ],
+)
+def test_recorded_stages_change_no_token_and_end_with_the_candidates_of_the_draw(
+    pool: Pool, sampling: Sampling
+) -> None:
+    with_stages = pool.submit("Once upon a time", sampling, max_tokens=12, top_k=16, stages=True)
+    without = pool.submit("Once upon a time", sampling, max_tokens=12, top_k=16)
+    steps = list(with_stages.result(60).steps)
+    assert [step.id for step in steps] == without.result(60).ids
+    assert not any(step.stages for step in without.result().steps)
+    for step in steps:
+        assert step.num_kept is not None and 1 <= step.num_kept <= step.stages[-1].kept
+        kept = [len(pool.vocabulary), *(stage.kept for stage in step.stages)]
+        assert kept == sorted(kept, reverse=True)
+        cut = [token for stage in step.stages for token in stage.cut]
+        assert len(cut) == len(set(cut)) and step.id not in cut
+        assert {candidate.id for candidate in step.top if candidate.p_final > 0}.isdisjoint(cut)
+
+
 def test_the_end_of_sequence_is_a_step(pool: Pool) -> None:
     done = pool.submit(PROMPT, Sampling(logit_bias=((2, 100.0),)), max_tokens=9, top_k=1).result(30)
     assert [step.id for step in done.steps] == [2]
