@@ -153,7 +153,8 @@ def test_the_xray_shows_each_stage_and_stays_closed_where_it_was_closed(shipped:
     expect(xray.locator("tbody th")).to_have_count(4)  # read back from the history, or from the trial in memory
     xray.locator("summary").click()
     expect(xray.locator("table")).to_be_hidden()
-    page.keyboard.press("ArrowRight")
+    expect(xray.locator("summary")).to_be_focused()
+    page.get_by_label("Next token (right arrow)").click()
     expect(page.locator(".inspector h3")).to_have_text("Token 6 of 12")
     expect(xray).to_be_visible()
     expect(xray.locator("table")).to_be_hidden()

@@ -199,10 +199,16 @@ class Inspector {
     if (!section) return;
     const isOpen = this.view.settings.xray ?? true;
     section.open = isOpen;
-    section.ontoggle = () => section.open !== isOpen && this.view.setting("xray", section.open);
+    section.ontoggle = () => section.open !== isOpen && this.toggleXray(section.open);
     this.content.append(section);
     this.flips = { step: step.index, section };
     if (isOpen) this.view.live?.askFlips(trial.id, step.index);
+  }
+
+  /** Open or close it at every strip, which draws it anew; the focus stays. */
+  toggleXray(isOpen) {
+    this.view.setting("xray", isOpen);
+    this.content.querySelector(".xray summary")?.focus();
   }
 
   /** Say at which sampling parameters another token is drawn, where the answer is for the token that is shown. */
