@@ -124,13 +124,15 @@ def check(model: Model, seed: int, num_rows: int) -> None:
         assert [stage.kept for stage in stages] == [len(kept) for kept in expected], (seed, sampling)
         p = np.exp(logits.astype(np.float64) - table.records["normaliser"][0])
         masses = [float(p[list(kept)].sum()) for kept in expected]
-        np.testing.assert_allclose([stage.mass for stage in stages], masses, rtol=2e-5, atol=2e-6)
+        has_ties = len(np.unique(logits)) < len(logits)
+        if not (has_ties and {"logit_bias", "penalties", "dry"} & set(names)):  # which of two equal ones is cut differs
+            np.testing.assert_allclose([stage.mass for stage in stages], masses, rtol=2e-5, atol=2e-6)
         assert step.num_kept is not None and step.num_kept <= stages[-1].kept
-        if len(np.unique(logits)) == len(logits):
+        if not has_ties:
             for token, cut_by in zip(table.top_ids[0].tolist(), table.stage_columns.cut[0].tolist(), strict=True):
                 first = next((at for at, kept in enumerate(expected, 1) if token not in kept), 0)
                 assert cut_by == first, (seed, sampling, token)
-        assert step.id in expected[-1] or len(np.unique(logits)) < len(logits)
+        assert step.id in expected[-1] or has_ties
     prefixes.close()
     recorder.sampler.close()
 
