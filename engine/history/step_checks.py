@@ -76,7 +76,8 @@ def _check_stages(
         refuse(pc.is_null(values, nan_is_null=True), f"{name} has a missing value")
     refuse(pc.less(kept, 0), "stage_kept has an invalid value")
     refuse(pc.or_(pc.less(mass, 0), pc.greater(mass, 1)), "stage_mass is no probability")
-    refuse(pc.greater(cut, MAX_STAGES), "top_cut names no stage")
+    of_step = pc.list_parent_indices(table["top_cut"].combine_chunks())
+    refuse(pc.greater(pc.cast(cut, pa.int32()), pc.take(num_stages, of_step)), "top_cut names no stage")
 
 
 def _is_infinite(values: pa.ChunkedArray, *, may_be_minus: bool) -> pa.ChunkedArray:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Protocol
 
 import msgspec
@@ -163,6 +164,7 @@ class Page:
         self._words = Words()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._flips: asyncio.Task[None] | None = None
+        self._flips_asked: Step | None = None
         self._sending = asyncio.Lock()
 
     async def serve(self) -> None:
@@ -193,25 +195,26 @@ class Page:
                 self._tasks.pop(next(iter(self._tasks))).cancel()
             self._tasks[trial] = asyncio.create_task(self._feed(trial, first, latency=ask.latency))
         if ask.flips is not None:
-            before, self._flips = self._flips, None
-            self._flips = asyncio.create_task(self._find_flips(ask.flips, before))
+            self._flips_asked = ask.flips
+            if self._flips is None or self._flips.done():
+                self._flips = asyncio.create_task(self._answer_flips())
 
-    async def _find_flips(self, asked: Step, before: asyncio.Task[None] | None) -> None:
-        """Answer once the question before is answered, and only the latest: a person may walk quickly."""
-        if before is not None:
-            await asyncio.wait([before])
-        if self._flips is not asyncio.current_task():
-            return
-        try:
-            found = await asyncio.to_thread(self._trials.flips, asked.job, asked.step)
-        except EngineError:
-            found = []
-        watched = await asyncio.to_thread(self._trials.watch, asked.job)
-        if watched is not None:
-            vocabulary = watched.steps.vocabulary
-            flips = [{**msgspec.structs.asdict(flip), "text": vocabulary.text(flip.id)} for flip in found]
+    async def _answer_flips(self) -> None:
+        """Answer one question after another, of those that came meanwhile only the last: a person may walk quickly."""
+        while (asked := self._flips_asked) is not None:
+            self._flips_asked = None
+            watched = await asyncio.to_thread(self._trials.watch, asked.job)
+            if watched is None:
+                continue
+            try:
+                found = await asyncio.to_thread(self._trials.flips, asked.job, asked.step)
+            except EngineError:
+                found = []
+            text = watched.steps.vocabulary.text
+            flips = [{**msgspec.structs.asdict(flip), "text": text(flip.id)} for flip in found]
+            message = {"job": asked.job, "flips": {"step": asked.step, "found": flips}}
             with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-                await self._send(lambda: {"job": asked.job, "flips": {"step": asked.step, "found": flips}})
+                await self._send(partial(dict, message))
 
     async def _send(self, make: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
         """Send and return the message that `make` returns; calls are serialised, so that no message is skipped."""

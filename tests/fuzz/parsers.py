@@ -47,7 +47,7 @@ from engine.vocabulary import Vocabulary
 from tests.engine.exchange.test_llama_bench_files import row
 from tests.engine.exchange.test_logs import CANDIDATES, block
 from tests.engine.history.run_maker import make_run
-from tests.engine.history.trial_maker import make_trial
+from tests.engine.history.trial_maker import make_trial, with_stages
 from tests.engine.models.headers import gguf
 from tests.engine.models.test_importance_matrix import write_imatrix, write_old_imatrix
 from tests.fuzz import api_parsers
@@ -242,7 +242,7 @@ def _archive() -> list[bytes]:
     file = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder, History.open(Path(folder, "history.duckdb")) as history:
         history.runs.keep(make_run())
-        history.record(make_trial(4)).result()
+        history.record(with_stages(make_trial(4))).result()
         export_history(history, file)
     return [file.getvalue()]
 
@@ -282,7 +282,7 @@ PARSERS: dict[str, Parser] = {
     "timing-log": Parser(_import, lambda: [(block(1) + block(2)).encode()]),
     "candidates": Parser(_import, lambda: [CANDIDATES.encode()]),
     "lines": Parser(_import, lambda: [LINES]),
-    "trial": Parser(_import, lambda: [trial_bytes(make_trial(6))]),
+    "trial": Parser(_import, lambda: [trial_bytes(make_trial(6)), trial_bytes(with_stages(make_trial(6)))]),
     "run": Parser(_import, lambda: [run_bytes(make_run())]),
     "archive": Parser(_import, _archive),
     "parquet": Parser(_import, _samples),

@@ -177,7 +177,7 @@ DAMAGE: dict[str, tuple[Callable[[Members], object], str]] = {
         "stage_mass is no probability",
     ),
     "a candidate cut by no stage that exists": (
-        table_changed("steps.parquet", with_value("top_cut", [200] * 8)),
+        table_changed("steps.parquet", with_value("top_cut", [0] * 7 + [5])),
         "top_cut names no stage",
     ),
     "two steps at one position": (table_changed("steps.parquet", with_value("position", 5)), "two steps of one trial"),
