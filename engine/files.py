@@ -21,6 +21,8 @@ from engine.errors import ConfigError, EngineError
 MOST_BYTES = 1 << 30
 """Bytes of the largest file that is read into memory."""
 
+_LEAST_READ = 1 << 16
+
 T = TypeVar("T")
 
 SPARE_BYTES = 64 << 20
@@ -83,10 +85,14 @@ def open_regular(path: Path) -> BufferedReader:
 def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the content of a regular file; raises OSError as `open_regular` does, and for more than `most_bytes`."""
     with open_regular(path) as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
+        # a buffered file allocates all that it is asked for, so it is asked for what there is
+        pieces, left = [], most_bytes + 1
+        while left and (piece := file.read(min(left, max(os.fstat(file.fileno()).st_size, _LEAST_READ)))):
+            pieces.append(piece)
+            left -= len(piece)
+    if not left:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes:,} bytes", str(path))
-    return content
+    return b"".join(pieces)
 
 
 def decoded_json(content: bytes | str, kind: type[T]) -> T:

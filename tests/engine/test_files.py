@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,6 +88,24 @@ def test_what_has_no_end_is_refused(tmp_path: Path, story_model: Path, what: str
         read_price_file(path)
     with pytest.raises(EngineError, match="not a regular file"):
         read_arrival("named", path)
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, (1 << 16) - 1, 1 << 16, 3_000_000])
+def test_reading_a_file_takes_no_more_memory_than_it_has_bytes(tmp_path: Path, num_bytes: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(num_bytes))
+    tracemalloc.start()
+    try:
+        content = read_regular(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert content == path.read_bytes()
+    assert peak < 2 * num_bytes + (1 << 18)
+    assert read_regular(path, num_bytes) == content
+    if num_bytes:
+        with pytest.raises(OSError, match="it has more than"):
+            read_regular(path, num_bytes - 1)
 
 
 def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
