@@ -105,7 +105,7 @@ def _of_lines(content: bytes, drawn: random.Random) -> bytes:
 def _of_json(content: bytes, drawn: random.Random) -> bytes:
     try:
         value = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):  # an earlier change of the same input may have nested it too deeply
         return _of_bytes(content, drawn, [content])
     try:
         return json.dumps(_changed(value, drawn)).encode()
