@@ -85,7 +85,7 @@ def open_regular(path: Path) -> BufferedReader:
 def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the content of a regular file; raises OSError as `open_regular` does, and for more than `most_bytes`."""
     with open_regular(path) as file:
-        # a buffered file allocates all that it is asked for, so it is asked for what there is
+        # read(n) of a buffered file allocates n bytes at once, so n follows the file's size
         pieces, left = [], most_bytes + 1
         while left and (piece := file.read(min(left, max(os.fstat(file.fileno()).st_size, _LEAST_READ)))):
             pieces.append(piece)

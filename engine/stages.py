@@ -5,9 +5,11 @@ from collections.abc import Callable
 from engine.specs import Sampling
 
 MAX_STAGES = 16
-"""More than there are: the bias, the grammar and every stage of a chain."""
+"""Upper bound: there are fewer, with the bias, the grammar and every stage of a chain."""
 
 BIAS, GRAMMAR, MIROSTAT, TEMPERATURE = "logit_bias", "grammar", "mirostat", "temperature"
+BEYOND_CANDIDATES = (GRAMMAR, MIROSTAT, "dry", "xtc")
+"""Stages whose result depends on more than a step's candidates and its random number."""
 
 _IS_ON: dict[str, Callable[[Sampling], object]] = {
     "penalties": lambda s: s.penalty_last_n and (s.repeat_penalty != 1 or s.frequency_penalty or s.presence_penalty),

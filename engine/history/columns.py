@@ -183,7 +183,8 @@ def step_table(rows: pa.Table, vocabulary: Vocabulary, *, is_prompt: bool, stage
     k = int(num_candidates.max(initial=0))
     lists = [_matrix(rows[name], k, *_LISTS[name]) for name in _LISTS]
     lists[-1][rows["top_p_final"].is_null().to_numpy()] = np.nan
-    is_whole = bool(stages) and pc.all(pc.equal(pc.list_value_length(rows["stage_kept"]), len(stages))).as_py()
+    has_each = pc.equal(pc.list_value_length(rows["stage_kept"]), len(stages))
+    is_whole = bool(stages) and pc.all(has_each, skip_nulls=False).as_py()
     if not is_whole:
         return StepTable.of(vocabulary, records, *lists, is_prompt=is_prompt)
     widths = {"stage_kept": len(stages), "stage_mass": len(stages), "top_cut": k}
@@ -218,8 +219,8 @@ def _rows(pieces: Sequence[_Piece]) -> pa.Table:
 
 def _stage_lists(pieces: Sequence[_Piece], num_candidates: Array) -> dict[str, pa.ListArray]:
     """Return the columns of the recorded stages, NULL for steps without."""
-    has_stages = np.repeat([bool(piece.table.stages) for piece in pieces], [piece.num_steps for piece in pieces])
     widths = np.repeat([len(piece.table.stages) for piece in pieces], [piece.num_steps for piece in pieces])
+    has_stages = widths > 0
     found = [_stages(piece.table).rows(piece.here) for piece in pieces]
     kept, mass, cut = (_below(columns, 0) for columns in zip(*found, strict=True))
     return {

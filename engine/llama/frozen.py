@@ -16,7 +16,7 @@ from engine.llama.sandbox import LIMITS
 from engine.process.channel import Message
 from engine.process.program import Service
 from engine.specs import Sampling
-from engine.stages import GRAMMAR, MIROSTAT, stages_of
+from engine.stages import BEYOND_CANDIDATES, stages_of
 from engine.steps import INSPECTED, StepTable
 
 DEADLINE_S = 10.0
@@ -24,7 +24,7 @@ MAX_STEPS = 100_000
 
 
 class FrozenSteps(Message, frozen=True):
-    """Steps with what was known at each.
+    """Recorded candidates and random numbers of some steps.
 
     ids: all tokens up to the last step's, of which those from `first` on are the steps'. top_ids (int32) and logits
     (float32): the k candidates of each step, most probable first. draws: the random numbers; others: the probability of
@@ -101,14 +101,14 @@ class Flips(Message, frozen=True):
 
 
 class Resampler:
-    """Child process that samples again, started by the first call. Any thread may call it."""
+    """Client of a child process that samples steps again, started by the first call. Any thread may call it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._service: Service | None = None
 
     def resample(self, steps: FrozenSteps, sampling: Sampling) -> Resampled:
-        """Sample steps again. Raises ConfigError for a grammar, mirostat, or DRY, LimitExceeded, WorkerDied."""
+        """Sample steps again. Raises ConfigError for stages in BEYOND_CANDIDATES, LimitExceeded, WorkerDied."""
         _check(sampling)
         answer: Resampled = self._running().ask(Resample(steps, sampling), DEADLINE_S)
         return answer
@@ -135,7 +135,7 @@ class Resampler:
             if self._service is None:
                 self._service = Service(
                     "engine.llama.frozen_program",
-                    does="samples again",
+                    does="samples steps again",
                     answers=Resampled | Flips,
                     limits=LIMITS,
                 )
@@ -144,8 +144,8 @@ class Resampler:
 
 
 def _check(sampling: Sampling) -> None:
-    refused = [name for name in (GRAMMAR, MIROSTAT, "dry", "xtc") if name in stages_of(sampling)]
+    refused = [name for name in BEYOND_CANDIDATES if name in stages_of(sampling)]
     if refused:
         raise ConfigError(
-            f"steps sampled with {refused[0]} cannot be sampled again: more than their candidates decided"
+            f"steps sampled with {refused[0]} cannot be sampled again: they depend on more than their candidates"
         )

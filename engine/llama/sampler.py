@@ -21,7 +21,7 @@ from engine.llama.kernel import kernel
 from engine.llama.library import not_null, quick
 from engine.llama.model import Model
 from engine.specs import Sampling
-from engine.stages import BIAS, MIROSTAT, TEMPERATURE, chain_of, stages_of
+from engine.stages import BEYOND_CANDIDATES, BIAS, TEMPERATURE, chain_of, stages_of
 from engine.steps import RESAMPLED
 
 _apply = quick(llama.llama_sampler_apply, None, ctypes.c_void_p, ctypes.c_void_p)
@@ -191,7 +191,7 @@ def chain_without_draw(sampling: Sampling, num_vocab: int, n_ctx: int) -> Any:
     """
     chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
     for name in chain_of(sampling):
-        if name in ("dry", "xtc", MIROSTAT):
+        if name in BEYOND_CANDIDATES:
             llama.llama_sampler_free(chain)
             raise ConfigError(f"{name} needs more than the candidates of a step")
         llama.llama_sampler_chain_add(

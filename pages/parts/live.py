@@ -200,7 +200,7 @@ class Page:
                 self._flips = asyncio.create_task(self._answer_flips())
 
     async def _answer_flips(self) -> None:
-        """Answer one question after another, of those that came meanwhile only the last: a person may walk quickly."""
+        """Answer requests in turn, skipping all but the latest of those that wait: a reader may walk quickly."""
         while (asked := self._flips_asked) is not None:
             self._flips_asked = None
             watched = await asyncio.to_thread(self._trials.watch, asked.job)

@@ -126,7 +126,7 @@ def is_edited(trial: Trial) -> bool:
 
 
 def _compared(draft: Draft) -> Draft:
-    """Return what of a draft decides its tokens: not whether it is saved, nor whether its stages are recorded."""
+    """Return a draft without what does not affect its tokens: whether it is saved and its stages are recorded."""
     return replace(draft, is_kept=True, request=replace(draft.request, stages=False))
 
 
