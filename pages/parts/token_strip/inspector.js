@@ -43,13 +43,7 @@ function candidateRow(label, model, before, modelText, beforeText) {
 /** The table of candidates; isPrompt leaves out the draw, which a prompt token never had. */
 function candidateTable(trial, step, { k, unit, isPrompt }) {
   const table = element("table", "candidates");
-  const head = element("tr");
   const hasDraw = !isPrompt && !step.isForced;
-  for (const text of ["candidate", "", `model, ${unit}`, hasDraw ? "after sampling" : ""]) {
-    const cell = element("th", "", text);
-    cell.scope = "col";
-    head.append(cell);
-  }
   const body = element("tbody");
   const { rows, rest } = candidateRows(step, k);
   const before = (p, stage) => (p > 0 ? likelihood(Math.log(p), unit) : stage ? `cut by ${stage}` : "cut");
@@ -70,9 +64,7 @@ function candidateTable(trial, step, { k, unit, isPrompt }) {
     last.className = "remaining";
     body.append(last);
   }
-  const group = element("thead");
-  group.append(head);
-  table.append(group, body);
+  table.append(tableHead(["candidate", "", `model, ${unit}`, hasDraw ? "after sampling" : ""]), body);
   return table;
 }
 

@@ -73,6 +73,19 @@ function element(tag, className, text) {
   return made;
 }
 
+/** The head of a table with these columns. */
+function tableHead(texts) {
+  const row = element("tr");
+  for (const text of texts) {
+    const cell = element("th", "", text);
+    cell.scope = "col";
+    row.append(cell);
+  }
+  const head = element("thead");
+  head.append(row);
+  return head;
+}
+
 function mark(label, kind, character) {
   const made = element("span", `mark ${kind}`);
   made.dataset.mark = label;

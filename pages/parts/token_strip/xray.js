@@ -100,17 +100,9 @@ function xray(trial, step) {
   if (!step.stage_kept?.length) return null;
   const section = element("details", "xray");
   const table = element("table", "stages");
-  const head = element("tr");
-  for (const text of ["stage", "", "mass left", "candidates", "cut"]) {
-    const cell = element("th", "", text);
-    cell.scope = "col";
-    head.append(cell);
-  }
-  const group = element("thead");
-  group.append(head);
   const body = element("tbody");
   step.stage_kept.forEach((_, index) => body.append(stageRow(trial, step, index)));
-  table.append(group, body);
+  table.append(tableHead(["stage", "", "mass left", "candidates", "cut"]), body);
   section.append(element("summary", "", "Sampler X-ray"), table);
   const draw = drawBar(trial, step);
   if (draw) section.append(draw);
