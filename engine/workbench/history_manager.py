@@ -49,6 +49,7 @@ class HistoryManager:
         self.error: HistoryError | None = None
         self._lock = threading.Lock()
         self._settling = threading.Lock()
+        self._opening = threading.Lock()
         self._wakes = threading.Event()
         self._is_closed = False
         self._missed: dict[str, _Missed] = {}
@@ -115,6 +116,8 @@ class HistoryManager:
         with self._lock:
             self._is_closed = True
         self._wakes.set()
+        if self._opening.acquire(timeout=within_s):  # a file that is being opened is closed again first
+            self._opening.release()
         history = self.history
         if history is not None:
             with suppress(HistoryError):
@@ -151,12 +154,14 @@ class HistoryManager:
         Raises HistoryError.
         """
         if self.history is None:
-            opened = self._open()
-            with self._lock:
-                if self._is_closed:
+            with self._opening:
+                opened = self._open()
+                with self._lock:
+                    if not self._is_closed:
+                        self.history, self.error = opened, None
+                if self.history is None:
                     opened.close()
                     return None
-                self.history, self.error = opened, None
             self._on_opened()
         return self.history
 

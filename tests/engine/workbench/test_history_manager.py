@@ -118,6 +118,26 @@ def test_nothing_is_lost_whoever_ends_first_and_when(tmp_path: Path, ending: str
     assert sorted(ids_of(tmp_path)) == sorted(kept)
 
 
+def test_closing_waits_for_a_file_that_is_being_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = threading.Event()
+    open_history = HistoryManager._open
+
+    def slow(manager: HistoryManager) -> History:
+        opened = open_history(manager)
+        begun.set()
+        time.sleep(0.5)
+        return opened
+
+    with owner(tmp_path) as other:
+        manager = managed(tmp_path)
+        monkeypatch.setattr(HistoryManager, "_open", slow)
+        other.kill()
+        assert begun.wait(10.0)
+        manager.close(10.0)
+        History.open(settings_of(tmp_path).history).close()
+    assert manager.history is None
+
+
 def test_a_trial_that_was_handed_over_is_stored_once(tmp_path: Path) -> None:
     with owner(tmp_path) as other:
         assert other.stdin is not None
