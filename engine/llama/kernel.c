@@ -333,6 +333,14 @@ static void write_candidates(const look *seen, const candidates *drawn, int32_t 
     }
 }
 
+/* Probability of a token among the candidates that survived the samplers: that of the drawn one, or of a forced one. */
+static float p_of(const candidates *drawn, int32_t token) {
+    if (drawn->data[drawn->selected].id == token) return drawn->data[drawn->selected].p;
+    for (size_t i = 0; i < drawn->size; i++)
+        if (drawn->data[i].id == token) return drawn->data[i].p;
+    return 0;
+}
+
 /* Write the step that chose `token` on a row: a record, and k candidates after it if the row was measured. `drawn`: the
    candidates that survived the samplers, or NULL. */
 void write_step(const look *seen, const float *row, const candidates *drawn, int32_t token, int32_t k, double draw,
@@ -344,11 +352,11 @@ void write_step(const look *seen, const float *row, const candidates *drawn, int
     out->logprob = row[token] - seen->normaliser;
     out->entropy = seen->entropy;
     out->normaliser = seen->normaliser;
-    if (drawn) out->p_final = drawn->data[drawn->selected].p;
+    if (drawn) out->p_final = p_of(drawn, token);
     write_candidates(seen, drawn, k, (int32_t *)(out + 1));
 }
 
-enum { MAX_STAGES = 16, MAX_RECORDED = 256 };
+enum { MAX_STAGES = 16, MAX_RECORDED = 1024 };
 
 /* What the stages of a sampler chain leave of a row: after each its candidates and their probability in the model's own
    distribution; and of each of the row's best tokens the stage that cut it, counted from 1, or 0 if none did. */

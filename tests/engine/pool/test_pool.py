@@ -20,6 +20,7 @@ from engine import (
     Sampling,
     complete,
 )
+from engine.specs import MAX_RECORDED
 
 PROMPT = "The old woman said to the wolf"
 ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
@@ -63,6 +64,14 @@ def test_recorded_stages_change_no_token_and_end_with_the_candidates_of_the_draw
         cut = [token for stage in step.stages for token in stage.cut]
         assert len(cut) == len(set(cut)) and step.id not in cut
         assert {candidate.id for candidate in step.top if candidate.p_final > 0}.isdisjoint(cut)
+
+
+def test_stages_of_many_candidates_do_not_keep_those_of_the_row_before(pool: Pool) -> None:
+    pool.submit("Once upon a time", Sampling(seed=1, top_k=5), max_tokens=4, top_k=MAX_RECORDED, stages=True).result(60)
+    uncut = Sampling(seed=1, top_k=0, top_p=1, min_p=0)
+    done = pool.submit("Once upon a time", uncut, max_tokens=4, top_k=MAX_RECORDED, stages=True).result(60)
+    assert done.steps.stage_columns is not None
+    assert (done.steps.top_ids >= 0).all() and not done.steps.stage_columns.cut.any()
 
 
 def test_the_end_of_sequence_is_a_step(pool: Pool) -> None:
