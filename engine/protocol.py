@@ -85,6 +85,7 @@ class Engine(Protocol):
         sampling: Sampling | None = None,
         *,
         generated: int = 0,
+        forced: int = 0,
         job_id: str | None = None,
         origin: Origin | None = None,
         **options: Unpack[RequestOptions],

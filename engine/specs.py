@@ -314,8 +314,9 @@ class Request(Spec):
     max_tokens 0 only scores the prompt. top_k: candidates recorded with each step; 0 records no statistics at all.
     stop: strings that end the text. prompt_logprobs: statistics for the prompt's own tokens (a prefix is reused only
     from prompts that were scored with the same top_k). reuse_prefix False recomputes the prompt. generated: how many of
-    the last prompt ids count as generated. stages: with each generated token, record what each sampler stage left;
-    needs top_k.
+    the last prompt ids count as generated. forced: how many prompt ids after those are the first steps of this job:
+    recorded like any others, and counted in max_tokens, but not drawn. stages: with each generated token, record what
+    each sampler stage left; needs top_k.
     """
 
     goes_into = "submit, map and complete themselves"
@@ -328,6 +329,7 @@ class Request(Spec):
     reuse_prefix: bool = True
     generated: int = 0
     stages: bool = False
+    forced: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -338,6 +340,9 @@ class Request(Spec):
         self._whole("max_tokens", 0, 1 << 24)
         self._whole("top_k", 0, MAX_RECORDED)
         self._whole("generated", 0, 1 << 24)
+        self._whole("forced", 0, 1 << 24)
+        if self.forced > self.max_tokens:
+            raise ConfigError(f"forced = {self.forced:,}: max_tokens = {self.max_tokens:,} must be at least as many")
         for name in ("prompt_logprobs", "reuse_prefix", "stages"):
             self._one_of(name, (True, False))
         if self.stages and not self.top_k:

@@ -75,11 +75,12 @@ class FakeEngine:
         sampling: Sampling | None = None,
         *,
         generated: int = 0,
+        forced: int = 0,
         job_id: str | None = None,
         origin: Origin | None = None,
         **options: Unpack[RequestOptions],
     ) -> Job:
-        request = Request(**options, generated=generated)  # type: ignore[arg-type]
+        request = Request(**options, generated=generated, forced=forced)  # type: ignore[arg-type]
         job = self._job(prompt, sampling, request, job_id, origin)
         if not self.try_add(job):
             raise QueueFull("too many jobs wait")

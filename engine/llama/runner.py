@@ -137,7 +137,7 @@ class Runner:
             return False
         ids = self._prompt_ids(order)
         if not request.prompt_logprobs:
-            return self._cache.is_coming(ids, most=len(ids) - 1 - request.generated)
+            return self._cache.is_coming(ids, most=len(ids) - 1 - request.generated - request.forced)
         k = request.top_k
         scored = {seq_id for seq_id, one in running.items() if one.is_scored and one.request.top_k == k}
         num_scored = self._records.shared(ids, k).num_tokens
@@ -151,6 +151,7 @@ class Runner:
         sampler = Sampler(order.sampling, seed, self.model, self.context.n_ctx)
         clock = Clock(order.submitted, started)
         sequence = Sequence(order.job, ids, request, sampler, self.model.vocabulary, clock, self.context.n_ctx)
+        ids = sequence.ids
         self._restore(sequence)
         kept = self._records.shared(ids, request.top_k)
         seq_id = self._place(sequence, num_scored=kept.num_tokens)
@@ -200,10 +201,11 @@ class Runner:
             raise ConfigError("the prompt is empty: this model needs at least one token to start from")
         if len(ids) > most:
             raise PromptTooLong.of(f"{len(ids):,}", most)
-        if order.request.generated >= len(ids):
+        request = order.request
+        if request.generated + request.forced >= len(ids):
+            given = f"generated = {request.generated:,}" + (f", forced = {request.forced:,}" if request.forced else "")
             raise ConfigError(
-                f"generated = {order.request.generated:,}: the prompt has {len(ids):,} tokens, "
-                "of which at least the first must not count as generated"
+                f"{given}: the prompt has {len(ids):,} tokens, of which at least the first must be neither"
             )
         return ids
 

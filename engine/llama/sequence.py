@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from engine.llama.scheduler import Progress
 from engine.llama.scored_records import ScoredPrompt
 from engine.results import FinishReason
 from engine.specs import Request
-from engine.steps import step_dtype
+from engine.steps import FORCED, step_dtype
 from engine.vocabulary import Vocabulary
 
 
@@ -41,7 +42,8 @@ class Clock(NamedTuple):
 class Sequence(Progress):
     """State of a running job: its prompt `ids`, and `pending`, the drawn token that is not in the KV cache yet.
 
-    Prompt tokens beyond `n_ctx` are only predicted, never computed. is_replayed: the tokens at the end of the prompt
+    Prompt tokens beyond `n_ctx` are only predicted, never computed. The request's forced tokens do not belong to `ids`:
+    each is taken instead of a draw. is_replayed: the tokens at the end of the prompt
     that were generated before are drawn again, to restore the sampler. scored: where the records of a scored
     prompt are kept, None if nowhere. threads, threads_batch: thread counts that computed most steps and most chunks of
     prompts while it ran, set once it ended. decodes_before: Threads.num_decodes when it began.
@@ -57,6 +59,8 @@ class Sequence(Progress):
         clock: Clock,
         n_ctx: int,
     ) -> None:
+        self._forced = deque(ids[len(ids) - request.forced :])
+        ids = ids[: len(ids) - request.forced]
         self.num_given = len(ids) - request.generated
         self.is_replayed = request.generated > 0 and not request.prompt_logprobs
         self.is_replayed &= sampler.needs_rows or not request.reuse_prefix
@@ -88,9 +92,10 @@ class Sequence(Progress):
         self.sampler.accept(token)
 
     def step(self, row: Row, now: float, scratch: Scratch) -> bytes:
-        """Draw the next token from a row of logits and return the step's record.
+        """Draw the next token from a row of logits, or take the next forced one, and return the step's record.
 
-        Raises ModelError, which names the token, for a row that is not finite.
+        Raises ModelError, which names the token, for a row that is not finite, and ConfigError for a forced token that
+        the grammar does not allow.
         """
         k, seen, room = self.request.top_k, scratch.distribution, scratch.room
         began = time.perf_counter()
@@ -98,6 +103,8 @@ class Sequence(Progress):
         looked = time.perf_counter()
         has_stages = self.request.stages
         drawn = self.sampler.choose(row, seen, room, followed=k if has_stages else 0)
+        if self._forced:
+            drawn = Drawn(self._forced.popleft(), math.nan, FORCED)
         self.sampler.accept(drawn.token)
         scratch.distribution_s += looked - began
         scratch.sample_s += time.perf_counter() - looked

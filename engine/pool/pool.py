@@ -121,6 +121,7 @@ class Pool(metaclass=Refusing):
         sampling: Sampling | None = None,
         *,
         generated: int = 0,
+        forced: int = 0,
         job_id: str | None = None,
         origin: Origin | None = None,
         **options: Unpack[RequestOptions],
@@ -133,7 +134,7 @@ class Pool(metaclass=Refusing):
         job. A new grammar or schema is first checked, for at most two seconds, and a text of more than 20,000
         characters tokenised, for at most ten seconds.
         """
-        request = Request(**options, generated=generated)  # type: ignore[arg-type]  # stop becomes a tuple there
+        request = Request(**options, generated=generated, forced=forced)  # type: ignore[arg-type]  # stop becomes a tuple there
         self._group.check_open()
         job = self._job(prompt, sampling, request, job_id, origin)
         self._jobs.add(job)

@@ -22,7 +22,7 @@ from engine.specs import PoolOptions, RequestOptions, given_prompt
     ("options", "spec", "missing"),
     [
         (PoolOptions, PoolSpec, set[str]()),
-        (RequestOptions, Request, {"generated"}),
+        (RequestOptions, Request, {"generated", "forced"}),
         (EmbedOptions, EmbedSpec, {"model"}),
     ],
 )
@@ -35,7 +35,7 @@ def test_the_keywords_of_a_call_are_the_fields_of_its_spec(options: Any, spec: A
 def test_calls_without_a_pool_show_the_fields_of_all_their_specs() -> None:
     shown = inspect.signature(complete).parameters
     fields_of = {**Request.__dataclass_fields__, **PoolSpec.__dataclass_fields__}
-    assert shown.keys() - {"prompts", "sampling", "model"} == fields_of.keys() - {"generated"}
+    assert shown.keys() - {"prompts", "sampling", "model"} == fields_of.keys() - {"generated", "forced"}
     assert all(one.default == fields_of[name].default for name, one in shown.items() if name in fields_of)
     assert inspect.signature(embed).parameters.keys() - {"texts"} == EmbedSpec.__dataclass_fields__.keys()
 
