@@ -9,12 +9,14 @@ from typing import Self
 
 import pyarrow as pa
 
+from engine.comparing.branch_tree import TokenPath
 from engine.errors import HistoryError
 from engine.history import columns, comparisons, marks, runs, vectors
 from engine.history.api_trials import ApiTrials
 from engine.history.conditions import NUM_TOKENS
 from engine.history.console import Console
 from engine.history.database_writer import Cursor, DatabaseWriter, fetch, insert_row, insert_rows, is_changed
+from engine.history.families import Relative, read_family, read_paths
 from engine.history.lending import Lender
 from engine.history.read_cursor import ReadCursor
 from engine.history.search import Finder
@@ -112,15 +114,15 @@ class History:
         """Purge deleted entries, and tokenizers without a trial; return the number of trials, runs and comparisons."""
         return self.file.write(lambda cursor: _purge(cursor) + runs.purge(cursor) + comparisons.purge(cursor)).result()
 
-    def recent(self, limit: int = 20, *, without_label: str | None = None) -> list[TrialSummary]:
-        """Return the latest trials, newest first, leaving out those with the label `without_label`."""
+    def recent(self, limit: int = 20, *, without_labels: Sequence[str] = ()) -> list[TrialSummary]:
+        """Return the latest trials, newest first, leaving out those with one of these labels."""
         with self.file.reading() as cursor:
             rows = fetch(
                 cursor.execute(
                     f"SELECT *, {NUM_TOKENS} AS num_tokens FROM (SELECT * REPLACE (text[1:?] AS text) FROM trials "
-                    "WHERE deleted_at IS NULL AND label IS DISTINCT FROM ? ORDER BY created_at DESC, id DESC LIMIT ?) "
-                    "AS trials ORDER BY created_at DESC, id DESC",
-                    [OUTPUT_CHARACTERS, without_label, limit],
+                    "WHERE deleted_at IS NULL AND NOT list_contains(?::VARCHAR[], label) "
+                    "ORDER BY created_at DESC, id DESC LIMIT ?) AS trials ORDER BY created_at DESC, id DESC",
+                    [OUTPUT_CHARACTERS, list(without_labels), limit],
                 )
             )
         return [columns.summary_of(row) for row in rows]
@@ -137,6 +139,16 @@ class History:
                 )
             )
         return [columns.summary_of(row) for row in rows]
+
+    def family(self, id: str) -> list[Relative]:
+        """Return the trials that come from the same one as this one, see `families.read_family`."""
+        with self.file.reading() as cursor:
+            return read_family(cursor, id)
+
+    def paths(self, ids: list[str]) -> dict[str, TokenPath]:
+        """Return the generated tokens of trials by id, as `branch_tree.branches_of` takes them."""
+        with self.file.reading() as cursor:
+            return read_paths(cursor, ids)
 
     def trial(self, id: str) -> TrialRecord | None:
         """Return a trial with all its steps; None where it does not exist or is deleted."""

@@ -38,6 +38,8 @@ class TrialLabel(StrEnum):
     STEP = "step"
     CONTINUE = "continue"
     REGENERATE = "regenerate"
+    BRANCH = "branch"
+    SAMPLE = "sample"
     SCORE = "score"
     COMPARED = "compared"
     RECORDED = "recorded"

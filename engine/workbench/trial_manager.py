@@ -4,6 +4,7 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,12 +22,13 @@ from engine.llama.frozen import Flip, FrozenSteps, Resampler
 from engine.models.library import shipped
 from engine.protocol import Engine
 from engine.specs import Origin, Sampling
+from engine.units import counted
 from engine.workbench.history_manager import HistoryManager
 from engine.workbench.machine_lease import Lease, MachineLease
 from engine.workbench.model_manager import ModelManager
 from engine.workbench.semantic_index import SemanticIndex
 from engine.workbench.trial_records import is_stepped_over, record_of, summary_of
-from engine.workbench.trials import Draft, LiveTrial, StoredTrial, Trial
+from engine.workbench.trials import Beginning, Draft, LiveTrial, StoredTrial, Trial
 from engine.workbench.unsaved_calls import UnsavedCalls
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ log = logging.getLogger(__name__)
 KEPT_S, API_KEPT_S = 600, 30
 FORGET_EVERY_S = 1.0
 READ_KEPT = 16
+UNLISTED = (TrialLabel.COMPARED, TrialLabel.SAMPLE)
 STEPS_PER_LINE = 8
 
 
@@ -95,14 +98,44 @@ class TrialManager:
             raise ConfigError(
                 "This trial cannot be continued: it is still running, or it ended by itself. Run it again."
             )
-        self._engine_of(trial)
+        self.engine_of(trial)
         total = len(trial.steps) + num_tokens
         draft = replace(trial.draft, request=replace(trial.draft.request, max_tokens=total))
-        return self._start(draft, [*trial.prompt_ids, *trial.steps.ids], before=trial, label=label)
+        return self._start(draft, [*trial.prompt_ids, *trial.steps.ids], before=Beginning.of(trial), label=label)
+
+    def branch(
+        self,
+        trial: Trial,
+        step: int,
+        ids: Sequence[int],
+        *,
+        sampling: Sampling | None = None,
+        num_tokens: int | None = None,
+        is_drawn_anew: bool = False,
+        label: str = TrialLabel.BRANCH,
+    ) -> LiveTrial:
+        """Start a trial with the first `step` generated tokens of `trial`, then `ids`, then what the model adds.
+
+        sampling: parameters and seed from there on, by default those of `trial`, so that forcing the token that was
+        drawn gives the same text again; is_drawn_anew: with a new seed. num_tokens: maximum after `ids`, by default
+        what the limit of `trial` leaves. Raises ConfigError where `trial` has no such step, or its model is not loaded.
+        """
+        self.engine_of(trial)
+        if not 0 <= step <= len(trial.steps):
+            raise ConfigError(f"there is no token {step + 1:,}: this trial has {counted(len(trial.steps), 'token')}")
+        before = Beginning.of(trial, step)
+        if sampling is not None or is_drawn_anew:
+            before = before._replace(seed=None if is_drawn_anew or sampling is None else sampling.seed)
+        num_before = step + len(ids)
+        left = trial.draft.request.max_tokens - num_before if num_tokens is None else num_tokens
+        request = replace(trial.draft.request, max_tokens=num_before + max(left, 0))
+        draft = replace(trial.draft, sampling=sampling or trial.draft.sampling, request=request)
+        prompt = [*trial.prompt_ids, *before.steps.ids, *ids]
+        return self._start(draft, prompt, before=before, forced=len(ids), label=label)
 
     def regenerate(self, trial: Trial) -> LiveTrial:
         """Run the same prompt ids and parameters with a new seed."""
-        self._engine_of(trial)
+        self.engine_of(trial)
         again = replace(trial.draft, sampling=replace(trial.draft.sampling, seed=random.getrandbits(31)))
         return self._start(again, list(trial.prompt_ids), label=TrialLabel.REGENERATE, parent=trial.id)
 
@@ -121,7 +154,7 @@ class TrialManager:
 
         Raises EngineError where that cannot run.
         """
-        engine = self._engine_of(trial)
+        engine = self.engine_of(trial)
         ids = [*trial.prompt_ids, *trial.steps.ids]
         with self._machine.acquire("A recomputed trial", "interactive"):
             job = engine.submit(ids, Sampling(), max_tokens=0, top_k=1, prompt_logprobs=True, reuse_prefix=False)
@@ -144,7 +177,7 @@ class TrialManager:
         """End the process that samples again. Safe to call twice."""
         self._resampler.close()
 
-    def _engine_of(self, trial: Trial) -> Engine:
+    def engine_of(self, trial: Trial) -> Engine:
         """Return the engine. Raises ConfigError where its model is not the trial's, as token ids are model-specific."""
         engine, identity = self._model_manager.state.loaded()
         if identity.hash != trial.model.hash:
@@ -159,14 +192,15 @@ class TrialManager:
         draft: Draft,
         prompt: str | list[int],
         *,
-        before: Trial | None = None,
+        before: Beginning | None = None,
+        forced: int = 0,
         label: str = "",
         parent: str | None = None,
         origin: Origin | None = None,
     ) -> LiveTrial:
         """Submit a job and register it as a trial; a call or a batch only while no benchmark runs.
 
-        `prompt` ends with the tokens of `before`, which count as generated.
+        `prompt` ends with the tokens of `before`, which count as generated, and then those that are `forced`.
         """
         engine, identity = self._model_manager.state.loaded()
         if label == TrialLabel.API and not self._kept.keeps_calls:
@@ -186,6 +220,7 @@ class TrialManager:
                 prompt_logprobs=draft.request.prompt_logprobs and before is None,
                 reuse_prefix=draft.request.reuse_prefix,
                 generated=num_before,
+                forced=forced,
                 origin=origin,
             )
         except BaseException:
@@ -303,6 +338,11 @@ class TrialManager:
             raise ConfigError("The URL names a trial that does not exist: it was deleted or not saved. Run it again.")
         return trial
 
+    def in_memory(self) -> list[LiveTrial]:
+        """Return the trials that run, and those that ended a short while ago."""
+        with self._lock:
+            return list(self._trials.values())
+
     def recorded(self) -> StoredTrial | None:
         """Return the shipped trial, shown before the first trial has run; None where there is none."""
         with self._lock:
@@ -314,12 +354,11 @@ class TrialManager:
     def recent(self, limit: int) -> list[TrialSummary]:
         """Return the newest trials, including running and unsaved ones; of a series of single steps only the last.
 
-        Trials of comparisons are left out, as they are listed with their comparison.
+        Trials of comparisons and samples are left out, as they are listed with their comparison and their family.
         """
         history, most = self._kept.history, STEPS_PER_LINE * limit
-        stored = history.recent(most, without_label=TrialLabel.COMPARED) if history else []
-        with self._lock:
-            shown = [trial for trial in self._trials.values() if trial.label != TrialLabel.COMPARED]
+        stored = history.recent(most, without_labels=UNLISTED) if history else []
+        shown = [trial for trial in self.in_memory() if trial.label not in UNLISTED]
         live = [trial for trial in shown if trial.completion or not trial.done()]
         by_id = {summary.id: summary for summary in stored} | {trial.id: summary_of(trial) for trial in live}
         newest_first = sorted(by_id.values(), key=lambda summary: summary.created_at, reverse=True)

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from engine.chat_options import ChatOptions
 from engine.errors import EngineError
@@ -197,6 +197,22 @@ class StoredTrial(Trial):
         return lambda: None
 
 
+class Beginning(NamedTuple):
+    """First tokens of a trial, with which another one begins. seed: of what follows them; None: a random one."""
+
+    trial_id: str
+    prompt_ids: tuple[int, ...]
+    prompt_steps: StepTable
+    steps: StepTable
+    seed: int | None
+
+    @classmethod
+    def of(cls, trial: Trial, num_steps: int | None = None) -> Self:
+        """Return the first generated tokens of a trial, all of them by default, with its seed."""
+        steps = _copy(trial.steps, slice(num_steps))
+        return cls(trial.id, trial.prompt_ids, trial.prompt_steps, steps, trial.seed)
+
+
 class LiveTrial(Trial):
     """Trial of this process: a job of the pool, preceded by the tokens of the trial that it continues (`before`)."""
 
@@ -208,18 +224,18 @@ class LiveTrial(Trial):
         model: ModelIdentity,
         *,
         created_at: datetime,
-        before: Trial | None = None,
+        before: Beginning | None = None,
         label: str = "",
         parent: str | None = None,
     ) -> None:
         self.id, self.created_at = job.id, created_at
         self.draft, self.label, self.pool, self.model = draft, label, pool, model
-        self.parent = before.id if before else parent
+        self.parent = before.trial_id if before else parent
         self.job = job
         self.is_stored = False
         self._ended_at: float | None = None
         self._before, self._taking = before, threading.Lock()
-        self._all = _copy(before.steps) if before else None
+        self._all = _copy(before.steps, slice(None)) if before else None
 
     @property
     def seed(self) -> int | None:
@@ -318,8 +334,8 @@ def _num_context(num_prompt: int, num_steps: int) -> int:
     return num_prompt + max(num_steps - 1, 0)
 
 
-def _copy(table: StepTable) -> StepTable:
-    *columns, stages = _columns(table, slice(None))
+def _copy(table: StepTable, here: slice) -> StepTable:
+    *columns, stages = _columns(table, here)
     return StepTable.of(table.vocabulary, *columns, is_prompt=False, stages=table.stages, stage_columns=stages)
 
 

@@ -14,6 +14,7 @@ from engine.settings import Settings
 from engine.shutdown import close_all
 from engine.workbench.backend_manager import BackendManager
 from engine.workbench.bench_manager import BenchManager
+from engine.workbench.branching import Branching
 from engine.workbench.comparison_manager import ComparisonManager
 from engine.workbench.embedding_manager import EmbeddingManager
 from engine.workbench.history_manager import HistoryManager
@@ -56,6 +57,7 @@ class Workbench:
         self.backends = BackendManager(self.machine, self.embedding.release)
         self.meaning = SemanticIndex(lambda: self.history, self.embedding, self.machine)
         self.trials = TrialManager(self.model_manager, self.kept, self.meaning, self.machine)
+        self.branching = Branching(self.trials, self.kept)
         self.compare = ComparisonManager(
             settings, self.model_manager, self.kept,
             submit=self.trials.submit, watch=self.trials.watch, machine=self.machine,

@@ -17,7 +17,9 @@ PROMPT, MODE, TRIAL, ERROR, ANSWERED = "lab_prompt", "lab_mode", "lab_trial", "l
 COMPLETION, CHAT = "Completion", "Chat"
 OPENING = "Once upon a time"
 # These use another number of tokens than the editor, or score what the editor only runs.
-BESIDE_THE_EDITOR = (TrialLabel.STEP, TrialLabel.CONTINUE, TrialLabel.SCORE, TrialLabel.RECORDED)
+BESIDE_THE_EDITOR = (
+    TrialLabel.STEP, TrialLabel.CONTINUE, TrialLabel.BRANCH, TrialLabel.SAMPLE, TrialLabel.SCORE, TrialLabel.RECORDED,
+)  # fmt: skip
 
 
 def open_trial(bench: Workbench) -> Trial | None:

@@ -21,6 +21,8 @@ WHY: dict[str, str] = {
     TrialLabel.STEP: "stepped",
     TrialLabel.CONTINUE: "continued",
     TrialLabel.REGENERATE: "regenerated",
+    TrialLabel.BRANCH: "branched",
+    TrialLabel.SAMPLE: "sampled",
     TrialLabel.SCORE: "scored",
     TrialLabel.RECORDED: "recorded",
     TrialLabel.API: "by another program",
