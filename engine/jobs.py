@@ -119,8 +119,9 @@ class Job(Future[Completion]):
         self.sampling, self.compiled = sampling, compiled or sampling
         self.origin = origin or Origin()
         self.vocabulary = vocabulary
-        self.steps = StepTable(vocabulary, request.top_k, stages=stages_of(sampling) if request.stages else ())
-        self.prompt_steps = StepTable(vocabulary, request.top_k, is_prompt=True)
+        stages = stages_of(sampling) if request.stages else ()
+        self.steps = StepTable(vocabulary, request.top_k, stages=stages, watched=request.watched)
+        self.prompt_steps = self._new_prompt_steps()
         self.prompt_ids: tuple[int, ...] | None = None
         self.num_cached = 0
         self.seed: int | None = sampling.seed
@@ -314,6 +315,11 @@ class Job(Future[Completion]):
             num_generated=num_generated,
         )
 
+    def _new_prompt_steps(self) -> StepTable:
+        request = self.request
+        watched = request.watched if request.prompt_logprobs else ()
+        return StepTable(self.vocabulary, request.top_k, is_prompt=True, watched=watched)
+
     # events from the engine, always delivered by one thread
 
     def on_started(
@@ -323,7 +329,7 @@ class Job(Future[Completion]):
 
         num_cached: prompt ids found in a KV cache; queue_s: seconds in the queue; load_s: seconds of the model's load.
         """
-        self.prompt_steps = StepTable(self.vocabulary, self.request.top_k, is_prompt=True)
+        self.prompt_steps = self._new_prompt_steps()
         self.num_cached, self.seed = num_cached, seed
         self._queue_s, self._load_s = queue_s, load_s
         known = prompt_ids[:1] if self.request.prompt_logprobs else prompt_ids

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from engine.results import Completion
-from engine.steps import Candidate, Stage, StepTable, TokenStep
+from engine.steps import Candidate, Stage, StepTable, TokenStep, WatchedWord
 from engine.validation import Spec
 
 Figure = float | str | None
@@ -76,12 +76,18 @@ def step_to_dict(step: TokenStep) -> dict[str, Any]:
         "is_resampled": step.is_resampled,
         "top": [candidate_to_dict(candidate) for candidate in step.top],
         **({"stages": [stage_to_dict(stage) for stage in step.stages]} if step.stages else {}),
+        **({"watched": [watched_to_dict(word) for word in step.watched]} if step.watched else {}),
     }
 
 
 def stage_to_dict(stage: Stage) -> dict[str, Any]:
     """Return what one sampler stage left as a dict; "cut" has the ids of the recorded candidates that it removed."""
     return {"stage": stage.name, "kept": stage.kept, "mass": stage.mass, "cut": list(stage.cut)}
+
+
+def watched_to_dict(word: WatchedWord) -> dict[str, Any]:
+    """Return the probability of a watched word as a dict; "ids" has its set of tokens."""
+    return {"ids": list(word.ids), "logprob": figure(word.logprob), "rank": word.rank}
 
 
 def completion_to_dict(completion: Completion) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from engine.errors import ConfigError, quoted
 from engine.validation import Spec, at_most, is_real, plain_text, whole_number
 
 Samplers = tuple[str, ...]
+TokenSets = tuple[tuple[int, ...], ...]
 LoadMode = Literal["mmap", "mlock", "none"]
 Lane = Literal["browser", "api", "batch"]
 
@@ -29,6 +30,10 @@ LANES: tuple[Lane, ...] = get_args(Lane)
 MAX_CLIENT_CHARACTERS = 200
 MAX_SEQUENCES = 256
 MAX_RECORDED = 1024
+MAX_WATCHED = 64
+"""Watched words of a request: each takes a pass over the logits of every step."""
+MAX_WATCHED_IDS = 64
+"""Token ids of one watched word."""
 SCORED_BYTES = 64 << 20
 """Logits of scored prompts in one decode, in bytes; at least FEWEST_SCORED rows of them."""
 FEWEST_SCORED = 32
@@ -301,6 +306,7 @@ class RequestOptions(TypedDict, total=False):
     prompt_logprobs: bool
     reuse_prefix: bool
     stages: bool
+    watched: TokenSets
 
 
 class CompleteOptions(PoolOptions, RequestOptions, total=False):
@@ -316,7 +322,8 @@ class Request(Spec):
     from prompts that were scored with the same top_k). reuse_prefix False recomputes the prompt. generated: how many of
     the last prompt ids count as generated. forced: how many prompt ids after those are the first steps of this job:
     recorded like any others, and counted in max_tokens, but not drawn. stages: with each generated token, record what
-    each sampler stage left; needs top_k.
+    each sampler stage left; needs top_k. watched: words, each a set of token ids: with each token, also those of a scored
+    prompt, record their summed probability and the rank of the best of them.
     """
 
     goes_into = "submit, map and complete themselves"
@@ -345,8 +352,32 @@ class Request(Spec):
             raise ConfigError(f"forced = {self.forced:,}: max_tokens = {self.max_tokens:,} must be at least as many")
         for name in ("prompt_logprobs", "reuse_prefix", "stages"):
             self._one_of(name, (True, False))
+        self._set("watched", _token_sets(self.watched))
         if self.stages and not self.top_k:
             raise ConfigError("stages = True records which candidates each stage cut: give a top_k of at least 1")
+
+
+def _token_sets(given: object) -> TokenSets:
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise ConfigError(f"watched = {quoted(given)}: must be a list of words, each a list of token ids")
+    return tuple(map(_token_set, at_most(MAX_WATCHED, "watched: {} words", given)))
+
+
+def _token_set(given: object) -> tuple[int, ...]:
+    """Return the ids of one watched word, checked."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise ConfigError(f"watched: {quoted(given)}: must be a list of token ids")
+    ids: list[int] = []
+    for one in at_most(MAX_WATCHED_IDS, "watched: a word of {} token ids", given):
+        token = whole_number(one)
+        if token is None or not 0 <= token <= MAX_ID:
+            raise ConfigError(f"watched: {quoted(one)} is not a token id")
+        if token in ids:
+            raise ConfigError(f"watched names token {token:,} twice in one word: its probability would count twice")
+        ids.append(token)
+    if not ids:
+        raise ConfigError("watched: a word without token ids: give it at least one")
+    return tuple(ids)
 
 
 @dataclass(frozen=True, kw_only=True)

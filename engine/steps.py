@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self, overload
 import numpy as np
 import numpy.typing as npt
 
+from engine.specs import TokenSets
 from engine.vocabulary import TextDecoder, Vocabulary
 
 FORCED, RESAMPLED, INSPECTED = 1, 2, 4
@@ -33,13 +34,23 @@ Floats = npt.NDArray[np.float32]
 
 
 @cache
-def step_dtype(k: int, num_stages: int = 0) -> np.dtype[np.void]:
-    """Return the row dtype of a step: its RECORD; the id, logprob and final probability of each of k candidates; and
-    where stages are recorded, the candidates that each left, their probability, and the stage that cut each of k."""
+def step_dtype(k: int, num_stages: int = 0, num_watched: int = 0) -> np.dtype[np.void]:
+    """Return the row dtype of a step: its RECORD; the id, logprob and final probability of each of k candidates; where
+    stages are recorded, the candidates that each left, their probability, and the stage that cut each of k; where words
+    are watched, the logprob and rank of each."""
     fields: list[Any] = [("top_ids", "<i4", (k,)), ("top_logprobs", "<f4", (k,)), ("top_p_final", "<f4", (k,))]
     if num_stages:
         fields += [("stage_kept", "<i4", (num_stages,)), ("stage_mass", "<f4", (num_stages,)), ("top_cut", "u1", (k,))]
+    if num_watched:
+        fields += [("watched_logprob", "<f8", (num_watched,)), ("watched_rank", "<i4", (num_watched,))]
     return np.dtype([("record", RECORD), *fields], align=True)
+
+
+@cache
+def watched_at(k: int, num_stages: int, num_watched: int) -> int:
+    """Return where the columns of watched words begin in a row of `step_dtype`, in bytes."""
+    offsets: Any = step_dtype(k, num_stages, num_watched).fields
+    return int(offsets["watched_logprob"][1])
 
 
 def _bytes_of(rows: Records) -> memoryview:
@@ -69,6 +80,17 @@ class Stage(NamedTuple):
     cut: tuple[int, ...]
 
 
+class WatchedWord(NamedTuple):
+    """Probability of a watched word at a step, in the model's own distribution, before any sampler.
+
+    ids: its set of tokens; logprob: natural log of their summed probability; rank: that of the best of them.
+    """
+
+    ids: tuple[int, ...]
+    logprob: float
+    rank: int
+
+
 class StageColumns(NamedTuple):
     """The s recorded stages of n steps with k candidates, as columns.
 
@@ -85,20 +107,34 @@ class StageColumns(NamedTuple):
         return StageColumns(self.kept[here], self.mass[here], self.cut[here])
 
 
+class WatchedColumns(NamedTuple):
+    """The w watched words of n steps as columns, both (n, w); NaN and 0 where a step has no distribution."""
+
+    logprob: npt.NDArray[np.float64]
+    rank: Ints
+
+
 class StepTable(Sequence["TokenStep"]):
     """Table of steps with column access: `records` (n,) of RECORD; `top_ids`, `top_logprobs`, `top_p_final` (n, k).
 
     stages: names of the s sampler stages that were recorded, in their order; `stage_columns` has what each left.
+    watched: sets of token ids whose probabilities were recorded, in `watched_columns`.
     Also a sequence of TokenStep. One thread appends; other threads may read the rows present at that moment.
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, k: int, *, is_prompt: bool = False, stages: tuple[str, ...] = ()
+        self,
+        vocabulary: Vocabulary,
+        k: int,
+        *,
+        is_prompt: bool = False,
+        stages: tuple[str, ...] = (),
+        watched: TokenSets = (),
     ) -> None:
-        self.vocabulary, self.k, self.stages = vocabulary, k, stages
+        self.vocabulary, self.k, self.stages, self.watched = vocabulary, k, stages, watched
         self._is_prompt = is_prompt
         self._size = 0
-        self._rows: Records = np.zeros(64, step_dtype(k, len(stages)))
+        self._rows: Records = np.zeros(64, step_dtype(k, len(stages), len(watched)))
         self._memory = _bytes_of(self._rows)
         self._texts: list[str] = []
         self._reading = threading.Lock()
@@ -125,11 +161,13 @@ class StepTable(Sequence["TokenStep"]):
     def append(
         self, records: Records, ids: Ints, logprobs: Floats, p_final: Floats, stage_columns: StageColumns | None = None
     ) -> None:
-        """Append n steps; those of a table with stages have their columns."""
+        """Append n steps; those of a table with stages have their columns. Nothing is known of watched words."""
         rows = np.zeros(len(records), self._rows.dtype)
         rows["record"], rows["top_ids"], rows["top_logprobs"], rows["top_p_final"] = records, ids, logprobs, p_final
         if self.stages and stage_columns is not None:
             rows["stage_kept"], rows["stage_mass"], rows["top_cut"] = stage_columns
+        if self.watched:
+            rows["watched_logprob"] = np.nan
         self.append_bytes(_bytes_of(rows))
 
     def append_bytes(self, rows: bytes | memoryview) -> None:
@@ -180,6 +218,14 @@ class StepTable(Sequence["TokenStep"]):
         return StageColumns(rows["stage_kept"], rows["stage_mass"], rows["top_cut"])
 
     @property
+    def watched_columns(self) -> WatchedColumns | None:
+        """Log-probability and rank of each watched word; None where none was watched."""
+        if not self.watched:
+            return None
+        rows = self._rows[: self._size]
+        return WatchedColumns(rows["watched_logprob"], rows["watched_rank"])
+
+    @property
     def ids(self) -> list[int]:
         """Token ids in order."""
         ids: list[int] = self.records["id"].tolist()
@@ -226,7 +272,7 @@ class StepTable(Sequence["TokenStep"]):
             return NotImplemented
         if self is other:
             return True
-        about = [(table.k, table.stages, table._is_prompt, len(table)) for table in (self, other)]
+        about = [(table.k, table.stages, table.watched, table._is_prompt, len(table)) for table in (self, other)]
         return about[0] == about[1] and self._bytes() == other._bytes() and _is_same(self.vocabulary, other.vocabulary)
 
     def __hash__(self) -> int:
@@ -240,7 +286,7 @@ class StepTable(Sequence["TokenStep"]):
         return bytes(self._memory[: self._size * self._rows.itemsize])
 
     def __copy__(self) -> "StepTable":
-        return _table_of(self.vocabulary, self.k, self._bytes(), self._is_prompt, self.stages)
+        return _table_of(self.vocabulary, self.k, self._bytes(), self._is_prompt, self.stages, self.watched)
 
     def __deepcopy__(self, _known: dict[int, Any]) -> "StepTable":
         return self.__copy__()
@@ -248,12 +294,19 @@ class StepTable(Sequence["TokenStep"]):
     def __reduce__(self) -> tuple[Any, ...]:
         used = np.unique(np.concatenate([self.records["id"], self.top_ids.ravel()]))
         part = self.vocabulary.part(used[used >= 0].tolist())
-        return _table_of, (part, self.k, self._bytes(), self._is_prompt, self.stages)
+        return _table_of, (part, self.k, self._bytes(), self._is_prompt, self.stages, self.watched)
 
 
-def _table_of(vocabulary: Vocabulary, k: int, rows: bytes, is_prompt: bool, stages: tuple[str, ...] = ()) -> StepTable:
+def _table_of(
+    vocabulary: Vocabulary,
+    k: int,
+    rows: bytes,
+    is_prompt: bool,
+    stages: tuple[str, ...] = (),
+    watched: TokenSets = (),
+) -> StepTable:
     """Return a table rebuilt from its rows, for copies and unpickling."""
-    table = StepTable(vocabulary, k, is_prompt=is_prompt, stages=stages)
+    table = StepTable(vocabulary, k, is_prompt=is_prompt, stages=stages, watched=watched)
     table.append_bytes(rows)
     return table
 
@@ -380,6 +433,15 @@ class TokenStep:
         ids, cut_by = table.top_ids[index], columns.cut[index]
         left = zip(table.stages, columns.kept[index].tolist(), columns.mass[index].tolist(), strict=True)
         return [Stage(*one, tuple(ids[cut_by == number].tolist())) for number, one in enumerate(left, 1)]
+
+    @property
+    def watched(self) -> list[WatchedWord]:
+        """Probability and rank of each watched word; empty where none was watched or nothing recorded."""
+        columns = self._table.watched_columns
+        if columns is None or not self._table.records["flags"][self._index] & INSPECTED:
+            return []
+        figures = zip(columns.logprob[self._index].tolist(), columns.rank[self._index].tolist(), strict=True)
+        return [WatchedWord(ids, *found) for ids, found in zip(self._table.watched, figures, strict=True)]
 
     @property
     def top_logprobs(self) -> list[tuple[int, float]]:

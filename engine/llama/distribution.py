@@ -4,6 +4,7 @@ kernel.c computes them; this module provides its memory.
 """
 
 import ctypes
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +14,9 @@ from engine.errors import ModelError
 from engine.llama.candidates import Candidates
 from engine.llama.kernel import CANDIDATE, CHUNK, PART, Look, Stages, kernel
 from engine.llama.library import has_one_openmp
-from engine.specs import MAX_RECORDED
+from engine.specs import MAX_RECORDED, MAX_WATCHED
 from engine.stages import MAX_STAGES
-from engine.steps import INSPECTED, RECORD, step_dtype
+from engine.steps import INSPECTED, RECORD, step_dtype, watched_at
 
 _BYTES_OF_CANDIDATE = 12
 """Of a candidate in a step: its id, log-probability and final probability."""
@@ -43,6 +44,17 @@ class Drawn(NamedTuple):
     flags: int
 
 
+class Watched:
+    """Watched words, each a set of token ids, as the kernel reads them. num: how many there are."""
+
+    def __init__(self, words: Sequence[Sequence[int]]) -> None:
+        self.num = len(words)
+        self._ids = np.array([token for word in words for token in word], np.int32)
+        self._ends = np.cumsum([len(word) for word in words], dtype=np.int32)
+        self.ids_at: int = self._ids.ctypes.data
+        self.ends_at: int = self._ends.ctypes.data
+
+
 class Distribution:
     """Analyses rows of one vocabulary size and records the steps taken on them.
 
@@ -56,6 +68,7 @@ class Distribution:
             kernel().write_step,
             kernel().write_stages,
         )
+        self._write_watched = kernel().write_watched
         self._begin_stages, self._mark_banned, self._mark_stage = (
             kernel().begin_stages, kernel().mark_banned, kernel().mark_stage,
         )  # fmt: skip
@@ -71,7 +84,7 @@ class Distribution:
         self.address = ctypes.addressof(self._seen)
         self._stages = Stages()
         self._stages_at = ctypes.addressof(self._stages)
-        self._out = np.zeros(step_dtype(MAX_RECORDED, MAX_STAGES).itemsize, np.uint8)
+        self._out = np.zeros(step_dtype(MAX_RECORDED, MAX_STAGES, MAX_WATCHED).itemsize, np.uint8)
         self._out_at: int = self._out.ctypes.data
         self._written = self._out.data
 
@@ -104,19 +117,34 @@ class Distribution:
         self._mark_stage(self.address, row.address, left.address, may_forbid, self._stages_at)
 
     def record(
-        self, row: Row, drawn: Drawn, elapsed_s: float, k: int, left: Candidates | None = None, *, num_stages: int = 0
+        self,
+        row: Row,
+        drawn: Drawn,
+        elapsed_s: float,
+        k: int,
+        left: Candidates | None = None,
+        *,
+        num_stages: int = 0,
+        watched: Watched | None = None,
     ) -> bytes:
         """Return the step that chose a token on the row last looked at, as a row of steps.step_dtype with k
-        candidates; k must be 0 if that row was not measured.
+        candidates; k must be 0, and no word watched, if that row was not measured.
 
         left: candidates that survived the samplers, None if unknown. num_stages: how many stages were recorded.
+        watched: words whose probability and rank are recorded too; their ids must be in the vocabulary.
         """
         token, draw, flags = drawn
         if self._seen.is_measured:
             flags |= INSPECTED
         drawn_from = left.address if left else None
         self._write_step(self.address, row.address, drawn_from, token, k, draw, elapsed_s, flags, self._out_at)
+        num_watched = watched.num if watched else 0
+        dtype, end = step_dtype(k, num_stages, num_watched), RECORD.itemsize + _BYTES_OF_CANDIDATE * k
+        self._out[end : dtype.itemsize] = 0  # bytes between two columns and behind the last
         if num_stages:
             assert self._stages.num == num_stages
-            self._write_stages(self._stages_at, k, self._out_at + RECORD.itemsize + _BYTES_OF_CANDIDATE * k)
-        return bytes(self._written[: step_dtype(k, num_stages).itemsize])
+            self._write_stages(self._stages_at, k, self._out_at + end)
+        if watched:
+            columns_at = self._out_at + watched_at(k, num_stages, num_watched)
+            self._write_watched(self.address, row.address, watched.ids_at, watched.ends_at, num_watched, columns_at)
+        return bytes(self._written[: dtype.itemsize])

@@ -356,6 +356,21 @@ void write_step(const look *seen, const float *row, const candidates *drawn, int
     write_candidates(seen, drawn, k, (int32_t *)(out + 1));
 }
 
+/* Write two columns of the watched words: the log of the summed probability of a word's tokens, and the rank of the best
+   of them. Each has its ids at `ids`, up to before its place in `ends`. */
+void write_watched(const look *seen, const float *row, const int32_t *ids, const int32_t *ends, int32_t num_words,
+                   double *logprobs) {
+    int32_t *ranks = (int32_t *)(logprobs + num_words);
+    for (int32_t word = 0, first = 0; word < num_words; first = ends[word++]) {
+        float best = -INFINITY;
+        double total = 0;
+        for (int32_t i = first; i < ends[word]; i++) best = row[ids[i]] > best ? row[ids[i]] : best;
+        for (int32_t i = first; i < ends[word] && best > -INFINITY; i++) total += exp((double)row[ids[i]] - best);
+        logprobs[word] = best + log(total) - seen->normaliser;
+        ranks[word] = rank_of(seen, row, best);
+    }
+}
+
 enum { MAX_STAGES = 16, MAX_RECORDED = 1024 };
 
 /* What the stages of a sampler chain leave of a row: after each its candidates and their probability in the model's own

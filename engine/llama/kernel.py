@@ -75,6 +75,13 @@ class WriteStep(Protocol):
     ) -> None: ...
 
 
+class WriteWatched(Protocol):
+    """Signature of write_watched: addresses of a Look and its row; addresses of the ids (int32) of all words and of
+    where each word's end (int32); number of words; output address."""
+
+    def __call__(self, seen: int, row: int, ids: int, ends: int, num_words: int, out: int, /) -> None: ...
+
+
 class ListAll(Protocol):
     """Signature of list_all: address of a row, its number of logits, address of Candidates."""
 
@@ -125,6 +132,7 @@ class Kernel(NamedTuple):
 
     look_at: LookAt
     write_step: WriteStep
+    write_watched: WriteWatched
     list_all: ListAll
     list_best: ListBest
     begin_stages: BeginStages
@@ -149,6 +157,7 @@ def kernel() -> Kernel:
     prototypes: dict[str, Any] = {
         "look_at": ctypes.PYFUNCTYPE(ctypes.c_bool, pointer, pointer, number, ctypes.c_bool),
         "write_step": ctypes.PYFUNCTYPE(None, *step),
+        "write_watched": ctypes.PYFUNCTYPE(None, pointer, pointer, pointer, pointer, number, pointer),
         "list_all": ctypes.PYFUNCTYPE(None, pointer, number, pointer),
         "list_best": ctypes.PYFUNCTYPE(ctypes.c_bool, pointer, number, pointer, number, pointer),
         "begin_stages": ctypes.PYFUNCTYPE(None, pointer, number, pointer),

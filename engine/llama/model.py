@@ -149,12 +149,12 @@ class Model:
             room = -length
         raise ModelError(f"{self.path}: these ids cannot be detokenised")
 
-    def check_ids(self, ids: list[int]) -> npt.NDArray[np.int32]:
-        """Return the ids as an array; raises ConfigError for an id outside the vocabulary."""
+    def check_ids(self, ids: list[int], of: str = "a prompt") -> npt.NDArray[np.int32]:
+        """Return the ids `of` something as an array; raises ConfigError for an id outside the vocabulary."""
         array = np.array(ids, dtype=np.int64)
         if len(array) and not (array.min() >= 0 and array.max() < self.num_vocab):
             raise ConfigError(
-                f"the token ids of a prompt must be from 0 to {self.num_vocab - 1:,}: this model has no others"
+                f"the token ids of {of} must be from 0 to {self.num_vocab - 1:,}: this model has no others"
             )
         return array.astype(np.int32)
 

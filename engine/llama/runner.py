@@ -138,9 +138,13 @@ class Runner:
         ids = self._prompt_ids(order)
         if not request.prompt_logprobs:
             return self._cache.is_coming(ids, most=len(ids) - 1 - request.generated - request.forced)
-        k = request.top_k
-        scored = {seq_id for seq_id, one in running.items() if one.is_scored and one.request.top_k == k}
-        num_scored = self._records.shared(ids, k).num_tokens
+        recorded = request.top_k, request.watched
+        scored = {
+            seq_id
+            for seq_id, one in running.items()
+            if one.is_scored and (one.request.top_k, one.request.watched) == recorded
+        }
+        num_scored = self._records.shared(ids, *recorded).num_tokens
         return self._cache.is_coming(ids, most=len(ids) - 1, num_scored=num_scored, computing=scored)
 
     def _admit(self, order: QueuedRequest, started: float) -> None:
@@ -153,14 +157,14 @@ class Runner:
         sequence = Sequence(order.job, ids, request, sampler, self.model.vocabulary, clock, self.context.n_ctx)
         ids = sequence.ids
         self._restore(sequence)
-        kept = self._records.shared(ids, request.top_k)
+        kept = self._records.shared(ids, request.top_k, request.watched)
         seq_id = self._place(sequence, num_scored=kept.num_tokens)
         sequence.decodes_before = dict(self.threads.num_decodes)
         self._num_exact += not request.reuse_prefix
         self.scheduler.admit(seq_id, sequence)
         self._reporter.started(order.job, ids, sequence.num_computed, seed, max(0.0, started - order.submitted))
         if sequence.is_scored:
-            sequence.scored = self._records.begin(ids, request.top_k)
+            sequence.scored = self._records.begin(ids, request.top_k, request.watched)
             if sequence.num_computed:
                 self._report_scored(sequence, sequence.take_records(kept.rows, time.monotonic()))
 
@@ -197,6 +201,7 @@ class Runner:
             self.tokenise_s += time.perf_counter() - before
         else:
             ids = self.model.check_ids(order.prompt).tolist()
+        self.model.check_ids([token for word in order.request.watched for token in word], "a watched word")
         if not ids:
             raise ConfigError("the prompt is empty: this model needs at least one token to start from")
         if len(ids) > most:

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.errors import ModelError
 from engine.llama.candidates import Candidates
-from engine.llama.distribution import Distribution, Drawn, Row
+from engine.llama.distribution import Distribution, Drawn, Row, Watched
 from engine.llama.sampler import Sampler
 from engine.llama.scheduler import Progress
 from engine.llama.scored_records import ScoredPrompt
@@ -72,6 +72,7 @@ class Sequence(Progress):
         self.job, self.ids, self.request, self.sampler = job, ids, request, sampler
         self.vocabulary, self.clock = vocabulary, clock
         self.scored: ScoredPrompt | None = None
+        self._watched = Watched(request.watched) if request.watched else None
         self.pending = -1
         self.num_generated = 0
         self.threads: int | None = None
@@ -99,7 +100,7 @@ class Sequence(Progress):
         """
         k, seen, room = self.request.top_k, scratch.distribution, scratch.room
         began = time.perf_counter()
-        self._look(row, seen, max(k, self.sampler.num_presorted), is_measured=k > 0)
+        self._look(row, seen, max(k, self.sampler.num_presorted), is_measured=k > 0 or self._watched is not None)
         looked = time.perf_counter()
         has_stages = self.request.stages
         drawn = self.sampler.choose(row, seen, room, followed=k if has_stages else 0)
@@ -109,7 +110,8 @@ class Sequence(Progress):
         scratch.distribution_s += looked - began
         scratch.sample_s += time.perf_counter() - looked
         num_stages = len(self.sampler.stages) if has_stages else 0
-        recorded = seen.record(row, drawn, self._elapsed(now), k, room, num_stages=num_stages)
+        elapsed_s = self._elapsed(now)
+        recorded = seen.record(row, drawn, elapsed_s, k, room, num_stages=num_stages, watched=self._watched)
         self._take(drawn.token, now)
         return recorded
 
@@ -129,12 +131,13 @@ class Sequence(Progress):
             seen.look(row, k, is_measured=True)
         except ModelError as error:
             raise ModelError(f"prompt token {token}: {error}") from error
-        return seen.record(row, Drawn(token, math.nan, 0), self._elapsed(now), k)
+        return seen.record(row, Drawn(token, math.nan, 0), self._elapsed(now), k, watched=self._watched)
 
     def take_records(self, kept: bytearray, now: float) -> bytes:
         """Return the records that the computed tokens predict, taken over at the time `now` from those of a prompt with
         the same beginning."""
-        rows = np.frombuffer(kept, step_dtype(self.request.top_k), self.num_computed).copy()
+        dtype = step_dtype(self.request.top_k, num_watched=len(self.request.watched))
+        rows = np.frombuffer(kept, dtype, self.num_computed).copy()
         rows["record"]["elapsed_s"] = 0
         rows["record"]["elapsed_s"][0] = self._elapsed(now)
         return rows.tobytes()

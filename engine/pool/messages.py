@@ -5,7 +5,7 @@ import msgspec
 from engine.process.channel import Message
 from engine.specs import PoolSpec, Request, Sampling
 
-PROTOCOL = 6
+PROTOCOL = 7
 
 
 # pool to worker
