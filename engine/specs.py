@@ -322,8 +322,8 @@ class Request(Spec):
     from prompts that were scored with the same top_k). reuse_prefix False recomputes the prompt. generated: how many of
     the last prompt ids count as generated. forced: how many prompt ids after those are the first steps of this job:
     recorded like any others, and counted in max_tokens, but not drawn. stages: with each generated token, record what
-    each sampler stage left; needs top_k. watched: words, each a set of token ids: with each token, also those of a scored
-    prompt, record their summed probability and the rank of the best of them.
+    each sampler stage left; needs top_k. watched: words, each a set of token ids: with each token, also those of a
+    scored prompt, record their summed probability and the rank of the best of them.
     """
 
     goes_into = "submit, map and complete themselves"
@@ -337,6 +337,7 @@ class Request(Spec):
     generated: int = 0
     stages: bool = False
     forced: int = 0
+    watched: TokenSets = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):

@@ -128,8 +128,8 @@ def is_edited(trial: Trial) -> bool:
 
 
 def _compared(draft: Draft) -> Draft:
-    """Return a draft without what does not affect its tokens: whether it is saved and its stages are recorded."""
-    return replace(draft, is_kept=True, request=replace(draft.request, stages=False))
+    """Return a draft without what does not affect its tokens: whether it is saved, and what is recorded besides."""
+    return replace(draft, is_kept=True, request=replace(draft.request, stages=False, watched=()))
 
 
 def unless_edited(trial: Trial | None) -> Trial | None:

@@ -48,7 +48,7 @@ def as_python(draft: Draft, model: str, spec: PoolSpec) -> str:
     """Return a program that runs `draft` through the engine's public API."""
     sampling = ", ".join(f"{name}={value!r}" for name, value in draft.sampling.to_dict().items())
     options = [f"max_tokens={draft.request.max_tokens}"]
-    left_out = ("max_tokens", "generated", "forced", "stages")  # the stages are recorded for the page
+    left_out = ("max_tokens", "generated", "forced", "stages", "watched")  # the last two are recorded for the page
     options += [f"{k}={v!r}" for k, v in draft.request.to_dict().items() if k not in left_out]
     pool = "".join(f", {name}={value!r}" for name, value in spec.to_dict().items())
     lines = ["from engine import Pool, Sampling", ""]

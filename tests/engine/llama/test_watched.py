@@ -160,8 +160,8 @@ def test_what_is_no_word_is_refused(watched: object, told: str) -> None:
 
 def test_ids_beyond_the_vocabulary_are_refused_and_their_neighbours_go_on(pool: Pool) -> None:
     beside = pool.submit(PROMPT, Sampling(seed=1), max_tokens=16)
-    for options in ({"max_tokens": 4}, {"max_tokens": 0, "prompt_logprobs": True}):
-        job = pool.submit(PROMPT, watched=((len(pool.vocabulary),),), **options)
+    for max_tokens in (4, 0):
+        job = pool.submit(PROMPT, watched=((len(pool.vocabulary),),), max_tokens=max_tokens, prompt_logprobs=True)
         with pytest.raises(ConfigError, match=f"a watched word must be from 0 to {len(pool.vocabulary) - 1:,}"):
             job.result(60)
     assert len(beside.result(60).steps) > 0
