@@ -11,7 +11,7 @@ from engine.history import TrialLabel
 from engine.units import counted, duration, significant
 from engine.workbench import Workbench, current
 from engine.workbench.trials import Trial, perplexity
-from pages.parts import chat_editor, prompt_state, recent, sampling_editor, snippets
+from pages.parts import branch_actions, branches, chat_editor, prompt_state, recent, sampling_editor, snippets
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.token_strip import token_strip
@@ -146,7 +146,9 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     is_past = trial is not None and trial.error is not None and prompt_state.is_edited(trial)
     token_strip(
         trial.id if trial and not is_past else None, key="lab_strip", k=bench.settings.shown_top_k,
-        pins_last=trial is not None and trial.label == TrialLabel.STEP,
+        pins_last=trial is not None and trial.label == TrialLabel.STEP, on_asked=partial(branch_actions.answer, bench),
+        branches=branches.tree(bench, trial),
+        on_acted=partial(branches.act, bench, trial) if trial is not None else None,
     )  # fmt: skip
     if trial is not None and is_running:
         _await_end(trial)

@@ -1,5 +1,6 @@
 """Branch tree: the token paths of trials with the same prompt, merged where they begin alike. Pure."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
@@ -44,6 +45,11 @@ class Branch(NamedTuple):
     is_forced: bool
     trials: tuple[str, ...]
     ends: tuple[str, ...]
+
+    @property
+    def surprise_bits(self) -> float | None:
+        """Mean surprise of its tokens, in bits; None where a figure is unknown."""
+        return None if self.logprob is None else -self.logprob / math.log(2) / (self.end - self.start)
 
 
 @dataclass

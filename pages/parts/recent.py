@@ -1,5 +1,6 @@
 """Strip of recent trials: opens any of them, deletes with undo, downloads the one on the screen."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import streamlit as st
@@ -48,7 +49,8 @@ def show(bench: Workbench, trial: Trial | None) -> None:
     deleted = st.session_state.get(DELETED)
     if deleted:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.caption("The trial was deleted.", width="content")
+            told = "The trial was" if len(deleted) == 1 else f"{len(deleted)} trials were"
+            st.caption(f"{told} deleted.", width="content")
             st.button("Undo", icon=":material/undo:", type="tertiary", key="lab_undo", on_click=_undo, args=(bench,))
 
 
@@ -71,8 +73,8 @@ def actions(bench: Workbench, trial: Trial) -> None:
             st.switch_page("history.py", query_params=asked)
     if trial.label != TrialLabel.RECORDED:
         st.button(
-            "Delete", icon=":material/delete:", type="tertiary", key="lab_delete", on_click=_delete,
-            args=(bench, trial.id),
+            "Delete", icon=":material/delete:", type="tertiary", key="lab_delete", on_click=attempt,
+            args=(prompt_state.ERROR, partial(delete, bench, (trial.id,))),
         )  # fmt: skip
 
 
@@ -88,21 +90,27 @@ def _open(bench: Workbench, trial_id: str) -> None:
     attempt(prompt_state.ERROR, lambda: prompt_state.put_on_screen(bench.trials.trial(trial_id)))
 
 
-def _delete(bench: Workbench, trial_id: str) -> None:
-    def delete() -> None:
+def delete(bench: Workbench, trial_ids: Sequence[str]) -> None:
+    """Delete trials, those that run after stopping them; Undo restores them all. Raises EngineError."""
+    shown = st.session_state[prompt_state.TRIAL]
+    parent = bench.trials.trial(shown).parent if shown in trial_ids else None
+    for trial_id in trial_ids:
+        bench.trials.stop(bench.trials.trial(trial_id))
         bench.trials.delete(trial_id)
-        st.session_state[DELETED] = trial_id
-        newest = bench.trials.newest_id()
-        prompt_state.show(bench.trials.trial(newest) if newest else None)
-
-    attempt(prompt_state.ERROR, delete)
+    st.session_state[DELETED] = tuple(trial_ids)
+    if shown in trial_ids:
+        other = (
+            parent if parent not in trial_ids and parent and bench.trials.watch(parent) else bench.trials.newest_id()
+        )
+        prompt_state.show(bench.trials.trial(other) if other else None)
 
 
 def _undo(bench: Workbench) -> None:
     def restore() -> None:
-        trial_id = st.session_state.pop(DELETED, None)
-        if trial_id is not None:
+        trial_ids = st.session_state.pop(DELETED, ())
+        for trial_id in trial_ids:
             bench.trials.restore(trial_id)
-            prompt_state.show(bench.trials.trial(trial_id))
+        if trial_ids:
+            prompt_state.show(bench.trials.trial(trial_ids[0]))
 
     attempt(prompt_state.ERROR, restore)

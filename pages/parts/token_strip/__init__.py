@@ -1,8 +1,10 @@
 """Token strip with its inspector, as one component: Python names the trial, the browser does the rest."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import streamlit as st
 
@@ -12,10 +14,43 @@ from pages.parts.live import SOCKET_PATH
 Mode = Literal["surprise", "uncertainty", "time"]
 Unit = Literal["p", "bits", "nats"]
 
+
+class BranchRow(TypedDict):
+    """Row of the tree. key: identifies it in what is asked, and its fold; parent: index of its parent row, None at the
+    top; told: the whole row as a sentence; cells: its figures; is_open: the trial on the screen ends with it, and
+    is_passed: goes through it; ends: a trial ends with it, which can be named and starred."""
+
+    key: str
+    parent: int | None
+    depth: int
+    text: str
+    told: str
+    cells: tuple[str, ...]
+    name: str
+    is_starred: bool
+    is_forced: bool
+    is_running: bool
+    is_open: bool
+    is_passed: bool
+    ends: bool
+    num_trials: int
+
+
+class Branches(TypedDict):
+    """Tree below the text. heads: class ("label", "number", "number extra" for what a narrow tree leaves out) and title
+    of each column, of which rows have the cells from the second on. can_mark: rows have stars, names and Delete."""
+
+    title: str
+    help: str
+    heads: tuple[tuple[str, str], ...]
+    rows: list[BranchRow]
+    can_mark: bool
+
+
 # A component has a single script, so its parts are joined into one module in order of use.
 _SCRIPTS = (
-    "format", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "xray", "inspector",
-    "head", "chips", "latency", "input", "strip", "mount",
+    "format", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "xray", "asking",
+    "inspector", "head", "chips", "tree", "latency", "input", "strip", "mount",
 )  # fmt: skip
 _HERE = Path(__file__).parent
 
@@ -48,15 +83,27 @@ def token_strip(
     controls: bool = True,
     num_shared: int | None = None,
     pins_last: bool = False,
+    on_asked: Callable[[object], None] | None = None,
+    branches: Branches | None = None,
+    on_acted: Callable[[object], None] | None = None,
 ) -> Any:
     """Show a trial's tokens, live while it runs; None shows an empty strip.
 
     `k`, `mode` and `unit` are initial values; a reader's choice then stays in their browser. `height` limits the text,
     in pixels. `controls=False` leaves out the choice of colour and unit: it follows that of another strip of the page.
     `num_shared` is the number of generated tokens that this trial has in common with those beside it; the point of
-    divergence is marked and pinned. `pins_last` pins the latest token, until the reader pins one. The result's `ended`
-    is the trial's id in the one rerun after it ended while being shown.
+    divergence is marked and pinned. `pins_last` pins the latest token, until the reader pins one. `on_asked` is called
+    with what a reader asks for at a token, as plain JSON values; without it the strip has no such buttons. `branches`
+    is the tree below the text, and `on_acted` is called with what a reader does with a row: `action` (open, star, name
+    or delete), the row's `key`, and `is_starred` or `name`. The result's `ended` is the trial's id in the one rerun
+    after it ended while being shown.
     """
+
+    def tell(name: str, listener: Callable[[object], None] | None) -> None:
+        value = st.session_state[key].get(name)
+        if listener is not None and value is not None:  # None: a trigger is over
+            listener(value)
+
     return _component(
         key=key,
         data={
@@ -70,8 +117,12 @@ def token_strip(
             "controls": controls,
             "shared": num_shared,
             "last": pins_last,
+            "asks": on_asked is not None,
+            "branches": branches,
         },
         on_ended_change=_nothing,
+        on_asked_change=partial(tell, "asked", on_asked),
+        on_acted_change=partial(tell, "acted", on_acted),
     )
 
 

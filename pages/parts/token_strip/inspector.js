@@ -40,8 +40,9 @@ function candidateRow(label, model, before, modelText, beforeText) {
   return row;
 }
 
-/** The table of candidates; isPrompt leaves out the draw, which a prompt token never had. */
-function candidateTable(trial, step, { k, unit, isPrompt }) {
+/** The table of candidates; isPrompt leaves out the draw, which a prompt token never had. asker: the view that takes what
+    a reader asks for at a candidate, if any. */
+function candidateTable(trial, step, { k, unit, isPrompt, asker }) {
   const table = element("table", "candidates");
   const hasDraw = !isPrompt && !step.isForced;
   const body = element("tbody");
@@ -51,6 +52,7 @@ function candidateTable(trial, step, { k, unit, isPrompt }) {
     const label = tokenChip(trial.word(id));
     const after = hasDraw ? before(p, cutBy(trial, step, index)) : "";
     const row = candidateRow(label, Math.exp(logprob), hasDraw ? p : null, likelihood(logprob, unit), after);
+    if (asker) row.append(candidateActions(asker, step, id, isChosen));
     row.classList.toggle("chosen", isChosen);
     row.classList.toggle("outside", Boolean(isOutside));
     row.classList.toggle("cut", hasDraw && !(p > 0) && !isChosen);
@@ -62,9 +64,11 @@ function candidateTable(trial, step, { k, unit, isPrompt }) {
     const beforeText = hasDraw ? (rest.isAllCut ? "cut" : restText(rest.p, unit)) : "";
     const last = candidateRow(label, rest.mass, hasDraw ? rest.p : null, restText(rest.mass, unit), beforeText);
     last.className = "remaining";
+    if (asker) last.append(element("td"));
     body.append(last);
   }
-  table.append(tableHead(["candidate", "", `model, ${unit}`, hasDraw ? "after sampling" : ""]), body);
+  const heads = ["candidate", "", `model, ${unit}`, hasDraw ? "after sampling" : ""];
+  table.append(tableHead(asker ? [...heads, ""] : heads), body);
   return table;
 }
 
@@ -139,7 +143,8 @@ class Inspector {
     this.content = element("div", "content");
     this.content.setAttribute("aria-live", "polite");
     this.table = element("div", "table");
-    this.root.append(head, this.content, this.makeStepper(), this.table);
+    this.branching = new BranchControls(view);
+    this.root.append(head, this.content, this.makeStepper(), this.table, this.branching.root);
   }
 
   makeStepper() {
@@ -168,6 +173,7 @@ class Inspector {
     this.walk.hidden = this.stepper.hidden = isEmpty;
     this.content.replaceChildren();
     this.table.replaceChildren();
+    this.branching.show(null);
     if (isEmpty) {
       this.title.textContent = "Inspector";
       this.content.append(element("p", "hint", "Hover over a token to see what else the model considered; click to pin it here."));
@@ -181,7 +187,9 @@ class Inspector {
     this.slider.value = settings.k;
     this.count.textContent = String(settings.k);
     this.stepper.hidden = step.logprob === null;
-    if (step.logprob !== null) this.table.append(candidateTable(trial, step, { ...settings, isPrompt }));
+    const asker = this.view.canAsk && !isPrompt ? this.view : null;
+    if (step.logprob !== null) this.table.append(candidateTable(trial, step, { ...settings, isPrompt, asker }));
+    if (!isPrompt) this.branching.show(index);
     this.showXray(trial, step);
   }
 

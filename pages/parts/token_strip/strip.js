@@ -17,6 +17,7 @@ class Strip {
     this.tooltip = new Tooltip((place) => tooltipContent(this.trial, place, this.settings));
     this.ending = element("p", "ending");
     this.chips = new Chips((place) => this.pin.goTo(place));
+    this.tree = new Tree((message) => this.trigger("acted", message));
     this.latency = new Latency();
     this.root = this.layOut();
     parent.append(this.root);
@@ -29,7 +30,7 @@ class Strip {
     const bar = element("div", "bar-row");
     bar.append(this.modes.root, this.legend.root, this.units.root);
     const main = element("div", "main");
-    main.append(this.tokens.root, this.ending, this.chips.root);
+    main.append(this.tokens.root, this.ending, this.chips.root, this.tree.root);
     const body = element("div", "body");
     body.append(main, this.inspector.root);
     root.append(this.figures.root, bar, body, this.tooltip.root);
@@ -47,6 +48,8 @@ class Strip {
     this.readTheme();
     this.pin.numShared = data.shared ?? null;
     this.pinsLast = Boolean(data.last);
+    this.canAsk = Boolean(data.asks);
+    this.tree.show(data.branches);
     if (this.trial?.id === data.trial || (!this.trial && !data.trial)) {
       this.markShared();
       return this.showSettings();
@@ -125,6 +128,11 @@ class Strip {
       if (this.isLive) this.trigger("ended", trial.id);
     }
     this.frame ??= requestAnimationFrame(() => this.draw());
+  }
+
+  /** Ask the page for something at a token of this trial. */
+  ask(message) {
+    this.trigger("asked", message);
   }
 
   // Drawing.

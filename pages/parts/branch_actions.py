@@ -1,0 +1,80 @@
+"""Actions at a token of the strip: continue with another candidate or text, ban a token, sample from there."""
+
+from typing import Annotated
+
+import msgspec
+
+from engine.errors import ConfigError
+from engine.history import TrialLabel
+from engine.specs import MAX_ID
+from engine.workbench import Workbench
+from engine.workbench.trials import Trial
+from pages.parts import prompt_state
+from pages.parts.notice import attempt
+
+Id = Annotated[str, msgspec.Meta(max_length=64)]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
+
+
+class Continue(msgspec.Struct, tag_field="action", tag="continue", forbid_unknown_fields=True, frozen=True):
+    """Continue with token `id` in place of the one at a step."""
+
+    trial: Id
+    step: Whole
+    id: Whole
+
+
+class Ban(msgspec.Struct, tag_field="action", tag="ban", forbid_unknown_fields=True, frozen=True):
+    """Ban token `id` in the editor."""
+
+    trial: Id
+    step: Whole
+    id: Whole
+
+
+class Text(msgspec.Struct, tag_field="action", tag="text", forbid_unknown_fields=True, frozen=True):
+    """Continue with a text in place of the token at a step."""
+
+    trial: Id
+    step: Whole
+    text: Annotated[str, msgspec.Meta(max_length=10_000)]
+
+
+class Sample(msgspec.Struct, tag_field="action", tag="sample", forbid_unknown_fields=True, frozen=True):
+    """Sample several continuations from a step."""
+
+    trial: Id
+    step: Whole
+    num: Whole
+
+
+Action = Continue | Ban | Text | Sample
+
+
+def answer(bench: Workbench, asked: object) -> None:
+    """Carry out what a reader asked for at a token; call in a callback. Errors are shown below the buttons."""
+    attempt(prompt_state.ERROR, lambda: _carry_out(bench, asked))
+
+
+def _carry_out(bench: Workbench, asked: object) -> None:
+    try:
+        action = msgspec.convert(asked, Action)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"The strip asked for something that cannot be done: {error}. Reload the page.") from error
+    trial = bench.trials.trial(action.trial)
+    match action:
+        case Continue(step=step, id=id):
+            prompt_state.show(_continued(bench, trial, step, id))
+        case Text(step=step, text=text):
+            prompt_state.show(bench.branching.with_text(trial, step, text))
+        case Sample(step=step, num=num):
+            bench.branching.sample(trial, step, num)
+        case Ban(id=id):
+            pass
+
+
+def _continued(bench: Workbench, trial: Trial, step: int, id: int) -> Trial:
+    """Return the branch with another candidate; in step mode it ends there, and the next step is the reader's."""
+    if trial.label == TrialLabel.STEP:
+        return bench.trials.branch(trial, step, [id], num_tokens=0, label=TrialLabel.STEP)
+    return bench.trials.branch(trial, step, [id])

@@ -1,0 +1,207 @@
+// Tree of branches below the text: rows in order, each indented below the one that it follows, opened and marked from here.
+
+const FOLDED = "logitbench.tree.folded";
+const MOST_LEVELS = 12;
+
+function foldedKeys() {
+  try {
+    return new Set(JSON.parse(sessionStorage.getItem(FOLDED) ?? "[]"));
+  } catch {
+    return new Set();
+  }
+}
+
+class Tree {
+  /** onActed takes what a reader does with a row. */
+  constructor(onActed) {
+    this.onActed = onActed;
+    this.root = element("section", "tree");
+    this.title = element("h3");
+    this.head = element("div", "row head");
+    this.list = element("div", "list");
+    this.list.setAttribute("role", "tree");
+    this.root.append(this.title, this.head, this.list);
+    this.folded = foldedKeys();
+    this.drawn = null;
+    this.list.addEventListener("click", (event) => !event.target.closest("button") && this.open(event.target.closest(".row")));
+    this.list.addEventListener("keydown", (event) => this.press(event));
+  }
+
+  /** Show the rows of a rerun, or nothing where there are none. */
+  show(data) {
+    this.root.hidden = !data;
+    const asText = JSON.stringify(data);
+    if (!data || asText === this.drawn) return;
+    const hadFocus = this.list.contains(this.root.getRootNode().activeElement);
+    this.drawn = asText;
+    this.data = data;
+    this.title.textContent = this.list.ariaLabel = data.title;
+    this.root.title = data.help;
+    this.head.replaceChildren(...data.heads.map(([name, text]) => element("span", name, text)));
+    this.rows = data.rows.map((row, index) => this.make(row, index));
+    this.list.replaceChildren(...this.rows);
+    this.showFolds();
+    this.focusable(Math.max(data.rows.findIndex((row) => row.is_open), 0), hadFocus);
+  }
+
+  make(row, index) {
+    const made = element("div", "row");
+    made.index = index;
+    made.setAttribute("role", "treeitem");
+    made.ariaLevel = String(row.depth + 1);
+    made.ariaSelected = String(row.is_open);
+    made.ariaLabel = row.told;
+    made.title = row.told;
+    made.classList.toggle("shown", row.is_open);
+    made.classList.toggle("passed", row.is_passed);
+    made.style.setProperty("--level", Math.min(row.depth, MOST_LEVELS));
+    const text = element("span", "label");
+    text.append(this.fold(row, index), ...this.marks(row), element("bdi", row.is_forced ? "forced" : "", row.text));
+    made.append(text, ...row.cells.map((cell, at) => element("span", this.data.heads[at + 1][0], cell)), this.actions(row, index));
+    return made;
+  }
+
+  fold(row, index) {
+    const has = this.data.rows[index + 1]?.parent === index;
+    const sign = element("span", has ? "fold" : "fold none", "▾");
+    if (has) {
+      sign.onclick = (event) => {
+        event.stopPropagation();
+        this.toggle(index);
+      };
+    }
+    return sign;
+  }
+
+  marks(row) {
+    const marks = [];
+    if (row.is_starred) marks.push(element("span", "star", "★"));
+    if (row.is_running) marks.push(element("span", "running", "●"));
+    if (row.name) marks.push(element("b", "name", row.name));
+    return marks;
+  }
+
+  actions(row, index) {
+    const cell = element("span", "actions");
+    if (!this.data.can_mark) return cell;
+    if (row.ends) {
+      cell.append(
+        iconButton(row.is_starred ? "Remove the star (s)" : "Star (s)", row.is_starred ? "★" : "☆", () => this.star(index)),
+        iconButton("Name (F2)", "✎", () => this.rename(index)),
+      );
+    }
+    const what = row.num_trials > 1 ? `Delete ${row.num_trials} trials (Delete)` : "Delete (Delete)";
+    cell.append(iconButton(what, "×", () => this.remove(index)));
+    for (const each of cell.children) each.tabIndex = -1;
+    return cell;
+  }
+
+  // What a reader does.
+
+  ask(message) {
+    this.onActed(message);
+  }
+
+  open(row) {
+    if (row) this.ask({ action: "open", key: this.data.rows[row.index].key });
+  }
+
+  star(index) {
+    const { key, is_starred: isStarred } = this.data.rows[index];
+    if (this.data.rows[index].ends) this.ask({ action: "star", key, is_starred: !isStarred });
+  }
+
+  remove(index) {
+    this.ask({ action: "delete", key: this.data.rows[index].key });
+  }
+
+  rename(index) {
+    const row = this.data.rows[index];
+    if (!row.ends) return;
+    const field = element("input", "rename");
+    Object.assign(field, { type: "text", maxLength: 100, value: row.name });
+    field.ariaLabel = "Name of this branch";
+    const made = this.rows[index];
+    const finish = (isKept) => {
+      field.onblur = null;
+      field.remove();
+      made.focus();
+      if (isKept && field.value !== row.name) this.ask({ action: "name", key: row.key, name: field.value });
+    };
+    field.onblur = () => finish(true);
+    field.onclick = (event) => event.stopPropagation();
+    field.onkeydown = (event) => {
+      event.stopPropagation();
+      if (event.key === "Enter") finish(true);
+      if (event.key === "Escape") finish(false);
+    };
+    made.querySelector(".label").append(field);
+    field.focus();
+    field.select();
+  }
+
+  toggle(index, isFolded = !this.folded.has(this.data.rows[index].key)) {
+    const { key } = this.data.rows[index];
+    if (isFolded) this.folded.add(key);
+    else this.folded.delete(key);
+    try {
+      sessionStorage.setItem(FOLDED, JSON.stringify([...this.folded].slice(-1000)));
+    } catch {
+      // without storage the folds are forgotten on reload
+    }
+    this.showFolds();
+  }
+
+  /** Hide what lies below a folded row; rows come after their parents. */
+  showFolds() {
+    const isHidden = [];
+    this.data.rows.forEach((row, index) => {
+      const isFolded = this.folded.has(row.key);
+      isHidden[index] = row.parent !== null && (isHidden[row.parent] || this.folded.has(this.data.rows[row.parent].key));
+      this.rows[index].hidden = isHidden[index];
+      const has = this.data.rows[index + 1]?.parent === index;
+      this.rows[index].classList.toggle("folded", has && isFolded);
+      if (has) this.rows[index].ariaExpanded = String(!isFolded);
+    });
+  }
+
+  // Keyboard: one row has the focus.
+
+  focusable(index, isFocused = true) {
+    if (this.current) this.current.tabIndex = -1;
+    this.current = this.rows[index];
+    if (!this.current) return;
+    this.current.tabIndex = 0;
+    if (isFocused) this.current.focus();
+  }
+
+  walk(from, by) {
+    let at = from + by;
+    while (this.rows[at]?.hidden) at += by;
+    if (this.rows[at]) this.focusable(at);
+  }
+
+  press(event) {
+    const made = event.target.closest?.(".row");
+    if (!made || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { index } = made;
+    const row = this.data.rows[index];
+    const isOpen = made.ariaExpanded === "true";
+    const keys = {
+      ArrowDown: () => this.walk(index, 1),
+      ArrowUp: () => this.walk(index, -1),
+      ArrowRight: () => (made.ariaExpanded === "false" ? this.toggle(index, false) : this.walk(index, 1)),
+      ArrowLeft: () => (isOpen ? this.toggle(index, true) : row.parent !== null && this.focusable(row.parent)),
+      Home: () => this.focusable(0),
+      End: () => this.walk(this.rows.length, -1),
+      Enter: () => this.open(made),
+      s: () => this.data.can_mark && this.star(index),
+      F2: () => this.data.can_mark && this.rename(index),
+      Delete: () => this.data.can_mark && this.remove(index),
+    };
+    if (!keys[event.key]) return;
+    event.preventDefault();
+    event.stopPropagation();
+    keys[event.key]();
+  }
+}
