@@ -108,6 +108,7 @@ def summary_of(row: dict[str, Any]) -> TrialSummary:
         decode_per_s=timings.decode_per_s,
         mean_surprise_bits=row["mean_surprise_bits"],
         label=row["label"],
+        parent=str(row["parent"]) if row["parent"] else None,
     )
 
 

@@ -40,6 +40,8 @@ class TrialLabel(StrEnum):
     REGENERATE = "regenerate"
     BRANCH = "branch"
     SAMPLE = "sample"
+    TURN = "turn"
+    EDIT = "edit"
     SCORE = "score"
     COMPARED = "compared"
     RECORDED = "recorded"
@@ -52,8 +54,8 @@ class TrialRecord:
     """One trial with everything needed to show it, continue it and run it again.
 
     id is a UUIDv7 as text, created_at has a time zone. messages are empty in completion mode. parent: the trial that
-    this one continues or regenerates. label: see TrialLabel. unknown_fields: names of the fields of an API call that
-    were ignored.
+    this one continues or regenerates, or whose chat it takes further or changes. label: see TrialLabel. unknown_fields:
+    names of the fields of an API call that were ignored.
     Raises ConfigError when id or parent is not a UUID, or for a created_at that cannot be kept.
     """
 
@@ -104,6 +106,7 @@ class TrialSummary:
     decode_per_s: float | None
     mean_surprise_bits: float | None
     label: str
+    parent: str | None = None
 
 
 def title_of(prompt: str, messages: Sequence[Mapping[str, str]]) -> str:

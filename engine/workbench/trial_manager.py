@@ -23,6 +23,7 @@ from engine.models.library import shipped
 from engine.protocol import Engine
 from engine.specs import Origin, Sampling
 from engine.units import counted
+from engine.workbench.chat_ids import with_known_ids
 from engine.workbench.history_manager import HistoryManager
 from engine.workbench.machine_lease import Lease, MachineLease
 from engine.workbench.model_manager import ModelManager
@@ -69,15 +70,30 @@ class TrialManager:
         self._unsaved, self._has_given_up = UnsavedCalls(), False
         self._recorded: StoredTrial | None = None
 
-    def submit(self, draft: Draft, label: str = "", origin: Origin | None = None) -> LiveTrial:
-        """Start a trial of `draft`; a conversation is converted to token ids with the model's chat template.
+    def submit(
+        self, draft: Draft, label: str = "", origin: Origin | None = None, *, after: Trial | None = None
+    ) -> LiveTrial:
+        """Start a trial of `draft`; a conversation is converted to token ids as `render` does.
 
         origin: lane and client, None for a page. Raises EngineError where it cannot start.
         """
         if not draft.messages:
             return self._start(draft, draft.prompt, label=label, origin=origin)
-        text, ids = self._model_manager.state.loaded()[0].render_chat(list(draft.messages), draft.chat)
-        return self._start(replace(draft, prompt=text), ids, label=label, origin=origin)
+        text, ids = self.render(draft, after)
+        parent = after.id if after else None
+        return self._start(replace(draft, prompt=text), ids, label=label, parent=parent, origin=origin)
+
+    def render(self, draft: Draft, after: Trial | None = None) -> tuple[str, list[int]]:
+        """Return a conversation as text and token ids, by the model's chat template.
+
+        after: the trial whose chat this one takes further or changes; its ids are kept as far as they spell the same
+        text. Raises EngineError where the template fails or no model is loaded.
+        """
+        engine, identity = self._model_manager.state.loaded()
+        text, ids = engine.render_chat(list(draft.messages), draft.chat)
+        if after is not None and after.model.hash == identity.hash:
+            ids = with_known_ids(engine.vocabulary, [*after.prompt_ids, *after.steps.ids], ids)
+        return text, ids
 
     def submit_ids(self, draft: Draft, ids: list[int], label: str = "", origin: Origin | None = None) -> LiveTrial:
         """Start a trial whose prompt is given as token ids, of which `draft` has the text."""
@@ -352,7 +368,7 @@ class TrialManager:
             return self._recorded
 
     def recent(self, limit: int) -> list[TrialSummary]:
-        """Return the newest trials, including running and unsaved ones; of a series of single steps only the last.
+        """Return the newest trials, including running and unsaved ones; of single steps and a chat only the last.
 
         Trials of comparisons and samples are left out, as they are listed with their comparison and their family.
         """
@@ -363,7 +379,8 @@ class TrialManager:
         by_id = {summary.id: summary for summary in stored} | {trial.id: summary_of(trial) for trial in live}
         newest_first = sorted(by_id.values(), key=lambda summary: summary.created_at, reverse=True)
         lines = [one for newer, one in pairwise([None, *newest_first]) if one and not is_stepped_over(one, newer)]
-        return lines[:limit]
+        taken_further = {one.parent for one in newest_first if one.label == TrialLabel.TURN}
+        return [one for one in lines if one.id not in taken_further][:limit]
 
     def children(self, trial_id: str) -> list[TrialSummary]:
         """Return the trials that continue or regenerate this one, oldest first, including running and unsaved ones."""

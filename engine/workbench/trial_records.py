@@ -18,6 +18,7 @@ def summary_of(trial: Trial) -> TrialSummary:
         decode_per_s=trial.timings.decode_per_s,
         mean_surprise_bits=None,
         label=trial.label,
+        parent=trial.parent,
     )
 
 

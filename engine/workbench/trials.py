@@ -40,8 +40,8 @@ class Draft:
 class Trial(ABC):
     """Base of running and stored trials; counts are in tokens, times in seconds.
 
-    `draft` has its inputs, `label` its origin ("" for a plain run, else step, continue, regenerate, score, compared,
-    log or recorded), `parent` the id of the trial that it derives from.
+    `draft` has its inputs, `label` its origin ("" for a plain run, else step, continue, regenerate, turn, edit,
+    score, compared, log or recorded), `parent` the id of the trial that it derives from.
     """
 
     id: str

@@ -16,6 +16,7 @@ from engine.workbench.backend_manager import BackendManager
 from engine.workbench.bench_manager import BenchManager
 from engine.workbench.branching import Branching
 from engine.workbench.comparison_manager import ComparisonManager
+from engine.workbench.conversations import Conversations
 from engine.workbench.embedding_manager import EmbeddingManager
 from engine.workbench.history_manager import HistoryManager
 from engine.workbench.import_manager import ImportManager
@@ -58,6 +59,7 @@ class Workbench:
         self.meaning = SemanticIndex(lambda: self.history, self.embedding, self.machine)
         self.trials = TrialManager(self.model_manager, self.kept, self.meaning, self.machine)
         self.branching = Branching(self.trials, self.kept)
+        self.conversations = Conversations(self.trials, self.kept)
         self.compare = ComparisonManager(
             settings, self.model_manager, self.kept,
             submit=self.trials.submit, watch=self.trials.watch, machine=self.machine,
