@@ -45,6 +45,10 @@ class ModelState:
         """True while a model loads in the background."""
         return self.progress is not None
 
+    def has_loaded(self, path: Path) -> bool:
+        """Return True if the engine runs this file."""
+        return self.engine is not None and self.file is not None and self.file.path.resolve() == path.resolve()
+
     def loaded(self) -> tuple[Engine, ModelIdentity]:
         """Return the engine and the identity of its model. Raises EngineError with the reason where there is none."""
         if self.engine is not None and self.identity is not None:

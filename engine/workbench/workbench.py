@@ -3,13 +3,15 @@
 import atexit
 import logging
 import threading
+from pathlib import Path
 
 from engine.errors import HistoryError
 from engine.exchange.importer import Importer, remove_leftovers
 from engine.history import History
 from engine.models.library import embedded_model
+from engine.models.tokenizer import Tokenizer
 from engine.opening import open_engine
-from engine.protocol import OpenEngine
+from engine.protocol import Engine, OpenEngine
 from engine.settings import Settings
 from engine.shutdown import close_all
 from engine.workbench.backend_manager import BackendManager
@@ -79,6 +81,16 @@ class Workbench:
     def model(self) -> ModelState:
         """Snapshot of the loaded or loading model."""
         return self.model_manager.state
+
+    def tokenizer_of(self, path: Path | None = None) -> Engine | Tokenizer:
+        """Return what tokenises for a model file: the engine where it has that file loaded, else the file's tokenizer.
+
+        path None: the loaded model. Raises EngineError where none is loaded, and as `TokenizerManager.of`.
+        """
+        state = self.model
+        if path is None or state.has_loaded(path):
+            return state.loaded()[0]
+        return self.tokenizer.of(path)
 
     def load_default(self) -> None:
         """Load the model of the settings, else the shipped one, in the background."""

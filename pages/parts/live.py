@@ -1,8 +1,8 @@
 """WebSocket that streams a trial's tokens to the page while they are decoded.
 
-One socket serves every strip of a page. The page sends `{"jobs": {trial: next_index}}` whenever it needs more trials;
-the server answers with batches of new steps, at most one per 16 ms for each trial, and with a final message on how the
-trial ended. A token's text is sent once per socket; candidates are plain arrays.
+One socket serves every strip and every text field of a page. The page sends `{"jobs": {trial: next_index}}` whenever it
+needs more trials; the server answers with batches of new steps, at most one per 16 ms for each trial, and with a final
+message on how the trial ended. A token's text is sent once per socket; candidates are plain arrays.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 from starlette.routing import BaseRoute, WebSocketRoute
@@ -20,14 +21,15 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from engine.errors import EngineError
 from engine.llama.frozen import Flip
 from engine.steps import StepTable
+from engine.vocabulary import Vocabulary
+from pages.parts.live_ask import MAX_JOBS, Ask, Latest, Step, Text, read_ask
 from pages.parts.wire import Words, columns
 
 SOCKET_PATH = "/logitbench/live"
 BATCH_S = 0.016
 STATUS_S = 0.2
 MAX_BATCH = 128
-MAX_JOBS = 64
-MAX_MESSAGE = 100 * MAX_JOBS  # characters; one job takes about 50
+MAX_TEXT_TOKENS = 4_000  # of a text that is typed: more are counted but not sent
 GREETING_S = 10.0
 POLICY_VIOLATION = 1008
 
@@ -73,30 +75,24 @@ class Trials(Protocol):
         """Return at which sampling parameters a step draws another token. Raises EngineError where that is unknown."""
 
 
-Id = Annotated[str, msgspec.Meta(max_length=64)]
-Index = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+class Tokenises(Protocol):
+    """Interface of what tokenises a text: an engine or a file's tokenizer."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Texts of the tokens."""
+
+    def tokenize(self, text: str, *, special: bool = False) -> list[int]:
+        """Return the ids of a text. Raises EngineError."""
 
 
-class Step(msgspec.Struct, forbid_unknown_fields=True):
-    """A generated token of a trial."""
+class Tokenizers(Protocol):
+    """Interface of the workbench that the socket needs for a text that is typed."""
 
-    job: Id
-    step: Index
-
-
-class Ask(msgspec.Struct, forbid_unknown_fields=True):
-    """Message from a page.
-
-    `jobs` maps a trial's id to the index of the first step needed; `latency` requests time stamps; `flips` asks at
-    which sampling parameters a step draws another token.
-    """
-
-    jobs: dict[Id, Index]
-    latency: bool = False
-    flips: Step | None = None
+    def tokenizer_of(self, path: Path | None) -> Tokenises:
+        """Return what tokenises for a model file, None for the loaded one. Raises EngineError."""
 
 
-_ask = msgspec.json.Decoder(Ask)
 _encode = msgspec.json.Encoder().encode
 _log = logging.getLogger(__name__)
 
@@ -159,12 +155,12 @@ class Feed:
 class Page:
     """One open socket: its feeds, each in a task of its own so that none waits for another."""
 
-    def __init__(self, socket: WebSocket, trials: Trials) -> None:
-        self._socket, self._trials = socket, trials
+    def __init__(self, socket: WebSocket, trials: Trials, tokenizers: Tokenizers) -> None:
+        self._socket, self._trials, self._tokenizers = socket, trials, tokenizers
         self._words = Words()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._flips: asyncio.Task[None] | None = None
-        self._flips_asked: Step | None = None
+        self._flips = Latest(self._answer_flips)
+        self._texts = Latest(self._answer_text)
         self._sending = asyncio.Lock()
 
     async def serve(self) -> None:
@@ -172,17 +168,14 @@ class Page:
         try:
             message = await asyncio.wait_for(self._socket.receive_text(), GREETING_S)
             while True:
-                if len(message) > MAX_MESSAGE:
-                    raise msgspec.ValidationError("the message is too long")
-                ask = _ask.decode(message)
-                self._follow(ask)
+                self._follow(read_ask(message))
                 message = await self._socket.receive_text()
         except (msgspec.MsgspecError, KeyError, TimeoutError):
             await self._socket.close(POLICY_VIOLATION, "unreadable message")
         except WebSocketDisconnect:
             pass
         finally:
-            tasks = [*self._tasks.values(), *([self._flips] if self._flips else [])]
+            tasks = [*self._tasks.values(), *self._flips.tasks, *self._texts.tasks]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -195,26 +188,41 @@ class Page:
                 self._tasks.pop(next(iter(self._tasks))).cancel()
             self._tasks[trial] = asyncio.create_task(self._feed(trial, first, latency=ask.latency))
         if ask.flips is not None:
-            self._flips_asked = ask.flips
-            if self._flips is None or self._flips.done():
-                self._flips = asyncio.create_task(self._answer_flips())
+            self._flips.ask(ask.flips)
+        if ask.text is not None:
+            self._texts.ask(ask.text)
 
-    async def _answer_flips(self) -> None:
-        """Answer requests in turn, skipping all but the latest of those that wait: a reader may walk quickly."""
-        while (asked := self._flips_asked) is not None:
-            self._flips_asked = None
-            watched = await asyncio.to_thread(self._trials.watch, asked.job)
-            if watched is None:
-                continue
+    async def _answer_flips(self, asked: Step) -> None:
+        watched = await asyncio.to_thread(self._trials.watch, asked.job)
+        if watched is None:
+            return
+        try:
+            found = await asyncio.to_thread(self._trials.flips, asked.job, asked.step)
+        except EngineError:
+            found = []
+        text = watched.steps.vocabulary.text
+        flips = [{**msgspec.structs.asdict(flip), "text": text(flip.id)} for flip in found]
+        message = {"job": asked.job, "flips": {"step": asked.step, "found": flips}}
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            await self._send(partial(dict, message))
+
+    async def _answer_text(self, asked: Text) -> None:
+        answer: dict[str, Any] = {"field": asked.field, "number": asked.number}
+
+        def tokenised() -> tuple[Vocabulary, list[int]]:
+            source = self._tokenizers.tokenizer_of(Path(asked.model) if asked.model else None)
+            return source.vocabulary, source.tokenize(asked.text, special=asked.special)
+
+        def message() -> dict[str, Any]:
+            return {"text": answer | self._words.of(vocabulary, ids[:MAX_TEXT_TOKENS]) | {"count": len(ids)}}
+
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             try:
-                found = await asyncio.to_thread(self._trials.flips, asked.job, asked.step)
-            except EngineError:
-                found = []
-            text = watched.steps.vocabulary.text
-            flips = [{**msgspec.structs.asdict(flip), "text": text(flip.id)} for flip in found]
-            message = {"job": asked.job, "flips": {"step": asked.step, "found": flips}}
-            with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-                await self._send(partial(dict, message))
+                vocabulary, ids = await asyncio.to_thread(tokenised)
+            except EngineError as error:
+                await self._send(partial(dict, text={**answer, "error": str(error)}))
+            else:
+                await self._send(message)
 
     async def _send(self, make: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
         """Send and return the message that `make` returns; calls are serialised, so that no message is skipped."""
@@ -270,11 +278,11 @@ class Page:
             remove()
 
 
-def routes(trials: Callable[[], Trials]) -> list[BaseRoute]:
-    """Return the routes for app.py; `trials` is called for each new page."""
+def routes(trials: Callable[[], Trials], tokenizers: Callable[[], Tokenizers]) -> list[BaseRoute]:
+    """Return the routes for app.py; `trials` and `tokenizers` are called for each new page."""
 
     async def live(socket: WebSocket) -> None:
         await socket.accept()
-        await Page(socket, trials()).serve()
+        await Page(socket, trials(), tokenizers()).serve()
 
     return [WebSocketRoute(SOCKET_PATH, live)]

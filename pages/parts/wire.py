@@ -73,12 +73,17 @@ class Words:
 
     def new_in(self, table: StepTable, start: int, stop: int) -> dict[str, Any]:
         """Return number and size of the vocabulary, and [id, text, hex bytes, kind] of each token seen first."""
-        vocabulary = table.vocabulary
-        number, is_sent = self._entry(vocabulary)
         ids = table.records["id"][start:stop]
         if table.k:
             ids = np.concatenate([ids, table.top_ids[start:stop, :MAX_CANDIDATES].ravel()])
-        ids = ids[ids >= 0]
+        return self._new(table.vocabulary, ids[ids >= 0])
+
+    def of(self, vocabulary: Vocabulary, ids: list[int]) -> dict[str, Any]:
+        """Return the ids of a text with what `new_in` returns."""
+        return {"id": ids, **self._new(vocabulary, np.array(ids, np.int64))}
+
+    def _new(self, vocabulary: Vocabulary, ids: npt.NDArray[Any]) -> dict[str, Any]:
+        number, is_sent = self._entry(vocabulary)
         new = np.unique(ids[~is_sent[ids]])
         is_sent[new] = True
         words = [[i, vocabulary.text(i), vocabulary.pieces[i].hex(), vocabulary.kinds[i]] for i in new.tolist()]

@@ -116,9 +116,10 @@ def test_hover_shows_candidates_and_click_pins(shipped: Server, open_page: OpenP
     run(page)
     has_ended(page)
     expect(answer(page)).to_have_count(12)
-    answer(page).nth(3).hover()
-    expect(page.locator(".tooltip tr.chosen")).to_be_visible()
     heading = page.locator(".inspector h3")
+    answer(page).nth(3).hover()
+    expect(heading).to_have_text("Preview · Token 4 of 12")
+    expect(page.locator(".inspector tr.chosen")).to_be_visible()
     for _ in range(3):  # a strip that is drawn anew between pressing and releasing the button loses the click
         answer(page).nth(3).click()
         with suppress(AssertionError):

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,7 @@ class ScriptedBench:
 
     def __init__(self) -> None:
         self.trials: dict[str, ScriptedTrial] = {}
+        self.tokenizer: live.Tokenises | None = None
 
     def watch(self, trial_id: str) -> ScriptedTrial | None:
         """As live.Trials."""
@@ -171,6 +173,12 @@ class ScriptedBench:
         if step % 2:
             raise ConfigError("not known")
         return [Flip("temperature", True, 0.9, self.trials[trial_id].steps.ids[step])]
+
+    def tokenizer_of(self, path: Path | None) -> live.Tokenises:
+        """As live.Tokenizers."""
+        if self.tokenizer is None:
+            raise ConfigError("No model is loaded.")
+        return self.tokenizer
 
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>Strip</title><link rel="icon" href="data:,">
@@ -217,7 +225,7 @@ def application(bench: ScriptedBench) -> Starlette:
         Route("/strip.js", served(token_strip.script, "text/javascript")),
         Route("/strip.css", served(token_strip.style, "text/css")),
     ]
-    return Starlette(routes=[*live.routes(lambda: bench), *own])
+    return Starlette(routes=[*live.routes(lambda: bench, lambda: bench), *own])
 
 
 class Server:

@@ -18,6 +18,7 @@ from websockets.typing import Origin
 
 from engine.steps import StepTable
 from pages.parts import live
+from pages.parts.live_ask import MAX_MESSAGE, MAX_TEXT, MOST_ASKED
 from pages.parts.wire import MAX_CANDIDATES, Words, columns
 from tests.engine.history.trial_maker import make_trial, with_stages
 from tests.pages.harness import END, ScriptedBench, ScriptedTrial, Server, append_tokens, serving
@@ -163,7 +164,7 @@ def test_texts_come_to_a_page_that_asks_anew_while_they_wait_for_their_turn(benc
     socket = GatedSocket()
 
     async def talk() -> None:
-        page = asyncio.create_task(live.Page(cast("WebSocket", socket), bench).serve())
+        page = asyncio.create_task(live.Page(cast("WebSocket", socket), bench, bench).serve())
         socket.ask(first=0)
         await socket.is_waiting.wait()
         for _time in range(2):
@@ -388,9 +389,25 @@ def test_the_server_ends_while_a_trial_streams(bench: ScriptedBench, server: Ser
         json.dumps({"jobs": {}, "flips": {"job": "t", "step": -1}}),
         "not JSON",
         b"bytes",
-        json.dumps({"jobs": {f"trial {number}": 0 for number in range(100_000)}}),
+        json.dumps({"jobs": {f"trial {number}": 0 for number in range(MOST_ASKED + 1)}}),
+        json.dumps({"jobs": {}, "text": {"field": "f", "number": 0, "text": "x" * (MAX_TEXT + 1)}}),
+        json.dumps({"jobs": {}, "text": {"field": "f", "number": 0, "text": "x", "model": "a\0b"}}),
+        '{"jobs": {}, "text": {"field": "f", "number": 0, "text": "\\ud800"}}',
+        " " * MAX_MESSAGE + '{"jobs": {}}',
     ],
-    ids=["no jobs", "negative", "unknown key", "no step", "not JSON", "bytes", "too long"],
+    ids=[
+        "no jobs",
+        "negative",
+        "unknown key",
+        "no step",
+        "not JSON",
+        "bytes",
+        "too many",
+        "long text",
+        "no path",
+        "half a character",
+        "too long",
+    ],
 )
 def test_a_wrong_message_closes_the_socket(server: Server, message: str | bytes) -> None:
     with page(server) as socket:

@@ -99,6 +99,7 @@ def test_modes_change_colours_and_legend(page: Page, server: Server) -> None:
 
 
 def test_hover_shows_candidates_and_stays_in_the_browser(page: Page, server: Server) -> None:
+    page.set_viewport_size({"width": 700, "height": 900})
     trial = finished()
     tokens = show(page, server, trial)
     index = next(i for i, step in enumerate(trial.steps) if step.num_kept and step.num_kept < 8 and step.rank == 1)

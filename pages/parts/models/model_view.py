@@ -60,7 +60,7 @@ def _head(bench: Workbench, file: ModelFile) -> None:
     st.caption(plain(f"{fits}: {needed.arithmetic}."))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.button(
-            "Load", type="primary", key="model_load", disabled=not needed.fits or playground.is_loaded(bench, file),
+            "Load", type="primary", key="model_load", disabled=not needed.fits or bench.model.has_loaded(file.path),
             on_click=bench.model_manager.load, args=(file.path,), help="Replaces the model in the model bar",
         )  # fmt: skip
         for view in (place.FIT, place.QUANTISE):

@@ -26,12 +26,6 @@ CONVERSATION = (
 )
 
 
-def is_loaded(bench: Workbench, file: ModelFile) -> bool:
-    """Return True if the model bar has this file loaded."""
-    state = bench.model
-    return state.engine is not None and state.file is not None and state.file.path.resolve() == file.path.resolve()
-
-
 def show(bench: Workbench, file: ModelFile) -> None:
     """Draw tokenizer and chat template, by the pool if it has this model, else by its vocabulary alone.
 
@@ -51,10 +45,8 @@ def show(bench: Workbench, file: ModelFile) -> None:
 def _source(bench: Workbench, file: ModelFile) -> Source | None:
     """Return the pool or tokenizer for the model; None, with the reason on the page, if there is neither."""
     try:
-        if is_loaded(bench, file):
-            return bench.model.loaded()[0]
         with st.spinner("Reading the vocabulary"):
-            return bench.tokenizer.of(file.path)
+            return bench.tokenizer_of(file.path)
     except EngineError as error:
         notice(error)
         return None

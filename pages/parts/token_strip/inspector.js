@@ -141,7 +141,6 @@ class Inspector {
     const head = element("div", "inspector-head");
     head.append(this.title, this.walk);
     this.content = element("div", "content");
-    this.content.setAttribute("aria-live", "polite");
     this.table = element("div", "table");
     this.branching = new BranchControls(view);
     this.root.append(head, this.content, this.makeStepper(), this.table, this.branching.root);
@@ -158,22 +157,50 @@ class Inspector {
   }
 
   /** Which token of how many: more may have come since it was pinned. */
-  showTitle(place) {
+  showTitle() {
     const { trial } = this.view;
-    const [steps, index] = trial.locate(place);
+    const [steps, index] = trial.locate(this.place);
     const name = steps === trial.prompt ? "Prompt token" : "Token";
-    this.title.textContent = `${name} ${whole(index + 1)} of ${whole(steps.length)}`;
+    const title = `${name} ${whole(index + 1)} of ${whole(steps.length)}`;
+    this.title.textContent = this.isPreview ? `Preview · ${title}` : title;
+  }
+
+  /** Whether it stands beside the text; the style sheet decides by the width. */
+  get isBeside() {
+    const style = getComputedStyle(this.root);
+    return style.display !== "none" && style.getPropertyValue("--beside").trim() === "1";
   }
 
   /** Show the token at this place, or the invitation where it is null. */
   show(place) {
-    const { trial, settings } = this.view;
+    this.isPreview = false;
+    this.root.classList.remove("preview");
+    this.root.style.height = "";
+    this.draw(place);
+  }
+
+  /** Show a token for as long as the pointer is on it: in the room that is there, so that nothing on the page moves. */
+  preview(place) {
+    if (!this.isPreview) {
+      this.root.style.height = `${this.root.parentElement.getBoundingClientRect().height}px`;
+      this.root.classList.add("preview");
+      this.isPreview = true;
+    }
+    this.draw(place);
+    this.root.scrollTop = 0;
+  }
+
+  draw(place) {
+    const { trial, settings, pin } = this.view;
     const isEmpty = place === null || !trial || place >= trial.length;
+    this.place = isEmpty ? null : place;
     this.root.classList.toggle("empty", isEmpty);
-    this.walk.hidden = this.stepper.hidden = isEmpty;
+    this.walk.hidden = pin.place === null;
+    this.stepper.hidden = isEmpty;
+    this.content.setAttribute("aria-live", this.isPreview ? "off" : "polite");
     this.content.replaceChildren();
     this.table.replaceChildren();
-    this.branching.show(null);
+    if (!this.isPreview) this.branching.show(null);
     if (isEmpty) {
       this.title.textContent = "Inspector";
       this.content.append(element("p", "hint", "Hover over a token to see what else the model considered; click to pin it here."));
@@ -182,14 +209,14 @@ class Inspector {
     const [steps, index] = trial.locate(place);
     const step = steps.at(index);
     const isPrompt = steps === trial.prompt;
-    this.showTitle(place);
+    this.showTitle();
     this.content.append(sentenceOf(trial, step, isPrompt), factList(factsOf(trial, step, settings.unit, isPrompt)));
     this.slider.value = settings.k;
     this.count.textContent = String(settings.k);
     this.stepper.hidden = step.logprob === null;
     const asker = this.view.canAsk && !isPrompt ? this.view : null;
     if (step.logprob !== null) this.table.append(candidateTable(trial, step, { ...settings, isPrompt, asker }));
-    if (!isPrompt) this.branching.show(index);
+    if (!isPrompt && !this.isPreview) this.branching.show(index);
     this.showXray(trial, step);
   }
 
@@ -202,7 +229,7 @@ class Inspector {
     section.ontoggle = () => section.open !== isOpen && this.toggleXray(section.open);
     this.content.append(section);
     this.flips = { step: step.index, section };
-    if (isOpen) this.view.live?.askFlips(trial.id, step.index);
+    if (isOpen && !this.isPreview) this.view.live?.askFlips(trial.id, step.index);
   }
 
   /** Open or close it at every strip, which draws it anew; the focus stays. */

@@ -14,7 +14,9 @@ class Strip {
     this.tokens = new Tokens();
     this.pin = new Pin(this.tokens, (place) => this.inspector.show(place));
     this.inspector = new Inspector(this);
-    this.tooltip = new Tooltip((place) => tooltipContent(this.trial, place, this.settings));
+    this.hover = new Hover(this);
+    this.scrub = new Scrub(this);
+    this.keys = new Keys(this);
     this.ending = element("p", "ending");
     this.chips = new Chips((place) => this.pin.goTo(place));
     this.tree = new Tree((message) => this.trigger("acted", message));
@@ -28,12 +30,14 @@ class Strip {
   layOut() {
     const root = element("div", "root");
     const bar = element("div", "bar-row");
-    bar.append(this.modes.root, this.legend.root, this.units.root);
+    const ends = element("div", "bar-end");
+    ends.append(this.units.root, this.keys.button);
+    bar.append(this.modes.root, this.legend.root, ends);
     const main = element("div", "main");
-    main.append(this.tokens.root, this.ending, this.chips.root, this.tree.root);
+    main.append(this.tokens.root, this.scrub.root, this.ending, this.chips.root, this.tree.root);
     const body = element("div", "body");
     body.append(main, this.inspector.root);
-    root.append(this.figures.root, bar, body, this.tooltip.root);
+    root.append(this.figures.root, bar, body, this.hover.tooltip.root, this.keys.root);
     return root;
   }
 
@@ -64,6 +68,7 @@ class Strip {
   unmount() {
     this.close();
     this.pin.unmount();
+    this.keys.unmount();
     removeEventListener(STORE, this);
     this.root.remove();
   }
@@ -82,6 +87,7 @@ class Strip {
     this.isLive = null;
     this.latency.reset();
     this.tokens.reset(trial);
+    this.scrub.reset();
     this.ending.replaceChildren();
     this.chips.clear();
     this.pin.reset(trial);
@@ -95,7 +101,7 @@ class Strip {
     cancelAnimationFrame(this.frame);
     clearTimeout(this.figuresDue);
     this.frame = this.figuresDue = undefined;
-    this.tooltip.hide();
+    this.hover.reset();
   }
 
   // What the socket asks and tells.
@@ -152,6 +158,7 @@ class Strip {
     clearTimeout(this.figuresDue);
     this.figuresDue = undefined;
     this.figures.show(this.trial);
+    if (!this.trial.end) this.scrub.draw();
   }
 
   appendTokens() {
@@ -159,7 +166,7 @@ class Strip {
     this.refreshMedian();
     this.markShared();
     if (this.pinsLast && this.pin.isFree) this.pin.suggest(this.trial.length - 1);
-    if (!this.pin.restore(!this.isLive) && this.pin.place !== null) this.inspector.showTitle(this.pin.place);
+    if (!this.pin.restore(!this.isLive) && this.pin.place !== null) this.inspector.showTitle();
   }
 
   refreshMedian() {
@@ -179,6 +186,7 @@ class Strip {
     this.root.setAttribute("aria-busy", "false");
     this.figures.lost.hidden = true;
     this.tokens.finish();
+    this.scrub.finish();
     this.refreshMedian();
     this.chips.show(trial, this.settings.unit);
     const [surprising] = trial.greatest((steps, index) => -steps.logprob[index], 1);
@@ -205,6 +213,7 @@ class Strip {
     this.legend.show(mode, unit, this.bands?.medianMs ?? null);
     this.tokens.paintAll(this.bands, mode);
     this.inspector.show(this.pin.place);
+    this.scrub.show();
     if (this.trial?.end) this.chips.show(this.trial, unit);
   }
 }

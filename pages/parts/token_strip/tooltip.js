@@ -26,12 +26,13 @@ class Tooltip {
   show(span) {
     this.root.replaceChildren(...this.contentAt(span.place));
     if (!this.isOpen) this.root.showPopover();
-    const token = span.getClientRects()[0];
+    const rows = span.getClientRects();
+    const { top, left } = rows[0];
+    const { bottom } = rows[rows.length - 1];
     const { width, height } = this.root.getBoundingClientRect();
-    const left = Math.max(8, Math.min(token.left, innerWidth - width - 8));
-    const fitsBelow = token.bottom + 6 + height < innerHeight || token.top < height + 6;
-    this.root.style.left = `${left}px`;
-    this.root.style.top = `${fitsBelow ? token.bottom + 6 : token.top - height - 6}px`;
+    const fitsBelow = bottom + 6 + height < innerHeight || top < height + 6;
+    this.root.style.left = `${Math.max(8, Math.min(left, innerWidth - width - 8))}px`;
+    this.root.style.top = `${fitsBelow ? bottom + 6 : top - height - 6}px`;
   }
 
   hide() {
