@@ -49,8 +49,8 @@ class Branches(TypedDict):
 
 # A component has a single script, so its parts are joined into one module in order of use.
 _SCRIPTS = (
-    "format", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "hover", "xray", "asking",
-    "inspector", "head", "sparkline", "scrub", "chips", "tree", "keys", "latency", "input", "strip", "mount",
+    "format", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "hover", "xray",
+    "asking", "inspector", "head", "sparkline", "scrub", "chips", "tree", "keys", "latency", "input", "strip", "mount",
 )  # fmt: skip
 _HERE = Path(__file__).parent
 
