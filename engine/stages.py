@@ -8,6 +8,8 @@ MAX_STAGES = 16
 """Upper bound: there are fewer, with the bias, the grammar and every stage of a chain."""
 
 BIAS, GRAMMAR, MIROSTAT, TEMPERATURE = "logit_bias", "grammar", "mirostat", "temperature"
+FORBIDDEN = 128
+"""Flag beside the stage that cut a candidate: the grammar forbids it, whether or not that stage was reached."""
 BEYOND_CANDIDATES = (GRAMMAR, MIROSTAT, "dry", "xtc")
 """Stages whose result depends on more than a step's candidates and its random number."""
 

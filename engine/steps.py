@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.specs import TokenSets
+from engine.stages import FORBIDDEN
 from engine.vocabulary import TextDecoder, Vocabulary
 
 FORCED, RESAMPLED, INSPECTED = 1, 2, 4
@@ -95,12 +96,23 @@ class StageColumns(NamedTuple):
     """The s recorded stages of n steps with k candidates, as columns.
 
     kept: candidates left after each stage; mass: their probability in the model's own distribution; both (n, s). cut
-    (n, k): the stage that removed each candidate, counted from 1, or 0 if none did.
+    (n, k): the stage that removed each candidate, counted from 1, or 0 if none did; plus FORBIDDEN where the grammar
+    forbids the candidate.
     """
 
     kept: Ints
     mass: Floats
     cut: npt.NDArray[np.uint8]
+
+    @property
+    def cut_by(self) -> npt.NDArray[np.uint8]:
+        """The stage that removed each candidate, from 1, or 0; shape (n, k)."""
+        return self.cut & ~np.uint8(FORBIDDEN)
+
+    @property
+    def is_forbidden(self) -> npt.NDArray[np.bool_]:
+        """True for candidates that the grammar forbids, shape (n, k)."""
+        return self.cut >= FORBIDDEN
 
     def rows(self, here: slice) -> "StageColumns":
         """Return the columns of some steps."""
@@ -430,9 +442,21 @@ class TokenStep:
         table, index = self._table, self._index
         if (columns := table.stage_columns) is None:
             return []
-        ids, cut_by = table.top_ids[index], columns.cut[index]
+        ids, cut_by = table.top_ids[index], columns.cut_by[index]
         left = zip(table.stages, columns.kept[index].tolist(), columns.mass[index].tolist(), strict=True)
         return [Stage(*one, tuple(ids[cut_by == number].tolist())) for number, one in enumerate(left, 1)]
+
+    @property
+    def forbidden(self) -> tuple[int, ...]:
+        """Ids of the recorded candidates that the grammar forbids, most probable first; empty without stages.
+
+        The grammar is asked after the draw, so that a forbidden candidate may have a final probability: drawn, it is
+        rejected, and the chain runs again on what the grammar allows.
+        """
+        table, index = self._table, self._index
+        if (columns := table.stage_columns) is None:
+            return ()
+        return tuple(table.top_ids[index][columns.is_forbidden[index]].tolist())
 
     @property
     def watched(self) -> list[WatchedWord]:

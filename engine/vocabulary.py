@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from itertools import chain, islice
+from typing import Any, NamedTuple, TypeVar
 
 from engine.errors import ConfigError
 
@@ -27,6 +28,13 @@ MAX_BYTES = 8 << 20
 
 _CONTROL, _END = int(TokenKind.CONTROL), int(TokenKind.END)
 """As plain ints: `&` on an enumeration takes a dozen calls, and it is needed for each token."""
+
+
+class Found(NamedTuple):
+    """Result of a search: ids of the first tokens that match, best first, and how many more there are."""
+
+    tokens: tuple[int, ...]
+    num_more: int
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,29 @@ class Vocabulary:
     def join(self, tokens: list[int] | tuple[int, ...]) -> bytes:
         """Return the concatenated bytes of several tokens."""
         return b"".join(self.pieces[token] for token in tokens)
+
+    def search(self, query: str, most: int = 50) -> Found:
+        """Return the tokens whose text (see `text`) contains `query`, upper and lower case told apart; none for "".
+
+        Digits find the token of that id first. Then come tokens that are the query, those that begin with it, and those
+        that contain it, each in the order of ids; a token's leading space may be left out of the query. Takes some
+        10 ms for 152,000 tokens; the first call also builds the index, which takes about 100 bytes a token.
+        """
+        if not query:
+            return Found((), 0)
+        texts, beginnings = self._texts, (query, f" {query}")
+        named = int(query) if query.isascii() and query.isdigit() and len(query) < 10 else len(texts)
+        by_id = [named] if named < len(texts) else []
+        found = [token for token, text in enumerate(texts) if query in text and token != named]
+        exact = [token for token in found if texts[token] in beginnings]
+        begun = (token for token in found if texts[token].startswith(beginnings) and texts[token] not in beginnings)
+        others = (token for token in found if not texts[token].startswith(beginnings))
+        first = tuple(islice(chain(by_id, exact, begun, others), most))
+        return Found(first, len(by_id) + len(found) - len(first))
+
+    @cached_property
+    def _texts(self) -> tuple[str, ...]:
+        return tuple(map(self.text, range(len(self))))
 
     def fewest_tokens(self, text: str, *, special: bool = False) -> int:
         """Return a lower bound of a text's token count, from its bytes and the longest piece.

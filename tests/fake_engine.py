@@ -179,6 +179,10 @@ class FakeEngine:
 
     # calls
 
+    def check_sampling(self, sampling: Sampling) -> None:
+        del sampling  # it has no grammars
+        self._check_open()
+
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         if not isinstance(text, str):
             raise ConfigError(f"text = {text!r}: must be text")

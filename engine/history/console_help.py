@@ -58,7 +58,7 @@ COMMENTS: dict[tuple[str, str], str] = {
     ("steps", "top_p_final"): "up to the last candidate that sampling kept",
     ("steps", "stage_kept"): "candidates left after each sampler stage",
     ("steps", "stage_mass"): "their probability before any sampler",
-    ("steps", "top_cut"): "for each candidate the stage that removed it, from 1; 0: none",
+    ("steps", "top_cut"): "for each candidate the stage that removed it, from 1, or 0; + 128: forbidden by the grammar",
     ("vectors", "part"): "prompt or output",
     ("vectors", "model_hash"): "hash of the embedding model's files",
     ("vectors", "is_cut"): "the text was longer than the model can read",

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.specs import MAX_RECORDED
-from engine.stages import MAX_STAGES
+from engine.stages import FORBIDDEN, MAX_STAGES
 
 _FIGURES = ("logprob", "entropy", "normaliser", "p_final", "draw", "elapsed_s")
 _COUNTS = ("position", "id", "flags", "num_kept")
@@ -77,7 +77,8 @@ def _check_stages(
     refuse(pc.less(kept, 0), "stage_kept has an invalid value")
     refuse(pc.or_(pc.less(mass, 0), pc.greater(mass, 1)), "stage_mass is no probability")
     of_step = pc.list_parent_indices(table["top_cut"].combine_chunks())
-    refuse(pc.greater(pc.cast(cut, pa.int32()), pc.take(num_stages, of_step)), "top_cut names no stage")
+    stage = pc.bit_wise_and(pc.cast(cut, pa.int32()), FORBIDDEN - 1)
+    refuse(pc.greater(stage, pc.take(num_stages, of_step)), "top_cut names no stage")
 
 
 def _is_infinite(values: pa.ChunkedArray, *, may_be_minus: bool) -> pa.ChunkedArray:

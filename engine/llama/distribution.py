@@ -15,7 +15,7 @@ from engine.llama.candidates import Candidates
 from engine.llama.kernel import CANDIDATE, CHUNK, PART, Look, Stages, kernel
 from engine.llama.library import has_one_openmp
 from engine.specs import MAX_RECORDED, MAX_WATCHED
-from engine.stages import MAX_STAGES
+from engine.stages import FORBIDDEN, MAX_STAGES
 from engine.steps import INSPECTED, RECORD, step_dtype, watched_at
 
 _BYTES_OF_CANDIDATE = 12
@@ -115,6 +115,11 @@ class Distribution:
     def mark_stage(self, row: Row, left: Candidates, *, may_forbid: bool = False) -> None:
         """Record a stage that has left these candidates. may_forbid: it sets the logits of some to -inf."""
         self._mark_stage(self.address, row.address, left.address, may_forbid, self._stages_at)
+
+    def mark_forbidden(self, is_forbidden: npt.NDArray[np.bool_]) -> None:
+        """Record which of the most probable tokens, as many as are followed, the grammar forbids; after all stages."""
+        cut = np.frombuffer(self._stages.cut, np.uint8, len(is_forbidden))
+        cut[is_forbidden] |= FORBIDDEN
 
     def record(
         self,

@@ -5,10 +5,12 @@ from typing import Any
 
 import llama_cpp.llama_cpp as llama
 import numpy as np
+import numpy.typing as npt
 
 from engine.errors import ConfigError
 from engine.llama.candidates import Candidates
 from engine.llama.library import not_null
+from engine.specs import MAX_RECORDED
 
 MAX_CALL_S = 0.5
 """CPU seconds for one call into the parser, while all streams of the worker wait."""
@@ -28,7 +30,7 @@ class Grammar:
             "grammar",
             "llama.cpp cannot parse it; it needs GBNF with a rule named root, and tokens that this model has",
         )
-        self._alone = Candidates(1)
+        self._alone, self._some = Candidates(1), Candidates(MAX_RECORDED)
 
     def allows(self, token: int) -> bool:
         """Return True if the grammar can continue with `token`; tested on an array of one candidate."""
@@ -36,6 +38,12 @@ class Grammar:
         row[0] = (token, 1.0, 0.0)
         self.restrict(self._alone)
         return bool(np.isfinite(row["logit"][0]))
+
+    def forbids(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """Return which of at most MAX_RECORDED tokens the grammar cannot continue with."""
+        logits = self._some.fill(tokens, np.zeros(len(tokens), np.float32))
+        self.restrict(self._some)
+        return np.isneginf(logits)
 
     def restrict(self, candidates: Candidates) -> None:
         """Set the logits of all forbidden candidates to -inf."""

@@ -111,8 +111,8 @@ class _Reader:
         at = self._token.start() if self._token else self._at
         if at == len(self._text):
             return ConfigError("ends unexpectedly")
-        line = self._text.count("\n", 0, at) + 1
-        return ConfigError(f"has a syntax error on line {line:,}, at {self._text[at : at + 30]!r}")
+        line, column = self._text.count("\n", 0, at) + 1, at - self._text.rfind("\n", 0, at)
+        return ConfigError(f"has a syntax error on line {line:,}, column {column:,}, at {self._text[at : at + 30]!r}")
 
     def _mark(self) -> str:
         """Return the mark at the current token; empty for any other token."""

@@ -96,24 +96,37 @@ class Sampler:
         """Run the chain on a row of logits (vocab,) and draw a token; `room` has as many rows as the vocabulary.
 
         `seen` has found at least the `num_presorted` best tokens of the row. followed: the number of most probable
-        tokens of which `seen` records which of `stages` cut them; 0 records nothing of the stages. Raises ConfigError
-        if logit_bias or the grammar leaves no token.
+        tokens of which `seen` records which of `stages` cut them, and which of them the grammar forbids; 0 records
+        nothing of the stages. Raises ConfigError if logit_bias or the grammar leaves no token.
         """
         if self.num_presorted:
             self._presorted(row, seen, room)
         else:
             self._all(row, room)
-        drawn = self._run_followed(row, seen, room, followed) if followed else self._run(room, 0)
-        if self._grammar is None or self._grammar.allows(drawn.token):
+        drawn = self._draw(row, seen, room, followed)
+        if self._grammar is None:
             return drawn
-        self._all(row, room)
-        self._grammar.restrict(room)
-        if not np.isfinite(room.kept["logit"].max()):
-            raise ConfigError("the grammar leaves no token to choose: logit_bias may ban the end token that it needs")
-        return self._run_followed(row, seen, room, followed, RESAMPLED) if followed else self._run(room, RESAMPLED)
+        if not self._grammar.allows(drawn.token):
+            self._all(row, room)
+            self._grammar.restrict(room)
+            if not np.isfinite(room.kept["logit"].max()):
+                raise ConfigError(
+                    "the grammar leaves no token to choose: logit_bias may ban the end token that it needs"
+                )
+            drawn = self._draw(row, seen, room, followed, RESAMPLED)
+        if followed:
+            seen.mark_forbidden(self._grammar.forbids(seen.top["id"][:followed]))
+        return drawn
 
-    def _run_followed(self, row: Row, seen: Distribution, room: Candidates, followed: int, flags: int = 0) -> Drawn:
-        """As `_run`, one stage at a time."""
+    def _draw(self, row: Row, seen: Distribution, room: Candidates, followed: int, flags: int = 0) -> Drawn:
+        """Run the chain on the candidates listed in `room`."""
+        if followed:
+            return self._run_followed(row, seen, room, followed, flags)
+        _apply(self._chain, room.pointer)
+        return Drawn(room.token, self._next_draw(), flags)
+
+    def _run_followed(self, row: Row, seen: Distribution, room: Candidates, followed: int, flags: int) -> Drawn:
+        """Run the chain one stage at a time, recording what each leaves."""
         seen.begin_stages(followed)
         if BIAS in self.stages:
             seen.mark_banned(row, self._banned.ctypes.data, len(self._banned))
@@ -150,10 +163,6 @@ class Sampler:
         logits[where] += self._bias
         if not np.isfinite(logits.max()):
             raise ConfigError(NOTHING_LEFT)
-
-    def _run(self, room: Candidates, flags: int) -> Drawn:
-        _apply(self._chain, room.pointer)
-        return Drawn(room.token, self._next_draw(), flags)
 
     def accept(self, token: int) -> None:
         """Advance the chain and the grammar by the chosen token."""

@@ -300,7 +300,14 @@ class Pool(metaclass=Refusing):
             return
         self._jobs.dispatch()
 
-    # calls to the workers
+    # calls
+
+    def check_sampling(self, sampling: Sampling) -> None:
+        """Check the grammar or schema of a sampling as `submit` does, without a job; at most two seconds for a new one.
+
+        Raises ConfigError, QueueFull where others keep the checking process busy, PoolClosed.
+        """
+        self._sandbox.compile(sampling)
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Return the ids of `text`, with BOS if the GGUF specifies it; `special` parses written control tokens.

@@ -14,6 +14,7 @@ from engine.opening import open_engine
 from engine.protocol import Engine, OpenEngine
 from engine.settings import Settings
 from engine.shutdown import close_all
+from engine.vocabulary import Vocabulary
 from engine.workbench.backend_manager import BackendManager
 from engine.workbench.bench_manager import BenchManager
 from engine.workbench.branching import Branching
@@ -91,6 +92,13 @@ class Workbench:
         if path is None or state.has_loaded(path):
             return state.loaded()[0]
         return self.tokenizer.of(path)
+
+    def vocabulary_of(self, path: Path | None = None) -> Vocabulary:
+        """Return the vocabulary of a model file, None for the loaded model. Raises EngineError as `tokenizer_of`."""
+        state = self.model
+        if path is None or state.has_loaded(path):
+            return state.loaded()[0].vocabulary
+        return self.tokenizer.vocabulary_of(path)
 
     def load_default(self) -> None:
         """Load the model of the settings, else the shipped one, in the background."""

@@ -7,12 +7,18 @@ from typing import TypeVar
 from engine.errors import EngineError
 
 K = TypeVar("K", bound=Hashable)
+_SYMBOLS = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
 
 
 def one_line(text: str, limit: int | None = None) -> str:
     """Return the text without line breaks, control and direction characters, cut to `limit` with an ellipsis."""
     shown = "".join(character if character.isprintable() else "\ufffd" for character in text)
     return shown if limit is None or len(shown) <= limit else shown[: limit - 1].rstrip() + "…"
+
+
+def token_text(text: str) -> str:
+    """Return a token's text on one line, with its spaces, tabs and line breaks as symbols."""
+    return one_line(text.translate(_SYMBOLS))
 
 
 def told_of(error: EngineError, fields: Mapping[str, str]) -> str:

@@ -62,7 +62,7 @@ def put_on_screen(trial: Trial) -> None:
     else:
         state[PROMPT] = draft.prompt
     chosen = sampling_editor.length_and_scoring()
-    sampling_editor.fill(_as_filled(trial), draft.request)
+    sampling_editor.fill(_as_filled(trial), draft.request, vocabulary=trial.steps.vocabulary, model=trial.model.name)
     if trial.label in BESIDE_THE_EDITOR:
         state.update(chosen)
     show(trial)

@@ -10,7 +10,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from engine.errors import ConfigError
 from engine.specs import DEFAULT_SAMPLERS, Request, Sampling
-from engine.units import counted
+from engine.vocabulary import Vocabulary
+from pages.parts import constraints_editor
 from pages.parts.labels import told_of
 
 PREFIX = "lab_"
@@ -76,10 +77,9 @@ SAMPLING_LABELS = {
     "samplers": "Order of the stages",
     "dry_sequence_breakers": "DRY breakers",
     **{field.name: field.label for _, group in GROUPS for field in group},
+    **constraints_editor.LABELS,
 }
 REQUEST_LABELS = {"max_tokens": "Max tokens", "stop": "Stop strings", "top_k": "Candidates recorded"}
-UNSHOWN = ("grammar", "json_schema", "logit_bias")
-"""Parameters without a field: they keep the values of the opened trial until they are removed."""
 
 
 class SettingError(ConfigError):
@@ -126,9 +126,8 @@ def parameter_row(recorded_top_k: int | None, prefix: str = PREFIX) -> None:
 
 def _more(prefix: str, *, has_recording: bool) -> None:
     """Draw all other parameters, in tabs, so that none needs scrolling."""
-    _unshown(prefix)
     first = "Stopping and recording" if has_recording else "Stopping"
-    keeping, *sampling = st.tabs([first, *(title for title, _ in GROUPS)])
+    keeping, *sampling, constraints = st.tabs([first, *(title for title, _ in GROUPS), "Constraints"])
     with keeping:
         left, right = st.columns(2, gap="medium")
         with left:
@@ -149,24 +148,8 @@ def _more(prefix: str, *, has_recording: bool) -> None:
             SAMPLING_LABELS["samplers"], DEFAULT_SAMPLERS, key=prefix + "samplers", persist_state="session",
             help="Stages run from left to right; a stage not listed is off.",
         )  # fmt: skip
-
-
-def _unshown(prefix: str) -> None:
-    """Show the parameters that are set but have no field, with a button that removes them."""
-    kept = st.session_state[prefix + "unshown"]
-    if kept:
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.caption(f"Set, but not editable here: {', '.join(map(_told, kept, kept.values()))}.")
-            st.button(
-                "Remove", type="tertiary", key=prefix + "leave_out",
-                on_click=st.session_state.update, args=({prefix + "unshown": {}},),
-            )  # fmt: skip
-
-
-def _told(name: str, value: str | tuple[tuple[int, float], ...]) -> str:
-    if isinstance(value, str):
-        return f"{name.replace('_', ' ').replace('json', 'JSON')} of {counted(len(value), 'character')}"
-    return f"logit bias of {counted(len(value), 'token')}"
+    with constraints:
+        constraints_editor.show(prefix)
 
 
 def _numbers(group: tuple[Field, ...], prefix: str) -> None:
@@ -206,12 +189,21 @@ def _record(left: DeltaGenerator, right: DeltaGenerator, prefix: str) -> None:
         )  # fmt: skip
 
 
-def fill(sampling: Sampling, request: Request, prefix: str = PREFIX) -> None:
-    """Put parameters on the screen; call only before the widgets are drawn, or in a callback."""
+def fill(
+    sampling: Sampling,
+    request: Request,
+    prefix: str = PREFIX,
+    vocabulary: Vocabulary | None = None,
+    model: str = "",
+) -> None:
+    """Put parameters on the screen; call only before the widgets are drawn, or in a callback.
+
+    vocabulary: the one that the ids of a logit bias belong to, None for that of the editor's model; model: its name.
+    """
     state = st.session_state
     for name in NUMBERS:
         state[prefix + name] = type(getattr(Sampling, name))(getattr(sampling, name))
-    state[prefix + "unshown"] = {name: value for name in UNSHOWN if (value := getattr(sampling, name))}
+    constraints_editor.fill(sampling, prefix, vocabulary, model)
     state[prefix + "seed"] = sampling.seed
     state[prefix + "samplers"] = list(sampling.samplers)
     state[prefix + "breakers"] = _lines(sampling.dry_sequence_breakers)
@@ -225,8 +217,8 @@ def fill(sampling: Sampling, request: Request, prefix: str = PREFIX) -> None:
 
 def on_screen(prefix: str = PREFIX) -> tuple[object, ...]:
     """Return the values of all fields, valid or not, for comparison."""
-    names = (*NUMBERS, "unshown", "seed", "samplers", "breakers", "stop", "max_tokens", "scored", "repeatable")
-    return tuple(repr(st.session_state.get(prefix + name)) for name in (*names, "recorded"))
+    names = (*NUMBERS, "seed", "samplers", "breakers", "stop", "max_tokens", "scored", "repeatable", "recorded")
+    return *(repr(st.session_state.get(prefix + name)) for name in names), *constraints_editor.on_screen(prefix)
 
 
 def length_and_scoring(prefix: str = PREFIX) -> dict[str, object]:
@@ -242,7 +234,7 @@ def read_sampling(prefix: str = PREFIX) -> Sampling:
         _check_given(values)
         return Sampling(
             **values,
-            **state[prefix + "unshown"],
+            **constraints_editor.read(prefix),
             seed=state[prefix + "seed"],
             samplers=tuple(state[prefix + "samplers"]),
             dry_sequence_breakers=_strings(state[prefix + "breakers"]),
@@ -281,7 +273,7 @@ def _num_changed(recorded_top_k: int | None, prefix: str) -> int:
     changed += [_strings(state[prefix + "breakers"]) != defaults.dry_sequence_breakers]
     changed += [bool(state[prefix + name]) for name in ("stop", "scored", "repeatable", "unkept")]
     changed += [recorded_top_k not in (None, state[prefix + "recorded"])]
-    return sum(changed) + len(state[prefix + "unshown"])
+    return sum(changed) + constraints_editor.num_changed(prefix)
 
 
 def _lines(strings: tuple[str, ...]) -> str:

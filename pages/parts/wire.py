@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.stages import GRAMMAR
 from engine.steps import INSPECTED, StepTable
 from engine.vocabulary import Vocabulary
 
@@ -24,7 +25,8 @@ def columns(table: StepTable, start: int, stop: int) -> dict[str, Any]:
 
     logprob and entropy are in nats, ms is the time since the previous step. `top_*` hold a row for each step, at most
     MAX_CANDIDATES long; a row of top_p ends with its last candidate that was not cut, and all further ones are 0.
-    Where stages were recorded: their names, what each left, and the stage that cut each candidate, from 1, or 0.
+    Where stages were recorded: their names, what each left, and the stage that cut each candidate, from 1, or 0; with a
+    grammar also whether it forbids each candidate.
     """
     records = table.records[start:stop]
     is_inspected = (records["flags"] & INSPECTED) != 0
@@ -53,7 +55,10 @@ def columns(table: StepTable, start: int, stop: int) -> dict[str, Any]:
         sent["stages"] = list(table.stages)
         sent["stage_kept"] = left.kept[start:stop].tolist()
         sent["stage_mass"] = np.round(left.mass[start:stop].astype(np.float64), 7).tolist()
-        sent["top_cut"] = left.cut[start:stop, :MAX_CANDIDATES].tolist()
+        here = left.rows(slice(start, stop))
+        sent["top_cut"] = here.cut_by[:, :MAX_CANDIDATES].tolist()
+        if GRAMMAR in table.stages:
+            sent["top_forbidden"] = here.is_forbidden[:, :MAX_CANDIDATES].tolist()
     return sent
 
 

@@ -421,6 +421,12 @@ def test_closing_ends_open_jobs_with_the_reason_and_takes_no_more(open_one: Open
     with pytest.raises(PoolClosed, match="the test is over"):
         job.result(60)
     engine.close()
-    for ask in (lambda: engine.submit("Once"), lambda: engine.tokenize("Once"), lambda: list(engine.map(["Once"]))):
+    asks: tuple[Callable[[], object], ...] = (
+        lambda: engine.submit("Once"),
+        lambda: engine.tokenize("Once"),
+        lambda: list(engine.map(["Once"])),
+        lambda: engine.check_sampling(Sampling(grammar='root ::= "not seen before"')),
+    )
+    for ask in asks:
         with pytest.raises(PoolClosed):
             ask()

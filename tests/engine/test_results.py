@@ -16,6 +16,7 @@ from engine.errors import ConfigError, EngineError
 from engine.history import History
 from engine.history.trial_file import trial_bytes, trial_from_bytes
 from engine.results import Completion, Timings
+from engine.stages import FORBIDDEN
 from engine.steps import StageColumns, StepTable, step_dtype
 from engine.vocabulary import TextDecoder, Vocabulary
 from tests.engine.history.trial_maker import make_trial, with_stages
@@ -128,10 +129,11 @@ def test_stages_are_part_of_a_trial_in_every_form() -> None:
         assert [(one["kept"], one["mass"], tuple(one["cut"])) for one in value["stages"]] == [
             (one.kept, one.mass, one.cut) for one in step.stages
         ]
-        cut = {id for one in step.stages for id in one.cut}
-        assert cut == {
-            token.id for token, stage in zip(step.top, columns_of(steps).cut[step._index], strict=True) if stage
-        }
+        columns, at = columns_of(steps), step._index
+        assert {id for one in step.stages for id in one.cut} == set(steps.top_ids[at][columns.cut_by[at] > 0].tolist())
+        assert step.forbidden == tuple(steps.top_ids[at][columns.cut[at] & FORBIDDEN > 0].tolist())
+        assert tuple(value.get("forbidden", ())) == step.forbidden
+    assert any(step.forbidden for step in steps)
 
 
 def columns_of(steps: StepTable) -> StageColumns:

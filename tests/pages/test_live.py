@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
+from engine.specs import Sampling
 from engine.steps import StepTable
 from pages.parts import live
 from pages.parts.live_ask import MAX_MESSAGE, MAX_TEXT, MOST_ASKED
@@ -212,6 +213,15 @@ def test_stages_are_sent_with_their_names_and_only_where_they_were_recorded() ->
         removed = {token: number for number, stage in enumerate(step.stages, 1) for token in stage.cut}
         assert cut == [removed.get(candidate.id, 0) for candidate in step.top[:MAX_CANDIDATES]]
     assert not {"stages", "stage_kept", "top_cut"} & set(columns(make_trial(2, 4).completion.steps, 0, 2))
+
+
+def test_which_candidates_the_grammar_forbids_is_sent_only_with_a_grammar() -> None:
+    steps = with_stages(make_trial(9, 60, sampling=Sampling(grammar='root ::= "a"'))).completion.steps
+    sent = json.loads(live._encode(columns(steps, 2, 7)))
+    for step, is_forbidden in zip(steps[2:7], sent["top_forbidden"], strict=True):
+        shown = [candidate.id in step.forbidden for candidate in step.top[:MAX_CANDIDATES]]
+        assert is_forbidden == shown and any(shown) and not all(shown)
+    assert "top_forbidden" not in columns(with_stages(make_trial(9, 60)).completion.steps, 2, 7)
 
 
 def test_what_is_not_finite_becomes_null_and_what_was_not_recorded_stays_away() -> None:

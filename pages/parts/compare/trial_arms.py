@@ -1,6 +1,6 @@
 """Editor of a comparison's variants: model, temperature, length, seed and all other parameters of each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from engine.errors import EngineError
 from engine.models import ModelFile, embedded_model, list_models
 from engine.specs import Request
 from engine.workbench import Workbench
+from engine.workbench.trials import Trial
 from pages.parts import sampling_editor
 from pages.parts.labels import distinct
 from pages.parts.notice import notice
@@ -97,12 +98,15 @@ def _models(folder: str) -> dict[str, str]:
     return {str(embedded_model()): f"{embedded_model().stem} · embedded"} | found
 
 
-def fill(arms: Sequence[Arm]) -> None:
-    """Put variants on the screen; call only before the widgets are drawn, or in a callback."""
+def fill(arms: Sequence[Arm], trials: Mapping[int, Trial]) -> None:
+    """Put variants on the screen; call only before the widgets are drawn, or in a callback.
+
+    trials: a trial of each variant that has run, by its position; the token ids of its logit bias are of that model.
+    """
     first = max(st.session_state.get(ARMS, [0])) + 1
     st.session_state[ARMS] = list(range(first, first + len(arms)))
-    for number, arm in zip(st.session_state[ARMS], arms, strict=True):
-        _fill(number, arm)
+    for position, (number, arm) in enumerate(zip(st.session_state[ARMS], arms, strict=True)):
+        _fill(number, arm, trials.get(position))
 
 
 def read(variables: Sequence[str]) -> tuple[Arm, ...]:
@@ -110,12 +114,14 @@ def read(variables: Sequence[str]) -> tuple[Arm, ...]:
     return tuple(_read(number, variables) for number in st.session_state[ARMS])
 
 
-def _fill(number: int, arm: Arm) -> None:
+def _fill(number: int, arm: Arm, trial: Trial | None = None) -> None:
     state = st.session_state
     state[_key(number, "label")], state[_key(number, "model")] = arm.label, arm.model
     for name, value in arm.variables.items():
         state[_key(number, f"value_{name}")] = value
-    sampling_editor.fill(arm.sampling, Request(max_tokens=arm.max_tokens, stop=arm.stop), _key(number, ""))
+    request = Request(max_tokens=arm.max_tokens, stop=arm.stop)
+    vocabulary, model = (trial.steps.vocabulary, trial.model.name) if trial else (None, "")
+    sampling_editor.fill(arm.sampling, request, _key(number, ""), vocabulary, model)
 
 
 def _read(number: int, variables: Sequence[str]) -> Arm:

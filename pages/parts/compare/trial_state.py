@@ -10,6 +10,7 @@ from engine.comparing.templates import variables
 from engine.errors import ConfigError, EngineError
 from engine.specs import Sampling
 from engine.workbench import Workbench
+from engine.workbench.trials import Trial
 from pages.parts import prompt_state
 from pages.parts.compare import trial_arms, trial_table
 from pages.parts.notice import attempt, of_this
@@ -42,11 +43,21 @@ def open_comparison(bench: Workbench) -> ComparisonRecord | None:
         state[ERROR] = error.bare()
         return None
     if asked != state.get(SHOWN):
-        _fill(record.plan)
+        _fill(record.plan, _trials(bench, record))
         state[SHOWN], state[ERROR] = asked, None
     for name, value in asked.items():
         st.query_params[name] = value
     return record
+
+
+def _trials(bench: Workbench, record: ComparisonRecord) -> dict[int, Trial]:
+    """Return a trial of each variant with a logit bias that has run, by the variant's position."""
+    found: dict[int, Trial] = {}
+    for answer in record.answers:
+        if record.plan.arms[answer.arm].sampling.logit_bias and answer.trial_id and answer.arm not in found:
+            trial = bench.trials.watch(answer.trial_id)
+            found |= {answer.arm: trial} if trial is not None else {}
+    return found
 
 
 def _found(bench: Workbench, asked: Mapping[str, str]) -> ComparisonRecord:
@@ -119,11 +130,11 @@ def failure() -> EngineError | None:
     return of_this(ERROR, (asked, st.query_params.to_dict()))
 
 
-def _fill(plan: ComparisonPlan) -> None:
-    """Put a plan on the screen; call only before the widgets are drawn, or in a callback."""
+def _fill(plan: ComparisonPlan, trials: Mapping[int, Trial] | None = None) -> None:
+    """Put a plan on the screen; call only before the widgets are drawn, or in a callback. trials: see `_trials`."""
     values: dict[str, Any] = {
         PROMPT: plan.prompt, CHAT: plan.is_chat, BEFORE: plan.before, REPEATS: plan.repeats, APART: plan.is_apart,
     }  # fmt: skip
     st.session_state.update(values)
     trial_table.fill(plan.rows)
-    trial_arms.fill(plan.arms)
+    trial_arms.fill(plan.arms, trials or {})

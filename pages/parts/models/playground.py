@@ -10,7 +10,7 @@ from engine.protocol import Engine
 from engine.units import counted, digits
 from engine.vocabulary import Vocabulary
 from engine.workbench import Workbench
-from pages.parts.labels import one_line
+from pages.parts.labels import one_line, token_text
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
@@ -71,7 +71,7 @@ def tokens(vocabulary: Vocabulary, ids: list[int]) -> pd.DataFrame:
         {
             "position": range(len(ids)),
             "id": ids,
-            "text": [one_line(vocabulary.text(id).replace(" ", "␣").replace("\n", "↵")) for id in ids],
+            "text": [token_text(vocabulary.text(id)) for id in ids],
             "bytes": [vocabulary.pieces[id].hex(" ") for id in ids],
             "kind": ["control" if vocabulary.is_control(id) else "" for id in ids],
         }

@@ -180,6 +180,10 @@ DAMAGE: dict[str, tuple[Callable[[Members], object], str]] = {
         table_changed("steps.parquet", with_value("top_cut", [0] * 7 + [5])),
         "top_cut names no stage",
     ),
+    "a forbidden candidate cut by no stage that exists": (
+        table_changed("steps.parquet", with_value("top_cut", [0] * 7 + [128 + 5])),
+        "top_cut names no stage",
+    ),
     "two steps at one position": (table_changed("steps.parquet", with_value("position", 5)), "two steps of one trial"),
     "steps that are no Parquet": (
         lambda members: members.update({"steps.parquet": b"PAR1 nothing PAR1"}),

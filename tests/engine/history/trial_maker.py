@@ -12,7 +12,7 @@ import numpy as np
 from engine.history import ModelIdentity, TrialRecord
 from engine.results import Completion, Timings
 from engine.specs import PoolSpec, Request, Sampling
-from engine.stages import stages_of
+from engine.stages import FORBIDDEN, stages_of
 from engine.steps import INSPECTED, RECORD, StageColumns, StepTable
 from engine.vocabulary import TokenKind, Vocabulary
 
@@ -60,10 +60,11 @@ def with_stages(trial: TrialRecord, *, seed: int = 0) -> TrialRecord:
     """Return a trial whose steps have stages, of its own sampling."""
     steps, random, names = trial.completion.steps, np.random.default_rng(seed), stages_of(trial.sampling)
     shape = len(steps), len(names)
+    forbidden = random.integers(0, 2, (len(steps), steps.k), np.uint8) * np.uint8(FORBIDDEN)
     columns = StageColumns(
         np.sort(random.integers(1, 4096, shape, np.int32))[:, ::-1],
         np.sort(random.random(shape, np.float32))[:, ::-1],
-        random.integers(0, len(names) + 1, (len(steps), steps.k), np.uint8),
+        random.integers(0, len(names) + 1, (len(steps), steps.k), np.uint8) | forbidden,
     )
     whole = StepTable.of(
         steps.vocabulary, steps.records, steps.top_ids, steps.top_logprobs, steps.top_p_final,

@@ -91,6 +91,19 @@ EXPRESSIONS = st.recursive(
 )
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('root ::= ?', "line 1, column 10, at '?'"),
+        ('root ::= "a"\nx ::= "b" )', "line 2, column 11, at ')'"),
+        ('root ::= "a" |\n\n  {', "line 3, column 3, at '{'"),
+    ],
+)  # fmt: skip
+def test_a_syntax_error_is_told_with_its_line_and_column(text: str, place: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"has a syntax error on {place}")):
+        grammar_syntax.read(text)
+
+
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(root=EXPRESSIONS, x=EXPRESSIONS, y=EXPRESSIONS)

@@ -14,7 +14,7 @@ from engine.llama.candidates import Candidates
 from engine.llama.distribution import Distribution, row_of
 from engine.llama.model import Model
 from engine.llama.sampler import Sampler
-from engine.specs import DEFAULT_SAMPLERS, Sampling
+from engine.specs import DEFAULT_SAMPLERS, MAX_RECORDED, Sampling
 from engine.stages import stages_of
 from engine.steps import StepTable, TokenStep
 
@@ -26,18 +26,18 @@ Logits = npt.NDArray[np.float32]
 class Recorder:
     """A sampler whose steps are recorded with their stages."""
 
-    def __init__(self, model: Model, sampling: Sampling, seed: int) -> None:
-        self.sampler = Sampler(sampling, seed, model, N_CTX)
+    def __init__(self, model: Model, sampling: Sampling, seed: int, k: int = K) -> None:
+        self.sampler, self._k = Sampler(sampling, seed, model, N_CTX), k
         self._seen, self._room = Distribution(model.num_vocab), Candidates(model.num_vocab)
         self._model = model
 
     def step(self, logits: Logits) -> tuple[TokenStep, StepTable]:
         row = row_of(logits)
-        self._seen.look(row, max(K, self.sampler.num_presorted), is_measured=True)
-        drawn = self.sampler.choose(row, self._seen, self._room, followed=K)
+        self._seen.look(row, max(self._k, self.sampler.num_presorted), is_measured=True)
+        drawn = self.sampler.choose(row, self._seen, self._room, followed=self._k)
         self.sampler.accept(drawn.token)
-        table = StepTable(self._model.vocabulary, K, stages=self.sampler.stages)
-        table.append_bytes(self._seen.record(row, drawn, 0.0, K, self._room, num_stages=len(self.sampler.stages)))
+        table = StepTable(self._model.vocabulary, self._k, stages=self.sampler.stages)
+        table.append_bytes(self._seen.record(row, drawn, 0.0, self._k, self._room, num_stages=len(self.sampler.stages)))
         return table[0], table
 
 
@@ -174,4 +174,49 @@ def test_a_grammar_that_allows_the_first_draw_cuts_nothing(model: Model) -> None
     step, _ = recorder.step(logits)
     assert step.id == letters[7] and not step.is_resampled
     assert step.stages[0] == ("grammar", model.num_vocab, 1.0, ())
+    recorder.sampler.close()
+
+
+@pytest.mark.parametrize("biases", [(), ((300, -math.inf),)])
+def test_candidates_that_the_grammar_forbids_are_told_even_where_nothing_was_rejected(
+    model: Model, biases: tuple[tuple[int, float], ...]
+) -> None:
+    sampling = Sampling(grammar="root ::= [a-z]+", logit_bias=biases, top_k=30, seed=1)
+    recorder = Recorder(model, sampling, 1)
+    noise = np.random.default_rng(3)
+    num_rejected = num_possible = 0
+    for _ in range(40):
+        logits = noise.normal(scale=4, size=model.num_vocab).astype(np.float32)
+        before = llama.llama_sampler_clone(recorder.sampler._grammar._handle)  # type: ignore[union-attr]
+        step, table = recorder.step(logits)
+        everything = Candidates(model.num_vocab)
+        left = everything.fill(np.arange(model.num_vocab), logits)
+        llama.llama_sampler_apply(before, everything.pointer)
+        llama.llama_sampler_free(before)
+        assert step.forbidden == tuple(token for token in table.top_ids[0].tolist() if left[token] == -math.inf)
+        assert step.id not in step.forbidden
+        if step.is_resampled:
+            num_rejected += 1
+            assert not {one.id for one in step.top if one.p_final > 0} & set(step.forbidden)
+        else:
+            num_possible += sum(one.p_final > 0 and one.id in step.forbidden for one in step.top)
+    assert num_rejected and num_possible
+    recorder.sampler.close()
+
+
+def test_without_a_grammar_nothing_is_forbidden(model: Model) -> None:
+    recorder = Recorder(model, Sampling(), 1)
+    step, _ = recorder.step(np.random.default_rng(3).normal(size=model.num_vocab).astype(np.float32))
+    assert step.forbidden == ()
+    recorder.sampler.close()
+
+
+def test_no_candidate_keeps_the_stage_that_cut_one_at_the_step_before(model: Model) -> None:
+    recorder = Recorder(model, Sampling(min_p=0.05, top_k=0, top_p=1.0), 1, MAX_RECORDED)
+    steep, flat = np.zeros(model.num_vocab, np.float32), np.linspace(0, 0.1, model.num_vocab, dtype=np.float32)
+    steep[7] = 30
+    for logits, cut in ((steep, [0] + [1] * (MAX_RECORDED - 1)), (flat, [0] * MAX_RECORDED)):
+        _, table = recorder.step(logits)
+        assert table.stage_columns is not None
+        assert table.stage_columns.cut[0].tolist() == cut
     recorder.sampler.close()

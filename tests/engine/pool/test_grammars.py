@@ -157,6 +157,10 @@ def test_a_grammar_is_checked_once(attacked: Pool, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ConfigError, match="once") as refused:
         attacked.submit("Once", bad)
     monkeypatch.setattr(attacked._sandbox, "_ask", None)
+    attacked.check_sampling(good)
+    with pytest.raises(ConfigError) as checked:
+        attacked.check_sampling(bad)
+    assert str(checked.value) == str(refused.value)
     assert attacked.submit("Once", good, max_tokens=32).result(60).text == first.text == "checked once"
     with pytest.raises(ConfigError) as again:
         attacked.submit("Once", bad)

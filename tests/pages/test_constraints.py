@@ -1,0 +1,229 @@
+"""Constraints of the sampling editor: text is checked in place, a trial fills them in, token ids keep their model."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.models import embedded_model
+from engine.models.synthetic import write_synthetic
+from engine.specs import Request, Sampling
+from engine.workbench import Workbench
+from engine.workbench.trials import Draft, Trial
+from pages.parts.constraints_editor import EXAMPLES, GRAMMAR, NONE, SCHEMA
+from pages.parts.plain import plain
+from tests.pages.app import address, open_page, press, said
+from tests.pages.conftest import wait_for_model
+from tests.waiting import until
+
+SAMPLING = Sampling(grammar="root ::= [a-z ,.]+", logit_bias=((300, -2.0), (301, 1.0), (302, -math.inf)), seed=3)
+
+
+@pytest.fixture
+def trial(bench: Workbench) -> Trial:
+    trial = bench.trials.submit(Draft("Once upon", sampling=SAMPLING, request=Request(max_tokens=4, top_k=3)))
+    return ended(trial)
+
+
+def ended(trial: Trial) -> Trial:
+    until(trial.done, "the trial does not end")
+    return trial
+
+
+def opened(bench: Workbench, at: AppTest) -> Trial:
+    """The trial that the page shows."""
+    return ended(bench.trials.trial(address(at)["trial"]))
+
+
+def lab(bench: Workbench, trial: Trial | None = None) -> AppTest:
+    """The Prompt lab with a trial, else with the recorded one, which has no constraints."""
+    shown = trial or bench.trials.recorded()
+    assert shown is not None
+    return open_page("prompt_lab.py", "Prompt lab", trial=shown.id)
+
+
+def with_text(at: AppTest, kind: str, text: str) -> AppTest:
+    at.segmented_control(key="lab_constraint").set_value(kind).run()
+    at.text_area(key="lab_grammar" if kind == GRAMMAR else "lab_json_schema").set_value(text).run()
+    assert not at.exception, at.exception
+    return at
+
+
+def errors(at: AppTest) -> list[str]:
+    return [error.value for error in at.main.error]
+
+
+def found(at: AppTest, query: str) -> list[str]:
+    """The tokens that a search offers."""
+    at.text_input(key="lab_query").set_value(query).run()
+    assert not at.exception, at.exception
+    return [option for pills in at.main.button_group if pills.key == "lab_found" for option in pills.options]
+
+
+def test_a_trial_with_constraints_opens_with_them_and_runs_again(bench: Workbench, trial: Trial) -> None:
+    at = lab(bench, trial)
+    assert at.segmented_control(key="lab_constraint").value == GRAMMAR
+    assert at.text_area(key="lab_grammar").value == SAMPLING.grammar
+    assert [at.number_input(key=f"lab_bias_{id}").value for id in (300, 301)] == [-2.0, 1.0]
+    assert [at.toggle(key=f"lab_ban_{id}").value for id in (300, 301, 302)] == [False, False, True]
+    assert at.number_input(key="lab_bias_302").disabled
+    assert "Edited since this run." not in said(at)
+    press(at, "do_run")
+    again = opened(bench, at)
+    assert again.id != trial.id and again.draft.sampling == SAMPLING
+    press(press(at, "lab_unbias_all"), "do_run")
+    assert opened(bench, at).draft.sampling == Sampling(grammar=SAMPLING.grammar, seed=3)
+    at.segmented_control(key="lab_constraint").set_value(NONE)
+    press(at, "do_run")
+    assert opened(bench, at).draft.sampling == Sampling(seed=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "reason"),
+    [
+        (
+            SCHEMA,
+            '{"type": "string",\n "maxLength" 5}',
+            "JSON schema is not JSON: Expecting ':' delimiter: line 2 column 14",
+        ),
+        (SCHEMA, "[1]", "JSON schema is not a JSON object"),
+        (SCHEMA, '{"type": "nothing"}', "JSON schema cannot be converted to a grammar"),
+        (GRAMMAR, 'root ::= "a"\nb ::= )', "Grammar has a syntax error on line 2, column 7"),
+        (GRAMMAR, "root ::= missing", "Undefined rule identifier 'missing'"),
+        (GRAMMAR, "root ::= root", "left recursion"),
+        (GRAMMAR, 'root ::= "a' + "\0" + '"', "zero byte"),
+        (GRAMMAR, "<script>alert(1)</script>", "Grammar has a syntax error on line 1, column 1"),
+    ],
+)
+def test_a_text_that_is_no_constraint_is_told_under_its_field_and_never_runs(
+    bench: Workbench, kind: str, text: str, reason: str
+) -> None:
+    at = with_text(lab(bench), kind, text)
+    before, num_open = address(at), bench.model.loaded()[0].num_open
+    label = kind.removesuffix(" (GBNF)")
+    told, short = errors(at)
+    assert plain(reason) in told
+    assert short == plain(f"{label} cannot be used as it is: see Constraints under More")
+    assert plain(f"Fix {label} to copy this as code.") in said(at)
+    press(at, "do_run")
+    assert address(at) == before and bench.model.loaded()[0].num_open == num_open
+    assert len(errors(at)) == 2
+    with_text(at, kind, '{"enum": ["a"]}' if kind == SCHEMA else 'root ::= "a"')
+    assert errors(at) == []
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_an_example_fills_in_and_the_answer_follows_it(bench: Workbench, number: int) -> None:
+    at = lab(bench)
+    at.number_input(key="lab_max_tokens").set_value(100)
+    press(press(at, f"lab_example_{number}"), "do_run")
+    trial = opened(bench, at)
+    assert trial.completion is not None and trial.completion.finish_reason == "stop"
+    text = trial.completion.text.strip()
+    match number:
+        case 0:
+            assert json.loads(text) in ("positive", "neutral", "negative")
+        case 1:
+            value = json.loads(text)
+            assert isinstance(value["name"], str) and isinstance(value["is_animal"], bool)
+        case _:
+            assert text in ("yes", "no")
+
+
+def test_switching_the_kind_keeps_both_texts_and_sends_only_the_chosen_one(bench: Workbench) -> None:
+    at = with_text(lab(bench), GRAMMAR, 'root ::= "a"')
+    with_text(at, SCHEMA, '{"enum": ["b"]}')
+    assert at.session_state["lab_grammar"] == 'root ::= "a"'
+    press(at, "do_run")
+    sampling = opened(bench, at).draft.sampling
+    assert (sampling.grammar, sampling.json_schema) == ("", '{"enum": ["b"]}')
+
+
+def test_a_token_found_is_banned_and_never_drawn(bench: Workbench) -> None:
+    at = lab(bench)
+    at.text_area(key="lab_prompt").set_value("Once upon a time")
+    at.number_input(key="lab_temperature").set_value(0.0)
+    press(at, "do_run")
+    first = opened(bench, at).steps.ids[0]
+    text = bench.model.loaded()[0].vocabulary.text(first)
+    label = next(one for one in found(at, text.strip()) if one.endswith(f" · {first:,}"))
+    assert label.startswith("␣")
+    at.button_group(key="lab_found").set_value(first).run()
+    assert not at.exception, at.exception
+    assert at.toggle(key=f"lab_ban_{first}").value
+    press(at, "do_run")
+    trial = opened(bench, at)
+    assert trial.draft.sampling.logit_bias == ((first, -math.inf),)
+    assert first not in trial.steps.ids
+    at.toggle(key=f"lab_ban_{first}").set_value(False).run()
+    at.number_input(key=f"lab_bias_{first}").set_value(5.0).run()
+    press(at, "do_run")
+    assert opened(bench, at).draft.sampling.logit_bias == ((first, 5.0),)
+    press(at, f"lab_unbias_{first}")
+    press(at, "do_run")
+    assert opened(bench, at).draft.sampling.logit_bias == ()
+
+
+@pytest.mark.parametrize("query", ["<script>alert(1)</script>", "\u202e", "**a**", "9" * 200, "(("])
+def test_a_hostile_query_finds_nothing_and_breaks_nothing(bench: Workbench, query: str) -> None:
+    at = lab(bench)
+    assert found(at, query) == []
+    assert "No token contains it." in said(at)
+
+
+def test_more_tokens_than_are_shown_are_counted(bench: Workbench) -> None:
+    at = lab(bench)
+    assert len(found(at, "e")) == 50
+    vocabulary = bench.model.loaded()[0].vocabulary
+    num = sum("e" in vocabulary.text(token) for token in range(len(vocabulary)))
+    assert f"{num - 50:,} more contain it" in said(at)
+
+
+@pytest.fixture
+def other(bench: Workbench, tmp_path: Path) -> Iterator[Path]:
+    """The path of the loaded model, which has another vocabulary than the one that ships."""
+    path = tmp_path / "other.gguf"
+    write_synthetic("tiny", path, "Q8_0")
+    bench.model_manager.load(path)
+    wait_for_model(bench)
+    yield path
+    bench.load_default()
+    wait_for_model(bench)
+
+
+def test_tokens_of_another_vocabulary_are_not_sent(bench: Workbench, trial: Trial, other: Path) -> None:
+    at = lab(bench, trial)
+    before = address(at)
+    told, short = errors(at)
+    assert (
+        plain("These are tokens of Logitbench Story") in told and plain("Synthetic tiny has another vocabulary") in told
+    )
+    assert "see Constraints under More" in short
+    press(at, "do_run")
+    assert address(at) == before and len(errors(at)) == 2
+    press(press(at, "lab_unbias_all"), "do_run")
+    assert errors(at) == []
+    assert opened(bench, at).draft.sampling == Sampling(grammar=SAMPLING.grammar, seed=3)
+
+
+def test_a_variant_keeps_its_constraints_and_searches_the_vocabulary_of_its_own_model(
+    bench: Workbench, trial: Trial, other: Path
+) -> None:
+    at = open_page("compare.py", "Compare", trials=trial.id)
+    (key,) = [field.key for field in at.text_area if field.label == GRAMMAR]
+    prefix = str(key).removesuffix("grammar")
+    assert at.selectbox(key=f"{prefix}model").value == str(embedded_model())
+    assert errors(at) == []
+    at.selectbox(key=f"{prefix}model").set_value("").run()
+    told, short = errors(at)
+    assert plain("These are tokens of Logitbench Story") in told and "see Constraints under More" in short
+    at.selectbox(key=f"{prefix}model").set_value(str(embedded_model())).run()
+    assert errors(at) == []
+    press(press(at, "arms_add"), "arms_run")
+    bench.compare.wait(60)
+    record = bench.compare.comparison(address(at)["comparison"])
+    assert [arm.sampling for arm in record.plan.arms] == [SAMPLING, SAMPLING]
+    assert all(answer.trial_id for answer in record.answers), [answer.error for answer in record.answers]
