@@ -9,7 +9,7 @@ from engine.history import TrialLabel
 from engine.specs import MAX_ID
 from engine.workbench import Workbench
 from engine.workbench.trials import Trial
-from pages.parts import prompt_state
+from pages.parts import prompt_state, sampling_editor, token_bias
 from pages.parts.notice import attempt
 
 Id = Annotated[str, msgspec.Meta(max_length=64)]
@@ -70,7 +70,7 @@ def _carry_out(bench: Workbench, asked: object) -> None:
         case Sample(step=step, num=num):
             bench.branching.sample(trial, step, num)
         case Ban(id=id):
-            pass
+            token_bias.ban(id, sampling_editor.PREFIX, trial.steps.vocabulary, trial.model.name)
 
 
 def _continued(bench: Workbench, trial: Trial, step: int, id: int) -> Trial:
