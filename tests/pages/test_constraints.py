@@ -76,7 +76,7 @@ def test_a_trial_with_constraints_opens_with_them_and_runs_again(bench: Workbenc
     assert again.id != trial.id and again.draft.sampling == SAMPLING
     press(press(at, "lab_unbias_all"), "do_run")
     assert opened(bench, at).draft.sampling == Sampling(grammar=SAMPLING.grammar, seed=3)
-    at.segmented_control(key="lab_constraint").set_value(NONE)
+    at.segmented_control(key="lab_constraint").set_value(NONE).run()
     press(at, "do_run")
     assert opened(bench, at).draft.sampling == Sampling(seed=3)
 
