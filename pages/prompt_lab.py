@@ -11,10 +11,19 @@ from engine.history import TrialLabel
 from engine.units import counted, duration, significant
 from engine.workbench import Workbench, current
 from engine.workbench.trials import Trial, perplexity
-from pages.parts import branch_actions, branches, chat_editor, prompt_state, recent, sampling_editor, snippets
+from pages.parts import (
+    branch_actions,
+    branches,
+    chat_editor,
+    probable_view,
+    prompt_state,
+    recent,
+    sampling_editor,
+    snippets,
+)
 from pages.parts.notice import notice
 from pages.parts.plain import plain
-from pages.parts.token_strip import token_strip
+from pages.parts.token_strip import Event, token_strip
 
 MORE_TOKENS = 128
 SHIFT = "lab_shift"
@@ -146,14 +155,25 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     is_past = trial is not None and trial.error is not None and prompt_state.is_edited(trial)
     token_strip(
         trial.id if trial and not is_past else None, key="lab_strip", k=bench.settings.shown_top_k,
-        pins_last=trial is not None and trial.label == TrialLabel.STEP, on_asked=partial(branch_actions.answer, bench),
-        branches=branches.tree(bench, trial),
-        on_acted=partial(branches.act, bench, trial) if trial is not None else None,
+        pins_last=trial is not None and trial.label == TrialLabel.STEP, branches=branches.tree(bench, trial),
+        probable=probable_view.tree(bench, trial), on=_listeners(bench, trial),
     )  # fmt: skip
+    probable_view.show(bench, trial)
     if trial is not None and is_running:
         _await_end(trial)
     elif trial is not None:
         _after(bench, trial)
+
+
+def _listeners(bench: Workbench, trial: Trial | None) -> dict[Event, Callable[[object], None]]:
+    """Return what is called with what a reader does in the strip."""
+    if trial is None:
+        return {}
+    return {
+        "asked": partial(branch_actions.answer, bench),
+        "acted": partial(branches.act, bench, trial),
+        "chosen": partial(probable_view.act, bench, trial),
+    }
 
 
 def _after(bench: Workbench, trial: Trial) -> None:

@@ -27,6 +27,7 @@ from engine.workbench.load_order_manager import LoadOrderManager
 from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_files import ModelFiles
 from engine.workbench.model_manager import ModelManager, ModelState
+from engine.workbench.probable_manager import ProbableManager
 from engine.workbench.semantic_index import SemanticIndex
 from engine.workbench.tokenizer_manager import TokenizerManager
 from engine.workbench.trial_manager import TrialManager
@@ -63,6 +64,7 @@ class Workbench:
         self.trials = TrialManager(self.model_manager, self.kept, self.meaning, self.machine)
         self.branching = Branching(self.trials, self.kept)
         self.conversations = Conversations(self.trials, self.kept)
+        self.probable = ProbableManager(self.trials, self.machine)
         self.compare = ComparisonManager(
             settings, self.model_manager, self.kept,
             submit=self.trials.submit, watch=self.trials.watch, machine=self.machine,
@@ -117,7 +119,7 @@ class Workbench:
             self.machine.close()
             parts = (
                 self.importing, self.importer, self.files, self.load_order, self.backends, self.bench, self.compare,
-                self.trials, self.tokenizer, self.meaning, self.embedding, self.model_manager,
+                self.probable, self.trials, self.tokenizer, self.meaning, self.embedding, self.model_manager,
             )  # fmt: skip
             late = close_all([part.close for part in parts], PARTS_CLOSE_S)
             if late:

@@ -48,7 +48,14 @@ class Sample(msgspec.Struct, tag_field="action", tag="sample", forbid_unknown_fi
     num: Whole
 
 
-Action = Continue | Ban | Text | Sample
+class Probable(msgspec.Struct, tag_field="action", tag="probable", forbid_unknown_fields=True, frozen=True):
+    """Find the most probable continuations from a step."""
+
+    trial: Id
+    step: Whole
+
+
+Action = Continue | Ban | Text | Sample | Probable
 
 
 def answer(bench: Workbench, asked: object) -> None:
@@ -69,6 +76,8 @@ def _carry_out(bench: Workbench, asked: object) -> None:
             prompt_state.show(bench.branching.with_text(trial, step, text))
         case Sample(step=step, num=num):
             bench.branching.sample(trial, step, num)
+        case Probable(step=step):
+            bench.probable.find(trial, step)
         case Ban(id=id):
             token_bias.ban(id, sampling_editor.PREFIX, trial.steps.vocabulary, trial.model.name)
 

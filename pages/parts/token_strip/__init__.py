@@ -1,9 +1,10 @@
 """Token strip with its inspector, as one component: Python names the trial, the browser does the rest."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypedDict
 
 import streamlit as st
@@ -13,6 +14,8 @@ from pages.parts.live import SOCKET_PATH
 
 Mode = Literal["surprise", "uncertainty", "time"]
 Unit = Literal["p", "bits", "nats"]
+Event = Literal["asked", "acted", "chosen"]
+NO_LISTENERS: Mapping[Event, Callable[[object], None]] = MappingProxyType({})
 
 
 class BranchRow(TypedDict):
@@ -83,27 +86,30 @@ def token_strip(
     controls: bool = True,
     num_shared: int | None = None,
     pins_last: bool = False,
-    on_asked: Callable[[object], None] | None = None,
     branches: Branches | None = None,
-    on_acted: Callable[[object], None] | None = None,
+    probable: Branches | None = None,
+    on: Mapping[Event, Callable[[object], None]] = NO_LISTENERS,
 ) -> Any:
     """Show a trial's tokens, live while it runs; None shows an empty strip.
 
     `k`, `mode` and `unit` are initial values; a reader's choice then stays in their browser. `height` limits the text,
     in pixels. `controls=False` leaves out the choice of colour and unit: it follows that of another strip of the page.
     `num_shared` is the number of generated tokens that this trial has in common with those beside it; the point of
-    divergence is marked and pinned. `pins_last` pins the latest token, until the reader pins one. `on_asked` is called
-    with what a reader asks for at a token, as plain JSON values; without it the strip has no such buttons. `branches`
-    is the tree below the text, and `on_acted` is called with what a reader does with a row: `action` (open, star, name
-    or delete), the row's `key`, and `is_starred` or `name`. The result's `ended` is the trial's id in the one rerun
-    after it ended while being shown.
+    divergence is marked and pinned. `pins_last` pins the latest token, until the reader pins one. `branches` and
+    `probable`, the most probable continuations, are trees below the text. The result's `ended` is the trial's id in the
+    one rerun after it ended while being shown.
+
+    `on` has functions that are called with plain JSON values: asked, with what a reader asks for at a token (without
+    it the strip has no such buttons); acted, with what a reader does with a row of `branches` (`action`: open, star,
+    name or delete; the row's `key`; `is_starred` or `name`); chosen, the same for `probable`, whose rows only open.
     """
 
-    def tell(name: str, listener: Callable[[object], None] | None) -> None:
-        value = st.session_state[key].get(name)
-        if listener is not None and value is not None:  # None: a trigger is over
-            listener(value)
+    def tell(event: Event) -> None:
+        value = st.session_state[key].get(event)
+        if value is not None:  # None: a trigger is over
+            on[event](value)
 
+    listeners: dict[str, Any] = {f"on_{event}_change": partial(tell, event) for event in on}
     return _component(
         key=key,
         data={
@@ -117,12 +123,12 @@ def token_strip(
             "controls": controls,
             "shared": num_shared,
             "last": pins_last,
-            "asks": on_asked is not None,
+            "asks": "asked" in on,
             "branches": branches,
+            "probable": probable,
         },
         on_ended_change=_nothing,
-        on_asked_change=partial(tell, "asked", on_asked),
-        on_acted_change=partial(tell, "acted", on_acted),
+        **listeners,
     )
 
 

@@ -20,6 +20,7 @@ class Strip {
     this.ending = element("p", "ending");
     this.chips = new Chips((place) => this.pin.goTo(place));
     this.tree = new Tree((message) => this.trigger("acted", message));
+    this.probable = new Tree((message) => this.trigger("chosen", message));
     this.latency = new Latency();
     this.root = this.layOut();
     parent.append(this.root);
@@ -34,7 +35,7 @@ class Strip {
     ends.append(this.units.root, this.keys.button);
     bar.append(this.modes.root, this.legend.root, ends);
     const main = element("div", "main");
-    main.append(this.tokens.root, this.scrub.root, this.ending, this.chips.root, this.tree.root);
+    main.append(this.tokens.root, this.scrub.root, this.ending, this.chips.root, this.probable.root, this.tree.root);
     const body = element("div", "body");
     body.append(main, this.inspector.root);
     root.append(this.figures.root, bar, body, this.hover.tooltip.root, this.keys.root);
@@ -54,6 +55,7 @@ class Strip {
     this.pinsLast = Boolean(data.last);
     this.canAsk = Boolean(data.asks);
     this.tree.show(data.branches);
+    this.probable.show(data.probable);
     if (this.trial?.id === data.trial || (!this.trial && !data.trial)) {
       this.markShared();
       return this.showSettings();
