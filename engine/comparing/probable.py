@@ -52,7 +52,7 @@ class ProbableSearch:
     over when those found have this probability together. most_expanded: limit of the prefixes that are asked for.
     """
 
-    def __init__(self, num: int, depth: int, *, mass: float = 1.0, most_expanded: int = 2000) -> None:
+    def __init__(self, num: int, depth: int, *, mass: float = 1.0, most_expanded: int = 500) -> None:
         self.num, self.depth, self.mass, self.most_expanded = num, depth, mass, most_expanded
         self.found: list[Continuation] = []
         self.num_asked = 0
@@ -76,6 +76,14 @@ class ProbableSearch:
     @property
     def _is_enough(self) -> bool:
         return len(self.found) >= self.num or self.found_mass >= self.mass
+
+    def best(self) -> list[Continuation]:
+        """Return what was found, and after a search that was cut short the most probable of what it had seen: those may
+        be surpassed by others, and some are shorter than `depth`."""
+        if self._is_enough or not (self._open or self._awaited):
+            return list(self.found)
+        seen = [one for _, _, one in heapq.nsmallest(self.num - len(self.found), [*self._complete, *self._open])]
+        return [*self.found, *(one._replace(is_exact=False) for one in seen if one.ids)]
 
     def next_prefix(self) -> tuple[int, ...] | None:
         """Return the tokens of the most probable open prefix, to be expanded; None where there is none at present."""

@@ -9,24 +9,22 @@ from engine.jobs import Job
 from engine.protocol import Engine
 from engine.specs import Sampling
 from engine.tasks import Task, TaskRunner
+from engine.units import counted
 from engine.workbench.machine_lease import MachineLease
 from engine.workbench.trial_manager import TrialManager
 from engine.workbench.trials import Trial
 
-NUM, DEPTH = 20, 8
+NUM, DEPTH = 20, 6
 MOST_DEPTH, MOST_NUM = 64, 500
 NUM_CANDIDATES = 256
 POLL_S = 0.2
 
 
 class Probable(NamedTuple):
-    """Result: the continuations found, most probable first, and the probability of all of them together.
-
-    is_cut_short: the search reached its limit before it had found all that was asked for.
-    """
+    """Result: the continuations, most probable first. is_cut_short: the search reached its limit before it had found
+    all that was asked for; then the last are the most probable that it had seen."""
 
     found: tuple[Continuation, ...]
-    mass: float
     is_cut_short: bool
 
 
@@ -51,11 +49,12 @@ class ProbableTask(Task[Probable]):
                 wait(awaited, POLL_S, FIRST_COMPLETED)
                 for job in [one for one in awaited if one.done()]:
                     search.expand(awaited.pop(job), self._candidates(job))
-                self.update(len(search.found) / search.num, f"{len(search.found)} of {search.num} found")
+                share = max(len(search.found) / search.num, search.num_asked / search.most_expanded)
+                self.update(share, f"{counted(search.num_asked, 'distribution')} looked at")
         finally:
             for job in awaited:
                 job.cancel()
-        return Probable(tuple(search.found), search.found_mass, search.is_cut_short)
+        return Probable(tuple(search.best()), search.is_cut_short)
 
     def _ask(self, prefix: tuple[int, ...]) -> Job:
         ids = [*self._before, *prefix]

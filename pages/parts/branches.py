@@ -76,7 +76,7 @@ def tree(bench: Workbench, trial: Trial | None) -> Branches | None:
     if running:
         _await_end(bench, running)
     return Branches(
-        title=f"Branches · {counted(len(family), 'trial')}", help=HELP, heads=HEADS, rows=rows(trial, family),
+        title=f"Branches · {counted(len(family), 'trial')}", note="", help=HELP, heads=HEADS, rows=rows(trial, family),
         can_mark=bench.history is not None,
     )  # fmt: skip
 
@@ -96,13 +96,18 @@ def rows(trial: Trial, family: Sequence[Relative]) -> list[BranchRow]:
     return [_row(trial, one, paths[one.trial_id], [relatives[id] for id in one.ends], relatives) for one in branches]
 
 
+def share(p: float) -> str:
+    """Return a probability as a percentage with two significant digits, "100 %" for 1."""
+    return percent(p) if p >= 0.1 else f"{significant(100 * p)} %"
+
+
 def _row(
     trial: Trial, branch: Branch, path: TokenPath, ends: Sequence[Relative], relatives: dict[str, Relative]
 ) -> BranchRow:
     vocabulary = trial.steps.vocabulary
     tokens = path.ids[branch.start : branch.end].tolist()
     text = visible("".join(vocabulary.text(token) for token in tokens[:TEXT_WIDTH])[:TEXT_WIDTH])
-    p, num = ("" if branch.p is None else percent(branch.p)), len(branch.trials)
+    p, num = ("" if branch.p is None else share(branch.p)), len(branch.trials)
     bits = "" if branch.surprise_bits is None else significant(branch.surprise_bits)
     name = next((one.name.splitlines()[0][:NAME_WIDTH] for one in ends if one.name), "")
     figures = [p and f"p {p}", counted(num, "trial"), counted(len(tokens), "token"), bits and f"{bits} bits/token"]

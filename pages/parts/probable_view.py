@@ -8,11 +8,12 @@ import streamlit as st
 
 from engine.comparing.branch_tree import Branch, branches_of
 from engine.errors import ConfigError
-from engine.units import counted, duration, percent, significant
+from engine.units import counted, duration
 from engine.workbench import Workbench
 from engine.workbench.probable_manager import Probable, ProbableTask
 from engine.workbench.trials import Trial
 from pages.parts import prompt_state
+from pages.parts.branches import share
 from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain, visible
 from pages.parts.token_strip import Branches, BranchRow
@@ -76,14 +77,13 @@ def tree(bench: Workbench, trial: Trial | None) -> Branches | None:
     return Branches(title=_title(found, task.step), help=HELP, heads=HEADS, rows=_rows(trial, found), can_mark=False)
 
 
-def _title(found: Probable, step: int) -> str:
-    told = f"{counted(len(found.found), 'continuation')} from token {step + 1:,}, {percent(found.mass)} together"
+def _note(found: Probable) -> str:
+    """Return which continuations are not proved to be the most probable, and why; "" if all are."""
     unproved = sum(not one.is_exact for one in found.found)
-    return (
-        f"Most probable · {told}"
-        + (f" · {unproved:,} may be surpassed by others" if unproved else "")
-        + (" · the search was cut short" if found.is_cut_short else "")
-    )
+    if not unproved:
+        return ""
+    told = "The search reached its limit" if found.is_cut_short else "Only the most probable candidates are known"
+    return f"{told}: {counted(unproved, 'continuation')} of these may be less probable than others."
 
 
 def _branches(found: Probable) -> list[Branch]:
@@ -97,7 +97,7 @@ def _rows(trial: Trial, found: Probable) -> list[BranchRow]:
         totals[number] = before + (branch.logprob or 0.0)
         ids = found.found[int(branch.trial_id)].ids[branch.start : branch.end]
         text = visible("".join(map(trial.steps.vocabulary.text, ids))[:TEXT_WIDTH])
-        p, total = percent(branch.p or 0.0), _share(math.exp(totals[number]))
+        p, total = share(branch.p or 0.0), share(math.exp(totals[number]))
         rows.append(
             BranchRow(
                 key=_key(branch), parent=branch.parent, depth=branch.depth, text=text,
@@ -107,10 +107,6 @@ def _rows(trial: Trial, found: Probable) -> list[BranchRow]:
             )
         )  # fmt: skip
     return rows
-
-
-def _share(p: float) -> str:
-    return f"{significant(100 * p)} %"
 
 
 def _key(branch: Branch) -> str:

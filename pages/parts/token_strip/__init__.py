@@ -44,6 +44,7 @@ class Branches(TypedDict):
     of each column, of which rows have the cells from the second on. can_mark: rows have stars, names and Delete."""
 
     title: str
+    note: str
     help: str
     heads: tuple[tuple[str, str], ...]
     rows: list[BranchRow]

@@ -22,8 +22,12 @@ class BranchControls {
   constructor(view) {
     this.view = view;
     this.root = element("details", "branching");
-    this.root.append(element("summary", "", "Branch from here"), this.textForm(), this.sampleForm());
-    this.root.ontoggle = () => view.settings.branching !== this.root.open && view.setting("branching", this.root.open);
+    const summary = element("summary", "", "Branch from here");
+    summary.onclick = (event) => {
+      event.preventDefault(); // the setting opens and closes it, at every strip
+      view.setting("branching", !this.root.open);
+    };
+    this.root.append(summary, this.textForm(), this.sampleForm());
   }
 
   textForm() {

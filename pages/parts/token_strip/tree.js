@@ -20,7 +20,8 @@ class Tree {
     this.head = element("div", "row head");
     this.list = element("div", "list");
     this.list.setAttribute("role", "tree");
-    this.root.append(this.title, this.head, this.list);
+    this.note = element("p", "note");
+    this.root.append(this.title, this.note, this.head, this.list);
     this.folded = foldedKeys();
     this.drawn = null;
     this.list.addEventListener("click", (event) => !event.target.closest("button") && this.open(event.target.closest(".row")));
@@ -36,6 +37,7 @@ class Tree {
     this.drawn = asText;
     this.data = data;
     this.title.textContent = this.list.ariaLabel = data.title;
+    this.note.textContent = data.note;
     this.root.title = data.help;
     this.head.replaceChildren(...data.heads.map(([name, text]) => element("span", name, text)));
     this.rows = data.rows.map((row, index) => this.make(row, index));

@@ -89,3 +89,6 @@ def test_a_limit_cuts_the_search_short() -> None:
     search = ProbableSearch(50, 6, most_expanded=5)
     run(search, Model(1, 5), 5, random.Random(0), 2)
     assert search.num_asked == 5 and search.is_cut_short and len(search.found) < 50
+    best = search.best()
+    assert best[: len(search.found)] == search.found and all(not one.is_exact for one in best[len(search.found) :])
+    assert 0 < len(best) <= 50 and all(one.ids for one in best)
