@@ -74,7 +74,10 @@ def tree(bench: Workbench, trial: Trial | None) -> Branches | None:
     if task is None or trial is None or task.state != "done":
         return None
     found = task.result()
-    return Branches(title=_title(found, task.step), help=HELP, heads=HEADS, rows=_rows(trial, found), can_mark=False)
+    return Branches(
+        title=f"Most probable from token {task.step + 1:,} · {counted(len(found.found), 'continuation')}",
+        note=_note(found), help=HELP, heads=HEADS, rows=_rows(trial, found), can_mark=False,
+    )  # fmt: skip
 
 
 def _note(found: Probable) -> str:
