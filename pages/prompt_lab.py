@@ -24,6 +24,7 @@ from pages.parts import (
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.token_strip import Event, token_strip
+from pages.parts.typed_tokens import typed_tokens
 
 MORE_TOKENS = 128
 SHIFT = "lab_shift"
@@ -57,6 +58,10 @@ def editor(bench: Workbench) -> None:
         st.text_area(
             "Prompt", key=prompt_state.PROMPT, height=96, label_visibility="collapsed", placeholder="Write a prompt",
             persist_state="session",
+        )  # fmt: skip
+        typed_tokens(
+            prompt_state.PROMPT, st.session_state[prompt_state.PROMPT], loaded=engine.model if engine else None,
+            context=engine.capabilities.n_ctx if engine else None, is_open=False,
         )  # fmt: skip
 
 

@@ -207,7 +207,7 @@ class Page:
             await self._send(partial(dict, message))
 
     async def _answer_text(self, asked: Text) -> None:
-        answer: dict[str, Any] = {"field": asked.field, "number": asked.number}
+        answer: dict[str, Any] = {"field": asked.field, "number": asked.number, "characters": len(asked.text)}
 
         def tokenised() -> tuple[Vocabulary, list[int]]:
             source = self._tokenizers.tokenizer_of(Path(asked.model) if asked.model else None)

@@ -47,7 +47,7 @@ def test_a_text_is_answered_with_its_ids_and_each_word_once(socket: ClientConnec
     text = "Once upon a time\nnaïve 🐈 </s>"
     ask(socket, text)
     answer = hear(socket)
-    assert (answer["field"], answer["number"]) == ("f", 1)
+    assert (answer["field"], answer["number"], answer["characters"]) == ("f", 1, len(text))
     assert answer["id"] == pool.tokenize(text)
     assert answer["count"] == len(answer["id"])
     words = {id: (text, bytes.fromhex(raw)) for id, text, raw, _ in answer["words"]}
@@ -78,7 +78,7 @@ def test_an_error_is_answered_in_words_and_the_socket_stays(
 ) -> None:
     bench.tokenizer = None
     ask(socket, "one")
-    assert hear(socket) == {"field": "f", "number": 1, "error": "No model is loaded."}
+    assert hear(socket) == {"field": "f", "number": 1, "characters": 3, "error": "No model is loaded."}
     bench.tokenizer = pool
     ask(socket, "one", 2)
     assert hear(socket)["id"] == pool.tokenize("one")

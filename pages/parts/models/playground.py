@@ -5,20 +5,21 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.models import ModelFile
+from engine.models.details import readable
 from engine.models.tokenizer import Tokenizer
 from engine.protocol import Engine
-from engine.units import counted, digits
+from engine.units import counted
 from engine.vocabulary import Vocabulary
 from engine.workbench import Workbench
 from pages.parts.labels import one_line, token_text
+from pages.parts.live_ask import MAX_TEXT
 from pages.parts.notice import notice
-from pages.parts.plain import plain
+from pages.parts.typed_tokens import typed_tokens
 
 Source = Engine | Tokenizer
 
 TEXT, CONTROL = "playground_text", "playground_control"
 EXAMPLE = "Once upon a time, 1,234 naïve cats 🐈 drank tea."
-MOST_CHARACTERS = 20_000
 CONVERSATION = (
     {"role": "user", "content": "What is a token?"},
     {"role": "assistant", "content": "A piece of text with a number."},
@@ -34,7 +35,7 @@ def show(bench: Workbench, file: ModelFile) -> None:
     st.subheader("Tokenizer", anchor=False)
     source = _source(bench, file)
     if source is not None:
-        _tokenizer(source)
+        _tokenizer(source, file)
     st.subheader("Chat template", anchor=False)
     if not file.chat_template:
         st.caption("This file has no chat template: write whole prompts in completion mode.")
@@ -52,16 +53,15 @@ def _source(bench: Workbench, file: ModelFile) -> Source | None:
         return None
 
 
-def _tokenizer(source: Source) -> None:
-    text = st.text_area("Text", EXAMPLE, key=TEXT, max_chars=MOST_CHARACTERS, height="content")
+def _tokenizer(source: Source, file: ModelFile) -> None:
+    text = st.text_area("Text", EXAMPLE, key=TEXT, max_chars=MAX_TEXT, height="content")
     has_control = st.toggle("Parse control tokens", key=CONTROL, help="A marker such as </s> counts as one token")
+    typed_tokens(TEXT, text, model=readable(file.path), special=has_control)
     try:
         ids = source.tokenize(text, special=has_control)
     except EngineError as error:
         notice(error)
         return
-    each = f", {digits(len(text) / len(ids))} characters per token" if ids and text else ""
-    st.caption(plain(f"{counted(len(ids), 'token')} for {counted(len(text), 'character')}{each}"))
     st.dataframe(tokens(source.vocabulary, ids), hide_index=True, key="playground_tokens", alt="Tokens of the text")
 
 

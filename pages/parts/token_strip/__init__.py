@@ -1,7 +1,7 @@
 """Token strip with its inspector, as one component: Python names the trial, the browser does the rest."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -53,23 +53,33 @@ class Branches(TypedDict):
 
 # A component has a single script, so its parts are joined into one module in order of use.
 _SCRIPTS = (
-    "format", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "hover", "xray",
-    "asking", "inspector", "head", "sparkline", "scrub", "chips", "tree", "keys", "latency", "input", "strip", "mount",
+    "format", "theme", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "hover",
+    "xray", "asking", "inspector", "head", "sparkline", "scrub", "chips", "tree", "keys", "latency", "input", "strip",
+    "mount",
 )  # fmt: skip
 _HERE = Path(__file__).parent
+
+
+def scripts(names: Iterable[str]) -> str:
+    """Return these scripts of this folder as one text."""
+    return "\n".join((_HERE / f"{name}.js").read_text("utf-8") for name in names)
 
 
 def script() -> str:
     """Return the component's module, including the thresholds of the palette."""
     thresholds = {"surprise": palette.SURPRISE_P, "entropy": palette.ENTROPY_BITS, "time": palette.TIME_RATIO}
-    parts = [(_HERE / f"{name}.js").read_text("utf-8") for name in _SCRIPTS]
-    return "\n".join([f"const PALETTE = {json.dumps(thresholds)};", *parts])
+    return f"const PALETTE = {json.dumps(thresholds)};\n{scripts(_SCRIPTS)}\nconst Component = Strip;"
+
+
+def token_style() -> str:
+    """Return the style sheet of tokens, including both colour ramps."""
+    themes = [f'.root[data-theme="{theme}"] {{ {palette.variables(theme)} }}' for theme in ("light", "dark")]
+    return "\n".join([*themes, (_HERE / "tokens.css").read_text("utf-8")])
 
 
 def style() -> str:
-    """Return the component's style sheet, including both colour ramps."""
-    themes = [f'.root[data-theme="{theme}"] {{ {palette.variables(theme)} }}' for theme in ("light", "dark")]
-    return "\n".join([*themes, (_HERE / "strip.css").read_text("utf-8")])
+    """Return the component's style sheet."""
+    return f"{token_style()}\n{(_HERE / 'strip.css').read_text('utf-8')}"
 
 
 _component = st.components.v2.component("logitbench_token_strip", js=script(), css=style())

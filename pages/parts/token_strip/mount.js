@@ -4,11 +4,11 @@ const mounted = new WeakMap();
 
 export default function (component) {
   const { parentElement } = component;
-  if (!mounted.has(parentElement)) mounted.set(parentElement, new Strip(parentElement));
-  const strip = mounted.get(parentElement);
-  strip.update(component);
+  if (!mounted.has(parentElement)) mounted.set(parentElement, new Component(parentElement));
+  const view = mounted.get(parentElement);
+  view.update(component);
   return () => {
-    strip.unmount();
+    view.unmount();
     mounted.delete(parentElement);
   };
 }

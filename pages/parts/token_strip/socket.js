@@ -1,4 +1,4 @@
-// One web socket for all strips of a page; it comes back by itself and goes on where it stopped.
+// One web socket for all strips and text fields of a page; it comes back by itself and goes on where it stopped.
 
 const BACK_OFF_MS = [250, 500, 1000, 2000, 5000];
 
@@ -6,6 +6,8 @@ class Live {
   constructor(url) {
     this.url = url;
     this.followers = new Map();
+    this.fields = new Map();
+    this.questions = new Map(); // of fields, not answered yet
     this.vocabularies = new Map();
     this.failures = 0;
   }
@@ -23,7 +25,22 @@ class Live {
     const group = this.followers.get(trial);
     group?.delete(follower);
     if (group && !group.size) this.followers.delete(trial);
-    if (this.followers.size) return;
+    this.closeUnused();
+  }
+
+  /** Hear the answers to the questions of a text field: `hear` gets each. */
+  attend(field, hear) {
+    this.fields.set(field, hear);
+  }
+
+  dismiss(field) {
+    this.fields.delete(field);
+    this.questions.delete(field);
+    this.closeUnused();
+  }
+
+  closeUnused() {
+    if (this.followers.size || this.fields.size) return;
     clearTimeout(this.retry);
     this.retry = undefined;
     this.socket?.close();
@@ -44,6 +61,13 @@ class Live {
     if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify({ jobs: {}, flips: { job, step } }));
   }
 
+  /** Ask for the tokens of a field's text; of several questions the latest is answered. */
+  askText(question) {
+    this.questions.set(question.field, question);
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify({ jobs: {}, text: question }));
+    else if (!this.socket && !this.retry) this.connect();
+  }
+
   unfinished() {
     return [...this.followers].filter(([, group]) => [...group].some((one) => !one.isOver())).map(([trial]) => trial);
   }
@@ -57,12 +81,13 @@ class Live {
       this.failures = 0;
       this.tell(true);
       this.ask(this.unfinished());
+      for (const question of this.questions.values()) this.askText(question);
     };
     socket.onmessage = (event) => this.receive(JSON.parse(event.data));
     socket.onclose = () => {
       if (this.socket !== socket) return;
       this.socket = undefined;
-      if (!this.unfinished().length) return;
+      if (!this.unfinished().length && !this.questions.size) return;
       this.tell(false);
       const wait = BACK_OFF_MS[Math.min(this.failures++, BACK_OFF_MS.length - 1)];
       this.retry = setTimeout(() => this.connect(), wait);
@@ -70,14 +95,21 @@ class Live {
   }
 
   receive(message) {
-    for (const batch of [message.prompt, message.steps]) {
-      if (!batch) continue;
+    for (const batch of [message.prompt, message.steps, message.text]) {
+      if (!batch?.words) continue;
       if (!this.vocabularies.has(batch.v)) this.vocabularies.set(batch.v, new Map());
       const words = this.vocabularies.get(batch.v);
       for (const [id, text, hex, kind] of batch.words) words.set(id, { text, hex, kind });
       batch.vocabulary = words;
     }
     for (const follower of this.followers.get(message.job) ?? []) follower.receive(message);
+    if (message.text) this.answer(message.text);
+  }
+
+  answer(answer) {
+    const { field, number } = answer;
+    if (this.questions.get(field)?.number === number) this.questions.delete(field);
+    this.fields.get(field)?.(answer);
   }
 
   tell(isConnected) {

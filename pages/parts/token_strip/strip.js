@@ -50,7 +50,7 @@ class Strip {
     this.root.classList.toggle("without-controls", data.controls === false);
     this.root.classList.toggle("without-trial", !data.trial);
     this.tokens.root.style.maxHeight = data.height ? `${data.height}px` : "";
-    this.readTheme();
+    markTheme(this.root);
     this.pin.numShared = data.shared ?? null;
     this.pinsLast = Boolean(data.last);
     this.canAsk = Boolean(data.asks);
@@ -73,13 +73,6 @@ class Strip {
     this.keys.unmount();
     removeEventListener(STORE, this);
     this.root.remove();
-  }
-
-  readTheme() {
-    this.root.style.backgroundColor = "var(--st-background-color)";
-    const [r, g, b] = (getComputedStyle(this.root).backgroundColor.match(/[\d.]+/g) ?? [255, 255, 255]).map(Number);
-    this.root.style.backgroundColor = "";
-    this.root.dataset.theme = 0.2126 * r + 0.7152 * g + 0.0722 * b < 128 ? "dark" : "light";
   }
 
   reset(trial) {
