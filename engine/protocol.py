@@ -12,16 +12,21 @@ from engine.results import Completion
 from engine.specs import Origin, PoolSpec, RequestOptions, Sampling
 from engine.vocabulary import Vocabulary
 
+_ANCHORS = ("\n", ".", "a", "0", ")")
+"""Texts of which one is a token by itself before nearly every other text."""
+
 
 class Capabilities(NamedTuple):
     """What an engine can do. n_ctx: tokens of one sequence; num_sequences: requests that it decodes at the same time.
 
-    has_chat_template: `render_chat` works.
+    has_chat_template: `render_chat` works. is_recurrent: what it has computed of a text is reused only as a whole, so
+    that another text with the same beginning is computed from its first token.
     """
 
     n_ctx: int
     num_sequences: int
     has_chat_template: bool
+    is_recurrent: bool = False
 
 
 class Startup(NamedTuple):
@@ -149,3 +154,15 @@ class OpenEngine(Protocol):
         on_progress: Callable[[float], object] | None = None,
         on_opening: Callable[[Callable[[], None]], object] = ...,
     ) -> Engine: ...
+
+
+def continuation_ids(engine: Engine, text: str) -> list[int]:
+    """Return the ids of `text` after other text: without a BOS token, and without the space that some tokenizers put
+    before a text."""
+    for anchor in _ANCHORS:
+        before, ids = engine.tokenize(anchor), engine.tokenize(anchor + text)
+        if ids[: len(before)] == before:
+            return ids[len(before) :]
+    vocabulary = engine.vocabulary
+    ids = engine.tokenize(text)
+    return ids[1:] if vocabulary.add_bos and ids[:1] == [vocabulary.bos] else ids

@@ -83,7 +83,10 @@ class Loading(Message, frozen=True):
 
 
 class Ready(Message, frozen=True):
-    """The model is loaded: its vocabulary, context length of one sequence in tokens, load time in seconds."""
+    """The model is loaded: its vocabulary, context length of one sequence in tokens, load time in seconds.
+
+    is_recurrent: a sequence cannot be cut, so that a prompt is reused only as a whole.
+    """
 
     protocol: int
     pid: int
@@ -97,6 +100,7 @@ class Ready(Message, frozen=True):
     add_space_prefix: bool
     chat_template: str
     description: str
+    is_recurrent: bool
 
 
 class Failed(Message, frozen=True):

@@ -96,6 +96,7 @@ class Pool(metaclass=Refusing):
         self.load_s = max(worker.ready.load_s for worker in self._group.alive)
         self.startup: Startup = max((worker.startup for worker in self._group.alive), key=sum)
         self.chat_template = worker.ready.chat_template
+        self.is_recurrent = worker.ready.is_recurrent
         self.description = worker.ready.description
 
     @classmethod
@@ -256,7 +257,7 @@ class Pool(metaclass=Refusing):
     def capabilities(self) -> Capabilities:
         """What the loaded model can do."""
         num_sequences = self.spec.instances * self.spec.parallel
-        return Capabilities(self.n_ctx, num_sequences, has_chat_template=bool(self.chat_template))
+        return Capabilities(self.n_ctx, num_sequences, bool(self.chat_template), self.is_recurrent)
 
     @property
     def num_open(self) -> int:

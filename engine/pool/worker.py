@@ -144,6 +144,7 @@ class Worker:
             add_space_prefix=vocabulary.add_space_prefix,
             chat_template=self._model.chat_template,
             description=self._model.description,
+            is_recurrent=self._model.is_recurrent,
         )
 
     def serve(self) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from engine.comparing.branch_tree import TokenPath
 from engine.errors import ConfigError
 from engine.history import TrialLabel, families
-from engine.protocol import Engine
+from engine.protocol import Engine, continuation_ids
 from engine.steps import FORCED
 from engine.workbench.history_manager import HistoryManager
 from engine.workbench.trial_manager import TrialManager
@@ -17,8 +17,6 @@ from engine.workbench.trials import LiveTrial, Trial
 
 MOST_SAMPLES = 64
 PATHS_KEPT = 4000
-_ANCHORS = ("\n", ".", "a", "0", ")")
-"""Texts of which one is a token by itself before nearly every other text."""
 
 
 class Relative(NamedTuple):
@@ -125,18 +123,6 @@ def _is_linked(one: Trial, linked: set[str], family: Iterable[Trial]) -> bool:
 def _path_of(trial: Trial) -> TokenPath:
     records = trial.steps.records
     return TokenPath(trial.id, records["id"].copy(), records["logprob"].copy(), records["flags"] & FORCED != 0)
-
-
-def continuation_ids(engine: Engine, text: str) -> list[int]:
-    """Return the ids of `text` after other text: without a BOS token, and without the space that some tokenizers put
-    before a text."""
-    for anchor in _ANCHORS:
-        before, ids = engine.tokenize(anchor), engine.tokenize(anchor + text)
-        if ids[: len(before)] == before:
-            return ids[len(before) :]
-    vocabulary = engine.vocabulary
-    ids = engine.tokenize(text)
-    return ids[1:] if vocabulary.add_bos and ids[:1] == [vocabulary.bos] else ids
 
 
 def first_other_token(engine: Engine, trial: Trial) -> int | None:

@@ -31,6 +31,7 @@ from engine.workbench.probable_manager import ProbableManager
 from engine.workbench.semantic_index import SemanticIndex
 from engine.workbench.tokenizer_manager import TokenizerManager
 from engine.workbench.trial_manager import TrialManager
+from engine.workbench.word_watching import WordWatcher
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Workbench:
         self.branching = Branching(self.trials, self.kept)
         self.conversations = Conversations(self.trials, self.kept)
         self.probable = ProbableManager(self.trials, self.machine)
+        self.words = WordWatcher(self.trials, self.machine)
         self.compare = ComparisonManager(
             settings, self.model_manager, self.kept,
             submit=self.trials.submit, watch=self.trials.watch, machine=self.machine,

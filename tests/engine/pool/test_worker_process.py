@@ -19,7 +19,7 @@ LOAD = m.LoadModel(
 )
 READY = m.Ready(
     protocol=m.PROTOCOL, pid=7, load_s=0.5, n_ctx=512, pieces=[], kinds=b"", names={}, bos=None, add_bos=False,
-    add_space_prefix=False, chat_template="", description="",
+    add_space_prefix=False, chat_template="", description="", is_recurrent=False,
 )  # fmt: skip
 
 

@@ -7,9 +7,10 @@ import pytest
 
 from engine.errors import ConfigError, PromptTooLong
 from engine.history import TrialLabel
+from engine.protocol import continuation_ids
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench
-from engine.workbench.branching import MOST_SAMPLES, continuation_ids, first_other_token
+from engine.workbench.branching import MOST_SAMPLES, first_other_token
 from engine.workbench.trials import Draft, LiveTrial
 from tests.engine.workbench.test_workbench import ended, opened
 from tests.waiting import until
