@@ -6,8 +6,9 @@ They come from other workbenches, programs and people and may be hostile: where 
 
 import re
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
@@ -24,14 +25,17 @@ from engine.history import TrialRecord, run_from_bytes
 from engine.history.archives.members import manifest_of, telling
 from engine.history.archives.parts import MANIFEST
 from engine.history.trial_file import trial_from_bytes
+from engine.history.trial_json import is_trial_json, trials_from_json
+from engine.history.trials import OUTPUT_CHARACTERS
 from engine.reference.lines import read_lines
 from engine.reference.machines import noted_run
 from engine.runs import RunRecord
 
-Kind = Literal["run", "trial", "archive", "llama-bench", "timing log", "candidates", "parquet", "lines"]
+Kind = Literal["run", "trial", "trials", "archive", "llama-bench", "timing log", "candidates", "parquet", "lines"]
 LABELS: dict[Kind, str] = {
     "run": "a run of this workbench",
     "trial": "a trial of this workbench",
+    "trials": "trials of this workbench",
     "archive": "runs and trials of this workbench",
     "llama-bench": "llama-bench results",
     "timing log": "a timing log",
@@ -72,7 +76,7 @@ def read_arrival(name: str, data: bytes | Path) -> Arrival:
     if content.startswith(b"PAR1"):
         return _of_runs("parquet", runs_of_parquet(content, name))
     if content.startswith(b"\xde\x00"):  # header of the map in a trial's file; never the start of a text
-        return _trial(name, content)
+        return _trials(name, lambda: [trial_from_bytes(content)])
     return _of_text(name, content)
 
 
@@ -81,6 +85,8 @@ def _of_text(name: str, content: bytes) -> Arrival:
     start = text.lstrip()
     if not start:
         raise ConfigError(f"{name} is empty. Choose another file.")
+    if is_trial_json(text):
+        return _trials(name, partial(trials_from_json, text))
     if hint := _hint(start):
         raise ConfigError(f"{name} cannot be imported: {hint}.")
     id = content_id(content)
@@ -104,7 +110,7 @@ def _of_text(name: str, content: bytes) -> Arrival:
 def _hint(start: str) -> str:
     """Return why a file of a known kind cannot be imported and what to import instead; empty for other files."""
     if start.startswith("{") and '"completion":' in start:
-        return "it is a trial for other programs, without its tokenizer: export the trial as an archive"
+        return "it is a trial as JSON of an earlier version, without its tokenizer: export the trial again"
     return next((told for beginning, told in _HINTS.items() if start.startswith(beginning)), "")
 
 
@@ -143,19 +149,30 @@ def _archive(name: str, data: bytes | Path) -> Arrival:
     return Arrival("archive", sum(counts.values()), rows)
 
 
-def _trial(name: str, content: bytes) -> Arrival:
+def _trials(name: str, read: Callable[[], list[TrialRecord]]) -> Arrival:
     try:
-        trial = trial_from_bytes(content)
+        trials = read()
     except (ValueError, TypeError, OverflowError) as error:
         raise HistoryError(
             f"{name} cannot be read as a trial of this workbench: {error}. Nothing was imported."
         ) from error
-    steps = trial.completion.steps
+    if len(trials) != 1:
+        return Arrival("trials", len(trials), [_trial_row(trial) for trial in trials], trials=tuple(trials))
+    steps = trials[0].completion.steps
     rows = [
         {"position": number, "text": step.text, "logprob": step.logprob}
         for number, step in enumerate(steps[:SHOWN_STEPS])
     ]
-    return Arrival("trial", len(steps), rows, trials=(trial,))
+    return Arrival("trial", len(steps), rows, trials=tuple(trials))
+
+
+def _trial_row(trial: TrialRecord) -> dict[str, Any]:
+    return {
+        "title": trial.title,
+        "text": trial.completion.text[:OUTPUT_CHARACTERS],
+        "model": trial.model.name,
+        "tokens": len(trial.completion.steps),
+    }
 
 
 def _of_runs(kind: Kind, runs: Sequence[RunRecord]) -> Arrival:

@@ -14,7 +14,7 @@ from engine.exchange import import_program as program
 from engine.exchange.foreign_files import LABELS, Kind
 from engine.exchange.text_files import TextSet
 from engine.files import check_utf8
-from engine.history import History
+from engine.history import History, Imported
 from engine.history.archives.intake import take_in_staged
 from engine.process.limits import Limits
 from engine.process.program import Service
@@ -87,8 +87,8 @@ class Importer:
         """Import a file: records already present stay unchanged, and deleted ones are restored.
 
         A record without an id gets one derived from its content, so that importing the same file twice gives one run.
-        `on_progress` gets 0 to 1; an exception from it ends the import with nothing stored. Raises HistoryError where
-        the history accepts no more.
+        So does a trial of a trial's file whose id belongs to a trial with other content. `on_progress` gets 0 to 1; an
+        exception from it ends the import with nothing stored. Raises HistoryError where the history accepts no more.
         """
         with self._file(data) as path, tempfile.TemporaryDirectory(dir=self._folder) as folder:
             while not self._staging.acquire(timeout=_POLL_S):
@@ -97,13 +97,17 @@ class Importer:
                 staged = self._staged(program.Stage(name, str(path), folder), on_progress)
             finally:
                 self._staging.release()
-            taken = take_in_staged(history, Path(folder), name, lambda share: on_progress((1 + share) / 2))
+            # Of other kinds the id is made of the file's content, though its name is part of the trial.
+            has_own_ids = staged.kind in ("trial", "trials")
+            taken = take_in_staged(
+                history, Path(folder), name, lambda share: on_progress((1 + share) / 2), keeps_both=has_own_ids
+            )
         is_archive = staged.kind == "archive"
         return Taken(
             staged.kind,
             taken.run_ids if is_archive else tuple(staged.run_ids),
-            taken.trial_ids if is_archive else tuple(staged.trial_ids),
-            _told(taken.num_runs, taken.num_trials, taken.num_known),
+            taken.trial_ids if is_archive else tuple(taken.new_ids.get(id, id) for id in staged.trial_ids),
+            _told(taken),
         )
 
     def hand_over(self, name: str, path: Path, inbox: Path) -> Kind:
@@ -198,9 +202,13 @@ def remove_leftovers(home: Path) -> None:
     shutil.rmtree(home / FOLDER, ignore_errors=True)
 
 
-def _told(num_runs: int, num_trials: int, num_known: int) -> str:
-    kept = [counted(num, noun) for num, noun in ((num_runs, "run"), (num_trials, "trial")) if num]
+def _told(taken: Imported) -> str:
+    counts = ((taken.num_runs, "run"), (taken.num_trials, "trial"))
+    kept = [counted(num, noun) for num, noun in counts if num]
     told = [f"{' and '.join(kept)} imported"] if kept else []
-    if num_known:
-        told.append(f"{num_known:,} {'was' if num_known == 1 else 'were'} already present")
+    if num_changed := len({*taken.new_ids.values()} & {*taken.trial_ids}):
+        whose = "its id belongs to another trial" if num_changed == 1 else "their ids belong to other trials"
+        told.append(f"{num_changed:,} of them under a new id, as {whose} here")
+    if taken.num_known:
+        told.append(f"{taken.num_known:,} {'was' if taken.num_known == 1 else 'were'} already present")
     return f"{'; '.join(told) or 'It contains no runs or trials'}."

@@ -143,7 +143,7 @@ class Inbox:
                 self._refuse(path, error)
                 return False
             try:
-                take_in_staged(history, folder, path.name, is_from_here=True)
+                take_in_staged(history, folder, path.name, is_from_here=True, keeps_both=True)
             except HistoryError as error:
                 if not isinstance(error.__cause__, _OF_VALUES):
                     raise

@@ -146,6 +146,10 @@ class History:
         with self.file.reading() as cursor:
             return read_family(cursor, id)
 
+    def relatives(self, id: str) -> list[TrialRecord]:
+        """Return the trials of the family of this one with all their steps, the oldest first."""
+        return [trial for one in self.family(id) if (trial := self.trial(one.id))]
+
     def paths(self, ids: list[str]) -> dict[str, TokenPath]:
         """Return the generated tokens of trials by id, as `branch_tree.branches_of` takes them."""
         with self.file.reading() as cursor:

@@ -90,7 +90,9 @@ class _Steps(Part, frozen=True):
         return StageColumns(kept, mass, np.frombuffer(self.top_cut, np.uint8).reshape(num_steps, self.k))
 
 
-class _Model(Part, frozen=True):
+class ModelPart(Part, frozen=True):
+    """Serialised ModelIdentity."""
+
     name: str
     path: str
     hash: str
@@ -98,7 +100,9 @@ class _Model(Part, frozen=True):
     num_parameters: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
 
-class _Timings(Part, frozen=True):
+class TimingsPart(Part, frozen=True):
+    """Serialised Timings."""
+
     queue_s: Seconds
     load_s: Seconds
     prefill_s: Seconds
@@ -122,14 +126,14 @@ class TrialPart(Part, frozen=True, kw_only=True):
     sampling: dict[str, Any]
     request: dict[str, Any]
     pool: dict[str, Any]
-    model: _Model
+    model: ModelPart
     versions: dict[str, str]
     parent: str | None
     label: str
     prompt_ids: tuple[int, ...]
     text: str
     finish_reason: FinishReason
-    timings: _Timings
+    timings: TimingsPart
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
     unknown_fields: tuple[str, ...] = ()
 
@@ -146,14 +150,14 @@ class TrialPart(Part, frozen=True, kw_only=True):
             sampling=spec_to_dict(trial.sampling),
             request=spec_to_dict(trial.request),
             pool=spec_to_dict(trial.pool),
-            model=_Model(**vars(trial.model)),
+            model=ModelPart(**vars(trial.model)),
             versions=trial.versions,
             parent=trial.parent,
             label=trial.label,
             prompt_ids=completion.prompt_ids,
             text=completion.text,
             finish_reason=completion.finish_reason,
-            timings=_Timings(**completion.timings._asdict()),
+            timings=TimingsPart(**completion.timings._asdict()),
             seed=completion.seed,
             unknown_fields=trial.unknown_fields,
             **further,

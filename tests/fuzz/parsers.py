@@ -32,6 +32,7 @@ from engine.history import History, export_history, run_bytes
 from engine.history.archives.members import telling
 from engine.history.archives.reading import stage_archive
 from engine.history.archives.staging import StagingWriter
+from engine.history.export import family_to_json, to_json
 from engine.history.filters import Filter
 from engine.history.run_columns import sample_table
 from engine.history.trial_file import trial_bytes
@@ -117,6 +118,12 @@ def _import(content: bytes) -> None:
                 writer.add_run(run)
             for trial in arrival.trials:
                 writer.add_trial(trial)
+
+
+def _trial_json() -> list[bytes]:
+    """One trial, and two of a family."""
+    root = with_stages(make_trial(3, 2))
+    return [to_json(root), family_to_json([root, make_trial(2, 1, parent=root.id)])]
 
 
 def _model(content: bytes) -> None:
@@ -283,6 +290,7 @@ PARSERS: dict[str, Parser] = {
     "candidates": Parser(_import, lambda: [CANDIDATES.encode()]),
     "lines": Parser(_import, lambda: [LINES]),
     "trial": Parser(_import, lambda: [trial_bytes(make_trial(6)), trial_bytes(with_stages(make_trial(6)))]),
+    "trial-json": Parser(_import, _trial_json),
     "run": Parser(_import, lambda: [run_bytes(make_run())]),
     "archive": Parser(_import, _archive),
     "parquet": Parser(_import, _samples),

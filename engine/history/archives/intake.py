@@ -35,6 +35,7 @@ from engine.history.archives.parts import (
 )
 from engine.history.archives.reading import stage_archive
 from engine.history.archives.staging import Staging, StagingWriter
+from engine.history.archives.taken_ids import new_ids
 from engine.history.database_writer import Cursor, insert_rows
 from engine.history.run_file import RunPart, checked_samples
 from engine.history.step_checks import STEP_COLUMNS, checked_steps
@@ -64,11 +65,15 @@ _FAULTS = {
 
 
 class Imported(NamedTuple):
-    """Result of an import: ids of the new or restored runs and trials, and the number of known ones, left unchanged."""
+    """Result of an import: ids of the new or restored runs and trials, and the number of known ones, left unchanged.
+
+    new_ids: ids of trials that arrived under a new one, as their own belonged to other trials, with the new one.
+    """
 
     run_ids: tuple[str, ...]
     trial_ids: tuple[str, ...]
     num_known: int
+    new_ids: dict[str, str]
 
     @property
     def num_runs(self) -> int:
@@ -108,15 +113,19 @@ def take_in_staged(
     on_progress: Callable[[float], object] = lambda _share: None,
     *,
     is_from_here: bool = False,
+    keeps_both: bool = False,
 ) -> Imported:
     """Import the entries of a staging folder that this history lacks, as `import_archive` does.
 
-    is_from_here: measured runs were measured on this machine.
+    is_from_here: measured runs were measured on this machine. keeps_both: a trial whose id belongs to a trial with
+    other content is imported under a new id, which its children have as parent.
     """
 
     def take_in(cursor: Cursor) -> Imported:
         with telling(name):
-            return _Intake(cursor, Staging(folder), "measured" if is_from_here else name, on_progress).take_in()
+            staging = Staging(folder)
+            changed = new_ids(cursor, staging) if keeps_both else {}
+            return _Intake(cursor, staging, "measured" if is_from_here else name, on_progress, changed).take_in()
 
     return history.file.write(take_in).result()
 
@@ -124,8 +133,16 @@ def take_in_staged(
 class _Intake:
     """Import of one archive in one transaction."""
 
-    def __init__(self, cursor: Cursor, staging: Staging, origin: str, on_progress: Callable[[float], object]) -> None:
+    def __init__(
+        self,
+        cursor: Cursor,
+        staging: Staging,
+        origin: str,
+        on_progress: Callable[[float], object],
+        new_ids: dict[str, str],
+    ) -> None:
         self._cursor, self._staging, self._origin, self._on_progress = cursor, staging, origin, on_progress
+        self._new_ids = new_ids  # of trials, by the id that they arrive with
         self._sizes: dict[str, int] = {}  # number of tokens of each tokenizer, by hash
         self._new: dict[str, dict[str, int | None]] = {"runs": {}, "trials": {}}  # ids; of trials with this size
         self._known: dict[str, set[str]] = {"runs": set(), "trials": set()}
@@ -146,7 +163,7 @@ class _Intake:
         self._on_progress(1.0)
         run_ids, trial_ids = ((*self._new[table], *self._restored[table]) for table in ("runs", "trials"))
         num_known = sum(len(self._known[table]) - len(self._restored[table]) for table in ("runs", "trials"))
-        return Imported(run_ids, trial_ids, num_known)
+        return Imported(run_ids, trial_ids, num_known, self._new_ids)
 
     # lines
 
@@ -169,10 +186,15 @@ class _Intake:
 
     def _trials(self) -> None:
         for parts in self._staging.pieces(TRIALS, ArchivedTrial, IDS_AT_ONCE):
-            rows = list(map(self._trial_row, parts))
+            rows = [self._trial_row(self._renamed(part)) for part in parts]
             wanted = self._unknown("trials", [(row["id"], self._sizes[row["tokenizer"]]) for row in rows])
             self._insert("trials", (row for row in rows if row["id"] in wanted))
             self._on_progress(_OF_LINES)
+
+    def _renamed(self, part: ArchivedTrial) -> ArchivedTrial:
+        """Return the trial with its new id, and that of its parent."""
+        parent = part.parent and self._new_ids.get(part.parent, part.parent)
+        return msgspec.structs.replace(part, id=self._new_ids.get(part.id, part.id), parent=parent)
 
     def _trial_row(self, part: ArchivedTrial) -> dict[str, Any]:
         size = self._sizes.get(part.tokenizer)
@@ -206,10 +228,17 @@ class _Intake:
                 self._on_progress(_OF_READING)
                 rows = checked_steps(table, f"{STEPS}, rows {num_rows} to {num_rows + len(table)}")
                 num_rows += len(table)
-                yield rows.select(schema.names).filter(self._is_new("trials", table["trial_id"], STEPS))
+                ids = self._step_ids(table["trial_id"])
+                rows = rows.set_column(rows.column_names.index("trial_id"), "trial_id", ids)
+                yield rows.select(schema.names).filter(self._is_new("trials", ids, STEPS))
 
         schema = pa.schema(STEP_COLUMNS)
         Arriving(schema, arriving).insert(self._cursor, "steps")
+
+    def _step_ids(self, ids: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return the new id of each step's trial."""
+        old, new = pa.array(self._new_ids, pa.string()), pa.array(self._new_ids.values(), pa.string())
+        return pc.coalesce(pc.take(new, pc.index_in(ids, old)), ids)
 
     def _is_new(self, kind: str, ids: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         """Return for each row whether to store it; raises ValueError if its run or trial is not in the archive."""

@@ -18,7 +18,7 @@ from engine.exchange.importer import Importer
 from engine.exchange.llama_bench_files import run_of
 from engine.exchange.llama_bench_text import read_rows, write_rows
 from engine.history import History, export_history, run_bytes
-from engine.history.export import to_csv, to_json
+from engine.history.export import family_to_json, to_csv, to_json
 from engine.history.run_columns import sample_table
 from engine.history.run_file import ALWAYS
 from engine.history.trial_file import trial_bytes
@@ -72,6 +72,8 @@ KNOWN: dict[str, tuple[Callable[[], bytes], str, int, int, int]] = {
     # name: content, kind, rows, runs, trials
     "our run": (lambda: run_bytes(make_run(12)), "run", 12, 1, 0),
     "our trial": (lambda: trial_bytes(make_trial(6)), "trial", 6, 0, 1),
+    "our trial as JSON": (lambda: to_json(make_trial(6)), "trial", 6, 0, 1),
+    "our trials as JSON": (lambda: family_to_json([make_trial(6), make_trial(2)]), "trials", 2, 0, 2),
     "an archive": (archive, "archive", 1 + 12 + 1 + 6 + 1, 1, 1),
     "llama-bench JSON": (lambda: json.dumps(bench_rows()).encode(), "llama-bench", 10, 1, 0),
     "llama-bench JSONL": (lambda: "\n".join(map(json.dumps, bench_rows())).encode(), "llama-bench", 10, 1, 0),
@@ -216,7 +218,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "samples in a future age": (changed_samples("started_at", 1e300), "after the year 9999"),
     "rows with NaN": (parquet(pa.Table.from_pylist([{"n_prompt": 1, "avg_ts": float("nan")}])), "avg_ts"),
     "rows with giant numbers": (json.dumps([row(n_gen=10**30)]).encode(), "n_gen"),
-    "a trial as JSON": (to_json(make_trial()), "export the trial as an archive"),
+    "a trial as JSON of an earlier version": (
+        b'{"id": "x", "completion": {"text": "x"}}',
+        "as JSON of an earlier version.*export the trial again",
+    ),
     "steps as CSV": (to_csv(make_trial()), "export the trial as an archive"),
     "samples as CSV": (b"label,cell,round,position\n", "export the run as a file"),
     "llama-bench's table for people": (b"| model | size |\n| --- | --- |\n", "-o jsonl"),

@@ -148,7 +148,7 @@ def test_what_is_deleted_does_not_go_out(history: History) -> None:
 
 
 def test_an_empty_history_there_and_back(history: History, other: History) -> None:
-    assert import_archive(other, archived(history)) == ((), (), 0)
+    assert import_archive(other, archived(history)) == ((), (), 0, {})
 
 
 def test_a_run_that_was_being_measured_is_interrupted_elsewhere(history: History, other: History) -> None:

@@ -1,4 +1,4 @@
-"""Export of a trial as JSON and CSV."""
+"""Export of trials as JSON, CSV and text."""
 
 import csv
 import io
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine.history import History, TrialRecord
-from engine.history.export import CSV_COLUMNS, to_csv, to_json
+from engine.history.export import CSV_COLUMNS, family_to_text, to_csv, to_json, to_text
 from engine.jsonable import completion_to_dict, spec_from_dict, spec_to_dict
 from engine.results import Completion
 from engine.specs import Sampling
@@ -81,3 +81,44 @@ def test_specs_come_back_from_json_with_their_infinities() -> None:
     values = json.loads(json.dumps(spec_to_dict(sampling), allow_nan=False))
     assert set(values) == set(Sampling.__dataclass_fields__)
     assert spec_from_dict(Sampling, values) == sampling
+
+
+# text
+
+
+def family_of(*texts: str) -> list[TrialRecord]:
+    """Return trials of the same prompt with these answers, a token for each byte; each the child of the one before."""
+    found: list[TrialRecord] = []
+    for text in texts:
+        trial = make_trial(0, parent=found[-1].id if found else None, prompt="Once")
+        steps = make_steps(len(text.encode()), 0)
+        steps.records["id"] = list(text.encode())
+        found.append(replace(trial, completion=replace(trial.completion, steps=steps, text=text)))
+    return found
+
+
+def test_text_is_the_prompt_and_the_answer() -> None:
+    (trial,) = family_of("upon a\ntime")
+    assert to_text(trial).decode() == "prompt:\nOnce\n\nanswer:\nupon a\ntime\n"
+    messages = ({"role": "system", "content": NASTY}, {"role": "user", "content": "Hi"})
+    assert to_text(replace(trial, messages=messages)).decode() == (
+        f"system:\n{NASTY}\n\nuser:\nHi\n\nanswer:\nupon a\ntime\n"
+    )
+    assert to_text(make_trial(0)).decode() == "prompt:\nOnce upon a time\n"
+
+
+def test_text_of_a_family_is_an_outline() -> None:
+    family = family_of("a king\nwas", "a queen", "a queen saw")
+    assert family_to_text([family[2], family[0], family[1]]).decode().splitlines() == [
+        "prompt:",
+        "Once",
+        "",
+        "answers:",
+        "- a ",
+        "  - queen",
+        "    -  saw",
+        "  - king",
+        "    was",
+    ]
+    assert family_to_text([]) == b"\n"
+    assert "answers:\n- a\n" in family_to_text(family_of("a", "a", "")).decode()
