@@ -29,6 +29,8 @@ from pages.parts.typed_tokens import typed_tokens
 MORE_TOKENS = 128
 SHIFT = "lab_shift"
 AWAIT_S = 1.0
+LONG_PROMPT = 64
+"""Tokens from which on a prefix is always reused, unless the model is recurrent."""
 CONTINUE_HELP = (
     "Continue from these tokens with the same parameters and seed. Beyond about 512 tokens the text may differ from "
     "one long run, as prefix reuse and adaptive threads move logits."
@@ -184,7 +186,7 @@ def _listeners(bench: Workbench, trial: Trial | None) -> dict[Event, Callable[[o
 def _after(bench: Workbench, trial: Trial) -> None:
     """Draw the facts of a trial that has ended, and the actions on it."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        for fact in _facts(trial):
+        for fact in _facts(bench, trial):
             st.caption(fact, width="content")
         _moved(bench, trial)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -193,9 +195,21 @@ def _after(bench: Workbench, trial: Trial) -> None:
         _copy(bench, trial)
 
 
-def _facts(trial: Trial) -> list[str]:
+def _facts(bench: Workbench, trial: Trial) -> list[str]:
+    """Return what is worth knowing of an ended trial, in words."""
+    facts = []
     prompt = perplexity(trial.prompt_steps)
-    return [f"prompt perplexity {prompt:,.1f}"] if prompt is not None else []
+    if prompt is not None:
+        facts.append(f"prompt perplexity {prompt:,.1f}")
+    if (
+        trial.label in (TrialLabel.BRANCH, TrialLabel.SAMPLE)
+        and not trial.timings.num_cached
+        and len(trial.prompt_ids) >= LONG_PROMPT
+    ):
+        facts.append("the text before the branch was computed again")
+    if (other := bench.branching.first_other_token(trial)) is not None:
+        facts.append(f"pasted as text, it has other tokens from token {other + 1:,} on")
+    return facts
 
 
 @st.fragment(run_every=AWAIT_S)

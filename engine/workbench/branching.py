@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from engine.comparing.branch_tree import TokenPath
-from engine.errors import ConfigError
+from engine.errors import ConfigError, EngineError
 from engine.history import TrialLabel, families
 from engine.protocol import Engine, continuation_ids
 from engine.steps import FORCED
@@ -38,6 +38,7 @@ class Branching:
         self._trials, self._kept = trials, kept
         self._lock = threading.Lock()
         self._paths: OrderedDict[str, TokenPath] = OrderedDict()
+        self._others: OrderedDict[str, int | None] = OrderedDict()
 
     def with_text(self, trial: Trial, step: int, text: str) -> LiveTrial:
         """Start a branch that has `text` in place of the tokens from `step` on.
@@ -57,6 +58,25 @@ class Branching:
         if not 1 <= num <= MOST_SAMPLES:
             raise ConfigError(f"{num:,} samples: from 1 to {MOST_SAMPLES} can be started at once")
         return [self._trials.branch(trial, step, (), is_drawn_anew=True, label=TrialLabel.SAMPLE) for _ in range(num)]
+
+    def first_other_token(self, trial: Trial) -> int | None:
+        """Return the first generated token of an ended trial that the tokenizer would not choose for the same text.
+
+        Text that is copied and run again has other tokens from there on. None where all agree, or the model of `trial`
+        is not loaded.
+        """
+        with self._lock:
+            if trial.id in self._others:
+                return self._others[trial.id]
+        try:
+            found = first_other_token(self._trials.engine_of(trial), trial)
+        except EngineError:  # another model, or one that has just been closed
+            return None
+        with self._lock:
+            self._others[trial.id] = found
+            while len(self._others) > PATHS_KEPT:
+                self._others.popitem(last=False)
+        return found
 
     def family(self, trial: Trial) -> list[Relative]:
         """Return the trials with the prompt of `trial` that come from it or from which it comes, the oldest first.
@@ -126,10 +146,7 @@ def _path_of(trial: Trial) -> TokenPath:
 
 
 def first_other_token(engine: Engine, trial: Trial) -> int | None:
-    """Return the first generated token that the tokenizer would not choose for the same text; None where all agree.
-
-    Text that is copied and run again has other tokens from there on.
-    """
+    """Return the first generated token that the tokenizer would not choose for the same text; None where all agree."""
     vocabulary, prompt = trial.steps.vocabulary, list(trial.prompt_ids)
     ids = [token for token in trial.steps.ids if not vocabulary.is_control(token)]
     if vocabulary.add_bos and prompt[:1] == [vocabulary.bos]:

@@ -57,7 +57,7 @@ class Pin {
   }
 
   toggle(place) {
-    this.set(this.place === place ? null : place);
+    this.set(this.place === place && !this.isSuggested ? null : place);
   }
 
   /** Pin what an earlier visit left pinned, when it has come. Says whether it did. */

@@ -49,6 +49,7 @@ class Tree {
   make(row, index) {
     const made = element("div", "row");
     made.index = index;
+    made.tabIndex = -1;
     made.setAttribute("role", "treeitem");
     made.ariaLevel = String(row.depth + 1);
     made.ariaSelected = String(row.is_open);

@@ -1,6 +1,7 @@
 """Branches of a trial: other tokens from any step on, samples, and the family that they make, with the real model."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,19 @@ def test_typed_text_stands_at_the_branch_as_it_was_typed(bench: Workbench, trial
     forced = [step.id for step in branch.steps if step.is_forced]
     assert vocabulary.join(forced) == text.encode()
     assert branch.steps.ids[: 6 + len(forced)] == [*trial.steps.ids[:6], *forced]
+
+
+def test_the_first_new_token_of_a_branch_takes_two_decodes_after_a_long_cached_prefix(bench: Workbench) -> None:
+    engine, _ = bench.model.loaded()
+    ids = engine.tokenize("Once upon a time there was a king who had a daughter. " * 40)[:400]
+    long = ended(bench.trials.submit_ids(replace(DRAFT, prompt="long"), ids))
+    until(lambda: engine.num_open == 0, "a job is left")
+    before = engine.measure()[0]
+    branch = ended(bench.trials.branch(long, 8, [7], num_tokens=1))
+    after = engine.measure()[0]
+    assert branch.timings.num_cached == 400 + 8 - 1
+    assert after["num_decodes"] - before["num_decodes"] == 2
+    assert after["num_tokens"] - before["num_tokens"] == 2
 
 
 def test_what_cannot_be_a_branch(bench: Workbench, trial: LiveTrial) -> None:
