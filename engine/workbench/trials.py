@@ -54,6 +54,11 @@ class Trial(ABC):
     has_neighbours = False
 
     @property
+    def logit_bias(self) -> tuple[tuple[int, float], ...]:
+        """Token ids with what was added to their logits, in nats; -inf bans a token."""
+        return self.draft.sampling.logit_bias
+
+    @property
     @abstractmethod
     def seed(self) -> int | None:
         """Seed in use; None while the trial waits."""

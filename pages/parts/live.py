@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from engine.errors import EngineError
+from engine.jsonable import figure
 from engine.llama.frozen import Flip
 from engine.steps import StepTable
 from engine.vocabulary import Vocabulary
@@ -51,6 +52,10 @@ class Watched(Protocol):
     @property
     def steps(self) -> StepTable:
         """Tokens decided so far; another thread appends."""
+
+    @property
+    def logit_bias(self) -> Sequence[tuple[int, float]]:
+        """Token ids with what was added to their logits, in nats; -inf bans a token."""
 
     def add_listener(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Register a callback that another thread calls after any change; return a function that removes it."""
@@ -108,6 +113,8 @@ class Feed:
         self._status: dict[str, Any] = {}
         self._status_at = -STATUS_S
         self._greeting: dict[str, Any] = {"live": not watched.done()}
+        if watched.logit_bias:
+            self._greeting["bias"] = [[token, figure(bias)] for token, bias in watched.logit_bias]
 
     def message(self) -> dict[str, Any] | None:
         """Return the next message, or None if nothing is new.

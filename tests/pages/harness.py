@@ -110,6 +110,7 @@ class ScriptedTrial:
         self.rest = ids_of(self.vocabulary, text.removeprefix(prompt))
         self.state: dict[str, Any] = {"state": "running", "num_prompt": len(self.prompt_steps), "n_ctx": 512}
         self.end: dict[str, Any] | None = None
+        self.logit_bias: tuple[tuple[int, float], ...] = ()
         self._listeners: list[Callable[[], None]] = []
 
     def go_on(self, count: int = 1 << 30, *, ids: list[int] | None = None) -> None:

@@ -46,6 +46,11 @@ function entropyText(nats, unit) {
   return unit === "nats" ? `${nats.toFixed(2)} nats` : `${(nats / Math.LN2).toFixed(2)} bits`;
 }
 
+/** What was added to a token's logit. */
+function biasText(nats) {
+  return `${nats < 0 ? "−" : "+"}${Number(Math.abs(nats).toPrecision(3))}${THIN}nats`;
+}
+
 function milliseconds(ms) {
   if (ms >= 10000) return `${significant(ms / 1000, 3)}${THIN}s`;
   return `${ms >= 100 ? whole(ms) : ms >= 1 ? ms.toFixed(1) : significant(ms, 2)}${THIN}ms`;

@@ -47,15 +47,17 @@ function candidateTable(trial, step, { k, unit, isPrompt, asker }) {
   const hasDraw = !isPrompt && !step.isForced;
   const body = element("tbody");
   const { rows, rest } = candidateRows(step, k);
-  const before = (p, stage) => (p > 0 ? likelihood(Math.log(p), unit) : stage ? `cut by ${stage}` : "cut");
-  for (const { id, index, isChosen, isOutside, logprob, p } of rows) {
-    const label = tokenChip(trial.word(id));
-    const after = hasDraw ? before(p, cutBy(trial, step, index)) : "";
-    const row = candidateRow(label, Math.exp(logprob), hasDraw ? p : null, likelihood(logprob, unit), after);
+  for (const candidate of rows) {
+    const { id, isChosen, isOutside, logprob, p } = candidate;
+    const barred = hasDraw && !isChosen ? barredBy(trial, step, candidate) : null;
+    const after = hasDraw ? (barred?.[0] ?? likelihood(Math.log(p), unit)) : "";
+    const row = candidateRow(tokenChip(trial.word(id)), Math.exp(logprob), hasDraw ? p : null, likelihood(logprob, unit), after);
+    if (barred?.[1]) row.title = barred[1];
+    if (hasDraw && trial.bias.get(id) > -Infinity) row.firstChild.append(element("span", "bias", ` ${biasText(trial.bias.get(id))}`));
     if (asker) row.append(candidateActions(asker, step, id, isChosen));
     row.classList.toggle("chosen", isChosen);
     row.classList.toggle("outside", Boolean(isOutside));
-    row.classList.toggle("cut", hasDraw && !(p > 0) && !isChosen);
+    row.classList.toggle("cut", barred !== null);
     body.append(row);
   }
   const others = trial.numVocabulary - rows.length;
@@ -90,6 +92,8 @@ function factsOf(trial, step, unit, isPrompt) {
     facts.push(["entropy", entropyText(step.entropy, unit), "of the model's distribution over the whole vocabulary"]);
   }
   if (isPrompt) return facts;
+  const bias = trial.bias.get(step.id);
+  if (bias > -Infinity) facts.push(["bias", biasText(bias), "added to the token's logit before sampling"]);
   facts.push(["time", milliseconds(step.ms), step.index ? "since the previous token" : "since the run was submitted"]);
   if (step.draw !== null && step.kept !== 1) facts.push(["draw", step.draw.toFixed(4), "uniform random number used for the draw"]);
   return facts;

@@ -117,6 +117,7 @@ class Strip {
     const { trial } = this;
     if (message.flips) return this.inspector.showFlips(message.flips);
     if (trial.end) return;
+    if (message.bias) trial.setBias(message.bias);
     if (message.prompt) trial.append(trial.prompt, message.prompt);
     if (message.steps) {
       const first = trial.steps.length;

@@ -3,7 +3,7 @@
 const FORCED = 1;
 const RESAMPLED = 2;
 const ALWAYS = ["id", "ms", "flags", "kept"];
-const INSPECTED = ["rank", "logprob", "entropy", "p", "draw", "top_id", "top_logprob", "top_p", "stage_kept", "stage_mass", "top_cut"];
+const INSPECTED = ["rank", "logprob", "entropy", "p", "draw", "top_id", "top_logprob", "top_p", "stage_kept", "stage_mass", "top_cut", "top_forbidden"];
 
 class Steps {
   constructor() {
@@ -45,7 +45,13 @@ class Trial {
     this.words = new Map();
     this.numVocabulary = 0;
     this.stages = [];
+    this.bias = new Map();
     this.stripFirstSpace = false;
+  }
+
+  /** Take in what was added to the logits of tokens: [id, nats] of each, "-inf" for a banned one. */
+  setBias(pairs) {
+    this.bias = new Map(pairs.map(([id, nats]) => [id, nats === "-inf" ? -Infinity : nats]));
   }
 
   /** Take in a batch of a message. */

@@ -18,6 +18,16 @@ function cutBy(trial, step, index) {
   return stage ? stageLabel(trial.stages[stage - 1]) : null;
 }
 
+/** Why the candidate at this index could not become the token: [words, explanation]; null where it could. */
+function barredBy(trial, step, { id, index, p }) {
+  const stage = cutBy(trial, step, index);
+  if (trial.bias.get(id) === -Infinity) return ["banned", "its logit was set to −∞ before sampling"];
+  const cut = stage ? `cut by ${stage}` : "cut";
+  if (!step.top_forbidden?.[index] || stage === STAGE_LABELS.grammar) return p > 0 ? null : [cut, ""];
+  const fate = p > 0 ? "drawn, it would have been rejected and another token drawn" : `it was ${cut} before the grammar was asked`;
+  return ["forbidden by Grammar", fate];
+}
+
 /** One stage: its name, how many candidates it left, their probability, and the first that it cut. */
 function stageRow(trial, step, index) {
   const [kept, mass] = [step.stage_kept[index], step.stage_mass[index]];
