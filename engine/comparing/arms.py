@@ -19,6 +19,8 @@ LABEL_CHARACTERS = 80
 MAX_PATH_CHARACTERS = 4096
 NUM_SEEDS = 0xFFFFFFFF
 ROLES = ("system", "user", "assistant")
+_CONSTRAINTS = {"logit_bias": "logit bias", "grammar": "grammar", "json_schema": "JSON schema"}
+"""Settings that a label names without their value, which is long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,6 +267,8 @@ def _described(arm: Arm, names: Sequence[str]) -> str:
 def _told(name: str, value: object) -> str:
     if name == "model":
         return str(value)
+    if name in _CONSTRAINTS:
+        return f"{'' if value else 'no '}{_CONSTRAINTS[name]}"
     if name == "seed" and value is None:
         return "random seed"
     shown = exact(value) if isinstance(value, float) else str(value)

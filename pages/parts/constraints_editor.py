@@ -27,9 +27,9 @@ class Example(NamedTuple):
 
 
 EXAMPLES = (
-    Example("One of three words", SCHEMA, '{"enum": ["positive", "neutral", "negative"]}'),
+    Example("Enum", SCHEMA, '{"enum": ["positive", "neutral", "negative"]}'),
     Example(
-        "Object with two fields",
+        "Object",
         SCHEMA,
         """{
   "type": "object",
@@ -47,19 +47,21 @@ EXAMPLES = (
 def show(prefix: str) -> None:
     """Draw the choice of a constraint with its text, and what is wrong with the text; then the list of tokens."""
     state = st.session_state
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.segmented_control(
-            "The text must follow", (NONE, *NAMES), key=prefix + "constraint", required=True, persist_state="session"
-        )
+            "The text must follow", (NONE, *NAMES), key=prefix + "constraint", required=True,
+            label_visibility="collapsed", persist_state="session",
+        )  # fmt: skip
+        st.caption("Examples", width="content")
         for number, example in enumerate(EXAMPLES):
             st.button(
                 example.label, type="tertiary", key=f"{prefix}example_{number}", on_click=_fill_in,
-                args=(prefix, example), help=f"Fill in an example: {example.kind}",
+                args=(prefix, example), help=f"Fill in a {example.kind}",
             )  # fmt: skip
     kind = state[prefix + "constraint"]
     if kind != NONE:
         st.text_area(
-            kind, key=prefix + NAMES[kind], height=150, label_visibility="collapsed", persist_state="session",
+            kind, key=prefix + NAMES[kind], height=170, label_visibility="collapsed", persist_state="session",
             placeholder="A JSON schema" if kind == SCHEMA else 'root ::= "yes" | "no"',
         )  # fmt: skip
         with st.spinner("Checking…", show_time=True):

@@ -46,7 +46,6 @@ def asked_of(messages: Sequence[Message]) -> tuple[str, str] | None:
 
 def as_python(draft: Draft, model: str, spec: PoolSpec) -> str:
     """Return a program that runs `draft` through the engine's public API."""
-    sampling = ", ".join(f"{name}={value!r}" for name, value in draft.sampling.to_dict().items())
     options = [f"max_tokens={draft.request.max_tokens}"]
     left_out = ("max_tokens", "generated", "forced", "stages", "watched")  # the last two are recorded for the page
     options += [f"{k}={v!r}" for k, v in draft.request.to_dict().items() if k not in left_out]
@@ -56,7 +55,7 @@ def as_python(draft: Draft, model: str, spec: PoolSpec) -> str:
         lines += [f"messages = {pprint.pformat(list(draft.messages), width=WIDTH, sort_dicts=False)}"]
     else:
         lines += [f"prompt = {pprint.pformat(draft.prompt, width=WIDTH)}"]
-    lines += [f"sampling = Sampling({sampling})", "", f"with Pool({model!r}{pool}) as pool:"]
+    lines += [*_sampling(draft.sampling), "", f"with Pool({model!r}{pool}) as pool:"]
     if draft.messages:
         lines += ["    _, prompt = pool.render_chat(messages)"]
     lines += [f"    job = pool.submit(prompt, sampling, {', '.join(options)})"]
@@ -65,6 +64,18 @@ def as_python(draft: Draft, model: str, spec: PoolSpec) -> str:
     else:
         lines += ["    for step in job.result().prompt_steps:", "        print(step.text, step.logprob)"]
     return "\n".join(lines)
+
+
+def _sampling(sampling: Sampling) -> list[str]:
+    """Return the lines that make the sampling, with a long text in a variable of its own."""
+    values: dict[str, str] = {name: repr(value) for name, value in sampling.to_dict().items()}
+    texts = [name for name in ("grammar", "json_schema") if name in values]
+    lines = [f"{name} = {pprint.pformat(getattr(sampling, name), width=WIDTH)}" for name in texts]
+    if sampling.logit_bias:
+        biases = (f"{token}: {bias!r}".replace("-inf", 'float("-inf")') for token, bias in sampling.logit_bias)
+        values["logit_bias"] = f"{{{', '.join(biases)}}}"
+    values |= {name: name for name in texts}
+    return [*lines, f"sampling = Sampling({', '.join(f'{name}={value}' for name, value in values.items())})"]
 
 
 def as_shell(draft: Draft, model: str, spec: PoolSpec) -> str:

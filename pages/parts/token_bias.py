@@ -9,7 +9,6 @@ import streamlit as st
 from engine.errors import ConfigError, EngineError
 from engine.files import named_path
 from engine.specs import Sampling
-from engine.units import counted
 from engine.vocabulary import Vocabulary
 from engine.workbench import current
 from pages.parts.labels import one_line, token_text
@@ -134,8 +133,9 @@ def show(prefix: str) -> None:
     tokens: tuple[Token, ...] = st.session_state[prefix + "tokens"]
     if found is not None:
         notice(found)
-    for token in tokens[:MOST_ROWS]:
-        _row(prefix, token)
+    with st.container(gap="xsmall"):
+        for token in tokens[:MOST_ROWS]:
+            _row(prefix, token)
     if len(tokens) > 1:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             if len(tokens) > MOST_ROWS:
@@ -162,8 +162,7 @@ def _row(prefix: str, token: Token) -> None:
         st.caption("nats", width="content")
         st.toggle("Ban", key=_key(prefix, "ban", token.id), persist_state="session", width="content")
         st.button(
-            ":material/close:", type="tertiary", key=_key(prefix, "unbias", token.id),
-            help=f"Remove {plain(token.label, MOST_TEXT)}", on_click=_remove, args=(prefix, token.id),
+            "Remove", type="tertiary", key=_key(prefix, "unbias", token.id), on_click=_remove, args=(prefix, token.id),
         )  # fmt: skip
 
 
@@ -191,25 +190,19 @@ def _search(prefix: str) -> None:
     tokens = {token.id: token for token in _tokens(found.tokens, vocabulary) if token.id not in listed}
     if tokens:
         st.pills(
-            "Tokens found", list(tokens), key=prefix + "found", label_visibility="collapsed", on_change=_choose,
+            "Tokens found", list(tokens), key=prefix + "tokens_found", label_visibility="collapsed", on_change=_choose,
             args=(prefix,), format_func=lambda id: f"{plain(tokens[id].label, MOST_TEXT)} · {id:,}",
         )  # fmt: skip
-    st.caption(_told(len(tokens), len(found.tokens), found.num_more))
-
-
-def _told(num_shown: int, num_found: int, num_more: int) -> str:
-    """Return how many tokens were found beyond those shown."""
-    if num_more:
-        return f"{num_more:,} more contain it: type more of the token."
-    if not num_found:
-        return "No token contains it."
-    return f"{counted(num_found, 'token')} found" + ("." if num_shown else ", all in the list.")
+    if found.num_more:
+        st.caption(f"{found.num_more:,} more contain it: type more of the token.")
+    elif not tokens:
+        st.caption("All tokens that contain it are in the list." if found.tokens else "No token contains it.")
 
 
 def _choose(prefix: str) -> None:
     """Ban the token that was chosen in the search."""
     state = st.session_state
-    token, state[prefix + "found"] = state[prefix + "found"], None
+    token, state[prefix + "tokens_found"] = state[prefix + "tokens_found"], None
     if token is not None:
         ban(token, prefix)
         state[prefix + "chosen"] = True

@@ -60,7 +60,7 @@ def found(at: AppTest, query: str) -> list[str]:
     """The tokens that a search offers."""
     at.text_input(key="lab_query").set_value(query).run()
     assert not at.exception, at.exception
-    return [option for pills in at.main.button_group if pills.key == "lab_found" for option in pills.options]
+    return [option for pills in at.main.button_group if pills.key == "lab_tokens_found" for option in pills.options]
 
 
 def test_a_trial_with_constraints_opens_with_them_and_runs_again(bench: Workbench, trial: Trial) -> None:
@@ -151,7 +151,7 @@ def test_a_token_found_is_banned_and_never_drawn(bench: Workbench) -> None:
     text = bench.model.loaded()[0].vocabulary.text(first)
     label = next(one for one in found(at, text.strip()) if one.endswith(f" · {first:,}"))
     assert label.startswith("␣")
-    at.button_group(key="lab_found").set_value(first).run()
+    at.button_group(key="lab_tokens_found").set_value(first).run()
     assert not at.exception, at.exception
     assert at.toggle(key=f"lab_ban_{first}").value
     press(at, "do_run")

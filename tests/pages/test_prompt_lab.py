@@ -1,9 +1,11 @@
 """The Prompt lab without a browser: what each button starts, what is refused, and that text stays text."""
 
+import math
 import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,9 @@ from tests.pages.conftest import wait_for_model
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
+CONSTRAINED = Sampling(
+    grammar='root ::= [a-z ]+ # "quoted"\nx ::= "\'"\n', logit_bias=((300, -math.inf), (301, 1.5), (302, -2.0))
+)
 HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] :smile: `code` [a](b) \u202egnp"
 
 
@@ -262,9 +267,10 @@ def test_hostile_text_stays_text(bench: Workbench) -> None:
     assert "<script>" not in label and "\u202e" not in label and "**" not in label.replace("\\*", "")
 
 
-def test_copied_python_gives_the_same_text(bench: Workbench, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sampling", [Sampling(top_k=20), CONSTRAINED, Sampling(json_schema='{"enum": ["a\\n\'b"]}')])
+def test_copied_python_gives_the_same_text(bench: Workbench, sampling: Sampling) -> None:
     draft = Draft(
-        'Once upon\n a "time"', sampling=Sampling(seed=3, top_k=20), request=Request(max_tokens=12, reuse_prefix=False)
+        'Once upon\n a "time"', sampling=replace(sampling, seed=3), request=Request(max_tokens=12, reuse_prefix=False)
     )
     pool, _ = bench.model.loaded()
     trial = bench.trials.submit(draft)
@@ -278,10 +284,11 @@ def test_copied_python_gives_the_same_text(bench: Workbench, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_copied_shell_gives_the_same_text(bench: Workbench) -> None:
+@pytest.mark.parametrize("sampling", [Sampling(), CONSTRAINED])
+def test_copied_shell_gives_the_same_text(bench: Workbench, sampling: Sampling) -> None:
     draft = Draft(
         "Once upon\n a 'time'",
-        sampling=Sampling(seed=3, top_k=20, min_p=0.1),
+        sampling=replace(sampling, seed=3, top_k=20, min_p=0.1),
         request=Request(max_tokens=12, top_k=4, reuse_prefix=False),
     )
     pool, _ = bench.model.loaded()

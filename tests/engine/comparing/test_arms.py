@@ -84,6 +84,11 @@ def test_arms_are_called_by_what_sets_them_apart() -> None:
     assert labels([COLD, COLD]) == ["variant 1", "variant 2"]
     assert labels([COLD, HOT, HOT]) == ["temperature 0", "temperature 1 (1)", "temperature 1 (2)"]
     assert labels([COLD]) == ["variant 1"]
+    bound = Arm(sampling=Sampling(grammar='root ::= "a"'))
+    banned = Arm(sampling=Sampling(logit_bias=((5, float("-inf")),)))
+    assert labels([Arm(), bound, banned]) == [
+        "no logit bias · no grammar", "no logit bias · grammar", "logit bias · no grammar",
+    ]  # fmt: skip
 
 
 def test_a_prompt_that_would_be_too_long_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
