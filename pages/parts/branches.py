@@ -110,13 +110,11 @@ def _row(
     p, num = ("" if branch.p is None else share(branch.p)), len(branch.trials)
     bits = "" if branch.surprise_bits is None else significant(branch.surprise_bits)
     name = next((one.name.splitlines()[0][:NAME_WIDTH] for one in ends if one.name), "")
-    figures = [p and f"p {p}", counted(num, "trial"), counted(len(tokens), "token"), bits and f"{bits} bits/token"]
     return BranchRow(
         key=_key(branch),
         parent=branch.parent,
         depth=branch.depth,
         text=text,
-        told=", ".join(part for part in (name, text, *figures) if part),
         cells=(p, f"{num:,}", f"{len(tokens):,}", bits),
         name=visible(name),
         is_starred=any(one.is_starred for one in ends),

@@ -104,7 +104,6 @@ def _rows(trial: Trial, found: Probable) -> list[BranchRow]:
         rows.append(
             BranchRow(
                 key=_key(branch), parent=branch.parent, depth=branch.depth, text=text,
-                told=f"{text}, p {p}, total p {total}, {counted(len(ids), 'token')}",
                 cells=(p, total, f"{len(ids):,}"), name="", is_starred=False, is_forced=False, is_running=False,
                 is_open=False, is_passed=True, ends=False, num_trials=len(branch.trials),
             )

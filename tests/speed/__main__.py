@@ -27,6 +27,7 @@ PROGRAMS = (
     "crowds",
     "vocabulary",
     "xray",
+    "branches",
     "prefix",
     "memory",
     "fit",

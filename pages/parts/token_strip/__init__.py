@@ -20,14 +20,13 @@ NO_LISTENERS: Mapping[Event, Callable[[object], None]] = MappingProxyType({})
 
 class BranchRow(TypedDict):
     """Row of the tree. key: identifies it in what is asked, and its fold; parent: index of its parent row, None at the
-    top; told: the whole row as a sentence; cells: its figures; is_open: the trial on the screen ends with it, and
-    is_passed: goes through it; ends: a trial ends with it, which can be named and starred."""
+    top; cells: its figures; is_open: the trial on the screen ends with it; is_passed: it goes through it; ends: a trial
+    ends with it, which can be named and starred."""
 
     key: str
     parent: int | None
     depth: int
     text: str
-    told: str
     cells: tuple[str, ...]
     name: str
     is_starred: bool

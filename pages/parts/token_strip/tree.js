@@ -53,8 +53,7 @@ class Tree {
     made.setAttribute("role", "treeitem");
     made.ariaLevel = String(row.depth + 1);
     made.ariaSelected = String(row.is_open);
-    made.ariaLabel = row.told;
-    made.title = row.told;
+    made.ariaLabel = made.title = this.inWords(row);
     made.classList.toggle("shown", row.is_open);
     made.classList.toggle("passed", row.is_passed);
     made.style.setProperty("--level", Math.min(row.depth, MOST_LEVELS));
@@ -62,6 +61,11 @@ class Tree {
     text.append(this.fold(row, index), ...this.marks(row), element("bdi", row.is_forced ? "forced" : "", row.text));
     made.append(text, ...row.cells.map((cell, at) => element("span", this.data.heads[at + 1][0], cell)), this.actions(row, index));
     return made;
+  }
+
+  inWords(row) {
+    const figures = row.cells.map((cell, at) => (cell ? `${this.data.heads[at + 1][1]} ${cell}` : ""));
+    return [row.name, row.text, ...figures].filter(Boolean).join(", ");
   }
 
   fold(row, index) {
