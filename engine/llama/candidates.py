@@ -28,21 +28,18 @@ class Candidates:
         self.pointer = ctypes.cast(self.address, llama.llama_token_data_array_p)
         self._token_of = kernel().token_of
 
-    def take(self, size: int) -> npt.NDArray[np.void]:
-        """Reset to the first `size` rows, unsorted and with nothing selected, and return them to be filled."""
-        words = self._words
-        words[0], words[1], words[2], words[3] = self._start, size, _NOTHING_SELECTED, 0
-        return self._rows[:size]
-
-    def fill(
-        self, ids: npt.NDArray[np.integer], logits: npt.NDArray[np.float32], *, is_sorted: bool = False
-    ) -> npt.NDArray[np.float32]:
-        """Fill as many rows as there are ids; return a view of their logits, which may still be changed.
+    def take(self, size: int, *, is_sorted: bool = False) -> npt.NDArray[np.void]:
+        """Reset to the first `size` rows, with nothing selected, and return them to be filled.
 
         is_sorted: they come by falling logits, and stay so.
         """
+        words = self._words
+        words[0], words[1], words[2], words[3] = self._start, size, _NOTHING_SELECTED, is_sorted
+        return self._rows[:size]
+
+    def fill(self, ids: npt.NDArray[np.integer], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Fill as many rows as there are ids; return a view of their logits, which may still be changed."""
         rows = self.take(len(ids))
-        self._words[3] = is_sorted
         rows["id"] = ids
         filled: npt.NDArray[np.float32] = rows["logit"]
         filled[:] = logits

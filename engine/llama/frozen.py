@@ -6,6 +6,7 @@ tokens outside them are known by their probability alone; a result that depends 
 
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -17,18 +18,19 @@ from engine.process.channel import Message
 from engine.process.program import Service
 from engine.specs import Sampling
 from engine.stages import BEYOND_CANDIDATES, stages_of
-from engine.steps import INSPECTED, StepTable
+from engine.steps import FORCED, INSPECTED, StepTable
 
 DEADLINE_S = 10.0
-MAX_STEPS = 100_000
+MOST_CANDIDATES = 1 << 22
+"""Candidates of all steps that are sampled again at once, at 20 bytes each: 16,384 steps with 256."""
 
 
 class FrozenSteps(Message, frozen=True):
     """Recorded candidates and random numbers of some steps.
 
-    ids: all tokens up to the last step's, of which those from `first` on are the steps'. top_ids (int32) and logits
-    (float32): the k candidates of each step, most probable first. draws: the random numbers; others: the probability of
-    all tokens outside the candidates.
+    ids: all generated tokens up to the last step's, of which those from `first` on are the steps'. top_ids (int32) and
+    logits (float32): the k candidates of each step, most probable first. draws: the random numbers, NaN for a forced
+    token; others: the probability of all tokens outside the candidates.
     """
 
     num_vocab: int
@@ -41,41 +43,55 @@ class FrozenSteps(Message, frozen=True):
     others: list[float]
 
     @classmethod
-    def of(cls, prompt_ids: list[int], steps: StepTable, here: slice) -> Self:
+    def of(cls, steps: StepTable, here: slice) -> Self:
         """Return some steps of a trial. Raises ConfigError where they have no candidates, or were not drawn."""
         first, last, _ = here.indices(len(steps))
         records = steps.records[here]
-        if not steps.k or not len(records) or not (records["flags"] & INSPECTED).all():
+        flags = records["flags"]
+        if not steps.k or not len(records) or not (flags & (INSPECTED | FORCED)).all():
             raise ConfigError("no candidates were recorded with this trial, so it cannot be sampled again")
-        if np.isnan(records["draw"]).any():
+        if np.isnan(records["draw"][(flags & FORCED) == 0]).any():
             raise ConfigError("a token of this trial was not drawn, so it cannot be sampled again")
-        if len(records) > MAX_STEPS:
-            raise ConfigError(f"{len(records):,} steps; at most {MAX_STEPS:,} are sampled again at once")
+        if (most := MOST_CANDIDATES // steps.k) < len(records):
+            raise ConfigError(
+                f"{len(records):,} steps with {steps.k:,} candidates; at most {most:,} are sampled again at once"
+            )
         logprobs = steps.top_logprobs[here].astype(np.float64)
         logits: npt.NDArray[np.float32] = (logprobs + records["normaliser"][:, None]).astype(np.float32)
         others = np.maximum(0, 1 - np.exp(logprobs).sum(axis=1))
-        ids = [*prompt_ids, *steps.ids[:last]]
         return cls(
-            len(steps.vocabulary), ids, len(prompt_ids) + first, steps.k, steps.top_ids[here].tobytes(),
-            logits.tobytes(), records["draw"].tolist(), others.tolist(),
+            len(steps.vocabulary), steps.ids[:last], first, steps.k, steps.top_ids[here].tobytes(), logits.tobytes(),
+            records["draw"].tolist(), others.tolist(),
         )  # fmt: skip
 
 
 class Resample(Message, frozen=True):
-    """Sample the steps again with these parameters, each after the tokens that it followed."""
+    """Sample the steps again with these parameters, each after the tokens that it followed.
 
-    steps: FrozenSteps
+    steps: None for those of an earlier request that had the same name. shown: the step whose distribution is wanted.
+    """
+
+    name: str
+    steps: FrozenSteps | None
     sampling: Sampling
+    shown: int | None
+
+
+class NotKept(Message, frozen=True):
+    """Answer where the steps of an earlier request are not kept any more."""
 
 
 class Resampled(Message, frozen=True):
-    """Result of each step: its token, -1 where it is outside the candidates; the candidates left; `p_final`, float32
-    (n, k), as in StepTable; whether all of it is exact."""
+    """Result of each step: its token, -1 where it is outside the candidates, and whether it is exact.
+
+    num_kept and p_final: candidates left at the step that is shown, and the k probabilities just before the draw
+    (float32), as in StepTable; 0 and empty where none is, or it is forced.
+    """
 
     ids: list[int]
-    num_kept: list[int]
-    p_final: bytes
     is_exact: list[bool]
+    num_kept: int
+    p_final: bytes
 
 
 class FindFlips(Message, frozen=True):
@@ -107,10 +123,19 @@ class Resampler:
         self._lock = threading.Lock()
         self._service: Service | None = None
 
-    def resample(self, steps: FrozenSteps, sampling: Sampling) -> Resampled:
-        """Sample steps again. Raises ConfigError for stages in BEYOND_CANDIDATES, LimitExceeded, WorkerDied."""
+    def resample(
+        self, name: str, steps: Callable[[], FrozenSteps], sampling: Sampling, shown: int | None = None
+    ) -> Resampled:
+        """Sample steps again, which `name` stands for; `steps` is called where the process does not have them yet.
+
+        shown: the step whose distribution is wanted. Raises ConfigError for stages in BEYOND_CANDIDATES, LimitExceeded,
+        WorkerDied.
+        """
         _check(sampling)
-        answer: Resampled = self._running().ask(Resample(steps, sampling), DEADLINE_S)
+        answer: Resampled | NotKept = self._running().ask(Resample(name, None, sampling, shown), DEADLINE_S)
+        if isinstance(answer, NotKept):
+            answer = self._running().ask(Resample(name, steps(), sampling, shown), DEADLINE_S)
+        assert isinstance(answer, Resampled)
         return answer
 
     def flips(self, steps: FrozenSteps, sampling: Sampling) -> list[Flip]:
@@ -136,7 +161,7 @@ class Resampler:
                 self._service = Service(
                     "engine.llama.frozen_program",
                     does="samples steps again",
-                    answers=Resampled | Flips,
+                    answers=Resampled | NotKept | Flips,
                     limits=LIMITS,
                 )
                 weakref.finalize(self, self._service.close)

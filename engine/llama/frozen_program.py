@@ -1,7 +1,9 @@
 """Child program of a Resampler: runs kept candidates through llama.cpp's sampler chain."""
 
+import ctypes
 import math
 import socket
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,7 +14,18 @@ import numpy.typing as npt
 
 from engine.errors import ConfigError
 from engine.llama.candidates import Candidates
-from engine.llama.frozen import FindFlips, Flip, Flips, FrozenSteps, Resample, Resampled
+from engine.llama.frozen import (
+    MOST_CANDIDATES,
+    FindFlips,
+    Flip,
+    Flips,
+    FrozenSteps,
+    NotKept,
+    Resample,
+    Resampled,
+)
+from engine.llama.kernel import CANDIDATE
+from engine.llama.library import quick
 from engine.llama.sampler import chain_without_draw
 from engine.process.serving import serve
 from engine.specs import Sampling
@@ -27,13 +40,31 @@ _OTHER = -1
 last candidate."""
 
 
+_apply = quick(llama.llama_sampler_apply, None, ctypes.c_void_p, ctypes.c_void_p)
+_accept = quick(llama.llama_sampler_accept, None, ctypes.c_void_p, ctypes.c_int32)
+
+
 class Drawn(NamedTuple):
-    """Outcome of one step; p is 0 for candidates that were cut, in their order."""
+    """Outcome of one step: its token, and the ids and probabilities of what was left to draw from, both of a forced
+    step empty."""
 
     id: int
-    num_kept: int
+    ids: npt.NDArray[np.int32]
     p: npt.NDArray[np.float32]
     is_exact: bool
+
+
+class Listing(NamedTuple):
+    """Candidates of n steps in the order in which a chain takes them, with logit_bias added.
+
+    rows: (n, k) of CANDIDATE, of which `sizes` (n,) are not banned; num_sure (n,): how many of these no other token can
+    come before; is_complete (n,): whether every biased token is among them.
+    """
+
+    rows: npt.NDArray[np.void]
+    sizes: list[int]
+    num_sure: list[int]
+    is_complete: list[bool]
 
 
 class Steps:
@@ -44,78 +75,110 @@ class Steps:
         self.given = given
         self.ids = np.frombuffer(given.top_ids, "<i4").reshape(num, given.k)
         self.logits = np.frombuffer(given.logits, "<f4").reshape(num, given.k)
-        self.num_known = (self.ids >= 0).sum(axis=1)
+        self.num_known = (self.ids >= 0).sum(axis=1).tolist()
+        self._others = [self._others_of(index) for index in range(num)]
         self._room = Candidates(given.num_vocab + given.k)
-        self._place = np.full(given.num_vocab + 1, given.k, np.int64)
+        self._listed: tuple[object, Listing] | None = None
+
+    def _others_of(self, index: int) -> tuple[int, float]:
+        """Return as how many tokens the others of a step may count at most, and the logit of each."""
+        num, others = self.num_known[index], self.given.others[index]
+        num_others = self.given.num_vocab - num
+        if not num or not num_others:
+            return 0, 0.0
+        logits = self.logits[index, :num].astype(np.float64)
+        highest, last = float(logits[0]), float(logits[-1])
+        normaliser = highest + math.log(np.exp(logits - highest).sum() / max(1 - others, 1e-30))
+        p_last = math.exp(min(last - normaliser, 0))
+        if p_last == 0:
+            return 0, 0.0
+        num_others = min(num_others, max(1, math.ceil(others / p_last)))
+        return num_others, last + math.log(max(others / p_last / num_others, 1e-30))
 
     def drawn(self, sampling: Sampling) -> Iterator[Drawn]:
         """Yield the outcome of each step under these parameters."""
-        given, bias = self.given, dict(sampling.logit_bias)
+        given, stages = self.given, chain_of(sampling)
         chain = chain_without_draw(sampling, given.num_vocab, len(given.ids))
-        stages = chain_of(sampling)
         is_sorted = stages[:1] == ("top_k",)
+        top_k = sampling.top_k if "top_k" in stages else 1 << 31
+        listing = self._listing(sampling.logit_bias, is_sorted=is_sorted)
+        is_best_first = is_sorted and all(value == -math.inf for _, value in sampling.logit_bias)
         is_guessed = _depends_on_others(sampling)
         try:
             for token in given.ids[: given.first][-_num_remembered(sampling) :]:
-                llama.llama_sampler_accept(chain, token)
+                _accept(chain, token)
             for index, token in enumerate(given.ids[given.first :]):
-                num_known = int(self.num_known[index])
-                is_among_known = "top_k" in stages and sampling.top_k <= num_known
-                is_complete = self._fill(
-                    index, bias, is_sorted=is_sorted, has_others=not (is_sorted and is_among_known)
-                )
-                if not len(self._room.kept):
-                    raise ConfigError("logit_bias leaves no candidate to choose")
-                llama.llama_sampler_apply(chain, self._room.pointer)
-                drawn = self._draw(index, is_exact=is_complete and not is_guessed)
-                # where the last candidate is left, others that are as probable may be too
-                is_cut_off = is_among_known or num_known == given.num_vocab or not drawn.p[num_known - 1]
-                yield drawn._replace(is_exact=drawn.is_exact and is_cut_off)
-                llama.llama_sampler_accept(chain, token)
+                if math.isnan(given.draws[index]):
+                    yield Drawn(token, self.ids[index, :0], self.logits[index, :0], True)
+                else:
+                    is_among_known = top_k <= listing.num_sure[index]
+                    num_others, least = (0, 0.0) if is_sorted and is_among_known else self._others[index]
+                    size = listing.sizes[index]
+                    if not size + num_others:
+                        raise ConfigError("logit_bias leaves no candidate to choose")
+                    rows = self._room.take(size + num_others, is_sorted=is_best_first)
+                    rows[:size] = listing.rows[index, :size]
+                    if num_others:
+                        rows["id"][size:], rows["logit"][size:] = _OTHER, least
+                    _apply(chain, self._room.pointer)
+                    drawn = self._draw(index)
+                    is_exact = (
+                        listing.is_complete[index]
+                        and not is_guessed
+                        and self._is_cut_off(index, drawn, is_among_known=is_among_known, has_others=num_others > 0)
+                    )
+                    yield drawn._replace(is_exact=is_exact)
+                _accept(chain, token)
         finally:
             llama.llama_sampler_free(chain)
 
-    def _fill(self, index: int, bias: dict[int, float], *, is_sorted: bool, has_others: bool) -> bool:
-        """List the candidates, then as many others as can be; return whether every biased token is a candidate."""
-        num, others = int(self.num_known[index]), self.given.others[index]
-        ids, logits = self.ids[index, :num], self.logits[index, :num].copy()
-        is_complete = True
-        for token, value in bias.items():
-            found = ids == token
-            logits[found] += value
-            is_complete &= bool(found.any()) or value == -math.inf
-        order = np.arange(num) if is_sorted else np.argsort(ids, kind="stable")
-        ids, logits = ids[order], logits[order]
-        p_last = math.exp(min(float(self.logits[index, num - 1]) - self._normaliser(index, num), 0))
-        num_others = self.given.num_vocab - num if has_others else 0
-        if num_others and p_last > 0:
-            num_others = min(num_others, max(1, math.ceil(others / p_last)))
-            least = float(self.logits[index, num - 1]) + math.log(max(others / p_last / num_others, 1e-30))
-            ids = np.concatenate([ids, np.full(num_others, _OTHER, np.int32)])
-            logits = np.concatenate([logits, np.full(num_others, least, np.float32)])
-        is_best_first = is_sorted and all(value == -math.inf for value in bias.values())
-        self._room.fill(ids[logits > -math.inf], logits[logits > -math.inf], is_sorted=is_best_first)
-        return is_complete
+    def _listing(self, bias: tuple[tuple[int, float], ...], *, is_sorted: bool) -> Listing:
+        """Return the candidates by falling logits without the bias, or else by id."""
+        if self._listed is None or self._listed[0] != (bias, is_sorted):
+            self._listed = (bias, is_sorted), self._list(bias, is_sorted=is_sorted)
+        return self._listed[1]
 
-    def _normaliser(self, index: int, num: int) -> float:
-        """Return the log of the summed exponentials of all logits."""
-        logits = self.logits[index, :num].astype(np.float64)
-        highest = float(logits.max())
-        return highest + math.log(np.exp(logits - highest).sum() / max(1 - self.given.others[index], 1e-30))
+    def _list(self, bias: tuple[tuple[int, float], ...], *, is_sorted: bool) -> Listing:
+        num, k = self.ids.shape
+        logits = np.where(self.ids >= 0, self.logits, -np.inf).astype(np.float32)
+        is_complete, num_moved = np.ones(num, bool), np.zeros(num, np.int64)
+        if bias:
+            tokens, values = (np.array(column) for column in zip(*sorted(bias), strict=True))
+            place = np.minimum(np.searchsorted(tokens, self.ids), len(tokens) - 1)
+            is_biased = tokens[place] == self.ids
+            logits += np.where(is_biased, values[place], 0).astype(np.float32)
+            num_moved = (is_biased & (values[place] > -np.inf)).sum(axis=1)
+            is_complete = num_moved == (values > -np.inf).sum()
+        is_left = logits > -np.inf
+        order = np.argsort(np.where(is_left, np.arange(k) if is_sorted else self.ids, 1 << 31), axis=1)
+        rows = np.zeros((num, k), CANDIDATE)
+        rows["id"], rows["logit"] = np.take_along_axis(self.ids, order, 1), np.take_along_axis(logits, order, 1)
+        sizes = is_left.sum(axis=1)
+        return Listing(rows, sizes.tolist(), (sizes - num_moved).tolist(), is_complete.tolist())
 
-    def _draw(self, index: int, *, is_exact: bool) -> Drawn:
+    def _draw(self, index: int) -> Drawn:
         """Draw as llama.cpp's `dist` does (llama_sampler_dist_apply)."""
         left = self._room.kept
-        p = np.exp(left["logit"] - left["logit"].max())
+        logits, ids = left["logit"], left["id"].copy()
+        p = np.exp(logits - logits.max())
         run = np.cumsum(p, dtype=np.float64)
-        chosen = int(np.searchsorted(run, run[-1] * self.given.draws[index]))
-        ids, num = left["id"], int(self.num_known[index])
-        self._place[self.ids[index, :num]] = np.arange(num)
-        final = np.zeros(self.given.k + 1, np.float32)
-        final[self._place[ids]] = p / run[-1]  # the others share the last place, as -1 is the last index
-        self._place[self.ids[index, :num]] = self.given.k
-        is_exact &= not (p[ids == _OTHER] > 0).any()
-        return Drawn(int(ids[min(chosen, len(ids) - 1)]), int((p > 0).sum()), final[:-1], is_exact)
+        chosen = min(int(run.searchsorted(run[-1] * self.given.draws[index])), len(ids) - 1)
+        return Drawn(int(ids[chosen]), ids, (p / run[-1]).astype(np.float32), True)
+
+    def _is_cut_off(self, index: int, drawn: Drawn, *, is_among_known: bool, has_others: bool) -> bool:
+        """Return whether no token outside the candidates can be left."""
+        if has_others and (drawn.p[drawn.ids == _OTHER] > 0).any():
+            return False
+        num_known = self.num_known[index]
+        if is_among_known or num_known == self.given.num_vocab:
+            return True
+        # where the last candidate is left, others that are as probable may be too
+        return not (drawn.p[drawn.ids == self.ids[index, num_known - 1]] > 0).any()
+
+    def p_final(self, index: int, drawn: Drawn) -> npt.NDArray[np.float32]:
+        """Return the probabilities of a step's candidates in their order, 0 for those that were cut."""
+        found = dict(zip(drawn.ids.tolist(), drawn.p.tolist(), strict=True))
+        return np.array([found.get(token, 0) if token >= 0 else 0 for token in self.ids[index].tolist()], np.float32)
 
 
 def _num_remembered(sampling: Sampling) -> int:
@@ -141,13 +204,16 @@ def _depends_on_others(sampling: Sampling) -> bool:
     )
 
 
-def resampled(request: Resample) -> Resampled:
+def resampled(steps: Steps, sampling: Sampling, shown: int | None = None) -> Resampled:
     """Sample all steps again."""
-    found = list(Steps(request.steps).drawn(request.sampling))
-    p_final = b"".join(one.p.tobytes() for one in found)
-    return Resampled(
-        [one.id for one in found], [one.num_kept for one in found], p_final, [one.is_exact for one in found]
-    )
+    ids, is_exact = list[int](), list[bool]()
+    num_kept, p_final = 0, b""
+    for index, drawn in enumerate(steps.drawn(sampling)):
+        ids.append(drawn.id)
+        is_exact.append(drawn.is_exact)
+        if index == shown and len(drawn.ids):
+            num_kept, p_final = int((drawn.p > 0).sum()), steps.p_final(index, drawn).tobytes()
+    return Resampled(ids, is_exact, num_kept, p_final)
 
 
 def flips(request: FindFlips) -> Flips:
@@ -224,10 +290,35 @@ def _bisected(
     return Flip(name, is_above, other, token)
 
 
+class Kept:
+    """Steps of earlier requests by name, as far as there is room; those not asked for longest are dropped first."""
+
+    def __init__(self) -> None:
+        self._steps: OrderedDict[str, Steps] = OrderedDict()
+
+    def add(self, name: str, steps: Steps) -> None:
+        """Keep steps, unless they alone exceed the room."""
+        self._steps[name] = steps
+        while sum(one.ids.size for one in self._steps.values()) > MOST_CANDIDATES:
+            self._steps.popitem(last=False)
+
+    def find(self, name: str) -> Steps | None:
+        """Return the steps of this name, if they are kept."""
+        if name in self._steps:
+            self._steps.move_to_end(name)
+        return self._steps.get(name)
+
+
 def main(end: socket.socket) -> None:
     """Answer requests until the parent hangs up."""
-    serve(end, Resample | FindFlips, _answer)
+    kept = Kept()
 
+    def answer(request: Resample | FindFlips) -> Resampled | NotKept | Flips:
+        if isinstance(request, FindFlips):
+            return flips(request)
+        if request.steps is not None:
+            kept.add(request.name, Steps(request.steps))
+        steps = kept.find(request.name)
+        return NotKept() if steps is None else resampled(steps, request.sampling, request.shown)
 
-def _answer(request: Resample | FindFlips) -> Any:
-    return resampled(request) if isinstance(request, Resample) else flips(request)
+    serve(end, Resample | FindFlips, answer)

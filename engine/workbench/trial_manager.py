@@ -4,7 +4,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from engine.errors import ConfigError, HistoryError
 from engine.history import History, TrialLabel, TrialSummary, write_inbox
 from engine.history.export import to_csv, to_json
 from engine.history.trial_file import read_trial
-from engine.llama.frozen import Flip, FrozenSteps, Resampler
+from engine.llama.frozen import Flip, Resampler
 from engine.models.library import shipped
 from engine.protocol import Engine
 from engine.specs import Origin, Sampling
@@ -27,6 +27,7 @@ from engine.workbench.chat_ids import with_known_ids
 from engine.workbench.history_manager import HistoryManager
 from engine.workbench.machine_lease import Lease, MachineLease
 from engine.workbench.model_manager import ModelManager
+from engine.workbench.resampling import SampledAgain, flips, sample_again
 from engine.workbench.semantic_index import SemanticIndex
 from engine.workbench.trial_records import is_stepped_over, record_of, summary_of
 from engine.workbench.trials import Beginning, Draft, LiveTrial, StoredTrial, Trial
@@ -186,8 +187,11 @@ class TrialManager:
         trial = self.watch(trial_id)
         if trial is None or not 0 <= step < len(trial.steps):
             raise ConfigError("there is no such token")
-        frozen = FrozenSteps.of(list(trial.prompt_ids), trial.steps, slice(step, step + 1))
-        return self._resampler.flips(frozen, trial.draft.sampling)
+        return flips(self._resampler, trial, step)
+
+    def resample(self, trial_id: str, changed: Mapping[str, float], shown: int | None = None) -> SampledAgain:
+        """Sample the steps of a trial again, as `sample_again`. Raises ConfigError where there is no such trial too."""
+        return sample_again(self._resampler, self.trial(trial_id), changed, shown)
 
     def close(self) -> None:
         """End the process that samples again. Safe to call twice."""

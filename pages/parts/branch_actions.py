@@ -1,5 +1,7 @@
-"""Actions at a token of the strip: continue with another candidate or text, ban a token, sample from there."""
+"""Actions at a token of the strip: continue with another candidate, text or parameters, ban a token, sample from
+there."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
@@ -8,6 +10,7 @@ from engine.errors import ConfigError
 from engine.history import TrialLabel
 from engine.specs import MAX_ID
 from engine.workbench import Workbench
+from engine.workbench.resampling import with_changes
 from engine.workbench.trials import Trial
 from pages.parts import prompt_state, sampling_editor, token_bias
 from pages.parts.notice import attempt
@@ -48,6 +51,14 @@ class Sample(msgspec.Struct, tag_field="action", tag="sample", forbid_unknown_fi
     num: Whole
 
 
+class Resample(msgspec.Struct, tag_field="action", tag="resample", forbid_unknown_fields=True, frozen=True):
+    """Continue from a step with changed sampling parameters, by name, and the same random numbers."""
+
+    trial: Id
+    step: Whole
+    sampling: dict[Id, float]
+
+
 class Probable(msgspec.Struct, tag_field="action", tag="probable", forbid_unknown_fields=True, frozen=True):
     """Find the most probable continuations from a step."""
 
@@ -55,7 +66,7 @@ class Probable(msgspec.Struct, tag_field="action", tag="probable", forbid_unknow
     step: Whole
 
 
-Action = Continue | Ban | Text | Sample | Probable
+Action = Continue | Ban | Text | Sample | Resample | Probable
 
 
 def answer(bench: Workbench, asked: object) -> None:
@@ -76,6 +87,9 @@ def _carry_out(bench: Workbench, asked: object) -> None:
             prompt_state.show(bench.branching.with_text(trial, step, text))
         case Sample(step=step, num=num):
             bench.branching.sample(trial, step, num)
+        case Resample(step=step, sampling=changed):
+            sampling = replace(with_changes(trial.draft.sampling, changed), seed=trial.seed)
+            prompt_state.put_on_screen(bench.trials.branch(trial, step, [], sampling=sampling))
         case Probable(step=step):
             bench.probable.find(trial, step)
         case Ban(id=id):

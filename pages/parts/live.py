@@ -9,22 +9,24 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from engine.errors import EngineError
+from engine.errors import ConfigError, EngineError
 from engine.jsonable import figure
 from engine.llama.frozen import Flip
 from engine.steps import StepTable
 from engine.vocabulary import Vocabulary
-from pages.parts.live_ask import MAX_JOBS, Ask, Latest, Step, Text, read_ask
-from pages.parts.wire import Words, columns
+from engine.workbench.resampling import SampledAgain
+from pages.parts.live_ask import MAX_JOBS, Ask, Change, Latest, Step, Text, read_ask
+from pages.parts.wire import Words, columns, sampled_again
 
 SOCKET_PATH = "/logitbench/live"
 BATCH_S = 0.016
@@ -78,6 +80,9 @@ class Trials(Protocol):
 
     def flips(self, trial_id: str, step: int) -> list[Flip]:
         """Return at which sampling parameters a step draws another token. Raises EngineError where that is unknown."""
+
+    def resample(self, trial_id: str, changed: Mapping[str, float], shown: int | None = None) -> SampledAgain:
+        """Return what the steps draw with changed parameters. Raises EngineError where that is unknown."""
 
 
 class Tokenises(Protocol):
@@ -167,6 +172,7 @@ class Page:
         self._words = Words()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._flips = Latest(self._answer_flips)
+        self._changes = Latest(self._answer_change)
         self._texts = Latest(self._answer_text)
         self._sending = asyncio.Lock()
 
@@ -182,7 +188,7 @@ class Page:
         except WebSocketDisconnect:
             pass
         finally:
-            tasks = [*self._tasks.values(), *self._flips.tasks, *self._texts.tasks]
+            tasks = [*self._tasks.values(), *self._flips.tasks, *self._changes.tasks, *self._texts.tasks]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -196,6 +202,8 @@ class Page:
             self._tasks[trial] = asyncio.create_task(self._feed(trial, first, latency=ask.latency))
         if ask.flips is not None:
             self._flips.ask(ask.flips)
+        if ask.resample is not None:
+            self._changes.ask(ask.resample, ask.resample.job)
         if ask.text is not None:
             self._texts.ask(ask.text)
 
@@ -212,6 +220,24 @@ class Page:
         message = {"job": asked.job, "flips": {"step": asked.step, "found": flips}}
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             await self._send(partial(dict, message))
+
+    async def _answer_change(self, asked: Change) -> None:
+        body: dict[str, Any] = {"changed": asked.changed, "shown": asked.shown}
+        words: Callable[[], dict[str, Any]] = dict
+        try:
+            watched = await asyncio.to_thread(self._trials.watch, asked.job)
+            if watched is None:
+                raise ConfigError("there is no such trial: it was deleted or not saved")
+            again = await asyncio.to_thread(self._trials.resample, asked.job, asked.changed, asked.shown)
+            body |= sampled_again(again, watched.steps, asked.shown)
+            words = partial(self._words.new_of, watched.steps.vocabulary, np.array(again.result.ids))
+        except EngineError as error:
+            body["error"] = str(error)
+        except Exception:
+            _log.exception("Trial %s could not be sampled again", asked.job)
+            body["error"] = "an internal error prevented it; see the log"
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            await self._send(lambda: {"job": asked.job, "resampled": {**body, **words()}})
 
     async def _answer_text(self, asked: Text) -> None:
         answer: dict[str, Any] = {"field": asked.field, "number": asked.number, "characters": len(asked.text)}

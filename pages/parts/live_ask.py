@@ -6,6 +6,8 @@ from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
+from engine.workbench.resampling import SLIDERS
+
 MAX_JOBS = 64
 MOST_ASKED = 100  # trials of one message
 MAX_TEXT = 20_000  # characters that are tokenised while they are typed: a worker takes at most 0.25 s for these
@@ -23,6 +25,14 @@ class Step(msgspec.Struct, forbid_unknown_fields=True):
 
     job: Id
     step: Index
+
+
+class Change(msgspec.Struct, forbid_unknown_fields=True):
+    """Changed sampling parameters of a trial, by name; `shown` is the step whose distribution is wanted."""
+
+    job: Id
+    changed: Annotated[dict[Id, float], msgspec.Meta(max_length=len(SLIDERS))]
+    shown: Index | None = None
 
 
 class Text(msgspec.Struct, forbid_unknown_fields=True):
@@ -43,12 +53,14 @@ class Ask(msgspec.Struct, forbid_unknown_fields=True):
     """Message from a page.
 
     `jobs` maps a trial's id to the index of the first step needed; `latency` requests time stamps; `flips` asks at
-    which sampling parameters a step draws another token; `text` asks for the tokens of a text.
+    which sampling parameters a step draws another token; `resample` asks what all steps draw with other parameters;
+    `text` asks for the tokens of a text.
     """
 
     jobs: Annotated[dict[Id, Index], msgspec.Meta(max_length=MOST_ASKED)]
     latency: bool = False
     flips: Step | None = None
+    resample: Change | None = None
     text: Text | None = None
 
 
@@ -63,17 +75,18 @@ def read_ask(message: str) -> Ask:
 
 
 class Latest(Generic[Question]):
-    """Questions of one kind from a page, answered in turn: of those that wait, only the latest, as a reader may walk
-    quickly."""
+    """Questions of one kind from a page, answered in turn: of those that wait about the same thing only the latest, as
+    a reader may walk, or drag a slider, quickly."""
 
     def __init__(self, answer: Callable[[Question], Awaitable[None]]) -> None:
         self._answer = answer
-        self._waiting: Question | None = None
+        self._waiting: dict[str, Question] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def ask(self, question: Question) -> None:
-        """Answer a question as soon as the one before is answered."""
-        self._waiting = question
+    def ask(self, question: Question, about: str = "") -> None:
+        """Answer a question as soon as those before are answered; none about more than MAX_JOBS things at once."""
+        if about in self._waiting or len(self._waiting) < MAX_JOBS:
+            self._waiting[about] = question
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._answer_all())
 
@@ -83,6 +96,5 @@ class Latest(Generic[Question]):
         return [self._task] if self._task else []
 
     async def _answer_all(self) -> None:
-        while (question := self._waiting) is not None:
-            self._waiting = None
-            await self._answer(question)
+        while self._waiting:
+            await self._answer(self._waiting.pop(next(iter(self._waiting))))

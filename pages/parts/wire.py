@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.llama.frozen import Resampled
 from engine.stages import GRAMMAR
 from engine.steps import INSPECTED, StepTable
 from engine.vocabulary import Vocabulary
+from engine.workbench.resampling import SampledAgain
 
 MAX_CANDIDATES = 50
 _LEAST_P = 1e-7
@@ -81,14 +83,16 @@ class Words:
         ids = table.records["id"][start:stop]
         if table.k:
             ids = np.concatenate([ids, table.top_ids[start:stop, :MAX_CANDIDATES].ravel()])
-        return self._new(table.vocabulary, ids[ids >= 0])
+        return self.new_of(table.vocabulary, ids)
 
     def of(self, vocabulary: Vocabulary, ids: list[int]) -> dict[str, Any]:
         """Return the ids of a text with what `new_in` returns."""
-        return {"id": ids, **self._new(vocabulary, np.array(ids, np.int64))}
+        return {"id": ids, **self.new_of(vocabulary, np.array(ids, np.int64))}
 
-    def _new(self, vocabulary: Vocabulary, ids: npt.NDArray[Any]) -> dict[str, Any]:
+    def new_of(self, vocabulary: Vocabulary, ids: npt.NDArray[Any]) -> dict[str, Any]:
+        """As `new_in`, for these ids; negative ones are no tokens."""
         number, is_sent = self._entry(vocabulary)
+        ids = ids[ids >= 0]
         new = np.unique(ids[~is_sent[ids]])
         is_sent[new] = True
         words = [[i, vocabulary.text(i), vocabulary.pieces[i].hex(), vocabulary.kinds[i]] for i in new.tolist()]
@@ -98,3 +102,36 @@ class Words:
             "add_space_prefix": vocabulary.add_space_prefix,
             "words": words,
         }
+
+
+def sampled_again(again: SampledAgain, table: StepTable, shown: int | None) -> dict[str, Any]:
+    """Return steps that were sampled again, as a page shows them.
+
+    own: the trial's own parameters; idle: those that do nothing; num_candidates: recorded with each step; other:
+    [index, id] of each step that draws another token; open: indices of the steps whose candidates do not decide that;
+    step: the token of the step that is shown, and its row of `top_p` as in `columns`, None where it is forced.
+    """
+    result = again.result
+    drawn = list(zip(result.ids, table.ids, result.is_exact, strict=False))  # a running trial has grown meanwhile
+    return {
+        "own": again.own,
+        "idle": again.idle,
+        "num_candidates": again.num_candidates,
+        "other": [[index, new] for index, (new, old, is_exact) in enumerate(drawn) if is_exact and new != old],
+        "open": [index for index, is_exact in enumerate(result.is_exact) if not is_exact],
+        "step": None if shown is None or not result.p_final else _step(result, table, shown),
+    }
+
+
+def _step(result: Resampled, table: StepTable, index: int) -> dict[str, Any]:
+    token, ids = result.ids[index], table.top_ids[index].tolist()
+    p_final = _rounded_p(np.frombuffer(result.p_final, np.float32))
+    place = ids.index(token) if token in ids else None
+    return {
+        "index": index,
+        "id": token,
+        "p": None if place is None else float(p_final[place]),
+        "logprob": None if place is None else round(float(table.top_logprobs[index, place]), 6),
+        "kept": result.num_kept,
+        "top_p": np.trim_zeros(p_final[:MAX_CANDIDATES], "b").tolist(),
+    }

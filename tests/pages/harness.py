@@ -7,10 +7,11 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import uuid4
 
 import numpy as np
 import uvicorn
@@ -20,9 +21,13 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from engine.errors import ConfigError
-from engine.llama.frozen import Flip
+from engine.history.trial_file import read_trial
+from engine.llama.frozen import Flip, Resampler
+from engine.models.library import shipped
 from engine.steps import FORCED, INSPECTED, RECORD, StepTable
 from engine.vocabulary import TokenKind, Vocabulary
+from engine.workbench.resampling import SampledAgain, sample_again
+from engine.workbench.trials import Draft, StoredTrial, Trial
 from pages.parts import live, token_strip
 
 STORY = (
@@ -111,6 +116,7 @@ class ScriptedTrial:
         self.state: dict[str, Any] = {"state": "running", "num_prompt": len(self.prompt_steps), "n_ctx": 512}
         self.end: dict[str, Any] | None = None
         self.logit_bias: tuple[tuple[int, float], ...] = ()
+        self.id, self.draft, self.prompt_ids = uuid4().hex, Draft(prompt), tuple(self.prompt_steps.ids)
         self._listeners: list[Callable[[], None]] = []
 
     def go_on(self, count: int = 1 << 30, *, ids: list[int] | None = None) -> None:
@@ -163,17 +169,29 @@ class ScriptedBench:
 
     def __init__(self) -> None:
         self.trials: dict[str, ScriptedTrial] = {}
+        self.recorded: dict[str, StoredTrial] = {}
+        self.resampler = Resampler()
         self.tokenizer: live.Tokenises | None = None
 
-    def watch(self, trial_id: str) -> ScriptedTrial | None:
+    def watch(self, trial_id: str) -> ScriptedTrial | StoredTrial | None:
         """As live.Trials."""
-        return self.trials.get(trial_id)
+        return self.trials.get(trial_id) or self.recorded.get(trial_id)
 
     def flips(self, trial_id: str, step: int) -> list[Flip]:
         """As live.Trials: one limit for an even step, an error for an odd one."""
         if step % 2:
             raise ConfigError("not known")
         return [Flip("temperature", True, 0.9, self.trials[trial_id].steps.ids[step])]
+
+    def resample(self, trial_id: str, changed: Mapping[str, float], shown: int | None = None) -> SampledAgain:
+        """As live.Trials: llama.cpp's own chain on the candidates of the trial."""
+        return sample_again(self.resampler, cast(Trial, self.watch(trial_id)), changed, shown)
+
+    def record(self) -> StoredTrial:
+        """Add the trial that ships with the workbench, of the real model, as `recorded`."""
+        (path,) = shipped("demo").glob("*.trial")
+        self.recorded["recorded"] = trial = StoredTrial(read_trial(path))
+        return trial
 
     def tokenizer_of(self, path: Path | None) -> live.Tokenises:
         """As live.Tokenizers."""
@@ -200,7 +218,7 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>Strip</title><link rel="ic
   window.ended = [];
   const setTriggerValue = (name, value) => window.ended.push([name, value]);
   const data = {{ trial: options.get("trial"), socket: "{socket}", k: 10, mode: "surprise", unit: "p",
-    inspector: true, height: Number(options.get("height")) || null,
+    inspector: true, asks: options.has("asks"), height: Number(options.get("height")) || null,
     last: options.has("last"), shared: options.has("shared") ? Number(options.get("shared")) : null }};
   window.update = (changes) => {{ mount({{ data: {{ ...data, ...changes }}, parentElement, setTriggerValue }}); }};
   sheet.onload = () => {{ window.unmount = mount({{ data, parentElement, setTriggerValue }}); }};
@@ -268,3 +286,4 @@ def serving(bench: ScriptedBench) -> Iterator[Server]:
         yield server
     finally:
         server.stop()
+        bench.resampler.close()

@@ -11,7 +11,7 @@ from engine.history import TrialLabel
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench
 from engine.workbench.trials import Draft, Trial
-from pages.parts import branches, probable_view
+from pages.parts import branches, probable_view, prompt_state
 from pages.parts.branch_actions import _carry_out
 from tests.waiting import until
 
@@ -63,11 +63,45 @@ def test_a_share_keeps_two_digits(p: float) -> None:
         {"action": "sample", "trial": "x", "step": 0, "num": "8"},
         {"action": "sample", "trial": "x", "step": 0, "num": 8, "more": 1},
         {"action": "ban", "trial": "x", "step": 0, "id": 5},
+        {"action": "resample", "trial": "x", "step": 0, "sampling": {"temperature": "1"}},
+        {"action": "resample", "trial": "x", "step": 0, "sampling": [1]},
+        {"action": "resample", "trial": "x", "step": 0},
     ],
 )  # fmt: skip
 def test_what_is_not_an_action_is_refused(bench: Workbench, asked: object) -> None:
     with pytest.raises(ConfigError):
         _carry_out(bench, asked)
+
+
+@pytest.mark.parametrize(
+    ("step", "changed", "message"),
+    [
+        (9, {"temperature": 1.0}, "no token 10"),
+        (2, {"temperature": math.nan}, "temperature = nan"),
+        (2, {"seed": 4.0}, "seed cannot be changed"),
+    ],
+)
+def test_parameters_or_a_step_that_cannot_be_are_refused(
+    bench: Workbench, trial: Trial, step: int, changed: dict[str, float], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        _carry_out(bench, {"action": "resample", "trial": trial.id, "step": step, "sampling": changed})
+
+
+def test_a_trial_goes_on_with_other_parameters_and_the_same_random_numbers(
+    bench: Workbench, trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Trial] = []
+    monkeypatch.setattr(prompt_state, "put_on_screen", shown.append)
+    again = bench.trials.resample(trial.id, {"temperature": 0}).result
+    first = next(i for i, (new, old) in enumerate(zip(again.ids, trial.steps.ids, strict=True)) if new != old)
+    asked = {"action": "resample", "trial": trial.id, "step": first, "sampling": {"temperature": 0}}
+    _carry_out(bench, json.loads(json.dumps(asked)))
+    (branch,) = shown
+    until(branch.done, "it does not end")
+    assert branch.steps.ids[: first + 1] == [*trial.steps.ids[:first], again.ids[first]]
+    assert (branch.draft.sampling.temperature, branch.seed, branch.parent) == (0, trial.seed, trial.id)
+    assert len(branch.steps) <= trial.draft.request.max_tokens
 
 
 @pytest.mark.parametrize("asked", [{"step": 9}, {"id": 4096}, {"id": 1 << 30}])

@@ -53,8 +53,8 @@ class Branches(TypedDict):
 # A component has a single script, so its parts are joined into one module in order of use.
 _SCRIPTS = (
     "format", "theme", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "hover",
-    "xray", "asking", "inspector", "head", "sparkline", "scrub", "chips", "tree", "keys", "latency", "input", "strip",
-    "mount",
+    "xray", "asking", "inspector", "head", "sparkline", "scrub", "chips", "slider", "what_if", "tree", "keys",
+    "latency", "input", "strip", "mount",
 )  # fmt: skip
 _HERE = Path(__file__).parent
 

@@ -40,9 +40,9 @@ function candidateRow(label, model, before, modelText, beforeText) {
   return row;
 }
 
-/** The table of candidates; isPrompt leaves out the draw, which a prompt token never had. asker: the view that takes what
-    a reader asks for at a candidate, if any. */
-function candidateTable(trial, step, { k, unit, isPrompt, asker }) {
+/** The table of candidates; isPrompt leaves out the draw, which a prompt token never had. after: head of the column of
+    what sampling made of them; asker: the view that takes what a reader asks for at a candidate, if any. */
+function candidateTable(trial, step, { k, unit, isPrompt, asker, after = "after sampling" }) {
   const table = element("table", "candidates");
   const hasDraw = !isPrompt && !step.isForced;
   const body = element("tbody");
@@ -69,9 +69,22 @@ function candidateTable(trial, step, { k, unit, isPrompt, asker }) {
     if (asker) last.append(element("td"));
     body.append(last);
   }
-  const heads = ["candidate", "", `model, ${unit}`, hasDraw ? "after sampling" : ""];
+  const heads = ["candidate", "", `model, ${unit}`, hasDraw ? after : ""];
   table.append(tableHead(asker ? [...heads, ""] : heads), body);
   return table;
+}
+
+/** What would be drawn at a step that was sampled again. */
+function sentenceAgain(trial, step, recorded) {
+  const paragraph = element("p", "sentence");
+  if (step.isOpen) {
+    paragraph.append(`At ${step.at} the recorded candidates are too few to tell what is drawn here. The shares are estimates.`);
+    return paragraph;
+  }
+  const again = step.id === recorded.id ? " again" : "";
+  const how = step.kept === 1 ? "; sampling keeps only this one." : `, at ${percent(step.p)} of ${plural(step.kept, "candidate")}.`;
+  paragraph.append(`At ${step.at} the draw gives `, tokenChip(trial.word(step.id), "quoted"), again + how);
+  return paragraph;
 }
 
 function sentenceOf(trial, step, isPrompt) {
@@ -213,15 +226,20 @@ class Inspector {
     const [steps, index] = trial.locate(place);
     const step = steps.at(index);
     const isPrompt = steps === trial.prompt;
+    const again = isPrompt ? null : this.view.whatIf.stepAt(index);
+    const sentence = again ? sentenceAgain(trial, again, step) : sentenceOf(trial, step, isPrompt);
     this.showTitle();
-    this.content.append(sentenceOf(trial, step, isPrompt), factList(factsOf(trial, step, settings.unit, isPrompt)));
+    this.content.append(sentence, factList(factsOf(trial, step, settings.unit, isPrompt)));
     this.slider.value = settings.k;
     this.count.textContent = String(settings.k);
     this.stepper.hidden = step.logprob === null;
     const asker = this.view.canAsk && !isPrompt ? this.view : null;
-    if (step.logprob !== null) this.table.append(candidateTable(trial, step, { ...settings, isPrompt, asker }));
+    const options = { ...settings, isPrompt, asker, after: again?.isOpen ? "what if, about" : again ? "what if" : undefined };
+    if (step.logprob !== null) this.table.append(candidateTable(trial, again ?? step, options));
     if (!isPrompt && !this.isPreview) this.branching.show(index);
-    this.showXray(trial, step);
+    if (again) this.content.append(drawBar(trial, again) ?? "");
+    else this.showXray(trial, step);
+    this.view.whatIf.ask();
   }
 
   /** The stages below the sentence; open or closed as the person left it. */
@@ -233,7 +251,7 @@ class Inspector {
     section.ontoggle = () => section.open !== isOpen && this.toggleXray(section.open);
     this.content.append(section);
     this.flips = { step: step.index, section };
-    if (isOpen && !this.isPreview) this.view.live?.askFlips(trial.id, step.index);
+    if (isOpen && !this.isPreview) this.view.live?.request({ flips: { job: trial.id, step: step.index } });
   }
 
   /** Open or close it at every strip, which draws it anew; the focus stays. */

@@ -21,6 +21,7 @@ const LETTER_KEYS = [
   ["m", "M", "Next colour mode", (strip) => strip.setting("mode", following(MODES, strip.settings.mode))],
   ["u", "U", "Next unit", (strip) => strip.setting("unit", following(UNITS, strip.settings.unit))],
   ["x", "X", "Open or close the sampler X-ray", (strip) => strip.setting("xray", !(strip.settings.xray ?? true))],
+  ["w", "W", "Open or close What if", ({ whatIf }) => whatIf.turn()],
 ];
 
 const ESCAPE = ["Escape", "Esc", "End the replay, then unpin", leaveOne];

@@ -56,9 +56,13 @@ class Live {
     this.socket.send(JSON.stringify({ jobs, latency }));
   }
 
-  /** Ask at which sampling parameters a step draws another token; the answer comes as a message of its trial. */
-  askFlips(job, step) {
-    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify({ jobs: {}, flips: { job, step } }));
+  /** Ask what other sampling parameters draw; the answer comes as a message of the trial. Where the socket is closed it
+      is opened again, and the answer is false: followers are told when it is there. */
+  request(question) {
+    const isOpen = this.socket?.readyState === WebSocket.OPEN;
+    if (isOpen) this.socket.send(JSON.stringify({ jobs: {}, ...question }));
+    else if (!this.socket && !this.retry) this.connect();
+    return isOpen;
   }
 
   /** Ask for the tokens of a field's text; of several questions the latest is answered. */
@@ -87,15 +91,15 @@ class Live {
     socket.onclose = () => {
       if (this.socket !== socket) return;
       this.socket = undefined;
-      if (!this.unfinished().length && !this.questions.size) return;
       this.tell(false);
+      if (!this.unfinished().length && !this.questions.size) return;
       const wait = BACK_OFF_MS[Math.min(this.failures++, BACK_OFF_MS.length - 1)];
       this.retry = setTimeout(() => this.connect(), wait);
     };
   }
 
   receive(message) {
-    for (const batch of [message.prompt, message.steps, message.text]) {
+    for (const batch of [message.prompt, message.steps, message.resampled, message.text]) {
       if (!batch?.words) continue;
       if (!this.vocabularies.has(batch.v)) this.vocabularies.set(batch.v, new Map());
       const words = this.vocabularies.get(batch.v);

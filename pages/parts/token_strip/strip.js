@@ -21,6 +21,7 @@ class Strip {
     this.chips = new Chips((place) => this.pin.goTo(place));
     this.tree = new Tree((message) => this.trigger("acted", message));
     this.probable = new Tree((message) => this.trigger("chosen", message));
+    this.whatIf = new WhatIf(this);
     this.latency = new Latency();
     this.root = this.layOut();
     parent.append(this.root);
@@ -32,13 +33,13 @@ class Strip {
     const root = element("div", "root");
     const bar = element("div", "bar-row");
     const ends = element("div", "bar-end");
-    ends.append(this.units.root, this.keys.button);
+    ends.append(this.whatIf.toggle, this.units.root, this.keys.button);
     bar.append(this.modes.root, this.legend.root, ends);
     const main = element("div", "main");
     main.append(this.tokens.root, this.scrub.root, this.ending, this.chips.root, this.probable.root, this.tree.root);
     const body = element("div", "body");
     body.append(main, this.inspector.root);
-    root.append(this.figures.root, bar, body, this.hover.tooltip.root, this.keys.root);
+    root.append(this.figures.root, bar, this.whatIf.root, body, this.hover.tooltip.root, this.keys.root);
     return root;
   }
 
@@ -86,6 +87,7 @@ class Strip {
     this.ending.replaceChildren();
     this.chips.clear();
     this.pin.reset(trial);
+    this.whatIf.reset(trial);
     this.figures.show(trial);
     this.showSettings();
     this.root.setAttribute("aria-busy", String(Boolean(trial)));
@@ -111,11 +113,13 @@ class Strip {
 
   connected(isConnected) {
     this.figures.lost.hidden = isConnected || this.isOver();
+    this.whatIf.connected(isConnected);
   }
 
   receive(message) {
     const { trial } = this;
     if (message.flips) return this.inspector.showFlips(message.flips);
+    if (message.resampled) return this.whatIf.receive(message.resampled);
     if (trial.end) return;
     if (message.bias) trial.setBias(message.bias);
     if (message.prompt) trial.append(trial.prompt, message.prompt);
@@ -185,6 +189,7 @@ class Strip {
     this.scrub.finish();
     this.refreshMedian();
     this.chips.show(trial, this.settings.unit);
+    this.whatIf.ready();
     const [surprising] = trial.greatest((steps, index) => -steps.logprob[index], 1);
     if (!this.isLive && this.pin.place === null && surprising !== undefined) this.pin.suggest(surprising);
   }

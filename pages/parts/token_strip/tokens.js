@@ -17,6 +17,7 @@ class Tokens {
     this.numBytes = 0;
     this.byteStarts = [];
     this.markedShared = null;
+    this.others = new Map();
     this.flow.clear();
   }
 
@@ -57,7 +58,8 @@ class Tokens {
     span.place = place;
     span.setAttribute("role", "option");
     const chance = steps.logprob[index] === null ? "" : `, ${percent(Math.exp(steps.logprob[index]))}, rank ${steps.rank[index]}`;
-    span.setAttribute("aria-label", oneLine(word.text).trim() + chance);
+    span.said = oneLine(word.text).trim() + chance;
+    span.setAttribute("aria-label", span.said);
     return span;
   }
 
@@ -85,6 +87,25 @@ class Tokens {
     const hasCome = parting === null || parting < this.length;
     if (hasCome) this.markedShared = numShared;
     return hasCome ? parting : null;
+  }
+
+  /** Mark the tokens that would be others, given as [index, id], and those of which that is open; null marks none. */
+  markOthers(answer) {
+    const first = this.trial?.prompt.length;
+    const others = new Map((answer?.open ?? []).map((index) => [first + index, null]));
+    for (const [index, id] of answer?.other ?? []) others.set(first + index, id);
+    const firstOther = answer?.other.length ? first + answer.other[0][0] : null;
+    for (const place of new Set([...this.others.keys(), ...others.keys()])) {
+      const span = this.spans[place];
+      const id = others.get(place);
+      const isOther = id !== undefined && id !== null;
+      span.classList.toggle("other", isOther);
+      span.classList.toggle("open", id === null);
+      span.classList.toggle("first-other", place === firstOther);
+      const more = isOther ? `, would be ${oneLine(this.trial.word(id).text).trim()}` : id === null ? ", may be another" : "";
+      span.setAttribute("aria-label", span.said + more);
+    }
+    this.others = others;
   }
 
   /** No token follows: show what never became a character, and grey what belongs to the stop string. */

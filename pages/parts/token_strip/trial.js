@@ -54,12 +54,16 @@ class Trial {
     this.bias = new Map(pairs.map(([id, nats]) => [id, nats === "-inf" ? -Infinity : nats]));
   }
 
+  /** Take in the texts of a message's tokens. */
+  learn({ vocabulary }) {
+    if (this.words === vocabulary) return;
+    for (const [id, word] of this.words) vocabulary.set(id, word);
+    this.words = vocabulary;
+  }
+
   /** Take in a batch of a message. */
   append(steps, batch) {
-    if (this.words !== batch.vocabulary) {
-      for (const [id, word] of this.words) batch.vocabulary.set(id, word);
-      this.words = batch.vocabulary;
-    }
+    this.learn(batch);
     this.numVocabulary = batch.num_vocabulary;
     this.stages = batch.stages ?? this.stages;
     this.stripFirstSpace = batch.add_space_prefix;
