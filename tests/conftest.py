@@ -19,7 +19,9 @@ from engine.embedding.choice import BackendSpeed, Measurement, keep_measurement
 from engine.embedding.models import find_model
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
+from engine.models.gguf import read_model
 from engine.models.library import embedded_model
+from engine.models.quantise import QuantiseJob
 from engine.pool.pool import Pool
 from engine.settings import PREFIX
 
@@ -107,6 +109,14 @@ def quick_embedding(home: Path, exported: Path) -> None:
 def story_model() -> Path:
     """The GGUF file that ships."""
     return embedded_model()
+
+
+@pytest.fixture(scope="session")
+def quantised_model(story_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model that ships, with four bits a weight."""
+    path = tmp_path_factory.mktemp("quantised") / "story-Q4_0.gguf"
+    job = QuantiseJob(read_model(story_model), "Q4_0", path, threads=2, may_requantise=True)
+    return job.start().result(60)
 
 
 @pytest.fixture(scope="session")

@@ -29,10 +29,12 @@ MEASURING = {
 
 OTHERS = {
     "cost": "estimate what a job costs on rented machines",
+    "diff": "compare a saved trial's tokens with another model or setting",
     "embed": "embed the texts of a file",
     "history": "list, show, export and import saved runs and trials",
     "models": "find, inspect, download, check and quantise models",
     "serve": "answer other programs through an OpenAI-compatible API",
+    "trials": "list, show, replay and export saved trials",
 }
 """Commands that parse their own arguments, each in the module of engine.commands with its name."""
 

@@ -59,12 +59,17 @@ def _figures(step: TokenStep) -> str:
     if step.logprob is None:
         return ""
     drawn = "" if step.p_final is None else _percent(step.p_final)
-    return f"{_percent(math.exp(step.logprob)):>7} {step.rank:>6,} {-step.logprob / math.log(2):>6.2f} {drawn:>7}"
+    return f"{percent_of(step.logprob):>7} {step.rank:>6,} {-step.logprob / math.log(2):>6.2f} {drawn:>7}"
 
 
 def _candidate(candidate: Candidate, *, is_drawn: bool) -> str:
-    text = f"{candidate.text!r} {_percent(math.exp(candidate.logprob))}"
+    text = f"{candidate.text!r} {percent_of(candidate.logprob)}"
     return f"({text})" if is_drawn and candidate.p_final == 0 else text
+
+
+def percent_of(logprob: float | None) -> str:
+    """Return the probability of a natural log-probability as a percentage; empty for None."""
+    return "" if logprob is None else _percent(math.exp(logprob))
 
 
 def _percent(p: float) -> str:

@@ -155,6 +155,16 @@ class History:
         with self.file.reading() as cursor:
             return read_paths(cursor, ids)
 
+    def ids_with(self, prefix: str, limit: int) -> list[str]:
+        """Return the ids of up to `limit` trials that begin with `prefix`, newest first."""
+        with self.file.reading() as cursor:
+            found = cursor.execute(
+                "SELECT id::VARCHAR FROM trials WHERE deleted_at IS NULL AND starts_with(id::VARCHAR, ?) "
+                "ORDER BY created_at DESC, id DESC LIMIT ?",
+                [prefix, limit],
+            )
+            return [id for (id,) in found.fetchall()]
+
     def trial(self, id: str) -> TrialRecord | None:
         """Return a trial with all its steps; None where it does not exist or is deleted."""
         uuid = as_uuid(id)

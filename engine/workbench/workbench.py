@@ -25,9 +25,11 @@ from engine.workbench.history_manager import HistoryManager
 from engine.workbench.import_manager import ImportManager
 from engine.workbench.load_order_manager import LoadOrderManager
 from engine.workbench.machine_lease import MachineLease
+from engine.workbench.model_diffs import DiffManager
 from engine.workbench.model_files import ModelFiles
 from engine.workbench.model_manager import ModelManager, ModelState
 from engine.workbench.probable_manager import ProbableManager
+from engine.workbench.replays import ReplayManager
 from engine.workbench.semantic_index import SemanticIndex
 from engine.workbench.tokenizer_manager import TokenizerManager
 from engine.workbench.trial_manager import TrialManager
@@ -67,6 +69,8 @@ class Workbench:
         self.conversations = Conversations(self.trials, self.kept)
         self.probable = ProbableManager(self.trials, self.machine)
         self.words = WordWatcher(self.trials, self.machine)
+        self.replays = ReplayManager(self.model_manager, self.machine, open_engine)
+        self.diffs = DiffManager(settings, self.machine)
         self.compare = ComparisonManager(
             settings, self.model_manager, self.kept,
             submit=self.trials.submit, watch=self.trials.watch, machine=self.machine,
@@ -121,7 +125,8 @@ class Workbench:
             self.machine.close()
             parts = (
                 self.importing, self.importer, self.files, self.load_order, self.backends, self.bench, self.compare,
-                self.probable, self.trials, self.tokenizer, self.meaning, self.embedding, self.model_manager,
+                self.probable, self.replays, self.diffs, self.trials, self.tokenizer, self.meaning, self.embedding,
+                self.model_manager,
             )  # fmt: skip
             late = close_all([part.close for part in parts], PARTS_CLOSE_S)
             if late:
