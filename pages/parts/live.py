@@ -1,8 +1,8 @@
 """WebSocket that streams a trial's tokens to the page while they are decoded.
 
 One socket serves every strip and every text field of a page. The page sends `{"jobs": {trial: next_index}}` whenever it
-needs more trials; the server answers with batches of new steps, at most one per 16 ms for each trial, and with a final
-message on how the trial ended. A token's text is sent once per socket; candidates are plain arrays.
+needs more trials; the server answers with batches of new steps, at most one per 16 ms while a trial runs, and with a
+final message on how the trial ended. A token's text is sent once per socket; candidates are plain arrays.
 """
 
 import asyncio
@@ -303,9 +303,9 @@ class Page:
                         await changed.wait()
                 changed.clear()
                 message = await self._send(feed.message)
-                if feed.has_more:
+                if feed.has_more:  # what is there already is sent at once; other feeds have their turn between batches
                     changed.set()
-                if message is not None and message.keys() & {"steps", "prompt"}:
+                elif message is not None and message.keys() & {"steps", "prompt"}:
                     await asyncio.sleep(BATCH_S)
         finally:
             remove()

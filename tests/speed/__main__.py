@@ -34,6 +34,7 @@ PROGRAMS = (
     "cpu",
     "joining",
     "browser",
+    "long_trial",
     "verdicts",
     "agreement",
     "tuning",

@@ -201,10 +201,10 @@ class Inspector {
     if (!this.isPreview) {
       this.root.style.height = `${this.root.parentElement.getBoundingClientRect().height}px`;
       this.root.classList.add("preview");
+      this.root.scrollTop = 0;
       this.isPreview = true;
     }
     this.draw(place);
-    this.root.scrollTop = 0;
   }
 
   draw(place) {

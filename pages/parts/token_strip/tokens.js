@@ -110,6 +110,7 @@ class Tokens {
 
   /** No token follows: show what never became a character, and grey what belongs to the stop string. */
   finish() {
+    this.flow.close();
     const { trial } = this;
     const limit = trial.end.text_bytes ?? Infinity;
     const rest = this.readers ? this.readers.answer.finish() : "";
