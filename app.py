@@ -79,7 +79,7 @@ app = st.App(
     PAGES / "router.py",
     lifespan=lifespan,
     routes=[
-        *live.routes(lambda: workbench.current().trials, workbench.current),
+        *live.routes(lambda: workbench.current().trials, workbench.current, lambda: workbench.current().words),
         *call_feed.routes(lambda: server_of(workbench.current()).traffic),
         *exports.routes(workbench.current),
     ],

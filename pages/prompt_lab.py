@@ -20,6 +20,7 @@ from pages.parts import (
     recent,
     sampling_editor,
     snippets,
+    watched_words,
 )
 from pages.parts.notice import notice
 from pages.parts.plain import plain
@@ -163,7 +164,7 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     token_strip(
         trial.id if trial and not is_past else None, key="lab_strip", k=bench.settings.shown_top_k,
         pins_last=trial is not None and trial.label == TrialLabel.STEP, branches=branches.tree(bench, trial),
-        probable=probable_view.tree(bench, trial), on=_listeners(bench, trial),
+        probable=probable_view.tree(bench, trial), words=watched_words.words(), on=_listeners(bench, trial),
     )  # fmt: skip
     probable_view.show(bench, trial)
     if trial is not None and is_running:
@@ -180,6 +181,7 @@ def _listeners(bench: Workbench, trial: Trial | None) -> dict[Event, Callable[[o
         "asked": partial(branch_actions.answer, bench),
         "acted": partial(branches.act, bench, trial),
         "chosen": partial(probable_view.act, bench, trial),
+        "watched": watched_words.take,
     }
 
 

@@ -22,6 +22,7 @@ from engine.steps import INSPECTED, StepTable
 from engine.tasks import Progress, Task
 from engine.units import counted
 from engine.validation import at_most
+from engine.vocabulary import Vocabulary
 from engine.watched_words import MAX_WORDS, Word, read_word
 from engine.workbench.machine_lease import MachineLease
 from engine.workbench.trial_manager import TrialManager
@@ -55,14 +56,14 @@ class Line:
 
 
 class Watching:
-    """Words watched at one trial of `num_tokens`: lines that fill while the task runs.
+    """Words watched at one trial: lines that fill while the task runs. vocabulary: the texts of their tokens.
 
     shift: largest difference in nats between the recorded log-probabilities of the trial's own tokens and those of this
     pass; None where they were not compared.
     """
 
-    def __init__(self, lines: Sequence[Line], num_tokens: int) -> None:
-        self.lines, self.num_tokens = tuple(lines), num_tokens
+    def __init__(self, lines: Sequence[Line], vocabulary: Vocabulary) -> None:
+        self.lines, self.vocabulary = tuple(lines), vocabulary
         self.shift: float | None = None
         self.task: Task[None] | None = None
 
@@ -107,11 +108,10 @@ class WordWatcher:
         if not trial.done():
             raise ConfigError("The trial is still running: its words are computed when it has ended.")
         engine = self._trials.engine_of(trial)
-        ids = [*trial.prompt_ids, *trial.steps.ids]
-        if not ids:
+        if not trial.prompt_ids:
             raise ConfigError("This trial has no tokens: it ended before it began.")
         lines = [self._line(engine, trial, one) for one in at_most(MAX_WORDS, "{} watched words", typed)]
-        watching = Watching(lines, len(ids))
+        watching = Watching(lines, engine.vocabulary)
         wanted = [line for line in lines if _is_missing(line) and (not _passes(line) or line.typed in phrases)]
         if wanted:
             task: Task[None] = Task("Watched words", lambda task: self._compute(task, engine, trial, watching, wanted))

@@ -25,12 +25,14 @@ from engine.llama.frozen import Flip
 from engine.steps import StepTable
 from engine.vocabulary import Vocabulary
 from engine.workbench.resampling import SampledAgain
-from pages.parts.live_ask import MAX_JOBS, Ask, Change, Latest, Step, Text, read_ask
+from pages.parts.live_ask import MAX_JOBS, Ask, Change, Latest, Step, Text, Watch, read_ask
 from pages.parts.wire import Words, columns, sampled_again
+from pages.parts.word_feed import WatchesWords, WordFeed
 
 SOCKET_PATH = "/logitbench/live"
 BATCH_S = 0.016
 STATUS_S = 0.2
+WORDS_S = 0.1
 MAX_BATCH = 128
 MAX_TEXT_TOKENS = 4_000  # of a text that is typed: more are counted but not sent
 GREETING_S = 10.0
@@ -167,13 +169,14 @@ class Feed:
 class Page:
     """One open socket: its feeds, each in a task of its own so that none waits for another."""
 
-    def __init__(self, socket: WebSocket, trials: Trials, tokenizers: Tokenizers) -> None:
-        self._socket, self._trials, self._tokenizers = socket, trials, tokenizers
+    def __init__(self, socket: WebSocket, trials: Trials, tokenizers: Tokenizers, watcher: WatchesWords) -> None:
+        self._socket, self._trials, self._tokenizers, self._watcher = socket, trials, tokenizers, watcher
         self._words = Words()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._flips = Latest(self._answer_flips)
         self._changes = Latest(self._answer_change)
         self._texts = Latest(self._answer_text)
+        self._watching: asyncio.Task[None] | None = None
         self._sending = asyncio.Lock()
 
     async def serve(self) -> None:
@@ -188,7 +191,9 @@ class Page:
         except WebSocketDisconnect:
             pass
         finally:
-            tasks = [*self._tasks.values(), *self._flips.tasks, *self._changes.tasks, *self._texts.tasks]
+            latest = (self._flips, self._changes, self._texts)
+            tasks = [*self._tasks.values(), *(task for one in latest for task in one.tasks)]
+            tasks += [self._watching] if self._watching else []
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -206,6 +211,10 @@ class Page:
             self._changes.ask(ask.resample, ask.resample.job)
         if ask.text is not None:
             self._texts.ask(ask.text)
+        if ask.watch is not None:
+            if self._watching is not None:
+                self._watching.cancel()
+            self._watching = asyncio.create_task(self._watch(ask.watch))
 
     async def _answer_flips(self, asked: Step) -> None:
         watched = await asyncio.to_thread(self._trials.watch, asked.job)
@@ -256,6 +265,21 @@ class Page:
                 await self._send(partial(dict, text={**answer, "error": str(error)}))
             else:
                 await self._send(message)
+
+    async def _watch(self, asked: Watch) -> None:
+        """Send the figures of watched words as they come; when cancelled, stop computing them."""
+        feed = WordFeed(asked.job, self._words)
+        try:
+            await asyncio.to_thread(feed.begin, self._watcher, asked)
+            while not feed.is_over:
+                await self._send(feed.message)
+                await asyncio.sleep(WORDS_S)
+        except EngineError as error:
+            await self._send(partial(feed.refusal, str(error)))
+        except (WebSocketDisconnect, RuntimeError):
+            return
+        finally:
+            feed.stop()
 
     async def _send(self, make: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
         """Send and return the message that `make` returns; calls are serialised, so that no message is skipped."""
@@ -311,11 +335,13 @@ class Page:
             remove()
 
 
-def routes(trials: Callable[[], Trials], tokenizers: Callable[[], Tokenizers]) -> list[BaseRoute]:
-    """Return the routes for app.py; `trials` and `tokenizers` are called for each new page."""
+def routes(
+    trials: Callable[[], Trials], tokenizers: Callable[[], Tokenizers], watcher: Callable[[], WatchesWords]
+) -> list[BaseRoute]:
+    """Return the routes for app.py; the functions are called for each new page."""
 
     async def live(socket: WebSocket) -> None:
         await socket.accept()
-        await Page(socket, trials(), tokenizers()).serve()
+        await Page(socket, trials(), tokenizers(), watcher()).serve()
 
     return [WebSocketRoute(SOCKET_PATH, live)]

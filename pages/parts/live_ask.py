@@ -6,6 +6,7 @@ from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
+from engine.watched_words import MAX_WORD_CHARACTERS, MAX_WORDS
 from engine.workbench.resampling import SLIDERS
 
 MAX_JOBS = 64
@@ -49,12 +50,24 @@ class Text(msgspec.Struct, forbid_unknown_fields=True):
     special: bool = False
 
 
+Typed = Annotated[str, msgspec.Meta(max_length=MAX_WORD_CHARACTERS)]
+TypedWords = Annotated[list[Typed], msgspec.Meta(max_length=MAX_WORDS)]
+
+
+class Watch(msgspec.Struct, forbid_unknown_fields=True):
+    """Words to watch at a trial, as typed; none stops what is computed. phrases: those of several tokens to compute."""
+
+    job: Id
+    words: TypedWords
+    phrases: TypedWords
+
+
 class Ask(msgspec.Struct, forbid_unknown_fields=True):
     """Message from a page.
 
     `jobs` maps a trial's id to the index of the first step needed; `latency` requests time stamps; `flips` asks at
     which sampling parameters a step draws another token; `resample` asks what all steps draw with other parameters;
-    `text` asks for the tokens of a text.
+    `text` asks for the tokens of a text; `watch` for the probabilities of words at each position of a trial.
     """
 
     jobs: Annotated[dict[Id, Index], msgspec.Meta(max_length=MOST_ASKED)]
@@ -62,6 +75,7 @@ class Ask(msgspec.Struct, forbid_unknown_fields=True):
     flips: Step | None = None
     resample: Change | None = None
     text: Text | None = None
+    watch: Watch | None = None
 
 
 _decode = msgspec.json.Decoder(Ask).decode

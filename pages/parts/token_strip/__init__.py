@@ -1,7 +1,7 @@
 """Token strip with its inspector, as one component: Python names the trial, the browser does the rest."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from pages.parts.live import SOCKET_PATH
 
 Mode = Literal["surprise", "uncertainty", "time"]
 Unit = Literal["p", "bits", "nats"]
-Event = Literal["asked", "acted", "chosen"]
+Event = Literal["asked", "acted", "chosen", "watched"]
 NO_LISTENERS: Mapping[Event, Callable[[object], None]] = MappingProxyType({})
 
 
@@ -53,8 +53,8 @@ class Branches(TypedDict):
 # A component has a single script, so its parts are joined into one module in order of use.
 _SCRIPTS = (
     "format", "theme", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "hover",
-    "xray", "asking", "inspector", "head", "sparkline", "scrub", "chips", "slider", "what_if", "tree", "keys",
-    "latency", "input", "strip", "mount",
+    "xray", "asking", "inspector", "head", "sparkline", "scrub", "chips", "slider", "what_if", "tree", "lines",
+    "words", "watch", "keys", "latency", "input", "strip", "mount",
 )  # fmt: skip
 _HERE = Path(__file__).parent
 
@@ -78,7 +78,7 @@ def token_style() -> str:
 
 def style() -> str:
     """Return the component's style sheet."""
-    return f"{token_style()}\n{(_HERE / 'strip.css').read_text('utf-8')}"
+    return "\n".join([token_style(), *((_HERE / f"{name}.css").read_text("utf-8") for name in ("strip", "words"))])
 
 
 _component = st.components.v2.component("logitbench_token_strip", js=script(), css=style())
@@ -98,6 +98,7 @@ def token_strip(
     pins_last: bool = False,
     branches: Branches | None = None,
     probable: Branches | None = None,
+    words: Sequence[str] | None = None,
     on: Mapping[Event, Callable[[object], None]] = NO_LISTENERS,
 ) -> Any:
     """Show a trial's tokens, live while it runs; None shows an empty strip.
@@ -106,12 +107,14 @@ def token_strip(
     in pixels. `controls=False` leaves out the choice of colour and unit: it follows that of another strip of the page.
     `num_shared` is the number of generated tokens that this trial has in common with those beside it; the point of
     divergence is marked and pinned. `pins_last` pins the latest token, until the reader pins one. `branches` and
-    `probable`, the most probable continuations, are trees below the text. The result's `ended` is the trial's id in the
-    one rerun after it ended while being shown.
+    `probable`, the most probable continuations, are trees below the text. `words` are watched, as they were typed, with
+    a line each below the text; None: nothing can be watched. The result's `ended` is the trial's id in the one rerun
+    after it ended while being shown.
 
     `on` has functions that are called with plain JSON values: asked, with what a reader asks for at a token (without
     it the strip has no such buttons); acted, with what a reader does with a row of `branches` (`action`: open, star,
-    name or delete; the row's `key`; `is_starred` or `name`); chosen, the same for `probable`, whose rows only open.
+    name or delete; the row's `key`; `is_starred` or `name`); chosen, the same for `probable`, whose rows only open;
+    watched, with the words as a reader has changed them.
     """
 
     def tell(event: Event) -> None:
@@ -136,6 +139,7 @@ def token_strip(
             "asks": "asked" in on,
             "branches": branches,
             "probable": probable,
+            "words": words,
         },
         on_ended_change=_nothing,
         **listeners,

@@ -72,6 +72,12 @@ class Live {
     else if (!this.socket && !this.retry) this.connect();
   }
 
+  /** Ask for the figures of words at a trial, until all have come; no words: stop computing them. */
+  askWords(question) {
+    this.watched = question.words.length ? question : null;
+    this.request({ watch: question });
+  }
+
   unfinished() {
     return [...this.followers].filter(([, group]) => [...group].some((one) => !one.isOver())).map(([trial]) => trial);
   }
@@ -86,20 +92,21 @@ class Live {
       this.tell(true);
       this.ask(this.unfinished());
       for (const question of this.questions.values()) this.askText(question);
+      if (this.watched) this.askWords(this.watched);
     };
     socket.onmessage = (event) => this.receive(JSON.parse(event.data));
     socket.onclose = () => {
       if (this.socket !== socket) return;
       this.socket = undefined;
       this.tell(false);
-      if (!this.unfinished().length && !this.questions.size) return;
+      if (!this.unfinished().length && !this.questions.size && !this.watched) return;
       const wait = BACK_OFF_MS[Math.min(this.failures++, BACK_OFF_MS.length - 1)];
       this.retry = setTimeout(() => this.connect(), wait);
     };
   }
 
   receive(message) {
-    for (const batch of [message.prompt, message.steps, message.resampled, message.text]) {
+    for (const batch of [message.prompt, message.steps, message.resampled, message.text, message.watch]) {
       if (!batch?.words) continue;
       if (!this.vocabularies.has(batch.v)) this.vocabularies.set(batch.v, new Map());
       const words = this.vocabularies.get(batch.v);
@@ -108,6 +115,7 @@ class Live {
     }
     for (const follower of this.followers.get(message.job) ?? []) follower.receive(message);
     if (message.text) this.answer(message.text);
+    if (message.watch?.over) this.watched = null;
   }
 
   answer(answer) {

@@ -12,7 +12,7 @@ class Strip {
     this.units = new Choice("Unit", UNITS, (unit) => this.setting("unit", unit));
     this.legend = new Legend();
     this.tokens = new Tokens();
-    this.pin = new Pin(this.tokens, (place) => this.inspector.show(place));
+    this.pin = new Pin(this.tokens, (place) => this.pinned(place));
     this.inspector = new Inspector(this);
     this.hover = new Hover(this);
     this.scrub = new Scrub(this);
@@ -23,24 +23,24 @@ class Strip {
     this.probable = new Tree((message) => this.trigger("chosen", message));
     this.whatIf = new WhatIf(this);
     this.latency = new Latency();
-    this.root = this.layOut();
+    this.root = element("div", "root");
+    this.words = new WatchPanel(this);
+    this.layOut();
     parent.append(this.root);
     listen(this);
     addEventListener(STORE, this);
   }
 
   layOut() {
-    const root = element("div", "root");
     const bar = element("div", "bar-row");
     const ends = element("div", "bar-end");
     ends.append(this.whatIf.toggle, this.units.root, this.keys.button);
     bar.append(this.modes.root, this.legend.root, ends);
     const main = element("div", "main");
-    main.append(this.tokens.root, this.scrub.root, this.ending, this.chips.root, this.probable.root, this.tree.root);
+    main.append(this.tokens.root, this.scrub.root, this.ending, this.chips.root, this.words.root, this.probable.root, this.tree.root);
     const body = element("div", "body");
     body.append(main, this.inspector.root);
-    root.append(this.figures.root, bar, this.whatIf.root, body, this.hover.tooltip.root, this.keys.root);
-    return root;
+    this.root.append(this.figures.root, bar, this.whatIf.root, body, this.hover.tooltip.root, this.keys.root);
   }
 
   /** Take the data of a rerun; the same trial goes on undisturbed. */
@@ -57,6 +57,7 @@ class Strip {
     this.canAsk = Boolean(data.asks);
     this.tree.show(data.branches);
     this.probable.show(data.probable);
+    this.words.update(data.words);
     if (this.trial?.id === data.trial || (!this.trial && !data.trial)) {
       this.markShared();
       return this.showSettings();
@@ -88,6 +89,7 @@ class Strip {
     this.chips.clear();
     this.pin.reset(trial);
     this.whatIf.reset(trial);
+    this.words.reset();
     this.figures.show(trial);
     this.showSettings();
     this.root.setAttribute("aria-busy", String(Boolean(trial)));
@@ -120,6 +122,7 @@ class Strip {
     const { trial } = this;
     if (message.flips) return this.inspector.showFlips(message.flips);
     if (message.resampled) return this.whatIf.receive(message.resampled);
+    if (message.watch) return this.words.receive(message.watch);
     if (trial.end) return;
     if (message.bias) trial.setBias(message.bias);
     if (message.prompt) trial.append(trial.prompt, message.prompt);
@@ -134,6 +137,11 @@ class Strip {
       if (this.isLive) this.trigger("ended", trial.id);
     }
     this.frame ??= requestAnimationFrame(() => this.draw());
+  }
+
+  pinned(place) {
+    this.inspector.show(place);
+    this.words.pinned(place);
   }
 
   /** Ask the page for something at a token of this trial. */
@@ -187,6 +195,7 @@ class Strip {
     this.figures.lost.hidden = true;
     this.tokens.finish();
     this.scrub.finish();
+    this.words.ask();
     this.refreshMedian();
     this.chips.show(trial, this.settings.unit);
     this.whatIf.ready();
@@ -215,6 +224,7 @@ class Strip {
     this.tokens.paintAll(this.bands, mode);
     this.inspector.show(this.pin.place);
     this.scrub.show();
+    this.words.showScale();
     if (this.trial?.end) this.chips.show(this.trial, unit);
   }
 }
