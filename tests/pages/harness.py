@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -25,9 +25,12 @@ from engine.history.trial_file import read_trial
 from engine.llama.frozen import Flip, Resampler
 from engine.models.library import shipped
 from engine.steps import FORCED, INSPECTED, RECORD, StepTable
+from engine.tasks import Task
 from engine.vocabulary import TokenKind, Vocabulary
+from engine.watched_words import Variant, Word
 from engine.workbench.resampling import SampledAgain, sample_again
 from engine.workbench.trials import Draft, StoredTrial, Trial
+from engine.workbench.word_watching import Figures, Line, Watching
 from pages.parts import live, token_strip
 
 STORY = (
@@ -172,6 +175,7 @@ class ScriptedBench:
         self.recorded: dict[str, StoredTrial] = {}
         self.resampler = Resampler()
         self.tokenizer: live.Tokenises | None = None
+        self.words = ScriptedWords(self)
 
     def watch(self, trial_id: str) -> ScriptedTrial | StoredTrial | None:
         """As live.Trials."""
@@ -200,6 +204,59 @@ class ScriptedBench:
         return self.tokenizer
 
 
+class ScriptedWords:
+    """The watcher of words as the socket knows it: figures from a seeded generator, phrases when a test allows them."""
+
+    def __init__(self, bench: ScriptedBench) -> None:
+        self._bench = bench
+        self.asked: list[tuple[list[str], list[str]]] = []
+        self.tasks: list[Task[None]] = []
+        self.go_on = threading.Event()
+
+    def watch(self, trial_id: str, typed: Sequence[str], phrases: Collection[str] = ()) -> Watching:
+        """As word_feed.WatchesWords: a word with a space inside is a phrase, one with a question mark is refused."""
+        self.asked.append(([*typed], [*phrases]))
+        trial = self._bench.trials[trial_id]
+        if trial.end is None:
+            raise ConfigError("The trial is still running.")
+        lines = [self._line(trial, one) for one in typed]
+        watching = Watching(lines, trial.vocabulary)
+        watching.shift = 0.0125
+        wanted = [line for line in lines if line.word and line.figures is None and line.typed in phrases]
+        if wanted:
+            watching.task = Task("Watched words", lambda task: self._compute(task, trial, wanted)).start()
+            self.tasks.append(watching.task)
+        return watching
+
+    def _line(self, trial: "ScriptedTrial", typed: str) -> Line:
+        if "?" in typed:
+            return Line(typed, None, None, "Nothing is known of questions.")
+        ids = tuple(ids_of(trial.vocabulary, typed))
+        word = Word(typed, (Variant(f'"{typed}"', ids),), ())
+        if "|" in typed:
+            variants = [Variant(f'"{one}"', tuple(ids_of(trial.vocabulary, one))) for one in typed.split("|")]
+            word = Word(typed, tuple(variants), (Variant('"many tokens"', (5, 6, 7)),))
+        return Line(typed, word, None if word.passes else figures_of(trial, typed))
+
+    def _compute(self, task: Task[None], trial: "ScriptedTrial", wanted: Sequence[Line]) -> None:
+        task.update(0.25, "the first of 4 positions", left_s=90.0)
+        while not self.go_on.wait(0.02):
+            task.check()
+        for line in wanted:
+            line.figures = figures_of(trial, line.typed)
+
+
+def figures_of(trial: ScriptedTrial, typed: str) -> Figures:
+    """Probabilities at each position of a trial and behind it, none at the first; the same for the same word."""
+    random = np.random.default_rng(sum(typed.encode()))
+    num = len(trial.prompt_steps) + len(trial.steps) + 1
+    logprob = np.log(random.uniform(1e-6, 0.6, num))
+    logprob[0] = np.nan
+    rank = random.integers(1, 400, num).astype(np.int32)
+    rank[0] = 0
+    return Figures(logprob, rank)
+
+
 PAGE = """<!doctype html><meta charset="utf-8"><title>Strip</title><link rel="icon" href="data:,">
 <style>
   :root {{ font-size: 15px; --st-background-color: {background}; --st-text-color: {text}; --st-link-color: {link};
@@ -219,6 +276,7 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>Strip</title><link rel="ic
   const setTriggerValue = (name, value) => window.ended.push([name, value]);
   const data = {{ trial: options.get("trial"), socket: "{socket}", k: 10, mode: "surprise", unit: "p",
     inspector: true, asks: options.has("asks"), height: Number(options.get("height")) || null,
+    words: options.has("watch") ? options.getAll("watch").filter(Boolean) : null,
     last: options.has("last"), shared: options.has("shared") ? Number(options.get("shared")) : null }};
   window.update = (changes) => {{ mount({{ data: {{ ...data, ...changes }}, parentElement, setTriggerValue }}); }};
   sheet.onload = () => {{ window.unmount = mount({{ data, parentElement, setTriggerValue }}); }};
@@ -244,7 +302,7 @@ def application(bench: ScriptedBench) -> Starlette:
         Route("/strip.js", served(token_strip.script, "text/javascript")),
         Route("/strip.css", served(token_strip.style, "text/css")),
     ]
-    return Starlette(routes=[*live.routes(lambda: bench, lambda: bench), *own])
+    return Starlette(routes=[*live.routes(lambda: bench, lambda: bench, lambda: bench.words), *own])
 
 
 class Server:

@@ -165,7 +165,7 @@ def test_texts_come_to_a_page_that_asks_anew_while_they_wait_for_their_turn(benc
     socket = GatedSocket()
 
     async def talk() -> None:
-        page = asyncio.create_task(live.Page(cast("WebSocket", socket), bench, bench).serve())
+        page = asyncio.create_task(live.Page(cast("WebSocket", socket), bench, bench, bench.words).serve())
         socket.ask(first=0)
         await socket.is_waiting.wait()
         for _time in range(2):

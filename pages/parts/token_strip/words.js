@@ -109,7 +109,8 @@ class WordRow {
   offer(line, trial) {
     const passes = line.passes * trial.length;
     const rate = figuresOf(trial).rate;
-    const about = passes && rate ? `, up to about ${milliseconds((passes / rate) * 1000)}` : "";
+    const seconds = rate ? passes / rate : 0;
+    const about = seconds ? `, up to about ${seconds < 1 ? "a second" : `${significant(seconds, 2)}${THIN}s`}` : "";
     const cost = element("span", "cost", passes ? `${whole(passes)} forward passes${about}` : "one pass over the text");
     cost.title = passes ? "Later tokens of a phrase follow text that the trial does not have, so each position takes passes of its own" : "";
     const name = `Compute ${oneLine(line.typed)}`;
