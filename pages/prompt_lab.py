@@ -30,8 +30,7 @@ from pages.parts.typed_tokens import typed_tokens
 MORE_TOKENS = 128
 SHIFT = "lab_shift"
 AWAIT_S = 1.0
-LONG_PROMPT = 64
-"""Tokens from which on a prefix is always reused, unless the model is recurrent."""
+LONG_PROMPT = 64  # tokens from which on a prefix is always reused, unless the model is recurrent
 CONTINUE_HELP = (
     "Continue from these tokens with the same parameters and seed. Beyond about 512 tokens the text may differ from "
     "one long run, as prefix reuse and adaptive threads move logits."

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -227,3 +228,60 @@ def test_a_variant_keeps_its_constraints_and_searches_the_vocabulary_of_its_own_
     record = bench.compare.comparison(address(at)["comparison"])
     assert [arm.sampling for arm in record.plan.arms] == [SAMPLING, SAMPLING]
     assert all(answer.trial_id for answer in record.answers), [answer.error for answer in record.answers]
+
+
+def test_a_long_list_is_shown_in_part_and_sent_whole(bench: Workbench) -> None:
+    biases = tuple((token, 0.5) for token in range(300, 360))
+    draft = Draft("Once", sampling=Sampling(logit_bias=biases), request=Request(max_tokens=2, top_k=3))
+    at = lab(bench, ended(bench.trials.submit(draft)))
+    assert len([field for field in at.number_input if str(field.key).startswith("lab_bias_")]) == 50
+    assert "10 more, which apply too." in said(at)
+    press(at, "do_run")
+    assert opened(bench, at).draft.sampling.logit_bias == biases
+
+
+def editor() -> None:
+    """A page with nothing but an editor and its actions."""
+    import streamlit as st
+
+    from engine.specs import Request, Sampling
+    from pages.parts import sampling_editor, token_bias
+
+    if "lab_tokens" not in st.session_state:
+        sampling_editor.fill(Sampling(), Request())
+    for token in st.session_state.pop("banned", ()):
+        token_bias.ban(token, "lab_", *st.session_state.get("of", ()))
+    st.session_state["sampling"] = sampling_editor.read_sampling()
+
+
+@pytest.fixture
+def at(bench: Workbench) -> AppTest:
+    return AppTest.from_function(editor, default_timeout=60).run()
+
+
+def ban(at: AppTest, *tokens: int) -> Sampling:
+    at.session_state["banned"] = tokens
+    sampling: Sampling = at.run().session_state["sampling"]
+    return sampling
+
+
+def test_a_ban_replaces_a_bias_and_is_listed_once(at: AppTest) -> None:
+    assert ban(at, 300, 301, 300).logit_bias == ((300, -math.inf), (301, -math.inf))
+    at.session_state["lab_ban_300"], at.session_state["lab_bias_300"] = False, 2.0
+    assert ban(at).logit_bias == ((300, 2.0), (301, -math.inf))
+    assert ban(at, 300).logit_bias == ((300, -math.inf), (301, -math.inf))
+
+
+@pytest.mark.parametrize("token", [-1, 1 << 30])
+def test_an_id_that_no_token_has_is_not_banned(at: AppTest, token: int) -> None:
+    assert ban(at, token).logit_bias == ()
+    assert ["is not in this vocabulary" in error.message for error in at.exception] == [True]
+
+
+def test_tokens_of_two_vocabularies_are_not_mixed(at: AppTest, bench: Workbench) -> None:
+    assert ban(at, 300).logit_bias == ((300, -math.inf),)
+    other = replace(bench.model.loaded()[0].vocabulary, add_bos=False, names={})
+    at.session_state["of"] = other, "Another model"
+    ban(at, 301)
+    assert ["which has another vocabulary: remove them first" in error.message for error in at.exception] == [True]
+    assert [token.id for token in at.session_state["lab_tokens"]] == [300]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -250,6 +251,16 @@ def test_many_changes_become_few_messages(bench: ScriptedBench, server: Server) 
         messages = hear_to_end(socket)
     assert len(ids_in(messages)) == 600
     assert len(messages) < 300
+
+
+def test_a_logit_bias_comes_once_with_the_first_message() -> None:
+    trial = ScriptedTrial()
+    trial.logit_bias = ((5, -math.inf), (6, 1.5))
+    feed = live.Feed("t", cast(live.Watched, trial), Words(), 0, latency=False)
+    first = json.loads(live._encode(feed.message()))
+    assert first["bias"] == [[5, "-inf"], [6, 1.5]]
+    trial.go_on(2)
+    assert "bias" not in (feed.message() or {})
 
 
 @settings(deadline=None)

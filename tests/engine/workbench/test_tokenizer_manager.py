@@ -30,6 +30,21 @@ def test_one_is_held_and_another_takes_its_place(manager: TokenizerManager, stor
     assert manager.of(other) is not second
 
 
+def test_the_vocabularies_of_the_last_files_are_kept_without_their_tokenizers(
+    manager: TokenizerManager, story_model: Path, tmp_path: Path
+) -> None:
+    copies = [tmp_path / f"{number}.gguf" for number in range(5)]
+    for copy in copies:
+        copy.hardlink_to(story_model)
+    first, *others = [manager.vocabulary_of(copy) for copy in copies]
+    assert first.hash == manager.of(story_model).vocabulary.hash
+    assert [manager.vocabulary_of(copy) is known for copy, known in zip(copies[1:], others, strict=True)] == [True] * 4
+    assert manager.vocabulary_of(copies[0]) is not first
+    copies[0].unlink()
+    with pytest.raises(ModelError, match="cannot be read"):
+        manager.vocabulary_of(copies[0])
+
+
 def test_one_that_ended_is_opened_again(manager: TokenizerManager, story_model: Path) -> None:
     first = manager.of(story_model)
     first.close()
