@@ -24,7 +24,7 @@ from engine.history.trials import TrialRecord, as_uuid
 from engine.jsonable import spec_from_dict
 from engine.results import FinishReason
 from engine.specs import MAX_RECORDED, MAX_WATCHED, Request, Sampling
-from engine.stages import MAX_STAGES, stages_of
+from engine.stages import FORBIDDEN, MAX_STAGES, stages_of
 from engine.steps import FORCED, INSPECTED, RECORD, RESAMPLED, StageColumns, StepTable
 from engine.vocabulary import Vocabulary
 
@@ -73,6 +73,7 @@ class _Step(Part, frozen=True):
     is_resampled: bool
     top: Annotated[tuple[_Candidate, ...], msgspec.Meta(max_length=MAX_RECORDED)]
     stages: Annotated[tuple[_Stage, ...], msgspec.Meta(max_length=MAX_STAGES)] = ()
+    forbidden: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MAX_RECORDED)] = ()
     watched: Annotated[tuple[_Watched, ...], msgspec.Meta(max_length=MAX_WATCHED)] = ()
 
     @property
@@ -230,6 +231,8 @@ def _check_tokens(tokens: Sequence[_Step | _Candidate], vocabulary: Vocabulary) 
 
 def _has_stages(steps: Sequence[_Step]) -> bool:
     """Return whether the steps have stages. Raises ValueError where only some of them do."""
+    if any(step.forbidden and not step.stages for step in steps):
+        raise ValueError("a step has forbidden candidates without stages")
     with_stages = sum(1 for step in steps if step.stages)
     if with_stages not in (0, len(steps)):
         raise ValueError("only some of its steps have stages")
@@ -271,8 +274,11 @@ def _stage_columns(steps: Sequence[_Step], stages: tuple[str, ...], shape: tuple
         removed = list(chain.from_iterable(stage.cut for stage in step.stages))
         if len(places) < len(step.top) or len({*removed}) < len(removed) or not places.keys() >= {*removed}:
             raise ValueError("the stages of a step do not cut its own candidates, each once at most")
+        if not places.keys() >= {*step.forbidden}:
+            raise ValueError("the forbidden tokens of a step are not among its candidates")
         for number, stage in enumerate(step.stages, 1):
             cut[row, [places[id] for id in stage.cut]] = number
+        cut[row, [places[id] for id in step.forbidden]] |= FORBIDDEN
     kept = np.array([[stage.kept for stage in step.stages] for step in steps], np.int32)
     mass = np.array([[stage.mass for stage in step.stages] for step in steps], np.float32)
     return StageColumns(kept, mass, cut)

@@ -116,7 +116,7 @@ def test_the_draws_have_a_bit_of_everything() -> None:
 def test_what_the_model_gave_arrives_as_it_was(
     importer: Importer, history: History, elsewhere: History, pool: Pool
 ) -> None:
-    sampling = Sampling(seed=3, top_p=0.9, repeat_penalty=1.1)
+    sampling = Sampling(seed=3, top_p=0.9, repeat_penalty=1.1, grammar="root ::= [a-zA-Z ]+")
     first = pool.submit("The king had three sons", sampling, max_tokens=12, top_k=50, stages=True).result(60)
     ids = [*first.prompt_ids, *first.ids[:5], first.steps[5].top[1].id]
     branch = pool.submit(
@@ -133,6 +133,7 @@ def test_what_the_model_gave_arrives_as_it_was(
         assert one.completion == other.completion
     assert arrived[1].completion.steps[0].is_forced
     assert arrived[0].completion.steps[0].stages
+    assert any(step.forbidden for step in arrived[0].completion.steps)
 
 
 def made_of(completion: Completion, sampling: Sampling) -> TrialRecord:
@@ -314,7 +315,17 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "a stage of another sampling": (lambda: set_in(stage_of, "stage", HOSTILE), "not those of its sampling"),
     "a stage that cuts what is not there": (lambda: set_in(stage_of, "cut", [MANY - 1]), "cut its own candidates"),
-    "steps with and without stages": (lambda: set_in(step_of, "stages", []), "only some of its steps have stages"),
+    "a forbidden token that is no candidate": (
+        lambda: set_in(step_of, "forbidden", [MANY - 1]), "forbidden tokens of a step are not among its candidates"
+    ),
+    "a forbidden candidate without stages": (
+        lambda: changed(lambda values: [step.update(stages=[]) for step in trial_of(values)["completion"]["steps"]]),
+        "forbidden candidates without stages",
+    ),
+    "steps with and without stages": (
+        lambda: changed(lambda values: step_of(values).update(stages=[], forbidden=[])),
+        "only some of its steps have stages",
+    ),
     "stages that were not asked for": (
         lambda: changed(lambda values: trial_of(values)["request"].update(stages=False)), "its request is for none"
     ),
