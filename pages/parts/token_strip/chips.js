@@ -6,6 +6,8 @@ class Chips {
   constructor(onChoose) {
     this.onChoose = onChoose;
     this.root = element("div", "chips");
+    this.root.setAttribute("role", "group");
+    this.root.setAttribute("aria-label", "Most uncertain tokens");
   }
 
   clear() {

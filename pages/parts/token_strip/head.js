@@ -139,6 +139,8 @@ class Figures {
 
   show(trial) {
     const waiting = trial && !trial.end && !trial.steps.length ? waitingText(trial.status) : null;
+    // Figures change several times a second: a screen reader would speak of nothing else.
+    this.root.setAttribute("aria-live", waiting ? "polite" : "off");
     if (waiting) {
       const parts = [element("span", "waiting", waiting.text)];
       if (waiting.share !== undefined) {

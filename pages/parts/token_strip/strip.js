@@ -190,7 +190,7 @@ class Strip {
     const { trial } = this;
     const { error, sentence } = trial.end;
     this.ending.append(element("span", error ? "error" : "why", error || sentence || ""));
-    this.ending.setAttribute("role", error ? "alert" : "note");
+    this.ending.setAttribute("role", error ? "alert" : "status");
     this.root.setAttribute("aria-busy", "false");
     this.figures.lost.hidden = true;
     this.tokens.finish();

@@ -58,7 +58,9 @@ class Tokens {
     span.place = place;
     span.setAttribute("role", "option");
     const chance = steps.logprob[index] === null ? "" : `, ${percent(Math.exp(steps.logprob[index]))}, rank ${steps.rank[index]}`;
-    span.said = oneLine(word.text).trim() + chance;
+    const name = oneLine(word.text).trim() || (word.text ? "space" : "no text");
+    const origin = isPrompt ? ", of the prompt" : steps.flags[index] & FORCED ? ", forced" : "";
+    span.said = name + chance + origin;
     span.setAttribute("aria-label", span.said);
     return span;
   }
