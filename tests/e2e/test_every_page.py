@@ -23,7 +23,7 @@ PAGES = {
 }
 # How many charts a page has. One that gets a new theme before it is drawn keeps words of the old one.
 CHARTS = {"Cost": 2, "Embeddings": 1}
-FITS = """[document.documentElement, document.querySelector("[data-testid=stMain]")].every(
+FITS = """() => [document.documentElement, document.querySelector("[data-testid=stMain]")].every(
   (one) => one.scrollWidth <= one.clientWidth)"""
 WIDTHS = (1400, 900, 700)
 """The last is what 1,400 pixels are at a zoom of 200 %."""
@@ -66,7 +66,7 @@ def test_a_page_can_be_read_and_used(kept: Server, page: Page, title: str) -> No
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 1000})
             assert unreadable(page) == [], (theme, width)
-            assert page.evaluate(FITS), width
+            page.wait_for_function(FITS)  # a table follows a new width a moment later
     nameless = [
         line.strip() for line in page.locator("body").aria_snapshot().splitlines() if NAMELESS.match(line.strip())
     ]
