@@ -14,7 +14,6 @@ from engine.workbench.trials import Trial, perplexity
 from pages.parts import (
     branch_actions,
     branches,
-    chat_editor,
     probable_view,
     prompt_state,
     recent,
@@ -22,6 +21,8 @@ from pages.parts import (
     snippets,
     watched_words,
 )
+from pages.parts.beside_inspector import beside_inspector
+from pages.parts.chat import composer, transcript
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.token_strip import Event, token_strip
@@ -46,34 +47,71 @@ class Further(NamedTuple):
     action: Callable[[], Trial] | None
 
 
-def editor(bench: Workbench) -> None:
-    """Draw the prompt, or the messages of a chat if the model has a chat template."""
+def mode(bench: Workbench, trial: Trial | None) -> None:
+    """Draw the choice between a completion and a chat, and the controls of a chat beside it.
+
+    A chat needs a model with a chat template; a stored one can be read without.
+    """
     engine = bench.model.engine
-    if engine is not None and engine.capabilities.has_chat_template:
+    has_template = engine is not None and engine.capabilities.has_chat_template
+    if not (has_template or prompt_state.is_chat()):
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.segmented_control(
             "Mode", (prompt_state.COMPLETION, prompt_state.CHAT), key=prompt_state.MODE, required=True,
-            label_visibility="collapsed", persist_state="session",
+            label_visibility="collapsed", persist_state="session", width="content",
         )  # fmt: skip
-    if st.session_state.get(prompt_state.MODE) == prompt_state.CHAT:
-        chat_editor.show(engine)
+        if prompt_state.is_chat():
+            composer.head(bench, trial)
+
+
+def completion(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
+    """Draw a prompt with its parameters, and what the model made of it."""
+    st.text_area(
+        "Prompt", key=prompt_state.PROMPT, height=96, label_visibility="collapsed", placeholder="Write a prompt",
+        persist_state="session",
+    )  # fmt: skip
+    engine = bench.model.engine
+    typed_tokens(
+        prompt_state.PROMPT, st.session_state[prompt_state.PROMPT], loaded=engine.model if engine else None,
+        context=engine.capabilities.n_ctx if engine else None, is_open=False,
+    )  # fmt: skip
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        parameters(bench)
+    problem()
+    buttons(bench, trial, is_running)
+    failures(bench)
+    measuring(bench)
+    result(bench, trial, is_running)
+
+
+def conversation(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
+    """Draw a chat: its turns, the newest answer, and at the bottom of the window what is sent next."""
+    if trial is None:
+        st.caption("A new conversation. Write a message below and send it.")
     else:
-        st.text_area(
-            "Prompt", key=prompt_state.PROMPT, height=96, label_visibility="collapsed", placeholder="Write a prompt",
-            persist_state="session",
-        )  # fmt: skip
-        typed_tokens(
-            prompt_state.PROMPT, st.session_state[prompt_state.PROMPT], loaded=engine.model if engine else None,
-            context=engine.capabilities.n_ctx if engine else None, is_open=False,
-        )  # fmt: skip
+        with beside_inspector():
+            transcript.show(bench, trial, is_running=is_running)
+            result(bench, trial, is_running)
+    with st.bottom, st.container(gap="small", key="lab_composer"):
+        failures(bench)
+        measuring(bench)
+        problem()
+        composer.show(bench, trial, is_running=is_running)
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+            parameters(bench)
 
 
 def parameters(bench: Workbench) -> None:
-    """Draw the row of parameters, and their error."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        sampling_editor.parameter_row(bench.settings.recorded_top_k)
-    problem = prompt_state.problem()
-    if problem is not None:
-        notice(problem)
+    """Draw the parameters; call inside a row."""
+    sampling_editor.parameter_row(bench.settings.recorded_top_k)
+
+
+def problem() -> None:
+    """Show why the parameters cannot be run."""
+    found = prompt_state.problem()
+    if found is not None:
+        notice(found)
 
 
 def buttons(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
@@ -159,16 +197,21 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     """Draw the strip with its inspector, and the facts and actions of the trial."""
     if trial is not None and trial.label == TrialLabel.RECORDED:
         st.caption(f"Sample recorded with {plain(trial.model.name)}. Press Run to generate yours.")
-    is_past = trial is not None and trial.error is not None and prompt_state.is_edited(trial)
+    is_chat = prompt_state.is_chat()
+    is_past = trial is not None and trial.error is not None and not is_chat and prompt_state.is_edited(trial)
     token_strip(
         trial.id if trial and not is_past else None, key="lab_strip", k=bench.settings.shown_top_k,
         pins_last=trial is not None and trial.label == TrialLabel.STEP, branches=branches.tree(bench, trial),
         probable=probable_view.tree(bench, trial), words=watched_words.words(), on=_listeners(bench, trial),
+        is_answer_only=is_chat and trial is not None and trial.draft.request.max_tokens > 0, is_revealed=is_chat,
+        inspector="shared" if is_chat else True,
     )  # fmt: skip
     probable_view.show(bench, trial)
     if trial is not None and is_running:
         _await_end(trial)
     elif trial is not None:
+        if is_chat:
+            composer.answer_actions(bench, trial, MORE_TOKENS, CONTINUE_HELP)
         _after(bench, trial)
 
 
@@ -262,10 +305,11 @@ bench = current()
 st.title("Prompt lab", anchor=False)
 trial = prompt_state.open_trial(bench)
 is_running = trial is not None and not trial.done()
-editor(bench)
-parameters(bench)
-buttons(bench, trial, is_running)
-failures(bench)
-measuring(bench)
-result(bench, trial, is_running)
+if prompt_state.is_chat():
+    chat = trial if trial is not None and trial.draft.messages else None
+    mode(bench, chat)
+    conversation(bench, chat, is_running and chat is not None)
+else:
+    mode(bench, trial)
+    completion(bench, trial, is_running)
 recent.show(bench, trial)

@@ -1,4 +1,4 @@
-"""Conversations among the stored trials: the trials that gave the answers of a chat, and those that answer one anew."""
+"""Conversations among the stored trials: the trials that gave the answers of a chat."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -6,13 +6,11 @@ from typing import NamedTuple
 import msgspec
 
 from engine.history.database_writer import DatabaseWriter, fetch
-from engine.history.trials import TrialLabel, as_uuid
+from engine.history.trials import as_uuid
 
 Messages = Sequence[Mapping[str, str]]
 
 MOST_FOUND = 1000
-ALONE = (TrialLabel.API, TrialLabel.COMPARED, TrialLabel.SAMPLE, TrialLabel.SCORE, TrialLabel.LOG)
-"""Labels of trials that are no turns of a conversation, though they may have its messages."""
 _ANCESTORS = """
     WITH RECURSIVE line AS (
         SELECT id, parent FROM trials WHERE id = ?
@@ -24,14 +22,6 @@ _GIVEN = f"""
     SELECT id, messages, text FROM trials
     WHERE deleted_at IS NULL AND (messages, text) IN (SELECT (unnest(?::VARCHAR[]), unnest(?::VARCHAR[])))
     ORDER BY created_at DESC, id DESC LIMIT {MOST_FOUND}"""
-_ANSWERING = f"""
-    SELECT id FROM trials AS one
-    WHERE deleted_at IS NULL AND messages = ? AND label NOT IN ({", ".join(f"'{label}'" for label in ALONE)})
-      AND NOT EXISTS (
-        FROM trials AS more WHERE more.parent = one.id AND more.messages = one.messages AND more.deleted_at IS NULL
-          AND more.label IN ('{TrialLabel.STEP}', '{TrialLabel.CONTINUE}')
-      )
-    ORDER BY created_at, id LIMIT {MOST_FOUND}"""
 
 
 class Given(NamedTuple):
@@ -44,12 +34,7 @@ class Given(NamedTuple):
 
 def given(messages: Messages, text: str, id: str = "") -> Given:
     """Return an answer with its messages as they are stored."""
-    return Given(as_stored(messages), text, id)
-
-
-def as_stored(messages: Messages) -> str:
-    """Return messages as JSON, in the form in which a trial stores them."""
-    return msgspec.json.encode(messages).decode()
+    return Given(msgspec.json.encode(messages).decode(), text, id)
 
 
 class Conversations:
@@ -69,11 +54,3 @@ class Conversations:
         with self._file.reading() as cursor:
             rows = fetch(cursor.execute(_GIVEN, columns))
         return [Given(**{**row, "id": str(row["id"])}) for row in rows]
-
-    def answering(self, messages: Messages) -> list[str]:
-        """Return the ids of the trials that answer these messages, oldest first, at most 1,000.
-
-        Of an answer that was continued only the longest counts; trials with a label of ALONE do not.
-        """
-        with self._file.reading() as cursor:
-            return [str(row["id"]) for row in fetch(cursor.execute(_ANSWERING, [as_stored(messages)]))]

@@ -1,7 +1,6 @@
-"""Conversations: the trial behind each answer of a chat, and the other answers to the same messages."""
+"""Conversations: the trial behind each answer of a chat."""
 
-from engine.history import TrialLabel
-from engine.history.conversations import ALONE, Given, as_stored, given
+from engine.history.conversations import Given, given
 from engine.workbench.history_manager import HistoryManager
 from engine.workbench.trial_manager import TrialManager
 from engine.workbench.trials import Trial
@@ -49,22 +48,6 @@ class Conversations:
                 return line | (history.conversations.ancestors(parent) if history else set())
             parent = parents[parent]
         return line
-
-    def answering(self, trial: Trial) -> list[str]:
-        """Return the ids of the trials that answer the same messages as `trial`, which is one of them, oldest first.
-
-        Of an answer that was continued only the longest counts. Raises HistoryError where the history cannot be read.
-        """
-        messages, history = as_stored(trial.draft.messages), self._kept.history
-        live = [
-            one
-            for one in self._trials.in_memory()
-            if one.label not in ALONE and as_stored(one.draft.messages) == messages
-        ]
-        stored = history.conversations.answering(trial.draft.messages) if history else []
-        longer = {one.parent for one in live if one.label in (TrialLabel.STEP, TrialLabel.CONTINUE)}
-        ids = {*stored, *(one.id for one in live), trial.id}
-        return [id for id in sorted(ids) if id not in longer or id == trial.id]
 
 
 def _given(trial: Trial) -> Given | None:

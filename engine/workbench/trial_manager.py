@@ -150,16 +150,17 @@ class TrialManager:
         prompt = [*trial.prompt_ids, *before.steps.ids, *ids]
         return self._start(draft, prompt, before=before, forced=len(ids), label=label)
 
-    def regenerate(self, trial: Trial) -> LiveTrial:
-        """Run the same prompt ids and parameters with a new seed."""
+    def regenerate(self, trial: Trial, draft: Draft | None = None) -> LiveTrial:
+        """Run the same prompt ids with a new seed, and the parameters of `draft`, by default those of `trial`."""
         self.engine_of(trial)
-        again = replace(trial.draft, sampling=replace(trial.draft.sampling, seed=random.getrandbits(31)))
+        draft = draft or trial.draft
+        again = replace(draft, sampling=replace(draft.sampling, seed=random.getrandbits(31)))
         return self._start(again, list(trial.prompt_ids), label=TrialLabel.REGENERATE, parent=trial.id)
 
-    def score(self, draft: Draft) -> LiveTrial:
-        """Compute the log-probabilities of the prompt's tokens without generating any."""
+    def score(self, draft: Draft, *, after: Trial | None = None) -> LiveTrial:
+        """Compute the log-probabilities of the prompt's tokens without generating any; `after` as for `render`."""
         request = replace(draft.request, max_tokens=0, prompt_logprobs=True)
-        return self.submit(replace(draft, request=request), TrialLabel.SCORE)
+        return self.submit(replace(draft, request=request), TrialLabel.SCORE, after=after)
 
     def stop(self, trial: Trial) -> None:
         """Stop a trial at the next decode step; no effect where it has ended."""

@@ -372,7 +372,9 @@ def _sentence(completion: Completion, n_ctx: int) -> str:
     if completion.finish_reason == "cancelled":
         return "You stopped it."
     if completion.finish_reason == "stop":
-        return "The model ended the text." if _has_end(completion) else "Stopped at a stop string."
+        if not _has_end(completion):
+            return "Stopped at a stop string."
+        return "The model ended the text." if completion.text else "(no text: the model ended its turn at once)"
     if not completion.steps:
         return "Only the prompt was scored."
     if _num_context(len(completion.prompt_ids), len(completion.steps)) >= n_ctx:

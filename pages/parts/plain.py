@@ -1,5 +1,6 @@
 """Escaping of text from people and models for labels that Streamlit would read as Markdown."""
 
+import html
 import string
 import unicodedata
 
@@ -22,6 +23,12 @@ def plain(text: str, limit: int | None = None) -> str:
 def visible(text: str) -> str:
     """Return one line of text for places without Markdown: as `plain`, with nothing escaped."""
     return "".join(map(_seen, text))
+
+
+def escaped_html(text: str) -> str:
+    """Return HTML that shows `text` verbatim: line breaks and tabs stay, other control and direction characters become
+    the replacement character."""
+    return html.escape("".join(one if one in "\n\t" else _seen(one) for one in text))
 
 
 def _escaped(character: str) -> str:

@@ -5,15 +5,16 @@ from dataclasses import replace
 
 import streamlit as st
 
-from engine.errors import EngineError
+from engine.errors import ConfigError, EngineError
 from engine.history import TrialLabel
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench
-from engine.workbench.trials import Draft, Trial
-from pages.parts import chat_editor, sampling_editor
+from engine.workbench.trials import Draft, Message, Trial
+from pages.parts import sampling_editor
+from pages.parts.chat import state as chat
 from pages.parts.notice import attempt, of_this
 
-PROMPT, MODE, TRIAL, ERROR, ANSWERED = "lab_prompt", "lab_mode", "lab_trial", "lab_error", "lab_answered"
+PROMPT, MODE, TRIAL, ERROR = "lab_prompt", "lab_mode", "lab_trial", "lab_error"
 COMPLETION, CHAT = "Completion", "Chat"
 OPENING = "Once upon a time"
 # These use another number of tokens than the editor, or score what the editor only runs.
@@ -27,6 +28,12 @@ def open_trial(bench: Workbench) -> Trial | None:
 
     Returns None if the trial in the URL does not exist; the reason is then in the session state.
     """
+    trial = _opened(bench)
+    chat.follow(trial)
+    return trial
+
+
+def _opened(bench: Workbench) -> Trial | None:
     state = st.session_state
     shown = state.get(TRIAL)
     asked = st.query_params.get("trial") or shown
@@ -46,7 +53,6 @@ def open_trial(bench: Workbench) -> Trial | None:
         return None
     if asked != shown:
         put_on_screen(trial)
-    take_over_answer(trial)
     return trial
 
 
@@ -58,7 +64,7 @@ def put_on_screen(trial: Trial) -> None:
     state, draft = st.session_state, trial.draft
     state[MODE] = CHAT if draft.messages else COMPLETION
     if draft.messages:
-        chat_editor.fill(draft.messages)
+        chat.fill(draft.messages)
     else:
         state[PROMPT] = draft.prompt
     chosen = sampling_editor.length_and_scoring()
@@ -85,19 +91,25 @@ def show(trial: Trial | None) -> None:
 
 def draft() -> Draft:
     """Return the draft in the editor. Raises ConfigError if it cannot be run."""
-    if _is_chat():
-        chat_editor.read()
-    return _draft()
+    if not is_chat():
+        return _draft(st.session_state[PROMPT])
+    messages = chat.on_screen()
+    if not messages:
+        raise ConfigError(chat.NO_MESSAGE)
+    return draft_of(messages)
 
 
-def _is_chat() -> bool:
+def draft_of(messages: tuple[Message, ...]) -> Draft:
+    """Return the draft of a conversation with the editor's parameters. Raises ConfigError if it cannot be run."""
+    return _draft("", messages)
+
+
+def is_chat() -> bool:
+    """Return True if the page shows a conversation, not a completion."""
     return st.session_state.get(MODE) == CHAT
 
 
-def _draft() -> Draft:
-    """Return the draft in the editor, even if there is no message to answer yet."""
-    messages = chat_editor.on_screen() if _is_chat() else ()
-    prompt = "" if _is_chat() else st.session_state[PROMPT]
+def _draft(prompt: str, messages: tuple[Message, ...] = ()) -> Draft:
     is_kept = not st.session_state.get(sampling_editor.UNKEPT, False)
     return Draft(prompt, messages, sampling_editor.read_sampling(), sampling_editor.read_request(), is_kept)
 
@@ -115,15 +127,17 @@ def as_shown(trial: Trial | None) -> Draft:
 def is_edited(trial: Trial) -> bool:
     """Return True if the editor's draft differs from that of `trial`."""
     try:
-        now = _draft()
+        now = draft()
     except EngineError:
         return True
     then = replace(trial.draft, sampling=_as_filled(trial))
+    if trial.label == TrialLabel.REGENERATE:  # its seed did not come from the editor
+        then = replace(then, sampling=replace(then.sampling, seed=now.sampling.seed))
     if trial.label in BESIDE_THE_EDITOR:
         max_tokens, prompt_logprobs = now.request.max_tokens, now.request.prompt_logprobs
         then = replace(then, request=replace(then.request, max_tokens=max_tokens, prompt_logprobs=prompt_logprobs))
     if then.messages:
-        then = replace(then, prompt="", messages=now.messages if _goes_on(now, trial) else then.messages)
+        then = replace(then, prompt="")
     return _compared(now) != _compared(then)
 
 
@@ -135,23 +149,6 @@ def _compared(draft: Draft) -> Draft:
 def unless_edited(trial: Trial | None) -> Trial | None:
     """Return the trial if the editor's draft is still the same, else None."""
     return None if trial is None or is_edited(trial) else trial
-
-
-def _goes_on(now: Draft, trial: Trial) -> bool:
-    """Return True if the messages on the screen are those of the trial followed by its answer."""
-    completion = trial.completion
-    answer = {"role": "assistant", "content": completion.text if completion else ""}
-    return now.messages == (*trial.draft.messages, answer)
-
-
-def take_over_answer(trial: Trial) -> None:
-    """Append the answer of this tab's finished chat trial to the messages, for the next turn."""
-    completion = trial.completion
-    if completion is None or not trial.draft.messages or st.session_state.get(ANSWERED) == trial.id:
-        return
-    if not is_edited(trial):
-        st.session_state[ANSWERED] = trial.id
-        chat_editor.add_answer(completion.text)
 
 
 def problem() -> EngineError | None:
@@ -169,7 +166,7 @@ def failure() -> EngineError | None:
     if problem() is not None:
         st.session_state[ERROR] = None
         return None
-    asked = sampling_editor.on_screen(), st.session_state.get(MODE), st.session_state[PROMPT], chat_editor.on_screen()
+    asked = sampling_editor.on_screen(), st.session_state.get(MODE), st.session_state[PROMPT], chat.on_screen()
     return of_this(ERROR, (st.query_params.get("trial"), *asked))
 
 

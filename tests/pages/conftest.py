@@ -15,6 +15,7 @@ from engine.history import History
 from engine.models import embedded_model
 from engine.runs import RunRecord
 from engine.workbench import Workbench, workbench
+from tests.chat_model import CLOSING, write_chat_model
 from tests.pages.bench_harness import ScriptedManager, make_run
 from tests.pages.harness import ScriptedBench, Server, serving
 from tests.waiting import until
@@ -44,6 +45,16 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
         wait_for_model(bench)
         yield bench
         bench.close()
+
+
+@pytest.fixture
+def chatting(bench: Workbench, tmp_path: Path) -> Iterator[Workbench]:
+    """The workbench on a copy of the model that carries a chat template."""
+    bench.model_manager.load(write_chat_model(tmp_path / "chat.gguf", CLOSING))
+    wait_for_model(bench)
+    yield bench
+    bench.load_default()
+    wait_for_model(bench)
 
 
 @pytest.fixture(scope="session")

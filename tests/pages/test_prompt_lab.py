@@ -4,7 +4,6 @@ import math
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +11,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.errors import ConfigError
-from engine.models import embedded_model
 from engine.specs import PoolSpec, Request, Sampling
 from engine.workbench import Workbench
 from engine.workbench.trials import Draft, Trial
 from pages.parts.plain import plain
 from pages.parts.sampling_editor import NUMBERS, SAMPLING_LABELS
 from pages.parts.snippets import as_python, as_shell
-from tests.pages.conftest import wait_for_model
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -205,12 +202,6 @@ def refuse(_draft: object) -> None:
     raise ConfigError("The queue is full: wait a moment.")
 
 
-def test_a_bad_address_leaves_a_mode_chosen(chatting: Workbench) -> None:
-    at = page(trial="01a1fab9-91c7-7816-819a-8fcdffdfbaff")
-    assert "does not exist" in at.main.error[0].value
-    assert at.segmented_control(key="lab_mode").value == "Completion"
-
-
 def test_the_recorded_sample_leaves_the_seed_empty(bench: Workbench) -> None:
     trial = bench.trials.recorded()
     assert trial is not None and trial.draft.sampling.seed is not None
@@ -297,44 +288,3 @@ def test_copied_shell_gives_the_same_text(bench: Workbench, sampling: Sampling) 
     made = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert made.returncode == 0, made.stderr
     assert made.stdout.strip() == text.strip()
-
-
-@pytest.fixture
-def chatting(bench: Workbench, tmp_path: Path) -> Iterator[Workbench]:
-    """The workbench on a copy of the model that carries a chat template."""
-    template = "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}[assistant]"
-    path = tmp_path / "chat.gguf"
-    program = [sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--chat-template", template]
-    subprocess.run([*program, embedded_model(), path], check=True, capture_output=True, timeout=120)
-    bench.model_manager.load(path)
-    wait_for_model(bench)
-    yield bench
-    bench.load_default()
-    wait_for_model(bench)
-
-
-def test_a_chat_answer_becomes_the_next_turn(chatting: Workbench) -> None:
-    at = short(page())
-    at.segmented_control(key="lab_mode").set_value("Chat").run()
-    (box,) = [area for area in at.text_area if area.label == "Message"]
-    box.set_value("Who lives in the wood?").run()
-    pool, _ = chatting.model.loaded()
-    text, ids = pool.render_chat([{"role": "user", "content": "Who lives in the wood?"}])
-    assert f"{len(ids)} of {pool.capabilities.n_ctx} tokens" in captions(at)
-    trial = shown(press(at, "do_run"), chatting)
-    assert trial.prompt_ids == tuple(ids) and trial.draft.prompt == text
-    assert trial.completion is not None
-    at.run()
-    contents = [area.value for area in at.text_area if area.label == "Message"]
-    assert contents == ["Who lives in the wood?", trial.completion.text, ""]
-    assert "Edited since this run." not in captions(at)
-
-
-def test_a_chat_without_a_question_is_not_run(chatting: Workbench) -> None:
-    at = page()
-    at.segmented_control(key="lab_mode").set_value("Chat").run()
-    for area in at.text_area:
-        if area.label == "Message":
-            area.set_value("")
-    at.button(key="do_run").click().run()
-    assert "no message to answer" in at.main.error[0].value

@@ -1,12 +1,10 @@
 """Text diff against a reference as HTML: added text is underlined, missing text struck through."""
 
-import html
-import unicodedata
 from collections.abc import Iterable
 
 from engine.comparing.alignment import Segment, SegmentKind
+from pages.parts.plain import escaped_html
 
-_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co"})
 _TAGS: dict[SegmentKind, str] = {"same": "span", "added": "ins", "missing": "del"}
 STYLE = """
 <style>
@@ -26,13 +24,4 @@ def as_html(segments: Iterable[Segment]) -> str:
 def _marked(kind: SegmentKind, text: str) -> str:
     """Return the text in the tag of its kind, with leading white space outside the tag."""
     words = text.lstrip()
-    return f"{_escaped(text[: len(text) - len(words)])}<{_TAGS[kind]}>{_escaped(words)}</{_TAGS[kind]}>"
-
-
-def _escaped(text: str) -> str:
-    """Escape a text: keep line breaks and tabs, replace other control and direction characters by U+FFFD."""
-    return html.escape("".join(one if one in "\n\t" or _is_seen(one) else "\ufffd" for one in text))
-
-
-def _is_seen(character: str) -> bool:
-    return unicodedata.category(character) not in _INVISIBLE
+    return f"{escaped_html(text[: len(text) - len(words)])}<{_TAGS[kind]}>{escaped_html(words)}</{_TAGS[kind]}>"

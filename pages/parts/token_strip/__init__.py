@@ -54,7 +54,7 @@ class Branches(TypedDict):
 _SCRIPTS = (
     "format", "theme", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "hover",
     "xray", "asking", "inspector", "head", "sparkline", "scrub", "chips", "slider", "what_if", "tree", "lines",
-    "words", "watch", "keys", "latency", "input", "strip", "mount",
+    "words", "watch", "keys", "latency", "input", "fold", "reveal", "shared", "strip", "mount",
 )  # fmt: skip
 _HERE = Path(__file__).parent
 
@@ -70,6 +70,11 @@ def script() -> str:
     return f"const PALETTE = {json.dumps(thresholds)};\n{scripts(_SCRIPTS)}\nconst Component = Strip;"
 
 
+def inspector_script() -> str:
+    """Return the module of the inspector that strips share."""
+    return f"{scripts(('theme', 'text', 'shared', 'mount'))}\nconst Component = SharedInspector;"
+
+
 def token_style() -> str:
     """Return the style sheet of tokens, including both colour ramps."""
     themes = [f'.root[data-theme="{theme}"] {{ {palette.variables(theme)} }}' for theme in ("light", "dark")]
@@ -82,6 +87,7 @@ def style() -> str:
 
 
 _component = st.components.v2.component("logitbench_token_strip", js=script(), css=style())
+_shared_inspector = st.components.v2.component("logitbench_shared_inspector", js=inspector_script(), css=style())
 
 
 def token_strip(
@@ -92,10 +98,14 @@ def token_strip(
     k: int = 10,
     mode: Mode = "surprise",
     unit: Unit = "p",
-    inspector: bool = True,
+    inspector: bool | Literal["shared"] = True,
+    name: str = "",
     controls: bool = True,
     num_shared: int | None = None,
     pins_last: bool = False,
+    is_answer_only: bool = False,
+    folded: str | None = None,
+    is_revealed: bool = False,
     branches: Branches | None = None,
     probable: Branches | None = None,
     words: Sequence[str] | None = None,
@@ -110,6 +120,10 @@ def token_strip(
     `probable`, the most probable continuations, are trees below the text. `words` are watched, as they were typed, with
     a line each below the text; None: nothing can be watched. The result's `ended` is the trial's id in the one rerun
     after it ended while being shown.
+
+    `inspector="shared"` shows pinned tokens in the page's `shared_inspector`, under this strip's `name`.
+    `is_answer_only` leaves out the prompt's tokens. `folded` is shown in place of the tokens until a reader asks for
+    them. `is_revealed` scrolls the page so that the end of the answer is seen.
 
     `on` has functions that are called with plain JSON values: asked, with what a reader asks for at a token (without
     it the strip has no such buttons); acted, with what a reader does with a row of `branches` (`action`: open, star,
@@ -133,9 +147,13 @@ def token_strip(
             "mode": mode,
             "unit": unit,
             "inspector": inspector,
+            "name": name,
             "controls": controls,
             "shared": num_shared,
             "last": pins_last,
+            "answer": is_answer_only,
+            "folded": folded,
+            "reveals": is_revealed,
             "asks": "asked" in on,
             "branches": branches,
             "probable": probable,
@@ -144,6 +162,11 @@ def token_strip(
         on_ended_change=_nothing,
         **listeners,
     )
+
+
+def shared_inspector(*, key: str) -> None:
+    """Show the inspector that strips share: of the strip under the pointer, else of the one pinned last."""
+    _shared_inspector(key=key)
 
 
 def _nothing() -> None:

@@ -13,7 +13,7 @@ class Hover {
   /** The pointer is over this token of the text. Over none the last one stays until the pointer leaves the text: gaps
       between lines would have the inspector flicker. */
   over(span) {
-    if (span && this.place === null) this.isBeside = this.strip.inspector.isBeside;
+    if (span && this.place === null) this.visit();
     if (span) this.tell(span.place);
     if (!this.isBeside) this.tooltip.hover(span);
     else if (span) this.draw();
@@ -24,6 +24,13 @@ class Hover {
     if (this.place === null) return;
     this.tell(null);
     if (this.isBeside) this.draw();
+    this.strip.place?.visit(null);
+  }
+
+  /** The pointer comes to this strip: a shared inspector shows its tokens until it leaves. */
+  visit() {
+    this.strip.place?.visit(this.strip);
+    this.isBeside = this.strip.inspector.isBeside;
   }
 
   /** Point at a token from outside of the text, as from a chart; null for none. */
@@ -31,7 +38,8 @@ class Hover {
     this.pointed?.classList.remove("pointed");
     this.pointed = this.strip.tokens.at(place);
     this.pointed?.classList.add("pointed");
-    this.isBeside = this.strip.inspector.isBeside;
+    if (place === null) this.strip.place?.visit(null);
+    else this.visit();
     this.tell(place);
     if (this.isBeside) this.draw();
   }

@@ -3,7 +3,7 @@
 const PINNED = "logitbench.strip.pinned";
 
 class Pin {
-  /** onMove is told the place of the pinned token, null for none. */
+  /** onMove is told the place of the pinned token, null for none, and whether it was only suggested. */
   constructor(tokens, onMove) {
     this.tokens = tokens;
     this.onMove = onMove;
@@ -48,7 +48,7 @@ class Pin {
     else this.tokens.root.removeAttribute("aria-activedescendant");
     if (span && scroll) this.tokens.bringIntoView(place);
     if (!isSuggested) this.tell();
-    this.onMove(place);
+    this.onMove(place, isSuggested);
   }
 
   /** Pin a token that is worth a look, until the reader pins one. */
@@ -63,6 +63,10 @@ class Pin {
   /** Pin what an earlier visit left pinned, when it has come. Says whether it did. */
   restore(scroll) {
     if (this.wanted === null || this.wanted >= this.tokens.length) return false;
+    if (this.wanted < this.tokens.first) {
+      this.wanted = null;
+      return false;
+    }
     this.set(this.wanted, { scroll });
     return true;
   }
@@ -90,7 +94,7 @@ class Pin {
 
   goTo(place) {
     const last = this.tokens.length - 1;
-    if (last >= 0) this.set(Math.max(0, Math.min(last, place)), { scroll: true });
+    if (last >= this.tokens.first) this.set(Math.max(this.tokens.first, Math.min(last, place)), { scroll: true });
   }
 
   /** To the row above (-1) or below (1). */

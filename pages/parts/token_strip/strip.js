@@ -12,8 +12,11 @@ class Strip {
     this.units = new Choice("Unit", UNITS, (unit) => this.setting("unit", unit));
     this.legend = new Legend();
     this.tokens = new Tokens();
-    this.pin = new Pin(this.tokens, (place) => this.pinned(place));
+    this.pin = new Pin(this.tokens, (place, isSuggested) => this.pinned(place, isSuggested));
     this.inspector = new Inspector(this);
+    this.place = null; // of the shared inspector, where this strip's stands there
+    this.fold = new Fold(() => this.follow());
+    this.reveal = new Reveal();
     this.hover = new Hover(this);
     this.scrub = new Scrub(this);
     this.keys = new Keys(this);
@@ -37,42 +40,70 @@ class Strip {
     ends.append(this.whatIf.toggle, this.units.root, this.keys.button);
     bar.append(this.modes.root, this.legend.root, ends);
     const main = element("div", "main");
-    main.append(this.tokens.root, this.scrub.root, this.ending, this.chips.root, this.words.root, this.probable.root, this.tree.root);
-    const body = element("div", "body");
-    body.append(main, this.inspector.root);
-    this.root.append(this.figures.root, bar, this.whatIf.root, body, this.hover.tooltip.root, this.keys.root);
+    main.append(this.fold.root, this.tokens.root, this.scrub.root, this.ending, this.reveal.root, this.chips.root);
+    main.append(this.words.root, this.probable.root, this.tree.root);
+    this.body = element("div", "body");
+    this.body.append(main, this.inspector.root);
+    this.root.append(this.figures.root, bar, this.whatIf.root, this.body, this.hover.tooltip.root, this.keys.root);
   }
 
   /** Take the data of a rerun; the same trial goes on undisturbed. */
   update({ data, setTriggerValue }) {
     this.trigger = setTriggerValue;
+    this.data = data;
+    this.name = data.name;
     this.settings = { mode: data.mode, unit: data.unit, k: data.k, ...this.settings };
     this.root.classList.toggle("without-inspector", !data.inspector);
     this.root.classList.toggle("without-controls", data.controls === false);
-    this.root.classList.toggle("without-trial", !data.trial);
+    this.placeInspector(data.inspector === "shared");
     this.tokens.root.style.maxHeight = data.height ? `${data.height}px` : "";
     markTheme(this.root);
+    this.tokens.isAnswerOnly = Boolean(data.answer);
+    this.fold.set(data.folded ?? null, data.trial);
     this.pin.numShared = data.shared ?? null;
     this.pinsLast = Boolean(data.last);
     this.canAsk = Boolean(data.asks);
     this.tree.show(data.branches);
     this.probable.show(data.probable);
     this.words.update(data.words);
-    if (this.trial?.id === data.trial || (!this.trial && !data.trial)) {
+    this.follow();
+  }
+
+  /** Follow the trial of the data, or none while it is folded. */
+  follow() {
+    const id = this.fold.followed(this.data.trial);
+    this.root.classList.toggle("without-trial", !id);
+    this.root.classList.toggle("folded", this.fold.isFolding && !id);
+    this.root.classList.toggle("unfolded", this.fold.isFolding && Boolean(id));
+    if ((this.trial?.id ?? null) === id) {
       this.markShared();
       return this.showSettings();
     }
     this.close();
-    this.reset(data.trial ? new Trial(data.trial) : null);
+    this.reset(id ? new Trial(id) : null);
     if (!this.trial) return;
-    this.live = liveAt(data.socket);
+    this.live = liveAt(this.data.socket);
     this.live.follow(this.trial.id, this);
+  }
+
+  /** Put the inspector beside the text, or lend it to the place that the strips of the page share. */
+  placeInspector(isShared) {
+    if (isShared === Boolean(this.place)) return;
+    this.place?.leave(this);
+    this.place = isShared ? inspectorPlace() : null;
+    this.root.classList.toggle("sharing", isShared);
+    if (isShared) {
+      this.inspector.root.remove();
+      this.place.join(this);
+    } else this.body.append(this.inspector.root);
   }
 
   unmount() {
     this.close();
+    this.place?.leave(this);
     this.pin.unmount();
     this.keys.unmount();
+    this.reveal.unmount();
     removeEventListener(STORE, this);
     this.root.remove();
   }
@@ -90,6 +121,7 @@ class Strip {
     this.pin.reset(trial);
     this.whatIf.reset(trial);
     this.words.reset();
+    this.reveal.reset(Boolean(this.data.reveals));
     this.figures.show(trial);
     this.showSettings();
     this.root.setAttribute("aria-busy", String(Boolean(trial)));
@@ -139,8 +171,10 @@ class Strip {
     this.frame ??= requestAnimationFrame(() => this.draw());
   }
 
-  pinned(place) {
+  pinned(place, isSuggested) {
     this.inspector.show(place);
+    if (isSuggested) this.place?.show();
+    else this.place?.take(this, place !== null);
     this.words.pinned(place);
   }
 
@@ -159,6 +193,7 @@ class Strip {
     if (trial.end || trial.steps.length < 2) this.showFigures();
     else this.figuresDue ??= setTimeout(() => this.showFigures(), FIGURES_MS);
     if (this.isFollowing && this.isLive) this.tokens.root.scrollTop = this.tokens.root.scrollHeight;
+    this.reveal.follow();
     this.latency.drawn(trial.id);
   }
 

@@ -7,6 +7,7 @@ class Tokens {
     this.root.setAttribute("role", "listbox");
     this.root.setAttribute("aria-label", "Tokens");
     this.flow = new Flow(this.root);
+    this.isAnswerOnly = false; // the prompt's tokens stand elsewhere on the page
     this.reset(null);
   }
 
@@ -25,6 +26,11 @@ class Tokens {
     return this.spans.length;
   }
 
+  /** Place of the first token that is on the page. */
+  get first() {
+    return this.isAnswerOnly && this.trial ? this.trial.prompt.length : 0;
+  }
+
   at(place) {
     return this.spans[place];
   }
@@ -37,7 +43,7 @@ class Tokens {
       const span = this.make(place);
       this.spans.push(span);
       this.paint(place, bands.at(place, mode));
-      this.flow.add(span, trial.wordAt(place).hex.endsWith("0a"));
+      if (place >= this.first) this.flow.add(span, trial.wordAt(place).hex.endsWith("0a"));
     }
     this.flow.flush();
   }

@@ -1,10 +1,10 @@
-"""Conversations in the history: which trial gave an answer, which answer the same messages, which derive from which."""
+"""Conversations in the history: which trial gave an answer, and from which trials one derives."""
 
 from typing import Any
 
 import pytest
 
-from engine.history import History, TrialLabel, TrialRecord
+from engine.history import History, TrialRecord
 from engine.history.conversations import Given, given
 from tests.engine.history.trial_maker import NASTY, make_trial, uuid7
 
@@ -51,19 +51,6 @@ def test_ancestors_reach_the_first_trial_and_survive_a_circle(history: History) 
     stored(history, id=other, parent=one)
     assert history.conversations.ancestors(one) == {one, other}
     assert history.conversations.ancestors("nonsense") == set()
-
-
-def test_answers_to_the_same_messages_are_listed_without_their_shorter_beginnings(history: History) -> None:
-    first = stored(history)
-    again = stored(history, label=TrialLabel.REGENERATE, parent=first.id)
-    step = stored(history, label=TrialLabel.STEP, parent=again.id)
-    longer = stored(history, label=TrialLabel.CONTINUE, parent=step.id)
-    for label in (TrialLabel.API, TrialLabel.COMPARED, TrialLabel.SAMPLE, TrialLabel.SCORE, TrialLabel.LOG):
-        stored(history, label=label)
-    stored(history, messages=THEN, label=TrialLabel.TURN, parent=longer.id)
-    assert history.conversations.answering(ASKED) == [first.id, longer.id]
-    history.delete(longer.id)
-    assert history.conversations.answering(ASKED) == [first.id, step.id]
 
 
 @pytest.mark.parametrize("text", ["', ''); DROP TABLE trials; --", "\0", "{}"])

@@ -148,18 +148,6 @@ def test_an_answer_generated_anew_in_the_line_is_found(bench: Workbench) -> None
     assert bench.conversations.answers(bench.trials.trial(last.id))[1] == again.id
 
 
-def test_answers_to_the_same_messages_are_known(bench: Workbench) -> None:
-    first = turn(bench, None, "Tell me of a miller")
-    assert bench.conversations.answering(first) == [first.id]
-    again = ended(bench.trials.submit(first.draft, TrialLabel.REGENERATE, after=first))
-    longer = ended(bench.trials.continue_trial(again, 8)) if again.can_continue else again
-    bench.trials.submit(first.draft, TrialLabel.COMPARED).job.result(60)
-    assert bench.conversations.answering(first) == [first.id, longer.id]
-    assert again.id in bench.conversations.answering(again)
-    forget(bench)
-    assert bench.conversations.answering(bench.trials.trial(first.id)) == [first.id, longer.id]
-
-
 def test_of_a_chat_the_list_of_recent_trials_has_the_last_turn_and_each_edited_line(bench: Workbench) -> None:
     first = turn(bench, None, "Tell me of a mouse")
     second = turn(bench, first, "And the cat?")
