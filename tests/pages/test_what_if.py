@@ -222,7 +222,8 @@ def test_it_opens_only_after_the_end_and_not_for_a_prompt_alone(page: Page, serv
     toggle = page.get_by_role("button", name="What if", exact=True)
     expect(toggle).to_be_hidden()
     running.finish()
-    expect(toggle).to_be_visible()
+    toggle.click()
+    expect(page.get_by_role("region", name="What if").get_by_role("status")).to_contain_text("Move a slider")
     server.bench.trials["t"] = scored = ScriptedTrial(scored=True)
     scored.finish()
     page.reload()
@@ -255,15 +256,42 @@ def test_keyboard_alone_opens_moves_and_closes_it(page: Page, server: Server, tr
     expect(page.locator(".t.other")).to_have_count(0)
 
 
-def test_sliders_stay_where_they_are_after_a_reload(page: Page, server: Server, trial: StoredTrial) -> None:
+def test_the_address_keeps_the_sliders_until_another_trial_is_shown(
+    page: Page, server: Server, trial: StoredTrial
+) -> None:
     panel = opened(page, server)
+    expect(page).to_have_url(re.compile("what_if=$"))
     field(panel, "Presence penalty").fill("0.75")
-    expect(page.locator(".t.other").first).to_be_visible()
+    field(panel, "Top-p").fill("0.9")
+    expect(page).to_have_url(re.compile("what_if=top_p%3A0.9%2Cpresence_penalty%3A0.75$"))
     before = marked(page)
     page.reload()
-    expect(panel.get_by_role("status")).to_contain_text("At presence penalty 0.75 the")
+    expect(panel.get_by_role("status")).to_contain_text("At top-p 0.9 and presence penalty 0.75 the")
     expect(field(panel, "Presence penalty")).to_have_value("0.75")
     assert marked(page) == before
+    server.bench.trials["t"] = other = ScriptedTrial()
+    other.go_on()
+    other.finish()
+    page.evaluate("window.update({ trial: 't' })")
+    expect(page.locator(".t.answer")).to_have_count(len(other.steps))
+    expect(panel).to_be_hidden()
+    expect(page).not_to_have_url(re.compile("what_if"))
+
+
+@pytest.mark.parametrize("text", ["", "x", "temperature", "temperature:x", "mirostat:2,seed:1", ":,:", "a" * 5000])
+def test_an_address_that_means_nothing_opens_the_parameters_of_the_run(
+    page: Page, server: Server, trial: StoredTrial, text: str
+) -> None:
+    show(page, server, what_if=text)
+    panel = page.get_by_role("region", name="What if")
+    expect(panel.get_by_role("status")).to_contain_text("Move a slider")
+    expect(field(panel, "Temperature")).to_have_value("0.8")
+
+
+def test_a_value_out_of_range_in_the_address_is_told(page: Page, server: Server, trial: StoredTrial) -> None:
+    show(page, server, what_if="temperature:500")
+    panel = page.get_by_role("region", name="What if")
+    expect(panel.get_by_role("status")).to_have_text("Temperature takes a number from 0 to 100.")
 
 
 def test_a_fast_drag_ends_with_what_belongs_to_where_it_ended(

@@ -27,6 +27,7 @@ PROGRAMS = (
     "crowds",
     "vocabulary",
     "xray",
+    "sliders",
     "branches",
     "prefix",
     "memory",

@@ -211,6 +211,7 @@ class Inspector {
     const { trial, settings, pin } = this.view;
     const isEmpty = place === null || !trial || place >= trial.length;
     this.place = isEmpty ? null : place;
+    this.view.whatIf.ask();
     this.root.classList.toggle("empty", isEmpty);
     this.walk.hidden = pin.place === null;
     this.stepper.hidden = isEmpty;
@@ -239,7 +240,6 @@ class Inspector {
     if (!isPrompt && !this.isPreview) this.branching.show(index);
     if (again) this.content.append(drawBar(trial, again) ?? "");
     else this.showXray(trial, step);
-    this.view.whatIf.ask();
   }
 
   /** The stages below the sentence; open or closed as the person left it. */

@@ -1,6 +1,24 @@
 // What if: all tokens sampled again at each move of a slider, from their recorded candidates, without the model.
 
 const MOST_NAMED = 2;
+const ADDRESS = "what_if";
+const ADDRESS_MS = 300;
+
+/** The parameters in the page's address, by name; null where it has none. */
+function addressed() {
+  const text = new URLSearchParams(location.search).get(ADDRESS);
+  if (text === null) return null;
+  const pairs = text.split(",").map((pair) => pair.split(":"));
+  return Object.fromEntries(pairs.filter(([name, value]) => value && isFinite(value) && SLIDERS.some((one) => one.name === name)));
+}
+
+/** Put parameters into the page's address, which opens the panel there; null takes them out. */
+function address(changed) {
+  const url = new URL(location);
+  if (changed) url.searchParams.set(ADDRESS, Object.entries(changed).map((pair) => pair.join(":")).join(","));
+  else url.searchParams.delete(ADDRESS);
+  if (url.href !== location.href) history.replaceState(history.state, "", url);
+}
 
 class WhatIf {
   constructor(view) {
@@ -47,46 +65,45 @@ class WhatIf {
     return button;
   }
 
+  /** The page's address belongs to the first trial that is shown; sliders do not move on to the next. */
   reset(trial) {
+    clearTimeout(this.addressDue);
+    if (this.trial) address(null);
+    this.begun = trial && addressed();
     this.trial = trial;
     this.own = this.answer = this.answered = this.inFlight = null;
-    this.remembered = trial ? remembered(this.memory, { isOpen: false, changed: {} }) : { isOpen: false, changed: {} };
+    this.error = "";
     this.root.hidden = this.toggle.hidden = true;
+    this.toggle.setAttribute("aria-expanded", "false");
     this.show();
-  }
-
-  get memory() {
-    return `logitbench.strip.what-if.${this.trial.id}`;
   }
 
   /** The run has ended, so that its tokens can be sampled again. */
   ready() {
     this.toggle.hidden = !this.trial.steps.length;
-    this.setOpen(this.remembered.isOpen && !this.toggle.hidden);
+    if (this.begun) this.turn();
   }
 
   /** Open or close it, where the strip has controls and the run has tokens. */
   turn() {
-    if (this.toggle.checkVisibility()) this.setOpen(this.root.hidden);
-  }
-
-  setOpen(isOpen) {
-    this.root.hidden = !isOpen;
-    this.toggle.setAttribute("aria-expanded", String(isOpen));
-    this.remember();
+    if (!this.toggle.checkVisibility()) return;
+    this.root.hidden = !this.root.hidden;
+    this.toggle.setAttribute("aria-expanded", String(!this.root.hidden));
+    if (this.error) this.answered = null; // what failed may work now
     this.show();
     this.view.inspector.draw(this.view.inspector.place);
-    this.ask();
+    this.tellAddress();
   }
 
-  remember() {
-    this.remembered = { isOpen: !this.root.hidden, changed: this.changed };
-    remember(this.memory, this.remembered);
+  /** Not at each move: browsers allow a page few changes of its address in a second. */
+  tellAddress() {
+    clearTimeout(this.addressDue);
+    this.addressDue = setTimeout(() => address(this.root.hidden ? null : this.changed), ADDRESS_MS);
   }
 
   /** Values that differ from the run's own, by name. */
   get changed() {
-    if (!this.own) return this.remembered.changed;
+    if (!this.own) return {};
     const moved = this.moved.filter((slider) => slider.value !== null);
     return Object.fromEntries(moved.map((slider) => [slider.name, slider.value]));
   }
@@ -100,7 +117,7 @@ class WhatIf {
   }
 
   changedByReader() {
-    this.remember();
+    this.tellAddress();
     if (this.problem) this.show();
     else this.ask();
   }
@@ -155,9 +172,8 @@ class WhatIf {
 
   /** The first answer says what the run's own parameters are. */
   begin({ own, idle }) {
-    const { changed } = this.remembered;
     for (const slider of this.sliders) {
-      slider.show(changed[slider.name] ?? own[slider.name]);
+      slider.show(this.begun?.[slider.name] ?? own[slider.name]);
       slider.setIdle(idle.includes(slider.name));
     }
     this.own = own;

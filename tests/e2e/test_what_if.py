@@ -1,0 +1,40 @@
+"""What if in the Prompt lab: sliders on a run of the real model, and a run that goes on from there."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.conftest import Server
+from tests.e2e.test_prompt_lab import OpenPage, answer, fill, has_ended, is_ready, run
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_run_goes_on_from_the_first_token_that_would_differ(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(shipped.url)
+    fill(page, "Max tokens", "24")
+    run(page)
+    has_ended(page)
+    before = answer(page).all_inner_texts()
+    page.get_by_role("button", name="What if", exact=True).click()
+    panel = page.get_by_role("region", name="What if")
+    panel.get_by_label("Temperature", exact=True).fill("0")
+    told = panel.get_by_role("status")
+    expect(told).to_contain_text(re.compile(r"At temperature 0 the \d+(st|nd|rd|th) token would be"))
+    would = told.locator(".quoted").first.inner_text()
+    classes = answer(page).evaluate_all("spans => spans.map(span => span.className)")
+    first = next(index for index, names in enumerate(classes) if "first-other" in names)
+    expect(page).to_have_url(re.compile("what_if=temperature%3A0$"))
+    page.reload()
+    expect(told).to_contain_text("At temperature 0 the")
+    is_ready(page)
+    url = page.url
+    panel.get_by_role("button", name="Run on from here").click()
+    expect(page).not_to_have_url(url)
+    expect(answer(page).nth(first)).to_have_text(would)
+    has_ended(page)
+    assert answer(page).all_inner_texts()[: first + 1] == [*before[:first], would]
+    expect(page.get_by_label("Temperature", exact=True).first).to_have_value("0.00")
+    expect(page.get_by_text("Edited since this run.")).to_be_hidden()
+    expect(page).not_to_have_url(re.compile("what_if"))
