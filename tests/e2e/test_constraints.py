@@ -9,6 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from engine.models.library import shipped as shipped_folder
 from tests.e2e.conftest import RUN, Server, is_settled
+from tests.e2e.test_every_page import NAMELESS, WIDTHS, unreadable
 
 OpenPage = Callable[[str], Page]
 RECORDED = next(shipped_folder("demo").glob("*.trial")).stem
@@ -109,3 +110,28 @@ def test_ban_at_a_candidate_puts_its_token_on_the_list(shipped: Server, open_pag
     expect(page.get_by_role("button", name="More · 1 changed")).to_be_visible()
     expect(page.get_by_text("Edited since this run.")).to_be_visible()
     expect(opened(page).get_by_role("switch", name="Ban")).to_be_checked()
+
+
+@pytest.mark.slow
+def test_the_tab_can_be_read_and_every_control_has_a_name(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(f"{shipped.url}/?trial={RECORDED}")
+    body = opened(page)
+    body.get_by_role("radio", name="Grammar").click()
+    field = body.get_by_role("textbox", name="Grammar")
+    field.fill("root ::= (")
+    field.blur()
+    expect(body.get_by_role("alert")).to_contain_text("ends unexpectedly")
+    body.get_by_label("Bias or ban a token", exact=True).fill("king")
+    body.get_by_role("radio", name=re.compile("^␣king ·")).click()
+    expect(body.get_by_role("switch", name="Ban")).to_be_checked()
+    is_settled(page)
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        expect(page.get_by_test_id("stApp")).to_have_css("color-scheme", theme)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 1000})
+            assert unreadable(page) == [], (theme, width)
+            box = body.bounding_box()
+            assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= width
+    lines = [line.strip() for line in body.aria_snapshot().splitlines()]
+    assert [line for line in lines if NAMELESS.match(line)] == []
