@@ -46,6 +46,12 @@ EXAMPLES = (
 
 def show(prefix: str) -> None:
     """Draw the choice of a constraint with its text, and what is wrong with the text; then the list of tokens."""
+    with st.container():  # of its own, so that the search below, a fragment, keeps its place whatever is drawn here
+        _text(prefix)
+    token_bias.show(prefix)
+
+
+def _text(prefix: str) -> None:
     state = st.session_state
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.segmented_control(
@@ -68,7 +74,6 @@ def show(prefix: str) -> None:
             found = problem(prefix)
         if found is not None:
             notice(told_of(found, LABELS))
-    token_bias.show(prefix)
 
 
 def fill(sampling: Sampling, prefix: str, vocabulary: Vocabulary | None = None, model: str = "") -> None:

@@ -100,6 +100,14 @@ def test_a_token_is_found_while_typing_banned_and_never_drawn(shipped: Server, o
 
 
 @pytest.mark.slow
+def test_a_search_typed_while_the_page_is_drawn_again_is_not_lost(shipped: Server, open_page: OpenPage) -> None:
+    body = opened(open_page(f"{shipped.url}/?trial={RECORDED}"))
+    body.get_by_role("button", name="Yes or no").click()  # a field appears above the search
+    body.get_by_label("Bias or ban a token", exact=True).press_sequentially("king")
+    expect(body.get_by_role("radio", name=re.compile("^␣kingdom ·"))).to_be_visible()
+
+
+@pytest.mark.slow
 def test_ban_at_a_candidate_puts_its_token_on_the_list(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(f"{shipped.url}/?trial={RECORDED}")
     run(page)
@@ -126,7 +134,7 @@ def test_the_tab_can_be_read_and_every_control_has_a_name(shipped: Server, open_
     expect(body.get_by_role("switch", name="Ban")).to_be_checked()
     is_settled(page)
     for theme in ("light", "dark"):
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=theme)
         expect(page.get_by_test_id("stApp")).to_have_css("color-scheme", theme)
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 1000})
