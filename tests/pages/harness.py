@@ -300,6 +300,7 @@ def application(bench: ScriptedBench) -> Starlette:
     own = [
         Route("/", page),
         Route("/strip.js", served(token_strip.script, "text/javascript")),
+        Route("/inspector.js", served(token_strip.inspector_script, "text/javascript")),
         Route("/strip.css", served(token_strip.style, "text/css")),
     ]
     return Starlette(routes=[*live.routes(lambda: bench, lambda: bench, lambda: bench.words), *own])
