@@ -51,8 +51,10 @@ class Line {
     this.path = svg("path", { class: "line-path" });
     this.picture.append(this.parting, this.zero, this.path);
     this.dots = element("div", "line-dots");
+    this.cursor = element("span", "line-cursor");
     this.mark = element("span", "line-mark");
-    this.plot.append(this.picture, this.dots, element("span", "line-cursor"), this.mark);
+    this.cursor.hidden = this.mark.hidden = true;
+    this.plot.append(this.picture, this.dots, this.cursor, this.mark);
     this.top = element("span", "line-top");
     this.bottom = element("span", "line-bottom");
     this.root.append(this.top, this.bottom, this.plot);
@@ -90,10 +92,12 @@ class Line {
     return mark;
   }
 
-  /** Move the mark to this position; null for none. */
+  /** Move cursor and mark to this position; null for none. */
   point(place) {
     const height = place === null ? null : (this.heights?.[place] ?? null);
+    this.cursor.hidden = place === null;
     this.mark.hidden = height === null;
+    if (place !== null) this.put(this.cursor, 1, place);
     if (height !== null) this.put(this.mark, height, place);
   }
 

@@ -259,27 +259,28 @@ class WatchPanel {
 
   /** Show the figures at a position, null for none: that of the token under the pointer, else the pinned one. */
   point(place) {
-    const { drawn, odds } = this;
-    const { trial } = this.strip;
-    const isThere = place !== null && drawn.length > 0;
-    this.root.classList.toggle("pointed", isThere);
     this.place = place;
-    const values = drawn.map(({ line, name }) => `${name} ${this.rows.get(line.typed).point(line, place) || "unknown"}`);
-    const odd = isThere ? (odds.values?.[place] ?? null) : null;
-    odds.line.point(place);
-    odds.value.textContent = odd === null ? "" : `${odd >= 0 ? "+" : "−"}${Math.abs(odd).toFixed(2)}`;
-    if (!isThere) {
-      this.position.textContent = "";
-      return "";
-    }
-    this.root.style.setProperty("--at", place / Math.max(1, drawn[0].line.logprob.length - 1));
-    this.position.textContent = positionText(trial, place);
-    return `${positionText(trial, place)}: ${values.join("; ")}`;
+    this.frame ??= requestAnimationFrame(() => this.drawCursor());
   }
 
   /** A token was pinned, or none: told to screen readers too. */
   pinned(place) {
-    this.spoken.textContent = this.point(place);
+    this.isSpoken = true;
+    this.point(place);
+  }
+
+  /** Once for each frame, however many tokens the pointer crosses. */
+  drawCursor() {
+    this.frame = undefined;
+    const { drawn, odds, place } = this;
+    const isThere = place !== null && drawn.length > 0;
+    const values = drawn.map(({ line, name }) => `${name} ${this.rows.get(line.typed).point(line, place) || "unknown"}`);
+    const odd = isThere ? (odds.values?.[place] ?? null) : null;
+    odds.line.point(place);
+    odds.value.textContent = odd === null ? "" : `${odd >= 0 ? "+" : "−"}${Math.abs(odd).toFixed(2)}`;
+    this.position.textContent = isThere ? positionText(this.strip.trial, place) : "";
+    if (this.isSpoken) this.spoken.textContent = isThere ? `${this.position.textContent}: ${values.join("; ")}` : "";
+    this.isSpoken = false;
   }
 
   pointAt(place) {
