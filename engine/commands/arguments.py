@@ -79,7 +79,8 @@ class Arguments:
     """Arguments of `generate`; `model` empty: the one of the settings, else the shipped one.
 
     is_chat: `prompt` is a person's message; system: the message before it, empty for none. prompts, out: files of many
-    prompts and of their answers, instead of `prompt`; both empty for none.
+    prompts and of their answers, instead of `prompt`; both empty for none. watched: words as typed, whose tokens the
+    model tells.
     """
 
     prompt: str
@@ -90,6 +91,7 @@ class Arguments:
     model: str
     sampling: Sampling
     request: Request
+    watched: tuple[str, ...]
     pool: PoolSpec
     is_json: bool
     is_stream: bool
@@ -124,6 +126,7 @@ def parse(words: Sequence[str] | None) -> Arguments:
         model=given["model"],
         sampling=Sampling(**_present(sampling)),
         request=Request(**_present({field.name: given.get(field.name) for field in fields(Request)})),
+        watched=tuple(given["watch"] or ()),
         pool=PoolSpec(**pool_flags.given_values(given)),
         is_json=given["json"],
         is_stream=given["stream"],
@@ -136,7 +139,7 @@ def _check_files(given: dict[str, Any]) -> None:
     if bool(given["prompts"]) != bool(given["out"]):
         told = "--prompts: needs --out FILE" if given["prompts"] else "--out: needs --prompts FILE"
         raise ConfigError(f"{told}; the answers of a file of prompts go into another file")
-    for name in ("json", "stream", "keep") if given["prompts"] else ():
+    for name in ("json", "stream", "keep", "watch") if given["prompts"] else ():
         if given[name]:
             raise ConfigError(f"--{name}: is for a single prompt; --out has the answers to --prompts")
 
@@ -184,6 +187,11 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
     asked.add_argument(
         "--xray", dest="stages", action="store_true", default=None,
         help=f"record what each sampler stage left of the candidates; --top-k is then {XRAY_TOP_K} by default",
+    )  # fmt: skip
+    asked.add_argument(
+        "--watch", action="append", metavar="WORD",
+        help="record the probability and rank of a word of one token: ' yes' with the space, yes with and without, "
+        "Yes|yes both together; may be given several times",
     )  # fmt: skip
     asked.add_argument(
         "--stop", action="append", metavar="TEXT", help="end before this text; may be given several times"

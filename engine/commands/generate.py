@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from engine.pool.pool import Pool
 from engine.settings import Settings
 from engine.steps import TokenStep
 from engine.units import counted
+from engine.validation import at_most
+from engine.watched_words import MAX_WORDS, single_tokens
 
 
 def run(words: Sequence[str]) -> None:
@@ -75,7 +78,9 @@ def generate(arguments: Arguments, model: str | Path, settings: Settings) -> Non
 def submit(pool: Pool, arguments: Arguments) -> tuple[Job, str]:
     """Submit the prompt, as text or as a chat; return the job and its text. Raises EngineError."""
     text, ids = pool.render_chat(arguments.messages) if arguments.is_chat else (arguments.prompt, None)
-    return pool.submit(ids or text, arguments.sampling, **arguments.request.to_dict()), text
+    watched = tuple(single_tokens(pool, word) for word in at_most(MAX_WORDS, "--watch: {} words", arguments.watched))
+    request = replace(arguments.request, watched=watched)
+    return pool.submit(ids or text, arguments.sampling, **request.to_dict()), text
 
 
 def show(job: Job, arguments: Arguments) -> None:
@@ -86,7 +91,7 @@ def show(job: Job, arguments: Arguments) -> None:
     completion = job.result()
     if arguments.is_json:
         print_json(completion_to_dict(completion))
-    elif arguments.request.top_k or arguments.request.prompt_logprobs:
+    elif arguments.request.top_k or arguments.request.prompt_logprobs or arguments.watched:
         print(table(completion))
     else:
         print_text(completion.text)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 
 from engine.errors import HistoryError, HistoryLocked
@@ -38,7 +39,7 @@ def keep(
         prompt=prompt,
         messages=tuple(messages),
         sampling=job.sampling,
-        request=job.request,
+        request=replace(job.request, watched=()),  # which the history does not keep
         pool=pool.spec,
         model=identity_of(pool),
         versions=versions(),

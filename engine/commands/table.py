@@ -4,7 +4,7 @@ import math
 import unicodedata
 
 from engine.results import Completion
-from engine.steps import Candidate, StepTable, TokenStep
+from engine.steps import Candidate, StepTable, TokenStep, WatchedWord
 from engine.units import counted, percent, quantity
 
 _COLUMNS = f"{'':>5} {'token':<18} {'p':>7} {'rank':>6} {'bits':>6} {'drawn':>7}   candidates, (removed by sampling)"
@@ -46,7 +46,15 @@ def _lines(steps: StepTable) -> list[str]:
         lines.append(f"{number:>5} {token:<18} {_figures(step)}   {candidates}".rstrip())
         if step.stages:
             lines.append(f"{'':>5} {_stages(step)}")
+        if step.watched:
+            lines.append(f"{'':>5} watched: {', '.join(_watched(word, steps) for word in step.watched)}")
     return lines
+
+
+def _watched(word: WatchedWord, steps: StepTable) -> str:
+    """Return a watched word's tokens with its probability and rank."""
+    text = "|".join(repr(steps.vocabulary.text(token)) for token in word.ids)
+    return f"{text} {percent_of(word.logprob)} (rank {word.rank:,})"
 
 
 def _stages(step: TokenStep) -> str:

@@ -28,12 +28,12 @@ class WatchPanel {
     this.field = element("input");
     Object.assign(this.field, { type: "text", placeholder: "Watch a word, such as Yes", spellcheck: false, autocomplete: "off", title: WORD_HINT });
     this.field.setAttribute("aria-label", "Watch a word");
-    const hint = element("span", "words-hint", WORD_HINT);
+    this.hint = element("span", "words-hint", WORD_HINT);
     form.onsubmit = (event) => {
       event.preventDefault();
       this.add(this.field.value);
     };
-    form.append(this.field, hint, this.position, this.scales.root);
+    form.append(this.field, this.hint, this.position, this.scales.root);
     return form;
   }
 
@@ -182,6 +182,7 @@ class WatchPanel {
   showRows() {
     const { trial } = this.strip;
     const word = (id) => this.vocabulary?.get(id) ?? trial.word(id);
+    this.hint.hidden = this.typed.length > 0;
     this.rows = new Map(this.typed.map((text, index) => [text, this.rows.get(text) ?? new WordRow(this, index)]));
     this.list.replaceChildren(...[...this.rows.values()].map((row) => row.root));
     [...this.rows].forEach(([text, row], index) => {

@@ -3,7 +3,7 @@
 const MOST_WORDS = 16;
 const MOST_CHARACTERS = 200;
 const TABLE_ROWS = 200;
-const WORD_HINT = "Yes also stands for the same with a space before it; \"Yes\" in quotes does not. | adds another writing: Yes|yes. #123 is a token.";
+const WORD_HINT = "Its probability and rank at every position. Yes stands for it with and without a space before, \"Yes\" in quotes for just that; Yes|yes adds up both; #123 is the token of that id.";
 
 /** What a word is called: as it was typed, or the text of its token where it was typed as a number. */
 function wordName(line, word) {

@@ -63,6 +63,7 @@ def test_prompts_may_come_from_a_file() -> None:
             (["--prompts", "p", "--out", "a", word], f"{word}: is for a single")
             for word in ("--json", "--stream", "--keep")
         ],
+        (["--prompts", "p", "--out", "a", "--watch", "yes"], "--watch: is for a single"),
     ],
 )
 def test_files_come_together_and_without_what_shows_one_answer(words: list[str], told: str) -> None:
@@ -168,6 +169,31 @@ def test_an_xray_is_recorded_with_candidates_and_follows_each_token(pool: Pool) 
         assert line.endswith(f"drawn at {step.draw:.4f}")
     stages = completion.to_dict()["steps"][0]["stages"]
     assert [set(stage) for stage in stages] == [{"stage", "kept", "mass", "cut"}] * 4
+
+
+def test_watched_words_follow_each_token(pool: Pool) -> None:
+    assert parse(["generate", "--prompt", "x", "--watch", " yes", "--watch", "no"]).watched == (" yes", "no")
+    words = ((1807,), (1023, 3110))
+    completion = pool.submit("Once", Sampling(seed=1), max_tokens=3, watched=words).result()
+    shown = [line.strip() for line in table(completion).splitlines() if "watched: " in line]
+    assert len(shown) == 3
+    for step, line in zip(completion.steps, shown, strict=True):
+        one, other = step.watched
+        assert line.startswith("watched: ' yes' ") and f"(rank {one.rank:,}), 'Yes'|' Yes' " in line
+        assert line.endswith(f"(rank {other.rank:,})")
+
+
+def test_watched_words_are_read_with_the_model_and_printed_as_json() -> None:
+    words = ["--prompt", "Once upon a time", "--json", "--no-keep", "--max-tokens", "4", "--seed", "4"]
+    read = json.loads(generate(*words, "--watch", " yes", "--watch", "Yes").stdout)
+    for step in read["steps"]:
+        one, both = step["watched"]
+        assert (one["ids"], both["ids"]) == ([1807], [1023, 3110])
+        assert one["logprob"] < 0 and one["rank"] > 1
+    failed = generate(*words, "--watch", "Lily", check=False)
+    assert failed.returncode == 2 and '"Lily" has 2 tokens' in failed.stderr
+    failed = generate(*words, *["--watch", "a"] * 17, check=False)
+    assert failed.returncode == 2 and "17 words; at most 16 are allowed" in failed.stderr
 
 
 def test_stages_without_candidates_are_refused() -> None:
