@@ -96,6 +96,14 @@ class Vocabulary:
         first = tuple(islice(chain(by_id, exact, begun, others), most))
         return Found(first, len(by_id) + len(found) - len(first))
 
+    def has(self, text: str) -> bool:
+        """Return True if a token has this text (see `text`)."""
+        return text in self._distinct_texts
+
+    @cached_property
+    def _distinct_texts(self) -> frozenset[str]:
+        return frozenset(self._texts)
+
     @cached_property
     def _texts(self) -> tuple[str, ...]:
         return tuple(map(self.text, range(len(self))))

@@ -70,6 +70,11 @@ def read(text: str) -> Rules:
     return rules
 
 
+def token_names(text: str) -> set[str]:
+    """Return the names of the tokens in a grammar, with their angle brackets; not those given by id."""
+    return {found[0] for found in _NAMED_TOKEN.finditer(text) if not found[1]}
+
+
 def without_token_names(text: str) -> str:
     """Return the grammar with token 0 in place of every token given by name, which only a vocabulary can resolve."""
     return _NAMED_TOKEN.sub(lambda found: found[1] or "<[0]>", text)

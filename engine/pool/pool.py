@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Literal, Self, Unpack, overload
 
 from engine.chat_options import ChatOptions
-from engine.errors import ConfigError, EngineError, ModelError, PoolClosed, PromptTooLong
+from engine.errors import ConfigError, EngineError, ModelError, PoolClosed, PromptTooLong, quoted
 from engine.files import check_utf8, decoded_json, named_path, read_regular
 from engine.jobs import Job, checked_id, new_id
+from engine.llama.grammar_syntax import token_names
 from engine.llama.sandbox import Sandbox
 from engine.machine.cores import cores_for, threads_for
 from engine.map_progress import OnProgress
@@ -163,7 +164,7 @@ class Pool(metaclass=Refusing):
             self.vocabulary,
             cancel=self._cancel,
             position=self._jobs.position,
-            compiled=self._sandbox.compile(sampling),
+            compiled=self._compiled(sampling),
             origin=origin,
         )
         job.sent = self._ids_if_long(given)
@@ -308,7 +309,15 @@ class Pool(metaclass=Refusing):
 
         Raises ConfigError, QueueFull where others keep the checking process busy, PoolClosed.
         """
-        self._sandbox.compile(sampling)
+        self._compiled(sampling)
+
+    def _compiled(self, sampling: Sampling) -> Sampling:
+        """Return the sampling for the workers, its constraint checked. Raises ConfigError, QueueFull, PoolClosed."""
+        compiled = self._sandbox.compile(sampling)
+        for name in sorted(token_names(compiled.grammar)):
+            if not self.vocabulary.has(name):
+                raise ConfigError(f"grammar names {quoted(name)}: it may only name tokens that this model has")
+        return compiled
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Return the ids of `text`, with BOS if the GGUF specifies it; `special` parses written control tokens.

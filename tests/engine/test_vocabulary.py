@@ -72,6 +72,11 @@ def test_a_part_of_a_vocabulary_is_searched_as_far_as_it_goes() -> None:
     assert VOCABULARY.part([2, 5]).search("cat") == Found((2, 5), 0)
 
 
+def test_a_text_is_had_only_whole() -> None:
+    assert [VOCABULARY.has(text) for text in ("cat", BEGIN, "<F0>")] == [True] * 3
+    assert not any(map(VOCABULARY.has, ("", "ca", "Cat", "<9F>")))
+
+
 def test_a_search_changes_neither_equality_nor_hash() -> None:
     searched = replace(VOCABULARY)
     searched.search("cat")

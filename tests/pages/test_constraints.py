@@ -95,6 +95,7 @@ def test_a_trial_with_constraints_opens_with_them_and_runs_again(bench: Workbenc
         (GRAMMAR, 'root ::= "a"\nb ::= )', "Grammar has a syntax error on line 2, column 7"),
         (GRAMMAR, "root ::= missing", "Undefined rule identifier 'missing'"),
         (GRAMMAR, "root ::= root", "left recursion"),
+        (GRAMMAR, "root ::= <no-such-token>", "Grammar names '<no-such-token>'"),
         (GRAMMAR, 'root ::= "a' + "\0" + '"', "zero byte"),
         (GRAMMAR, "<script>alert(1)</script>", "Grammar has a syntax error on line 1, column 1"),
     ],

@@ -151,6 +151,16 @@ def test_a_schema_bounds_what_is_written(attacked: Pool) -> None:
         assert set(written) <= {"x", "yy"}
 
 
+def test_a_token_that_the_model_has_not_is_refused_before_it_comes_to_a_worker(attacked: Pool) -> None:
+    for grammar in ("root ::= <no-such-token>", "root ::= !<no-such-token>+", 'root ::= "<s>" <no-such-token> <s>'):
+        with pytest.raises(ConfigError, match="grammar names '<no-such-token>': it may only name tokens"):
+            attacked.check_sampling(Sampling(grammar=grammar))
+    for grammar in ('root ::= "<no-such-token>"', "root ::= [<no-such-token>] # <no-such-token>", "root ::= <s>? </s>"):
+        attacked.check_sampling(Sampling(grammar=grammar))
+    done = attacked.submit("Once", Sampling(grammar="root ::= <s> <s>", seed=1), max_tokens=4).result(60)
+    assert done.ids[:2] == [attacked.vocabulary.bos] * 2 and done.finish_reason == "stop"
+
+
 def test_a_grammar_is_checked_once(attacked: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad = Sampling(grammar='root ::= "checked once"'), Sampling(grammar='root ::= "checked" once')
     first = attacked.submit("Once", good, max_tokens=32).result(60)
