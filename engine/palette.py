@@ -15,6 +15,9 @@ ENTROPY_BITS = (0.5, 1.5, 2.5, 3.5, 5.0, 7.0)
 TIME_RATIO = (1.1, 1.25, 1.5, 2.0, 4.0, 10.0)
 """Maximum of each band of Time, as the ratio of a token's time to the median of its trial; above the last is band 6."""
 
+CHANGE_NATS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Maximum change of a log-probability in each band of Change, up or down, in nats; above the last is band 6."""
+
 NUM_BANDS = 7
 
 

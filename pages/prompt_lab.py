@@ -25,6 +25,7 @@ from pages.parts.beside_inspector import beside_inspector
 from pages.parts.chat import composer, transcript
 from pages.parts.notice import notice
 from pages.parts.plain import plain
+from pages.parts.prompt_lab import diff_address, diff_view, replay_view
 from pages.parts.token_strip import Event, token_strip
 from pages.parts.typed_tokens import typed_tokens
 
@@ -197,12 +198,14 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     """Draw the strip with its inspector, and the facts and actions of the trial."""
     if trial is not None and trial.label == TrialLabel.RECORDED:
         st.caption(f"Sample recorded with {plain(trial.model.name)}. Press Run to generate yours.")
+    diff = diff_address.asked(bench, trial)
     is_chat = prompt_state.is_chat()
     is_past = trial is not None and trial.error is not None and not is_chat and prompt_state.is_edited(trial)
     token_strip(
         trial.id if trial and not is_past else None, key="lab_strip", k=bench.settings.shown_top_k,
         pins_last=trial is not None and trial.label == TrialLabel.STEP, branches=branches.tree(bench, trial),
-        probable=probable_view.tree(bench, trial), words=watched_words.words(), on=_listeners(bench, trial),
+        probable=probable_view.tree(bench, trial), words=watched_words.words(), change=diff_view.change(diff),
+        on=_listeners(bench, trial),
         is_answer_only=is_chat and trial is not None and trial.draft.request.max_tokens > 0, is_revealed=is_chat,
         inspector="shared" if is_chat else True,
     )  # fmt: skip
@@ -213,6 +216,9 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
         if is_chat:
             composer.answer_actions(bench, trial, MORE_TOKENS, CONTINUE_HELP)
         _after(bench, trial)
+        if trial.completion is not None:
+            replay_view.show(bench, trial)
+            diff_view.show(bench, trial, diff)
 
 
 def _listeners(bench: Workbench, trial: Trial | None) -> dict[Event, Callable[[object], None]]:
@@ -235,6 +241,8 @@ def _after(bench: Workbench, trial: Trial) -> None:
         _moved(bench, trial)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if trial.completion is not None:
+            replay_view.button(bench, trial)
+            diff_view.button(trial)
             recent.actions(bench, trial)
         _copy(bench, trial)
 

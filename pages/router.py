@@ -10,6 +10,7 @@ from pages.parts.notice import notice
 
 PARTS = Path(__file__).parent / "parts"
 ICON, LOOK = PARTS / "icon.svg", PARTS / "look.css"
+LAB = st.Page("prompt_lab.py", title="Prompt lab", icon=":material/edit_note:", default=True)
 BENCHMARK = st.Page("benchmark.py", title="Benchmark", icon=":material/speed:")
 COMPARE = st.Page("compare.py", title="Compare", icon=":material/compare_arrows:")
 HISTORY = st.Page("history.py", title="History", icon=":material/history:")
@@ -17,7 +18,7 @@ MODELS = st.Page("models.py", title="Models", icon=":material/deployed_code:")
 EMBEDDINGS = st.Page("embeddings.py", title="Embeddings", icon=":material/scatter_plot:")
 SECTIONS = {
     "Explore": [
-        st.Page("prompt_lab.py", title="Prompt lab", icon=":material/edit_note:", default=True),
+        LAB,
         COMPARE,
         st.Page("traffic.py", title="Traffic", icon=":material/swap_vert:"),
     ],
@@ -29,6 +30,7 @@ SECTIONS = {
     "Library": [MODELS, EMBEDDINGS],
 }
 WATCHED = {
+    job_tray.LAB: LAB,
     job_tray.BENCHMARK: BENCHMARK,
     job_tray.COMPARE: COMPARE,
     job_tray.HISTORY: HISTORY,

@@ -76,7 +76,7 @@ class DiffTask(Task[Diffed]):
             raise ConfigError("This trial has no tokens to compare: a token needs at least one before it.")
 
     def _diff(self) -> Diffed:
-        self.update(doing="checking the model file", left_s=None)
+        self.update(doing="Checking the model file", left_s=None)
         file = file_of(self.trial.model)
         other_file = file if self.other.model is None else read_model(self.other.model)
         self._check_vocabulary(other_file)
@@ -112,7 +112,7 @@ class DiffTask(Task[Diffed]):
 
     def _check_vocabulary(self, other: ModelFile) -> None:
         """Raise ConfigError unless every id is the same token in both models."""
-        self.update(doing=f"reading the vocabulary of {other.path.name}", left_s=None)
+        self.update(doing=f"Reading the vocabulary of {other.path.name}", left_s=None)
         tokenizer = Tokenizer(other.path)
         self.on_stop(tokenizer.close)
         tokenizer.close()
@@ -126,7 +126,7 @@ class DiffTask(Task[Diffed]):
     def _steps(self, file: ModelFile, spec: PoolSpec, rows: Path, share: float) -> ScoredSteps:
         """Score the tokens by one model; the second one (share 0.5) is compared with the first. Raises Stopped."""
         check_fits(file, spec)
-        self.update(share, f"loading {readable(file.path.name)}")
+        self.update(share, f"Loading {readable(file.path.name)}")
         model = ScoringModel(file.path, spec, rows, compares=share > 0, num_candidates=CANDIDATES)
         self.on_stop(model.close)
         try:
@@ -139,7 +139,7 @@ class DiffTask(Task[Diffed]):
             model.close()
 
     def _teller(self, file: ModelFile, share: float) -> Callable[[float], None]:
-        return lambda done: self.update(share + done / 2, f"scoring with {readable(file.path.name)}, {done:.0%}")
+        return lambda done: self.update(share + done / 2, f"Scoring with {readable(file.path.name)}, {done:.0%}")
 
 
 def _largest_change(recorded: StepTable, anew: StepTable) -> float | None:

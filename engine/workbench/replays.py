@@ -60,7 +60,7 @@ class ReplayTask(Task[Replayed]):
         self._model, self._loaded, self._open_engine = model, loaded, open_engine
 
     def _replay(self) -> Replayed:
-        self.update(doing="checking the model file", left_s=None)
+        self.update(doing="Checking the model file", left_s=None)
         file = file_of(self.trial.model, self._model)
         with self._engine(file) as engine:
             replay = self._run(engine)
@@ -77,7 +77,7 @@ class ReplayTask(Task[Replayed]):
             self.on_stop(timeout.stop)
             engine = self._open_engine(
                 str(file.path), wanted, on_opening=timeout.begins,
-                on_progress=lambda share: self.report(0.0, f"loading {file.path.name}, {share:.0%}", None),
+                on_progress=lambda share: self.report(0.0, f"Loading {file.path.name}, {share:.0%}", None),
             )  # fmt: skip
         with engine:
             yield engine
@@ -119,7 +119,7 @@ class ReplayTask(Task[Replayed]):
         total = len(completion.steps)
         for index, step in enumerate(job, start):
             taken = time.monotonic() - began
-            self.update((index + 1) / total, f"token {index + 1:,} of {total:,}", taken * (total / (index + 1) - 1))
+            self.update((index + 1) / total, f"Token {index + 1:,} of {total:,}", taken * (total / (index + 1) - 1))
             if step.id != completion.ids[index]:
                 job.cancel()
         self.check()
@@ -130,7 +130,7 @@ class ReplayTask(Task[Replayed]):
         completion = self.trial.completion
         job = engine.submit(list(completion.prompt_ids), **self._options(0, is_scored=True))
         self.on_stop(job.cancel)
-        self.update(doing=f"scoring {counted(len(completion.prompt_ids), 'token')}", left_s=None)
+        self.update(doing=f"Scoring {counted(len(completion.prompt_ids), 'token')}", left_s=None)
         table = job.result().prompt_steps
         self.check()
         return compared(completion.prompt_steps, [(Stretch(0, len(table)), table)], is_prompt=True)

@@ -12,9 +12,11 @@ from engine.units import duration
 from engine.workbench import Workbench, current
 from pages.parts.models import file_task, place
 from pages.parts.plain import plain
+from pages.parts.prompt_lab import diff_address
 
 REFRESH_S, WHILE_MEASURING_S, PROGRESS_REFRESH_S = 1.0, 5.0, 0.4
-BENCHMARK, COMPARE, HISTORY, MODELS, EMBEDDINGS = "benchmark", "compare", "history", "models", "embeddings"
+LAB, BENCHMARK, COMPARE = "prompt_lab", "benchmark", "compare"
+HISTORY, MODELS, EMBEDDINGS = "history", "models", "embeddings"
 """Pages on which running tasks can be watched."""
 
 SWEEPS = {
@@ -51,6 +53,7 @@ def jobs(bench: Workbench) -> Iterator[Job]:
     benchmark, comparison, file = bench.bench.running, bench.compare.running, bench.files.task
     loads, backends, meaning = bench.load_order.running, bench.backends.running, bench.meaning.reading
     prepared, imported = bench.bench.background.running, bench.importing.running
+    replay, diff = bench.replays.running, bench.diffs.running
     if benchmark is not None and bench.bench.task is not None:
         yield Job("Benchmark", SWEEPS[benchmark.plan.question], BENCHMARK, {"run": benchmark.run_id}, bench.bench.task)
     if comparison is not None:
@@ -69,6 +72,10 @@ def jobs(bench: Workbench) -> Iterator[Job]:
         yield Job("In the background", prepared.name, BENCHMARK, {}, prepared)
     if imported is not None:
         yield Job("Import", imported.name, HISTORY, {}, imported)
+    if replay is not None:
+        yield Job("Replay", "", LAB, {"trial": replay.trial.id}, replay)
+    if diff is not None:
+        yield Job("Comparison of models", "", LAB, diff_address.query(diff), diff)
 
 
 def left(task: Task[Any]) -> str:

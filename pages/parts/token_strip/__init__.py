@@ -12,7 +12,7 @@ import streamlit as st
 from engine import palette
 from pages.parts.live import SOCKET_PATH
 
-Mode = Literal["surprise", "uncertainty", "time"]
+Mode = Literal["surprise", "uncertainty", "time", "change"]
 Unit = Literal["p", "bits", "nats"]
 Event = Literal["asked", "acted", "chosen", "watched"]
 NO_LISTENERS: Mapping[Event, Callable[[object], None]] = MappingProxyType({})
@@ -38,6 +38,32 @@ class BranchRow(TypedDict):
     num_trials: int
 
 
+class ChangeRow(TypedDict):
+    """One of the most changed tokens: its index among those compared, and the most probable token of each model."""
+
+    index: int
+    best: str
+    other_best: str
+
+
+class Change(TypedDict):
+    """What another model makes of the same tokens. key: identifies the comparison; other: name of the other model.
+
+    logprob, other_logprob, kl: in nats, of each generated token, or of a scored prompt from its second token on; None
+    is infinite. first_flip: index of the first token before which the most probable one differs. rows: the most changed
+    tokens, in order.
+    """
+
+    key: str
+    other: str
+    is_prompt: bool
+    logprob: list[float | None]
+    other_logprob: list[float | None]
+    kl: list[float | None]
+    first_flip: int | None
+    rows: list[ChangeRow]
+
+
 class Branches(TypedDict):
     """Tree below the text. heads: class ("label", "number", "number extra" for what a narrow tree leaves out) and title
     of each column, of which rows have the cells from the second on. can_mark: rows have stars, names and Delete."""
@@ -54,7 +80,7 @@ class Branches(TypedDict):
 _SCRIPTS = (
     "format", "theme", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "hover",
     "xray", "asking", "inspector", "head", "sparkline", "scrub", "chips", "slider", "what_if", "tree", "lines",
-    "words", "watch", "keys", "latency", "input", "fold", "reveal", "shared", "strip", "mount",
+    "words", "watch", "changes", "keys", "latency", "input", "fold", "reveal", "shared", "strip", "mount",
 )  # fmt: skip
 _HERE = Path(__file__).parent
 
@@ -66,7 +92,12 @@ def scripts(names: Iterable[str]) -> str:
 
 def script() -> str:
     """Return the component's module, including the thresholds of the palette."""
-    thresholds = {"surprise": palette.SURPRISE_P, "entropy": palette.ENTROPY_BITS, "time": palette.TIME_RATIO}
+    thresholds = {
+        "surprise": palette.SURPRISE_P,
+        "entropy": palette.ENTROPY_BITS,
+        "time": palette.TIME_RATIO,
+        "change": palette.CHANGE_NATS,
+    }
     return f"const PALETTE = {json.dumps(thresholds)};\n{scripts(_SCRIPTS)}\nconst Component = Strip;"
 
 
@@ -109,6 +140,7 @@ def token_strip(
     branches: Branches | None = None,
     probable: Branches | None = None,
     words: Sequence[str] | None = None,
+    change: Change | None = None,
     on: Mapping[Event, Callable[[object], None]] = NO_LISTENERS,
 ) -> Any:
     """Show a trial's tokens, live while it runs; None shows an empty strip.
@@ -118,8 +150,8 @@ def token_strip(
     `num_shared` is the number of generated tokens that this trial has in common with those beside it; the point of
     divergence is marked and pinned. `pins_last` pins the latest token, until the reader pins one. `branches` and
     `probable`, the most probable continuations, are trees below the text. `words` are watched, as they were typed, with
-    a line each below the text; None: nothing can be watched. The result's `ended` is the trial's id in the one rerun
-    after it ended while being shown.
+    a line each below the text; None: nothing can be watched. `change`: a comparison with another model, which adds a
+    colour mode and a list. The result's `ended` is the trial's id in the one rerun after it ended while being shown.
 
     `inspector="shared"` shows pinned tokens in the page's `shared_inspector`, under this strip's `name`.
     `is_answer_only` leaves out the prompt's tokens. `folded` is shown in place of the tokens until a reader asks for
@@ -158,6 +190,7 @@ def token_strip(
             "branches": branches,
             "probable": probable,
             "words": words,
+            "change": change,
         },
         on_ended_change=_nothing,
         **listeners,

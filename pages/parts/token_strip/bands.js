@@ -9,10 +9,12 @@ function bandOf(value, limits) {
   return band;
 }
 
-/** The bands of one trial. Time is seen against the median, which moves while a run lasts. */
+/** The bands of one trial. Time is seen against the median, which moves while a run lasts; changes: what another model
+    makes of its tokens. */
 class Bands {
-  constructor(trial) {
+  constructor(trial, changes) {
     this.trial = trial;
+    this.changes = changes;
     this.medianMs = null;
     this.medianAt = 0;
   }
@@ -23,6 +25,7 @@ class Bands {
       const isTimed = steps === this.trial.steps && this.medianMs;
       return isTimed ? bandOf(steps.ms[index] / this.medianMs, PALETTE.time) : 0;
     }
+    if (mode === "change") return bandOf(Math.abs(this.changes.at(place)?.change ?? 0), PALETTE.change);
     if (steps.logprob[index] === null) return 0;
     return mode === "surprise" ? bandOf(-steps.logprob[index], SURPRISE_NATS) : bandOf(steps.entropy[index], ENTROPY_NATS);
   }

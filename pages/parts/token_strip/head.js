@@ -1,6 +1,6 @@
 // The line of live figures, and the row with colour modes, legend and units.
 
-const MODES = [["surprise", "Surprise"], ["uncertainty", "Uncertainty"], ["time", "Time"]];
+const MODES = [["surprise", "Surprise"], ["uncertainty", "Uncertainty"], ["time", "Time"], ["change", "Change"]];
 const UNITS = [["p", "p"], ["bits", "bits"], ["nats", "nats"]];
 
 /** A row of buttons of which one is pressed. */
@@ -38,6 +38,11 @@ function legendTexts(mode, unit, medianMs) {
     const scale = unit === "nats" ? Math.LN2 : 1;
     const short = PALETTE.entropy.map((bits) => String(Number((bits * scale).toFixed(1))));
     return [`entropy, ${unit === "nats" ? "nats" : "bits"}`, short.map((text) => `≤ ${text}`), `> ${short.at(-1)}`];
+  }
+  if (mode === "change") {
+    const scale = unit === "bits" ? Math.LN2 : 1;
+    const short = PALETTE.change.map((nats) => String(Number((nats / scale).toPrecision(2))));
+    return [`change, ${changeUnit(unit)} · ▔ more probable ▁ less`, short.map((text) => `≤ ${text}`), `> ${short.at(-1)}`];
   }
   const title = medianMs === null ? "time relative to the median" : `time relative to the median of ${milliseconds(medianMs)}`;
   return [title, PALETTE.time.map((ratio) => `≤ ${ratio}×`), `> ${PALETTE.time.at(-1)}×`];

@@ -230,7 +230,8 @@ class Inspector {
     const again = isPrompt ? null : this.view.whatIf.stepAt(index);
     const sentence = again ? sentenceAgain(trial, again, step) : sentenceOf(trial, step, isPrompt);
     this.showTitle();
-    this.content.append(sentence, factList(factsOf(trial, step, settings.unit, isPrompt)));
+    const facts = [...factsOf(trial, step, settings.unit, isPrompt), ...this.view.changes.factsAt(place, settings.unit)];
+    this.content.append(sentence, factList(facts));
     this.slider.value = settings.k;
     this.count.textContent = String(settings.k);
     this.stepper.hidden = step.logprob === null;

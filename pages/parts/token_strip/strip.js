@@ -25,6 +25,7 @@ class Strip {
     this.tree = new Tree((message) => this.trigger("acted", message));
     this.probable = new Tree((message) => this.trigger("chosen", message));
     this.whatIf = new WhatIf(this);
+    this.changes = new Changes(this);
     this.latency = new Latency();
     this.root = element("div", "root");
     this.words = new WatchPanel(this);
@@ -41,7 +42,7 @@ class Strip {
     bar.append(this.modes.root, this.legend.root, ends);
     const main = element("div", "main");
     main.append(this.fold.root, this.tokens.root, this.scrub.root, this.ending, this.reveal.root, this.chips.root);
-    main.append(this.words.root, this.probable.root, this.tree.root);
+    main.append(this.changes.root, this.words.root, this.probable.root, this.tree.root);
     this.body = element("div", "body");
     this.body.append(main, this.inspector.root);
     this.root.append(this.figures.root, bar, this.whatIf.root, this.body, this.hover.tooltip.root, this.keys.root);
@@ -66,17 +67,20 @@ class Strip {
     this.tree.show(data.branches);
     this.probable.show(data.probable);
     this.words.update(data.words);
-    this.follow();
+    const isCompared = this.changes.take(data.change);
+    if (isCompared) this.settings.mode = "change";
+    this.follow(isCompared);
   }
 
-  /** Follow the trial of the data, or none while it is folded. */
-  follow() {
+  /** Follow the trial of the data, or none while it is folded. isCompared: its comparison with another model is new. */
+  follow(isCompared = false) {
     const id = this.fold.followed(this.data.trial);
     this.root.classList.toggle("without-trial", !id);
     this.root.classList.toggle("folded", this.fold.isFolding && !id);
     this.root.classList.toggle("unfolded", this.fold.isFolding && Boolean(id));
     if ((this.trial?.id ?? null) === id) {
       this.markShared();
+      if (isCompared) this.setting("mode", "change");
       return this.showSettings();
     }
     this.close();
@@ -110,7 +114,7 @@ class Strip {
 
   reset(trial) {
     this.trial = trial;
-    this.bands = trial && new Bands(trial);
+    this.bands = trial && new Bands(trial, this.changes);
     this.isFollowing = true;
     this.isLive = null;
     this.latency.reset();
@@ -183,6 +187,16 @@ class Strip {
     this.trigger("asked", message);
   }
 
+  /** Colour mode of the tokens: without a comparison there is no change. */
+  get mode() {
+    const { mode } = this.settings;
+    return mode === "change" && !this.changes.data ? MODES[0][0] : mode;
+  }
+
+  get modesToChoose() {
+    return MODES.filter(([mode]) => mode !== "change" || this.changes.data);
+  }
+
   // Drawing.
 
   draw() {
@@ -205,7 +219,7 @@ class Strip {
   }
 
   appendTokens() {
-    this.tokens.append(this.bands, this.settings.mode);
+    this.tokens.append(this.bands, this.mode);
     this.refreshMedian();
     this.markShared();
     if (this.pinsLast && this.pin.isFree) this.pin.suggest(this.trial.length - 1);
@@ -213,7 +227,7 @@ class Strip {
   }
 
   refreshMedian() {
-    if (this.bands.refreshMedian() && this.settings.mode === "time") this.showSettings();
+    if (this.bands.refreshMedian() && this.mode === "time") this.showSettings();
   }
 
   markShared() {
@@ -234,6 +248,7 @@ class Strip {
     this.refreshMedian();
     this.chips.show(trial, this.settings.unit);
     this.whatIf.ready();
+    this.changes.show(this.settings.unit);
     const [surprising] = trial.greatest((steps, index) => -steps.logprob[index], 1);
     if (!this.isLive && this.pin.place === null && surprising !== undefined) this.pin.suggest(surprising);
   }
@@ -251,8 +266,10 @@ class Strip {
   }
 
   showSettings() {
-    const { mode, unit } = this.settings;
+    const { mode } = this;
+    const { unit } = this.settings;
     this.root.dataset.mode = mode;
+    this.modes.buttons.get("change").hidden = !this.changes.data;
     this.modes.show(mode);
     this.units.show(unit);
     this.legend.show(mode, unit, this.bands?.medianMs ?? null);
@@ -260,6 +277,7 @@ class Strip {
     this.inspector.show(this.pin.place);
     this.scrub.show();
     this.words.showScale();
+    this.changes.show(unit);
     if (this.trial?.end) this.chips.show(this.trial, unit);
   }
 }

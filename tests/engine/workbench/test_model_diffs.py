@@ -139,7 +139,7 @@ def test_a_setting_out_of_range_is_refused(trial: TrialRecord) -> None:
     refused(trial, Other(settings=(("type_k", "q9"),)), "type_k")
 
 
-@pytest.mark.parametrize("doing", ["reading the vocabulary", "loading", "scoring"])
+@pytest.mark.parametrize("doing", ["Reading the vocabulary", "Loading", "Scoring"])
 def test_a_stop_ends_it_at_any_moment(
     trial: TrialRecord, quantised_model: Path, doing: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
