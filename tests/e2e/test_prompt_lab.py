@@ -162,6 +162,24 @@ def test_the_xray_shows_each_stage_and_stays_closed_where_it_was_closed(shipped:
 
 
 @pytest.mark.slow
+def test_a_question_mark_lists_the_keys_of_strip_and_page(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(shipped.url)
+    is_ready(page)
+    prompt(page).press("End")
+    page.keyboard.type("?")
+    keys = page.get_by_role("dialog", name="Keys")
+    expect(keys).to_be_hidden()
+    expect(prompt(page)).to_have_value(re.compile(r"\?$"))
+    prompt(page).press("Backspace")
+    prompt(page).blur()
+    is_settled(page)
+    page.keyboard.press("?")
+    expect(keys.locator("dl > div", has_text="Ctrl + Enter")).to_have_text("Ctrl + EnterRun")
+    page.keyboard.press("Escape")
+    expect(keys).to_be_hidden()
+
+
+@pytest.mark.slow
 def test_step_adds_one_token_at_a_time(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
     fill(page, "Max tokens", "6")

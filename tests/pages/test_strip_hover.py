@@ -32,6 +32,7 @@ def test_beside_the_text_the_inspector_shows_the_token_under_the_pointer(page: P
     expect(title).to_have_text(f"Preview · Token 10 of {total}")
     expect(page.locator(".tooltip")).to_be_hidden()
     expect(page.locator(".t.pinned")).to_have_count(1)
+    expect(page.locator(".inspector .xray")).to_have_count(0)
     chosen = page.locator(".inspector tr.chosen .candidate")
     assert chosen.inner_text().strip() == trial.steps[9].text.strip()
     tokens.nth(4).hover()
@@ -41,6 +42,17 @@ def test_beside_the_text_the_inspector_shows_the_token_under_the_pointer(page: P
     expect(title).to_have_text(f"Token 5 of {total}")
     tokens.nth(9).click()
     expect(title).to_have_text(f"Token 10 of {total}")
+
+
+def test_what_shows_the_pinned_token_already_is_not_drawn_anew(page: Page, server: Server) -> None:
+    tokens = show(page, server, finished())
+    tokens.nth(4).click()
+    sentence = page.locator(".inspector .sentence").element_handle()
+    page.mouse.move(5, 5)
+    tokens.nth(4).hover()
+    page.mouse.move(5, 5)
+    page.evaluate("new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")
+    assert sentence.evaluate("one => one.isConnected")
 
 
 def test_a_preview_moves_nothing_on_the_page(page: Page, server: Server) -> None:

@@ -116,7 +116,9 @@ def test_buttons_of_the_page_with_a_shortcut_are_listed(page: Page, server: Serv
         """() => {
           const button = document.createElement("button");
           button.dataset.hasShortcut = "true";
-          button.innerHTML = "<span>Run</span><span aria-label='Shortcut Ctrl + Enter'>Ctrl + Enter</span>";
+          button.innerHTML =
+            "<span data-testid='stIconMaterial'>play_arrow</span><span>Run</span>" +
+            "<span aria-label='Shortcut Ctrl + Enter'>Ctrl + Enter</span>";
           document.body.append(button);
         }"""
     )

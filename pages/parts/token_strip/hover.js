@@ -63,8 +63,8 @@ class Hover {
     this.frame ??= requestAnimationFrame(() => {
       this.frame = undefined;
       const { inspector, pin } = this.strip;
-      if (this.place === null || this.place === pin.place) inspector.show(pin.place);
-      else inspector.preview(this.place);
+      if (this.place !== null && this.place !== pin.place) inspector.preview(this.place);
+      else if (inspector.isPreview) inspector.show(pin.place);
     });
   }
 }

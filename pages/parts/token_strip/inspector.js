@@ -240,7 +240,7 @@ class Inspector {
     if (step.logprob !== null) this.table.append(candidateTable(trial, again ?? step, options));
     if (!isPrompt && !this.isPreview) this.branching.show(index);
     if (again) this.content.append(drawBar(trial, again) ?? "");
-    else this.showXray(trial, step);
+    else if (!this.isPreview) this.showXray(trial, step); // at a glance the candidates come first
   }
 
   /** The stages below the sentence; open or closed as the person left it. */
@@ -252,7 +252,7 @@ class Inspector {
     section.ontoggle = () => section.open !== isOpen && this.toggleXray(section.open);
     this.content.append(section);
     this.flips = { step: step.index, section };
-    if (isOpen && !this.isPreview) this.view.live?.request({ flips: { job: trial.id, step: step.index } });
+    if (isOpen) this.view.live?.request({ flips: { job: trial.id, step: step.index } });
   }
 
   /** Open or close it at every strip, which draws it anew; the focus stays. */

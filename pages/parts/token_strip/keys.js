@@ -62,10 +62,11 @@ function isPlain(event) {
 function pageKeys() {
   const found = [];
   for (const button of document.querySelectorAll("[data-has-shortcut='true']")) {
-    const shortcut = button.querySelector("[aria-label^='Shortcut']");
+    const copy = button.cloneNode(true);
+    const shortcut = copy.querySelector("[aria-label^='Shortcut']");
     if (!shortcut) continue;
-    const name = [...button.childNodes].filter((node) => node !== shortcut).map((node) => node.textContent).join("");
-    found.push([shortcut.textContent, name.trim()]);
+    for (const one of [shortcut, ...copy.querySelectorAll("[data-testid=stIconMaterial]")]) one.remove(); // icons are words of a font
+    found.push([shortcut.textContent, copy.textContent.trim()]);
   }
   return found;
 }
