@@ -18,6 +18,7 @@ from pages.parts import (
     prompt_state,
     recent,
     sampling_editor,
+    share,
     snippets,
     watched_words,
 )
@@ -243,6 +244,7 @@ def _after(bench: Workbench, trial: Trial) -> None:
         if trial.completion is not None:
             replay_view.button(bench, trial)
             diff_view.button(trial)
+            share.popover(bench, trial)
             recent.actions(bench, trial)
         _copy(bench, trial)
 

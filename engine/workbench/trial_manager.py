@@ -16,7 +16,6 @@ import numpy as np
 
 from engine.errors import ConfigError, HistoryError
 from engine.history import History, TrialLabel, TrialSummary, write_inbox
-from engine.history.export import to_csv, to_json
 from engine.history.trial_file import read_trial
 from engine.llama.frozen import Flip, Resampler
 from engine.models.library import shipped
@@ -433,14 +432,6 @@ class TrialManager:
         history = self._kept.history
         if history is not None:
             history.restore(trial_id)
-
-    def as_json(self, trial: Trial) -> bytes:
-        """Return a finished trial as JSON, stored or not. Raises ConfigError where it has no result."""
-        return to_json(record_of(trial))
-
-    def as_csv(self, trial: Trial) -> bytes:
-        """Return the steps of a finished trial as CSV, stored or not. Raises ConfigError where it has no result."""
-        return to_csv(record_of(trial))
 
     def record_example(self, folder: Path, draft: Draft) -> Path:
         """Run `draft` and write it to `folder` as the shipped trial; waits for the model and the result."""

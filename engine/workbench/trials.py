@@ -214,7 +214,7 @@ class Beginning(NamedTuple):
     @classmethod
     def of(cls, trial: Trial, num_steps: int | None = None) -> Self:
         """Return the first generated tokens of a trial, all of them by default, with its seed."""
-        steps = _copy(trial.steps, slice(num_steps))
+        steps = steps_of(trial.steps, slice(num_steps))
         return cls(trial.id, trial.prompt_ids, trial.prompt_steps, steps, trial.seed)
 
 
@@ -240,7 +240,7 @@ class LiveTrial(Trial):
         self.is_stored = False
         self._ended_at: float | None = None
         self._before, self._taking = before, threading.Lock()
-        self._all = _copy(before.steps, slice(None)) if before else None
+        self._all = steps_of(before.steps, slice(None)) if before else None
 
     @property
     def seed(self) -> int | None:
@@ -339,7 +339,8 @@ def _num_context(num_prompt: int, num_steps: int) -> int:
     return num_prompt + max(num_steps - 1, 0)
 
 
-def _copy(table: StepTable, here: slice) -> StepTable:
+def steps_of(table: StepTable, here: slice) -> StepTable:
+    """Return some steps of a table as a table of generated tokens."""
     *columns, stages = _columns(table, here)
     return StepTable.of(table.vocabulary, *columns, is_prompt=False, stages=table.stages, stage_columns=stages)
 

@@ -1,4 +1,4 @@
-"""Strip of recent trials: opens any of them, deletes with undo, downloads the one on the screen."""
+"""Strip of recent trials: opens any of them, deletes with undo."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -55,13 +55,7 @@ def show(bench: Workbench, trial: Trial | None) -> None:
 
 
 def actions(bench: Workbench, trial: Trial) -> None:
-    """Draw buttons that download and delete an ended trial; call inside a row."""
-    trials = bench.trials
-    for kind, mime, make in (("JSON", "application/json", trials.as_json), ("CSV", "text/csv", trials.as_csv)):
-        st.download_button(
-            kind, partial(make, trial), f"trial-{trial.id}.{kind.lower()}", mime, key=f"lab_{kind}",
-            icon=":material/download:", type="tertiary", on_click="ignore", help=f"Download this trial as {kind}",
-        )  # fmt: skip
+    """Draw buttons that find trials like an ended one and delete it; call inside a row."""
     if (
         bench.history is not None
         and trial.label != TrialLabel.RECORDED

@@ -233,20 +233,6 @@ def test_a_recent_trial_opens_again_and_can_be_deleted_and_brought_back(shipped:
 
 
 @pytest.mark.slow
-def test_a_trial_is_downloaded_as_json_and_csv(shipped: Server, open_page: OpenPage) -> None:
-    page = open_page(shipped.url)
-    fill(page, "Max tokens", "3")
-    run(page)
-    has_ended(page)
-    for kind, sign in (("JSON", '"completion"'), ("CSV", "part,position,id")):
-        button = page.get_by_role("button", name=kind)
-        expect(button).to_have_count(1)
-        with page.expect_download() as download:
-            button.click()
-        assert sign in Path(download.value.path()).read_text("utf-8")
-
-
-@pytest.mark.slow
 def test_stop_ends_a_run_and_keeps_what_came(slow: Server, open_page: OpenPage) -> None:
     page = open_page(slow.url)
     fill(page, "Max tokens", "2000")

@@ -18,8 +18,11 @@ from engine.history.trials import TrialRecord, as_uuid
 _APART = ("model_path", "parent", "tokenizer", "mean_surprise_bits")
 """Columns of a trial that are not compared: the model's place, what is compared by itself, what follows from steps."""
 
-_FIGURES = ", ".join(name for name in STEP_COLUMNS if name != "trial_id")
-_STORED = f"SELECT trial_id::VARCHAR AS trial_id, {_FIGURES} FROM steps WHERE trial_id IN (SELECT unnest(?::UUID[]))"
+_COMPARED = {name: name for name in STEP_COLUMNS if name != "trial_id"}
+# Where a step has no candidates, their final probabilities are an empty list or none at all.
+_COMPARED["top_p_final"] = "if(len(top_ids) = 0, NULL, top_p_final)"
+_FIGURES = ", ".join(_COMPARED.values())
+_STORED = f"SELECT trial_id::VARCHAR, {_FIGURES} FROM steps WHERE trial_id IN (SELECT unnest(?::UUID[]))"
 _ARRIVING = f"SELECT trial_id, {_FIGURES} FROM arriving"
 
 

@@ -82,6 +82,9 @@ _SCRIPTS = (
     "xray", "asking", "inspector", "head", "sparkline", "scrub", "chips", "slider", "what_if", "tree", "lines",
     "words", "watch", "changes", "keys", "latency", "input", "fold", "reveal", "shared", "strip", "mount",
 )  # fmt: skip
+_OFFLINE = {"socket": "embedded", "mount": "opened"}
+"""Scripts that an offline file has in place of those that need the workbench."""
+
 _HERE = Path(__file__).parent
 
 
@@ -92,13 +95,22 @@ def scripts(names: Iterable[str]) -> str:
 
 def script() -> str:
     """Return the component's module, including the thresholds of the palette."""
+    return f"{_thresholds()}\n{scripts(_SCRIPTS)}\nconst Component = Strip;"
+
+
+def offline_script() -> str:
+    """Return the script of an offline file, which shows trials that the file holds."""
+    return f"{_thresholds()}\n{scripts(_OFFLINE.get(name, name) for name in _SCRIPTS)}"
+
+
+def _thresholds() -> str:
     thresholds = {
         "surprise": palette.SURPRISE_P,
         "entropy": palette.ENTROPY_BITS,
         "time": palette.TIME_RATIO,
         "change": palette.CHANGE_NATS,
     }
-    return f"const PALETTE = {json.dumps(thresholds)};\n{scripts(_SCRIPTS)}\nconst Component = Strip;"
+    return f"const PALETTE = {json.dumps(thresholds)};"
 
 
 def inspector_script() -> str:

@@ -122,8 +122,8 @@ def test_what_the_model_gave_arrives_as_it_was(
     branch = pool.submit(
         ids, sampling, max_tokens=6, top_k=50, stages=True, generated=5, forced=1, prompt_logprobs=True
     ).result(60)
-    root = made_of(first, sampling)
-    (root, child) = kept(history, root, replace(made_of(branch, sampling), parent=root.id))
+    given = made_of(first, sampling)  # as it is before it is stored
+    (root, child) = kept(history, given, replace(made_of(branch, sampling), parent=given.id))
     exported = family_to_json([root, child])
     taken = importer.take_in(elsewhere, "family.json", exported)
     assert (taken.kind, taken.sentence) == ("trials", "2 trials imported.")
@@ -134,6 +134,7 @@ def test_what_the_model_gave_arrives_as_it_was(
     assert arrived[1].completion.steps[0].is_forced
     assert arrived[0].completion.steps[0].stages
     assert any(step.forbidden for step in arrived[0].completion.steps)
+    assert importer.take_in(history, "again.json", family_to_json([given, child])).sentence == "2 were already present."
 
 
 def made_of(completion: Completion, sampling: Sampling) -> TrialRecord:

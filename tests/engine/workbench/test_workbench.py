@@ -16,9 +16,11 @@ import pytest
 from engine.errors import ConfigError, HistoryError, HistoryLocked, ModelError
 from engine.history import History, TrialLabel
 from engine.history.database_writer import Cursor, DatabaseWriter
+from engine.history.export import to_csv, to_json
 from engine.settings import Settings
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench, history_manager, trial_manager, unsaved_calls
+from engine.workbench.trial_records import record_of
 from engine.workbench.trials import Draft, LiveTrial, perplexity
 from tests.waiting import until
 
@@ -268,8 +270,8 @@ def test_what_is_not_to_be_kept_is_not_stored_but_can_be_downloaded(bench: Workb
     trial = ended(bench.trials.submit(Draft("A secret", request=request(4), is_kept=False)))
     assert bench.trials.watch(trial.id) is trial
     assert bench.history is not None and bench.history.trial(trial.id) is None
-    assert b"A secret" in bench.trials.as_json(trial)
-    assert bench.trials.as_csv(trial).count(b"\n") == 1 + len(trial.prompt_ids) + len(trial.steps)
+    assert b"A secret" in to_json(record_of(trial))
+    assert to_csv(record_of(trial)).count(b"\n") == 1 + len(trial.prompt_ids) + len(trial.steps)
 
 
 def test_a_cancelled_trial_says_so_and_can_go_on(bench: Workbench) -> None:
@@ -332,7 +334,7 @@ def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
         assert str(owner.pid) in str(bench.history_error)
         trial = ended(bench.trials.submit(Draft("Once", request=request(4))))
         assert bench.trials.newest_id() == trial.id
-        assert bench.trials.as_csv(trial)
+        assert to_csv(record_of(trial))
         until(lambda: bench.kept.is_handed_over(trial.id), "the trial is not handed over", 30)
         call = called(bench)
         until(lambda: call.is_stored, "the call is not handed over", 30)

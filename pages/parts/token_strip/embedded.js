@@ -1,0 +1,37 @@
+// Trials that an offline file holds: they are read from it where a page of the workbench would ask its web socket.
+
+function embeddedJson(id) {
+  return JSON.parse(document.getElementById(id).textContent);
+}
+
+class Embedded {
+  constructor() {
+    this.vocabularies = embeddedJson("words").map((words) => new Map(words.map(([id, text, hex, kind]) => [id, { text, hex, kind }])));
+  }
+
+  /** Give a follower the messages of a trial, one for each frame, as they come while a trial runs. */
+  follow(trial, follower) {
+    const messages = embeddedJson(`trial-${trial}`);
+    const deliver = () => {
+      const message = messages.shift();
+      if (!message) return;
+      for (const batch of [message.prompt, message.steps]) if (batch) batch.vocabulary = this.vocabularies[batch.v];
+      follower.receive(message);
+      this.frame = requestAnimationFrame(deliver);
+    };
+    this.frame = requestAnimationFrame(deliver);
+  }
+
+  leave() {
+    cancelAnimationFrame(this.frame);
+  }
+
+  /** Sampling again needs the workbench, so that nobody answers. */
+  askFlips() {}
+}
+
+let embedded;
+
+function liveAt() {
+  return (embedded ??= new Embedded());
+}
