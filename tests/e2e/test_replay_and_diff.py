@@ -53,7 +53,9 @@ def test_a_trial_is_replayed_and_compared_with_its_quantisation(server: Server, 
     page.get_by_role("button", name="Compare", exact=True).click()
     expect(page.get_by_text("KL per token")).to_be_visible()
     is_settled(page)
-    expect(page.get_by_role("button", name="Change", exact=True).first).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".choice").get_by_role("button", name="Change", exact=True)).to_have_attribute(
+        "aria-pressed", "true"
+    )
     expect(page.locator(".changes h3")).to_have_text("Most changed by story-Q4_0.gguf")
     first = page.locator(".changes tbody tr").first
     change = first.locator(".number").first.inner_text()

@@ -11,7 +11,7 @@ const TEXT_KEYS = [
   ["Home", "Home", "First token", ({ pin }) => pin.goTo(0)],
   ["End", "End", "Last token", ({ pin, tokens }) => pin.goTo(tokens.length - 1)],
   ["Enter", "Enter", "Pin a token", ({ pin, trial }) => pin.goTo(pin.place ?? trial.prompt.length)],
-  [" ", "Space", "Play or pause the replay", ({ scrub }) => scrub.toggle()],
+  [" ", "Space", "Play or pause", ({ scrub }) => scrub.toggle()],
 ];
 
 /** Keys that work wherever the focus is in the strip, but in fields. A person can switch them off. */
@@ -24,7 +24,7 @@ const LETTER_KEYS = [
   ["w", "W", "Open or close What if", ({ whatIf }) => whatIf.turn()],
 ];
 
-const ESCAPE = ["Escape", "Esc", "End the replay, then unpin", leaveOne];
+const ESCAPE = ["Escape", "Esc", "End the playback, then unpin", leaveOne];
 const FIELDS = "input:not([type=range], [type=checkbox], [type=radio], [type=button]), textarea, select, [contenteditable]";
 
 function leaveOne({ pin, scrub }) {
@@ -119,7 +119,7 @@ class Keys {
     const said = ([, shown, meaning]) => [shown, meaning];
     const groups = [
       ["In the text", [...TEXT_KEYS, ESCAPE].map(said)],
-      ["On the replay bar", [["← →", "One token"], ["PgUp PgDn", "Ten tokens"], ["Home End", "Start, end"]]],
+      ["On the playback bar", [["← →", "One token"], ["PgUp PgDn", "Ten tokens"], ["Home End", "Start, end"]]],
       ["Anywhere in the tokens", LETTER_KEYS.map(said)],
       ["On the page", [...pageKeys(), ["?", "This list"]]],
     ];

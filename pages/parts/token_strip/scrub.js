@@ -1,4 +1,4 @@
-// Replay of a generation at its measured pace: play and pause, speed, and the sparkline as a scrub bar.
+// Playback of a generation at its measured pace: play and pause, speed, and the sparkline as a scrub bar.
 
 const SPEEDS = [[1, "1×"], [4, "4×"], [16, "16×"]];
 const PLAY_PATH = "M4 2.5v11l9-5.5z";
@@ -47,7 +47,7 @@ class Scrub {
     this.sparkline = new Sparkline();
     this.root = element("div", "scrub");
     this.root.setAttribute("role", "group");
-    this.root.setAttribute("aria-label", "Replay");
+    this.root.setAttribute("aria-label", "Playback");
     this.play = element("button", "icon play");
     this.play.type = "button";
     this.play.onclick = () => this.toggle();
@@ -56,7 +56,7 @@ class Scrub {
     icon.append(this.sign);
     this.play.append(icon);
     this.moment = element("span", "moment");
-    this.speeds = new Choice("Speed of the replay", SPEEDS, (speed) => strip.setting("speed", speed));
+    this.speeds = new Choice("Speed of the playback", SPEEDS, (speed) => strip.setting("speed", speed));
     this.root.append(this.play, this.makeBar(), this.moment, this.speeds.root);
     this.reset();
   }
@@ -75,12 +75,12 @@ class Scrub {
     return this.bar;
   }
 
-  /** A trial's beginning: nothing is replayed. */
+  /** A trial's beginning: nothing is played back. */
   reset() {
     this.pause();
     this.moments = null;
     this.share = 1; // of the bar, how much the tokens take that have come
-    this.shown = null; // tokens that are seen; null for all, which is no replay
+    this.shown = null; // tokens that are seen; null for all, which is no playback
     this.draw();
   }
 
@@ -103,7 +103,7 @@ class Scrub {
     this.show();
   }
 
-  /** No token follows: from now on it can be replayed. */
+  /** No token follows: from now on it can be played back. */
   finish() {
     let sum = 0;
     this.moments = this.strip.trial.steps.ms.map((ms) => (sum += ms));
@@ -138,7 +138,7 @@ class Scrub {
 
   // Moving.
 
-  /** Show the text as it stood with the first `count` generated tokens; all of them end the replay. */
+  /** Show the text as it stood with the first `count` generated tokens; all of them end the playback. */
   seek(count) {
     const shown = Math.max(0, Math.min(this.total, count));
     this.elapsedMs = this.momentOf(shown);
