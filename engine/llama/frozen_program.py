@@ -35,6 +35,8 @@ NUM_BISECTIONS = 24
 TEMPERATURES = (*np.geomspace(0.02, 10, 48).tolist(),)
 SHARES = tuple(np.linspace(0.02, 0.98, 49).tolist())
 SMALL_SHARES = tuple(np.geomspace(1e-4, 0.98, 49).tolist())
+MOST_OTHERS = 1 << 14
+"""Tokens that stand for the others of a step at most: a result that would take more of them is not exact."""
 _OTHER = -1
 """Id of a token outside the candidates: all of them together have the probability that is left, and none more than the
 last candidate."""
@@ -54,6 +56,17 @@ class Drawn(NamedTuple):
     is_exact: bool
 
 
+class Others(NamedTuple):
+    """Tokens that stand for those outside the candidates: how many, the logit of each, and whether they are enough."""
+
+    num: int
+    logit: float
+    are_enough: bool
+
+
+_NO_OTHERS = Others(0, 0.0, True)
+
+
 class Listing(NamedTuple):
     """Candidates of n steps in the order in which a chain takes them, with logit_bias added.
 
@@ -65,6 +78,21 @@ class Listing(NamedTuple):
     sizes: list[int]
     num_sure: list[int]
     is_complete: list[bool]
+
+
+class Course(NamedTuple):
+    """What is the same for all steps of a request.
+
+    top_k: None without that stage, which may be the first; is_best_first: the candidates come by falling logits, and
+    stay so; is_guessed: the chain needs to know more of the others than is known.
+    """
+
+    chain: Any
+    listing: Listing
+    top_k: int | None
+    starts_with_top_k: bool
+    is_best_first: bool
+    is_guessed: bool
 
 
 class Steps:
@@ -80,57 +108,68 @@ class Steps:
         self._room = Candidates(given.num_vocab + given.k)
         self._listed: tuple[object, Listing] | None = None
 
-    def _others_of(self, index: int) -> tuple[int, float]:
-        """Return as how many tokens the others of a step may count at most, and the logit of each."""
+    def _others_of(self, index: int) -> Others:
+        """Return the fewest tokens that have the probability of the others and are no more probable than the last
+        candidate."""
         num, others = self.num_known[index], self.given.others[index]
         num_others = self.given.num_vocab - num
         if not num or not num_others:
-            return 0, 0.0
+            return _NO_OTHERS
         logits = self.logits[index, :num].astype(np.float64)
         highest, last = float(logits[0]), float(logits[-1])
         normaliser = highest + math.log(np.exp(logits - highest).sum() / max(1 - others, 1e-30))
         p_last = math.exp(min(last - normaliser, 0))
         if p_last == 0:
-            return 0, 0.0
-        num_others = min(num_others, max(1, math.ceil(others / p_last)))
-        return num_others, last + math.log(max(others / p_last / num_others, 1e-30))
+            return _NO_OTHERS
+        num_needed = min(num_others, max(1, math.ceil(others / p_last)))
+        num_listed = min(num_needed, MOST_OTHERS)
+        logit = last + math.log(max(others / p_last / num_listed, 1e-30))
+        return Others(num_listed, logit, num_listed == num_needed)
 
     def drawn(self, sampling: Sampling) -> Iterator[Drawn]:
         """Yield the outcome of each step under these parameters."""
-        given, stages = self.given, chain_of(sampling)
-        chain = chain_without_draw(sampling, given.num_vocab, len(given.ids))
-        is_sorted = stages[:1] == ("top_k",)
-        top_k = sampling.top_k if "top_k" in stages else 1 << 31
-        listing = self._listing(sampling.logit_bias, is_sorted=is_sorted)
-        is_best_first = is_sorted and all(value == -math.inf for _, value in sampling.logit_bias)
-        is_guessed = _depends_on_others(sampling)
+        given, course = self.given, self._course(sampling)
         try:
             for token in given.ids[: given.first][-_num_remembered(sampling) :]:
-                _accept(chain, token)
+                _accept(course.chain, token)
             for index, token in enumerate(given.ids[given.first :]):
                 if math.isnan(given.draws[index]):
                     yield Drawn(token, self.ids[index, :0], self.logits[index, :0], True)
                 else:
-                    is_among_known = top_k <= listing.num_sure[index]
-                    num_others, least = (0, 0.0) if is_sorted and is_among_known else self._others[index]
-                    size = listing.sizes[index]
-                    if not size + num_others:
-                        raise ConfigError("logit_bias leaves no candidate to choose")
-                    rows = self._room.take(size + num_others, is_sorted=is_best_first)
-                    rows[:size] = listing.rows[index, :size]
-                    if num_others:
-                        rows["id"][size:], rows["logit"][size:] = _OTHER, least
-                    _apply(chain, self._room.pointer)
-                    drawn = self._draw(index)
-                    is_exact = (
-                        listing.is_complete[index]
-                        and not is_guessed
-                        and self._is_cut_off(index, drawn, is_among_known=is_among_known, has_others=num_others > 0)
-                    )
-                    yield drawn._replace(is_exact=is_exact)
-                _accept(chain, token)
+                    yield self._drawn(index, course)
+                _accept(course.chain, token)
         finally:
-            llama.llama_sampler_free(chain)
+            llama.llama_sampler_free(course.chain)
+
+    def _course(self, sampling: Sampling) -> Course:
+        stages = chain_of(sampling)
+        is_sorted = stages[:1] == ("top_k",)
+        return Course(
+            chain_without_draw(sampling, self.given.num_vocab, len(self.given.ids)),
+            self._listing(sampling.logit_bias, is_sorted=is_sorted),
+            sampling.top_k if "top_k" in stages else None,
+            is_sorted,
+            is_sorted and all(value == -math.inf for _, value in sampling.logit_bias),
+            _depends_on_others(sampling),
+        )
+
+    def _drawn(self, index: int, course: Course) -> Drawn:
+        listing, num_sure = course.listing, course.listing.num_sure[index]
+        is_among_known = course.top_k is not None and course.top_k <= num_sure
+        others = _NO_OTHERS if course.starts_with_top_k and is_among_known else self._others[index]
+        size = listing.sizes[index]
+        if not size + others.num:
+            raise ConfigError("logit_bias leaves no candidate to choose")
+        rows = self._room.take(size + others.num, is_sorted=course.is_best_first)
+        rows[:size] = listing.rows[index, :size]
+        if others.num:
+            rows["id"][size:], rows["logit"][size:] = _OTHER, others.logit
+        _apply(course.chain, self._room.pointer)
+        drawn = self._draw(index)
+        is_decided = listing.is_complete[index] and others.are_enough and not course.is_guessed
+        if is_decided and self._is_cut_off(index, drawn, is_among_known=is_among_known, has_others=others.num > 0):
+            return drawn
+        return drawn._replace(is_exact=False)
 
     def _listing(self, bias: tuple[tuple[int, float], ...], *, is_sorted: bool) -> Listing:
         """Return the candidates by falling logits without the bias, or else by id."""
