@@ -68,7 +68,7 @@ FORMS = (
 def popover(bench: Workbench, trial: Trial) -> None:
     """Draw the button with the forms and their sizes below it; call with an ended trial that has a result."""
     # Drawn whether it is open or not: one that fills when it is open may reach beyond the window.
-    with st.popover("Share", icon=":material/ios_share:", key="lab_share"), st.container(width=WIDTH, gap="xsmall"):
+    with st.popover("Share", icon=":material/ios_share:", key="lab_share"), st.container(width=WIDTH, gap="small"):
         _choose(bench, trial)
 
 
@@ -81,7 +81,9 @@ def _choose(bench: Workbench, trial: Trial) -> None:
     has_all = False
     if len(family) > 1:
         scopes = "This trial", f"All {len(family):,} branches"
-        chosen = st.segmented_control("Share", scopes, key=SCOPE, required=True, label_visibility="collapsed")
+        chosen = st.segmented_control(
+            "Share", scopes, default=scopes[0], key=SCOPE, required=True, label_visibility="collapsed"
+        )
         has_all = chosen == scopes[1]
     record = record_of(trial)
     for form in FORMS:
@@ -95,11 +97,12 @@ def _choose(bench: Workbench, trial: Trial) -> None:
 def _download(form: Form, make: Callable[[], bytes], id: str, num_bytes: int, is_exact: bool) -> None:
     told = f"{'' if is_exact else 'about '}{size(num_bytes) if num_bytes >= 1000 else counted(num_bytes, 'byte')}"
     is_too_large = num_bytes > MOST_BYTES
-    st.download_button(
-        f"{form.name} · {told}", make, f"trial-{id}.{form.ending}", form.mime, key=f"lab_share_{form.ending}",
-        icon=f":material/{form.icon}:", on_click="ignore", width="stretch", disabled=is_too_large,
-    )  # fmt: skip
-    st.caption(f"More than {size(MOST_BYTES)}: share single branches." if is_too_large else form.told)
+    with st.container(gap=None):
+        st.download_button(
+            f"{form.name} · {told}", make, f"trial-{id}.{form.ending}", form.mime, key=f"lab_share_{form.ending}",
+            icon=f":material/{form.icon}:", on_click="ignore", width="stretch", disabled=is_too_large,
+        )  # fmt: skip
+        st.caption(f"More than {size(MOST_BYTES)}: share single branches." if is_too_large else form.told)
 
 
 def _family_file(

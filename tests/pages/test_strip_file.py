@@ -94,6 +94,8 @@ def test_strip_inspector_and_x_ray_work_from_the_disk(
         expect(row.locator(".number").nth(1)).to_have_text(f"{stage.kept:,}")
     expect(inspector.locator(".candidates tbody tr.chosen")).to_have_count(1)
     expect(inspector.locator(".candidates .actions")).to_have_count(0)
+    for name in ("What if", "Continue", "Samples"):  # these need the workbench
+        expect(page.get_by_role("button", name=name)).to_have_count(0)
     page.keyboard.press("ArrowRight")
     expect(inspector.locator("h3").first).to_have_text("Token 5 of 16")
     page.get_by_role("button", name="bits", exact=True).click()

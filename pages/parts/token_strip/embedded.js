@@ -26,8 +26,10 @@ class Embedded {
     cancelAnimationFrame(this.frame);
   }
 
-  /** Sampling again needs the workbench, so that nobody answers. */
-  askFlips() {}
+  /** Questions need the workbench: nobody answers. */
+  request() {
+    return false;
+  }
 }
 
 let embedded;
