@@ -25,4 +25,4 @@ def test_its_candidates_are_shown_and_what_is_not_known_is_said(page: Page) -> N
         expect(inspector.locator(".sentence")).to_contain_text("1st, at 50\u202f%")
         expect(inspector.locator("tbody tr.chosen")).to_contain_text("of")
         expect(inspector).to_contain_text("not recorded")
-        expect(page.locator(".chip")).to_have_count(0)
+        expect(page.locator(".chips .chip")).to_have_count(0)

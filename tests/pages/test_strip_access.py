@@ -23,7 +23,7 @@ def focused(page: Page) -> str:
 
 def test_the_focus_goes_from_the_colours_to_the_text_the_replay_and_the_inspector(page: Page, server: Server) -> None:
     show(page, server, finished())
-    expect(page.locator(".chip")).to_have_count(5)
+    expect(page.locator(".chips .chip")).to_have_count(5)
     order: list[str] = []
     while len(order) < 60 and not (order and not order[-1]):
         page.keyboard.press("Tab")

@@ -188,8 +188,8 @@ def test_chips_lead_to_the_most_uncertain_tokens(page: Page, server: Server) -> 
     trial = finished()
     show(page, server, trial)
     most = sorted(range(len(trial.steps)), key=lambda index: -(trial.steps[index].entropy or 0.0))[:5]
-    expect(page.locator(".chip")).to_have_count(5)
-    page.locator(".chip").first.click()
+    expect(page.locator(".chips .chip")).to_have_count(5)
+    page.locator(".chips .chip").first.click()
     expect(page.locator(".inspector h3")).to_have_text(f"Token {min(most) + 1} of {len(trial.steps)}")
 
 
@@ -260,7 +260,7 @@ def test_a_text_that_was_only_scored_opens_on_its_own_tokens(page: Page, server:
     expect(page.locator(".inspector .sentence")).to_contain_text("is part of the prompt")
     expect(page.locator(".figures")).to_contain_text(f"{len(trial.prompt_steps)} prompt tokens")
     expect(page.locator(".figures")).not_to_contain_text("first token")
-    expect(page.locator(".chip")).to_have_count(5)
+    expect(page.locator(".chips .chip")).to_have_count(5)
 
 
 @pytest.mark.parametrize("is_seen_live", [True, False])

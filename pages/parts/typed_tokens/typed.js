@@ -1,6 +1,7 @@
 // Tokens of a text field of the page while a person types: how many, and each with its edges.
 
 const TYPED_STORE = "logitbench.typed";
+const REDRAWN_MS = 300; // after a rerun, until the field has the text that it was given
 
 /** Lengths of what two lists have in common at their start and, behind that, at their end. */
 function commonEnds(before, now) {
@@ -44,10 +45,19 @@ class TypedTokens {
     }
     const isNew = ["text", "model", "loaded", "special"].some((name) => before?.[name] !== data[name]);
     if (isNew) this.ask(data.text);
+    clearTimeout(this.redrawn);
+    this.redrawn = setTimeout(() => this.compare(), REDRAWN_MS);
+  }
+
+  /** Ask for what the field has, where a rerun has put back the text of the rerun before. */
+  compare() {
+    const field = document.querySelector(`.st-key-${CSS.escape(this.data.field)} textarea`);
+    if (field && field.value !== this.text) this.ask(field.value);
   }
 
   unmount() {
     document.removeEventListener("input", this);
+    clearTimeout(this.redrawn);
     this.live.dismiss(this.data.field);
     this.root.remove();
   }
@@ -59,6 +69,7 @@ class TypedTokens {
 
   ask(text) {
     this.number++;
+    this.text = text;
     if (!this.data.model && !this.data.loaded) return this.refuse("Tokens");
     if (text.length > this.data.most) return this.refuse(`Tokens are shown while typing up to ${whole(this.data.most)} characters`);
     const { field, model, special } = this.data;
