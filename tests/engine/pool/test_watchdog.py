@@ -198,7 +198,8 @@ def test_a_stopped_worker_is_replaced_and_its_jobs_end_with_the_reason(story_mod
         waiting = pool.submit("Twice", ENDLESS, max_tokens=3)
         next(iter(running))
         os.kill(pool.workers()[0].pid, signal.SIGSTOP)
-        with pytest.raises(WorkerDied, match="no heartbeat for 5 s"):
+        # it may have been stopped while it sampled, which has a limit of its own
+        with pytest.raises(WorkerDied, match="no heartbeat for 5 s|while sampling, the worker process hung"):
             running.result(120)
         assert len(waiting.result(120).ids) == 3
 
