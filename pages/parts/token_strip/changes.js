@@ -28,7 +28,7 @@ class Changes {
     this.title = element("h3");
     this.title.id = "changes-title";
     this.root.setAttribute("aria-labelledby", this.title.id);
-    this.flip = element("button", "chip");
+    this.flip = element("button", "first-flip");
     this.flip.type = "button";
     this.flip.onclick = () => this.goTo(this.first + this.data.first_flip);
     const head = element("div", "head");
