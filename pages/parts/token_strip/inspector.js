@@ -81,9 +81,10 @@ function sentenceAgain(trial, step, recorded) {
     paragraph.append(`At ${step.at} the recorded candidates are too few to tell what is drawn here. The shares are estimates.`);
     return paragraph;
   }
-  const again = step.id === recorded.id ? " again" : "";
-  const how = step.kept === 1 ? "; sampling keeps only this one." : `, at ${percent(step.p)} of ${plural(step.kept, "candidate")}.`;
-  paragraph.append(`At ${step.at} the draw gives `, tokenChip(trial.word(step.id), "quoted"), again + how);
+  const how = step.kept === 1 ? " the only one that sampling keeps" : ` at ${percent(step.p)} among ${plural(step.kept, "candidate")}`;
+  paragraph.append(`At ${step.at} the draw gives `, tokenChip(trial.word(step.id), "quoted"), `,${how}`);
+  if (step.id === recorded.id) paragraph.append(", as in this run.");
+  else paragraph.append(", instead of ", tokenChip(trial.word(recorded.id), "quoted"), ".");
   return paragraph;
 }
 

@@ -65,10 +65,10 @@ class WhatIf {
     return button;
   }
 
-  /** The page's address belongs to the first trial that is shown; sliders do not move on to the next. */
+  /** The page's address belongs to the trial that was shown first; sliders do not move on to the next. */
   reset(trial) {
     clearTimeout(this.addressDue);
-    if (this.trial) address(null);
+    if (this.trial && !this.root.hidden) address(null);
     this.begun = trial && addressed();
     this.trial = trial;
     this.own = this.answer = this.answered = this.inFlight = null;
