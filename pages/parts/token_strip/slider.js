@@ -70,8 +70,8 @@ class Slider {
     this.root.title = isIdle ? "Not a stage of this run's sampler chain" : "";
   }
 
-  /** The parameter with its value, as part of a sentence. */
-  toString() {
-    return `${this.label.toLowerCase()} ${this.value === this.off ? "off" : this.value}`;
+  /** The parameter with a value, as part of a sentence. */
+  told(value) {
+    return `${this.label.toLowerCase()} ${value === this.off ? "off" : value}`;
   }
 }

@@ -60,7 +60,7 @@ class WhatIf {
     const button = element("button", "action", label);
     button.type = "button";
     button.onclick = () => {
-      this.view.ask({ action: "resample", trial: this.trial.id, step: stepOf(), sampling: this.changed });
+      this.view.ask({ action: "resample", trial: this.trial.id, step: stepOf(), sampling: this.answer.changed });
     };
     return button;
   }
@@ -198,15 +198,17 @@ class WhatIf {
     this.view.tokens.markOthers(answer);
   }
 
+  /** The parameters of the answer that is shown: the sliders may be further on. */
   described() {
-    const { moved } = this;
-    return moved.length > MOST_NAMED ? "these values" : moved.join(" and ");
+    const changed = this.answer?.changed ?? {};
+    const told = this.sliders.filter(({ name }) => name in changed).map((slider) => slider.told(changed[slider.name]));
+    return told.length > MOST_NAMED ? "these values" : told.join(" and ") || "the parameters of this run";
   }
 
   /** What would happen first. */
   sentence() {
-    const { other, open, num_candidates: count } = this.answer;
-    if (!this.moved.length) {
+    const { changed, other, open, num_candidates: count } = this.answer;
+    if (!Object.keys(changed).length && !other.length) {
       return ["Move a slider: each token is drawn again from its recorded candidates, with its own random number."];
     }
     const at = `At ${this.described()}`;
@@ -248,7 +250,7 @@ class WhatIf {
   /** The step at this index as it would be, for the inspector; null where that is not known, or not asked. */
   stepAt(index) {
     const step = this.root.hidden || this.error || this.problem ? null : this.answer?.step;
-    if (step?.index !== index || !this.moved.length) return null;
+    if (step?.index !== index || !Object.keys(this.answer.changed).length) return null;
     const again = { ...this.trial.steps.at(index), ...step, top_cut: null, stage_kept: null, at: this.described() };
     return this.answer.open.includes(index) ? { ...again, isOpen: true, id: -1, logprob: null } : again;
   }
