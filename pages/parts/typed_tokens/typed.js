@@ -44,15 +44,24 @@ class TypedTokens {
       this.live.attend(data.field, (answer) => this.hear(answer));
     }
     const isNew = ["text", "model", "loaded", "special"].some((name) => before?.[name] !== data[name]);
-    if (isNew) this.ask(data.text);
+    if (isNew) this.ask(before && before.text !== data.text ? data.text : this.typed ?? data.text);
     clearTimeout(this.redrawn);
     this.redrawn = setTimeout(() => this.compare(), REDRAWN_MS);
   }
 
   /** Ask for what the field has, where a rerun has put back the text of the rerun before. */
   compare() {
-    const field = document.querySelector(`.st-key-${CSS.escape(this.data.field)} textarea`);
-    if (field && field.value !== this.text) this.ask(field.value);
+    if (this.typed !== undefined && this.typed !== this.text) this.ask(this.typed);
+  }
+
+  /** What stands in the field, which may be typed before this is here; undefined where there is no field. */
+  get typed() {
+    return document.querySelector(`${this.field} textarea`)?.value;
+  }
+
+  /** Selector of the field: Streamlit gives the key of a widget as a class. */
+  get field() {
+    return `.st-key-${CSS.escape(this.data.field)}`;
   }
 
   unmount() {
@@ -64,7 +73,7 @@ class TypedTokens {
 
   /** Something was typed or pasted, here or in another field. */
   handleEvent({ target }) {
-    if (target.closest?.(`.st-key-${CSS.escape(this.data.field)}`)) this.ask(target.value);
+    if (target.closest?.(this.field)) this.ask(target.value);
   }
 
   ask(text) {
