@@ -21,7 +21,7 @@ def focused(page: Page) -> str:
     return name
 
 
-def test_the_focus_goes_from_the_colours_to_the_text_the_replay_and_the_inspector(page: Page, server: Server) -> None:
+def test_the_focus_goes_from_the_colours_to_the_text_the_playback_and_the_inspector(page: Page, server: Server) -> None:
     show(page, server, finished())
     expect(page.locator(".chips .chip")).to_have_count(5)
     order: list[str] = []

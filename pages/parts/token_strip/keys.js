@@ -119,7 +119,7 @@ class Keys {
     const said = ([, shown, meaning]) => [shown, meaning];
     const groups = [
       ["In the text", [...TEXT_KEYS, ESCAPE].map(said)],
-      ["On the playback bar", [["← →", "One token"], ["PgUp PgDn", "Ten tokens"], ["Home End", "Start, end"]]],
+      ["On the playback bar", [["← →", "One token"], ["PgUp PgDn", "Ten tokens"], ["Home End", "Start, end"], ["Space", "Play or pause"]]],
       ["Anywhere in the tokens", LETTER_KEYS.map(said)],
       ["On the page", [...pageKeys(), ["?", "This list"]]],
     ];

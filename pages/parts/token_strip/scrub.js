@@ -127,7 +127,7 @@ class Scrub {
     this.moment.textContent = this.isReady ? `${whole(position)} of ${whole(total)}${time}` : "";
     this.bar.style.setProperty("--at", (position / Math.max(1, total)) * this.share);
     this.speeds.show(this.strip.settings.speed ?? 1);
-    this.root.classList.toggle("replaying", shown !== null);
+    this.root.classList.toggle("playing-back", shown !== null);
   }
 
   /** Milliseconds from the submission to the last of the first `count` tokens. */
@@ -226,6 +226,7 @@ class Scrub {
   press(event) {
     if (!this.isReady || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
     if (event.key === "Escape") this.end();
+    else if (event.key === " ") this.toggle();
     else if (SCRUB_KEYS[event.key]) {
       this.pause();
       this.seek(SCRUB_KEYS[event.key](this.shown ?? this.total));

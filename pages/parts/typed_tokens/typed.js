@@ -43,20 +43,27 @@ class TypedTokens {
       this.live = liveAt(data.socket);
       this.live.attend(data.field, (answer) => this.hear(answer));
     }
-    const isNew = ["text", "model", "loaded", "special"].some((name) => before?.[name] !== data[name]);
-    if (isNew) this.ask(before && before.text !== data.text ? data.text : this.typed ?? data.text);
+    const isOther = ["model", "loaded", "special"].some((name) => before?.[name] !== data[name]);
+    const text = this.textNow(before);
+    if (isOther || text !== this.text) this.ask(text);
     clearTimeout(this.redrawn);
     this.redrawn = setTimeout(() => this.compare(), REDRAWN_MS);
   }
 
   /** Ask for what the field has, where a rerun has put back the text of the rerun before. */
   compare() {
-    if (this.typed !== undefined && this.typed !== this.text) this.ask(this.typed);
+    const typed = this.element?.value ?? this.text;
+    if (typed !== this.text) this.ask(typed);
   }
 
-  /** What stands in the field, which may be typed before this is here; undefined where there is no field. */
-  get typed() {
-    return document.querySelector(`${this.field} textarea`)?.value;
+  /** What stands in the field: it may have been typed before this was here, and is not sent while it has the focus. */
+  textNow(before) {
+    if (!before) return this.element?.value ?? this.data.text;
+    return before.text === this.data.text && this.element?.matches(":focus") ? this.text : this.data.text;
+  }
+
+  get element() {
+    return document.querySelector(`${this.field} textarea`);
   }
 
   /** Selector of the field: Streamlit gives the key of a widget as a class. */
@@ -77,8 +84,8 @@ class TypedTokens {
   }
 
   ask(text) {
-    this.number++;
     this.text = text;
+    this.number++;
     if (!this.data.model && !this.data.loaded) return this.refuse("Tokens");
     if (text.length > this.data.most) return this.refuse(`Tokens are shown while typing up to ${whole(this.data.most)} characters`);
     const { field, model, special } = this.data;

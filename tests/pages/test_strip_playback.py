@@ -1,4 +1,4 @@
-"""Replay of a generation in a real browser: the sparkline as a scrub bar, play and pause, what is hidden meanwhile."""
+"""Playback of a generation in a real browser: the sparkline as a scrub bar, play and pause, what is hidden."""
 
 import re
 from collections.abc import Iterator
@@ -120,7 +120,7 @@ def test_it_plays_at_the_measured_pace_and_ends_with_the_whole_text(page: Page, 
     page.clock.run_for(2000)
     assert seen(page) == 30
     expect(page.get_by_role("button", name=re.compile("^Play"))).to_be_visible()
-    assert page.locator(".replaying").count() == 0
+    assert page.locator(".playing-back").count() == 0
 
 
 def test_four_times_the_speed_is_a_quarter_of_the_time(page: Page, server: Server) -> None:
@@ -129,11 +129,14 @@ def test_four_times_the_speed_is_a_quarter_of_the_time(page: Page, server: Serve
     page.get_by_role("button", name=re.compile("^Play")).click()
     page.clock.run_for(540)
     assert seen(page) == 20
+    slider(page).press("Space")
+    page.clock.run_for(500)
+    assert seen(page) == 20
     page.locator(".text").press("Escape")
     assert seen(page) == 30
 
 
-def test_space_plays_and_escape_leaves_the_replay_before_the_pin(page: Page, server: Server) -> None:
+def test_space_plays_and_escape_leaves_the_playback_before_the_pin(page: Page, server: Server) -> None:
     tokens = show_at_rest(page, server, slow(100))
     tokens.nth(3).click()
     page.keyboard.press("Space")
@@ -199,7 +202,7 @@ def test_bars_are_as_high_as_the_surprise_and_red_only_below_one_per_cent(page: 
     assert paths == {0: [("0", "5"), ("1", "20"), ("2", "50")], 5: [("3", "72")], 6: [("4", "100")]}
 
 
-def test_a_prompt_that_was_only_scored_has_nothing_to_replay(page: Page, server: Server) -> None:
+def test_a_prompt_that_was_only_scored_has_nothing_to_play_back(page: Page, server: Server) -> None:
     trial = ScriptedTrial("", STORY, scored=True)
     trial.finish("Only the prompt was scored.")
     show(page, server, trial)
@@ -207,7 +210,7 @@ def test_a_prompt_that_was_only_scored_has_nothing_to_replay(page: Page, server:
     expect(page.locator(".scrub")).to_be_hidden()
 
 
-def test_another_trial_ends_the_replay(page: Page, server: Server) -> None:
+def test_another_trial_ends_the_playback(page: Page, server: Server) -> None:
     show(page, server, finished())
     expect(page.locator(".ending")).not_to_be_empty()
     press(page, "Home")
