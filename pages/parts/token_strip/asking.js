@@ -3,7 +3,7 @@
 const BRANCH_NUM = 8;
 const BRANCH_MOST = 64;
 
-/** The buttons of a candidate: go on with it in place of the token at this step, or never draw it. */
+/** The buttons of a candidate: go on with it in place of the token at this step, never draw it, or watch it. */
 function candidateActions(view, step, id, isChosen) {
   const cell = element("td", "actions");
   const text = oneLine(view.trial.word(id).text);
@@ -14,6 +14,7 @@ function candidateActions(view, step, id, isChosen) {
   };
   if (!isChosen) ask("continue", "Continue with", "↳");
   ask("ban", "Ban", "⊘");
+  if (!view.words.root.hidden) cell.append(iconButton(`Watch “${text}” at every position`, "∿", () => view.words.add(`#${id}`)));
   return cell;
 }
 
