@@ -7,6 +7,7 @@ that id, and the name of a control token is that token. \\n, \\t, \\r, \\", \\| 
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from engine.errors import ConfigError, quoted
@@ -95,6 +96,15 @@ def single_tokens(engine: Engine, typed: str) -> tuple[int, ...]:
                 "single tokens can be watched: watch its first one"
             )
     return word.single_ids
+
+
+def token_sets(engine: Engine, typed: Iterable[str]) -> TokenSets:
+    """Return the sets of those words that can be watched while text is generated; the others are left out."""
+    sets: list[tuple[int, ...]] = []
+    for one in typed:
+        with suppress(ConfigError):
+            sets.append(single_tokens(engine, one))
+    return tuple(dict.fromkeys(sets))
 
 
 def _writings(typed: str) -> Iterator[_Writing]:

@@ -129,7 +129,7 @@ def buttons(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
             st.button(
                 "Run", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter", key="do_run",
                 disabled=not is_ready, on_click=prompt_state.act,
-                args=(lambda: bench.trials.submit(prompt_state.draft()),),
+                args=(lambda: bench.trials.submit(watched_words.recorded(bench, prompt_state.draft())),),
             )  # fmt: skip
         for one in _further(bench, trial, is_running):
             st.button(

@@ -236,6 +236,7 @@ class TrialManager:
                 max_tokens=draft.request.max_tokens - num_before,
                 top_k=before.steps.k if before else draft.request.top_k,
                 stages=bool(before.steps.stages) if before else draft.request.stages,
+                watched=() if before else draft.request.watched,
                 stop=draft.request.stop,
                 prompt_logprobs=draft.request.prompt_logprobs and before is None,
                 reuse_prefix=draft.request.reuse_prefix,

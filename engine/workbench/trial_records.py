@@ -1,5 +1,7 @@
 """Trial records: a trial of this workbench as stored in the history and as listed among recent ones."""
 
+from dataclasses import replace
+
 from engine.errors import ConfigError
 from engine.history import TrialLabel, TrialRecord, TrialSummary
 from engine.history.trials import OUTPUT_CHARACTERS, title_of, versions
@@ -41,7 +43,7 @@ def record_of(trial: Trial) -> TrialRecord:
         prompt=draft.prompt,
         messages=draft.messages,
         sampling=draft.sampling,
-        request=draft.request,
+        request=replace(draft.request, watched=()),  # which the history does not keep
         pool=trial.pool,
         model=trial.model,
         versions=versions(),

@@ -41,11 +41,14 @@ class Figures(NamedTuple):
     """Probability of a word at the n + 1 positions of a text of n tokens: in place of each, and after the last.
 
     logprob (n + 1,): nats, of exactly its tokens coming next; rank (n + 1,): of the best of its first tokens. NaN and 0
-    where the model gives no distribution: at the first position, and where the context has no room.
+    where the model gives no distribution: at the first position, and where the context has no room. shift: largest
+    difference, in nats, between the recorded log-probabilities of the text's own tokens and those of the pass that gave
+    these figures; None where none were recorded.
     """
 
     logprob: Floats
     rank: Ints
+    shift: float | None = None
 
 
 class Line:
@@ -56,16 +59,17 @@ class Line:
 
 
 class Watching:
-    """Words watched at one trial: lines that fill while the task runs. vocabulary: the texts of their tokens.
-
-    shift: largest difference in nats between the recorded log-probabilities of the trial's own tokens and those of this
-    pass; None where they were not compared.
-    """
+    """Words watched at one trial: lines that fill while the task runs. vocabulary: the texts of their tokens."""
 
     def __init__(self, lines: Sequence[Line], vocabulary: Vocabulary) -> None:
         self.lines, self.vocabulary = tuple(lines), vocabulary
-        self.shift: float | None = None
         self.task: Task[None] | None = None
+
+    @property
+    def shift(self) -> float | None:
+        """Largest shift of the figures that are there; None where it is not known."""
+        shifts = [line.figures.shift for line in self.lines if line.figures is not None]
+        return max((shift for shift in shifts if shift is not None), default=None)
 
     @property
     def is_over(self) -> bool:
@@ -99,22 +103,20 @@ class WordWatcher:
 
     def watch(self, trial_id: str, typed: Sequence[str], phrases: Collection[str] = ()) -> Watching:
         """Begin to compute the words of a trial that has ended; those of several tokens only where they are among
-        `phrases`.
+        `phrases`. Of a running trial only the words' tokens are told.
 
-        Raises ConfigError where the trial is not there, still runs or has another model, and MachineBusy. A word that
+        Raises ConfigError where the trial is not there, has no tokens or another model, and MachineBusy. A word that
         cannot be watched has the reason in its line.
         """
         trial = self._trials.trial(trial_id)
-        if not trial.done():
-            raise ConfigError("The trial is still running: its words are computed when it has ended.")
         engine = self._trials.engine_of(trial)
-        if not trial.prompt_ids:
+        if trial.done() and not trial.prompt_ids:
             raise ConfigError("This trial has no tokens: it ended before it began.")
         lines = [self._line(engine, trial, one) for one in at_most(MAX_WORDS, "{} watched words", typed)]
         watching = Watching(lines, engine.vocabulary)
         wanted = [line for line in lines if _is_missing(line) and (not _passes(line) or line.typed in phrases)]
-        if wanted:
-            task: Task[None] = Task("Watched words", lambda task: self._compute(task, engine, trial, watching, wanted))
+        if wanted and trial.done():
+            task: Task[None] = Task("Watched words", lambda task: self._compute(task, engine, trial, wanted))
             watching.task = task
             task.start(self._machine.acquire("Watched words", "interactive"))
         return watching
@@ -130,15 +132,13 @@ class WordWatcher:
         with self._lock:
             return Line(typed, word, self._kept.get(_key(trial, word)))
 
-    def _compute(
-        self, task: Task[None], engine: Engine, trial: Trial, watching: Watching, wanted: Sequence[Line]
-    ) -> None:
+    def _compute(self, task: Task[None], engine: Engine, trial: Trial, wanted: Sequence[Line]) -> None:
         words = [line.word for line in wanted if line.word is not None]
         run = _Run(task, engine, [*trial.prompt_ids, *trial.steps.ids], words)
         first = run.first_tokens()
-        watching.shift = _shift(trial, run.own_logprobs)
+        shift = _shift(trial, run.own_logprobs)
         for line, word in sorted(zip(wanted, words, strict=True), key=lambda pair: pair[1].passes):
-            figures = run.figures(word, first)
+            figures = run.figures(word, first)._replace(shift=shift)
             self._keep(_key(trial, word), figures)
             line.figures = figures
 

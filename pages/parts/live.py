@@ -268,9 +268,9 @@ class Page:
 
     async def _watch(self, asked: Watch) -> None:
         """Send the figures of watched words as they come; when cancelled, stop computing them."""
-        feed = WordFeed(asked.job, self._words)
+        feed = WordFeed(asked, self._words)
         try:
-            await asyncio.to_thread(feed.begin, self._watcher, asked)
+            await asyncio.to_thread(feed.begin, self._watcher)
             while not feed.is_over:
                 await self._send(feed.message)
                 await asyncio.sleep(WORDS_S)

@@ -55,8 +55,10 @@ TypedWords = Annotated[list[Typed], msgspec.Meta(max_length=MAX_WORDS)]
 
 
 class Watch(msgspec.Struct, forbid_unknown_fields=True):
-    """Words to watch at a trial, as typed; none stops what is computed. phrases: those of several tokens to compute."""
+    """Words to watch at a trial, as typed; none stops what is computed. number: named in the answers; phrases: those of
+    several tokens to compute."""
 
+    number: Index
     job: Id
     words: TypedWords
     phrases: TypedWords

@@ -1,8 +1,12 @@
 """Words watched in the Prompt lab: they stand in the URL, and stay for the next trials of the tab."""
 
+from dataclasses import replace
+
 import streamlit as st
 
-from engine.watched_words import MAX_WORD_CHARACTERS, MAX_WORDS
+from engine.watched_words import MAX_WORD_CHARACTERS, MAX_WORDS, token_sets
+from engine.workbench import Workbench
+from engine.workbench.trials import Draft
 
 NAME, WORDS = "watch", "lab_words"
 
@@ -15,6 +19,14 @@ def words() -> list[str]:
         st.query_params[NAME] = state[WORDS]
     state[WORDS] = asked or state.get(WORDS, [])
     return list(state[WORDS])
+
+
+def recorded(bench: Workbench, draft: Draft) -> Draft:
+    """Return a draft that records the words while its text is generated, where each is a single token."""
+    if bench.model.engine is None or not words():
+        return draft
+    watched = token_sets(bench.model.engine, words()[:MAX_WORDS])
+    return replace(draft, request=replace(draft.request, watched=watched))
 
 
 def take(value: object) -> None:

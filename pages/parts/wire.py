@@ -12,6 +12,8 @@ from engine.vocabulary import Vocabulary
 from engine.workbench.resampling import SampledAgain
 
 MAX_CANDIDATES = 50
+LEAST_LOGPROB = -1e4
+"""Nats, of a watched word whose probability is 0: JSON has no infinity."""
 _LEAST_P = 1e-7
 
 
@@ -28,7 +30,8 @@ def columns(table: StepTable, start: int, stop: int) -> dict[str, Any]:
     logprob and entropy are in nats, ms is the time since the previous step. `top_*` hold a row for each step, at most
     MAX_CANDIDATES long; a row of top_p ends with its last candidate that was not cut, and all further ones are 0.
     Where stages were recorded: their names, what each left, and the stage that cut each candidate, from 1, or 0; with a
-    grammar also whether it forbids each candidate.
+    grammar also whether it forbids each candidate. Where words were watched: their token ids, and of each step their
+    log-probabilities and ranks.
     """
     records = table.records[start:stop]
     is_inspected = (records["flags"] & INSPECTED) != 0
@@ -61,7 +64,16 @@ def columns(table: StepTable, start: int, stop: int) -> dict[str, Any]:
         sent["top_cut"] = here.cut_by[:, :MAX_CANDIDATES].tolist()
         if GRAMMAR in table.stages:
             sent["top_forbidden"] = here.is_forbidden[:, :MAX_CANDIDATES].tolist()
+    if (words := table.watched_columns) is not None:
+        sent["watched"] = [list(ids) for ids in table.watched]
+        sent["watched_logprob"] = finite(words.logprob[start:stop]).tolist()
+        sent["watched_rank"] = words.rank[start:stop].tolist()
     return sent
+
+
+def finite(logprobs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return log-probabilities rounded to six decimals, with LEAST_LOGPROB for those of a probability of 0."""
+    return np.maximum(logprobs, LEAST_LOGPROB).round(6)
 
 
 class Words:

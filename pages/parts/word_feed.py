@@ -3,14 +3,10 @@
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from engine.watched_words import Variant
 from engine.workbench.word_watching import Figures, Line, Watching
 from pages.parts.live_ask import Watch
-from pages.parts.wire import Words
-
-LEAST_LOGPROB = -1e4  # nats, of a probability of 0: JSON has no infinity
+from pages.parts.wire import Words, finite
 
 
 class WatchesWords(Protocol):
@@ -23,16 +19,17 @@ class WatchesWords(Protocol):
 class WordFeed:
     """Messages on the words watched at one trial that one page has not received yet. is_over: there are no more."""
 
-    def __init__(self, trial: str, words: Words) -> None:
+    def __init__(self, asked: Watch, words: Words) -> None:
         self.is_over = False
-        self._trial, self._words = trial, words
+        self._asked, self._words = asked, words
         self._watching: Watching | None = None
         self._is_stopped = False
         self._num_sent = 0
         self._unsent: list[int] = []
 
-    def begin(self, watcher: WatchesWords, asked: Watch) -> None:
+    def begin(self, watcher: WatchesWords) -> None:
         """Begin to compute what is asked for; blocks while words are tokenised. Raises EngineError."""
+        asked = self._asked
         if not asked.words:
             self.is_over = True
             return
@@ -66,11 +63,14 @@ class WordFeed:
         if watching.shift is not None:
             body["shift"] = watching.shift
         self._num_sent, self.is_over = self._num_sent + 1, is_over
-        return {"job": self._trial, "watch": {**body, "over": is_over, "error": watching.error}}
+        return self._message({**body, "over": is_over, "error": watching.error})
 
     def refusal(self, error: str) -> dict[str, Any]:
         """Return the message that nothing is computed, with the reason."""
-        return {"job": self._trial, "watch": {"over": True, "error": error}}
+        return self._message({"over": True, "error": error})
+
+    def _message(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {"job": self._asked.job, "watch": {"number": self._asked.number, **body}}
 
 
 def _variants(line: Line) -> tuple[Variant, ...]:
@@ -87,4 +87,4 @@ def _described(line: Line) -> dict[str, Any]:
 
 
 def _columns(figures: Figures) -> dict[str, Any]:
-    return {"logprob": np.maximum(figures.logprob, LEAST_LOGPROB).round(6).tolist(), "rank": figures.rank.tolist()}
+    return {"logprob": finite(figures.logprob).tolist(), "rank": figures.rank.tolist()}

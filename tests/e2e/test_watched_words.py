@@ -108,3 +108,17 @@ def test_hostile_words_in_the_address_are_text(shipped: Server, open_page: OpenP
     assert panel is not None and main is not None
     assert panel["width"] <= main["width"] + 1
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.slow
+def test_lines_grow_while_a_trial_runs(slow: Server, open_page: OpenPage) -> None:
+    page = open_page(f"{slow.url}/?watch=%23300")
+    expect(page.get_by_role("button", name=RUN)).to_be_enabled()
+    is_settled(page)
+    page.get_by_role("button", name=RUN).click()
+    line = rows(page).first.locator(".line-path")
+    expect(line).to_have_attribute("d", re.compile("^M[0-9]+ .*L.*L"))  # three tokens at least
+    expect(rows(page).first.locator(".told")).to_contain_text("is most likely at token")
+    page.get_by_role("button", name="Stop", exact=True).click()  # it still runs
+    ended(page)
+    expect(line).to_have_attribute("d", DRAWN)

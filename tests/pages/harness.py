@@ -217,11 +217,10 @@ class ScriptedWords:
         """As word_feed.WatchesWords: a word with a space inside is a phrase, one with a question mark is refused."""
         self.asked.append(([*typed], [*phrases]))
         trial = self._bench.trials[trial_id]
-        if trial.end is None:
-            raise ConfigError("The trial is still running.")
+        if "refuse this" in typed:
+            raise ConfigError("This trial was run with another model.")
         lines = [self._line(trial, one) for one in typed]
         watching = Watching(lines, trial.vocabulary)
-        watching.shift = 0.0125
         wanted = [line for line in lines if line.word and line.figures is None and line.typed in phrases]
         if wanted:
             watching.task = Task("Watched words", lambda task: self._compute(task, trial, wanted)).start()
@@ -236,7 +235,8 @@ class ScriptedWords:
         if "|" in typed:
             variants = [Variant(f'"{one}"', tuple(ids_of(trial.vocabulary, one))) for one in typed.split("|")]
             word = Word(typed, tuple(variants), (Variant('"many tokens"', (5, 6, 7)),))
-        return Line(typed, word, None if word.passes else figures_of(trial, typed))
+        is_known = trial.done() and not word.passes
+        return Line(typed, word, figures_of(trial, typed) if is_known else None)
 
     def _compute(self, task: Task[None], trial: "ScriptedTrial", wanted: Sequence[Line]) -> None:
         task.update(0.25, "the first of 4 positions", left_s=90.0)
@@ -254,7 +254,7 @@ def figures_of(trial: ScriptedTrial, typed: str) -> Figures:
     logprob[0] = np.nan
     rank = random.integers(1, 400, num).astype(np.int32)
     rank[0] = 0
-    return Figures(logprob, rank)
+    return Figures(logprob, rank, 0.0125)
 
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>Strip</title><link rel="icon" href="data:,">

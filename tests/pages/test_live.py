@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
+from engine.pool.pool import Pool
 from engine.specs import Sampling
 from engine.steps import StepTable
 from pages.parts import live
@@ -202,6 +203,20 @@ def test_figures_are_those_of_the_table() -> None:
         padded = p_final + [0.0] * (len(shown) - len(p_final))
         assert padded == pytest.approx([candidate.p_final for candidate in shown], abs=1e-7)
         assert [p > 0 for p in padded] == [candidate.p_final > 0 for candidate in shown]
+
+
+def test_watched_words_are_sent_with_their_ids_and_only_where_they_were_watched(pool: Pool) -> None:
+    words = ((40,), (41, 42))
+    biased = Sampling(seed=1)
+    done = pool.submit("Once upon a time", biased, max_tokens=5, watched=words, prompt_logprobs=True).result(60)
+    sent = columns(done.steps, 1, 4)
+    assert sent["watched"] == [[40], [41, 42]]
+    for step, logprobs, ranks in zip(done.steps[1:4], sent["watched_logprob"], sent["watched_rank"], strict=True):
+        assert logprobs == pytest.approx([word.logprob for word in step.watched], abs=1e-6)
+        assert ranks == [word.rank for word in step.watched]
+    first, *rest = columns(done.prompt_steps, 0, 3)["watched_logprob"]
+    assert np.isnan(first).all() and np.isfinite(rest).all()
+    assert "watched" not in columns(make_trial(2, 4).completion.steps, 0, 2)
 
 
 def test_stages_are_sent_with_their_names_and_only_where_they_were_recorded() -> None:

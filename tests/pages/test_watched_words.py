@@ -14,9 +14,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
+from engine.steps import StepTable
 from engine.watched_words import MAX_WORD_CHARACTERS, MAX_WORDS
 from pages.parts import live
-from tests.pages.harness import ScriptedBench, ScriptedTrial, Server, figures_of, serving
+from tests.pages.harness import ScriptedBench, ScriptedTrial, Server, figures_of, ids_of, serving
 from tests.pages.strip_page import finished
 from tests.waiting import until
 
@@ -77,6 +78,7 @@ def test_each_word_has_a_line_and_says_where_it_is_most_likely(page: Page, serve
         path = rows(page).nth(row).locator(".line-path").get_attribute("d")
         assert path is not None and path.startswith("M1 ")  # nothing is known of the first position
         assert path.count("L") == len(figures.logprob) - 2
+    expect(page.locator(".words .note")).to_contain_text("differ from these by up to 0.013 nats")
 
 
 def test_a_pointed_or_pinned_token_moves_the_cursor_and_the_figures(page: Page, server: Server) -> None:
@@ -226,6 +228,39 @@ def test_the_words_of_a_running_trial_come_when_it_has_ended(page: Page, server:
     assert len(server.bench.words.asked) == 1
 
 
+def test_words_that_come_with_the_tokens_are_drawn_while_a_trial_runs(page: Page, server: Server) -> None:
+    trial = ScriptedTrial()
+    ids = ids_of(trial.vocabulary, " cat")
+    trial.steps = StepTable(trial.vocabulary, 50, watched=(tuple(ids),))
+    trial.go_on(12)
+    columns = trial.steps.watched_columns
+    assert columns is not None
+    columns.logprob[:, 0], columns.rank[:, 0] = np.log(np.linspace(0.1, 0.9, 12)), 3
+    show(page, server, " cat", "old king", trial=trial)
+    row = rows(page).first
+    expect(row.locator(".told")).to_have_text("“ cat” is most likely at token 12: 90\u202f%, rank 3")
+    path = row.locator(".line-path")
+    expect(path).to_have_attribute("d", re.compile(f"^M{len(trial.prompt_steps)} "))
+    expect(rows(page).nth(1).locator(".told")).to_be_empty()
+    trial.go_on(1)
+    trial.finish()
+    expect(path).to_have_attribute("d", DRAWN)
+    expect(row.locator(".told")).not_to_have_text("“ cat” is most likely at token 12: 90\u202f%, rank 3")
+
+
+def test_a_candidate_can_be_watched(page: Page, server: Server) -> None:
+    trial = finished()
+    server.bench.trials["t"] = trial
+    page.goto(f"http://{server.host}/?trial=t&watch=&asks")
+    page.locator(".t.answer").nth(4).click()
+    token = int(trial.steps.top_ids[4][1])
+    page.locator(".candidates tbody tr").nth(1).hover()
+    page.locator(".candidates tbody tr").nth(1).get_by_role(
+        "button", name=re.compile("^Watch .* at every position")
+    ).click()
+    assert asked_of_python(page) == [[f"#{token}"]]
+
+
 def test_the_table_has_every_figure(page: Page, server: Server) -> None:
     trial = show(page, server, " cat", " king")
     figures = figures_of(trial, " king")
@@ -254,16 +289,13 @@ def test_the_scale_is_chosen_and_stays(page: Page, server: Server) -> None:
 
 
 def test_what_is_refused_altogether_is_said_in_the_panel(page: Page, server: Server) -> None:
-    trial = finished()
-    ending = trial.end
-    show(page, server, " cat", trial=trial)
-    expect(rows(page)).to_have_count(1)
-    trial.end = None  # as if it went on: the watcher refuses, the page knows better
-    page.get_by_role("textbox", name="Watch a word").fill(" king")
+    show(page, server, " cat")
+    expect(rows(page).first.locator(".told")).to_contain_text("is most likely")
+    page.get_by_role("textbox", name="Watch a word").fill("refuse this")
     page.get_by_role("textbox", name="Watch a word").press("Enter")
-    expect(page.locator(".words-notice")).to_have_text("The trial is still running.")
+    expect(page.locator(".words-notice")).to_have_text("This trial was run with another model.")
     expect(page.locator(".words-progress")).to_be_hidden()
-    trial.end = ending
+    expect(rows(page).first.locator(".told")).to_contain_text("is most likely")
 
 
 # the socket
@@ -276,7 +308,8 @@ def opened(server: Server) -> ClientConnection:
 
 
 def ask(socket: ClientConnection, words: list[str], phrases: list[str] | None = None, job: str = "t") -> None:
-    socket.send(json.dumps({"jobs": {}, "watch": {"job": job, "words": words, "phrases": phrases or []}}))
+    watch = {"number": 7, "job": job, "words": words, "phrases": phrases or []}
+    socket.send(json.dumps({"jobs": {}, "watch": watch}))
 
 
 def hear(socket: ClientConnection) -> dict[str, Any]:
@@ -320,13 +353,11 @@ def test_other_words_and_a_page_that_leaves_stop_what_is_computed(server: Server
     assert tasks[1].wait(PATIENCE_S) and tasks[1].state == "stopped"
 
 
-def test_a_trial_that_is_not_there_is_refused_and_the_socket_goes_on(server: Server) -> None:
-    trial = server.bench.trials["t"] = ScriptedTrial()
+def test_what_cannot_be_watched_is_refused_and_the_socket_goes_on(server: Server) -> None:
+    server.bench.trials["t"] = finished()
     with opened(server) as socket:
-        ask(socket, [" cat"])
-        assert hear(socket) == {"over": True, "error": "The trial is still running."}
-        trial.go_on()
-        trial.finish()
+        ask(socket, ["refuse this"])
+        assert hear(socket) == {"number": 7, "over": True, "error": "This trial was run with another model."}
         ask(socket, [" cat"])
         assert hear(socket)["lines"][0]["typed"] == " cat"
 
@@ -334,12 +365,12 @@ def test_a_trial_that_is_not_there_is_refused_and_the_socket_goes_on(server: Ser
 @pytest.mark.parametrize(
     "watch",
     [
-        {"job": "t", "words": ["x" * (MAX_WORD_CHARACTERS + 1)], "phrases": []},
-        {"job": "t", "words": ["x"] * (MAX_WORDS + 1), "phrases": []},
-        {"job": "t" * 65, "words": [], "phrases": []},
-        {"job": "t", "words": [[17]], "phrases": []},
-        {"job": "t", "words": [], "phrases": [], "ids": [1 << 40]},
-        {"job": "t", "words": "abc", "phrases": []},
+        {"number": 1, "job": "t", "words": ["x" * (MAX_WORD_CHARACTERS + 1)], "phrases": []},
+        {"number": 1, "job": "t", "words": ["x"] * (MAX_WORDS + 1), "phrases": []},
+        {"number": 1, "job": "t" * 65, "words": [], "phrases": []},
+        {"number": 1, "job": "t", "words": [[17]], "phrases": []},
+        {"number": 1, "job": "t", "words": [], "phrases": [], "ids": [1 << 40]},
+        {"number": 1, "job": "t", "words": "abc", "phrases": []},
         [],
     ],
 )

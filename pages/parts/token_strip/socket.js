@@ -115,7 +115,7 @@ class Live {
     }
     for (const follower of this.followers.get(message.job) ?? []) follower.receive(message);
     if (message.text) this.answer(message.text);
-    if (message.watch?.over) this.watched = null;
+    if (message.watch?.over && message.watch.number === this.watched?.number) this.watched = null;
   }
 
   answer(answer) {

@@ -132,6 +132,7 @@ class Strip {
   }
 
   close() {
+    this.words.leave();
     if (this.trial && this.live) this.live.leave(this.trial.id, this);
     cancelAnimationFrame(this.frame);
     clearTimeout(this.figuresDue);
@@ -221,6 +222,7 @@ class Strip {
   appendTokens() {
     this.tokens.append(this.bands, this.mode);
     this.refreshMedian();
+    this.words.grow();
     this.markShared();
     if (this.pinsLast && this.pin.isFree) this.pin.suggest(this.trial.length - 1);
     if (!this.pin.restore(!this.isLive) && this.pin.place !== null) this.inspector.showTitle();

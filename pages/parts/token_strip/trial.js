@@ -3,7 +3,7 @@
 const FORCED = 1;
 const RESAMPLED = 2;
 const ALWAYS = ["id", "ms", "flags", "kept"];
-const INSPECTED = ["rank", "logprob", "entropy", "p", "draw", "top_id", "top_logprob", "top_p", "stage_kept", "stage_mass", "top_cut", "top_forbidden"];
+const INSPECTED = ["rank", "logprob", "entropy", "p", "draw", "top_id", "top_logprob", "top_p", "stage_kept", "stage_mass", "top_cut", "top_forbidden", "watched_logprob", "watched_rank"];
 
 class Steps {
   constructor() {
@@ -45,6 +45,7 @@ class Trial {
     this.words = new Map();
     this.numVocabulary = 0;
     this.stages = [];
+    this.watched = []; // sets of token ids whose probabilities come with the steps
     this.bias = new Map();
     this.stripFirstSpace = false;
   }
@@ -66,6 +67,7 @@ class Trial {
     this.learn(batch);
     this.numVocabulary = batch.num_vocabulary;
     this.stages = batch.stages ?? this.stages;
+    this.watched = batch.watched ?? this.watched;
     this.stripFirstSpace = batch.add_space_prefix;
     return steps.append(batch);
   }

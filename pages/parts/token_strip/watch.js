@@ -9,6 +9,7 @@ class WatchPanel {
     this.lines = new Map();
     this.rows = new Map();
     this.drawn = [];
+    this.number = 0; // of the last question
     this.root = element("section", "words");
     this.root.setAttribute("aria-label", "Watched words");
     this.position = element("span", "position");
@@ -72,6 +73,9 @@ class WatchPanel {
   reset() {
     this.lines = new Map();
     this.wanted = new Set();
+    this.isLiveAsked = false;
+    clearTimeout(this.growDue);
+    this.growDue = undefined;
     this.shift = null;
     this.error = "";
     this.isStopped = false;
@@ -134,13 +138,37 @@ class WatchPanel {
 
   ask() {
     const { trial, live } = this.strip;
-    if (!trial?.end || !live || this.root.hidden || this.isStopped) return;
+    if (!(trial?.end || trial?.watched.length) || !live || this.root.hidden || this.isStopped) return;
     this.asked = this.askable;
     if (!this.asked.length && !this.working) return;
-    this.working = this.asked.length ? { share: 0, doing: "" } : null;
+    this.working = this.asked.length && trial.end ? { share: 0, doing: "" } : null;
     this.error = "";
-    live.askWords({ job: trial.id, words: this.asked, phrases: this.asked.filter((text) => this.wanted.has(text)) });
+    this.send(this.asked, this.asked.filter((text) => this.wanted.has(text)));
     this.showProgress();
+  }
+
+  /** Each question takes the place of the one before; without words it only ends that. */
+  send(words, phrases) {
+    this.number += 1;
+    this.strip.live.askWords({ number: this.number, job: this.strip.trial.id, words, phrases });
+  }
+
+  /** The trial is left: nothing more is computed for it. */
+  leave() {
+    if (this.working) this.send([], []);
+    this.working = null;
+  }
+
+  /** Tokens have come. A running trial has the figures of words that were watched when it began: their names are asked
+      for once, and their lines drawn from time to time. */
+  grow() {
+    if (this.strip.trial.end || !this.strip.trial.watched.length) return;
+    if (!this.isLiveAsked) this.ask();
+    this.isLiveAsked = true;
+    this.growDue ??= setTimeout(() => {
+      this.growDue = undefined;
+      this.showRows();
+    }, FIGURES_MS);
   }
 
   compute(text) {
@@ -153,17 +181,17 @@ class WatchPanel {
   stop() {
     this.isStopped = true;
     this.wanted.clear();
-    this.working = null;
-    this.strip.live.askWords({ job: this.strip.trial.id, words: [], phrases: [] });
+    this.leave();
     this.showRows();
   }
 
-  receive({ lines, figures, progress, over, shift, error, vocabulary }) {
+  receive({ number, lines, figures, progress, over, shift, error, vocabulary }) {
+    if (number !== this.number) return;
     if (lines) {
       this.vocabulary = vocabulary;
       for (const line of lines) this.lines.set(line.typed, { ...this.lines.get(line.typed), ...line });
     }
-    for (const { index, logprob, rank } of figures ?? []) Object.assign(this.lines.get(this.asked[index]) ?? {}, { logprob, rank });
+    for (const { index, logprob, rank } of figures ?? []) Object.assign(this.lines.get(this.asked[index]), { logprob, rank });
     this.shift = shift ?? this.shift;
     this.error = error ?? this.error;
     this.working = over ? null : (progress ?? this.working);
@@ -175,24 +203,37 @@ class WatchPanel {
 
   lineOf(text) {
     const known = this.lines.get(text);
-    if (known || this.askable.includes(text)) return known ?? { typed: text };
+    if (known) return known.logprob ? known : { ...known, ...liveFigures(this.strip.trial, known) };
+    if (this.askable.includes(text)) return { typed: text };
     return { typed: text, error: `${this.problemOf(text) || `More than ${MOST_WORDS} words are watched`}: remove this one.` };
   }
 
   showRows() {
     const { trial } = this.strip;
     const word = (id) => this.vocabulary?.get(id) ?? trial.word(id);
-    this.hint.hidden = this.typed.length > 0;
-    this.rows = new Map(this.typed.map((text, index) => [text, this.rows.get(text) ?? new WordRow(this, index)]));
-    this.list.replaceChildren(...[...this.rows.values()].map((row) => row.root));
-    [...this.rows].forEach(([text, row], index) => {
+    this.placeRows();
+    for (const [text, row] of this.rows) {
       const line = this.lineOf(text);
-      row.root.className = `word w${index % 6}`;
+      const isComputing = Boolean(this.working) && (!line.passes || this.wanted.has(text));
       row.name(line, word);
-      if (trial) row.show(line, wordName(line, word), trial, Boolean(this.working) && (!line.passes || this.wanted.has(text)));
-    });
+      if (trial) row.show(line, wordName(line, word), trial, isComputing);
+    }
     this.drawLines();
     this.showProgress();
+  }
+
+  /** One row for each word, in order. Rows that stay are not moved: one of them may have the focus. */
+  placeRows() {
+    const [before, after] = [[...this.rows.keys()], this.typed];
+    this.hint.hidden = after.length > 0;
+    if (before.length === after.length && before.every((text, index) => text === after[index])) return;
+    this.rows = new Map(after.map((text) => [text, this.rows.get(text) ?? new WordRow(this)]));
+    const rows = [...this.rows.values()];
+    for (const old of [...this.list.children].filter((one) => !rows.some((row) => row.root === one))) old.remove();
+    rows.forEach((row, index) => {
+      row.root.className = `word w${index % 6}`;
+      if (this.list.children[index] !== row.root) this.list.insertBefore(row.root, this.list.children[index] ?? null);
+    });
   }
 
   /** Another scale may have been chosen, here or at another strip. */

@@ -40,6 +40,15 @@ function oddsText(trial, odds, [one, other]) {
   return `“${leader}” is the likelier at ${whole(count)} of ${plural(known.length, "position")}; the largest log-odds are ${by}`;
 }
 
+/** Figures of a word as they came with the tokens of the trial itself; nothing where it was not watched then. */
+function liveFigures(trial, { watched = [], passes }) {
+  const ids = watched.map((variant) => variant.ids[0]).sort().join();
+  const at = passes ? -1 : trial.watched.findIndex((one) => [...one].sort().join() === ids);
+  if (at < 0) return {};
+  const of = (name, missing) => [trial.prompt, trial.steps].flatMap((steps) => steps[name].map((row) => row?.[at] ?? missing));
+  return { logprob: of("watched_logprob", null), rank: of("watched_rank", 0) };
+}
+
 function textButton(text, className, title, onClick) {
   const button = element("button", className, text);
   button.type = "button";
@@ -50,9 +59,10 @@ function textButton(text, className, title, onClick) {
 
 /** One word: its tokens, what is known of it as a sentence, its line. */
 class WordRow {
-  constructor(panel, index) {
+  constructor(panel) {
     this.panel = panel;
-    this.root = element("div", `word w${index % 6}`);
+    this.states = {};
+    this.root = element("div", "word");
     this.head = element("div", "word-head");
     this.variants = element("span", "variants");
     this.told = element("span", "told");
@@ -65,6 +75,7 @@ class WordRow {
 
   /** The tokens that are watched together, those that may be added, and a way to remove the word. */
   name(line, word) {
+    if (!this.isNew("name", [line.typed, line.watched, line.offered])) return;
     const { panel } = this;
     const typed = (variants) => variants.map((variant) => variant.typed).join("|");
     const chips = (variant) => variant.ids.map((id) => tokenChip(word(id)));
@@ -94,15 +105,23 @@ class WordRow {
     this.actions.replaceChildren(remove);
   }
 
+  /** Whether something differs from what was drawn last; what is the same is left alone, as it may have the focus. */
+  isNew(part, state) {
+    const asText = JSON.stringify(state);
+    const isNew = this.states[part] !== asText;
+    this.states[part] = asText;
+    return isNew;
+  }
+
   /** Say what is known so far; the line is drawn once there are figures. */
   show(line, name, trial, isComputing) {
     this.root.classList.toggle("failed", Boolean(line.error));
     this.line.root.hidden = !line.logprob;
+    const known = line.error || (line.logprob ? likeliestText(trial, line, name) : isComputing ? "Computing…" : "");
+    const isOffered = !known && Boolean(line.watched && trial.end);
+    if (!this.isNew("told", [known, isOffered, line.error, trial.length])) return;
     this.told.setAttribute("role", line.error ? "alert" : "note");
-    if (line.error) this.told.textContent = line.error;
-    else if (line.logprob) this.told.textContent = likeliestText(trial, line, name);
-    else if (isComputing) this.told.textContent = "Computing…";
-    else this.told.replaceChildren(...(line.watched && trial.end ? this.offer(line, trial) : []));
+    this.told.replaceChildren(...(isOffered ? this.offer(line, trial) : [known]));
   }
 
   /** What computing the word costs, and the button that starts it. */

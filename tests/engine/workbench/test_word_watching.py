@@ -17,8 +17,9 @@ from engine.models.library import embedded_model
 from engine.models.synthetic import write_synthetic
 from engine.settings import Settings
 from engine.specs import PoolSpec, Request, Sampling
-from engine.watched_words import MAX_WORDS, read_word
+from engine.watched_words import MAX_WORDS, read_word, token_sets
 from engine.workbench import Workbench
+from engine.workbench.trial_records import record_of
 from engine.workbench.trials import Draft, Trial
 from engine.workbench.word_watching import Figures, WordWatcher
 from tests.engine.workbench.test_workbench import ended, opened
@@ -152,6 +153,23 @@ def test_phrases_wait_until_they_are_asked_for_and_are_kept(bench: Workbench, wo
     assert [line.figures for line in again.lines] == [figures, single.figures]
 
 
+def test_words_that_are_watched_while_it_runs_come_with_its_steps_and_are_not_kept(
+    bench: Workbench, words: WordWatcher
+) -> None:
+    engine, _ = bench.model.loaded()
+    sets = token_sets(engine, ["king", "the king", "", " king|queen", "king"])
+    assert sets == (read_word(engine, "king").single_ids, read_word(engine, " king|queen").single_ids)
+    trial = trial_of(bench, watched=sets)
+    other = ended(bench.trials.continue_trial(trial, 4))
+    assert not any(step.watched for step in other.steps)
+    first = len(trial.prompt_ids)
+    for step, found in zip(trial.steps, watched(words, trial, "king")[0].logprob[first:], strict=False):
+        assert [word.ids for word in step.watched] == list(sets)
+        assert step.watched[0].logprob == pytest.approx(found, abs=0.25)  # another batch
+    kept = record_of(trial)
+    assert kept.request.watched == () and trial.draft.request.watched == sets
+
+
 def test_a_set_has_the_sum_of_its_words(bench: Workbench, words: WordWatcher) -> None:
     trial = trial_of(bench)
     both, one, other = watched(words, trial, '" king"|" queen"', '" king"', '" queen"')
@@ -211,11 +229,13 @@ def test_what_cannot_be_watched_says_why_and_the_others_are_computed(bench: Work
         words.watch("nobody", ["a"])
 
 
-def test_a_running_trial_is_refused(bench: Workbench, words: WordWatcher) -> None:
+def test_of_a_running_trial_only_the_tokens_of_the_words_are_told(bench: Workbench, words: WordWatcher) -> None:
     trial = bench.trials.submit(Draft(PROMPT, sampling=Sampling(seed=5), request=Request(max_tokens=400)))
     until(lambda: len(trial.steps) > 2)
-    with pytest.raises(ConfigError, match="still running"):
-        words.watch(trial.id, ["king"])
+    watching = words.watch(trial.id, ["king", "the king"], phrases=["the king"])
+    assert not trial.done() and watching.is_over and watching.task is None
+    assert [line.figures for line in watching.lines] == [None, None]
+    assert [line.word and bool(line.word.watched) for line in watching.lines] == [True, True]
     trial.job.cancel()
     ended(trial)
     assert len(watched(words, trial, "king")[0].logprob) == len(ids_of(trial)) + 1
