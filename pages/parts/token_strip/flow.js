@@ -1,8 +1,8 @@
 // The running text as a row of blocks: a browser lays out one block again when a token comes, never the whole text.
 
 const BLOCK_TOKENS = 60;
-const LONG_BLOCK_TOKENS = 600;
-const PORTION_TOKENS = 300;
+const LONG_BLOCK_TOKENS = 240;
+const PORTION_TOKENS = 240;
 
 class Flow {
   constructor(root) {

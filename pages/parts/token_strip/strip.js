@@ -2,6 +2,7 @@
 
 const STORE = "logitbench.strip";
 const FIGURES_MS = 200;
+const RECORDED_PORTION = 1000;
 
 class Strip {
   constructor(parent) {
@@ -203,13 +204,19 @@ class Strip {
   draw() {
     this.frame = undefined;
     const { trial } = this;
-    if (trial.length > this.tokens.length) this.appendTokens();
+    if (this.hasPortion()) this.appendTokens();
     if (trial.end && !this.ending.hasChildNodes()) this.finish();
     if (trial.end || trial.steps.length < 2) this.showFigures();
     else this.figuresDue ??= setTimeout(() => this.showFigures(), FIGURES_MS);
     if (this.isFollowing && this.isLive) this.tokens.root.scrollTop = this.tokens.root.scrollHeight;
     this.reveal.follow();
     this.latency.drawn(trial.id);
+  }
+
+  /** Whether to draw what has come: of a trial that had ended before, the first tokens at once, then many at a time. */
+  hasPortion() {
+    const count = this.trial.length - this.tokens.length;
+    return count > 0 && (this.isLive || Boolean(this.trial.end) || !this.tokens.length || count >= RECORDED_PORTION);
   }
 
   showFigures() {
