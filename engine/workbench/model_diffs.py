@@ -139,7 +139,7 @@ class DiffTask(Task[Diffed]):
             model.close()
 
     def _teller(self, file: ModelFile, share: float) -> Callable[[float], None]:
-        return lambda done: self.update(share + done / 2, f"Scoring with {readable(file.path.name)}, {done:.0%}")
+        return lambda done: self.update(share + done / 2, f"Scoring with {readable(file.path.name)}")
 
 
 def _largest_change(recorded: StepTable, anew: StepTable) -> float | None:

@@ -18,7 +18,7 @@ from engine.opening import open_engine
 from engine.protocol import Engine, OpenEngine
 from engine.specs import PoolSpec, RequestOptions
 from engine.steps import FORCED, StepTable
-from engine.tasks import Task, TaskRunner
+from engine.tasks import LEAST_SHARE, Task, TaskRunner
 from engine.units import counted
 from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_manager import ModelManager
@@ -97,15 +97,14 @@ class ReplayTask(Task[Replayed]):
         if not completion.steps:
             return self._score(engine)
         found: list[tuple[Stretch, StepTable]] = []
-        began = time.monotonic()
         for stretch in drawn(completion.steps, first):
-            table = self._stretch(engine, stretch, began)
+            table = self._stretch(engine, stretch)
             found.append((stretch, table))
             if table.ids != completion.ids[stretch.start : stretch.stop]:
                 break
         return compared(completion.steps, found, first=first)
 
-    def _stretch(self, engine: Engine, stretch: Stretch, began: float) -> StepTable:
+    def _stretch(self, engine: Engine, stretch: Stretch) -> StepTable:
         """Generate one stretch; ends at the first token that differs. Raises Stopped."""
         start, stop = stretch
         completion = self.trial.completion
@@ -116,10 +115,13 @@ class ReplayTask(Task[Replayed]):
             **self._options(stop - start, is_scored=not start),
         )
         self.on_stop(job.cancel)
-        total = len(completion.steps)
+        total, began = len(completion.steps), 0.0
         for index, step in enumerate(job, start):
-            taken = time.monotonic() - began
-            self.update((index + 1) / total, f"Token {index + 1:,} of {total:,}", taken * (total / (index + 1) - 1))
+            began = began or time.monotonic()  # its prompt was computed first, which no other token waits for
+            pace_s = (time.monotonic() - began) / max(index - start, 1)
+            is_known = index - start >= LEAST_SHARE * total
+            left_s = pace_s * (total - index - 1) if is_known else None
+            self.update((index + 1) / total, f"Token {index + 1:,} of {total:,}", left_s)
             if step.id != completion.ids[index]:
                 job.cancel()
         self.check()
